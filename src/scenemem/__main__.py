@@ -1,0 +1,5 @@
+"""``python -m scenemem`` is the ``scenemem`` command."""
+
+from scenemem.cli import main
+
+main()

@@ -1,0 +1,93 @@
+"""The command line: finds the command and turns a user's mistake into one line and exit code 2."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tyro
+from rich.markup import escape
+from rich.table import Table
+
+from scenemem import __version__
+from scenemem.commands.console import console, output
+from scenemem.errors import UserError
+
+# command -> (module in scenemem.commands, function, what it does); modules are imported when called
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": ("demo", "demo", "build the embedded houses, walk them, print metrics, draw a map"),
+    "data check": (
+        "data_check",
+        "data_check",
+        "what is in a data folder, what is wrong, what is still needed",
+    ),
+    "data houses": ("data_houses", "data_houses", "build the embedded houses as a data folder"),
+    "data r4r": ("data_r4r", "data_r4r", "write R4R from R2R"),
+    "data features": (
+        "data_features",
+        "data_features",
+        "convert a TSV or HDF5 feature file to a mapped store",
+    ),
+    "data objects": ("data_objects", "data_objects", "build view features from object and room annotations"),
+    "score": ("score", "score", "metrics of a result file, ours or another system's"),
+    "submit": ("submit", "submit", "validate results and write the leaderboard file"),
+    "bench simulator": ("bench_simulator", "bench_simulator", "speed of the world tables and the simulator"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run ``scenemem``; always leaves through ``SystemExit``."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["--version"]:
+        output.print(f"scenemem {__version__}", highlight=False)
+        sys.exit(0)
+    name = _command_named_by(words)
+    if name is None:
+        sys.exit(_show_commands(words))
+    sys.exit(_run(name, words[len(name.split()) :]))
+
+
+def _command_named_by(words: Sequence[str]) -> str | None:
+    return next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
+
+
+def _run(name: str, words: Sequence[str]) -> int:
+    module, function, _ = COMMANDS[name]
+    try:
+        command: Callable[..., Any] = getattr(
+            importlib.import_module(f"scenemem.commands.{module}"), function
+        )
+        tyro.cli(command, prog=f"scenemem {name}", args=list(words))
+    except UserError as error:
+        console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        return 2
+    except KeyboardInterrupt:
+        console.print("interrupted; nothing was left half-written")
+        return 130
+    except BrokenPipeError:
+        # the reader of our output went away (e.g. `| head`); keep the interpreter from complaining at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _show_commands(words: Sequence[str]) -> int:
+    """List the commands; an unknown command is an error."""
+    asked_for_help = not words or words[-1] in ("-h", "--help")
+    group = [name for name in COMMANDS if words and name.split()[0] == words[0]]
+    if not asked_for_help and not group:
+        console.print(f"[bold red]error:[/] unknown command '{escape(' '.join(words[:2]))}'", highlight=False)
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    for name in group or COMMANDS:
+        table.add_row(f"scenemem {name}", COMMANDS[name][2])
+    shown = output if asked_for_help else console
+    shown.print("Vision-and-language navigation with a structured scene memory.\n")
+    shown.print(table)
+    shown.print("\nEvery command explains its flags with --help.")
+    return 0 if asked_for_help else 2
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""What all commands share: where text goes, progress bars, JSON output and opening the data folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from scenemem.formats.folder import DataFolder
+
+console = Console(stderr=True)
+"""Progress, tables for people and messages go to standard error or here; results go to standard output."""
+
+output = Console()
+"""Tables that are the command's result."""
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON object on standard output and nothing else."""
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Draw a progress bar on standard error; yields the function to call with (done, total)."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(title, total=None)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield advance
+
+
+def open_data(data: Path | None) -> DataFolder:
+    """The data folder a command works on: the one named with ``--data``, else the embedded houses."""
+    if data is not None:
+        return DataFolder(data)
+    from scenemem.houses.build import default_houses  # only needed without --data
+
+    with progress_bar("building houses") as progress:
+        return DataFolder(default_houses(progress=progress))

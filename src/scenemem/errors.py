@@ -1,0 +1,35 @@
+"""The errors a user can cause and mend; the command line shows them as one line and exits with code 2."""
+
+from __future__ import annotations
+
+import os
+
+
+class UserError(Exception):
+    """Something the user can put right: the text says what was seen, what was expected and what to do."""
+
+
+class DataError(UserError):
+    """Bad content in a file, located by file, record and field.
+
+    Args:
+        file: the file (or folder) that holds the bad content.
+        reason: what was seen and what was expected.
+        record: which record of the file, for example ``"record 3"`` or ``"line 12"``.
+        field: which field of that record, for example ``"path[1]"``.
+    """
+
+    def __init__(
+        self,
+        file: str | os.PathLike[str],
+        reason: str,
+        *,
+        record: str | None = None,
+        field: str | None = None,
+    ) -> None:
+        self.file = str(file)
+        self.reason = reason
+        self.record = record
+        self.field = field
+        place = ", ".join(part for part in (record, f"field '{field}'" if field else None) if part)
+        super().__init__(f"{self.file}: {place}: {reason}" if place else f"{self.file}: {reason}")

@@ -1,0 +1,75 @@
+"""A feature store opened against a world: view features gathered by global viewpoint index."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from scenemem.errors import DataError
+from scenemem.formats.feature_files import StoreInfo, read_store
+from scenemem.world.geometry import VIEWS
+from scenemem.world.graph import World
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureStore:
+    """The view features of every viewpoint of a world; values stay on disk until they are gathered.
+
+    Shape letters: R rows of the store, V viewpoints of the world, D columns.
+    """
+
+    info: StoreInfo
+    values: Tensor  # (R, 36, D) float16, memory-mapped unless moved to a device
+    row: Tensor  # (V,) int64, the row of every viewpoint of the world
+    half: bool = False  # gather float16 as stored; float32 otherwise
+
+    @property
+    def width(self) -> int:
+        """Columns per view."""
+        return self.info.width
+
+    def gather(self, viewpoints: Tensor) -> Tensor:
+        """viewpoints: (...) int64 global index  ->  (..., 36, D)"""
+        return self._picked(self.row[viewpoints], self.values.flatten(1)).unflatten(-1, (VIEWS, self.width))
+
+    def gather_views(self, viewpoints: Tensor, views: Tensor) -> Tensor:
+        """viewpoints, views: (...) int64, broadcast together  ->  the features of single views (..., D)"""
+        return self._picked(self.row[viewpoints] * VIEWS + views, self.values.flatten(0, 1))
+
+    def to(self, device: torch.device | str) -> FeatureStore:
+        """The same store with all its values loaded on ``device``; rows follow the world's index."""
+        values = self.values[self.row].to(device)
+        return replace(self, values=values, row=torch.arange(len(self.row), device=device))
+
+    def _picked(self, index: Tensor, table: Tensor) -> Tensor:
+        """index: (...)  table: (N, W)  ->  (..., W); a look-up copies whole rows, plain indexing single numbers"""
+        picked = functional.embedding(index, table)
+        return picked if self.half else picked.float()
+
+
+def open_store(target: str | os.PathLike[str], world: World, *, half: bool = False) -> FeatureStore:
+    """Open the store ``target`` (``.../<name>.npy``) for the viewpoints of ``world``.
+
+    Args:
+        target: the ``.npy`` file.
+        world: every viewpoint of it must be in the store; further rows are ignored.
+        half: gather float16 as stored instead of float32.
+
+    Raises:
+        DataError: the store is broken or lacks a viewpoint of the world.
+    """
+    info, values = read_store(target)
+    rows = {key: row for row, key in enumerate(info.keys)}
+    missing = [name for name in world.names if name not in rows]
+    if missing:
+        raise DataError(
+            target,
+            f"lacks {len(missing)} of the {len(world.names)} viewpoints of the world, first '{missing[0]}'; "
+            "build the store from features of all viewpoints or use connectivity files of fewer scans",
+        )
+    row = torch.tensor([rows[name] for name in world.names], dtype=torch.long)
+    return FeatureStore(info, torch.from_numpy(values), row, half)

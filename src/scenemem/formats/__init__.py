@@ -1,0 +1,1 @@
+"""Bytes on disk <-> plain records; the only package that knows file formats."""

@@ -1,0 +1,162 @@
+"""Navigation graphs: ``connectivity/<scan>_connectivity.json``, one file per building."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from scenemem.errors import DataError
+from scenemem.formats.atomic import atomic_file
+from scenemem.formats.decoding import read_json
+
+SUFFIX = "_connectivity.json"
+
+Pose = Annotated[tuple[float, ...], msgspec.Meta(min_length=16, max_length=16)]
+
+
+class Viewpoint(msgspec.Struct, frozen=True):
+    """One panorama of a building, as the public files store it."""
+
+    image_id: str
+    pose: Pose  # row-major 4x4 camera-to-world; x, y, z in metres = pose[3], pose[7], pose[11]; z up
+    included: bool  # whether the viewpoint belongs to the navigation graph
+    visible: tuple[bool, ...]  # per viewpoint of the file: can it be seen from here
+    unobstructed: tuple[bool, ...]  # per viewpoint of the file: can one walk there directly
+    height: float  # of the camera above the floor, metres
+
+    def __post_init__(self) -> None:
+        if not self.image_id:
+            raise ValueError("image_id is empty, expected the id of a panorama")
+        if not all(math.isfinite(value) for value in self.pose):
+            raise ValueError(f"pose of '{self.image_id}' holds a number that is not finite")
+
+    @property
+    def position(self) -> tuple[float, float, float]:
+        """x, y, z in metres: the translation of the pose."""
+        return self.pose[3], self.pose[7], self.pose[11]
+
+
+class Scan(msgspec.Struct, frozen=True):
+    """The navigation graph of one building."""
+
+    name: str
+    viewpoints: tuple[Viewpoint, ...]  # in file order, excluded ones too
+
+
+def connectivity_files(folder: str | os.PathLike[str]) -> list[Path]:
+    """The connectivity files of a folder, sorted by scan name.
+
+    Raises:
+        DataError: the folder is missing or holds no such file.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DataError(folder, f"no such folder, expected one with <scan>{SUFFIX} files")
+    files = sorted(folder.glob(f"*{SUFFIX}"))
+    if not files:
+        raise DataError(folder, f"holds no <scan>{SUFFIX} file")
+    return files
+
+
+def read_scan(file: str | os.PathLike[str]) -> Scan:
+    """Read and check one connectivity file.
+
+    Raises:
+        DataError: the content is not a navigation graph: wrong schema, wrong list lengths, duplicate ids,
+            a viewpoint connected to itself, an edge that exists in one direction only, two connected
+            viewpoints at the same place, or a graph in several parts (single cut-off viewpoints are allowed).
+    """
+    viewpoints = read_json(file, tuple[Viewpoint, ...])
+    _check_records(viewpoints, file)
+    _check_edges(viewpoints, file)
+    return Scan(name=Path(file).name.removesuffix(SUFFIX), viewpoints=viewpoints)
+
+
+def write_scan(folder: str | os.PathLike[str], scan: Scan) -> Path:
+    """Write ``<folder>/<scan>_connectivity.json``; the same scan always gives the same bytes."""
+    target = Path(folder) / f"{scan.name}{SUFFIX}"
+    with atomic_file(target) as partial:
+        partial.write_bytes(msgspec.json.encode(scan.viewpoints))
+    return target
+
+
+def _check_records(viewpoints: tuple[Viewpoint, ...], file: str | os.PathLike[str]) -> None:
+    if not viewpoints:
+        raise DataError(file, "holds no viewpoint, expected at least one")
+    first_seen: dict[str, int] = {}
+    for number, viewpoint in enumerate(viewpoints):
+        for field in ("visible", "unobstructed"):
+            length = len(getattr(viewpoint, field))
+            if length != len(viewpoints):
+                raise DataError(
+                    file,
+                    f"holds {length} flags, expected {len(viewpoints)}, one per viewpoint of the file",
+                    record=f"record {number}",
+                    field=field,
+                )
+        earlier = first_seen.setdefault(viewpoint.image_id, number)
+        if earlier != number:
+            raise DataError(
+                file,
+                f"'{viewpoint.image_id}' already stands in record {earlier}; ids must be unique",
+                record=f"record {number}",
+                field="image_id",
+            )
+
+
+def _check_edges(viewpoints: tuple[Viewpoint, ...], file: str | os.PathLike[str]) -> None:
+    neighbours: dict[int, list[int]] = {}
+    for here, viewpoint in enumerate(viewpoints):
+        if viewpoint.included:
+            neighbours[here] = [
+                there
+                for there, free in enumerate(viewpoint.unobstructed)
+                if free and viewpoints[there].included
+            ]
+    for here, there in ((here, there) for here, row in neighbours.items() for there in row):
+        names = f"'{viewpoints[here].image_id}' and '{viewpoints[there].image_id}'"
+        record = f"record {here}"
+        field = f"unobstructed[{there}]"
+        if here == there:
+            raise DataError(
+                file, f"'{viewpoints[here].image_id}' is connected to itself", record=record, field=field
+            )
+        if not viewpoints[there].unobstructed[here]:
+            raise DataError(
+                file,
+                f"the edge between {names} exists in one direction only; set both flags or none",
+                record=record,
+                field=field,
+            )
+        if viewpoints[here].position == viewpoints[there].position:
+            raise DataError(
+                file, f"{names} are connected but stand at the same place", record=record, field=field
+            )
+    _check_connected(viewpoints, neighbours, file)
+
+
+def _check_connected(
+    viewpoints: tuple[Viewpoint, ...], neighbours: dict[int, list[int]], file: str | os.PathLike[str]
+) -> None:
+    linked = {here for here, row in neighbours.items() if row}
+    if not linked:
+        return
+    start = min(linked)
+    reached, waiting = {start}, [start]
+    while waiting:
+        fresh = [there for there in neighbours[waiting.pop()] if there not in reached]
+        reached.update(fresh)
+        waiting.extend(fresh)
+    cut_off = sorted(linked - reached)
+    if cut_off:
+        raise DataError(
+            file,
+            f"the graph is in several parts: no way leads from '{viewpoints[start].image_id}' to "
+            f"'{viewpoints[cut_off[0]].image_id}'; connect the parts "
+            "or set included to false in the smaller one",
+            record=f"record {cut_off[0]}",
+        )

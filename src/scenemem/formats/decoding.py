@@ -1,0 +1,132 @@
+"""Reading plain or gzipped text and JSON into typed records, with errors that name file, record and field."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from scenemem.errors import DataError
+
+T = TypeVar("T")
+
+# msgspec ends its messages with the place, e.g. "Expected `str`, got `int` - at `$[3].path[1]`"
+_PLACE = re.compile(r"^(?P<reason>.*) - at `\$(?:\[(?P<record>\d+)\])?\.?(?P<field>.*)`$", re.DOTALL)
+
+
+def read_bytes(file: str | os.PathLike[str]) -> bytes:
+    """The whole content of a file, unpacked when its name ends in ``.gz``.
+
+    Raises:
+        DataError: the file is missing, unreadable or its compressed stream is broken.
+    """
+    path = Path(file)
+    with _readable_errors(path):
+        content = path.read_bytes()
+        return gzip.decompress(content) if path.suffix == ".gz" else content
+
+
+def read_lines(file: str | os.PathLike[str]) -> Iterator[str]:
+    """Stream the lines of a UTF-8 text file (plain or ``.gz``) without their line ends.
+
+    Raises:
+        DataError: as ``read_bytes``, and for bytes that are not UTF-8 (with the line number).
+    """
+    path = Path(file)
+    with _readable_errors(path), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                yield line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise DataError(path, _not_utf8(error), record=f"line {number}") from error
+
+
+def read_json(file: str | os.PathLike[str], kind: type[T]) -> T:
+    """Decode a JSON file (plain or ``.gz``) as ``kind``.
+
+    Raises:
+        DataError: as ``read_bytes``, and for content that is not JSON or does not fit ``kind``.
+    """
+    return decode_json(read_bytes(file), kind, file)
+
+
+def decode_json(
+    content: bytes | str, kind: type[T], file: str | os.PathLike[str], record: str | None = None
+) -> T:
+    """Decode JSON text as ``kind``; ``file`` and ``record`` only name the place in errors."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.ValidationError as error:
+        raise located(error, file, record) from error
+    except msgspec.DecodeError as error:
+        raise DataError(file, f"not valid JSON ({error}); is the file complete?", record=record) from error
+    except UnicodeDecodeError as error:
+        raise DataError(file, _not_utf8(error), record=record) from error
+    except RecursionError as error:
+        raise DataError(file, "JSON nested too deeply to be a data file", record=record) from error
+
+
+def read_json_lines(file: str | os.PathLike[str], kind: type[T]) -> Iterator[tuple[int, T]]:
+    """Stream ``(line number, record)`` from a JSON-lines file (plain or ``.gz``), skipping blank lines."""
+    decoder = msgspec.json.Decoder(kind)
+    for number, line in enumerate(read_lines(file), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = decoder.decode(line)
+        except msgspec.MsgspecError as error:
+            # the slow path words the error; the fast path only decodes
+            decode_json(line, kind, file, record=f"line {number}")
+            raise AssertionError("a decoder refused what decode_json accepts") from error
+        yield number, value
+
+
+def convert_record(value: Any, kind: type[T], file: str | os.PathLike[str], record: str) -> T:
+    """Check an already decoded JSON value against ``kind``; errors name ``file`` and ``record``."""
+    try:
+        return msgspec.convert(value, type=kind)
+    except msgspec.ValidationError as error:
+        raise located(error, file, record) from error
+
+
+def located(error: Exception, file: str | os.PathLike[str], record: str | None = None) -> DataError:
+    """Turn a msgspec error into a ``DataError`` with record and field."""
+    match = _PLACE.match(str(error))
+    if match is None:
+        return DataError(file, _lowered(str(error)), record=record)
+    index, field = match["record"], match["field"] or None
+    if record is None and index is not None:
+        record = f"record {index}"
+    elif record is not None and index is not None:
+        field = f"[{index}]" + (f".{field}" if field else "")
+    return DataError(file, _lowered(match["reason"]), record=record, field=field)
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _not_utf8(error: UnicodeDecodeError) -> str:
+    return f"not UTF-8 text (byte 0x{error.object[error.start]:02x} at position {error.start})"
+
+
+@contextmanager
+def _readable_errors(path: Path) -> Iterator[None]:
+    """Turn operating-system and gzip errors on reading ``path`` into ``DataError``."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError(path, "no such file") from error
+    except IsADirectoryError as error:
+        raise DataError(path, "is a folder, expected a file") from error
+    except PermissionError as error:
+        raise DataError(path, "cannot be read (permission denied)") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(path, f"broken gzip stream ({error}); is the file complete?") from error

@@ -1,0 +1,249 @@
+"""Instructions with their reference paths: R2R, R4R, DUET / HAMT, PREVALENT, RxR and REVERIE files."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Union, cast
+
+import msgspec
+
+from scenemem.errors import DataError
+from scenemem.formats.atomic import atomic_file
+from scenemem.formats.decoding import decode_json, read_bytes
+
+Identifier = Union[int, str]  # noqa: UP007 (evaluated at run time, also on Python 3.10)
+
+
+class _FieldError(ValueError):
+    """A field that cannot be right; readers add file and record."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field} {reason}")
+        self.field = field
+        self.reason = reason
+
+
+class Episode(msgspec.Struct, frozen=True):
+    """One reference path and the instructions that describe it, whatever file it came from."""
+
+    scan: str
+    path_id: Identifier
+    path: tuple[str, ...]  # viewpoint ids; only the start where the goal is kept secret (test splits)
+    heading: float  # at the start, radians, clockwise from +y
+    instructions: tuple[str, ...]
+    instruction_ids: tuple[str, ...]  # one per instruction, unique in the file
+    distance: float | None = None  # length of the path, metres
+    instr_encodings: tuple[tuple[int, ...], ...] | None = None  # DUET / HAMT: token numbers per instruction
+    object_id: Identifier | None = None  # REVERIE: the object to be found
+    language: str | None = None  # RxR, for example "en-US"
+    first_path_id: Identifier | None = None  # R4R: the two R2R paths that were joined
+    second_path_id: Identifier | None = None
+    shortest_path: tuple[str, ...] | None = None  # R4R: from start to goal
+    shortest_path_distance: float | None = None  # R4R: metres
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise _FieldError("path", "is empty, expected at least the start viewpoint")
+        if not math.isfinite(self.heading):
+            raise _FieldError("heading", f"is {self.heading}, expected a finite number of radians")
+        if not self.instructions:
+            raise _FieldError("instructions", "is empty, expected at least one")
+        for field in ("instruction_ids", "instr_encodings"):
+            entries = getattr(self, field)
+            if entries is not None and len(entries) != len(self.instructions):
+                raise _FieldError(
+                    field,
+                    f"holds {len(entries)} entries, expected {len(self.instructions)}, one per instruction",
+                )
+
+
+def read_episodes(file: str | os.PathLike[str]) -> list[Episode]:
+    """Read an episode file, plain or ``.gz``, JSON list or JSON lines; its first record tells the format.
+
+    Raises:
+        DataError: the content is not an episode file: not JSON, wrong schema, empty path, a number that is
+            not finite, or an instruction id that occurs twice.
+    """
+    content = read_bytes(file)
+    episodes: list[Episode] = []
+    seen: dict[str, str] = {}  # instruction id -> where it stands
+    for place, record in _records(content, file):
+        try:
+            episode = record.episode(seen)
+        except _FieldError as error:
+            raise DataError(file, error.reason, record=place, field=error.field) from error
+        for instruction_id in episode.instruction_ids:
+            earlier = seen.setdefault(instruction_id, place)
+            if earlier != place:
+                raise DataError(
+                    file,
+                    f"instruction id '{instruction_id}' already stands in {earlier}; ids must be unique",
+                    record=place,
+                )
+        episodes.append(episode)
+    return episodes
+
+
+def write_episodes(file: str | os.PathLike[str], episodes: Iterable[Episode]) -> int:
+    """Write an R2R / R4R JSON list, one record per line, gzipped when the name ends in ``.gz``.
+
+    Records are taken and written one at a time; the same episodes always give the same bytes. Reading the
+    file gives the same episodes back.
+
+    Returns:
+        how many episodes were written.
+    """
+    count = 0
+    with atomic_file(file) as partial, _sink(partial, packed=Path(file).suffix == ".gz") as stream:
+        for count, episode in enumerate(episodes, start=1):
+            stream.write(b"[\n" if count == 1 else b",\n")
+            stream.write(msgspec.json.encode(_written(episode)))
+        stream.write(b"\n]\n" if count else b"[]\n")
+    return count
+
+
+class _Route(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What every format has."""
+
+    scan: str
+    path: tuple[str, ...]
+    heading: float
+    path_id: Identifier | None = None
+    distance: float | None = None
+    language: str | None = None
+
+    def episode(self, seen: Mapping[str, str]) -> Episode:
+        """The record as an ``Episode``; ``seen`` holds the instruction ids of the records before it."""
+        raise NotImplementedError
+
+
+class _RoomToRoom(_Route, frozen=True, kw_only=True, omit_defaults=True):
+    """R2R and what is written like it: R4R, encoded files, one-instruction augmentation files, REVERIE."""
+
+    instructions: tuple[str, ...]
+    id: Identifier | None = None  # REVERIE, where several records share a path_id and test has none
+    objId: Identifier | None = None  # noqa: N815 (the public name)
+    instr_id: str | None = None
+    instr_encodings: tuple[tuple[int, ...], ...] | None = None
+    first_path_id: Identifier | None = None
+    second_path_id: Identifier | None = None
+    shortest_path: tuple[str, ...] | None = None
+    shortest_path_distance: float | None = None
+
+    def episode(self, seen: Mapping[str, str]) -> Episode:
+        path_id = self.id if self.path_id is None else self.path_id
+        if path_id is None:
+            raise _FieldError("path_id", "is missing, and so is id; expected one of them")
+        return Episode(
+            scan=self.scan,
+            path_id=path_id,
+            path=self.path,
+            heading=self.heading,
+            instructions=self.instructions,
+            instruction_ids=self._instruction_ids(path_id, seen),
+            distance=self.distance,
+            instr_encodings=self.instr_encodings,
+            object_id=self.objId,
+            language=self.language,
+            first_path_id=self.first_path_id,
+            second_path_id=self.second_path_id,
+            shortest_path=self.shortest_path,
+            shortest_path_distance=self.shortest_path_distance,
+        )
+
+    def _instruction_ids(self, path_id: Identifier, seen: Mapping[str, str]) -> tuple[str, ...]:
+        count = len(self.instructions)
+        if self.instr_id is not None:
+            if count != 1:
+                raise _FieldError("instr_id", f"names one instruction, but instructions holds {count}")
+            return (self.instr_id,)
+        if self.id is not None:
+            return _numbered(self.id, count)
+        if count == 1:
+            # augmentation files repeat a path_id with one instruction each: the n-th one is number n
+            return (next(name for n in itertools.count() if (name := f"{path_id}_{n}") not in seen),)
+        return _numbered(path_id, count)
+
+
+class _Spoken(_Route, frozen=True, kw_only=True):
+    """RxR: one instruction per record."""
+
+    instruction_id: Identifier
+    instruction: str
+    instr_encoding: tuple[int, ...] | None = None
+
+    def episode(self, seen: Mapping[str, str]) -> Episode:  # noqa: ARG002 (ids are given)
+        return Episode(
+            scan=self.scan,
+            path_id=self.instruction_id if self.path_id is None else self.path_id,
+            path=self.path,
+            heading=self.heading,
+            instructions=(self.instruction,),
+            instruction_ids=(str(self.instruction_id),),
+            distance=self.distance,
+            instr_encodings=None if self.instr_encoding is None else (self.instr_encoding,),
+            language=self.language,
+        )
+
+
+def _records(content: bytes, file: str | os.PathLike[str]) -> Iterator[tuple[str, _Route]]:
+    """``(place, record)`` of a file; a JSON list starts with ``[``, JSON lines with ``{``."""
+    if content.lstrip()[:1] == b"{":
+        places = [(f"line {n}", line) for n, line in enumerate(content.splitlines(), start=1) if line.strip()]
+    else:
+        parts = decode_json(content, list[msgspec.Raw], file)
+        places = [(f"record {n}", bytes(part)) for n, part in enumerate(parts)]
+    if not places:
+        raise DataError(file, "holds no episode, expected at least one")
+    first_place, first = places[0]
+    names = decode_json(first, dict[str, msgspec.Raw], file, first_place)
+    kind: type[_Route] = _Spoken if "instruction_id" in names else _RoomToRoom
+    for place, part in places:
+        yield place, decode_json(part, kind, file, place)
+
+
+def _written(episode: Episode) -> _RoomToRoom:
+    """The R2R record of an episode; ids that do not follow from path_id are written out."""
+    ids, count = episode.instruction_ids, len(episode.instructions)
+    stem = ids[0].removesuffix("_0")
+    follows = ids == _numbered(episode.path_id, count)
+    if not follows and count > 1 and ids != _numbered(stem, count):
+        raise ValueError(f"instruction ids {ids} cannot be written: expected <id>_0, <id>_1, ...")
+    return _RoomToRoom(
+        scan=episode.scan,
+        path_id=episode.path_id,
+        path=episode.path,
+        heading=episode.heading,
+        distance=episode.distance,
+        language=episode.language,
+        instructions=episode.instructions,
+        id=None if follows or count == 1 else stem,
+        objId=episode.object_id,
+        instr_id=ids[0] if count == 1 and not follows else None,
+        instr_encodings=episode.instr_encodings,
+        first_path_id=episode.first_path_id,
+        second_path_id=episode.second_path_id,
+        shortest_path=episode.shortest_path,
+        shortest_path_distance=episode.shortest_path_distance,
+    )
+
+
+@contextmanager
+def _sink(target: Path, *, packed: bool) -> Iterator[BinaryIO]:
+    """A stream to ``target``; packed bytes carry no name and no time, so they depend on the content alone."""
+    with target.open("wb") as raw:
+        if not packed:
+            yield raw
+            return
+        with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
+            yield cast(BinaryIO, stream)
+
+
+def _numbered(stem: Identifier, count: int) -> tuple[str, ...]:
+    return tuple(f"{stem}_{number}" for number in range(count))

@@ -1,0 +1,95 @@
+"""Where each public file lives inside a data folder, and where things built from it may be written."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from scenemem.errors import DataError
+
+SPLITS = ("train", "val_seen", "val_unseen", "test")
+
+
+def cache_folder() -> Path:
+    """The folder for things that can be rebuilt: ``SCENEMEM_CACHE``, else the user's cache folder."""
+    chosen = os.environ.get("SCENEMEM_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "scenemem"
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """The layout of a data folder (``--data``); building one only checks that the folder exists.
+
+    Raises:
+        DataError: there is no such folder.
+    """
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        if not self.root.is_dir():
+            raise DataError(self.root, "no such folder; --data expects one that holds connectivity/ and r2r/")
+
+    @property
+    def connectivity(self) -> Path:
+        """``<scan>_connectivity.json`` files."""
+        return self.root / "connectivity"
+
+    @property
+    def objects(self) -> Path:
+        """Object annotations."""
+        return self.root / "objects"
+
+    @property
+    def rooms(self) -> Path:
+        """Room labels."""
+        return self.root / "rooms"
+
+    @property
+    def derived(self) -> Path:
+        """Where things built from this folder go: the folder itself, or the cache if it is read-only.
+
+        Permission bits are respected even for the super-user, who could write anyway.
+        """
+        mode = self.root.stat().st_mode
+        writable = bool(mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)) and os.access(self.root, os.W_OK)
+        if writable:
+            return self.root
+        name = hashlib.sha256(str(self.root.resolve()).encode()).hexdigest()[:16]
+        return cache_folder() / "derived" / name
+
+    def episodes(self, task: str, split: str) -> Path:
+        """The episode file of a split, e.g. ``r2r/R2R_train.json`` or the same name with ``.gz``.
+
+        Derived files are found as well; the plain name inside the folder is returned when there is none.
+        """
+        name = f"{task.upper()}_{split}.json"
+        plain = self.root / task / name
+        places = [folder / task / (name + end) for folder in self._places() for end in ("", ".gz")]
+        return next((place for place in places if place.is_file()), plain)
+
+    def feature_file(self, name: str) -> Path:
+        """The feature store ``features/<name>.npy``, in the folder or among the derived files.
+
+        Raises:
+            DataError: there is no such store; the message lists the ones there are.
+        """
+        places = [folder / "features" for folder in self._places()]
+        for place in places:
+            if (place / f"{name}.npy").is_file():
+                return place / f"{name}.npy"
+        known = sorted({file.stem for place in places for file in place.glob("*.npy")})
+        found = f"there are: {', '.join(known)}" if known else "there is none yet"
+        raise DataError(
+            self.root,
+            f"no feature store '{name}' ({found}); "
+            "build one with 'scenemem data objects' or 'scenemem data features FILE'",
+        )
+
+    def _places(self) -> tuple[Path, ...]:
+        return tuple(dict.fromkeys((self.root, self.derived)))

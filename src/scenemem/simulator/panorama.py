@@ -1,0 +1,163 @@
+"""The panoramic simulator: batches of agents that stand at viewpoints, face a view and hop along edges.
+
+Shape letters: B agents, K largest number of neighbours in the world, T recorded steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from scenemem.world.geometry import (
+    HEADINGS,
+    STEP,
+    VIEWS,
+    nearest_heading_step,
+    view_elevation,
+    view_heading,
+    wrap,
+)
+from scenemem.world.graph import NONE, World
+
+STOP = -1
+"""The action that ends an episode; every other action is a slot of the neighbour row."""
+
+
+@dataclass(frozen=True)
+class Stance:
+    """Where a batch of agents stand, which view they face, and who has stopped."""
+
+    viewpoint: Tensor  # (B,) int64, global index
+    view: Tensor  # (B,) int64, 0..35: heading step + 12 * elevation row
+    done: Tensor  # (B,) bool
+
+    @property
+    def heading(self) -> Tensor:
+        """(B,) radians, the centre of the view the agent faces."""
+        return view_heading(self.view)
+
+    @property
+    def elevation(self) -> Tensor:
+        """(B,) radians"""
+        return view_elevation(self.view)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a batch of agents can do next: the neighbours of where they stand."""
+
+    viewpoint: Tensor  # (B, K) int64, padded with -1
+    mask: Tensor  # (B, K) bool, true at real neighbours
+    view: Tensor  # (B, K) int64, the view that looks at the neighbour; 0 at pads
+    heading: Tensor  # (B, K) radians in [-pi, pi), relative to the agent's heading step; 0 at pads
+    elevation: Tensor  # (B, K) radians, absolute; 0 at pads
+
+
+class Simulator:
+    """Moves batches of agents over a world; stateless: every method maps a stance to something new.
+
+    Args:
+        world: the tables to walk on; everything happens on its device.
+        check: refuse actions that lead nowhere. Costs one look at the result per step, so a training loop
+            whose choices are masked anyway turns it off to keep a GPU busy.
+    """
+
+    def __init__(self, world: World, *, check: bool = True) -> None:
+        self.world = world
+        self.check = check
+
+    def reset(self, start: Tensor, heading: Tensor) -> Stance:
+        """Put agents at ``start`` facing the heading step closest to ``heading``, at the horizon.
+
+        start: (B,) int64  heading: (B,) radians
+        """
+        view = nearest_heading_step(heading) + HEADINGS
+        return Stance(start, view, torch.zeros_like(start, dtype=torch.bool))
+
+    def candidates(self, stance: Stance) -> Candidates:
+        """The neighbours of every agent, in the order of the world's neighbour rows."""
+        here, mask = stance.viewpoint, self.world.neighbour_mask[stance.viewpoint]
+        relative = wrap(self.world.neighbour_heading[here] - stance.heading.unsqueeze(-1))
+        return Candidates(
+            viewpoint=self.world.neighbour[here],
+            mask=mask,
+            view=self.world.neighbour_view[here],
+            heading=relative.masked_fill(~mask, 0.0),
+            elevation=self.world.neighbour_elevation[here],
+        )
+
+    def step(self, stance: Stance, action: Tensor) -> Stance:
+        """Every agent hops to the neighbour in slot ``action`` and faces where it walked, or stops.
+
+        Agents that have stopped stay where they are, whatever their action.
+
+        action: (B,) int64, a slot of the neighbour row or STOP
+
+        Raises:
+            ValueError: with ``check``, an agent chose a slot that holds no neighbour.
+        """
+        moving = (action != STOP) & ~stance.done
+        slot = action.clamp_min(0)
+        if self.check:
+            self._check_slots(stance, slot, moving)
+        viewpoint = torch.where(moving, self.world.neighbour[stance.viewpoint, slot], stance.viewpoint)
+        view = torch.where(moving, self.world.neighbour_view[stance.viewpoint, slot], stance.view)
+        return Stance(viewpoint, view, stance.done | (action == STOP))
+
+    def turn(self, stance: Stance, heading_steps: Tensor) -> Stance:
+        """Turn on the spot by ``heading_steps`` (B,) steps of 30 degrees, clockwise when positive."""
+        row = stance.view.div(HEADINGS, rounding_mode="floor")
+        return replace(stance, view=(stance.view + heading_steps) % HEADINGS + HEADINGS * row)
+
+    def _check_slots(self, stance: Stance, slot: Tensor, moving: Tensor) -> None:
+        degree = self.world.neighbour_mask[stance.viewpoint].sum(-1)
+        bad = moving & (slot >= degree)
+        if bool(bad.any()):
+            lane = int(bad.int().argmax())
+            place = self.world.name(int(stance.viewpoint[lane]))
+            raise ValueError(
+                f"agent {lane} chose slot {int(slot[lane])} at {place}, "
+                f"which has {int(degree[lane])} neighbours; choose a lower slot, or {STOP} to stop"
+            )
+
+
+def view_angles(stance: Stance) -> tuple[Tensor, Tensor]:
+    """Direction of all 36 views as the agents see them: heading relative to the agent, elevation absolute.
+
+    ->  heading (B, 36) radians in [-pi, pi), elevation (B, 36)
+    """
+    views = torch.arange(VIEWS, device=stance.view.device)
+    relative_step = (views % HEADINGS) - (stance.view % HEADINGS).unsqueeze(-1)
+    heading = wrap(relative_step * STEP)
+    return heading, view_elevation(views).expand_as(heading)
+
+
+class Track:
+    """Records every viewpoint walked through, one stance per hop."""
+
+    def __init__(self, start: Stance) -> None:
+        self._stances = [start]
+
+    def append(self, stance: Stance) -> None:
+        """Record where everybody stands after one more hop."""
+        self._stances.append(stance)
+
+    def walked(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The walks with standing still left out.
+
+        ->  viewpoint (B, T) int64 padded with -1, view (B, T) int64 padded with 0, length (B,) int64
+        """
+        viewpoint = torch.stack([stance.viewpoint for stance in self._stances], dim=1)
+        view = torch.stack([stance.view for stance in self._stances], dim=1)
+        moved = torch.ones_like(viewpoint, dtype=torch.bool)
+        moved[:, 1:] = viewpoint[:, 1:] != viewpoint[:, :-1]
+        # moves to the front, in their order: a stable sort on "did not move"
+        order = (~moved).int().argsort(dim=1, stable=True)
+        length = moved.sum(dim=1)
+        kept = torch.arange(viewpoint.shape[1], device=viewpoint.device) < length.unsqueeze(-1)
+        viewpoint = viewpoint.gather(1, order).masked_fill(~kept, NONE)
+        view = view.gather(1, order).masked_fill(~kept, 0)
+        longest = int(length.max()) if len(length) else 0
+        return viewpoint[:, :longest], view[:, :longest], length

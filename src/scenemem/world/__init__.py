@@ -1,0 +1,1 @@
+"""Navigation graphs as tensors: one global viewpoint index for all scans."""

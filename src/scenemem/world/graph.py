@@ -1,0 +1,139 @@
+"""The world: navigation graphs of all scans as static tensors over one global viewpoint index.
+
+Shape letters: V viewpoints of all scans, K largest number of neighbours, P ordered viewpoint pairs that
+share a scan (the distance tables of all scans, laid end to end).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from scenemem.errors import UserError
+
+NONE = -1  # pads neighbour rows; also "no next step"
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Where one can stand, where one can go from there, and how far everything is.
+
+    Only included viewpoints have an index; scans are sorted by name, viewpoints keep their file order.
+    """
+
+    scans: tuple[str, ...]
+    viewpoints: tuple[str, ...]  # V ids
+    scan_of: Tensor  # (V,) int64, index into scans
+    position: Tensor  # (V, 3) float64, metres
+    neighbour: Tensor  # (V, K) int64, padded with -1
+    neighbour_view: Tensor  # (V, K) int64, the view that looks at the neighbour; 0 at pads
+    neighbour_heading: Tensor  # (V, K) float32, radians, clockwise from +y; 0 at pads
+    neighbour_elevation: Tensor  # (V, K) float32, radians, positive upwards; 0 at pads
+    neighbour_length: Tensor  # (V, K) float64, metres; inf at pads
+    row_start: Tensor  # (V,) int64, where this viewpoint's row begins in the pair tables
+    local: Tensor  # (V,) int64, number of this viewpoint within its scan
+    pair_distance: Tensor  # (P,) float64, metres along the graph; inf when there is no way
+    pair_slot: Tensor  # (P,) int8, first step as an index into the neighbour row; -1 where there is none
+
+    @property
+    def device(self) -> torch.device:
+        """The device all tensors live on."""
+        return self.neighbour.device
+
+    def to(self, device: torch.device | str) -> World:
+        """The same world on another device (float64 tables become float32 where the device lacks float64)."""
+        device = torch.device(device)
+        double = torch.float32 if device.type == "mps" else torch.float64
+        moved = {
+            field.name: value.to(device, double if value.dtype == torch.float64 else value.dtype)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        return World(scans=self.scans, viewpoints=self.viewpoints, **moved)
+
+    @cached_property
+    def neighbour_mask(self) -> Tensor:
+        """(V, K) bool, true at real neighbours."""
+        return self.neighbour != NONE
+
+    def geodesic(self, source: Tensor, target: Tensor) -> Tensor:
+        """Metres along the graph; inf between scans and where there is no way.
+
+        source, target: (...) int64, broadcast together  ->  (...) float64
+        """
+        same_scan = self.scan_of[source] == self.scan_of[target]
+        distance = self.pair_distance[self._pair(source, target, same_scan)]
+        return distance.masked_fill(~same_scan, torch.inf)
+
+    def next_slot(self, source: Tensor, target: Tensor) -> Tensor:
+        """First step of the shortest path as an index into ``neighbour[source]``; -1 where there is none.
+
+        source, target: (...) int64, broadcast together  ->  (...) int64
+        """
+        same_scan = self.scan_of[source] == self.scan_of[target]
+        slot = self.pair_slot[self._pair(source, target, same_scan)].long()
+        return slot.masked_fill(~same_scan, NONE)
+
+    def next_viewpoint(self, source: Tensor, target: Tensor) -> Tensor:
+        """The viewpoint after ``source`` on the way to ``target``; ``source`` itself when there is none."""
+        slot = self.next_slot(source, target)
+        return torch.where(slot == NONE, source, self.neighbour[source, slot.clamp_min(0)])
+
+    def path(self, source: int, target: int) -> list[int]:
+        """The viewpoints of the shortest path, both ends included.
+
+        Raises:
+            UserError: there is no way between the two.
+        """
+        walked, goal = [source], torch.tensor(target, device=self.device)
+        while walked[-1] != target:
+            slot = int(self.next_slot(torch.tensor(walked[-1], device=self.device), goal))
+            if slot == NONE:
+                raise UserError(f"no way leads from {self.name(source)} to {self.name(target)}")
+            walked.append(int(self.neighbour[walked[-1], slot]))
+        return walked
+
+    def slot_of(self, source: Tensor, target: Tensor) -> Tensor:
+        """The index of ``target`` in the neighbour row of ``source``; -1 where the two are not connected.
+
+        source, target: (...) int64  ->  (...) int64
+        """
+        match = self.neighbour[source] == target.unsqueeze(-1)
+        return torch.where(match.any(-1), match.int().argmax(-1), NONE)
+
+    def index_of(self, scan: str, viewpoint: str) -> int:
+        """The global index of a viewpoint.
+
+        Raises:
+            UserError: the scan or the viewpoint is not part of this world.
+        """
+        try:
+            return self._index[scan, viewpoint]
+        except KeyError:
+            if scan not in self.scans:
+                raise UserError(f"unknown scan '{scan}'; this world has {len(self.scans)} scans") from None
+            raise UserError(f"scan '{scan}' has no included viewpoint '{viewpoint}'") from None
+
+    def name(self, viewpoint: int) -> str:
+        """``<scan>_<viewpoint>``, the name used by feature files and messages."""
+        return f"{self.scans[int(self.scan_of[viewpoint])]}_{self.viewpoints[viewpoint]}"
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """``<scan>_<viewpoint>`` of every viewpoint, in index order."""
+        return tuple(
+            f"{self.scans[scan]}_{viewpoint}"
+            for scan, viewpoint in zip(self.scan_of.tolist(), self.viewpoints, strict=True)
+        )
+
+    @cached_property
+    def _index(self) -> dict[tuple[str, str], int]:
+        scans = self.scan_of.tolist()
+        return {(self.scans[scans[i]], viewpoint): i for i, viewpoint in enumerate(self.viewpoints)}
+
+    def _pair(self, source: Tensor, target: Tensor, same_scan: Tensor) -> Tensor:
+        """Index into the pair tables; pairs across scans point at entry 0 and are masked by the caller."""
+        return (self.row_start[source] + self.local[target]) * same_scan

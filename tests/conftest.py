@@ -1,0 +1,141 @@
+"""Fixtures shared by all tests: a tiny world in the public formats, and the real data when it is there."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+from scenemem.formats.connectivity import Scan, Viewpoint, write_scan
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The real R2R data folder; tests that need it are skipped without it."""
+    chosen = os.environ.get("SCENEMEM_DATA")
+    folder = Path(chosen) if chosen else REPOSITORY.parent / "shared" / "data"
+    if (folder / "connectivity").is_dir():
+        return folder
+    if os.environ.get("SCENEMEM_REQUIRE_DATA"):
+        pytest.fail(f"SCENEMEM_REQUIRE_DATA is set but {folder} holds no real data; set SCENEMEM_DATA")
+    pytest.skip(f"needs the real R2R data, not found at {folder}; set SCENEMEM_DATA to its folder")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Tests never read or fill the user's own cache."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCENEMEM_CACHE", str(folder))
+        yield folder
+
+
+def scan_from_graph(name: str, graph: nx.Graph) -> Scan:
+    """A scan from a graph whose nodes carry ``position`` (metres) and optionally ``included``."""
+    nodes = list(graph.nodes)
+    return Scan(
+        name=name,
+        viewpoints=tuple(
+            Viewpoint(
+                image_id=str(node),
+                pose=_pose(graph.nodes[node]["position"]),
+                included=graph.nodes[node].get("included", True),
+                visible=tuple(other != node for other in nodes),
+                unobstructed=tuple(graph.has_edge(node, other) for other in nodes),
+                height=1.5,
+            )
+            for node in nodes
+        ),
+    )
+
+
+def _pose(position: tuple[float, float, float]) -> tuple[float, ...]:
+    x, y, z = position
+    return (1.0, 0.0, 0.0, x, 0.0, 1.0, 0.0, y, 0.0, 0.0, 1.0, z, 0.0, 0.0, 0.0, 1.0)
+
+
+def _grid(columns: int, rows: int) -> nx.Graph:
+    graph = nx.Graph()
+    for x in range(columns):
+        for y in range(rows):
+            # uneven spacing, so that shortest paths are unique
+            graph.add_node(f"g{x}{y}", position=(2.0 * x + 0.11 * y, 1.9 * y - 0.07 * x * x, 1.5))
+    graph.add_edges_from((f"g{x}{y}", f"g{x + 1}{y}") for x in range(columns - 1) for y in range(rows))
+    graph.add_edges_from((f"g{x}{y}", f"g{x}{y + 1}") for x in range(columns) for y in range(rows - 1))
+    graph.add_node("g-alone", position=(50.0, 50.0, 1.5))
+    graph.add_node("g-excluded", position=(-5.0, 0.0, 1.5), included=False)
+    graph.add_edge("g-excluded", "g00")
+    return graph
+
+
+def _spiral(size: int) -> nx.Graph:
+    """A spiral staircase: headings all the way round and real elevations."""
+    graph = nx.Graph()
+    for i in range(size):
+        angle = 0.7 * i
+        graph.add_node(f"s{i}", position=(2.5 * math.cos(angle), 2.5 * math.sin(angle), 1.5 + 0.6 * i))
+    graph.add_edges_from((f"s{i}", f"s{i + 1}") for i in range(size - 1))
+    graph.add_edge("s0", "s4")
+    return graph
+
+
+TINY_SCANS = {"grid": _grid(4, 3), "spiral": _spiral(9), "yard": _grid(3, 3)}
+TINY_SPLITS = {
+    "train": ("grid", "spiral"),
+    "val_seen": ("grid",),
+    "val_unseen": ("yard",),
+    "test": ("yard",),
+}
+
+
+def _tiny_episodes(split: str) -> list[dict[str, object]]:
+    """Every third ordered pair 4 to 6 edges apart, three made-up instructions each."""
+    items: list[dict[str, object]] = []
+    for scan in TINY_SPLITS[split]:
+        included = [n for n, d in TINY_SCANS[scan].nodes(data=True) if d.get("included", True)]
+        graph = TINY_SCANS[scan].subgraph(included).copy()
+        for a, b in graph.edges:
+            graph.edges[a, b]["metres"] = math.dist(graph.nodes[a]["position"], graph.nodes[b]["position"])
+        routes = [
+            route
+            for source in graph
+            for target, route in nx.single_source_dijkstra_path(graph, source, weight="metres").items()
+            if 3 <= len(route) - 1 <= 6
+        ]
+        for number, route in enumerate(routes[:: 3 if split == "train" else 7]):
+            item: dict[str, object] = {
+                "distance": round(nx.path_weight(graph, route, "metres"), 2),
+                "scan": scan,
+                "path_id": 1000 * sorted(TINY_SCANS).index(scan) + number,
+                "path": route,
+                "heading": round(0.37 * number % (2 * math.pi), 3),
+                "instructions": [
+                    f"Walk from {route[0]} to {route[-1]}.",
+                    f"Go past {route[1]}, then stop at {route[-1]}!",
+                    f"Leave {route[0]} and wait beside {route[-1]}.",
+                ],
+            }
+            if split == "test":
+                del item["distance"]
+                item["path"] = route[:1]
+            items.append(item)
+    return items
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small data folder in the public formats: three scans, all splits, one isolated viewpoint per grid."""
+    root = tmp_path_factory.mktemp("tiny")
+    for name, graph in TINY_SCANS.items():
+        write_scan(root / "connectivity", scan_from_graph(name, graph))
+    (root / "r2r").mkdir()
+    for split in TINY_SPLITS:
+        (root / "r2r" / f"R2R_{split}.json").write_text(json.dumps(_tiny_episodes(split)), encoding="utf-8")
+    return root
