@@ -41,36 +41,37 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run ``scenemem``; always leaves through ``SystemExit``."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+    except UserError as error:
+        console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        code = 2
+    except KeyboardInterrupt:
+        console.print("interrupted; nothing was left half-written")
+        code = 130
+    except BrokenPipeError:
+        # the reader of our output went away (`| head`); keep the interpreter from complaining at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
+
+
+def _dispatch(words: Sequence[str]) -> int:
     if words[:1] == ["--version"]:
         output.print(f"scenemem {__version__}", highlight=False)
-        sys.exit(0)
+        return 0
     name = _command_named_by(words)
     if name is None:
-        sys.exit(_show_commands(words))
-    sys.exit(_run(name, words[len(name.split()) :]))
+        return _show_commands(words)
+    module, function, _ = COMMANDS[name]
+    command: Callable[..., Any] = getattr(importlib.import_module(f"scenemem.commands.{module}"), function)
+    tyro.cli(command, prog=f"scenemem {name}", args=words[len(name.split()) :])
+    return 0
 
 
 def _command_named_by(words: Sequence[str]) -> str | None:
     return next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
-
-
-def _run(name: str, words: Sequence[str]) -> int:
-    module, function, _ = COMMANDS[name]
-    try:
-        command: Callable[..., Any] = getattr(
-            importlib.import_module(f"scenemem.commands.{module}"), function
-        )
-        tyro.cli(command, prog=f"scenemem {name}", args=list(words))
-    except UserError as error:
-        console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        return 2
-    except KeyboardInterrupt:
-        console.print("interrupted; nothing was left half-written")
-        return 130
-    except BrokenPipeError:
-        # the reader of our output went away (e.g. `| head`); keep the interpreter from complaining at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
 
 
 def _show_commands(words: Sequence[str]) -> int:

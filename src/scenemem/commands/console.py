@@ -44,13 +44,17 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(title, total=None)
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task(title, total=None)
 
-        def advance(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
+    def advance(done: int, total: int) -> None:
+        bar.start()  # only now, so that work that turns out to be done already shows no bar
+        bar.update(task, completed=done, total=total)
 
+    try:
         yield advance
+    finally:
+        bar.stop()
 
 
 def open_data(data: Path | None) -> DataFolder:

@@ -17,6 +17,12 @@ TSV_ENDS = (".tsv", ".tsv.gz")
 HDF5_ENDS = (".hdf5", ".h5")
 
 
+def store_name(file: str | os.PathLike[str]) -> str:
+    """The name of a feature file without the ending that tells its kind."""
+    name = Path(file).name
+    return next((name.removesuffix(end) for end in TSV_ENDS + HDF5_ENDS if name.endswith(end)), name)
+
+
 def convert_features(
     file: str | os.PathLike[str],
     target: str | os.PathLike[str],

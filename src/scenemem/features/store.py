@@ -34,7 +34,8 @@ class FeatureStore:
 
     def gather(self, viewpoints: Tensor) -> Tensor:
         """viewpoints: (...) int64 global index  ->  (..., 36, D)"""
-        return self._picked(self.row[viewpoints], self.values.flatten(1)).unflatten(-1, (VIEWS, self.width))
+        panoramas = self._picked(self.row[viewpoints], self.values.flatten(1))
+        return panoramas.view(*viewpoints.shape, VIEWS, self.width)
 
     def gather_views(self, viewpoints: Tensor, views: Tensor) -> Tensor:
         """viewpoints, views: (...) int64, broadcast together  ->  the features of single views (..., D)"""
@@ -46,7 +47,8 @@ class FeatureStore:
         return replace(self, values=values, row=torch.arange(len(self.row), device=device))
 
     def _picked(self, index: Tensor, table: Tensor) -> Tensor:
-        """index: (...)  table: (N, W)  ->  (..., W); a look-up copies whole rows, plain indexing single numbers"""
+        """index: (...)  table: (N, W)  ->  (..., W)"""
+        # an embedding look-up copies whole rows, indexing with [] copies number by number
         picked = functional.embedding(index, table)
         return picked if self.half else picked.float()
 

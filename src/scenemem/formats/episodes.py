@@ -70,10 +70,9 @@ def read_episodes(file: str | os.PathLike[str]) -> list[Episode]:
         DataError: the content is not an episode file: not JSON, wrong schema, empty path, a number that is
             not finite, or an instruction id that occurs twice.
     """
-    content = read_bytes(file)
     episodes: list[Episode] = []
     seen: dict[str, str] = {}  # instruction id -> where it stands
-    for place, record in _records(content, file):
+    for place, record in _records(file):
         try:
             episode = record.episode(seen)
         except _FieldError as error:
@@ -192,19 +191,28 @@ class _Spoken(_Route, frozen=True, kw_only=True):
         )
 
 
-def _records(content: bytes, file: str | os.PathLike[str]) -> Iterator[tuple[str, _Route]]:
-    """``(place, record)`` of a file; a JSON list starts with ``[``, JSON lines with ``{``."""
-    if content.lstrip()[:1] == b"{":
-        places = [(f"line {n}", line) for n, line in enumerate(content.splitlines(), start=1) if line.strip()]
+def record_parts(file: str | os.PathLike[str]) -> list[tuple[str, bytes]]:
+    """``(place, JSON text)`` of every record of a JSON list or JSON-lines file, plain or ``.gz``.
+
+    Raises:
+        DataError: the file cannot be read, is not JSON or holds no record.
+    """
+    content = read_bytes(file)
+    if content.lstrip()[:1] == b"{":  # a JSON list starts with [
+        parts = [(f"line {n}", line) for n, line in enumerate(content.splitlines(), start=1) if line.strip()]
     else:
-        parts = decode_json(content, list[msgspec.Raw], file)
-        places = [(f"record {n}", bytes(part)) for n, part in enumerate(parts)]
-    if not places:
-        raise DataError(file, "holds no episode, expected at least one")
-    first_place, first = places[0]
-    names = decode_json(first, dict[str, msgspec.Raw], file, first_place)
+        records = decode_json(content, list[msgspec.Raw], file)
+        parts = [(f"record {n}", bytes(record)) for n, record in enumerate(records)]
+    if not parts:
+        raise DataError(file, "holds no record, expected at least one")
+    return parts
+
+
+def _records(file: str | os.PathLike[str]) -> Iterator[tuple[str, _Route]]:
+    parts = record_parts(file)
+    names = decode_json(parts[0][1], dict[str, msgspec.Raw], file, parts[0][0])
     kind: type[_Route] = _Spoken if "instruction_id" in names else _RoomToRoom
-    for place, part in places:
+    for place, part in parts:
         yield place, decode_json(part, kind, file, place)
 
 

@@ -193,9 +193,9 @@ def _write_rows(
             width = row.values.shape[-1] if row.values.ndim else 0
         if body is None:
             body = _write_header(stream, 0, width)
-        earlier = places.setdefault(row.key, row.place)
-        if earlier != row.place:
-            raise DataError(origin, f"'{row.key}' already stands in {earlier}", record=row.place)
+        if row.key in places:
+            raise DataError(origin, f"'{row.key}' already stands in {places[row.key]}", record=row.place)
+        places[row.key] = row.place
         stream.write(_half_precision(row, width, origin).tobytes())
     if body is None or width is None:
         raise DataError(origin, "holds no viewpoint, expected at least one")

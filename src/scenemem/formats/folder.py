@@ -73,17 +73,26 @@ class DataFolder:
         places = [folder / task / (name + end) for folder in self._places() for end in ("", ".gz")]
         return next((place for place in places if place.is_file()), plain)
 
+    def feature_files(self) -> list[Path]:
+        """All feature stores ``features/<name>.npy``, by name; one in the folder hides a derived one."""
+        found = {
+            file.stem: file
+            for place in reversed(self._places())
+            for file in (place / "features").glob("*.npy")
+            if not file.name.startswith(".")
+        }
+        return [found[name] for name in sorted(found)]
+
     def feature_file(self, name: str) -> Path:
         """The feature store ``features/<name>.npy``, in the folder or among the derived files.
 
         Raises:
             DataError: there is no such store; the message lists the ones there are.
         """
-        places = [folder / "features" for folder in self._places()]
-        for place in places:
-            if (place / f"{name}.npy").is_file():
-                return place / f"{name}.npy"
-        known = sorted({file.stem for place in places for file in place.glob("*.npy")})
+        stores = {file.stem: file for file in self.feature_files()}
+        if name in stores:
+            return stores[name]
+        known = sorted(stores)
         found = f"there are: {', '.join(known)}" if known else "there is none yet"
         raise DataError(
             self.root,

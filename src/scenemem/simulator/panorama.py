@@ -51,7 +51,7 @@ class Candidates:
     viewpoint: Tensor  # (B, K) int64, padded with -1
     mask: Tensor  # (B, K) bool, true at real neighbours
     view: Tensor  # (B, K) int64, the view that looks at the neighbour; 0 at pads
-    heading: Tensor  # (B, K) radians in [-pi, pi), relative to the agent's heading step; 0 at pads
+    heading: Tensor  # (B, K) radians in [-pi, pi], relative to the agent's heading step; 0 at pads
     elevation: Tensor  # (B, K) radians, absolute; 0 at pads
 
 
@@ -78,14 +78,16 @@ class Simulator:
 
     def candidates(self, stance: Stance) -> Candidates:
         """The neighbours of every agent, in the order of the world's neighbour rows."""
-        here, mask = stance.viewpoint, self.world.neighbour_mask[stance.viewpoint]
-        relative = wrap(self.world.neighbour_heading[here] - stance.heading.unsqueeze(-1))
+        here, world = stance.viewpoint, self.world
+        # index_select copies whole rows: four times as fast as plain indexing on a CPU
+        mask = world.neighbour_mask.index_select(0, here)
+        relative = wrap(world.neighbour_heading.index_select(0, here) - stance.heading.unsqueeze(-1))
         return Candidates(
-            viewpoint=self.world.neighbour[here],
+            viewpoint=world.neighbour.index_select(0, here),
             mask=mask,
-            view=self.world.neighbour_view[here],
-            heading=relative.masked_fill(~mask, 0.0),
-            elevation=self.world.neighbour_elevation[here],
+            view=world.neighbour_view.index_select(0, here),
+            heading=relative * mask,
+            elevation=world.neighbour_elevation.index_select(0, here),
         )
 
     def step(self, stance: Stance, action: Tensor) -> Stance:
@@ -99,34 +101,39 @@ class Simulator:
             ValueError: with ``check``, an agent chose a slot that holds no neighbour.
         """
         moving = (action != STOP) & ~stance.done
-        slot = action.clamp_min(0)
         if self.check:
-            self._check_slots(stance, slot, moving)
-        viewpoint = torch.where(moving, self.world.neighbour[stance.viewpoint, slot], stance.viewpoint)
-        view = torch.where(moving, self.world.neighbour_view[stance.viewpoint, slot], stance.view)
-        return Stance(viewpoint, view, stance.done | (action == STOP))
+            self._check_slots(stance, action, moving)
+        slot = torch.where(moving, action, 0)
+        entry = stance.viewpoint * self.world.neighbour.shape[1] + slot
+        viewpoint = self.world.neighbour.view(-1).index_select(0, entry)
+        view = self.world.neighbour_view.view(-1).index_select(0, entry)
+        return Stance(
+            viewpoint=torch.where(moving, viewpoint, stance.viewpoint),
+            view=torch.where(moving, view, stance.view),
+            done=stance.done | (action == STOP),
+        )
 
     def turn(self, stance: Stance, heading_steps: Tensor) -> Stance:
         """Turn on the spot by ``heading_steps`` (B,) steps of 30 degrees, clockwise when positive."""
         row = stance.view.div(HEADINGS, rounding_mode="floor")
         return replace(stance, view=(stance.view + heading_steps) % HEADINGS + HEADINGS * row)
 
-    def _check_slots(self, stance: Stance, slot: Tensor, moving: Tensor) -> None:
-        degree = self.world.neighbour_mask[stance.viewpoint].sum(-1)
-        bad = moving & (slot >= degree)
+    def _check_slots(self, stance: Stance, action: Tensor, moving: Tensor) -> None:
+        degree = self.world.degree[stance.viewpoint]
+        bad = moving & ((action < 0) | (action >= degree))
         if bool(bad.any()):
             lane = int(bad.int().argmax())
             place = self.world.name(int(stance.viewpoint[lane]))
             raise ValueError(
-                f"agent {lane} chose slot {int(slot[lane])} at {place}, "
-                f"which has {int(degree[lane])} neighbours; choose a lower slot, or {STOP} to stop"
+                f"agent {lane} chose slot {int(action[lane])} at {place}, which has "
+                f"{int(degree[lane])} neighbours; choose a slot below that number, or {STOP} to stop"
             )
 
 
 def view_angles(stance: Stance) -> tuple[Tensor, Tensor]:
     """Direction of all 36 views as the agents see them: heading relative to the agent, elevation absolute.
 
-    ->  heading (B, 36) radians in [-pi, pi), elevation (B, 36)
+    ->  heading (B, 36) radians in [-pi, pi], elevation (B, 36)
     """
     views = torch.arange(VIEWS, device=stance.view.device)
     relative_step = (views % HEADINGS) - (stance.view % HEADINGS).unsqueeze(-1)

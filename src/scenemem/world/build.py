@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -17,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from scenemem.errors import UserError
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
 from scenemem.formats.decoding import read_bytes
@@ -33,7 +35,7 @@ Number = TypeVar("Number", bound=np.generic)
 # Centre of a panorama in the camera frame of its pose, metres; the same in all Matterport scans.
 CENTRE_OFFSET = (0.01286174, -0.03317282, 0.01070163)
 
-_CACHE_VERSION = "1"  # raise when the tables change
+_CACHE_VERSION = "2"  # raise when the tables change
 
 
 def load_world(
@@ -67,7 +69,8 @@ def load_world(
     world = _read_cached(stored)
     if world is None:
         world = build()
-        _write_cached(stored, world)
+        with suppress(OSError, UserError):  # a cache that cannot be written only costs time
+            _write_cached(stored, world)
     return world
 
 
@@ -81,7 +84,7 @@ class _ScanTables:
     neighbour: IntArray  # (v, k), numbers within the scan, padded with -1
     length: FloatArray  # (v, k), inf at pads
     distance: FloatArray  # (v, v)
-    first_slot: npt.NDArray[np.int8]  # (v, v)
+    first_slot: npt.NDArray[np.int16]  # (v, v)
 
 
 def build_world(
@@ -196,10 +199,10 @@ def _all_pairs(edge_length: FloatArray) -> FloatArray:
     return distance
 
 
-def _first_slots(neighbour: IntArray, edge_length: FloatArray, distance: FloatArray) -> npt.NDArray[np.int8]:
+def _first_slots(neighbour: IntArray, edge_length: FloatArray, distance: FloatArray) -> npt.NDArray[np.int16]:
     """The neighbour slot that starts the shortest path.  (v, K), (v, v), (v, v)  ->  (v, v), -1 where none"""
     via = _pick(edge_length, neighbour)[:, :, None] + distance[np.maximum(neighbour, 0)]
-    slot: npt.NDArray[np.int8] = via.argmin(axis=1).astype(np.int8)
+    slot: npt.NDArray[np.int16] = via.argmin(axis=1).astype(np.int16)
     slot[np.isinf(distance)] = NONE
     np.fill_diagonal(slot, NONE)
     return slot

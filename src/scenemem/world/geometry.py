@@ -35,8 +35,9 @@ def reverse(heading: Tensor, elevation: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def wrap(angle: Tensor) -> Tensor:
-    """The same angle in [-pi, pi)."""
-    return (angle + math.pi).remainder(FULL_TURN) - math.pi
+    """The same angle in [-pi, pi]; angles that need no turn keep their exact value."""
+    turned = angle - FULL_TURN * torch.round(angle / FULL_TURN)
+    return turned.clamp(-math.pi, math.pi)  # rounding can leave it a hair outside
 
 
 def view_heading(view: Tensor) -> Tensor:

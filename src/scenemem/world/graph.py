@@ -36,7 +36,7 @@ class World:
     row_start: Tensor  # (V,) int64, where this viewpoint's row begins in the pair tables
     local: Tensor  # (V,) int64, number of this viewpoint within its scan
     pair_distance: Tensor  # (P,) float64, metres along the graph; inf when there is no way
-    pair_slot: Tensor  # (P,) int8, first step as an index into the neighbour row; -1 where there is none
+    pair_slot: Tensor  # (P,) int16, first step as an index into the neighbour row; -1 where there is none
 
     @property
     def device(self) -> torch.device:
@@ -58,6 +58,11 @@ class World:
     def neighbour_mask(self) -> Tensor:
         """(V, K) bool, true at real neighbours."""
         return self.neighbour != NONE
+
+    @cached_property
+    def degree(self) -> Tensor:
+        """(V,) int64, how many neighbours each viewpoint has; they fill the first slots of its row."""
+        return self.neighbour_mask.sum(dim=1)
 
     def geodesic(self, source: Tensor, target: Tensor) -> Tensor:
         """Metres along the graph; inf between scans and where there is no way.

@@ -1,0 +1,41 @@
+# Two commands for a newcomer: `make demo` runs the main job, `make test` proves the installation.
+# Both start from a fresh clone with only python3 (>= 3.10) and make; a second call installs nothing.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: demo test lint docs clean
+
+demo: $(VENV)/.installed-run
+	$(BIN)/scenemem demo
+
+test: $(VENV)/.installed-dev lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --cov --cov-report=term --cov-fail-under=90
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/mkdocs build --strict
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "error: SceneMem needs Python 3.10 or newer; name one with: make PYTHON=python3.12 ..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-run: $(BIN)/python pyproject.toml constraints.txt
+	@echo "Installing SceneMem into $(VENV) (once, about a minute) ..."
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(BIN)/python pyproject.toml constraints.txt
+	@echo "Installing SceneMem and its test tools into $(VENV) (once, about two minutes) ..."
+	$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.installed-run
+
+clean:
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .coverage* .hypothesis

@@ -1,0 +1,1 @@
+"""Agents: whoever decides where to go next."""

@@ -1,0 +1,99 @@
+"""The one loop of every agent: observe, decide, hop - until every lane has stopped or was cut off."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from scenemem.agents.labels import LabelRule
+from scenemem.agents.rollout import Question, Recorder, Rollout
+from scenemem.agents.spaces import ActionSpace
+from scenemem.simulator.panorama import Simulator, Stance
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.world.graph import NONE, World
+
+
+class Policy(Protocol):
+    """Whoever answers the questions of a rollout."""
+
+    def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace, /) -> None:
+        """Lanes ``lanes`` (M,) have a new observation: where they stand now."""
+
+    def answer(self, question: Question, label: Tensor, stance: Stance, space: ActionSpace, /) -> Tensor:
+        """The chosen option of every lane asked: (M,). ``label`` is for teachers, -1 when unknown."""
+
+
+class FollowLabels:
+    """The teacher: always does what is right and needs no network."""
+
+    def observe(self, _stance: Stance, _lanes: Tensor, _space: ActionSpace, /) -> None:
+        """A teacher does not look."""
+
+    def answer(self, _question: Question, label: Tensor, _stance: Stance, _space: ActionSpace, /) -> Tensor:
+        """(M,) the labels"""
+        return label
+
+
+def collect(
+    world: World,
+    episodes: EpisodeSet,
+    space: ActionSpace,
+    policy: Policy,
+    *,
+    max_ticks: int,
+    label_rule: LabelRule | None = None,
+) -> Rollout:
+    """Walk ``episodes`` with ``policy``; nothing here loops over lanes.
+
+    Args:
+        world: the world to walk in.
+        episodes: one per lane of ``space``.
+        space: what can be chosen; fresh, it remembers the walk.
+        policy: who chooses.
+        max_ticks: a lane that has observed this often is cut off, wherever it was bound.
+        label_rule: without one no labels and no distances are recorded, and goals may be unknown.
+    """
+    simulator, recorder = Simulator(world, check=False), Recorder()
+    stance = simulator.reset(episodes.start, episodes.heading)
+
+    def ask(question: Question) -> Tensor:
+        known = label_rule is not None
+        distance = _distances(world, episodes, question, stance, known=known)
+        label = torch.full_like(question.lanes, NONE)
+        if label_rule is not None:
+            label = label_rule(question, space, distance)
+        choice = policy.answer(question, label, stance, space)
+        recorder.decision(question, choice, label, distance)
+        return choice
+
+    for tick in range(max_ticks):
+        lanes = (~stance.done).nonzero().squeeze(1)
+        if not len(lanes):
+            break
+        space.arrive(stance, lanes)
+        policy.observe(stance, lanes, space)
+        if label_rule is not None:
+            label_rule.arrive(stance.viewpoint[lanes], lanes)
+        _record_tick(recorder, stance, space)
+        if tick < max_ticks - 1:  # nothing decided at the last observation would be carried out
+            stance = simulator.step(stance, space.tick(stance, lanes, ask))
+    return recorder.finished(space.memory)
+
+
+def _record_tick(recorder: Recorder, stance: Stance, space: ActionSpace) -> None:
+    memory = space.memory
+    known = () if memory is None else (memory.here.clone(), memory.count.clone())
+    recorder.tick(stance.viewpoint, stance.view, ~stance.done, *known)
+
+
+def _distances(
+    world: World, episodes: EpisodeSet, question: Question, stance: Stance, *, known: bool
+) -> Tensor:
+    """Metres to the goal from here and from every option  ->  (M, 1 + O), nan when goals are unknown"""
+    here = stance.viewpoint[question.lanes].unsqueeze(1)
+    places = torch.cat([here, question.place], dim=1)
+    if not known:
+        return torch.full(places.shape, torch.nan, device=places.device)
+    return world.geodesic(places.clamp_min(0), episodes.goal[question.lanes].unsqueeze(1))

@@ -1,0 +1,121 @@
+"""What would have been right: label rules for teacher forcing and student forcing (paper, section 3.4).
+
+Shape letters: M lanes asked, O options, N remembered places, K neighbour slots.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from scenemem.agents.rollout import Question
+from scenemem.agents.spaces import ActionSpace
+from scenemem.simulator.experts import reference_progress
+from scenemem.world.graph import NONE, World
+
+_WALK_PRICE = 1e-3  # per metre, only breaks ties between equally promising frontiers
+
+
+class LabelRule(Protocol):
+    """Says which option is right, from where the lanes stand and what they know."""
+
+    def arrive(self, viewpoint: Tensor, lanes: Tensor, /) -> None:
+        """Lanes ``lanes`` (M,) have just arrived at ``viewpoint`` (M,)."""
+
+    def __call__(self, question: Question, space: ActionSpace, distance: Tensor, /) -> Tensor:
+        """distance: (M, 1 + O) metres to the goal from here and from each option  ->  (M,) option"""
+
+
+class ClosestToGoal:
+    """Student forcing: the place on the memory closest to the goal; stop at the goal.
+
+    A frontier is judged by its best sub-node, because that is what going there is for; a node that is the
+    goal itself comes before everything.
+    """
+
+    def __init__(self, world: World, goal: Tensor) -> None:
+        self._world = world
+        self._goal = goal
+
+    def arrive(self, viewpoint: Tensor, lanes: Tensor, /) -> None:
+        """Nothing to remember: only distances count."""
+
+    def __call__(self, question: Question, space: ActionSpace, distance: Tensor, /) -> Tensor:
+        """(M,) option"""
+        if question.kind == "frontier":
+            return self._frontier(question, space)
+        at_goal = distance[:, 0] == 0.0
+        cost = distance[:, 1:].masked_fill(~question.options, torch.inf)
+        stop = question.options.shape[1] - 1
+        cost[:, stop] = torch.inf  # going anywhere comes before stopping short of the goal
+        nothing_else = cost.isinf().all(dim=1)
+        return torch.where(at_goal | nothing_else, stop, cost.argmin(dim=1))
+
+    def _frontier(self, question: Question, space: ActionSpace) -> Tensor:
+        memory = space.memory
+        if memory is None:
+            raise TypeError("a frontier was asked for in a space without a memory")
+        lanes = question.lanes
+        places = self._world.neighbour[question.place]  # (M, N, K)
+        ahead = self._world.geodesic(places.clamp_min(0), self._goal[lanes, None, None])
+        promise = ahead.masked_fill(~memory.subnode[lanes], torch.inf).amin(dim=2)
+        is_goal = question.place == self._goal[lanes].unsqueeze(1)
+        walk = memory.walk[lanes, memory.here[lanes]]
+        cost = torch.where(is_goal, -1.0, promise) + _WALK_PRICE * walk
+        cost = cost.masked_fill(~question.options, torch.inf)
+        here = memory.here[lanes]
+        stuck = cost.isinf().all(dim=1)
+        return torch.where(stuck, here, cost.argmin(dim=1))
+
+
+class ReferencePath:
+    """Teacher forcing: walk the reference path, point by point, and stop at its end.
+
+    A memory agent goes to places it has not visited; where the path crosses itself, points it has already
+    visited are passed over and the frontier that leads on is chosen.
+    """
+
+    def __init__(self, world: World, reference: Tensor) -> None:
+        self._world = world
+        self._reference = reference  # (B, L) viewpoints, padded with -1
+        self._progress = torch.zeros(len(reference), dtype=torch.long, device=reference.device)
+
+    def arrive(self, viewpoint: Tensor, lanes: Tensor, /) -> None:
+        """Count the reference points reached, in order."""
+        self._progress[lanes] = reference_progress(self._reference[lanes], self._progress[lanes], viewpoint)
+
+    def __call__(self, question: Question, space: ActionSpace, distance: Tensor, /) -> Tensor:
+        """(M,) option"""
+        del distance
+        wanted = self._wanted(question, space)  # (M,) viewpoint, -1 at the end of the path
+        if question.kind == "frontier":
+            return self._frontier(question, space, wanted)
+        match = (question.place == wanted.unsqueeze(1)) & question.options
+        stop = question.options.shape[1] - 1
+        return torch.where(match.any(dim=1), match.int().argmax(dim=1), stop)
+
+    def _wanted(self, question: Question, space: ActionSpace) -> Tensor:
+        """The next reference point to go to  ->  (M,) viewpoint, -1 when there is none"""
+        reference = self._reference[question.lanes]
+        points = torch.arange(reference.shape[1], device=reference.device)
+        ahead = (points >= self._progress[question.lanes].unsqueeze(1)) & (reference != NONE)
+        if space.memory is not None:
+            nodes = space.memory.node[question.lanes]
+            ahead &= ~(reference.unsqueeze(2) == nodes.unsqueeze(1)).any(dim=2)
+        first = ahead.int().argmax(dim=1, keepdim=True)
+        return torch.where(ahead.any(dim=1), reference.gather(1, first).squeeze(1), NONE)
+
+    def _frontier(self, question: Question, space: ActionSpace, wanted: Tensor) -> Tensor:
+        """The nearest node that sees ``wanted``; at the end of the path the node that is the goal."""
+        memory = space.memory
+        if memory is None:
+            raise TypeError("a frontier was asked for in a space without a memory")
+        lanes = question.lanes
+        length = (self._reference[lanes] != NONE).sum(dim=1, keepdim=True)
+        goal = self._reference[lanes].gather(1, length - 1)
+        sees = (self._world.neighbour[question.place] == wanted[:, None, None]).any(dim=2)
+        right = torch.where(wanted.unsqueeze(1) == NONE, question.place == goal, sees) & question.options
+        walk = memory.walk[lanes, memory.here[lanes]].masked_fill(~right, torch.inf)
+        return torch.where(right.any(dim=1), walk.argmin(dim=1), memory.here[lanes])

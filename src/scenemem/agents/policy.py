@@ -1,0 +1,58 @@
+"""Policies of trained agents: a network in use and a way to choose among its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from scenemem.agents.network import Acting
+from scenemem.agents.rollout import Question
+from scenemem.agents.spaces import ActionSpace
+from scenemem.simulator.panorama import Stance
+
+Chooser = Callable[[Tensor], Tensor]
+"""logits: (M, O), -inf where there is no option  ->  (M,) chosen option"""
+
+
+def take_best(logits: Tensor) -> Tensor:
+    """The option with the highest score."""
+    return logits.argmax(dim=-1)
+
+
+class Sample:
+    """Draw an option by its probability.
+
+    Args:
+        generator: the source of randomness.
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """(M, O)  ->  (M,)"""
+        return torch.multinomial(logits.softmax(dim=-1), 1, generator=self._generator).squeeze(-1)
+
+
+class NetworkPolicy:
+    """Answers questions with a network.
+
+    Args:
+        acting: the network in use.
+        choose: how an option is chosen from the scores.
+    """
+
+    def __init__(self, acting: Acting, choose: Chooser) -> None:
+        self._acting = acting
+        self._choose = choose
+
+    def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace, /) -> None:
+        """Update the states of ``lanes``."""
+        self._acting.observe(stance, lanes, space)
+
+    def answer(self, question: Question, _label: Tensor, stance: Stance, space: ActionSpace, /) -> Tensor:
+        """(M,) chosen options"""
+        logits = self._acting.logits(question, stance, space)
+        return self._choose(logits.masked_fill(~question.options, -torch.inf))

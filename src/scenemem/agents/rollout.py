@@ -1,0 +1,137 @@
+"""What a rollout records: where every lane stood, what it could choose, what it chose, what was right.
+
+Shape letters: B lanes, T ticks (one observation each), N remembered places, M decisions, O options.
+A rollout knows no network and no loss; it is integers and distances.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from scenemem.memory.scene_memory import SceneMemory
+from scenemem.world.graph import NONE
+
+Kind = Literal["frontier", "action", "anywhere"]
+"""Which decision: a frontier to go to, a neighbour of here, or any sub-node on the map in one step."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A decision some lanes have to take now."""
+
+    kind: Kind
+    lanes: Tensor  # (M,) lane numbers
+    options: Tensor  # (M, O) bool, what may be chosen
+    place: Tensor  # (M, O) viewpoint each option leads to
+    walk: Tensor | None = None  # (M, O) metres to walk to each frontier
+
+    @property
+    def stop(self) -> int | None:
+        """The option that ends the episode, always the last; None when a frontier is asked for."""
+        return None if self.kind == "frontier" else self.options.shape[1] - 1
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """All decisions of one kind in a rollout, one row each."""
+
+    lane: Tensor  # (M,)
+    tick: Tensor  # (M,)
+    order: Tensor  # (M,) counts the questions of the rollout, so it sorts the decisions of a lane
+    options: Tensor  # (M, O) bool
+    choice: Tensor  # (M,) option taken
+    label: Tensor  # (M,) option that would have been right; -1 when unknown
+    before: Tensor  # (M,) metres to the goal before the decision; nan when the goal is unknown
+    after: Tensor  # (M,) metres to the goal at the place chosen
+    stops: Tensor  # (M,) bool, the choice ends the episode
+    walk: Tensor  # (M, O) metres to walk to each frontier; (M, 0) for other decisions
+
+
+@dataclass(frozen=True)
+class Map:
+    """The memories at the end of a rollout; at tick t a lane knows its first ``count[t]`` nodes."""
+
+    node: Tensor  # (B, N) viewpoint, -1 where empty
+    edge: Tensor  # (B, N, N) bool
+    at: Tensor  # (B, T) node the lane stands at
+    count: Tensor  # (B, T) nodes known
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A batch of walks with every observation and every decision."""
+
+    viewpoint: Tensor  # (B, T) where the lane stands
+    view: Tensor  # (B, T) which view it faces
+    alive: Tensor  # (B, T) bool, the lane observes at this tick; true first, false after the end
+    decisions: dict[Kind, Decisions]
+    map: Map | None  # None for agents without a memory
+
+    @property
+    def ticks(self) -> Tensor:
+        """(B,) observations per lane."""
+        return self.alive.sum(dim=1)
+
+    @property
+    def stopped(self) -> Tensor:
+        """(B,) bool, ended by its own decision; false when the lane was cut off."""
+        stopped = torch.zeros_like(self.alive[:, 0])
+        for table in self.decisions.values():
+            stopped[table.lane[table.stops]] = True
+        return stopped
+
+
+class Recorder:
+    """Collects ticks and decisions while a rollout is under way."""
+
+    def __init__(self) -> None:
+        self._ticks: list[tuple[Tensor, ...]] = []
+        self._rows: dict[Kind, list[tuple[Tensor, ...]]] = {}
+        self._asked = 0
+
+    def tick(self, *columns: Tensor) -> None:
+        """One observation of all lanes: (B,) viewpoint, view, alive and, with a memory, node and count."""
+        self._ticks.append(columns)
+
+    def decision(self, question: Question, choice: Tensor, label: Tensor, distance: Tensor) -> None:
+        """One answered question.
+
+        choice, label: (M,)  distance: (M, 1 + O) metres to the goal from here and from every option
+        """
+        tick = len(self._ticks) - 1
+        chosen = distance[:, 1:].gather(1, choice.unsqueeze(1)).squeeze(1)
+        stops = choice == (NONE if question.stop is None else question.stop)
+        row = (
+            question.lanes,
+            torch.full_like(choice, tick),
+            torch.full_like(choice, self._asked),
+            question.options,
+            choice,
+            label,
+            distance[:, 0],
+            chosen,
+            stops,
+            distance.new_empty(len(choice), 0) if question.walk is None else question.walk,
+        )
+        self._rows.setdefault(question.kind, []).append(row)
+        self._asked += 1
+
+    def finished(self, memory: SceneMemory | None) -> Rollout:
+        """The whole rollout; ``memory`` is what the lanes remember at its end."""
+        columns = [torch.stack(column, dim=1) for column in zip(*self._ticks, strict=True)]
+        decisions = {kind: _joined(rows) for kind, rows in self._rows.items()}
+        viewpoint, view, alive, *known = columns
+        if memory is None:
+            return Rollout(viewpoint, view, alive, decisions, None)
+        at, count = known
+        nodes = int(count.max())
+        final = Map(memory.node[:, :nodes], memory.edge[:, :nodes, :nodes], at, count)
+        return Rollout(viewpoint, view, alive, decisions, final)
+
+
+def _joined(rows: list[tuple[Tensor, ...]]) -> Decisions:
+    return Decisions(*(torch.cat(column) for column in zip(*rows, strict=True)))

@@ -1,0 +1,177 @@
+"""Action spaces: what an agent may choose each round, and the walk that gets it there.
+
+Every space works on lanes, one hop per lane and tick: a lane that walks does not hold up one that decides.
+Shape letters: B lanes, M lanes asked, N remembered places, K neighbour slots.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from scenemem.agents.rollout import Question
+from scenemem.memory.scene_memory import SceneMemory, Weights
+from scenemem.simulator.panorama import STOP, Stance
+from scenemem.world.graph import NONE, World
+
+Ask = Callable[[Question], Tensor]
+"""Answers a question with the chosen option of every lane asked: (M,)."""
+
+
+class ActionSpace(ABC):
+    """What can be chosen, and how a choice becomes hops.
+
+    Args:
+        world: the world to walk in.
+        lanes: number of lanes B.
+        rounds: a lane that has decided this often is cut off where it stands.
+    """
+
+    memory: SceneMemory | None = None
+
+    def __init__(self, world: World, lanes: int, rounds: int) -> None:
+        self.world = world
+        self._rounds_left = torch.full((lanes,), rounds, device=world.device)
+
+    @abstractmethod
+    def arrive(self, stance: Stance, lanes: Tensor) -> None:
+        """Lanes ``lanes`` (M,) have just arrived where ``stance`` says."""
+
+    @abstractmethod
+    def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+        """Let ``lanes`` decide what they have to decide  ->  (B,) slot to hop to, or STOP"""
+
+    def _begin_round(self, lanes: Tensor) -> Tensor:
+        """The lanes that still have a round left; it is taken from them  ->  (<= M,)"""
+        lanes = lanes[self._rounds_left[lanes] > 0]
+        self._rounds_left[lanes] -= 1
+        return lanes
+
+    def _neighbours_or_stop(self, lanes: Tensor, here: Tensor, open_slots: Tensor) -> Question:
+        """Options: the neighbour slots that are open (M, K), then stop."""
+        options = _with_last(open_slots, open_slots.new_ones(len(lanes)))
+        return Question("action", lanes, options, _with_last(self.world.neighbour[here], here))
+
+    def _as_action(self, choice: Tensor) -> Tensor:
+        """An answer to ``_neighbours_or_stop`` as a slot or STOP."""
+        return torch.where(choice == self.world.neighbour.shape[1], STOP, choice)
+
+
+class LocalSpace(ActionSpace):
+    """The neighbours of here, or stop."""
+
+    def arrive(self, stance: Stance, lanes: Tensor) -> None:
+        """There is no memory to write."""
+
+    def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+        """Every lane chooses a neighbour or stops."""
+        action = torch.full_like(stance.viewpoint, STOP)
+        asked = self._begin_round(lanes)
+        if len(asked):
+            here = stance.viewpoint[asked]
+            question = self._neighbours_or_stop(asked, here, self.world.neighbour_mask[here])
+            action[asked] = self._as_action(ask(question))
+        return action
+
+
+class MemorySpace(ActionSpace):
+    """A space with a memory: choices may lie far away and are walked to over known edges.
+
+    Args:
+        world: the world to walk in.
+        lanes: number of lanes B.
+        rounds: a lane that has decided this often is cut off where it stands.
+        weights: what the shortest way over the memory counts.
+    """
+
+    memory: SceneMemory
+
+    def __init__(self, world: World, lanes: int, rounds: int, weights: Weights = "metres") -> None:
+        super().__init__(world, lanes, rounds)
+        self.memory = SceneMemory(world, lanes, capacity=rounds + 1, weights=weights)
+        self._target = torch.full((lanes,), NONE, device=world.device)  # node a lane walks to; -1 for none
+
+    def arrive(self, stance: Stance, lanes: Tensor) -> None:
+        """Remember the place."""
+        self.memory.visit(stance.viewpoint[lanes], lanes)
+
+    def _at_target(self, lanes: Tensor) -> Tensor:
+        """The lanes that stand where they wanted to go; they are nowhere bound any more  ->  (<= M,)"""
+        arrived = lanes[self._target[lanes] == self.memory.here[lanes]]
+        self._target[arrived] = NONE
+        return arrived
+
+    def _walk_on(self, action: Tensor, stance: Stance, lanes: Tensor) -> Tensor:
+        """``action`` with the next hop of every lane that is bound somewhere."""
+        walking = lanes[self._target[lanes] != NONE]
+        step = self.memory.towards(self._target[walking], walking)
+        action[walking] = self.world.slot_of(stance.viewpoint[walking], step)
+        return action
+
+
+class FrontierSpace(MemorySpace):
+    """The paper's two steps (section 3.3): a frontier of the memory, then one of its sub-nodes, or stop.
+
+    The current node can always be chosen as the frontier, so that stopping is always possible.
+    """
+
+    def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+        """Lanes that are nowhere bound choose a frontier; lanes at their frontier a sub-node or stop."""
+        asked = self._begin_round(lanes[self._target[lanes] == NONE])
+        self._target[asked] = self._chosen_frontiers(asked, ask)
+        action = torch.full_like(stance.viewpoint, STOP)
+        arrived = self._at_target(lanes)
+        if len(arrived):
+            open_slots = self.memory.subnode[arrived, self.memory.here[arrived]]
+            question = self._neighbours_or_stop(arrived, stance.viewpoint[arrived], open_slots)
+            action[arrived] = self._as_action(ask(question))
+        return self._walk_on(action, stance, lanes)
+
+    def _chosen_frontiers(self, lanes: Tensor, ask: Ask) -> Tensor:
+        """(M,) nodes; lanes that can only stay are not asked"""
+        chosen = self.memory.here[lanes]
+        options = self.memory.frontier[lanes].scatter(1, chosen.unsqueeze(1), True)
+        several = options.sum(dim=1) > 1
+        if bool(several.any()):
+            asked = lanes[several]
+            walk = self.memory.walk[asked, chosen[several]]
+            question = Question("frontier", asked, options[several], self.memory.node[asked], walk)
+            chosen[several] = ask(question)
+        return chosen
+
+
+class AnywhereSpace(MemorySpace):
+    """The one-step ablation: any sub-node on the map, or stop; then walk there."""
+
+    def __init__(self, world: World, lanes: int, rounds: int, weights: Weights = "metres") -> None:
+        super().__init__(world, lanes, rounds, weights)
+        self._then = torch.full((lanes,), STOP, device=world.device)  # the slot to take at the target
+
+    def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+        """Lanes that are nowhere bound choose; lanes at their node hop on; the others walk."""
+        asked = self._begin_round(lanes[self._target[lanes] == NONE])
+        if len(asked):
+            choice = ask(self._question(stance, asked))
+            slots = self.world.neighbour.shape[1]
+            stops = choice == self.memory.node.shape[1] * slots
+            self._target[asked] = torch.where(stops, self.memory.here[asked], choice // slots)
+            self._then[asked] = torch.where(stops, STOP, choice % slots)
+        action = torch.full_like(stance.viewpoint, STOP)
+        arrived = self._at_target(lanes)
+        action[arrived] = self._then[arrived]
+        return self._walk_on(action, stance, lanes)
+
+    def _question(self, stance: Stance, lanes: Tensor) -> Question:
+        """Options: slot k of node n is option n * K + k; the last one stops."""
+        subnode = self.memory.subnode[lanes].flatten(1)
+        options = _with_last(subnode, subnode.new_ones(len(lanes)))
+        places = self.world.neighbour[self.memory.node[lanes]].flatten(1)
+        return Question("anywhere", lanes, options, _with_last(places, stance.viewpoint[lanes]))
+
+
+def _with_last(columns: Tensor, last: Tensor) -> Tensor:
+    """columns: (M, O)  last: (M,)  ->  (M, O + 1)"""
+    return torch.cat([columns, last.unsqueeze(1)], dim=1)

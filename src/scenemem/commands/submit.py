@@ -1,0 +1,44 @@
+"""``scenemem submit``: a leaderboard file that the server will accept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from scenemem.commands.console import console, open_data
+from scenemem.evaluation.score import check_walks, with_angles
+from scenemem.formats.submission import read_trajectories, write_trajectories
+from scenemem.tasks.episode_set import load_split
+from scenemem.world.build import load_world
+
+
+def submit(
+    source: Annotated[Path, tyro.conf.Positional],
+    split: str,
+    out: Path,
+    data: Path | None = None,
+    task: str = "r2r",
+) -> None:
+    """Validate results (start, ids, every edge) and write the leaderboard file.
+
+    Nothing is written when anything is wrong; the error names the instruction, the step and the viewpoints.
+    Headings and elevations are filled in where the results lack them.
+
+    Args:
+        source: a result file, leaderboard or DUET style, plain or .gz.
+        split: which split it belongs to, e.g. test.
+        out: the leaderboard file to write.
+        data: data folder; without it the embedded houses.
+        task: which task the split belongs to: r2r, r4r, reverie.
+    """
+    folder = open_data(data)
+    world = load_world(folder.connectivity)
+    episodes = load_split(folder, world, task, split)
+    trajectories = read_trajectories(source)
+    walks = check_walks(world, episodes, trajectories, source=source)
+    count = write_trajectories(out, with_angles(world, episodes, trajectories, walks))
+    console.print(
+        f"{out}: {count} trajectories; every start, id and edge is right", highlight=False, soft_wrap=True
+    )

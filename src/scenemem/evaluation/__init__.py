@@ -1,0 +1,1 @@
+"""How well it was done: metrics as pure functions, and scoring of result files."""

@@ -1,0 +1,160 @@
+"""The navigation metrics as pure functions over padded batches of walked and reference paths.
+
+Shape letters: B episodes, T viewpoints of the longest walked path, L of the longest reference path. Padding
+is -1. All results are float64: metres for lengths and errors, fractions for everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from scenemem.world.graph import NONE, World
+
+SUCCESS_METRES = 3.0  # an agent that stops nearer than this has arrived
+_CHUNK_ENTRIES = 2_000_000  # distances held at once; 16 MB in float64
+
+
+@dataclass(frozen=True, eq=False)
+class Metrics:
+    """One value per episode, (B,) float64 each."""
+
+    tl: Tensor  # trajectory length, metres
+    ne: Tensor  # navigation error: from the last viewpoint to the goal, metres
+    sr: Tensor  # success: 1 when ne < 3 m
+    osr: Tensor  # oracle success: 1 when any viewpoint was nearer than 3 m to the goal
+    spl: Tensor  # success weighted by shortest distance / trajectory length (leaderboard)
+    spl_ref: Tensor  # the same with the length of the reference path (HAMT, DUET)
+    cls: Tensor  # coverage weighted by length score
+    ndtw: Tensor  # normalised dynamic time warping
+    sdtw: Tensor  # ndtw where successful, else 0
+
+    def means(self) -> dict[str, float]:
+        """The mean of every metric over the episodes."""
+        return {field.name: float(getattr(self, field.name).mean()) for field in fields(self)}
+
+
+def measure(world: World, walked: Tensor, reference: Tensor, *, collapse: bool = True) -> Metrics:
+    """All metrics of a batch; the goal is the end of the reference path.
+
+    Args:
+        world: gives the distances.
+        walked: (B, T) int64, padded with -1; at least one viewpoint each.
+        reference: (B, L) int64, padded with -1; at least one viewpoint each.
+        collapse: merge repeated viewpoints (turns in place) into one before nDTW and SDTW.
+    """
+    goal = last_viewpoint(reference)
+    error = world.geodesic(last_viewpoint(walked), goal)
+    success = (error < SUCCESS_METRES).double()
+    length = path_length(world, walked)
+    reference_length = path_length(world, reference)
+    warping = ndtw(world, collapse_repeats(walked) if collapse else walked, reference)
+    return Metrics(
+        tl=length,
+        ne=error,
+        sr=success,
+        osr=oracle_success(world, walked, goal),
+        spl=length_weighted(success, world.geodesic(reference[:, 0], goal), length),
+        spl_ref=length_weighted(success, reference_length, length),
+        cls=coverage_length_score(world, walked, reference),
+        ndtw=warping,
+        sdtw=warping * success,
+    )
+
+
+def last_viewpoint(path: Tensor) -> Tensor:
+    """path: (B, T)  ->  (B,)"""
+    last = (path != NONE).sum(1) - 1
+    return path.gather(1, last.unsqueeze(1)).squeeze(1)
+
+
+def path_length(world: World, path: Tensor) -> Tensor:
+    """Metres walked; an edge is its own shortest path, a jump costs the way around.  (B, T)  ->  (B,)"""
+    here, there = path[:, :-1], path[:, 1:]
+    steps = world.geodesic(here.clamp_min(0), there.clamp_min(0))
+    return steps.masked_fill(there == NONE, 0.0).sum(1)
+
+
+def oracle_success(world: World, walked: Tensor, goal: Tensor) -> Tensor:
+    """Whether any viewpoint lies nearer than 3 m to the goal.  (B, T), (B,)  ->  (B,)"""
+    distance = world.geodesic(walked.clamp_min(0), goal.unsqueeze(1))
+    return ((distance < SUCCESS_METRES) & (walked != NONE)).any(1).double()
+
+
+def length_weighted(success: Tensor, best: Tensor, length: Tensor) -> Tensor:
+    """SPL = success * best / max(best, length).  (B,), (B,), (B,)  ->  (B,)"""
+    return success * _share(best, torch.maximum(best, length))
+
+
+def coverage_length_score(world: World, walked: Tensor, reference: Tensor) -> Tensor:
+    """CLS = PC * E / (E + |E - TL|) with E = PC * length of the reference and PC, the coverage, the mean over
+    reference viewpoints of exp(-distance to the nearest walked one / 3).  (B, T), (B, L)  ->  (B,)
+    """
+    on_reference = reference != NONE
+    nearest = _in_chunks(lambda w, r: _distances(world, w, r, pad=torch.inf).amin(1), walked, reference)
+    near = torch.exp(-nearest / SUCCESS_METRES).masked_fill(~on_reference, 0.0)
+    coverage = near.sum(1) / on_reference.sum(1)
+    expected = coverage * path_length(world, reference)
+    deviation = (expected - path_length(world, walked)).abs()
+    return coverage * _share(expected, expected + deviation)
+
+
+def ndtw(world: World, walked: Tensor, reference: Tensor) -> Tensor:
+    """Normalised DTW: exp(-DTW(walked, reference) / (3 * reference viewpoints)).  (B, T), (B, L)  ->  (B,)"""
+    cost = _in_chunks(lambda w, r: _warping_cost(world, w, r), walked, reference)
+    return torch.exp(-cost / (SUCCESS_METRES * (reference != NONE).sum(1)))
+
+
+def collapse_repeats(path: Tensor) -> Tensor:
+    """Merge viewpoints that follow themselves.  (B, T)  ->  (B, T), padded with -1"""
+    fresh = path != NONE
+    fresh[:, 1:] &= path[:, 1:] != path[:, :-1]
+    place = (fresh.cumsum(1) - 1).masked_fill(~fresh, path.shape[1])
+    wide = torch.full((path.shape[0], path.shape[1] + 1), NONE, dtype=path.dtype, device=path.device)
+    return wide.scatter(1, place, path)[:, :-1]
+
+
+def _share(part: Tensor, whole: Tensor) -> Tensor:
+    """The fraction part / whole; 1 where nothing had to be walked and nothing was.  (B,), (B,)  ->  (B,)"""
+    return torch.where(whole > 0, part / torch.where(whole > 0, whole, 1.0), 1.0)
+
+
+def _warping_cost(world: World, walked: Tensor, reference: Tensor) -> Tensor:
+    """Dynamic time warping over geodesic distances, one walked viewpoint after the other.
+
+    Within a row D[t, l] = d[t, l] + min(D[t, l-1], best[l]), best[l] = min(D[t-1, l], D[t-1, l-1]), which is
+    S[l] + min_{k <= l} (best[k] - S[k-1]) with S the running sum of d[t]: no loop over the reference.
+
+    (B, T), (B, L)  ->  (B,)
+    """
+    distance = _distances(world, walked, reference, pad=0.0)
+    rows = [distance[:, 0].cumsum(1)]
+    for step in distance.unbind(1)[1:]:
+        above = rows[-1]
+        best = torch.minimum(above, torch.nn.functional.pad(above[:, :-1], (1, 0), value=torch.inf))
+        running = step.cumsum(1)
+        rows.append(running + (best - running + step).cummin(1).values)
+    table = torch.stack(rows, dim=1)
+    episode = torch.arange(len(walked), device=walked.device)
+    return table[episode, (walked != NONE).sum(1) - 1, (reference != NONE).sum(1) - 1]
+
+
+def _distances(world: World, walked: Tensor, reference: Tensor, *, pad: float) -> Tensor:
+    """(B, T), (B, L)  ->  metres between all pairs (B, T, L), ``pad`` where either is padding"""
+    walked, reference = walked.unsqueeze(2), reference.unsqueeze(1)
+    distance = world.geodesic(walked.clamp_min(0), reference.clamp_min(0))
+    return distance.masked_fill((walked == NONE) | (reference == NONE), pad)
+
+
+def _in_chunks(score: Callable[[Tensor, Tensor], Tensor], walked: Tensor, reference: Tensor) -> Tensor:
+    """Apply ``score`` to some episodes at a time, to bound memory.  (B, T), (B, L)  ->  (B, ...)"""
+    rows = max(1, _CHUNK_ENTRIES // (walked.shape[1] * reference.shape[1]))
+    return torch.cat(
+        [
+            score(walked[first : first + rows], reference[first : first + rows])
+            for first in range(0, len(walked), rows)
+        ]
+    )

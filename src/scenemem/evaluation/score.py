@@ -1,0 +1,224 @@
+"""Scoring result files: match trajectories to episodes, refuse impossible walks, measure the rest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from scenemem.errors import DataError, UserError
+from scenemem.evaluation.metrics import Metrics, measure
+from scenemem.formats.submission import Point, Trajectory
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.world.geometry import view_elevation, view_heading
+from scenemem.world.graph import NONE, World
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The metrics of a result file, in the order of its trajectories."""
+
+    instruction_ids: tuple[str, ...]
+    metrics: Metrics  # one value per trajectory
+    missing: int  # episodes without a trajectory
+
+
+@dataclass(frozen=True, eq=False)
+class Walks:
+    """Trajectories that were checked against a world: B walks of up to T viewpoints."""
+
+    row: Tensor  # (B,) int64, which episode
+    viewpoint: Tensor  # (B, T) int64, padded with -1
+    missing: int  # episodes without a trajectory
+
+
+def score_trajectories(
+    world: World,
+    episodes: EpisodeSet,
+    trajectories: Sequence[Trajectory],
+    *,
+    partial: bool = False,
+    allow_jumps: bool = False,
+    collapse: bool = True,
+    source: str | os.PathLike[str] = "trajectories",
+) -> Scores:
+    """Measure trajectories against the reference paths of a split.
+
+    Args:
+        world: the graphs and distances.
+        episodes: the split; its goals must be known.
+        trajectories: one per instruction, in any order.
+        partial: allow instructions without a trajectory; they are counted, not scored.
+        allow_jumps: charge a step without an edge the geodesic distance instead of refusing it.
+        collapse: merge repeated viewpoints before nDTW and SDTW.
+        source: the file the trajectories came from, named in errors.
+
+    Raises:
+        UserError: the split has no goals.
+        DataError: see ``check_walks``.
+    """
+    if not episodes.has_goals:
+        raise UserError(
+            f"the goals of {episodes.name} are not public, so it cannot be scored here; "
+            "write a leaderboard file with 'scenemem submit' instead"
+        )
+    walks = check_walks(
+        world, episodes, trajectories, partial=partial, allow_jumps=allow_jumps, source=source
+    )
+    metrics = measure(world, walks.viewpoint, episodes.path[walks.row], collapse=collapse)
+    return Scores(tuple(t.instruction_id for t in trajectories), metrics, walks.missing)
+
+
+def check_walks(
+    world: World,
+    episodes: EpisodeSet,
+    trajectories: Sequence[Trajectory],
+    *,
+    partial: bool = False,
+    allow_jumps: bool = False,
+    source: str | os.PathLike[str] = "trajectories",
+) -> Walks:
+    """Trajectories as viewpoint indices, each known to be a possible walk for its instruction.
+
+    Raises:
+        DataError: an instruction is unknown or (unless ``partial``) missing, a viewpoint is unknown, a walk
+            does not begin at the start viewpoint, or it goes where there is no edge (with ``allow_jumps``:
+            where no way leads at all).
+    """
+    row = _matched_rows(episodes, trajectories, partial, source)
+    scans = [episodes.scans[scan] for scan in episodes.scan[row].tolist()]
+    walked = [
+        torch.tensor(_viewpoints(world, scan, trajectory, source))
+        for scan, trajectory in zip(scans, trajectories, strict=True)
+    ]
+    viewpoint = pad_sequence(walked, batch_first=True, padding_value=NONE).to(world.device)
+    _check_starts(world, episodes.start[row], viewpoint, trajectories, source)
+    _check_steps(world, viewpoint, trajectories, allow_jumps, source)
+    return Walks(row, viewpoint, missing=len(episodes) - len(trajectories))
+
+
+def with_angles(
+    world: World, episodes: EpisodeSet, trajectories: Sequence[Trajectory], walks: Walks
+) -> list[Trajectory]:
+    """The same trajectories with every missing heading and elevation filled in.
+
+    An agent begins with the episode's heading at elevation 0; after a move it looks along the view that
+    showed the place it went to, and keeps looking there while it stands.
+    """
+    here, there = walks.viewpoint[:, :-1].clamp_min(0), walks.viewpoint[:, 1:]
+    slot = world.slot_of(here, there)
+    view = world.neighbour_view[here, slot.clamp_min(0)]
+    begin = episodes.heading[walks.row].unsqueeze(1)
+    heading = torch.cat([begin, view_heading(view).to(begin)], dim=1)
+    elevation = torch.cat([torch.zeros_like(begin), view_elevation(view).to(begin)], dim=1)
+    time = torch.arange(walks.viewpoint.shape[1], device=slot.device)
+    moved_last = torch.nn.functional.pad(slot != NONE, (1, 0)).mul(time).cummax(1).values
+    angles = zip(
+        heading.gather(1, moved_last).tolist(), elevation.gather(1, moved_last).tolist(), strict=True
+    )
+    return [
+        Trajectory(trajectory.instruction_id, tuple(map(_filled, trajectory.points, *filling)))
+        for trajectory, filling in zip(trajectories, angles, strict=True)
+    ]
+
+
+def _filled(point: Point, heading: float, elevation: float) -> Point:
+    return Point(
+        point.viewpoint,
+        heading if point.heading is None else point.heading,
+        elevation if point.elevation is None else point.elevation,
+    )
+
+
+def _matched_rows(
+    episodes: EpisodeSet, trajectories: Sequence[Trajectory], partial: bool, source: str | os.PathLike[str]
+) -> Tensor:
+    """Which episode each trajectory belongs to  ->  (B,)"""
+    row_of = {instruction_id: row for row, instruction_id in enumerate(episodes.instruction_ids)}
+    rows: dict[int, None] = {}
+    for trajectory in trajectories:
+        name = trajectory.instruction_id
+        if name not in row_of:
+            raise DataError(
+                source, f"{episodes.name} has no such instruction; is the split right?", record=_record(name)
+            )
+        if row_of[name] in rows:
+            raise DataError(source, "has two trajectories, expected one", record=_record(name))
+        rows[row_of[name]] = None
+    missing = [name for name, row in row_of.items() if row not in rows]
+    if not rows or (missing and not partial):
+        raise DataError(
+            source,
+            f"{len(missing)} of the {len(episodes)} instructions of {episodes.name} have no trajectory, the "
+            f"first is '{missing[0]}'; add them, or score what is there with --partial",
+        )
+    return torch.tensor(list(rows), device=episodes.start.device)
+
+
+def _viewpoints(world: World, scan: str, trajectory: Trajectory, source: str | os.PathLike[str]) -> list[int]:
+    indices: list[int] = []
+    for step, point in enumerate(trajectory.points):
+        try:
+            indices.append(world.index_of(scan, point.viewpoint))
+        except UserError as error:
+            before = f" (coming from '{trajectory.points[step - 1].viewpoint}')" if step else ""
+            raise DataError(
+                source, f"{error}{before}", record=_record(trajectory.instruction_id, step)
+            ) from error
+    return indices
+
+
+def _check_starts(
+    world: World,
+    start: Tensor,
+    viewpoint: Tensor,
+    trajectories: Sequence[Trajectory],
+    source: str | os.PathLike[str],
+) -> None:
+    """start: (B,)  viewpoint: (B, T)"""
+    wrong = viewpoint[:, 0] != start
+    if wrong.any():
+        number = int(wrong.nonzero()[0, 0])
+        trajectory = trajectories[number]
+        raise DataError(
+            source,
+            f"begins at '{trajectory.points[0].viewpoint}', expected the start viewpoint "
+            f"'{world.viewpoints[int(start[number])]}'",
+            record=_record(trajectory.instruction_id, 0),
+        )
+
+
+def _check_steps(
+    world: World,
+    viewpoint: Tensor,
+    trajectories: Sequence[Trajectory],
+    allow_jumps: bool,
+    source: str | os.PathLike[str],
+) -> None:
+    """viewpoint: (B, T), padded with -1"""
+    here, there = viewpoint[:, :-1], viewpoint[:, 1:]
+    pads = there == NONE
+    here, there = here.clamp_min(0), there.clamp_min(0)
+    if allow_jumps:
+        bad = ~world.geodesic(here, there).isfinite() & ~pads
+        reason = "no way leads from '{}' to '{}'"
+    else:
+        bad = (world.slot_of(here, there) == NONE) & (here != there) & ~pads
+        reason = (
+            "no edge between '{}' and '{}'; list every viewpoint walked through, or charge the way with "
+            "--allow-jumps"
+        )
+    if bad.any():
+        number, step = (int(value) for value in bad.nonzero()[0])
+        pair = [point.viewpoint for point in trajectories[number].points[step : step + 2]]
+        raise DataError(
+            source, reason.format(*pair), record=_record(trajectories[number].instruction_id, step + 1)
+        )
+
+
+def _record(instruction_id: str, step: int | None = None) -> str:
+    return f"instruction '{instruction_id}'" + ("" if step is None else f", step {step}")

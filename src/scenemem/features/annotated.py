@@ -1,0 +1,221 @@
+"""Connectivity, object and room annotations of a data folder, gathered building by building as arrays."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scenemem.errors import DataError, UserError
+from scenemem.formats.annotations import (
+    ListedObject,
+    ObjectPosition,
+    RoomCode,
+    ViewpointObjects,
+    ViewpointRoom,
+    find_view_objects,
+    read_labels,
+    read_table,
+    read_view_objects,
+)
+from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
+from scenemem.formats.folder import DataFolder
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+PICTURE = 640 * 480  # pixels the boxes refer to
+UNKNOWN = -1  # the room of a viewpoint without a room label
+
+
+@dataclass(frozen=True)
+class ObjectLabel:
+    """A kind of object, as fine as the annotations tell."""
+
+    category: str
+    coarse: str  # mpcat40 class; empty when not known
+
+
+@dataclass(frozen=True, eq=False)
+class Building:
+    """One scan: n included viewpoints, O objects, B boxes of objects in views."""
+
+    keys: tuple[str, ...]  # n names "<scan>_<viewpoint>", in file order
+    position: FloatArray  # (n, 3) metres, of the camera
+    visible: BoolArray  # (n, n), row sees column: flagged so, or one can walk straight there
+    way: BoolArray  # (n, n), one can walk from row to column
+    room: IntArray  # (n,) index into the room codes, -1 when not known
+    listed: BoolArray  # (n, O), the object is annotated at the viewpoint, seen from there or not
+    object_label: IntArray  # (O,) index into the labels
+    object_position: FloatArray  # (O, 3) metres, NaN where not known
+    box_viewpoint: IntArray  # (B,) row of the viewpoint
+    box_view: IntArray  # (B,) 0..35
+    box_object: IntArray  # (B,) column of the object
+    box_share: FloatArray  # (B,) of the picture the box covers, in [0, 1]
+
+
+@dataclass(frozen=True, eq=False)
+class Annotations:
+    """All buildings of a data folder and the vocabularies their indices refer to."""
+
+    buildings: tuple[Building, ...]
+    labels: tuple[ObjectLabel, ...]
+    rooms: tuple[RoomCode, ...]  # empty when the folder has no room labels
+    source: str  # where the objects come from, and what was missing
+
+
+def load_annotations(data: DataFolder) -> Annotations:
+    """Read everything a data folder tells about its buildings.
+
+    Raises:
+        UserError: there are no object annotations.
+        DataError: a file is broken or names a viewpoint that the connectivity files do not know.
+    """
+    scans = [read_scan(file) for file in connectivity_files(data.connectivity)]
+    boxes, records = _objects_by_scan(data, scans)
+    positions = _positions(data)
+    labels = sorted(
+        {
+            _label(entry, positions.get((scan, entry.id)))
+            for scan, places in records.items()
+            for place in places
+            for entry in place.objects
+        },
+        key=lambda label: (label.category, label.coarse),
+    )
+    rooms, room_of = _rooms(data)
+    numbers = {label: number for number, label in enumerate(labels)}
+    buildings = tuple(
+        _building(scan, records.get(scan.name, ()), positions, numbers, room_of) for scan in scans
+    )
+    far = "objects/object_positions.tsv" if positions else "no object positions, so only boxed objects"
+    return Annotations(buildings, tuple(labels), rooms, f"{boxes}; {far}")
+
+
+def _objects_by_scan(
+    data: DataFolder, scans: Sequence[Scan]
+) -> tuple[str, dict[str, list[ViewpointObjects]]]:
+    place = find_view_objects(data.objects)
+    if place is None:
+        raise UserError(
+            f"{data.objects}: no object annotations; put view_objects.jsonl.gz or REVERIE's BBox folder "
+            "(or BBox.tar.gz) there"
+        )
+    labels = data.objects / "labels.tsv"
+    known = {scan.name: {viewpoint.image_id for viewpoint in scan.viewpoints} for scan in scans}
+    records: dict[str, list[ViewpointObjects]] = defaultdict(list)
+    for record in read_view_objects(place, read_labels(labels) if labels.is_file() else None):
+        if record.scan not in known:
+            continue
+        if record.viewpoint not in known[record.scan]:
+            raise DataError(
+                place,
+                f"names the viewpoint '{record.viewpoint}', which the connectivity file does not hold",
+                record=f"scan '{record.scan}'",
+            )
+        records[record.scan].append(record)
+    for of_scan in records.values():
+        of_scan.sort(key=lambda record: record.viewpoint)  # an archive may hold them in any order
+    return f"objects/{place.name}", dict(records)
+
+
+def _positions(data: DataFolder) -> dict[tuple[str, int], ObjectPosition]:
+    names = ("object_positions.tsv.gz", "object_positions.tsv")
+    file = next((file for name in names if (file := data.objects / name).is_file()), None)
+    if file is None:
+        return {}
+    return {(entry.scan, entry.object_id): entry for entry in read_table(file, ObjectPosition)}
+
+
+def _rooms(data: DataFolder) -> tuple[tuple[RoomCode, ...], dict[str, int]]:
+    """The kinds of rooms, and for every viewpoint name the index of its own."""
+    file = data.rooms / "viewpoint_rooms.tsv"
+    if not file.is_file():
+        return (), {}
+    entries = list(read_table(file, ViewpointRoom))
+    codes = data.rooms / "room_codes.tsv"
+    if codes.is_file():
+        kinds = list(read_table(codes, RoomCode))
+    else:
+        kinds = sorted(
+            {RoomCode(entry.room_code, entry.room) for entry in entries}, key=lambda kind: kind.room_code
+        )
+    number = {kind.room_code: index for index, kind in enumerate(kinds)}
+    for line, entry in enumerate(entries, start=2):
+        if entry.room_code not in number:
+            raise DataError(
+                file,
+                f"'{entry.room_code}' is not in {codes.name}",
+                record=f"line {line}",
+                field="room_code",
+            )
+    return tuple(kinds), {f"{entry.scan}_{entry.viewpoint}": number[entry.room_code] for entry in entries}
+
+
+def _label(entry: ListedObject, place: ObjectPosition | None) -> ObjectLabel:
+    category = entry.category or (place.category if place else "") or entry.name
+    return ObjectLabel(category, entry.mpcat40 or (place.mpcat40 if place else ""))
+
+
+def _building(
+    scan: Scan,
+    records: Sequence[ViewpointObjects],
+    positions: dict[tuple[str, int], ObjectPosition],
+    labels: dict[ObjectLabel, int],
+    room_of: dict[str, int],
+) -> Building:
+    included = [number for number, viewpoint in enumerate(scan.viewpoints) if viewpoint.included]
+    names = [scan.viewpoints[number].image_id for number in included]
+    keys = tuple(f"{scan.name}_{name}" for name in names)
+    objects = sorted({entry.id: entry for record in records for entry in record.objects}.items())
+    places = [positions.get((scan.name, number)) for number, _ in objects]
+    kinds = [labels[_label(entry, place)] for (_, entry), place in zip(objects, places, strict=True)]
+    spots = [(place.x, place.y, place.z) if place else (np.nan,) * 3 for place in places]
+    listed, boxes = _boxes(records, names, [number for number, _ in objects])
+    way = _flags([viewpoint.unobstructed for viewpoint in scan.viewpoints], included)
+    return Building(
+        keys=keys,
+        position=np.array([scan.viewpoints[number].position for number in included]).reshape(-1, 3),
+        visible=way | _flags([viewpoint.visible for viewpoint in scan.viewpoints], included),
+        way=way,
+        room=np.array([room_of.get(key, UNKNOWN) for key in keys], dtype=np.int64),
+        listed=listed,
+        object_label=np.array(kinds, dtype=np.int64),
+        object_position=np.array(spots, dtype=np.float64).reshape(-1, 3),
+        box_viewpoint=boxes[:, 0].astype(np.int64),
+        box_view=boxes[:, 1].astype(np.int64),
+        box_object=boxes[:, 2].astype(np.int64),
+        box_share=boxes[:, 3].clip(0.0, 1.0),
+    )
+
+
+def _boxes(
+    records: Sequence[ViewpointObjects], viewpoints: Sequence[str], objects: Sequence[int]
+) -> tuple[BoolArray, FloatArray]:
+    """Which viewpoint lists which object (n, O); the boxes as viewpoint, view, object, share (B, 4)."""
+    row = {name: number for number, name in enumerate(viewpoints)}
+    column = {number: index for index, number in enumerate(objects)}
+    listed = np.zeros((len(viewpoints), len(objects)), dtype=bool)
+    boxes: list[tuple[int, int, int, float]] = []
+    for record in records:
+        here = row.get(record.viewpoint)
+        if here is None:  # not included
+            continue
+        for entry in record.objects:
+            listed[here, column[entry.id]] = True
+            boxes.extend(
+                (here, view, column[entry.id], width * height / PICTURE)
+                for view, (_, _, width, height) in zip(entry.views, entry.boxes, strict=True)
+            )
+    return listed, np.array(boxes, dtype=np.float64).reshape(-1, 4)
+
+
+def _flags(rows: Sequence[tuple[bool, ...]], included: Sequence[int]) -> BoolArray:
+    """rows: the flags of all viewpoints of the file  ->  (n, n) of the included ones, nothing sees itself"""
+    flags = np.array(rows, dtype=bool)[np.ix_(included, included)]
+    np.fill_diagonal(flags, False)
+    return flags

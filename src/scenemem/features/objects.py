@@ -1,0 +1,224 @@
+"""View features from public annotations only: objects in sight, space, stairs and, if wanted, rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from scenemem.features.annotated import UNKNOWN, Annotations, Building, load_annotations
+from scenemem.features.sight import FloatArray, centredness, nearness, on_grid
+from scenemem.features.words import hashed_label_vectors, reduced_label_vectors
+from scenemem.formats.annotations import read_word_vectors
+from scenemem.formats.feature_files import Column, StoreInfo, write_store
+from scenemem.formats.folder import DataFolder
+from scenemem.world.geometry import VIEWS
+
+Progress = Callable[[int, int], None]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+WORD_COLUMNS = 128
+SPACE = ("sight", "place", "way", "rise", "fall", "rise in sight", "fall in sight")
+FAR = 10.0  # metres; a direction open that far or further counts as fully open
+STEEP = 2.0  # metres; a place that much or more above or below counts fully
+
+
+def build_object_features(
+    data: DataFolder,
+    folder: Path,
+    *,
+    name: str = "objects",
+    rooms: bool = True,
+    progress: Progress | None = None,
+) -> dict[str, StoreInfo]:
+    """Build the stores ``<name>`` (no room labels) and, when asked for and known, ``<name>+rooms``.
+
+    Args:
+        data: the data folder with connectivity files and object annotations.
+        folder: where the stores go.
+        name: of the store without room labels.
+        rooms: also build the store with room labels; skipped when the data folder has none.
+        progress: called with (buildings done, in all).
+
+    Returns:
+        what each store holds, by its name.
+
+    Raises:
+        UserError: there are no object annotations, or the folder cannot be written.
+        DataError: a file is broken.
+    """
+    annotations = load_annotations(data)
+    vectors, encoder = _label_vectors(data, annotations)
+    keys = [key for building in annotations.buildings for key in building.keys]
+    choices = (False, True) if rooms and annotations.rooms else (False,)
+    stores = {}
+    for number, with_rooms in enumerate(choices):
+        columns = _columns(annotations, with_rooms)
+        note = "rooms/viewpoint_rooms.tsv" if with_rooms else "no room labels"
+        full_name = f"{name}+rooms" if with_rooms else name
+        stores[full_name] = write_store(
+            folder / f"{full_name}.npy",
+            keys,
+            _rows(annotations, vectors, with_rooms, _part(progress, number, len(choices))),
+            width=columns[-1].stop,
+            source=f"{annotations.source}; {note}",
+            encoder=encoder,
+            columns=columns,
+        )
+    return stores
+
+
+def seen_labels(building: Building) -> tuple[IntArray, FloatArray]:
+    """How much of each kind of object every view shows.
+
+    A boxed object counts by the size of its box. An object annotated only elsewhere counts, by its 3-D
+    position, where a viewpoint that lists it is visible; centred and near ones count more. Of several objects
+    of a kind the best counts.
+
+    Returns:
+        the labels that occur (l,), and their weights (n, 36, l) in [0, 1].
+    """
+    present, kind = np.unique(building.object_label, return_inverse=True)
+    size = (len(building.keys), len(present))
+    in_sight = building.visible.astype(np.float32) @ building.listed.astype(np.float32) > 0
+    placed = np.isfinite(building.object_position).all(axis=1)
+    here, thing = np.nonzero(in_sight & ~building.listed & placed)
+    offset = building.object_position[thing] - building.position[here]
+    weight = _best(here * size[1] + kind[thing], _presence(offset), size[0] * size[1]).reshape(*size, VIEWS)
+    box = (building.box_viewpoint, kind[building.box_object], building.box_view)
+    np.maximum.at(weight, box, on_grid(building.box_share**0.25))
+    return present, weight.transpose(0, 2, 1)
+
+
+def space(building: Building) -> FloatArray:
+    """What the visible and the reachable viewpoints tell about each view (n, 36, 7); see ``SPACE``."""
+    here, offset = _offsets(building, building.visible)
+    far = np.minimum(np.linalg.norm(offset, axis=1) / FAR, 1.0)
+    seen = (far, nearness(offset), *_slopes(offset))
+    walk_from, walk = _offsets(building, building.way)
+    ways = (np.ones(len(walk)), *_slopes(walk))
+    columns = [*_spread(here, offset, seen, building), *_spread(walk_from, walk, ways, building)]
+    sight, place, rise_seen, fall_seen, way, rise, fall = columns
+    return np.stack([sight, place, way, rise, fall, rise_seen, fall_seen], axis=-1)
+
+
+def rooms_ahead(building: Building, kinds: int) -> FloatArray:
+    """The rooms of the visible viewpoints in each view, centred and near ones more (n, 36, kinds)."""
+    here, there = np.nonzero(building.visible & (building.room != UNKNOWN))
+    presence = _presence(building.position[there] - building.position[here])
+    best = _best(here * kinds + building.room[there], presence, len(building.keys) * kinds)
+    return best.reshape(-1, kinds, VIEWS).transpose(0, 2, 1)
+
+
+def room_here(building: Building, kinds: int) -> FloatArray:
+    """1 for the room of the viewpoint, the same in all its views (n, 36, kinds)."""
+    one_hot = (building.room[:, None] == np.arange(kinds)).astype(np.float64)
+    return np.repeat(one_hot[:, None], VIEWS, axis=1)
+
+
+def _rows(
+    annotations: Annotations, vectors: FloatArray, with_rooms: bool, progress: Progress
+) -> Iterator[FloatArray]:
+    """The rows of the store (36, D), building by building."""
+    coarse = np.array([label.coarse for label in annotations.labels])
+    for done, building in enumerate(annotations.buildings, start=1):
+        present, weight = seen_labels(building)
+        parts = [_words(weight, vectors[present])]
+        parts += [
+            weight[..., coarse[present] == name].max(axis=-1, initial=0.0)[..., None]
+            for name in _coarse_classes(annotations)
+        ]
+        parts.append(space(building))
+        if with_rooms:
+            kinds = len(annotations.rooms)
+            parts += [rooms_ahead(building, kinds), room_here(building, kinds)]
+        yield from np.concatenate(parts, axis=-1)
+        progress(done, len(annotations.buildings))
+
+
+def _part(progress: Progress | None, number: int, parts: int) -> Progress:
+    """The progress of one of several equally long parts."""
+
+    def advance(done: int, total: int) -> None:
+        if progress is not None:
+            progress(number * total + done, parts * total)
+
+    return advance
+
+
+def _words(weight: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Sum of label vectors by weight, shortened where much is in view.  (n, 36, l), (l, W)  ->  (n, 36, W)"""
+    total = np.sqrt(np.maximum((weight * weight).sum(axis=-1, keepdims=True), 1.0))
+    return np.asarray((weight @ vectors) / total)
+
+
+def _presence(offset: FloatArray) -> FloatArray:
+    """offset: (P, 3) metres  ->  how much of a thing there each view shows (P, 36) in [0, 1]"""
+    return on_grid(centredness(offset) * nearness(offset)[:, None])
+
+
+def _offsets(building: Building, flags: BoolArray) -> tuple[IntArray, FloatArray]:
+    here, there = np.nonzero(flags)
+    return here, building.position[there] - building.position[here]
+
+
+def _slopes(offset: FloatArray) -> tuple[FloatArray, FloatArray]:
+    return np.clip(offset[:, 2] / STEEP, 0.0, 1.0), np.clip(-offset[:, 2] / STEEP, 0.0, 1.0)
+
+
+def _spread(
+    here: IntArray, offset: FloatArray, amounts: Sequence[FloatArray], building: Building
+) -> list[FloatArray]:
+    """The largest of each amount in every view, centred ones more.  here: (P,)  ->  (n, 36) per amount"""
+    centred = centredness(offset)
+    return [_best(here, on_grid(centred * amount[:, None]), len(building.keys)) for amount in amounts]
+
+
+def _best(index: IntArray, values: FloatArray, size: int) -> FloatArray:
+    """The largest values of each index, 0 where there are none.  (P,), (P, C)  ->  (size, C)"""
+    best = np.zeros((size, values.shape[1]))
+    if len(index):
+        order = np.argsort(index, kind="stable")
+        rows, starts = np.unique(index[order], return_index=True)
+        best[rows] = np.maximum.reduceat(values[order], starts, axis=0)
+    return best
+
+
+def _coarse_classes(annotations: Annotations) -> list[str]:
+    return sorted({label.coarse for label in annotations.labels if label.coarse})
+
+
+def _label_vectors(data: DataFolder, annotations: Annotations) -> tuple[FloatArray, str]:
+    """One vector per label (L, 128) and a word on where they come from."""
+    spellings = [(label.category, label.coarse) for label in annotations.labels]
+    file = data.root / "glove" / "glove_300d.npz"
+    if not file.is_file():
+        return hashed_label_vectors(spellings, WORD_COLUMNS), "annotations, hashed words (no glove/)"
+    words, vectors = read_word_vectors(file)
+    table = dict(zip(words, vectors, strict=True))
+    reduced = reduced_label_vectors(spellings, table, WORD_COLUMNS)
+    return reduced, f"annotations, glove/{file.name} reduced to {WORD_COLUMNS}"
+
+
+def _columns(annotations: Annotations, with_rooms: bool) -> tuple[Column, ...]:
+    classes = _coarse_classes(annotations)
+    kinds = [kind.room for kind in annotations.rooms]
+    groups = [
+        ("words", WORD_COLUMNS, "label vectors of the objects in sight, summed by weight"),
+        ("classes", len(classes), f"largest weight of an object of each coarse class: {', '.join(classes)}"),
+        ("space", len(SPACE), f"by the viewpoints in sight and in reach: {', '.join(SPACE)}"),
+    ]
+    if with_rooms:
+        groups += [
+            ("room ahead", len(kinds), f"rooms of the viewpoints in sight: {', '.join(kinds)}"),
+            ("room here", len(kinds), f"room of the viewpoint itself: {', '.join(kinds)}"),
+        ]
+    columns, start = [], 0
+    for name, width, description in groups:
+        if width:
+            columns.append(Column(name, start, start + width, description))
+        start += width
+    return tuple(columns)

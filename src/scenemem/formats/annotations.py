@@ -1,0 +1,242 @@
+"""Public annotations of the buildings: boxed objects, object positions, labels, rooms, word vectors."""
+
+from __future__ import annotations
+
+import math
+import os
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from scenemem.errors import DataError
+from scenemem.formats.decoding import decode_json, located, read_bytes, read_json_lines, read_lines
+
+View = Annotated[int, msgspec.Meta(ge=0, le=35)]
+Box = tuple[float, float, float, float]  # x, y, width, height; pixels of a 640x480 picture, origin top left
+
+
+class ListedObject(msgspec.Struct, frozen=True):
+    """An object near a viewpoint and the views it can be seen in (none when it is hidden)."""
+
+    id: int  # number of the object within its scan
+    name: str  # as the annotators wrote it, cleaned
+    views: tuple[View, ...]
+    boxes: tuple[Box, ...]  # one per view
+    category: str = ""  # official corrected name; empty when not known
+    mpcat40: str = ""  # coarse class; empty when not known
+
+    def __post_init__(self) -> None:
+        if len(self.views) != len(self.boxes):
+            raise ValueError(f"object {self.id} has {len(self.views)} views but {len(self.boxes)} boxes")
+
+
+class ViewpointObjects(msgspec.Struct, frozen=True):
+    """The annotated objects within about two metres of a viewpoint."""
+
+    scan: str
+    viewpoint: str
+    objects: tuple[ListedObject, ...]
+
+
+class Label(msgspec.Struct, frozen=True):
+    """What one raw object label stands for (``labels.tsv``)."""
+
+    raw: str  # the label in the BBox files, e.g. "kitchen#counter"
+    name: str
+    category: str
+    mpcat40: str
+
+
+class ObjectPosition(msgspec.Struct, frozen=True):
+    """The centre of an object (``object_positions.tsv``)."""
+
+    scan: str
+    object_id: int
+    x: float  # metres, z up
+    y: float
+    z: float
+    name: str
+    category: str
+    mpcat40: str
+
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(value) for value in (self.x, self.y, self.z)):
+            raise ValueError(f"object {self.object_id} lies at ({self.x}, {self.y}, {self.z}), not a place")
+
+
+class ViewpointRoom(msgspec.Struct, frozen=True):
+    """The room a viewpoint stands in (``viewpoint_rooms.tsv``)."""
+
+    scan: str
+    viewpoint: str
+    room_code: str  # Matterport region letter
+    room: str  # short name
+
+
+class RoomCode(msgspec.Struct, frozen=True):
+    """A kind of room (``room_codes.tsv``)."""
+
+    room_code: str
+    room: str
+
+
+Row = TypeVar("Row")
+
+
+def find_view_objects(folder: str | os.PathLike[str]) -> Path | None:
+    """The boxed objects of an ``objects/`` folder: the compact file, else the BBox folder or archive."""
+    names = ("view_objects.jsonl.gz", "view_objects.jsonl", "BBox", "BBox.tar.gz")
+    return next((place for name in names if (place := Path(folder) / name).exists()), None)
+
+
+def read_view_objects(
+    source: str | os.PathLike[str], labels: Mapping[str, Label] | None = None
+) -> Iterator[ViewpointObjects]:
+    """Stream the boxed objects of every viewpoint from any of their three public forms.
+
+    Args:
+        source: ``view_objects.jsonl`` (plain or ``.gz``), a ``BBox`` folder or a ``BBox.tar.gz`` archive.
+        labels: meaning of raw labels by name; BBox files hold raw labels only, so without it their objects
+            have no category and no coarse class.
+
+    Raises:
+        DataError: the source is missing or holds something else; the record is named.
+    """
+    source = Path(source)
+    if source.is_dir():
+        files = sorted(source.glob("*.json"))
+        if not files:
+            raise DataError(source, "holds no <scan>_<viewpoint>.json file")
+        for file in files:
+            yield _decode_bbox(read_bytes(file), file.name, file, labels or {})
+    elif source.name.endswith((".tar.gz", ".tgz", ".tar")):
+        yield from _read_bbox_archive(source, labels or {})
+    else:
+        for _, record in read_json_lines(source, ViewpointObjects):
+            yield record
+
+
+def read_labels(file: str | os.PathLike[str]) -> dict[str, Label]:
+    """The meaning of every raw object label, by that label."""
+    return {label.raw: label for label in read_table(file, Label)}
+
+
+def read_table(file: str | os.PathLike[str], kind: type[Row]) -> Iterator[Row]:
+    """Stream a tab-separated table with a header line (plain or ``.gz``) as records of ``kind``.
+
+    Further columns are ignored.
+
+    Raises:
+        DataError: a column is missing, a line has another number of fields than the header, or a field does
+            not hold what the record asks for; line and field are named.
+    """
+    lines = read_lines(file)
+    header = next(lines, "").split("\t")
+    missing = [field for field in _fields(kind) if field not in header]
+    if missing:
+        raise DataError(
+            file, f"has no column '{missing[0]}', expected {' '.join(_fields(kind))}", record="line 1"
+        )
+    for number, line in enumerate(lines, start=2):
+        values = line.split("\t")
+        if len(values) != len(header):
+            raise DataError(
+                file, f"holds {len(values)} fields, expected {len(header)}", record=f"line {number}"
+            )
+        try:
+            yield msgspec.convert(dict(zip(header, values, strict=True)), kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise located(error, file, f"line {number}") from error
+
+
+def read_word_vectors(file: str | os.PathLike[str]) -> tuple[tuple[str, ...], npt.NDArray[np.float32]]:
+    """Words and their vectors from an ``.npz`` file with ``words`` (N,) and ``vectors`` (N, D).
+
+    Raises:
+        DataError: the file cannot be read or does not hold the two arrays; pickled content is refused.
+    """
+    try:
+        with Path(file).open("rb") as stream, np.load(stream, allow_pickle=False) as content:
+            words, vectors = content["words"], content["vectors"]
+    except FileNotFoundError as error:
+        raise DataError(file, "no such file") from error
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(file, f"not an .npz file with the arrays 'words' and 'vectors' ({error})") from error
+    if words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors) or vectors.dtype.kind != "f":
+        raise DataError(
+            file,
+            f"words {words.shape} and vectors {vectors.dtype} {vectors.shape} do not fit, "
+            "expected (N,) and floats (N, D)",
+        )
+    if not np.isfinite(vectors).all():
+        raise DataError(file, "holds a number that is not finite", field="vectors")
+    return tuple(str(word) for word in words), vectors.astype(np.float32)
+
+
+class _RawObject(msgspec.Struct, frozen=True):
+    name: str
+    visible_pos: tuple[View, ...]
+    bbox2d: tuple[Box, ...]
+
+
+def _read_bbox_archive(source: Path, labels: Mapping[str, Label]) -> Iterator[ViewpointObjects]:
+    found = False
+    try:
+        with tarfile.open(source) as archive:
+            for member in archive:
+                if not (member.isfile() and member.name.endswith(".json")):
+                    continue
+                stream = archive.extractfile(member)
+                content = stream.read() if stream is not None else b""
+                found = True
+                yield _decode_bbox(content, Path(member.name).name, source, labels, record=member.name)
+    except FileNotFoundError as error:
+        raise DataError(source, "no such file") from error
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise DataError(source, f"not a readable archive ({error}); is the file complete?") from error
+    if not found:
+        raise DataError(source, "holds no <scan>_<viewpoint>.json file")
+
+
+def _decode_bbox(
+    content: bytes, name: str, file: Path, labels: Mapping[str, Label], record: str | None = None
+) -> ViewpointObjects:
+    """One BBox file: ``{"<viewpoint>": {"<object id>": {"name", "visible_pos", "bbox2d"}}}``."""
+    decoded = decode_json(content, dict[str, dict[int, _RawObject]], file, record)
+    viewpoint = next(iter(decoded), "")
+    stem = name.removesuffix(".json")
+    if len(decoded) != 1 or not stem.endswith(f"_{viewpoint}"):
+        raise DataError(
+            file, f"holds {len(decoded)} viewpoints, expected the one of its name", record=record or name
+        )
+    objects = []
+    for number, entry in decoded[viewpoint].items():
+        if len(entry.visible_pos) != len(entry.bbox2d):
+            raise DataError(
+                file,
+                f"object {number} has {len(entry.visible_pos)} views but {len(entry.bbox2d)} boxes",
+                record=record or name,
+            )
+        label = labels.get(entry.name)
+        objects.append(
+            ListedObject(
+                id=number,
+                name=label.name if label else entry.name.replace("#", " "),
+                views=entry.visible_pos,
+                boxes=entry.bbox2d,
+                category=label.category if label else "",
+                mpcat40=label.mpcat40 if label else "",
+            )
+        )
+    return ViewpointObjects(stem.removesuffix(f"_{viewpoint}"), viewpoint, tuple(objects))
+
+
+def _fields(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in msgspec.structs.fields(kind))

@@ -1,0 +1,1 @@
+"""The embedded default world: floor plan -> furniture -> viewpoints -> rendered views -> spoken routes."""

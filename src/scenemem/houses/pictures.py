@@ -1,0 +1,139 @@
+"""Colour pictures of the views of a house, for people: flat shading, simple textures, dark outlines."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from scenemem.houses.catalogue import COLOURS, SEEN_KINDS
+from scenemem.houses.raycast import NOTHING, cast_rays
+from scenemem.houses.records import STOREY, House
+from scenemem.houses.scene import MATERIAL_NUMBER, FloatArray, IntArray, Scene, build_scene
+
+WIDTH, HEIGHT = 640, 480  # of a view, pixels
+FIELD = math.pi / 3  # vertical field of view, radians
+_FINER = 2  # rays per pixel and direction; averaged to smooth edges
+_PALETTE = np.array(list(COLOURS.values()), dtype=np.float64)
+_SKY_LOW, _SKY_HIGH = np.array([214.0, 230.0, 244.0]), np.array([120.0, 170.0, 226.0])
+_OUTLINE = 0.55  # brightness of the lines between surfaces
+
+
+class _Hits(NamedTuple):
+    """Where the rays of a picture end."""
+
+    box: IntArray  # (H, W)
+    point: FloatArray  # (H, W, 3)
+    axis: IntArray  # (H, W) of the surface normal
+    depth: FloatArray  # (H, W) metres
+    up: FloatArray  # (H, W) sine of the ray's elevation
+
+
+def draw_view(house: House, stand: int, heading: float, elevation: float = 0.0) -> Image.Image:
+    """The picture a camera at a stand takes: 640 x 480, vertical field of view 60 degrees.
+
+    Args:
+        house: the house.
+        stand: number of the viewpoint.
+        heading: radians, clockwise from +y.
+        elevation: radians, positive upwards.
+    """
+    rows, columns = HEIGHT * _FINER, WIDTH * _FINER
+    focal = rows / 2 / math.tan(FIELD / 2)
+    right = (np.arange(columns) + 0.5 - columns / 2) / focal
+    down = (np.arange(rows) + 0.5 - rows / 2) / focal
+    level = math.cos(elevation) + down[:, None] * math.sin(elevation)
+    up = math.sin(elevation) - down[:, None] * math.cos(elevation)
+    east = level * math.sin(heading) + right * math.cos(heading)
+    north = level * math.cos(heading) - right * math.sin(heading)
+    direction = np.stack([east, north, np.broadcast_to(up, east.shape)], axis=-1)
+    return _picture(house, stand, direction)
+
+
+def draw_panorama(house: House, stand: int, width: int = 1440) -> Image.Image:
+    """The whole panorama of a stand as one strip, north in the middle, 120 degrees high.
+
+    Args:
+        house: the house.
+        stand: number of the viewpoint.
+        width: of the picture, pixels; it is a third as high.
+    """
+    columns, rows = width * _FINER, width * _FINER // 3
+    heading = ((np.arange(columns) + 0.5) / columns - 0.5) * 2 * math.pi
+    elevation = (0.5 - (np.arange(rows) + 0.5) / rows)[:, None] * 2 * math.pi / 3
+    east, north = np.cos(elevation) * np.sin(heading), np.cos(elevation) * np.cos(heading)
+    direction = np.stack([east, north, np.broadcast_to(np.sin(elevation), east.shape)], axis=-1)
+    return _picture(house, stand, direction)
+
+
+def _picture(house: House, stand: int, direction: FloatArray) -> Image.Image:
+    """direction: (H, W, 3), any length  ->  a picture of half that size"""
+    scene, place = build_scene(house), house.stands[stand]
+    eye = np.array([place.x, place.y, place.z])
+    direction = direction / np.linalg.norm(direction, axis=-1, keepdims=True)
+    box, depth, axis = cast_rays(scene, eye, direction)
+    reached = np.where(box == NOTHING, 0.0, depth)
+    hits = _Hits(box, eye + direction * reached[..., None], axis, depth, direction[..., 2])
+    shaded = _outlined(_shaded(scene, hits), scene, hits)
+    rows, columns = shaded.shape[0] // _FINER, shaded.shape[1] // _FINER
+    smooth = shaded.reshape(rows, _FINER, columns, _FINER, 3).mean(axis=(1, 3))
+    return Image.fromarray(smooth.clip(0, 255).astype(np.uint8))
+
+
+def _shaded(scene: Scene, hits: _Hits) -> FloatArray:
+    """Colour of every ray: paint, texture, the side that is seen, distance.  ->  (H, W, 3)"""
+    paint = _PALETTE[scene.colour[hits.box]] * _texture(scene, hits)[..., None]
+    paint = _window_panes(paint, scene, hits)
+    facing = np.array([0.86, 0.97, 1.06])[hits.axis]  # walls east-west, walls north-south, floors
+    ceiling = (hits.axis == 2) & (hits.up > 0)
+    light = np.where(ceiling, 0.92, facing) * (0.62 + 0.38 * np.exp(-hits.depth / 9.0))
+    sky = _SKY_LOW + (_SKY_HIGH - _SKY_LOW) * hits.up.clip(0, 1)[..., None]
+    return np.where((hits.box == NOTHING)[..., None], sky, paint * light[..., None])
+
+
+def _texture(scene: Scene, hits: _Hits) -> FloatArray:
+    """Brightness pattern of floors and walls: boards, tiles, skirting.  ->  (H, W)"""
+    x, y, z = np.moveaxis(hits.point, -1, 0)
+    kind, material = scene.kind[hits.box], scene.material[hits.box]
+    floor = (kind == SEEN_KINDS.index("floor")) & (hits.axis == 2)
+    board = np.floor(x / 0.16)
+    tone = 0.93 + 0.07 * np.cos(board * 2.4) + 0.02 * np.sin(y * 9 + board)
+    boards = np.where(x / 0.16 - board < 0.06, 0.8, tone)
+    tiles = np.where((np.mod(x, 0.4) < 0.015) | (np.mod(y, 0.4) < 0.015), 0.78, 1.0)
+    pile = 0.96 + 0.04 * np.sin(x * 97) * np.sin(y * 89)
+    pattern = np.ones_like(x)
+    for name, look in (("wood", boards), ("tile", tiles), ("stone", tiles), ("carpet", pile)):
+        pattern = np.where(floor & (material == MATERIAL_NUMBER[name]), look, pattern)
+    above = np.mod(z, STOREY)
+    skirting = (kind == SEEN_KINDS.index("wall")) & (hits.axis != 2) & (above < 0.09)
+    return np.where(skirting, 0.7, pattern)
+
+
+def _window_panes(paint: FloatArray, scene: Scene, hits: _Hits) -> FloatArray:
+    """Windows show the sky and a little grass behind a white cross."""
+    window = (scene.kind[hits.box] == SEEN_KINDS.index("window")) & (hits.box != NOTHING)
+    low, high = scene.low[hits.box], scene.high[hits.box]
+    share = (hits.point - low) / (high - low)
+    along = np.where(hits.axis == 0, share[..., 1], share[..., 0])
+    up = share[..., 2]
+    frame = (np.minimum(along, 1 - along) < 0.05) | (np.minimum(up, 1 - up) < 0.05)
+    cross = (np.abs(along - 0.5) < 0.02) | (np.abs(up - 0.5) < 0.02)
+    sky = _SKY_LOW + (_SKY_HIGH - _SKY_LOW) * up.clip(0, 1)[..., None]
+    view = np.where((up < 0.25)[..., None], _PALETTE[list(COLOURS).index("green")] * 1.25, sky)
+    view = np.where((frame | cross)[..., None], 245.0, view)
+    return np.where(window[..., None], view, paint)
+
+
+def _outlined(colour: FloatArray, scene: Scene, hits: _Hits) -> FloatArray:
+    """Darken rays whose right or lower neighbour ends on another surface."""
+    surface = np.where(hits.box == NOTHING, -1, hits.box * 3 + hits.axis)
+    # wall pieces of one colour and plane are one surface to the eye
+    wall = np.isin(scene.kind[hits.box], [SEEN_KINDS.index("wall"), SEEN_KINDS.index("grass")])
+    plane = np.round(np.take_along_axis(hits.point, hits.axis[..., None], axis=-1)[..., 0], 2)
+    surface = np.where(wall & (hits.box != NOTHING), -10 - hits.axis - 3 * np.round(plane * 100).astype(np.int64), surface)
+    edge = np.zeros(surface.shape, dtype=bool)
+    edge[:, :-1] |= surface[:, :-1] != surface[:, 1:]
+    edge[:-1] |= surface[:-1] != surface[1:]
+    return np.where(edge[..., None], colour * _OUTLINE, colour)

@@ -1,0 +1,1 @@
+"""The Structured Scene Memory as batched tensors."""

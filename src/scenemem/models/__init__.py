@@ -1,0 +1,1 @@
+"""Neural modules only, one equation each; they know tensors, not episodes."""

@@ -1,0 +1,240 @@
+"""How fast tables are built, agents step and features are gathered; benchmarks/README.md has the method."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from scenemem.features.store import FeatureStore
+from scenemem.formats.feature_files import StoreInfo
+from scenemem.simulator.panorama import Simulator, Stance
+from scenemem.world.build import Progress, load_world
+from scenemem.world.geometry import VIEWS
+from scenemem.world.graph import World
+
+MEGABYTE = 1e6
+SYNTHETIC_ROWS, SYNTHETIC_WIDTH = 4096, 512  # 151 MB in float16: more than the caches of a processor hold
+_ROUNDS = 5  # every rate is the median of so many
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the numbers come from."""
+
+    system: str
+    processor: str
+    cpus: int
+    threads: int  # that torch may use
+    python: str
+    torch: str
+
+
+@dataclass(frozen=True)
+class TableBuild:
+    """Connectivity files -> tables."""
+
+    scans: int
+    viewpoints: int
+    cold_seconds: float  # reading, checking and computing everything, without the cache
+    cached_seconds: float  # the same tables from the cache
+    tables_megabytes: float  # the tensors themselves
+    peak_growth_megabytes: float | None  # of the process's peak memory while building; None where unknown
+
+
+@dataclass(frozen=True)
+class Stepping:
+    """Random legal walks without features; agent-steps per second."""
+
+    batch: int
+    steps: int
+    step: float  # actions taken on trust, as a training loop does
+    step_checked: float  # every action checked
+    step_and_candidates: float  # on trust, and the candidates of the new place looked up
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """Features by viewpoint index against copying the same number of bytes in one piece, in float16."""
+
+    source: str  # name of the store, or "synthetic"
+    rows: int
+    width: int
+    batch: int  # viewpoints gathered at once
+    copy_megabytes_per_second: float
+    gather_megabytes_per_second: float  # all 36 views of a viewpoint
+    gather_of_copy: float  # gather rate / copy rate
+    views_megabytes_per_second: float  # single views, as for candidates
+    views_of_copy: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything ``scenemem bench simulator`` prints."""
+
+    machine: Machine
+    tables: TableBuild
+    stepping: Stepping
+    gathering: Gathering
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch use ``count`` threads inside the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def this_machine() -> Machine:
+    """A description without names or places."""
+    return Machine(
+        system=f"{platform.system()} {platform.machine()}",
+        processor=_processor(),
+        cpus=os.cpu_count() or 1,
+        threads=torch.get_num_threads(),
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+    )
+
+
+def measure_tables(connectivity: Path, *, progress: Progress | None = None) -> tuple[World, TableBuild]:
+    """Build all tables without the cache, then load them through it."""
+    before = _peak_megabytes()
+    begun = time.perf_counter()
+    world = load_world(connectivity, cache=False, progress=progress)
+    cold = time.perf_counter() - begun
+    after = _peak_megabytes()
+    load_world(connectivity)  # fills the cache if need be
+    begun = time.perf_counter()
+    load_world(connectivity)
+    cached = time.perf_counter() - begun
+    tensors = (getattr(world, field.name) for field in fields(world))
+    return world, TableBuild(
+        scans=len(world.scans),
+        viewpoints=len(world.viewpoints),
+        cold_seconds=cold,
+        cached_seconds=cached,
+        tables_megabytes=sum(t.nbytes for t in tensors if isinstance(t, Tensor)) / MEGABYTE,
+        peak_growth_megabytes=None if before is None or after is None else after - before,
+    )
+
+
+def measure_stepping(world: World, *, batch: int, steps: int) -> Stepping:
+    """Replay one random legal walk of ``batch`` agents again and again."""
+    trusting, checking = Simulator(world, check=False), Simulator(world)
+    start, actions = _random_walk(trusting, batch, steps)
+
+    def walk(simulator: Simulator, *, look: bool) -> None:
+        stance = start
+        for action in actions:
+            stance = simulator.step(stance, action)
+            if look:
+                simulator.candidates(stance)
+
+    taken = batch * steps
+    return Stepping(
+        batch=batch,
+        steps=steps,
+        step=taken / _seconds(lambda: walk(trusting, look=False)),
+        step_checked=taken / _seconds(lambda: walk(checking, look=False)),
+        step_and_candidates=taken / _seconds(lambda: walk(trusting, look=True)),
+    )
+
+
+def measure_gathering(store: FeatureStore, *, name: str, batch: int = 256) -> Gathering:
+    """Gather every row once, in random order, against copying every row once, in order."""
+    random = torch.Generator().manual_seed(0)
+    order = _pieces(torch.randperm(len(store.row), generator=random), batch)
+    views = _pieces(torch.randint(VIEWS, (len(store.row), VIEWS), generator=random), batch)
+    values = _pieces(store.values[: len(store.row)], batch)
+
+    def copy() -> None:
+        for piece in values:
+            piece.clone()
+
+    def gather() -> None:
+        for rows in order:
+            store.gather(rows)
+
+    def gather_views() -> None:
+        for rows, chosen in zip(order, views, strict=True):
+            store.gather_views(rows.unsqueeze(1), chosen)
+
+    volume = len(store.row) * VIEWS * store.width * store.values.element_size() / MEGABYTE
+    copied, gathered, viewed = (volume / _seconds(work) for work in (copy, gather, gather_views))
+    return Gathering(
+        source=name,
+        rows=len(store.row),
+        width=store.width,
+        batch=batch,
+        copy_megabytes_per_second=copied,
+        gather_megabytes_per_second=gathered,
+        gather_of_copy=gathered / copied,
+        views_megabytes_per_second=viewed,
+        views_of_copy=viewed / copied,
+    )
+
+
+def synthetic_store(rows: int = SYNTHETIC_ROWS, width: int = SYNTHETIC_WIDTH) -> FeatureStore:
+    """Made-up features in memory, gathered as float16."""
+    info = StoreInfo(keys=(), width=width, source="synthetic", encoder="none", sha256="")
+    values = torch.arange(rows, dtype=torch.float16).view(-1, 1, 1).repeat(1, VIEWS, width)
+    return FeatureStore(info, values, torch.arange(rows), half=True)
+
+
+def _random_walk(simulator: Simulator, batch: int, steps: int) -> tuple[Stance, list[Tensor]]:
+    random = torch.Generator().manual_seed(0)
+    degree = simulator.world.degree
+    connected = torch.where(degree > 0)[0]
+    start = connected[torch.randint(len(connected), (batch,), generator=random)]
+    stance = begun = simulator.reset(start, torch.zeros(batch))
+    actions = []
+    for _ in range(steps):
+        actions.append((torch.rand(batch, generator=random) * degree[stance.viewpoint]).long())
+        stance = simulator.step(stance, actions[-1])
+    return begun, actions
+
+
+def _pieces(values: Tensor, size: int) -> list[Tensor]:
+    return [values[first : first + size] for first in range(0, len(values), size)]
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    """The median over several rounds, after one that warms the caches."""
+    work()
+    taken = []
+    for _ in range(_ROUNDS):
+        begun = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - begun)
+    return statistics.median(taken)
+
+
+def _peak_megabytes() -> float | None:
+    """The largest memory this process ever held; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MEGABYTE
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.processor() or "unknown")

@@ -1,0 +1,255 @@
+"""Navigation as a game with actions, rewards and infos; both Gymnasium environments play it, in batches.
+
+Shape letters: B plays, N instructions of the split, K largest number of neighbours, L tokens, D columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from scenemem.errors import UserError
+from scenemem.features.store import FeatureStore
+from scenemem.simulator.panorama import STOP, Simulator, Stance
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.world.geometry import VIEWS
+from scenemem.world.graph import World
+
+ARRIVED_METRES = 3.0  # an agent that stops nearer than this has arrived
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Play:
+    """A batch of episodes being played."""
+
+    episode: Tensor  # (B,) int64, row of the episode set
+    stance: Stance
+    steps: Tensor  # (B,) int64, actions taken so far, illegal ones too
+    walked: Tensor  # (B,) float64, metres
+    closest: Tensor  # (B,) float64, the shortest distance to the goal so far, metres
+    illegal: Tensor  # (B,) bool, whether the last action led nowhere
+
+
+@dataclass(frozen=True)
+class Transition:
+    """What one action changed, for a reward."""
+
+    before: Tensor  # (B,) float64, geodesic metres to the goal
+    after: Tensor  # (B,) float64
+    stopped: Tensor  # (B,) bool, whether the action was to stop
+
+
+Reward = Callable[[Transition], Tensor]
+
+
+def progress_reward(transition: Transition) -> Tensor:
+    """Metres gained towards the goal, and for a stop +2 within 3 m of it, -2 elsewhere.  ->  (B,)"""
+    verdict = torch.where(transition.after < ARRIVED_METRES, 2.0, -2.0)
+    return transition.before - transition.after + verdict * transition.stopped
+
+
+@dataclass(frozen=True, eq=False)
+class NavigationGame:
+    """The rules: action 0 stops, action k walks to candidate k - 1, any other action does nothing."""
+
+    world: World
+    episodes: EpisodeSet
+    tokens: Tensor  # (N, L) int64, padded with PAD
+    words: int  # size of the vocabulary
+    features: FeatureStore | None = None
+    max_steps: int = 30  # actions after which an episode is cut off
+    reward: Reward = progress_reward
+
+    def __post_init__(self) -> None:
+        if self.max_steps < 1:
+            raise ValueError(f"max_steps must be 1 or more, got {self.max_steps}; a usual choice is 30")
+        if not self.episodes.has_goals:
+            raise UserError(
+                f"the goals of {self.episodes.name} are kept secret, so it has no rewards; "
+                "choose another split, such as val_unseen"
+            )
+
+    @cached_property
+    def simulator(self) -> Simulator:
+        """Unchecked, because illegal actions are part of the game."""
+        return Simulator(self.world, check=False)
+
+    @property
+    def candidates(self) -> int:
+        """K"""
+        return self.world.neighbour.shape[1]
+
+    @cached_property
+    def action_space(self) -> spaces.Discrete:
+        """Of one play."""
+        return spaces.Discrete(self.candidates + 1)
+
+    @cached_property
+    def observation_space(self) -> spaces.Dict:
+        """Of one play."""
+        slots, half_turn = (self.candidates,), math.pi
+        parts: dict[str, spaces.Space[Any]] = {
+            "heading": spaces.Box(0.0, 2 * half_turn, (1,), np.float32),
+            "elevation": spaces.Box(-half_turn / 2, half_turn / 2, (1,), np.float32),
+            "candidate_view": spaces.Box(0, VIEWS - 1, slots, np.int64),
+            "candidate_heading": spaces.Box(-half_turn, half_turn, slots, np.float32),
+            "candidate_elevation": spaces.Box(-half_turn / 2, half_turn / 2, slots, np.float32),
+            "candidate_mask": spaces.MultiBinary(self.candidates),
+            "instruction": spaces.Box(0, self.words - 1, (self.tokens.shape[1],), np.int64),
+        }
+        if self.features is not None:
+            largest = float(torch.finfo(torch.float16).max)  # stores hold float16
+            parts["features"] = spaces.Box(-largest, largest, (VIEWS, self.features.width), np.float32)
+        return spaces.Dict(parts)
+
+    def row_of(self, instruction_id: str) -> int:
+        """Which episode has this instruction.
+
+        Raises:
+            UserError: none has.
+        """
+        try:
+            return self._row_of[instruction_id]
+        except KeyError:
+            known = self.episodes.instruction_ids
+            raise UserError(
+                f"{self.episodes.name} has no instruction '{instruction_id}'; "
+                f"it has {len(known)}, for example '{known[0]}'"
+            ) from None
+
+    def begin(self, episode: Tensor) -> Play:
+        """episode: (B,) rows of the episode set"""
+        stance = self.simulator.reset(self.episodes.start[episode], self.episodes.heading[episode])
+        return Play(
+            episode=episode,
+            stance=stance,
+            steps=torch.zeros_like(episode),
+            walked=torch.zeros(len(episode), dtype=torch.float64),
+            closest=self._distance(episode, stance),
+            illegal=torch.zeros_like(stance.done),
+        )
+
+    def act(self, play: Play, action: Tensor) -> tuple[Play, Transition]:
+        """action: (B,) int64, 0..K"""
+        here, slot = play.stance.viewpoint, action - 1
+        illegal = slot >= self.world.degree[here]
+        # an agent counts as done for the length of a step that leads nowhere: it stays in place
+        held = replace(play.stance, done=play.stance.done | illegal)
+        stance = replace(self.simulator.step(held, slot), done=play.stance.done | (slot == STOP))
+        before, after = self._distance(play.episode, play.stance), self._distance(play.episode, stance)
+        played = replace(
+            play,
+            stance=stance,
+            steps=play.steps + 1,
+            walked=play.walked + self.world.geodesic(here, stance.viewpoint),
+            closest=torch.minimum(play.closest, after),
+            illegal=illegal,
+        )
+        return played, Transition(before, after, stopped=slot == STOP)
+
+    def ended(self, play: Play) -> tuple[Tensor, Tensor]:
+        """->  terminated by a stop (B,), truncated after ``max_steps`` (B,)"""
+        terminated = play.stance.done.clone()  # handed to users, who may write into it
+        return terminated, (play.steps >= self.max_steps) & ~terminated
+
+    def observe(self, play: Play) -> Arrays:
+        """Batched observations; every array is new."""
+        stance = play.stance
+        seen = self.simulator.candidates(stance)
+        parts = {
+            "heading": stance.heading.unsqueeze(1),
+            "elevation": stance.elevation.unsqueeze(1),
+            "candidate_view": seen.view,
+            "candidate_heading": seen.heading,
+            "candidate_elevation": seen.elevation,
+            "candidate_mask": seen.mask.to(torch.int8),
+            "instruction": self.tokens.index_select(0, play.episode),
+        }
+        if self.features is not None:
+            parts["features"] = self.features.gather(stance.viewpoint)
+        return {name: values.numpy() for name, values in parts.items()}
+
+    def info(self, play: Play) -> Arrays:
+        """Batched facts beside the observation; texts are arrays of str objects."""
+        row, here = play.episode.numpy(), play.stance.viewpoint
+        mask = torch.ones(len(here), self.candidates + 1, dtype=torch.int8)
+        mask[:, 1:] = self.world.neighbour_mask.index_select(0, here)
+        return {
+            "action_mask": mask.numpy(),
+            "illegal_action": play.illegal.numpy().copy(),
+            "scan": self._texts["scan"][self.world.scan_of[here].numpy()],
+            "viewpoint": self._texts["viewpoint"][here.numpy()],
+            "instruction": self._texts["instruction"][row],
+            "instruction_id": self._texts["instruction_id"][row],
+            "distance_to_goal": self._distance(play.episode, play.stance).numpy(),
+        }
+
+    def metrics(self, play: Play) -> Arrays:
+        """How well the plays went if they ended where they are, as in the R2R evaluation."""
+        error = self._distance(play.episode, play.stance)
+        best = self.world.geodesic(self.episodes.start[play.episode], self.episodes.goal[play.episode])
+        success = error < ARRIVED_METRES
+        longest = torch.maximum(best, play.walked)
+        efficiency = torch.where(longest > 0, best / longest.clamp_min(1e-9), 1.0)
+        return {
+            "success": success.numpy(),
+            "oracle_success": (play.closest < ARRIVED_METRES).numpy(),
+            "navigation_error": error.numpy(),
+            "trajectory_length": play.walked.numpy().copy(),
+            "spl": (success * efficiency).numpy(),
+        }
+
+    def describe(self, play: Play) -> list[str]:
+        """One line per play for people: where, facing what, how far, and what can be done."""
+        seen = self.simulator.candidates(play.stance)
+        headings, degree = seen.heading.rad2deg().tolist(), seen.mask.sum(1).tolist()
+        facing, distance = play.stance.heading.rad2deg().tolist(), self._distance(play.episode, play.stance)
+        return [
+            f"{self.world.name(place)} facing {facing[lane]:.0f} deg, {float(distance[lane]):.1f} m to go | "
+            + " | ".join(["0 stop", *(f"{k + 1} {_turn(headings[lane][k])}" for k in range(degree[lane]))])
+            for lane, place in enumerate(play.stance.viewpoint.tolist())
+        ]
+
+    def _distance(self, episode: Tensor, stance: Stance) -> Tensor:
+        return self.world.geodesic(stance.viewpoint, self.episodes.goal[episode])
+
+    @cached_property
+    def _row_of(self) -> dict[str, int]:
+        return {instruction_id: row for row, instruction_id in enumerate(self.episodes.instruction_ids)}
+
+    @cached_property
+    def _texts(self) -> Arrays:
+        """The names that infos pick from by index."""
+        names = {
+            "scan": self.world.scans,
+            "viewpoint": self.world.viewpoints,
+            "instruction": self.episodes.texts,
+            "instruction_id": self.episodes.instruction_ids,
+        }
+        return {name: np.array(texts, dtype=object) for name, texts in names.items()}
+
+
+def choose(mask: Tensor, yes: Play, no: Play) -> Play:
+    """Lane by lane ``yes`` where ``mask`` (B,) is true, else ``no``."""
+
+    def pick(name: str, first: Any, second: Any) -> Tensor:
+        return torch.where(mask, getattr(first, name), getattr(second, name))
+
+    stance = Stance(**{name: pick(name, yes.stance, no.stance) for name in vars(yes.stance)})
+    return Play(stance=stance, **{name: pick(name, yes, no) for name in vars(yes) if name != "stance"})
+
+
+def _turn(degrees: float) -> str:
+    side = "right" if degrees > 0 else "left"
+    return "ahead" if abs(degrees) < 0.5 else f"{abs(degrees):.0f} deg {side}"

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scenemem.cli import main
+from scenemem.formats.feature_files import write_store
+from scenemem.world.build import load_world
+
+
+def _check(data: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as caught:
+        main(["data", "check", "--data", str(data), *flags])
+    shown = capsys.readouterr()
+    assert isinstance(caught.value.code, int)
+    return caught.value.code, shown.out, shown.err
+
+
+def _report(data: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
+    code, out, _ = _check(data, capsys, "--json")
+    return code, json.loads(out)
+
+
+@pytest.fixture
+def own_data(tiny_data: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny data folder that a test may spoil."""
+    return Path(shutil.copytree(tiny_data, tmp_path / "data"))
+
+
+def test_a_sound_folder_is_counted(tiny_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = _report(tiny_data, capsys)
+    assert code == 0
+    assert report["problems"] == []
+    assert (report["scans"], report["viewpoints"], report["isolated"]) == (3, 13 + 9 + 10, 2)
+    assert report["edges"] == (3 * 3 + 4 * 2) + 9 + (2 * 3 + 3 * 2)
+    items = json.loads((tiny_data / "r2r" / "R2R_train.json").read_text())
+    assert report["splits"]["r2r"]["train"] == {
+        "paths": len(items),
+        "instructions": 3 * len(items),
+        "scans": 2,
+    }
+    assert report["path_pool"] > 0
+    assert "feature store" in report["needs"]["train on R2R"]
+    assert "scenemem data r4r" in report["needs"]["train on R4R"]
+    assert "submit to the leaderboard" not in report["needs"]
+
+
+def test_the_table_says_the_same(tiny_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = _check(tiny_data, capsys)
+    assert code == 0
+    assert "32 included, 2 without an edge" in out
+    assert "still needed" in out
+
+
+def test_feature_stores_are_listed_and_satisfy_the_need(
+    own_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = load_world(own_data / "connectivity").names
+    rows = np.zeros((len(names), 36, 3), dtype=np.float16)
+    for name, count in (("whole", len(names)), ("part", 5)):
+        target = own_data / "features" / f"{name}.npy"
+        write_store(target, names[:count], rows[:count], width=3, source="test", encoder="zeros")
+    code, report = _report(own_data, capsys)
+    assert code == 0
+    assert report["features"] == [
+        {"name": "part", "width": 3, "viewpoints": 5, "complete": False},
+        {"name": "whole", "width": 3, "viewpoints": len(names), "complete": True},
+    ]
+    assert "train on R2R" not in report["needs"]
+
+
+def test_problems_of_all_files_are_collected(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = own_data / "r2r" / "R2R_train.json"
+    items = json.loads(train.read_text())
+    items[4]["path"][2] = items[4]["path"][0]
+    train.write_text(json.dumps(items))
+    (own_data / "r2r" / "R2R_val_seen.json").write_text('[{"scan": "gr')
+    code, report = _report(own_data, capsys)
+    assert code == 2
+    assert [Path(problem["file"]).name for problem in report["problems"]] == [
+        "R2R_train.json",
+        "R2R_val_seen.json",
+    ]
+    assert report["problems"][0]["record"].startswith("record 4")
+    assert "there is no edge between the two" in report["problems"][0]["reason"]
+    assert "not valid JSON" in report["problems"][1]["reason"]
+    assert "val_unseen" in report["splits"]["r2r"], "the sound files are still counted"
+    code, out, err = _check(own_data, capsys)
+    assert code == 2
+    assert "problem" in out
+    assert "error: 2 problem(s) found; see the list above" in err
+
+
+def test_without_graphs_the_report_says_so(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(own_data / "connectivity")
+    code, report = _report(own_data, capsys)
+    assert code == 2
+    assert "no such folder" in report["problems"][0]["reason"]
+    assert "connectivity/<scan>_connectivity.json" in report["needs"]["train on R2R"]
+
+
+def test_a_missing_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = _check(tmp_path / "nowhere", capsys)
+    assert (code, out) == (2, "")
+    assert "no such folder; --data expects one that holds connectivity/ and r2r/" in err
+
+
+@pytest.mark.real_data
+def test_the_real_data_has_its_published_counts(real_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = _report(real_data, capsys)
+    assert code == 0
+    assert [report[key] for key in ("scans", "viewpoints", "edges", "isolated")] == [90, 10_567, 21_468, 8]
+    instructions = [split["instructions"] for split in report["splits"]["r2r"].values()]
+    assert instructions == [14_039, 1_021, 2_349, 4_173]
+    assert report["path_pool"] == 178_300

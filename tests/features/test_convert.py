@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from scenemem.errors import DataError, UserError
+from scenemem.features.convert import convert_features, store_name
+from scenemem.formats.feature_files import VIEWS, read_store
+
+Rows = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+
+
+def _rows(count: int, width: int) -> Rows:
+    return np.random.default_rng(3).normal(size=(count, VIEWS, width)).astype(np.float32)
+
+
+def _write_tsv(file: Path, rows: Rows, keys: list[str] | None = None) -> Path:
+    with file.open("w") as stream:
+        for number, row in enumerate(rows):
+            name = keys[number] if keys else f"v{number}"
+            stream.write(f"scan\t{name}\t640\t480\t60\t{base64.b64encode(row.tobytes()).decode()}\n")
+    return file
+
+
+def _write_hdf5(file: Path, rows: Rows, **options: Any) -> Path:
+    with h5py.File(file, "w") as target:
+        for number, row in enumerate(rows):
+            target.create_dataset(f"scan_v{number}", data=row, **options)
+    return file
+
+
+def test_200_tsv_rows_round_trip_bit_exactly_in_float16(tmp_path: Path) -> None:
+    rows = _rows(200, 24)
+    info = convert_features(_write_tsv(tmp_path / "f.tsv", rows), tmp_path / "out" / "f.npy", encoder="net")
+    assert info.keys == tuple(f"scan_v{number}" for number in range(200)), "rows keep the order of the file"
+    assert (info.source, info.encoder, info.width) == ("f.tsv", "net", 24)
+    _, values = read_store(tmp_path / "out" / "f.npy")
+    assert values.tobytes() == rows.astype(np.float16).tobytes()
+
+
+def test_200_hdf5_rows_round_trip_bit_exactly_in_float16(tmp_path: Path) -> None:
+    rows = _rows(200, 24)
+    file = _write_hdf5(tmp_path / "f.hdf5", rows.astype(np.float64), compression="gzip")
+    info = convert_features(file, tmp_path / "f.npy", columns=16)
+    assert (info.source, info.width) == ("f.hdf5, first 16 columns", 16)
+    _, values = read_store(tmp_path / "f.npy")
+    numbers = [int(key.removeprefix("scan_v")) for key in info.keys]
+    assert sorted(numbers) == list(range(200))
+    assert values.tobytes() == rows[numbers, :, :16].astype(np.float16).tobytes()
+
+
+@pytest.mark.parametrize("write", [_write_tsv, _write_hdf5])
+def test_progress_ends_with_everything_done(write: Any, tmp_path: Path) -> None:
+    file = write(tmp_path / ("f.tsv" if write is _write_tsv else "f.h5"), _rows(12, 4))
+    seen: list[tuple[int, int]] = []
+    convert_features(file, tmp_path / "f.npy", progress=lambda done, total: seen.append((done, total)))
+    assert [done for done, _ in seen] == list(range(1, 13))
+    assert seen[-1] == (12, 12)
+
+
+@pytest.mark.parametrize("write", [_write_tsv, _write_hdf5])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])
+def test_a_number_that_cannot_be_stored_is_located(write: Any, value: float, tmp_path: Path) -> None:
+    rows = _rows(4, 3)
+    rows[2, 7, 1] = value
+    file = write(tmp_path / ("f.tsv" if write is _write_tsv else "f.h5"), rows)
+    place = "line 3" if write is _write_tsv else "data set 'scan_v2'"
+    with pytest.raises(DataError, match=rf"{file.name}: {place}: 'scan_v2', view 7, column 1 is "):
+        convert_features(file, tmp_path / "f.npy")
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+def test_a_row_of_another_width_is_located(tmp_path: Path) -> None:
+    file = tmp_path / "f.tsv"
+    text = _write_tsv(file, _rows(2, 3)).read_text() + _write_tsv(file, _rows(1, 4), ["w"]).read_text()
+    file.write_text(text)
+    with pytest.raises(DataError, match=r"f\.tsv: line 3: 'scan_w' holds features of shape \(36, 4\)"):
+        convert_features(file, tmp_path / "f.npy")
+
+
+def test_a_viewpoint_in_two_lines_is_refused(tmp_path: Path) -> None:
+    file = _write_tsv(tmp_path / "f.tsv", _rows(3, 2), ["a", "b", "a"])
+    with pytest.raises(DataError, match=r"f\.tsv: line 3: 'scan_a' already stands in line 1"):
+        convert_features(file, tmp_path / "f.npy")
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f.tsv").write_text("")
+    with pytest.raises(DataError, match=r"f\.tsv: holds no viewpoint, expected at least one"):
+        convert_features(tmp_path / "f.tsv", tmp_path / "f.npy")
+
+
+def test_columns_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    file = _write_tsv(tmp_path / "f.tsv", _rows(1, 2))
+    with pytest.raises(DataError, match=r"holds features of shape \(36, 2\), expected \(36, 9\)"):
+        convert_features(file, tmp_path / "f.npy", columns=9)
+    with pytest.raises(UserError, match="columns must be 1 or more, got 0; leave it out to keep all"):
+        convert_features(file, tmp_path / "f.npy", columns=0)
+
+
+def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"f\.pth: unknown kind of feature file; expected a name ending in"):
+        convert_features(tmp_path / "f.pth", tmp_path / "f.npy")
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("a/b.c.tsv", "b.c"), ("x.tsv.gz", "x"), ("y.hdf5", "y"), ("z.h5", "z"), ("o", "o")],
+)
+def test_a_store_is_named_after_its_file(file: str, name: str) -> None:
+    assert store_name(file) == name
+
+
+_PEAK = """
+import resource, sys
+from scenemem.features.convert import convert_features
+convert_features(sys.argv[1], sys.argv[2])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def _peak_kilobytes(file: Path, target: Path) -> int:
+    shown = subprocess.run(
+        [sys.executable, "-c", _PEAK, str(file), str(target)], capture_output=True, text=True, check=True
+    )
+    return int(shown.stdout)
+
+
+@pytest.mark.parametrize("write", [_write_tsv, _write_hdf5])
+def test_memory_does_not_grow_with_the_file(write: Any, tmp_path: Path) -> None:
+    end = ".tsv" if write is _write_tsv else ".hdf5"
+    small = write(tmp_path / f"small{end}", _rows(8, 512))
+    large = write(tmp_path / f"large{end}", _rows(800, 512))  # 59 MB of float32, 79 MB of text
+    growth = _peak_kilobytes(large, tmp_path / "l.npy") - _peak_kilobytes(small, tmp_path / "s.npy")
+    assert growth < 15_000, f"converting a file 100 times as large took {growth} kB more"
+
+
+@pytest.mark.real_data
+def test_the_real_efficientnet_sample_converts(real_data: Path, tmp_path: Path) -> None:
+    (file,) = (real_data / "features").glob("*.tsv")
+    info = convert_features(file, tmp_path / "e.npy", encoder="EfficientNet")
+    assert (len(info.keys), info.width) == (8, 1792)
+    _, values = read_store(tmp_path / "e.npy")
+    first = np.frombuffer(base64.b64decode(file.read_text().split("\n")[0].split("\t")[5]), np.float32)
+    np.testing.assert_array_equal(values[0].ravel(), first.astype(np.float16))

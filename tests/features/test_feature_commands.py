@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scenemem import cli
+from scenemem.formats.feature_files import verify_store
+
+
+def _run(*words: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(words)
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def _tsv(file: Path, count: int = 3, width: int = 4) -> Path:
+    text = base64.b64encode(np.ones((36, width), np.float32).tobytes()).decode()
+    file.write_text("".join(f"scan\tv{number}\t640\t480\t60\t{text}\n" for number in range(count)))
+    return file
+
+
+def test_features_are_converted_beside_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = _tsv(tmp_path / "net.tsv")
+    assert _run("data", "features", str(file), "--data", str(tmp_path), "--json") == 0
+    (shown,) = json.loads(capsys.readouterr().out)["stores"]
+    target = tmp_path / "features" / "net.npy"
+    info = verify_store(target)
+    assert shown == {
+        "name": "net",
+        "file": str(target),
+        "width": 4,
+        "viewpoints": 3,
+        "sha256": info.sha256,
+    }
+
+
+def test_name_place_columns_and_encoder_can_be_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = _tsv(tmp_path / "net.tsv")
+    words = ["--name", "few", "--columns", "2", "--out", str(tmp_path / "o"), "--encoder", "made up"]
+    assert _run("data", "features", str(file), "--data", str(tmp_path), *words) == 0
+    shown = capsys.readouterr().out
+    info = verify_store(tmp_path / "o" / "few.npy")
+    assert f"few: 3 viewpoints x 36 views x 2 columns\n  sha256 {info.sha256}\n" in shown
+    assert (info.width, info.encoder) == (2, "made up")
+
+
+def test_a_bad_feature_file_is_one_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "net.tsv"
+    file.write_text("scan\tv\t640\t480\t60\t%%%%\n")
+    assert _run("data", "features", str(file), "--data", str(tmp_path)) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"error: {file}: line 1, field 'features': not valid base64" in shown.err
+    assert not list((tmp_path / "features").iterdir())
+
+
+_CONVERT = """
+import sys
+from scenemem.features.convert import convert_features
+convert_features(sys.argv[1], sys.argv[2])
+"""
+
+
+def test_a_killed_conversion_leaves_no_store(tmp_path: Path) -> None:
+    source = tmp_path / "net.tsv"  # a pipe, so that the converter waits for more until it is killed
+    os.mkfifo(source)
+    text = base64.b64encode(np.ones((36, 64), np.float32).tobytes()).decode()
+    command = [sys.executable, "-c", _CONVERT, str(source), str(tmp_path / "o" / "net.npy")]
+    with subprocess.Popen(command) as process, source.open("w") as stream:
+        for number in range(50):
+            stream.write(f"scan\tv{number}\t640\t480\t60\t{text}\n")
+        stream.flush()
+        while not list((tmp_path / "o").glob(".net.npy.*")):
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not (tmp_path / "o" / "net.npy").exists()
+    assert not (tmp_path / "o" / "net.json").exists()
+
+
+@pytest.fixture
+def annotated(tiny_data: Path, tmp_path: Path) -> Path:
+    """The tiny data folder with one object and without room labels."""
+    root = tmp_path / "annotated"
+    (root / "objects").mkdir(parents=True)
+    (root / "connectivity").symlink_to(tiny_data / "connectivity")
+    thing = {"id": 1, "name": "lamp", "views": [12], "boxes": [[0, 0, 64, 48]]}
+    line = json.dumps({"scan": "grid", "viewpoint": "g00", "objects": [thing]})
+    (root / "objects" / "view_objects.jsonl").write_text(line)
+    return root
+
+
+def test_object_features_are_built_beside_the_data(
+    annotated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run("data", "objects", "--data", str(annotated), "--json") == 0
+    shown = capsys.readouterr()
+    (store,) = json.loads(shown.out)["stores"]
+    assert store["name"] == "objects"
+    assert store["sha256"] == verify_store(annotated / "features" / "objects.npy").sha256
+    assert f"no room labels in {annotated / 'rooms'}: only the store 'objects' was built" in shown.err
+
+
+def test_rooms_appear_when_they_are_known(annotated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (annotated / "rooms").mkdir()
+    (annotated / "rooms" / "viewpoint_rooms.tsv").write_text(
+        "scan\tviewpoint\troom_code\troom\ngrid\tg00\tk\tkitchen\n"
+    )
+    assert _run("data", "objects", "--data", str(annotated), "--json") == 0
+    names = [store["name"] for store in json.loads(capsys.readouterr().out)["stores"]]
+    assert names == ["objects", "objects+rooms"]
+    out = annotated / "out"
+    assert _run("data", "objects", "--data", str(annotated), "--no-rooms", "--out", str(out)) == 0
+    assert capsys.readouterr().err.count("no room labels") == 0
+    assert sorted(file.name for file in out.iterdir()) == ["objects.json", "objects.npy"]
+
+
+def test_a_folder_without_annotations_is_one_line_and_exit_code_2(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run("data", "objects", "--data", str(tiny_data), "--out", str(tmp_path / "o")) == 2
+    assert "no object annotations; put view_objects.jsonl.gz" in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()

@@ -1,0 +1,287 @@
+"""A hand-made building: three viewpoints on a line going north, a wall behind the second, objects around."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scenemem.errors import DataError, UserError
+from scenemem.features.annotated import load_annotations
+from scenemem.features.objects import (
+    SPACE,
+    WORD_COLUMNS,
+    build_object_features,
+    rooms_ahead,
+    seen_labels,
+    space,
+)
+from scenemem.features.store import open_store
+from scenemem.formats.connectivity import Scan, Viewpoint, connectivity_files, read_scan, write_scan
+from scenemem.formats.feature_files import read_store, verify_store
+from scenemem.formats.folder import DataFolder
+from scenemem.world.build import load_world
+
+NORTH, EAST, SOUTH, UP_NORTH, DOWN_SOUTH = 12, 15, 18, 24, 6
+
+# name -> position; "c" stands two metres higher, "x" is not part of the graph
+PLACES = {"a": (0.0, 0.0, 1.5), "b": (0.0, 4.0, 1.5), "c": (0.0, 8.0, 3.5), "x": (9.0, 9.0, 1.5)}
+SEES = {"a": "b", "b": "ac", "c": "b", "x": ""}
+# object -> (position, label, coarse class, viewpoints that list it, views there, boxes there)
+LAMP = {"id": 3, "name": "floor lamp", "category": "lamp", "mpcat40": "lighting"}
+BED = {"id": 5, "name": "bed", "category": "bed", "mpcat40": "bed"}
+POSITIONS = {3: (0.0, 5.0, 1.5), 5: (1.0, 8.0, 3.5)}
+SHOWN = {"views": [12, 13], "boxes": [[0, 0, 640, 480], [0, 0, 64, 48]]}
+HIDDEN: dict[str, Any] = {"views": [], "boxes": []}
+LISTS = {"a": [], "b": [{**LAMP, **SHOWN}], "c": [{**BED, **HIDDEN}], "x": []}
+
+
+def _scan() -> Scan:
+    return Scan(
+        "house",
+        tuple(
+            Viewpoint(
+                image_id=name,
+                pose=(1, 0, 0, x, 0, 1, 0, y, 0, 0, 1, z, 0, 0, 0, 1),
+                included=name != "x",
+                visible=tuple(other in SEES[name] for other in PLACES),
+                unobstructed=tuple(other in SEES[name] for other in PLACES),
+                height=1.5,
+            )
+            for name, (x, y, z) in PLACES.items()
+        ),
+    )
+
+
+def _write_compact(root: Path) -> None:
+    lines = [json.dumps({"scan": "house", "viewpoint": name, "objects": LISTS[name]}) for name in LISTS]
+    lines.append(json.dumps({"scan": "elsewhere", "viewpoint": "q", "objects": []}))
+    (root / "objects" / "view_objects.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataFolder:
+    root = tmp_path / "data"
+    write_scan(root / "connectivity", _scan())
+    (root / "objects").mkdir()
+    _write_compact(root)
+    header = "scan\tobject_id\tx\ty\tz\tname\tcategory\tmpcat40\n"
+    rows = [
+        f"house\t{thing['id']}\t{x}\t{y}\t{z}\t{thing['name']}\t{thing['category']}\t{thing['mpcat40']}\n"
+        for thing, (x, y, z) in ((LAMP, POSITIONS[3]), (BED, POSITIONS[5]))
+    ]
+    (root / "objects" / "object_positions.tsv").write_text(header + "".join(rows))
+    (root / "rooms").mkdir()
+    (root / "rooms" / "room_codes.tsv").write_text("room_code\troom\nh\thallway\nk\tkitchen\nz\tother\n")
+    (root / "rooms" / "viewpoint_rooms.tsv").write_text(
+        "scan\tviewpoint\troom_code\troom\nhouse\ta\th\thallway\nhouse\tb\tk\tkitchen\nhouse\tx\tz\tother\n"
+    )
+    return DataFolder(root)
+
+
+def test_boxed_objects_count_by_the_size_of_their_box(data: DataFolder) -> None:
+    (building,) = load_annotations(data).buildings
+    present, weight = seen_labels(building)
+    assert present.tolist() == [0, 1]
+    bed, lamp = weight[1].T
+    assert lamp[NORTH] == 1
+    assert lamp[NORTH + 1] == pytest.approx(0.01**0.25, abs=1e-3)
+    assert np.count_nonzero(lamp) == 2, "where boxes are known the position adds nothing"
+    assert np.count_nonzero(bed) > 0
+
+
+def test_far_objects_count_where_a_viewpoint_that_lists_them_is_visible(data: DataFolder) -> None:
+    (building,) = load_annotations(data).buildings
+    _, weight = seen_labels(building)
+    bed, lamp = weight.transpose(2, 0, 1)
+    assert lamp[0, NORTH] == pytest.approx(2 / (2 + 5), abs=1e-3), "five metres straight ahead"
+    assert lamp[0, NORTH + 1] == pytest.approx(lamp[0, NORTH] / 2, abs=1e-3)
+    assert lamp[0, SOUTH] == 0
+    assert (bed[0] == 0).all(), "the only viewpoint that lists the bed is not visible from a"
+    assert (bed[2] == 0).all(), "c lists the bed but has no box of it: hidden"
+    distance = np.linalg.norm(np.subtract(POSITIONS[5], PLACES["b"]))
+    assert 0 < bed[1].max() <= 2 / (2 + distance)
+
+
+def test_of_several_objects_of_a_kind_the_best_counts(data: DataFolder) -> None:
+    _, alone = seen_labels(load_annotations(data).buildings[0])
+    positions = data.objects / "object_positions.tsv"
+    positions.write_text(positions.read_text() + "house\t4\t0\t6\t1.5\tlamp\tlamp\tlighting\n")
+    LISTS["b"].append({**LAMP, **HIDDEN, "id": 4})
+    try:
+        _write_compact(data.root)
+    finally:
+        LISTS["b"].pop()
+    _, two = seen_labels(load_annotations(data).buildings[0])
+    np.testing.assert_array_equal(two[0], alone[0], "the second lamp is further away in the same direction")
+    assert two[2].sum() > alone[2].sum(), "but it is nearer to c"
+
+
+def test_space_tells_open_directions_ways_and_slopes(data: DataFolder) -> None:
+    (building,) = load_annotations(data).buildings
+    table = dict(zip(SPACE, space(building).transpose(2, 0, 1), strict=True))
+    assert table["sight"][0, NORTH] == pytest.approx(0.4, abs=1e-3), "four of ten metres"
+    assert table["place"][0, NORTH] == pytest.approx(2 / 6, abs=1e-3)
+    assert table["way"][0].argmax() == NORTH
+    assert table["way"][0, SOUTH] == 0
+    assert table["rise"][0].max() == table["fall"][0].max() == 0
+    assert table["rise"][1, UP_NORTH] > 0.7, "two metres up"
+    assert table["fall"][1].max() == 0
+    assert table["fall"][2, DOWN_SOUTH] == table["rise"][1, UP_NORTH]
+    np.testing.assert_array_equal(table["rise in sight"], table["rise"])
+    np.testing.assert_array_equal(table["fall in sight"], table["fall"])
+
+
+def test_rooms_are_those_of_the_visible_viewpoints(data: DataFolder) -> None:
+    (building,) = load_annotations(data).buildings
+    ahead = rooms_ahead(building, 3)
+    assert ahead[0, NORTH].tolist() == [0, pytest.approx(2 / 6, abs=1e-3), 0]
+    assert ahead[1, SOUTH].tolist() == [pytest.approx(2 / 6, abs=1e-3), 0, 0]
+    assert ahead[1, UP_NORTH].tolist() == [0, 0, 0], "the room of c is not known"
+
+
+def test_two_stores_are_written_and_described(data: DataFolder, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    stores = build_object_features(
+        data, tmp_path / "out", progress=lambda done, total: seen.append((done, total))
+    )
+    assert list(stores) == ["objects", "objects+rooms"]
+    assert seen == [(1, 2), (2, 2)]
+    plain, rooms = stores.values()
+    groups = [(column.name, column.stop - column.start) for column in rooms.columns]
+    assert groups == [("words", 128), ("classes", 2), ("space", 7), ("room ahead", 3), ("room here", 3)]
+    assert rooms.columns[1].description.endswith("bed, lighting")
+    assert rooms.columns[3].description.endswith("hallway, kitchen, other")
+    assert plain.columns == rooms.columns[:3]
+    assert (plain.width, rooms.width) == (137, 143)
+    assert plain.keys == rooms.keys == ("house_a", "house_b", "house_c")
+    assert plain.source.startswith("objects/view_objects.jsonl.gz; objects/object_positions.tsv")
+    assert "viewpoint_rooms" in rooms.source
+    assert "hashed words" in rooms.encoder
+    _, values = read_store(tmp_path / "out" / "objects+rooms.npy")
+    np.testing.assert_array_equal(values[..., :137], read_store(tmp_path / "out" / "objects.npy")[1])
+    here = values[..., 140:]
+    assert (here[0] == [1, 0, 0]).all()
+    assert (here[2] == 0).all(), "no room label"
+    store = open_store(tmp_path / "out" / "objects.npy", load_world(data.connectivity, cache=False))
+    assert store.width == 137
+
+
+def test_class_columns_hold_the_largest_weight_of_their_class(data: DataFolder, tmp_path: Path) -> None:
+    build_object_features(data, tmp_path, rooms=False)
+    _, values = read_store(tmp_path / "objects.npy")
+    _, weight = seen_labels(load_annotations(data).buildings[0])
+    np.testing.assert_array_equal(values[..., 128:130], weight.astype(np.float16))
+
+
+def test_word_columns_add_up_the_label_vectors(data: DataFolder, tmp_path: Path) -> None:
+    (data.root / "glove").mkdir()
+    words, vectors = np.array(["bed", "lamp"]), np.array([[1, 0, 0], [0, 2, 0]], np.float16)
+    np.savez(data.root / "glove" / "glove_300d.npz", words=words, vectors=vectors)
+    stores = build_object_features(data, tmp_path, rooms=False)
+    assert stores["objects"].encoder == "annotations, glove/glove_300d.npz reduced to 128"
+    _, values = read_store(tmp_path / "objects.npy")
+    _, weight = seen_labels(load_annotations(data).buildings[0])
+    length = np.sqrt((weight**2).sum(-1))
+    np.testing.assert_allclose(
+        np.linalg.norm(values[..., :WORD_COLUMNS].astype(float), axis=-1), np.minimum(length, 1), atol=2e-3
+    )
+
+
+def test_building_twice_gives_the_same_bytes(data: DataFolder, tmp_path: Path) -> None:
+    first = build_object_features(data, tmp_path / "1")
+    assert build_object_features(data, tmp_path / "2") == first
+    for name in first:
+        verify_store(tmp_path / "1" / f"{name}.npy")
+        files = [tmp_path / number / f"{name}.npy" for number in "12"]
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_bbox_files_give_the_same_features_as_the_compact_file(data: DataFolder, tmp_path: Path) -> None:
+    compact = build_object_features(data, tmp_path / "1")
+    (data.objects / "view_objects.jsonl.gz").unlink()
+    (data.objects / "BBox").mkdir()
+    for name, things in LISTS.items():
+        boxes = {
+            thing["id"]: {"name": thing["name"], "visible_pos": thing["views"], "bbox2d": thing["boxes"]}
+            for thing in things
+        }
+        (data.objects / "BBox" / f"house_{name}.json").write_text(json.dumps({name: boxes}))
+    raw = build_object_features(data, tmp_path / "2")
+    assert [info.sha256 for info in raw.values()] == [info.sha256 for info in compact.values()]
+    assert raw["objects"].source.startswith("objects/BBox;")
+    (data.objects / "object_positions.tsv").unlink()
+    alone = build_object_features(data, tmp_path / "3", rooms=False)["objects"]
+    assert [column.name for column in alone.columns] == ["words", "space"], "no coarse class is known"
+
+
+def test_without_positions_only_boxed_objects_count(data: DataFolder, tmp_path: Path) -> None:
+    (data.objects / "object_positions.tsv").unlink()
+    stores = build_object_features(data, tmp_path)
+    assert "no object positions, so only boxed objects" in stores["objects"].source
+    _, weight = seen_labels(load_annotations(data).buildings[0])
+    assert (weight[0] == 0).all()
+    assert weight[1].any()
+
+
+def test_without_room_labels_only_one_store_is_built(data: DataFolder, tmp_path: Path) -> None:
+    shutil.rmtree(data.rooms)
+    stores = build_object_features(data, tmp_path, name="mine")
+    assert list(stores) == ["mine"]
+    assert stores["mine"].source.endswith("no room labels")
+    assert sorted(file.name for file in tmp_path.glob("mine*")) == ["mine.json", "mine.npy"]
+
+
+def test_room_names_come_from_the_viewpoints_when_there_is_no_table(data: DataFolder) -> None:
+    (data.rooms / "room_codes.tsv").unlink()
+    annotations = load_annotations(data)
+    assert [(kind.room_code, kind.room) for kind in annotations.rooms] == [
+        ("h", "hallway"),
+        ("k", "kitchen"),
+        ("z", "other"),
+    ]
+    assert annotations.buildings[0].room.tolist() == [0, 1, -1]
+
+
+def test_missing_objects_are_one_clear_message(data: DataFolder, tmp_path: Path) -> None:
+    shutil.rmtree(data.objects)
+    with pytest.raises(UserError, match=r"objects: no object annotations; put view_objects\.jsonl\.gz or"):
+        build_object_features(data, tmp_path)
+
+
+def test_a_viewpoint_the_graph_does_not_know_is_named(data: DataFolder) -> None:
+    line = json.dumps({"scan": "house", "viewpoint": "ghost", "objects": []})
+    (data.objects / "view_objects.jsonl.gz").write_bytes(gzip.compress(line.encode()))
+    with pytest.raises(DataError, match=r"scan 'house': names the viewpoint 'ghost', which the connectivity"):
+        load_annotations(data)
+
+
+def test_a_room_code_without_a_name_is_located(data: DataFolder) -> None:
+    (data.rooms / "room_codes.tsv").write_text("room_code\troom\nh\thallway\nz\tother\n")
+    with pytest.raises(DataError, match=r"viewpoint_rooms\.tsv: line 3, field 'room_code': 'k' is not in"):
+        load_annotations(data)
+
+
+@pytest.mark.real_data
+def test_the_real_annotations_cover_every_included_viewpoint(real_data: Path, tmp_path: Path) -> None:
+    data = DataFolder(real_data)
+    stores = build_object_features(data, tmp_path)
+    assert {name: (len(info.keys), info.width) for name, info in stores.items()} == {
+        "objects": (10_567, 176),
+        "objects+rooms": (10_567, 238),
+    }
+    scans = [read_scan(file) for file in connectivity_files(data.connectivity)]
+    expected = [f"{scan.name}_{v.image_id}" for scan in scans for v in scan.viewpoints if v.included]
+    assert list(stores["objects"].keys) == expected
+    some = read_store(tmp_path / "objects+rooms.npy")[1][::20].astype(np.float32)
+    assert some[..., 128:].min() == 0
+    assert some[..., 128:].max() == 1
+    shown = (some[..., 128:169] > 0).any(axis=(1, 2))
+    assert shown.mean() > 0.85, "most viewpoints have an object in sight"
+    again = read_store(tmp_path / "objects.npy")[1][::20]
+    np.testing.assert_array_equal(some[..., :176], again, "the two stores were computed one after the other")

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scenemem.errors import DataError
+from scenemem.formats.annotations import (
+    Label,
+    ListedObject,
+    ObjectPosition,
+    RoomCode,
+    ViewpointObjects,
+    find_view_objects,
+    read_labels,
+    read_table,
+    read_view_objects,
+    read_word_vectors,
+)
+
+LABELS = "raw\tname\tcategory\tmpcat40\tmore\nbath#tub\tbath tub\tbathtub\tbathtub\t3\n"
+POSITIONS = "scan\tobject_id\tx\ty\tz\tname\tcategory\tmpcat40\n"
+BOXES = {"7": {"name": "bath#tub", "visible_pos": [0, 35], "bbox2d": [[1, 2, 3, 4], [5.5, 6, 7, 8]]}}
+RECORD = ViewpointObjects(
+    "scan_1",
+    "v",
+    (
+        ListedObject(
+            7, "bath tub", (0, 35), ((1, 2, 3, 4), (5.5, 6, 7, 8)), category="bathtub", mpcat40="bathtub"
+        ),
+    ),
+)
+
+
+def _compact(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    line = {
+        "scan": "scan_1",
+        "viewpoint": "v",
+        "objects": [
+            {
+                "id": 7,
+                "name": "bath tub",
+                "raw": "bath#tub",
+                "category": "bathtub",
+                "mpcat40": "bathtub",
+                "views": [0, 35],
+                "boxes": [[1, 2, 3, 4], [5.5, 6, 7, 8]],
+            }
+        ],
+    }
+    file = folder / "view_objects.jsonl.gz"
+    file.write_bytes(gzip.compress(json.dumps(line).encode()))
+    return file
+
+
+def _bbox_folder(folder: Path, content: Any = None) -> Path:
+    (folder / "BBox").mkdir(parents=True)
+    text = json.dumps({"v": BOXES} if content is None else content)
+    (folder / "BBox" / "scan_1_v.json").write_text(text)
+    return folder / "BBox"
+
+
+def _bbox_archive(folder: Path, name: str = "BBox/scan_1_v.json", content: bytes | None = None) -> Path:
+    folder.mkdir(exist_ok=True)
+    content = json.dumps({"v": BOXES}).encode() if content is None else content
+    with tarfile.open(folder / "BBox.tar.gz", "w:gz") as archive:
+        entry = tarfile.TarInfo("BBox")
+        entry.type = tarfile.DIRTYPE
+        archive.addfile(entry)
+        entry = tarfile.TarInfo(name)
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
+    return folder / "BBox.tar.gz"
+
+
+@pytest.mark.parametrize("make", [_compact, _bbox_folder, _bbox_archive])
+def test_all_public_forms_give_the_same_records(make: Any, tmp_path: Path) -> None:
+    (tmp_path / "labels.tsv").write_text(LABELS)
+    labels = read_labels(tmp_path / "labels.tsv")
+    assert labels == {"bath#tub": Label("bath#tub", "bath tub", "bathtub", "bathtub")}
+    place = make(tmp_path / "objects")
+    assert find_view_objects(tmp_path / "objects") == place
+    assert list(read_view_objects(place, labels)) == [RECORD]
+
+
+@pytest.mark.parametrize("make", [_bbox_folder, _bbox_archive])
+def test_bbox_files_without_labels_keep_the_cleaned_name_only(make: Any, tmp_path: Path) -> None:
+    (record,) = read_view_objects(make(tmp_path / "objects"))
+    assert record.objects[0].name == "bath tub"
+    assert (record.objects[0].category, record.objects[0].mpcat40) == ("", "")
+    assert record.objects[0].boxes == RECORD.objects[0].boxes
+
+
+def test_the_compact_file_is_preferred(tmp_path: Path) -> None:
+    assert find_view_objects(tmp_path / "nowhere") is None
+    _bbox_folder(tmp_path)
+    assert find_view_objects(tmp_path) == tmp_path / "BBox"
+    _compact(tmp_path)
+    assert find_view_objects(tmp_path) == tmp_path / "view_objects.jsonl.gz"
+
+
+@pytest.mark.parametrize(
+    ("objects", "message"),
+    [
+        (
+            [{"id": 1, "name": "a", "views": [36], "boxes": []}],
+            r"line 1, field '.*views\[0\]': exp.*35",
+        ),
+        ([{"id": 1, "name": "a", "views": [3], "boxes": []}], r"line 1.*: object 1 has 1 views but 0 boxes"),
+        (
+            [{"id": 1, "name": "a", "views": [3], "boxes": [[1, 2]]}],
+            r"line 1, field '.*boxes\[0\]': expected",
+        ),
+        ([{"id": "x"}], r"line 1, field 'objects\[0\]\.id': expected `int`, got `str`"),
+        (3, r"line 1, field 'objects': expected `array`, got `int`"),
+    ],
+)
+def test_a_bad_record_of_the_compact_file_is_named(objects: Any, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "view_objects.jsonl"
+    file.write_text(json.dumps({"scan": "s", "viewpoint": "v", "objects": objects}))
+    with pytest.raises(DataError, match=r"view_objects\.jsonl: " + message):
+        list(read_view_objects(file))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, r"scan_1_v\.json: scan_1_v\.json: holds 0 viewpoints, expected the one of its name"),
+        ({"w": {}}, r"scan_1_v\.json: holds 1 viewpoints, expected the one of its name"),
+        ({"v": {"x": {}}}, r"scan_1_v\.json: expected `int`, got `str` - at `key`"),
+        (
+            {"v": {"7": {"name": "a"}}},
+            r"scan_1_v\.json: field .*: object missing required field",
+        ),
+        (
+            {"v": {"7": {"name": "a", "visible_pos": [1], "bbox2d": []}}},
+            r"object 7 has 1 views but 0 boxes",
+        ),
+    ],
+)
+def test_a_bad_bbox_file_is_named(content: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        list(read_view_objects(_bbox_folder(tmp_path, content)))
+
+
+def test_bbox_sources_without_content_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "BBox").mkdir()
+    with pytest.raises(DataError, match=r"BBox: holds no <scan>_<viewpoint>\.json file"):
+        list(read_view_objects(tmp_path / "BBox"))
+    with pytest.raises(DataError, match=r"BBox\.tar\.gz: holds no <scan>_<viewpoint>\.json file"):
+        list(read_view_objects(_bbox_archive(tmp_path, name="BBox/readme.txt")))
+    with pytest.raises(DataError, match=r"none\.tar\.gz: no such file"):
+        list(read_view_objects(tmp_path / "none.tar.gz"))
+
+
+def test_a_bad_member_of_an_archive_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"BBox\.tar\.gz: BBox/scan_1_v\.json: not valid JSON"):
+        list(read_view_objects(_bbox_archive(tmp_path, content=b"{")))
+
+
+def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
+    archive = _bbox_archive(tmp_path)
+    archive.write_bytes(archive.read_bytes()[:80])
+    with pytest.raises(DataError, match=r"BBox\.tar\.gz: not a readable archive .*; is the file complete\?"):
+        list(read_view_objects(archive))
+
+
+def test_tables_are_read_by_their_header(tmp_path: Path) -> None:
+    (tmp_path / "room_codes.tsv").write_text("extra\troom\troom_code\n1\tbed room\tb\n2\tno label\t-\n")
+    assert list(read_table(tmp_path / "room_codes.tsv", RoomCode)) == [
+        RoomCode("b", "bed room"),
+        RoomCode("-", "no label"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"line 1: has no column 'scan', expected scan object_id x y z name category mpcat40"),
+        ("scan\tx\n", r"line 1: has no column 'object_id'"),
+        (POSITIONS + "s\t1\n", r"line 2: holds 2 fields, expected 8"),
+        (POSITIONS + "s\tone\t1\t2\t3\ta\tb\tc\n", r"line 2, field 'object_id': expected `int`, got `str`"),
+        (POSITIONS + "s\t1\t1\tup\t3\ta\tb\tc\n", r"line 2, field 'y': expected `float`, got `str`"),
+        (
+            POSITIONS + "s\t1\t1\tnan\t3\ta\tb\tc\n",
+            r"line 2: object 1 lies at \(1\.0, nan, 3\.0\), not",
+        ),
+    ],
+)
+def test_a_bad_table_line_is_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").write_text(text)
+    with pytest.raises(DataError, match=r"p\.tsv: " + message):
+        list(read_table(tmp_path / "p.tsv", ObjectPosition))
+
+
+def test_word_vectors_are_read(tmp_path: Path) -> None:
+    vectors = np.arange(6, dtype=np.float16).reshape(2, 3)
+    np.savez(tmp_path / "g.npz", words=np.array(["a", "lamp"]), vectors=vectors)
+    words, read = read_word_vectors(tmp_path / "g.npz")
+    assert words == ("a", "lamp")
+    np.testing.assert_array_equal(read, vectors.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"words": np.array(["a"])}, r"not an \.npz file with the arrays 'words' and 'vectors'"),
+        ({"words": np.array([{}]), "vectors": np.zeros((1, 2))}, r"not an \.npz file"),
+        ({"words": np.array(["a"]), "vectors": np.zeros((2, 2))}, r"words \(1,\) and vectors .* do not fit"),
+        (
+            {"words": np.array(["a"]), "vectors": np.full((1, 2), np.inf)},
+            r"field 'vectors': holds a number",
+        ),
+    ],
+)
+def test_bad_word_vectors_are_refused(arrays: Any, message: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", **arrays)
+    with pytest.raises(DataError, match=message):
+        read_word_vectors(tmp_path / "g.npz")
+
+
+def test_a_missing_or_broken_word_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"g\.npz: no such file"):
+        read_word_vectors(tmp_path / "g.npz")
+    (tmp_path / "g.npz").write_bytes(b"PK\x03\x04 broken")
+    with pytest.raises(DataError, match=r"g\.npz: not an \.npz file"):
+        read_word_vectors(tmp_path / "g.npz")
+
+
+@pytest.mark.real_data
+def test_the_real_archive_and_the_compact_file_agree(real_data: Path) -> None:
+    labels = read_labels(real_data / "objects" / "labels.tsv")
+    compact = {r.viewpoint: r for r in read_view_objects(real_data / "objects" / "view_objects.jsonl.gz")}
+    count = 0
+    for record in read_view_objects(real_data / "objects" / "BBox.tar.gz", labels):
+        twin = compact[record.viewpoint]
+        assert record.scan == twin.scan
+        assert {o.id: o for o in record.objects} == {o.id: o for o in twin.objects}
+        count += 1
+    assert count == len(compact) == 10_567

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from scenemem.errors import DataError, UserError
+from scenemem.formats.decoding import convert_record, read_bytes, read_json, read_json_lines, read_lines
+
+
+class Point(msgspec.Struct, frozen=True):
+    x: int
+    tags: tuple[str, ...] = ()
+
+
+def _file(folder: Path, content: bytes, name: str = "points.json") -> Path:
+    file = folder / name
+    file.write_bytes(content)
+    return file
+
+
+def test_plain_and_gzipped_files_read_the_same(tmp_path: Path) -> None:
+    content = b'[{"x": 1, "tags": ["a"]}, {"x": 2}]'
+    plain = _file(tmp_path, content)
+    packed = _file(tmp_path, gzip.compress(content), "points.json.gz")
+    expected = (Point(1, ("a",)), Point(2))
+    assert read_json(plain, tuple[Point, ...]) == read_json(packed, tuple[Point, ...]) == expected
+    assert list(read_lines(plain)) == list(read_lines(packed)) == [content.decode()]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'[{"x": 1}, {"x": "two"}]', "record 1, field 'x': expected `int`, got `str`"),
+        (b'[{"x": 1, "tags": ["a", 3]}]', "record 0, field 'tags[1]': expected `str`, got `int`"),
+        (b'[{"tags": []}]', "record 0: object missing required field `x`"),
+        (b'{"x": 1}', "expected `array`, got `object`"),
+        (b'[{"x": 1}, {"x"', "not valid JSON (Input data was truncated); is the file complete?"),
+        (b"hello", "not valid JSON"),
+        (b"", "not valid JSON"),
+        (b'[{"x": 1, "tags": ["\xff"]}]', "not UTF-8 text (byte 0xff at position"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_bad_json_names_file_record_and_field(tmp_path: Path, content: bytes, message: str) -> None:
+    file = _file(tmp_path, content)
+    with pytest.raises(DataError) as caught:
+        read_json(file, tuple[Point, ...])
+    assert str(caught.value).startswith(f"{file}: ")
+    assert message in str(caught.value)
+
+
+def test_json_lines_name_the_line(tmp_path: Path) -> None:
+    file = _file(tmp_path, b'{"x": 1}\n\n{"x": null}\n', "points.jsonl")
+    lines = read_json_lines(file, Point)
+    assert next(lines) == (1, Point(1))
+    with pytest.raises(DataError, match=r"line 3, field 'x': expected `int`, got `null`"):
+        next(lines)
+
+
+def test_json_lines_name_the_field_inside_a_list_record(tmp_path: Path) -> None:
+    file = _file(tmp_path, b'[{"x": "a"}]\n', "points.jsonl")
+    with pytest.raises(DataError, match=r"line 1, field '\[0\]\.x': expected `int`"):
+        next(read_json_lines(file, tuple[Point, ...]))
+
+
+def test_lines_that_are_not_utf8_are_located(tmp_path: Path) -> None:
+    file = _file(tmp_path, b"fine\nbad \xe9\n", "text.txt")
+    with pytest.raises(DataError, match=r"text.txt: line 2: not UTF-8 text \(byte 0xe9 at position 4\)"):
+        list(read_lines(file))
+
+
+def test_converted_values_are_checked_too() -> None:
+    assert convert_record({"x": 3}, Point, "f", "record 0") == Point(3)
+    with pytest.raises(DataError, match=r"f: record 7, field 'x': expected `int`, got `str`"):
+        convert_record({"x": "3"}, Point, "f", "record 7")
+
+
+def test_unreadable_files_are_a_users_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none.json: no such file"):
+        read_bytes(tmp_path / "none.json")
+    with pytest.raises(UserError, match="is a folder, expected a file"):
+        read_bytes(tmp_path)
+    whole = gzip.compress(b"x" * 10_000)
+    for broken in (whole[:20], b"not gzip at all", whole[:-12] + b"\0" * 12):
+        with pytest.raises(DataError, match="broken gzip stream"):
+            read_bytes(_file(tmp_path, broken, "broken.json.gz"))
+        with pytest.raises(DataError, match="broken gzip stream"):
+            list(read_lines(_file(tmp_path, broken, "broken.txt.gz")))
+
+
+def test_a_file_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(DataError, match=r"cannot be read \(permission denied\)"):
+        read_bytes(_file(tmp_path, b""))

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scenemem.errors import DataError, UserError
+from scenemem.formats.feature_files import (
+    VIEWS,
+    Column,
+    FeatureRow,
+    StoreInfo,
+    read_store,
+    stream_store,
+    verify_store,
+    write_store,
+)
+
+Table = npt.NDArray[Any]
+
+
+def _rows(count: int, width: int, seed: int = 0) -> Table:
+    return np.random.default_rng(seed).normal(size=(count, VIEWS, width)).astype(np.float32)
+
+
+def _write(target: Path, rows: Table, **changes: Any) -> StoreInfo:
+    keys = [f"scan_v{number}" for number in range(len(rows))]
+    given = {"width": rows.shape[-1], "source": "made up", "encoder": "none", **changes}
+    return write_store(target, keys, rows, **given)
+
+
+@settings(max_examples=15, deadline=None)
+@given(count=st.integers(1, 12), width=st.integers(1, 7), seed=st.integers(0, 99))
+def test_what_is_written_is_read_back_in_float16(
+    count: int, width: int, seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    target = tmp_path_factory.mktemp("store") / "made.up.npy"
+    rows = _rows(count, width, seed)
+    written = _write(target, rows)
+    info, values = read_store(target)
+    assert info == written
+    assert info.keys == tuple(f"scan_v{number}" for number in range(count))
+    np.testing.assert_array_equal(values, rows.astype(np.float16))
+    np.testing.assert_array_equal(np.load(target), rows.astype(np.float16))
+    assert sorted(file.name for file in target.parent.iterdir()) == ["made.up.json", "made.up.npy"]
+
+
+def test_the_record_says_where_the_features_come_from(tmp_path: Path) -> None:
+    columns = [Column("words", 0, 2, "sum of word vectors"), Column("classes", 2, 3, "coarse class")]
+    info = _write(tmp_path / "a.npy", _rows(3, 3), columns=columns)
+    assert info.columns == tuple(columns)
+    assert (info.source, info.encoder, info.width) == ("made up", "none", 3)
+    assert info.sha256 == hashlib.sha256((tmp_path / "a.npy").read_bytes()).hexdigest()
+    assert msgspec.json.decode((tmp_path / "a.json").read_bytes(), type=StoreInfo) == info
+
+
+def test_changing_the_opened_values_never_reaches_the_file(tmp_path: Path) -> None:
+    _write(tmp_path / "a.npy", _rows(2, 2))
+    _, values = read_store(tmp_path / "a.npy")
+    values[:] = 0
+    verify_store(tmp_path / "a.npy")
+
+
+def test_a_changed_byte_is_found_by_its_checksum(tmp_path: Path) -> None:
+    _write(tmp_path / "a.npy", _rows(2, 2))
+    content = bytearray((tmp_path / "a.npy").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "a.npy").write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.npy: its sha256 is .*, expected .*; the file changed, build"):
+        verify_store(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, r"row 1: 'scan_v1', view 5, column 2 is nan, expected a finite number$"),
+        (-np.inf, r"row 1: 'scan_v1', view 5, column 2 is -inf, expected a finite number$"),
+        (70000.0, r"view 5, column 2 is 70000, expected a finite number; the store is float16.* 65504$"),
+    ],
+)
+def test_numbers_that_float16_cannot_hold_are_refused(value: float, message: str, tmp_path: Path) -> None:
+    rows = _rows(3, 4)
+    rows[1, 5, 2] = value
+    with pytest.raises(DataError, match=message):
+        _write(tmp_path / "a.npy", rows)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_largest_float16_is_kept(tmp_path: Path) -> None:
+    _write(tmp_path / "a.npy", np.full((1, VIEWS, 1), 65504.0))
+    assert read_store(tmp_path / "a.npy")[1].max() == 65504.0
+
+
+def test_rows_of_another_shape_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"'scan_v0' holds features of shape \(36, 3\), expected \(36, 4\)"):
+        _write(tmp_path / "a.npy", _rows(2, 3), width=4)
+    narrow = [FeatureRow("a", np.zeros((VIEWS, 3)), "line 1"), FeatureRow("b", np.zeros((12, 3)), "line 2")]
+    with pytest.raises(DataError, match=r"f\.tsv: line 2: 'b' holds features of shape \(12, 3\), expected"):
+        stream_store(tmp_path / "a.npy", narrow, origin="f.tsv", source="", encoder="")
+    with pytest.raises(DataError, match=r"'a' holds features of shape \(\), expected \(36, 0\)"):
+        stream_store(
+            tmp_path / "a.npy", [FeatureRow("a", np.zeros(()), "line 1")], origin="f", source="", encoder=""
+        )
+
+
+def test_a_viewpoint_may_stand_in_one_row_only(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.npy: row 2: 'x' already stands in row 0$"):
+        write_store(tmp_path / "a.npy", ["x", "y", "x"], _rows(3, 1), width=1, source="", encoder="")
+
+
+def test_a_store_without_rows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no viewpoint, expected at least one"):
+        _write(tmp_path / "a.npy", _rows(0, 3))
+
+
+def test_keys_and_rows_must_be_as_many(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        write_store(tmp_path / "a.npy", ["x", "y"], _rows(1, 1), width=1, source="", encoder="")
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_npy_names_are_stores(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.txt: is not the name of a feature store, expected <name>\.npy"):
+        read_store(tmp_path / "a.txt")
+
+
+def _cut(target: Path) -> None:
+    target.write_bytes(target.read_bytes()[:-10])
+
+
+def _empty(target: Path) -> None:
+    target.write_bytes(b"")
+
+
+def _forget_record(target: Path) -> None:
+    target.with_suffix(".json").unlink()
+
+
+def _forget_values(target: Path) -> None:
+    target.unlink()
+
+
+def _fewer_rows(target: Path) -> None:
+    np.save(target, np.zeros((1, VIEWS, 2), np.float16))
+
+
+def _single_precision(target: Path) -> None:
+    np.save(target, np.zeros((2, VIEWS, 2), np.float32))
+
+
+def _pickled(target: Path) -> None:
+    np.save(target, np.array([{}]), allow_pickle=True)
+
+
+def _broken_record(target: Path) -> None:
+    target.with_suffix(".json").write_text('{"keys": ["a", 3]}')
+
+
+def _twice(target: Path) -> None:
+    record = msgspec.json.decode(target.with_suffix(".json").read_bytes())
+    record["keys"] = ["a", "a"]
+    target.with_suffix(".json").write_bytes(msgspec.json.encode(record))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_forget_values, r"a\.npy: no such feature store; build it with"),
+        (_forget_record, r"a\.npy: incomplete feature store, 'a\.json' is missing beside it; build"),
+        (_cut, r"a\.npy: not a readable \.npy file"),
+        (_empty, r"a\.npy: not a readable \.npy file"),
+        (_pickled, r"a\.npy: not a readable \.npy file"),
+        (_fewer_rows, r"holds float16 \(1, 36, 2\), but 'a\.json' says float16 \(2, 36, 2\)"),
+        (_single_precision, r"holds float32 \(2, 36, 2\), but 'a\.json' says float16"),
+        (_broken_record, r"a\.json: field 'keys\[1\]': expected `str`, got `int`"),
+        (_twice, r"a\.json: keys holds the same viewpoint twice"),
+    ],
+)
+def test_a_damaged_store_is_refused(damage: Any, message: str, tmp_path: Path) -> None:
+    _write(tmp_path / "a.npy", _rows(2, 2))
+    damage(tmp_path / "a.npy")
+    with pytest.raises(DataError, match=message):
+        read_store(tmp_path / "a.npy")
+
+
+def _failing_rows(error: Exception) -> Iterator[FeatureRow]:
+    yield FeatureRow("a", np.zeros((VIEWS, 2)), "line 1")
+    raise error
+
+
+def test_a_full_disk_is_one_clear_message_and_leaves_nothing(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(UserError, match="no space left on the disk while writing; nothing was left behind"):
+        stream_store(tmp_path / "a.npy", _failing_rows(full), origin="f", source="", encoder="")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_rewrite_keeps_the_old_store(tmp_path: Path) -> None:
+    old = _write(tmp_path / "a.npy", _rows(2, 2))
+    with pytest.raises(DataError, match="line 9"):
+        stream_store(
+            tmp_path / "a.npy",
+            _failing_rows(DataError("f", "bad", record="line 9")),
+            origin="f",
+            source="",
+            encoder="",
+        )
+    assert verify_store(tmp_path / "a.npy") == old
+
+
+def test_a_rewritten_store_replaces_the_old_one(tmp_path: Path) -> None:
+    _write(tmp_path / "a.npy", _rows(2, 2))
+    new = _write(tmp_path / "a.npy", _rows(5, 3))
+    assert verify_store(tmp_path / "a.npy") == new
+
+
+_SLOW_WRITER = """
+import sys, time, numpy as np
+from scenemem.formats.feature_files import FeatureRow, stream_store
+def rows():
+    for number in range(10**9):
+        yield FeatureRow(f"s_{number}", np.zeros((36, 64)), "row")
+        if number == 20:
+            print("ready", flush=True)
+stream_store(sys.argv[1], rows(), origin="f", source="", encoder="")
+"""
+
+
+def test_a_killed_writer_leaves_no_store(tmp_path: Path) -> None:
+    target = tmp_path / "a.npy"
+    with subprocess.Popen(
+        [sys.executable, "-c", _SLOW_WRITER, str(target)], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    assert not target.exists()
+    assert not target.with_suffix(".json").exists()
+    _write(target, _rows(2, 2))
+    assert sorted(os.listdir(tmp_path)) == ["a.json", "a.npy"], "the next write tidies up"
+
+
+def test_a_writer_killed_between_the_two_files_leaves_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "a.npy"
+    _write(target, _rows(2, 2))
+    real = os.replace
+    states = []
+
+    def watching(source: Any, goal: Any) -> None:
+        states.append((target.exists(), target.with_suffix(".json").exists()))
+        real(source, goal)
+
+    monkeypatch.setattr(os, "replace", watching)
+    _write(target, _rows(3, 2))
+    assert states == [(True, False), (True, False)], "the old record goes before the values change"

@@ -1,0 +1,116 @@
+"""Result files: both styles give the same walk, bad ones are refused, written ones are complete or absent."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenemem.errors import DataError
+from scenemem.formats.submission import Point, Trajectory, read_trajectories, write_trajectories
+
+
+def dump(file: Path, results: Any) -> Path:
+    file.write_text(json.dumps(results), encoding="utf-8")
+    return file
+
+
+STYLES: dict[str, Any] = {
+    "leaderboard": [["a", 0.5, 0.0], ["b", 1, 0], ["c", 2.0, -0.5]],
+    "duet": [["a"], ["b", "c"]],
+    "nested": [[["a", 0.5, 0.0]], [["b", 1, 0], ["c", 2.0, -0.5]]],
+    "ids": ["a", "b", "c"],
+    "empty action": [["a"], [], ["b", "c"]],
+    "three ids per action": [["a", "b", "c"]],
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_every_style_is_flattened(tmp_path: Path, style: str) -> None:
+    record = {"instr_id": "7_0", "trajectory": STYLES[style], "details": {"extra": 1}}
+    (trajectory,) = read_trajectories(dump(tmp_path / "r.json", [record]))
+    assert trajectory.instruction_id == "7_0"
+    assert [point.viewpoint for point in trajectory.points] == ["a", "b", "c"]
+    if style in ("leaderboard", "nested"):
+        assert trajectory.points == (Point("a", 0.5, 0.0), Point("b", 1.0, 0.0), Point("c", 2.0, -0.5))
+    else:
+        assert all(point.heading is None and point.elevation is None for point in trajectory.points)
+
+
+def test_json_lines_gzip_and_number_ids(tmp_path: Path) -> None:
+    file = tmp_path / "val.jsonl.gz"
+    lines = [json.dumps({"instr_id": number, "trajectory": [["a", 0, 0]]}) for number in (1, 2)]
+    file.write_bytes(gzip.compress("\n".join(lines).encode()))
+    assert [trajectory.instruction_id for trajectory in read_trajectories(file)] == ["1", "2"]
+
+
+EXPECTED = "expected [viewpoint, heading, elevation], a viewpoint or a list of these"
+BAD: dict[str, tuple[list[Any], str]] = {
+    "no id": ([{"trajectory": [["a", 0, 0]]}], "record 0: object missing required field `instr_id`"),
+    "no list": (
+        [{"instr_id": "1", "trajectory": "a"}],
+        "record 0, field 'trajectory': expected `array`, got `str`",
+    ),
+    "empty": (
+        [{"instr_id": "1", "trajectory": []}],
+        "record 0, field 'trajectory': is empty, expected at least the start viewpoint",
+    ),
+    "a number": (
+        [{"instr_id": "1", "trajectory": [["a", 0, 0], [5]]}],
+        f"record 0, field 'trajectory[1][0]': holds 5, {EXPECTED}",
+    ),
+    "heading is text and number": (
+        [{"instr_id": "1", "trajectory": [["a", "north", 0.5]]}],
+        f"record 0, field 'trajectory[0][2]': holds 0.5, {EXPECTED}",
+    ),
+    "an object": (
+        [{"instr_id": "1", "trajectory": [{"x": 1}]}],
+        f"record 0, field 'trajectory[0]': holds {{\"x\":1}}, {EXPECTED}",
+    ),
+    "too deep": (
+        [{"instr_id": "1", "trajectory": [[[["a"]]]]}],
+        f"record 0, field 'trajectory[0][0][0]': holds [\"a\"], {EXPECTED}",
+    ),
+    "twice": (
+        [{"instr_id": "1", "trajectory": ["a"]}, {"instr_id": "1", "trajectory": ["b"]}],
+        "record 1, field 'instr_id': instruction id '1' already stands in record 0; ids must be unique",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_results_are_refused(tmp_path: Path, case: str) -> None:
+    results, message = BAD[case]
+    file = dump(tmp_path / "bad.json", results)
+    with pytest.raises(DataError) as caught:
+        read_trajectories(file)
+    assert str(caught.value) == f"{file}: {message}"
+
+
+def test_the_leaderboard_format_is_written_and_read_back(tmp_path: Path) -> None:
+    trajectories = [
+        Trajectory("7_0", (Point("a", 0.25, 0.0), Point("b", 1.0, -0.5))),
+        Trajectory("7_1", (Point("a", 0.25, 0.0),)),
+    ]
+    file = tmp_path / "new" / "test.json"
+    assert write_trajectories(file, iter(trajectories)) == 2
+    assert json.loads(file.read_text()) == [
+        {"instr_id": "7_0", "trajectory": [["a", 0.25, 0.0], ["b", 1.0, -0.5]]},
+        {"instr_id": "7_1", "trajectory": [["a", 0.25, 0.0]]},
+    ]
+    assert read_trajectories(file) == trajectories
+
+
+def test_nothing_is_written_without_angles(tmp_path: Path) -> None:
+    trajectories = [Trajectory("1", (Point("a", 0.0, 0.0),)), Trajectory("2", (Point("a"),))]
+    with pytest.raises(ValueError, match="trajectory '2' holds a point without angles"):
+        write_trajectories(tmp_path / "r.json", trajectories)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_trajectories_is_an_empty_list(tmp_path: Path) -> None:
+    assert write_trajectories(tmp_path / "r.json", []) == 0
+    assert json.loads((tmp_path / "r.json").read_text()) == []

@@ -1,0 +1,112 @@
+"""Batches: every row once per epoch, the same order everywhere, resumable, and the same when sharded."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scenemem.errors import UserError
+from scenemem.tasks.batches import Batches, in_order
+
+
+def rows(batches: Batches, count: int) -> list[list[int]]:
+    return [batch.tolist() for batch in islice(batches, count)]
+
+
+@given(count=st.integers(1, 40), batch_size=st.integers(1, 50), seed=st.integers(0, 2**40))
+@settings(max_examples=40, deadline=None)
+def test_each_epoch_gives_every_row_once(count: int, batch_size: int, seed: int) -> None:
+    batches = Batches(count, batch_size, seed)
+    epochs = 3
+    stream = [row for batch in rows(batches, -(-count * epochs // batch_size)) for row in batch]
+    for epoch in range(epochs):
+        assert sorted(stream[epoch * count : (epoch + 1) * count]) == list(range(count))
+
+
+@given(
+    count=st.integers(1, 40), batch_size=st.integers(1, 30), before=st.integers(0, 9), seed=st.integers(0, 99)
+)
+@settings(max_examples=40, deadline=None)
+def test_a_resumed_stream_goes_on_as_if_nothing_happened(
+    count: int, batch_size: int, before: int, seed: int
+) -> None:
+    whole = Batches(count, batch_size, seed)
+    rows(whole, before)
+    state = whole.state_dict()
+    resumed = Batches(count, batch_size, seed)
+    resumed.load_state_dict(state)
+    assert rows(resumed, 7) == rows(whole, 7)
+    assert resumed.state_dict() == whole.state_dict()
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 6])
+def test_shards_together_see_the_batches_of_one_process(world_size: int) -> None:
+    whole = rows(Batches(20, 6, seed=3), 8)
+    shards = [rows(Batches(20, 6, 3, rank=rank, world_size=world_size), 8) for rank in range(world_size)]
+    for number, batch in enumerate(whole):
+        merged = [0] * 6
+        for rank in range(world_size):
+            merged[rank::world_size] = shards[rank][number]
+        assert merged == batch
+
+
+def test_seeds_and_epochs_differ() -> None:
+    assert rows(Batches(50, 50, 1), 2) != rows(Batches(50, 50, 2), 2)
+    first, second = rows(Batches(50, 50, 1), 2)
+    assert first != second
+
+
+def test_the_order_is_the_same_on_every_machine() -> None:
+    assert rows(Batches(8, 8, 5), 2) == [[7, 1, 4, 3, 0, 5, 2, 6], [5, 6, 4, 1, 7, 2, 3, 0]]
+
+
+def test_drawing_leaves_the_global_random_state_alone() -> None:
+    before = torch.get_rng_state()
+    rows(Batches(10, 4, 0), 9)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"count": 0}, "there is no episode to make batches of"),
+        ({"batch_size": 0}, "batch size must be a positive multiple of the 1 processes, got 0"),
+        ({"world_size": 3}, "batch size must be a positive multiple of the 3 processes, got 4"),
+        ({"rank": 2, "world_size": 2}, "rank must be in 0..1, got 2"),
+    ],
+)
+def test_impossible_batches_are_refused(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Batches(**{"count": 8, "batch_size": 4, "seed": 0, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 9}, "the saved batches had seed 9, but this run has 0; resume with"),
+        ({"count": 9}, "the saved batches had count 9, but this run has 8; resume with"),
+        ({"position": 9}, "epoch 0, position 9 is not a place in 8 rows"),
+        ({"epoch": -1}, "epoch -1, position 0 is not a place in 8 rows"),
+        ({"extra": 1}, "the state of the batches holds .*extra.* saved by another version"),
+    ],
+)
+def test_a_foreign_state_is_refused(change: dict[str, Any], message: str) -> None:
+    batches = Batches(8, 4, 0)
+    with pytest.raises(UserError, match=message):
+        batches.load_state_dict({**batches.state_dict(), **change})
+
+
+@pytest.mark.parametrize(("count", "world_size"), [(10, 1), (10, 3), (2, 4), (0, 1)])
+def test_evaluation_sees_every_row_once_in_order(count: int, world_size: int) -> None:
+    shards = [
+        [batch.tolist() for batch in in_order(count, 4, rank=rank, world_size=world_size)]
+        for rank in range(world_size)
+    ]
+    assert all(len(batch) <= 4 for shard in shards for batch in shard)
+    assert all(shard == sorted(shard) for shard in shards)
+    assert sorted(row for shard in shards for batch in shard for row in batch) == list(range(count))

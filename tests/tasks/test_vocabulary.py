@@ -1,0 +1,118 @@
+"""Tokenisation and vocabulary: the public words exactly, lossless files, padded batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scenemem.errors import DataError
+from scenemem.formats.episodes import read_episodes
+from scenemem.tasks.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary, split_words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Walk  LEFT.", ["walk", "left", "."]),
+        ("Stop!? Now", ["stop", "!", "?", "now"]),
+        ("wait...", ["wait", "..."]),
+        ("wait.. . go", ["wait", ".. .", "go"]),
+        ("stop. . Go", ["stop", ". .", "go"]),
+        ("left,.", ["left", ",", "."]),
+        ("left, .", ["left", ", ."]),
+        ("don't", ["don", "'", "t"]),
+        ("2nd-floor", ["2nd", "-", "floor"]),
+        ("a.\n.b", ["a", ". .", "b"]),
+        ("snake_case _", ["snake_case", "_"]),
+        ("", []),
+        (" \t\n", []),
+    ],
+)
+def test_how_a_text_is_cut(text: str, words: list[str]) -> None:
+    assert split_words(text) == words
+
+
+def test_words_come_by_frequency_then_alphabet() -> None:
+    vocabulary = Vocabulary.build(["b b a a c", "zebra zebra zebra"], min_count=2)
+    assert vocabulary.words == (*SPECIAL, "zebra", "a", "b")
+    assert len(vocabulary) == 7
+    assert Vocabulary.build(["zebra " * 3, "c a b a b"], min_count=2) == vocabulary
+
+
+def test_encoding_marks_both_ends_and_cuts_in_between() -> None:
+    vocabulary = Vocabulary.build(["go left left"], min_count=1)
+    left, go = 4, 5
+    assert vocabulary.encode("Go left now", 10) == [BOS, go, left, UNK, EOS]
+    assert vocabulary.encode("Go left now", 4) == [BOS, go, left, EOS]
+    assert vocabulary.encode("", 2) == [BOS, EOS]
+    with pytest.raises(ValueError, match="max_length must be 2 or more to hold <BOS> and <EOS>, got 1"):
+        vocabulary.encode("go", 1)
+
+
+def test_a_batch_is_padded_to_its_longest_text() -> None:
+    vocabulary = Vocabulary.build(["go left left"], min_count=1)
+    numbers, lengths = vocabulary.encode_batch(["go", "go left left", "left"], 80)
+    assert numbers.tolist() == [
+        [BOS, 5, EOS, PAD, PAD],
+        [BOS, 5, 4, 4, EOS],
+        [BOS, 4, EOS, PAD, PAD],
+    ]
+    assert lengths.tolist() == [3, 5, 3]
+
+
+def test_decoding_stops_at_the_end_mark() -> None:
+    vocabulary = Vocabulary.build(["go left left"], min_count=1)
+    assert vocabulary.decode([BOS, 5, PAD, 4, EOS, 4]) == "go left"
+    assert vocabulary.decode(vocabulary.encode("Go right", 9)) == "go <UNK>"
+
+
+@given(texts=st.lists(st.text(max_size=30), max_size=5))
+@settings(max_examples=50, deadline=None)
+def test_any_vocabulary_survives_its_file(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    vocabulary = Vocabulary.build(texts, min_count=1)
+    file = tmp_path_factory.mktemp("vocabulary") / "words.txt"
+    vocabulary.save(file)
+    assert Vocabulary.load(file) == vocabulary
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("the\nand\n", "a vocabulary begins with ('<PAD>', '<UNK>', '<EOS>', '<BOS>'), got"),
+        ("", "a vocabulary begins with"),
+        ("<PAD>\n<UNK>\n<EOS>\nthe\nthe\n", "the word 'the' stands in the vocabulary twice"),
+    ],
+)
+def test_bad_vocabulary_files_are_refused(tmp_path: Path, lines: str, message: str) -> None:
+    file = tmp_path / "words.txt"
+    file.write_text(lines, encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        Vocabulary.load(file)
+    assert str(caught.value).startswith(f"{file}: {message}")
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("file", "splits", "size"),
+    [
+        ("train_vocab.txt", ("train",), 992),
+        ("trainval_vocab.txt", ("train", "val_seen", "val_unseen"), 1083),
+    ],
+)
+def test_the_public_words_come_out(real_data: Path, file: str, splits: tuple[str, ...], size: int) -> None:
+    texts = [
+        text
+        for split in splits
+        for episode in read_episodes(real_data / "r2r" / f"R2R_{split}.json")
+        for text in episode.instructions
+    ]
+    built, public = Vocabulary.build(texts), Vocabulary.load(real_data / "r2r" / file)
+    assert len(built) == size
+    assert set(built.words) == set(public.words)
+    assert ". ." in built.words
+    counts = Counter(word for text in texts for word in split_words(text))
+    assert [counts[word] for word in built.words[4:]] == [counts[word] for word in public.words[4:]]

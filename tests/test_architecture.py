@@ -1,0 +1,89 @@
+"""The living map: data flows downward through the packages, and nothing imports upward."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import scenemem
+
+PACKAGE = Path(scenemem.__file__).parent
+
+# Top to bottom: a module may import its own room and the rooms before it. docs/architecture.md explains each.
+ORDER = (
+    "errors",
+    "formats",
+    "world",
+    "tasks",
+    "houses",
+    "features",
+    "simulator",
+    "memory",
+    "models",
+    "agents",
+    "learning",
+    "evaluation",
+    "viewer",
+    "presets",
+    "commands",
+    "cli",
+    "__main__",
+)
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def _room(parts: tuple[str, ...]) -> str | None:
+    """The first name below ``scenemem``; None for the package's own ``__init__``."""
+    return parts[0].removesuffix(".py") if parts and parts != ("__init__.py",) else None
+
+
+def _imported_rooms(module: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}:{node.lineno}: relative imports hide the direction"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "scenemem" and len(parts) > 1 and parts[1] in ORDER:
+                yield node.lineno, parts[1]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+def test_no_module_imports_a_room_below_its_own(module: Path) -> None:
+    room = _room(module.relative_to(PACKAGE).parts)
+    if room is None:
+        assert not list(_imported_rooms(module)), "importing scenemem itself must do nothing"
+        return
+    assert room in ORDER, f"'{room}' has no place on the map; add it here and in docs/architecture.md"
+    for line, imported in _imported_rooms(module):
+        assert ORDER.index(imported) <= ORDER.index(room), (
+            f"{module}:{line}: {room} imports {imported} upward"
+        )
+
+
+def test_the_import_check_sees_an_upward_import(tmp_path: Path) -> None:
+    module = tmp_path / "sneaky.py"
+    module.write_text("def f():\n    from scenemem.cli import main\n    import scenemem.world.graph\n")
+    assert list(_imported_rooms(module)) == [(2, "cli"), (3, "world")]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+def test_every_module_says_its_role_in_one_line(module: Path) -> None:
+    text = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8")))
+    assert text, f"{module} has no docstring"
+    assert len(text.splitlines()[0]) <= 110
+
+
+def test_the_map_in_the_docs_names_every_room() -> None:
+    text = (PACKAGE.parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for module in MODULES:
+        room = _room(module.relative_to(PACKAGE).parts)
+        assert room is None or f"`{room}" in text, f"docs/architecture.md does not mention '{room}'"
