@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -99,13 +100,13 @@ def test_far_objects_count_where_a_viewpoint_that_lists_them_is_visible(data: Da
     (building,) = load_annotations(data).buildings
     _, weight = seen_labels(building)
     bed, lamp = weight.transpose(2, 0, 1)
-    assert lamp[0, NORTH] == pytest.approx(2 / (2 + 5), abs=1e-3), "five metres straight ahead"
+    assert lamp[0, NORTH] == pytest.approx(math.exp(-5 / 4), abs=1e-3), "five metres straight ahead"
     assert lamp[0, NORTH + 1] == pytest.approx(lamp[0, NORTH] / 2, abs=1e-3)
     assert lamp[0, SOUTH] == 0
     assert (bed[0] == 0).all(), "the only viewpoint that lists the bed is not visible from a"
     assert (bed[2] == 0).all(), "c lists the bed but has no box of it: hidden"
     distance = np.linalg.norm(np.subtract(POSITIONS[5], PLACES["b"]))
-    assert 0 < bed[1].max() <= 2 / (2 + distance)
+    assert 0 < bed[1].max() <= math.exp(-distance / 4)
 
 
 def test_of_several_objects_of_a_kind_the_best_counts(data: DataFolder) -> None:
@@ -126,7 +127,7 @@ def test_space_tells_open_directions_ways_and_slopes(data: DataFolder) -> None:
     (building,) = load_annotations(data).buildings
     table = dict(zip(SPACE, space(building).transpose(2, 0, 1), strict=True))
     assert table["sight"][0, NORTH] == pytest.approx(0.4, abs=1e-3), "four of ten metres"
-    assert table["place"][0, NORTH] == pytest.approx(2 / 6, abs=1e-3)
+    assert table["place"][0, NORTH] == pytest.approx(math.exp(-1), abs=1e-3)
     assert table["way"][0].argmax() == NORTH
     assert table["way"][0, SOUTH] == 0
     assert table["rise"][0].max() == table["fall"][0].max() == 0
@@ -140,8 +141,8 @@ def test_space_tells_open_directions_ways_and_slopes(data: DataFolder) -> None:
 def test_rooms_are_those_of_the_visible_viewpoints(data: DataFolder) -> None:
     (building,) = load_annotations(data).buildings
     ahead = rooms_ahead(building, 3)
-    assert ahead[0, NORTH].tolist() == [0, pytest.approx(2 / 6, abs=1e-3), 0]
-    assert ahead[1, SOUTH].tolist() == [pytest.approx(2 / 6, abs=1e-3), 0, 0]
+    assert ahead[0, NORTH].tolist() == [0, pytest.approx(math.exp(-1), abs=1e-3), 0]
+    assert ahead[1, SOUTH].tolist() == [pytest.approx(math.exp(-1), abs=1e-3), 0, 0]
     assert ahead[1, UP_NORTH].tolist() == [0, 0, 0], "the room of c is not known"
 
 
@@ -246,6 +247,19 @@ def test_room_names_come_from_the_viewpoints_when_there_is_no_table(data: DataFo
         ("z", "other"),
     ]
     assert annotations.buildings[0].room.tolist() == [0, 1, -1]
+
+
+def test_a_building_without_any_object_still_tells_its_space(data: DataFolder, tmp_path: Path) -> None:
+    line = json.dumps({"scan": "house", "viewpoint": "a", "objects": []})
+    (data.objects / "view_objects.jsonl.gz").write_bytes(gzip.compress(line.encode()))
+    info = build_object_features(data, tmp_path, rooms=False)["objects"]
+    assert [(column.name, column.start, column.stop) for column in info.columns] == [
+        ("words", 0, 128),
+        ("space", 128, 135),
+    ]
+    _, values = read_store(tmp_path / "objects.npy")
+    assert (values[..., :128] == 0).all()
+    assert (values[..., 128:] > 0).any()
 
 
 def test_missing_objects_are_one_clear_message(data: DataFolder, tmp_path: Path) -> None:

@@ -41,8 +41,9 @@ def test_the_angle_decides_not_the_distance(offset: tuple[float, float, float]) 
     np.testing.assert_allclose(weight, expected, atol=1e-6)
 
 
-def test_nearness_halves_at_two_metres() -> None:
-    np.testing.assert_allclose(nearness(np.array([[0, 0, 0], [0, 2, 0], [0, 0, -6.0]])), [1, 0.5, 0.25])
+def test_nearness_fades_over_four_metres() -> None:
+    offsets = np.array([[0, 0, 0], [0, 4, 0], [0, 0, -8.0]])
+    np.testing.assert_allclose(nearness(offsets), [1, math.exp(-1), math.exp(-2)])
 
 
 def test_grid_numbers_add_up_exactly_in_any_order() -> None:

@@ -212,6 +212,7 @@ def test_word_vectors_are_read(tmp_path: Path) -> None:
     ("arrays", "message"),
     [
         ({"words": np.array(["a"])}, r"not an \.npz file with the arrays 'words' and 'vectors'"),
+        ({"words": np.zeros(0, "U1"), "vectors": np.zeros((0, 2))}, r"holds no word, expected at least one"),
         ({"words": np.array([{}]), "vectors": np.zeros((1, 2))}, r"not an \.npz file"),
         ({"words": np.array(["a"]), "vectors": np.zeros((2, 2))}, r"words \(1,\) and vectors .* do not fit"),
         (

@@ -20,7 +20,7 @@ from scenemem.agents.sight import Sight
 from scenemem.agents.spaces import ActionSpace
 from scenemem.models.decision import Critic
 from scenemem.models.language import InstructionEncoder, Instructions
-from scenemem.models.navigator import POSE_WIDTH, Navigator, NavigatorState, Noise
+from scenemem.models.navigator import POSE_WIDTH, LookAhead, LookAround, Navigator, NavigatorState, Noise
 from scenemem.simulator.panorama import Stance
 from scenemem.world.geometry import ANGLE_WIDTH
 from scenemem.world.graph import World
@@ -38,6 +38,8 @@ class NetworkConfig:
     # share of state and input numbers dropped in training
     feature_dropout: float = 0.4
     # share of visual columns dropped in training, the same for all views and steps of a rollout
+    panorama: bool = True
+    # look at all 36 views; False sees only the view it faces
 
     def __post_init__(self) -> None:
         if self.width < 2 or self.width % 2:
@@ -70,8 +72,9 @@ class AgentNetwork(nn.Module, ABC):
     def __init__(self, config: NetworkConfig, words: int, padding: int, visual: int) -> None:
         super().__init__()
         self.config = config
+        look = LookAround(visual, config.width) if config.panorama else LookAhead()
         self.encoder = InstructionEncoder(words, config.word_width, config.width, config.dropout, padding)
-        self.navigator = Navigator(visual, config.width)
+        self.navigator = Navigator(visual, config.width, look)
         self.critic = Critic(config.width)
 
     @abstractmethod
@@ -120,27 +123,29 @@ class AgentNetwork(nn.Module, ABC):
         """The navigator's attended state at every tick, 0 after the end  ->  (B, T, H)"""
         ticks = rollout.ticks
         order = ticks.argsort(descending=True, stable=True)
-        running = (ticks.unsqueeze(0) > torch.arange(int(ticks.max()), device=ticks.device).unsqueeze(1)).sum(
-            1
-        )
         words, masks = instructions.select(order), noise.select(order)
         viewpoint, view = rollout.viewpoint[order], rollout.view[order]
         state = self.navigator.begin(words)
-        states = []
-        for tick, lanes in enumerate(running.tolist()):
-            # lanes are sorted by length, so the ones still under way are the first ones
-            first = slice(lanes)
-            state = self.navigator(
-                NavigatorState(state.hidden[first], state.cell[first]),
-                sight.panorama(viewpoint[first, tick]),
-                view[first, tick],
-                words.select(first),
-                masks.select(first),
-            )
+        states: list[Tensor] = []
+        for tick, lanes in enumerate(_running(ticks)):
+            if lanes < len(state.hidden):
+                # lanes are sorted by length, so the ones still under way are the first ones
+                words, masks = words.select(slice(lanes)), masks.select(slice(lanes))
+                state = NavigatorState(state.hidden[:lanes], state.cell[:lanes])
+            panorama = sight.panorama(viewpoint[:lanes, tick])
+            state = self.navigator(state, panorama, view[:lanes, tick], words, masks)
             states.append(nn.functional.pad(state.hidden, (0, 0, 0, len(ticks) - lanes)))
-        back = order.argsort()
-        hidden = torch.stack(states, dim=1)[back]
+        hidden = torch.stack(states, dim=1)[order.argsort()]
         return nn.functional.pad(hidden, (0, 0, 0, rollout.alive.shape[1] - hidden.shape[1]))
+
+
+_GROUP = 16  # lanes leave an unrolling together, because every change of their number copies gradients
+
+
+def _running(ticks: Tensor) -> list[int]:
+    """Lanes to compute at each tick: those under way, rounded up to a group.  ticks: (B,)"""
+    counts = [int((ticks > tick).sum()) for tick in range(int(ticks.max()))]
+    return [min(len(ticks), -(-count // _GROUP) * _GROUP) for count in counts]
 
 
 class Acting(ABC):

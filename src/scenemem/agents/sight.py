@@ -9,6 +9,7 @@ from torch import Tensor
 
 from scenemem.features.store import FeatureStore
 from scenemem.models.attention import rotated
+from scenemem.models.collect_read import Places
 from scenemem.world.geometry import angle_feature, view_heading
 from scenemem.world.graph import World
 
@@ -37,9 +38,18 @@ class Sight:
         """viewpoint: (...)  ->  (..., 36, D)"""
         return self.store.gather(viewpoint)
 
-    def directions(self, viewpoint: Tensor) -> tuple[Tensor, Tensor]:
-        """Absolute orientation features of the neighbours.  (...)  ->  (..., K, 4), which exist (..., K)"""
-        return self._directions[viewpoint], self.world.neighbour_mask[viewpoint]
+    def places(self, viewpoint: Tensor, panoramas: Tensor | None = None) -> Places:
+        """Everything a network reads about places; ``panoramas`` when they are at hand already.
+
+        viewpoint: (B, N), -1 where there is none
+        """
+        viewpoint = viewpoint.clamp_min(0)
+        return Places(
+            panoramas=self.panorama(viewpoint) if panoramas is None else panoramas,
+            directions=self._directions[viewpoint],
+            exists=self.world.neighbour_mask[viewpoint],
+            views=self.world.neighbour_view[viewpoint],
+        )
 
     def neighbours(self, viewpoint: Tensor, view: Tensor) -> tuple[Tensor, Tensor]:
         """How the neighbours look to an agent that stands at ``viewpoint`` and faces ``view``.

@@ -43,10 +43,11 @@ def bench_simulator(
             raise UserError(f"--{name} must be 1 or more, got {value}")
     folder = open_data(data)
     with torch_threads(threads), progress_bar("building tables") as progress:
+        machine = this_machine()
         world, tables = measure_tables(folder.connectivity, progress=progress)
         store = open_store(folder.feature_file(features), world, half=True) if features else synthetic_store()
         report = Report(
-            machine=this_machine(),
+            machine=machine,
             tables=tables,
             stepping=measure_stepping(world, batch=batch, steps=steps),
             gathering=measure_gathering(store, name=features or "synthetic"),

@@ -9,7 +9,7 @@ from scenemem.world.geometry import HEADINGS, ROWS, STEP
 
 FloatArray = npt.NDArray[np.float64]
 
-HALF_WAY = 2.0  # metres at which a thing counts half
+FADING = 4.0  # metres after which a thing counts 1/e
 _GRID = 4096.0  # steps per unit
 
 
@@ -47,8 +47,8 @@ def centredness(offset: FloatArray) -> FloatArray:
 
 
 def nearness(offset: FloatArray) -> FloatArray:
-    """1 at the camera, 1/2 at two metres, 1/3 at four ...
+    """exp(-distance / 4 m).
 
     offset: (..., 3) metres  ->  (...) in (0, 1]
     """
-    return np.asarray(HALF_WAY / (HALF_WAY + np.linalg.norm(offset, axis=-1)))
+    return np.asarray(np.exp(-np.linalg.norm(offset, axis=-1) / FADING))

@@ -175,6 +175,8 @@ def read_word_vectors(file: str | os.PathLike[str]) -> tuple[tuple[str, ...], np
             f"words {words.shape} and vectors {vectors.dtype} {vectors.shape} do not fit, "
             "expected (N,) and floats (N, D)",
         )
+    if not len(words):
+        raise DataError(file, "holds no word, expected at least one")
     if not np.isfinite(vectors).all():
         raise DataError(file, "holds a number that is not finite", field="vectors")
     return tuple(str(word) for word in words), vectors.astype(np.float32)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from scenemem.houses.catalogue import COLOURS, SEEN_KINDS
-from scenemem.houses.raycast import NOTHING, cast_rays
+from scenemem.houses.raycast import NOTHING, cast_rays, in_sight
 from scenemem.houses.records import STOREY, House
 from scenemem.houses.scene import MATERIAL_NUMBER, FloatArray, IntArray, Scene, build_scene
 
 WIDTH, HEIGHT = 640, 480  # of a view, pixels
 FIELD = math.pi / 3  # vertical field of view, radians
 _FINER = 2  # rays per pixel and direction; averaged to smooth edges
+_TILE = 32  # side of the squares of rays that are cast together
 _PALETTE = np.array(list(COLOURS.values()), dtype=np.float64)
 _SKY_LOW, _SKY_HIGH = np.array([214.0, 230.0, 244.0]), np.array([120.0, 170.0, 226.0])
+_WALL_TINT = 0.4  # wall paint is this far from the full colour
 _OUTLINE = 0.55  # brightness of the lines between surfaces
 
 
@@ -72,8 +74,10 @@ def _picture(house: House, stand: int, direction: FloatArray) -> Image.Image:
     """direction: (H, W, 3), any length  ->  a picture of half that size"""
     scene, place = build_scene(house), house.stands[stand]
     eye = np.array([place.x, place.y, place.z])
+    room = house.rooms[place.room]
+    scene = scene.only(in_sight(scene, eye, room.floor, in_the_open=room.kind in ("stairs", "porch")))
     direction = direction / np.linalg.norm(direction, axis=-1, keepdims=True)
-    box, depth, axis = cast_rays(scene, eye, direction)
+    box, depth, axis = _cast_tiles(scene, eye, direction)
     reached = np.where(box == NOTHING, 0.0, depth)
     hits = _Hits(box, eye + direction * reached[..., None], axis, depth, direction[..., 2])
     shaded = _outlined(_shaded(scene, hits), scene, hits)
@@ -82,9 +86,24 @@ def _picture(house: House, stand: int, direction: FloatArray) -> Image.Image:
     return Image.fromarray(smooth.clip(0, 255).astype(np.uint8))
 
 
+def _cast_tiles(scene: Scene, eye: FloatArray, direction: FloatArray) -> tuple[IntArray, FloatArray, IntArray]:
+    """Follow the rays tile by tile, so that rays cast together point nearly the same way.  (H, W, 3)  ->  (H, W)"""
+    rows, columns = direction.shape[:2]
+    tiles = direction.reshape(rows // _TILE, _TILE, columns // _TILE, _TILE, 3).swapaxes(1, 2)
+    box, depth, axis = cast_rays(scene, eye, tiles.reshape(-1, 3))
+
+    def untiled(values: Any) -> Any:
+        return values.reshape(tiles.shape[:4]).swapaxes(1, 2).reshape(rows, columns)
+
+    return untiled(box), untiled(depth), untiled(axis)
+
+
 def _shaded(scene: Scene, hits: _Hits) -> FloatArray:
     """Colour of every ray: paint, texture, the side that is seen, distance.  ->  (H, W, 3)"""
-    paint = _PALETTE[scene.colour[hits.box]] * _texture(scene, hits)[..., None]
+    paint = _PALETTE[scene.colour[hits.box]]
+    wall = scene.kind[hits.box] == SEEN_KINDS.index("wall")
+    paint = np.where(wall[..., None], paint + (255 - paint) * _WALL_TINT, paint)
+    paint = paint * _texture(scene, hits)[..., None]
     paint = _window_panes(paint, scene, hits)
     facing = np.array([0.86, 0.97, 1.06])[hits.axis]  # walls east-west, walls north-south, floors
     ceiling = (hits.axis == 2) & (hits.up > 0)

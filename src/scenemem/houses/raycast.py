@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from scenemem.houses.scene import BoolArray, FloatArray, IntArray, Scene
 
@@ -18,6 +17,9 @@ ELEVATIONS = 40  # rows of a panorama: 3 degrees each, from 58.5 degrees down to
 NOTHING = -1  # box number of a ray that leaves the scene
 FAR = 100.0  # depth of such a ray, metres
 _ALONGSIDE = 1e-12  # keeps divisions finite where a ray runs along a wall
+_SWEEP = 720  # headings tried by in_sight
+_SLIP = 0.05  # metres
+_BUNDLE = 1024  # rays that are followed together
 _WALL_PACK = 0.2  # metres behind the first shut wall within which its own pieces lie
 
 
@@ -52,25 +54,49 @@ def cast_panorama(scene: Scene, eye: FloatArray, storey: int, *, in_the_open: bo
     hit = (near <= far) & (far > 0)
     limit = _sight_limit(scene, near, hit, storey, in_the_open)
     box = _packed(hit & (near <= limit[:, None]))
-    pad = box == NOTHING
-    start = np.where(pad, np.inf, np.take_along_axis(near, box.clip(0), axis=1)).clip(0)
+    start = np.where(box == NOTHING, np.inf, np.take_along_axis(near, box.clip(0), axis=1)).clip(0)
     stop = np.take_along_axis(far, box.clip(0), axis=1)
-    reach = _enter_heights(scene, eye, box.clip(0), start, stop)
-    first = reach.argmin(axis=2)
-    distance = np.take_along_axis(reach, first[..., None], axis=2)[..., 0]
-    seen = np.take_along_axis(np.broadcast_to(box, reach.shape), first[..., None], axis=2)[..., 0]
+    seen, distance = _first_hits(scene, eye, box, start, stop)
     missed = np.isinf(distance)
     depth = distance / np.cos(elevations())[:, None]
     return Panorama(np.where(missed, NOTHING, seen), np.where(missed, FAR, depth))
 
 
-def _footprint_spans(scene: Scene, eye: FloatArray, heading: FloatArray) -> tuple[FloatArray, FloatArray]:
+def in_sight(scene: Scene, eye: FloatArray, storey: int, *, in_the_open: bool) -> IntArray:
+    """Numbers of the boxes that can be seen at all; see ``cast_panorama``."""
+    heading = np.linspace(0, 2 * np.pi, _SWEEP, endpoint=False)
+    near, far = _footprint_spans(scene, eye, heading)
+    limit = _sight_limit(scene, near, (near <= far) & (far > 0), storey, in_the_open)
+    # a little larger than they are, so that none slips between two headings of the sweep
+    near, far = _footprint_spans(scene, eye, heading, grown=_SLIP)
+    return np.flatnonzero(((near <= far) & (far > 0) & (near <= limit[:, None])).any(axis=0))
+
+
+def _footprint_spans(
+    scene: Scene, eye: FloatArray, heading: FloatArray, grown: float = 0.0
+) -> tuple[FloatArray, FloatArray]:
     """Horizontal distances at which rays of a heading enter and leave footprints.  (A,)  ->  (A, B) twice"""
-    step = np.stack([np.sin(heading), np.cos(heading)], axis=1)  # (A, 2)
-    step = np.where(np.abs(step) < _ALONGSIDE, _ALONGSIDE, step)[:, None, :]
-    one = (scene.low[None, :, :2] - eye[:2]) / step
-    two = (scene.high[None, :, :2] - eye[:2]) / step
-    return np.minimum(one, two).max(axis=2), np.maximum(one, two).min(axis=2)
+    step = np.stack([np.sin(heading), np.cos(heading)], axis=1)[:, None]
+    enter, leave, _ = _slabs(scene.low[:, :2] - grown - eye[:2], scene.high[:, :2] + grown - eye[:2], step)
+    return enter, leave
+
+
+def _slabs(low: FloatArray, high: FloatArray, step: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Where lines from the origin enter and leave boxes, in lengths of their step, and the axis they enter by.
+
+    Axes are taken one after the other: reductions over an axis of two or three numbers are slow.
+
+    low, high: (..., D)  step: (..., D)  ->  (...) three times
+    """
+    step = np.where(np.abs(step) < _ALONGSIDE, _ALONGSIDE, step)
+    enter, leave = np.array(-np.inf), np.array(np.inf)
+    by = np.array(0)
+    for axis in range(step.shape[-1]):
+        one, two = low[..., axis] / step[..., axis], high[..., axis] / step[..., axis]
+        first = np.minimum(one, two)
+        by = np.where(first > enter, axis, by)
+        enter, leave = np.maximum(enter, first), np.minimum(leave, np.maximum(one, two))
+    return enter, leave, by
 
 
 def _sight_limit(
@@ -93,40 +119,66 @@ def _packed(wanted: BoolArray) -> IntArray:
     return packed
 
 
-def _enter_heights(
+def _first_hits(
     scene: Scene, eye: FloatArray, box: IntArray, start: FloatArray, stop: FloatArray
-) -> FloatArray:
-    """Horizontal distance at which each ray enters each box, inf where it misses.
+) -> tuple[IntArray, FloatArray]:
+    """The first box every ray enters and the horizontal distance to it, inf where it enters none.
 
-    box, start, stop: (A, N)  ->  (E, A, N)
+    box, start, stop: (A, N)  ->  (E, A) twice
     """
     slope = np.tan(elevations())[:, None, None]
     bottom, top = (scene.low[:, 2] - eye[2])[box], (scene.high[:, 2] - eye[2])[box]
-    rising = slope > 0
-    enter = np.maximum(np.where(rising, bottom, top) / slope, start)
-    leave = np.minimum(np.where(rising, top, bottom) / slope, stop)
-    return np.where(enter <= leave, enter, np.inf)
+    half = ELEVATIONS // 2  # the rows below look down and enter boxes from above
+    reach = np.concatenate(
+        [
+            _reach(top / slope[:half], bottom / slope[:half], start, stop),
+            _reach(bottom / slope[half:], top / slope[half:], start, stop),
+        ]
+    )
+    first = reach.argmin(axis=2)
+    column = np.arange(reach.shape[1])
+    return box[column, first], np.take_along_axis(reach, first[..., None], axis=2)[..., 0]
+
+
+def _reach(enter: FloatArray, leave: FloatArray, start: FloatArray, stop: FloatArray) -> FloatArray:
+    """Where rays are inside both the heights and the footprint of a box first, inf where never."""
+    np.maximum(enter, start, out=enter)
+    np.minimum(leave, stop, out=leave)
+    enter[enter > leave] = np.inf
+    return enter
 
 
 def cast_rays(scene: Scene, eye: FloatArray, direction: FloatArray) -> tuple[IntArray, FloatArray, IntArray]:
-    """Follow rays in free directions.
+    """Follow rays in free directions; neighbouring rays should be neighbours in the array.
 
-    eye: (3,)  direction: (..., 3)  ->  box number (...), -1 for the sky; length of ``direction`` at the hit
-    (...); axis of the surface that was hit (...)
+    eye: (3,)  direction: (R, 3) unit vectors  ->  box number (R,), -1 for the sky; metres to the hit (R,), inf
+    for the sky; axis of the surface that was hit (R,)
     """
-    step = np.where(np.abs(direction) < _ALONGSIDE, _ALONGSIDE, direction)
-    nearest = np.full(step.shape[:-1], np.inf)
-    box = np.full(step.shape[:-1], NOTHING, dtype=np.int64)
-    axis = np.zeros(step.shape[:-1], dtype=np.int64)
-    for number, (low, high) in enumerate(zip(scene.low - eye, scene.high - eye, strict=True)):
-        one, two = low / step, high / step
-        enter = np.minimum(one, two)
-        start = enter.max(axis=-1)
-        closer = (start <= np.maximum(one, two).min(axis=-1)) & (start > 0) & (start < nearest)
-        nearest = np.where(closer, start, nearest)
-        box = np.where(closer, number, box)
-        axis = np.where(closer, enter.argmax(axis=-1), axis)
-    return box, nearest, axis
+    bundles = [_cast_bundle(scene, eye, rays) for rays in np.split(direction, range(_BUNDLE, len(direction), _BUNDLE))]
+    box, distance, axis = (np.concatenate(parts) for parts in zip(*bundles, strict=True))
+    return box, distance, axis
+
+
+def _cast_bundle(scene: Scene, eye: FloatArray, rays: FloatArray) -> tuple[IntArray, FloatArray, IntArray]:
+    """The same for a few rays that point nearly the same way: only boxes inside their cone are tried."""
+    near = np.flatnonzero(_in_cone(scene, eye, rays))
+    start, stop, by = _slabs((scene.low[near] - eye)[:, None], (scene.high[near] - eye)[:, None], rays[None])
+    start = np.where((start <= stop) & (start > 0), start, np.inf)  # (N, R)
+    first = start.argmin(axis=0)
+    ray = np.arange(len(rays))
+    distance = start[first, ray]
+    return np.where(np.isinf(distance), NOTHING, near[first]), distance, by[first, ray]
+
+
+def _in_cone(scene: Scene, eye: FloatArray, rays: FloatArray) -> BoolArray:
+    """Boxes whose bounding sphere touches the cone round a bundle of rays.  (R, 3)  ->  (B,)"""
+    middle = rays.sum(axis=0)
+    middle = middle / np.sqrt((middle**2).sum())
+    opening = np.arccos((rays * middle).sum(axis=1).min().clip(-1, 1))
+    centre, radius = (scene.low + scene.high) / 2 - eye, np.sqrt(((scene.high - scene.low) ** 2).sum(axis=1)) / 2
+    distance = np.sqrt((centre**2).sum(axis=1))
+    aside = np.arccos(((centre * middle).sum(axis=1) / distance).clip(-1, 1))
+    return np.asarray((distance <= radius) | (aside - np.arcsin((radius / distance).clip(0, 1)) <= opening))
 
 
 def clear_lines(low: FloatArray, high: FloatArray, source: FloatArray, target: FloatArray) -> BoolArray:
@@ -134,9 +186,7 @@ def clear_lines(low: FloatArray, high: FloatArray, source: FloatArray, target: F
 
     low, high: (B, D)  source, target: (P, D)  ->  (P,)
     """
-    step = target - source
-    step = np.where(np.abs(step) < _ALONGSIDE, _ALONGSIDE, step)[:, None]
-    one, two = (low[None] - source[:, None]) / step, (high[None] - source[:, None]) / step
-    enter, leave = np.minimum(one, two).max(axis=2), np.maximum(one, two).min(axis=2)
-    touched: npt.NDArray[np.bool_] = (enter <= leave) & (leave >= 0) & (enter <= 1)
-    return ~touched.any(axis=1)
+    origin = source[:, None]
+    enter, leave, _ = _slabs(low[None] - origin, high[None] - origin, (target - source)[:, None])
+    touched = (enter <= leave) & (leave >= 0) & (enter <= 1)
+    return np.asarray(~touched.any(axis=1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +38,10 @@ class Scene:
     storey: IntArray  # (B,)
     shuts: BoolArray  # (B,) whether nothing of the same storey can be seen behind it
     hinders: BoolArray  # (B,) whether one cannot walk through it
+
+    def only(self, boxes: IntArray) -> Scene:
+        """The scene with some of its boxes."""
+        return Scene(**{field.name: getattr(self, field.name)[boxes] for field in fields(self)})
 
 
 class _Solid(NamedTuple):
@@ -164,8 +168,9 @@ def _railings(house: House, number: int, room: Room) -> list[_Solid]:
     for side in room_sides(room.rect):
         outside = side.box(side.start, side.stop, 0, _RAIL).footprint.grown(0.01)
         if not any(other.overlaps(outside) for other in others):
-            box = side.box(side.start, side.stop, 0, _RAIL)
-            solids.append(_Solid(box, "railing", room.wall_colour, "wood", 0))
+            for low, high in ((0.12, 0.2), (0.5, 0.56), (_RAIL - 0.1, _RAIL)):
+                bar = side.box(side.start, side.stop, low, high)
+                solids.append(_Solid(bar, "railing", room.wall_colour, "wood", 0))
     return solids
 
 

@@ -204,13 +204,20 @@ def _thinned(linked: BoolArray, position: FloatArray) -> BoolArray:
 
 def _doors_lead_on(house: House, linked: BoolArray) -> bool:
     """Whether from every doorway one can walk on into both rooms."""
-    rooms = [{stand.room} if stand.door < 0 else set(house.doors[stand.door].rooms) for stand in house.stands]
+    rooms = [_rooms_of(house, stand) for stand in house.stands]
     return all(
         any(room in rooms[other] for other in np.flatnonzero(linked[number]))
         for number, stand in enumerate(house.stands)
         if stand.door >= 0
         for room in house.doors[stand.door].rooms
     )
+
+
+def _rooms_of(house: House, stand: Stand) -> tuple[int, ...]:
+    """The rooms a stand belongs to: two in a doorway and on the landing."""
+    if stand.door >= 0:
+        return house.doors[stand.door].rooms
+    return house.stairs.rooms if house.stairs is not None and stand.stairs else (stand.room,)
 
 
 def _connected(linked: BoolArray) -> bool:

@@ -100,6 +100,7 @@ class Places:
     panoramas: Tensor  # (B, N, 36, D) visual features of all views
     directions: Tensor  # (B, N, K, 4) absolute orientation features of the outgoing edges
     exists: Tensor  # (B, N, K) bool, which slots are edges
+    views: Tensor  # (B, N, K) the view of the panorama that looks along each edge
 
 
 @dataclass(frozen=True)

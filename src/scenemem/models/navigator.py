@@ -52,19 +52,61 @@ class Noise:
         return Noise(self.feature, *picked)
 
 
-class Navigator(nn.Module):
-    """h_t = LSTM([X, O_t], h_{t-1}).
+@dataclass(frozen=True)
+class Panorama:
+    """What an agent can see from where it stands."""
 
-    The previous attended state looks at the 36 views, the LSTM reads what it saw and where the agent faces,
-    and attention over the words gives the new attended state h~ = tanh(W [sum_l a_l x_l, h]).
-    """
+    visual: Tensor  # (B, 36, D) features of all views
+    angles: Tensor  # (B, 36, 4) their directions, as seen by the agent
+    facing: Tensor  # (B,) the view it faces
+
+
+class LookAround(nn.Module):
+    """Attention of the state over the 36 views, visual and orientation features together."""
 
     def __init__(self, visual: int, width: int) -> None:
         super().__init__()
+        self.ask_visual = nn.Linear(width, visual, bias=False)
+        self.ask_angle = nn.Linear(width, ANGLE_WIDTH, bias=False)
+
+    def forward(self, query: Tensor, seen: Panorama, feature_mask: Tensor) -> Tensor:
+        """query: (B, H)  feature_mask: (D,)  ->  (B, D + 128)"""
+        # masking the query is masking the features, for a 36th of the work
+        wanted = self.ask_visual(query) * feature_mask
+        scores = torch.bmm(seen.visual, wanted.unsqueeze(-1)).squeeze(-1)
+        scores = scores + torch.bmm(seen.angles, untiled(self.ask_angle(query)).unsqueeze(-1)).squeeze(-1)
+        weights = scores.softmax(dim=-1).unsqueeze(1)
+        visual = torch.bmm(weights, seen.visual).squeeze(1) * feature_mask
+        return torch.cat([visual, tiled(torch.bmm(weights, seen.angles).squeeze(1))], dim=-1)
+
+
+class LookAhead(nn.Module):
+    """Only the view the agent faces, as the sequence-to-sequence baseline of R2R."""
+
+    def forward(self, query: Tensor, seen: Panorama, feature_mask: Tensor) -> Tensor:
+        """query: (B, H)  feature_mask: (D,)  ->  (B, D + 128)"""
+        rows = torch.arange(len(query), device=query.device)
+        ahead = seen.visual[rows, seen.facing] * feature_mask
+        return torch.cat([ahead, tiled(seen.angles[rows, seen.facing])], dim=-1)
+
+
+class Navigator(nn.Module):
+    """h_t = LSTM([X, O_t], h_{t-1}).
+
+    The previous attended state looks at the views, the LSTM reads what it saw and where the agent faces,
+    and attention over the words gives the new attended state h~ = tanh(W [sum_l a_l x_l, h]).
+
+    Args:
+        visual: columns D of the view features.
+        width: H of the state.
+        look: how the state looks at the views: ``LookAround`` or ``LookAhead``.
+    """
+
+    def __init__(self, visual: int, width: int, look: nn.Module) -> None:
+        super().__init__()
         self.visual = visual
         self.width = width
-        self.look_visual = nn.Linear(width, visual, bias=False)
-        self.look_angle = nn.Linear(width, ANGLE_WIDTH, bias=False)
+        self.look = look
         self.pose = nn.Linear(ANGLE_WIDTH, POSE_WIDTH)
         self.lstm = nn.LSTMCell(POSE_WIDTH + visual + ANGLE_WIDTH, width)
         self.listen = nn.Linear(width, width, bias=False)
@@ -86,22 +128,12 @@ class Navigator(nn.Module):
 
         panorama: (B, 36, D) visual features  view: (B,) the view the agent faces
         """
-        seen = self._look(state.hidden * noise.looking, panorama, view, noise.feature)
+        around = Panorama(panorama, self.view_angles[view % HEADINGS], view)
+        seen = self.look(state.hidden * noise.looking, around, noise.feature)
         pose = torch.tanh(self.pose(self.pose_angles[view]))
         entered = torch.cat([pose, seen], dim=-1) * noise.entered
         hidden, cell = self.lstm(entered, (state.hidden, state.cell))
         return NavigatorState(self._listen(hidden * noise.listening, instructions), cell)
-
-    def _look(self, query: Tensor, panorama: Tensor, view: Tensor, feature_mask: Tensor) -> Tensor:
-        """Attention over the views, visual and orientation features together  ->  (B, D + 128)"""
-        angles = self.view_angles[view % HEADINGS]  # (B, 36, 4), as seen by the agent
-        # masking the query is masking the features, for a 36th of the work
-        wanted = self.look_visual(query) * feature_mask
-        scores = torch.bmm(panorama, wanted.unsqueeze(-1)).squeeze(-1)
-        scores = scores + torch.bmm(angles, untiled(self.look_angle(query)).unsqueeze(-1)).squeeze(-1)
-        weights = scores.softmax(dim=-1).unsqueeze(1)
-        visual = torch.bmm(weights, panorama).squeeze(1) * feature_mask
-        return torch.cat([visual, tiled(torch.bmm(weights, angles).squeeze(1))], dim=-1)
 
     def _listen(self, hidden: Tensor, instructions: Instructions) -> Tensor:
         scores = torch.bmm(instructions.context, self.listen(hidden).unsqueeze(-1)).squeeze(-1)

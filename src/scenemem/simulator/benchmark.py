@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from scenemem.world.graph import World
 
 MEGABYTE = 1e6
 SYNTHETIC_ROWS, SYNTHETIC_WIDTH = 4096, 512  # 151 MB in float16: more than the caches of a processor hold
-_ROUNDS = 5  # every rate is the median of so many
+_ROUNDS = 7  # every rate is the median of so many
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class Machine:
     processor: str
     cpus: int
     threads: int  # that torch may use
+    load: float | None  # processes that wanted a cpu in the minute before; None where unknown
     python: str
     torch: str
 
@@ -72,7 +72,7 @@ class Gathering:
     batch: int  # viewpoints gathered at once
     copy_megabytes_per_second: float
     gather_megabytes_per_second: float  # all 36 views of a viewpoint
-    gather_of_copy: float  # gather rate / copy rate
+    gather_of_copy: float  # gather rate / copy rate, median over the rounds
     views_megabytes_per_second: float  # single views, as for candidates
     views_of_copy: float
 
@@ -105,6 +105,7 @@ def this_machine() -> Machine:
         processor=_processor(),
         cpus=os.cpu_count() or 1,
         threads=torch.get_num_threads(),
+        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         python=platform.python_version(),
         torch=str(torch.__version__),
     )
@@ -144,14 +145,13 @@ def measure_stepping(world: World, *, batch: int, steps: int) -> Stepping:
             if look:
                 simulator.candidates(stance)
 
-    taken = batch * steps
-    return Stepping(
-        batch=batch,
-        steps=steps,
-        step=taken / _seconds(lambda: walk(trusting, look=False)),
-        step_checked=taken / _seconds(lambda: walk(checking, look=False)),
-        step_and_candidates=taken / _seconds(lambda: walk(trusting, look=True)),
+    seconds = _rounds(
+        lambda: walk(trusting, look=False),
+        lambda: walk(checking, look=False),
+        lambda: walk(trusting, look=True),
     )
+    step, step_checked, step_and_candidates = (batch * steps / seconds).median(0).values.tolist()
+    return Stepping(batch, steps, step, step_checked, step_and_candidates)
 
 
 def measure_gathering(store: FeatureStore, *, name: str, batch: int = 256) -> Gathering:
@@ -174,7 +174,10 @@ def measure_gathering(store: FeatureStore, *, name: str, batch: int = 256) -> Ga
             store.gather_views(rows.unsqueeze(1), chosen)
 
     volume = len(store.row) * VIEWS * store.width * store.values.element_size() / MEGABYTE
-    copied, gathered, viewed = (volume / _seconds(work) for work in (copy, gather, gather_views))
+    rates = volume / _rounds(copy, gather, gather_views)
+    copied, gathered, viewed = rates.median(0).values.tolist()
+    # compared round by round: whatever slows the machine down for a while slows all three
+    _, gather_of_copy, views_of_copy = (rates / rates[:, :1]).median(0).values.tolist()
     return Gathering(
         source=name,
         rows=len(store.row),
@@ -182,9 +185,9 @@ def measure_gathering(store: FeatureStore, *, name: str, batch: int = 256) -> Ga
         batch=batch,
         copy_megabytes_per_second=copied,
         gather_megabytes_per_second=gathered,
-        gather_of_copy=gathered / copied,
+        gather_of_copy=gather_of_copy,
         views_megabytes_per_second=viewed,
-        views_of_copy=viewed / copied,
+        views_of_copy=views_of_copy,
     )
 
 
@@ -212,15 +215,16 @@ def _pieces(values: Tensor, size: int) -> list[Tensor]:
     return [values[first : first + size] for first in range(0, len(values), size)]
 
 
+def _rounds(*works: Callable[[], None]) -> Tensor:
+    """Seconds (rounds, works), the works taking turns, after one round that warms the caches."""
+    taken = [[_seconds(work) for work in works] for _ in range(_ROUNDS + 1)]
+    return torch.tensor(taken[1:], dtype=torch.float64)
+
+
 def _seconds(work: Callable[[], None]) -> float:
-    """The median over several rounds, after one that warms the caches."""
+    begun = time.perf_counter()
     work()
-    taken = []
-    for _ in range(_ROUNDS):
-        begun = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - begun)
-    return statistics.median(taken)
+    return time.perf_counter() - begun
 
 
 def _peak_megabytes() -> float | None:

@@ -90,14 +90,14 @@ class NavigationGame:
         """K"""
         return self.world.neighbour.shape[1]
 
-    @cached_property
+    @property
     def action_space(self) -> spaces.Discrete:
-        """Of one play."""
+        """Of one play; a new one each time, since spaces carry the state of their own sampler."""
         return spaces.Discrete(self.candidates + 1)
 
-    @cached_property
+    @property
     def observation_space(self) -> spaces.Dict:
-        """Of one play."""
+        """Of one play; a new one each time."""
         slots, half_turn = (self.candidates,), math.pi
         parts: dict[str, spaces.Space[Any]] = {
             "heading": spaces.Box(0.0, 2 * half_turn, (1,), np.float32),
