@@ -82,7 +82,7 @@ def test_drawing_leaves_the_global_random_state_alone() -> None:
 )
 def test_impossible_batches_are_refused(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Batches(**{"count": 8, "batch_size": 4, "seed": 0, **arguments})
+        Batches(**({"count": 8, "batch_size": 4, "seed": 0} | arguments))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -110,3 +110,26 @@ def test_evaluation_sees_every_row_once_in_order(count: int, world_size: int) ->
     assert all(len(batch) <= 4 for shard in shards for batch in shard)
     assert all(shard == sorted(shard) for shard in shards)
     assert sorted(row for shard in shards for batch in shard for row in batch) == list(range(count))
+
+
+def test_rows_of_similar_length_come_together_and_nothing_is_lost() -> None:
+    lengths = torch.arange(1000) * 7919 % 80
+    plain, bucketed = Batches(1000, 10, seed=3), Batches(1000, 10, seed=3, lengths=lengths)
+
+    def spread(batches: Batches) -> int:
+        return sum(int(lengths[rows].max() - lengths[rows].min()) for rows in islice(batches, 100))
+
+    assert spread(bucketed) < 0.2 * spread(plain)
+    rows = torch.cat(list(islice(Batches(1000, 10, seed=3, lengths=lengths), 100)))
+    assert sorted(rows.tolist()) == list(range(1000))
+
+
+def test_bucketed_batches_resume_where_they_stopped() -> None:
+    lengths = torch.arange(97) % 13
+    first = Batches(97, 8, seed=1, lengths=lengths)
+    for _ in range(15):
+        next(first)
+    second = Batches(97, 8, seed=1, lengths=lengths)
+    second.load_state_dict(first.state_dict())
+    for _ in range(30):
+        assert torch.equal(next(first), next(second))

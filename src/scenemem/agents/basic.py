@@ -24,14 +24,13 @@ class BasicNetwork(AgentNetwork):
     """A recurrent navigator that scores the neighbours of where it stands."""
 
     def __init__(self, config: NetworkConfig, words: int, padding: int, visual: int, rounds: int) -> None:
-        super().__init__(config, words, padding, visual)
-        self._rounds = rounds
+        super().__init__(config, words, padding, visual, rounds)
         self.ask_visual = nn.Linear(config.width, visual, bias=False)
         self.ask_orientation = nn.Linear(config.width, ANGLE_WIDTH, bias=False)
 
-    def space(self, world: World, lanes: int) -> ActionSpace:
+    def space(self, world: World, lanes: int, rounds: int) -> ActionSpace:
         """The neighbours of here, or stop."""
-        return LocalSpace(world, lanes, self._rounds)
+        return LocalSpace(world, lanes, rounds)
 
     def acting(self, sight: Sight, instructions: Instructions, noise: Noise) -> Acting:
         """Begin to act."""

@@ -58,9 +58,8 @@ class GroundedNetwork(AgentNetwork):
     def __init__(
         self, config: NetworkConfig, memory: MemoryConfig, words: int, padding: int, visual: int, rounds: int
     ) -> None:
-        super().__init__(config, words, padding, visual)
+        super().__init__(config, words, padding, visual, rounds)
         self.memory = memory
-        self.rounds = rounds
         self.grounding = FineGrainedGrounding(config.width) if memory.grounding else SharedGrounding()
 
     def ground(self, hidden: Tensor, instructions: Instructions, noise: Noise) -> Grounded:
@@ -79,9 +78,9 @@ class LocalNetwork(GroundedNetwork):
         self.stop = StopOption(visual)
         self.action_score = WeighedScore(config.width, visual)
 
-    def space(self, world: World, lanes: int) -> ActionSpace:
+    def space(self, world: World, lanes: int, rounds: int) -> ActionSpace:
         """The neighbours of here, or stop."""
-        return LocalSpace(world, lanes, self.rounds)
+        return LocalSpace(world, lanes, rounds)
 
     def acting(self, sight: Sight, instructions: Instructions, noise: Noise) -> Acting:
         """Begin to act."""

@@ -32,7 +32,7 @@ class ClosestToGoal:
     """Student forcing: the place on the memory closest to the goal; stop at the goal.
 
     A frontier is judged by its best sub-node, because that is what going there is for; a node that is the
-    goal itself comes before everything.
+    goal itself comes before everything. Among the neighbours of here the one on the shortest way is right.
     """
 
     def __init__(self, world: World, goal: Tensor) -> None:
@@ -46,12 +46,13 @@ class ClosestToGoal:
         """(M,) option"""
         if question.kind == "frontier":
             return self._frontier(question, space)
-        at_goal = distance[:, 0] == 0.0
-        cost = distance[:, 1:].masked_fill(~question.options, torch.inf)
         stop = question.options.shape[1] - 1
-        cost[:, stop] = torch.inf  # going anywhere comes before stopping short of the goal
-        nothing_else = cost.isinf().all(dim=1)
-        return torch.where(at_goal | nothing_else, stop, cost.argmin(dim=1))
+        cost = distance[:, 1:-1].masked_fill(~question.options[:, :-1], torch.inf)
+        if question.kind == "action":
+            cost = cost + self._world.neighbour_length[question.place[:, stop]]
+        # going on comes before stopping short of the goal, unless there is nowhere to go
+        at_goal, nowhere = distance[:, 0] == 0.0, cost.isinf().all(dim=1)
+        return torch.where(at_goal | nowhere, stop, cost.argmin(dim=1))
 
     def _frontier(self, question: Question, space: ActionSpace) -> Tensor:
         memory = space.memory

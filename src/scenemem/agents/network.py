@@ -67,19 +67,21 @@ class AgentNetwork(nn.Module, ABC):
         words: size of the vocabulary.
         padding: token number of the padding word.
         visual: columns D of the view features.
+        rounds: decisions a lane may take before it is cut off.
     """
 
-    def __init__(self, config: NetworkConfig, words: int, padding: int, visual: int) -> None:
+    def __init__(self, config: NetworkConfig, words: int, padding: int, visual: int, rounds: int) -> None:
         super().__init__()
         self.config = config
+        self.rounds = rounds
         look = LookAround(visual, config.width) if config.panorama else LookAhead()
         self.encoder = InstructionEncoder(words, config.word_width, config.width, config.dropout, padding)
         self.navigator = Navigator(visual, config.width, look)
         self.critic = Critic(config.width)
 
     @abstractmethod
-    def space(self, world: World, lanes: int) -> ActionSpace:
-        """A fresh action space for a rollout of this agent."""
+    def space(self, world: World, lanes: int, rounds: int) -> ActionSpace:
+        """A fresh action space for a rollout of this agent over ``lanes`` episodes."""
 
     @abstractmethod
     def acting(self, sight: Sight, instructions: Instructions, noise: Noise) -> Acting:

@@ -41,9 +41,9 @@ class AnywhereNetwork(GroundedNetwork):
         self.read = CollectRead(config.width, visual, stream, memory.reasoning_steps)
         self.anywhere_score = OneStepScore(config.width, visual, stream)
 
-    def space(self, world: World, lanes: int) -> ActionSpace:
+    def space(self, world: World, lanes: int, rounds: int) -> ActionSpace:
         """Any sub-node of the memory, or stop."""
-        return AnywhereSpace(world, lanes, self.rounds, self.memory.weights)
+        return AnywhereSpace(world, lanes, rounds, self.memory.weights)
 
     def acting(self, sight: Sight, instructions: Instructions, noise: Noise) -> Acting:
         """Begin to act."""

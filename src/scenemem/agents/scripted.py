@@ -2,57 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from scenemem.simulator.experts import reference_action, reference_progress, shortest_path_action
-from scenemem.simulator.panorama import STOP, Stance
+from scenemem.agents.collect import FollowLabels, Policy, collect
+from scenemem.agents.labels import LabelRule
+from scenemem.agents.rollout import Question, Rollout
+from scenemem.agents.spaces import ActionSpace, LocalSpace
+from scenemem.simulator.panorama import Stance
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World
 
+RANDOM_HOPS = 5  # before the random walker stops, as the random baseline of R2R
+
 
 class Agent(Protocol):
-    """Walks a batch of episodes, one hop per lane and call."""
+    """Whoever can walk a batch of episodes."""
 
-    def begin(self, episodes: EpisodeSet, /) -> None:
-        """Start over with ``episodes``, one per lane."""
-
-    def act(self, stance: Stance, /) -> Tensor:
-        """(B,) the slot every lane hops to next, or STOP; lanes that are done may return anything."""
+    def walk(self, episodes: EpisodeSet, /) -> Rollout:
+        """Walk the episodes, one lane each, and stop."""
 
 
-class ShortestPathExpert:
-    """Knows the goal and takes the shortest way."""
+class ExpertAgent:
+    """Does what a label rule says, hop by hop.
 
-    def __init__(self, world: World) -> None:
+    Args:
+        world: the world to walk in.
+        rule: makes the label rule of a batch: to the goal, or along the reference path.
+    """
+
+    def __init__(self, world: World, rule: Callable[[EpisodeSet], LabelRule]) -> None:
         self._world = world
+        self._rule = rule
 
-    def begin(self, episodes: EpisodeSet, /) -> None:
-        """Remember the goals."""
-        self._goal = episodes.goal
-
-    def act(self, stance: Stance) -> Tensor:
-        """(B,) the first step towards the goal; STOP there"""
-        return shortest_path_action(self._world, stance.viewpoint, self._goal)
-
-
-class ReferenceExpert:
-    """Knows the reference path and walks it point by point."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def begin(self, episodes: EpisodeSet, /) -> None:
-        """Remember the reference paths; nothing is reached yet."""
-        self._reference = episodes.path
-        self._progress = torch.zeros_like(episodes.start)
-
-    def act(self, stance: Stance) -> Tensor:
-        """(B,) the step towards the next reference point; STOP after the last"""
-        self._progress = reference_progress(self._reference, self._progress, stance.viewpoint)
-        return reference_action(self._world, self._reference, self._progress, stance.viewpoint)
+    def walk(self, episodes: EpisodeSet, /) -> Rollout:
+        """Walk the episodes."""
+        # a path that never repeats a hop is shorter than the reference path and the graph together
+        most = len(self._world.viewpoints) + int(episodes.path_length.max())
+        space = LocalSpace(self._world, len(episodes), rounds=most)
+        rule = self._rule(episodes)
+        return collect(self._world, episodes, space, FollowLabels(), max_ticks=most + 1, label_rule=rule)
 
 
 class RandomAgent:
@@ -61,37 +53,57 @@ class RandomAgent:
     Args:
         world: the world to walk in.
         generator: the source of randomness; the same state gives the same walks.
-        hops: how many hops before stopping; five, as the random baseline of R2R takes.
+        hops: how many hops before stopping.
     """
 
-    def __init__(self, world: World, generator: torch.Generator, hops: int = 5) -> None:
+    def __init__(self, world: World, generator: torch.Generator, hops: int = RANDOM_HOPS) -> None:
         if hops < 0:
             raise ValueError(f"hops must be 0 or more, got {hops}; use 0 to stop at once")
         self._world = world
         self._generator = generator
         self._hops = hops
 
-    def begin(self, _episodes: EpisodeSet, /) -> None:
-        """Count hops from zero."""
-        self._taken = 0
-
-    def act(self, stance: Stance) -> Tensor:
-        """(B,) a random slot, STOP after the last hop or where there is no neighbour"""
-        degree = self._world.neighbour_mask[stance.viewpoint].sum(dim=-1)
-        draw = torch.rand(degree.shape, generator=self._generator, device=self._generator.device)
-        slot = (draw.to(degree.device) * degree).long().minimum(degree - 1)
-        self._taken += 1
-        return (
-            slot.masked_fill(degree == 0, STOP) if self._taken <= self._hops else torch.full_like(slot, STOP)
-        )
+    def walk(self, episodes: EpisodeSet, /) -> Rollout:
+        """Walk the episodes."""
+        return _walk_locally(self._world, episodes, _RandomHops(self._generator, self._hops), self._hops + 1)
 
 
 class StopAgent:
-    """Stops where it starts."""
+    """Stops where it starts.
 
-    def begin(self, _episodes: EpisodeSet, /) -> None:
-        """Nothing to remember."""
+    Args:
+        world: the world to stand in.
+    """
 
-    def act(self, stance: Stance) -> Tensor:
-        """(B,) STOP"""
-        return torch.full_like(stance.viewpoint, STOP)
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def walk(self, episodes: EpisodeSet, /) -> Rollout:
+        """Stand still."""
+        return _walk_locally(self._world, episodes, _RandomHops(torch.Generator(), 0), 1)
+
+
+def _walk_locally(world: World, episodes: EpisodeSet, policy: Policy, rounds: int) -> Rollout:
+    return collect(world, episodes, LocalSpace(world, len(episodes), rounds), policy, max_ticks=rounds + 1)
+
+
+class _RandomHops:
+    """Any neighbour while hops are left, stop afterwards or where there is none."""
+
+    def __init__(self, generator: torch.Generator, hops: int) -> None:
+        self._generator = generator
+        self._hops_left = hops
+
+    def observe(self, _stance: Stance, _lanes: Tensor, _space: ActionSpace, /) -> None:
+        """A random walker does not look."""
+
+    def answer(self, question: Question, _label: Tensor, _stance: Stance, _space: ActionSpace, /) -> Tensor:
+        """(M,) a random neighbour slot or stop"""
+        stop = question.options.shape[1] - 1
+        wish = question.options.double()
+        wish[:, stop] = 0.0 if self._hops_left > 0 else 1.0
+        wish[:, :stop] *= float(self._hops_left > 0)
+        wish[wish.sum(dim=1) == 0.0, stop] = 1.0
+        self._hops_left -= 1
+        drawn = torch.multinomial(wish.to(self._generator.device), 1, generator=self._generator)
+        return drawn.squeeze(1).to(question.lanes.device)

@@ -45,9 +45,9 @@ class FrontierNetwork(LocalNetwork):
         self.frontier_score = WeighedScore(config.width, stream)
         self.hints = FrontierHints(config.width) if memory.hints else None
 
-    def space(self, world: World, lanes: int) -> ActionSpace:
+    def space(self, world: World, lanes: int, rounds: int) -> ActionSpace:
         """Frontiers of the memory, then their sub-nodes."""
-        return FrontierSpace(world, lanes, self.rounds, self.memory.weights)
+        return FrontierSpace(world, lanes, rounds, self.memory.weights)
 
     def acting(self, sight: Sight, instructions: Instructions, noise: Noise) -> Acting:
         """Begin to act."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.world.graph import NONE, World
 
-SUCCESS_METRES = 3.0  # an agent that stops nearer than this has arrived
 _CHUNK_ENTRIES = 2_000_000  # distances held at once; 16 MB in float64
 
 

@@ -12,6 +12,7 @@ from scenemem.houses.catalogue import COLOURS, SEEN_KINDS
 from scenemem.houses.raycast import NOTHING, cast_rays, in_sight
 from scenemem.houses.records import STOREY, House
 from scenemem.houses.scene import MATERIAL_NUMBER, FloatArray, IntArray, Scene, build_scene
+from scenemem.houses.surroundings import in_the_open
 
 WIDTH, HEIGHT = 640, 480  # of a view, pixels
 FIELD = math.pi / 3  # vertical field of view, radians
@@ -75,7 +76,7 @@ def _picture(house: House, stand: int, direction: FloatArray) -> Image.Image:
     scene, place = build_scene(house), house.stands[stand]
     eye = np.array([place.x, place.y, place.z])
     room = house.rooms[place.room]
-    scene = scene.only(in_sight(scene, eye, room.floor, in_the_open=room.kind in ("stairs", "porch")))
+    scene = scene.only(in_sight(scene, eye, room.floor, in_the_open=in_the_open(house, place)))
     direction = direction / np.linalg.norm(direction, axis=-1, keepdims=True)
     box, depth, axis = _cast_tiles(scene, eye, direction)
     reached = np.where(box == NOTHING, 0.0, depth)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scenemem.houses.catalogue import COLOURS, KINDS, MATERIALS, SEEN_KINDS
-from scenemem.houses.records import CEILING, STOREY, WALL, Axis, Box, Door, House, Rect, Room, Stairs
+from scenemem.houses.records import CEILING, STOREY, WALL, Axis, Box, Door, House, Rect, Room, Stairs, Thing, Window
 from scenemem.houses.shapes import SHAPES, placed
 
 FloatArray = npt.NDArray[np.float64]
@@ -20,7 +20,7 @@ KIND_NUMBER = {kind: number for number, kind in enumerate(SEEN_KINDS)}
 COLOUR_NUMBER = {colour: number for number, colour in enumerate(COLOURS)}
 MATERIAL_NUMBER = {material: number for number, material in enumerate(MATERIALS)}
 STEPS = 6  # rises per flight
-_SILL, _PANE_TOP = 0.9, 2.1  # of windows, above the floor
+SILL, PANE_TOP = 0.9, 2.1  # of windows, above the floor
 _RAIL = 1.0
 _FRAME = 0.07
 
@@ -34,7 +34,7 @@ class Scene:
     kind: IntArray  # (B,) index into SEEN_KINDS
     colour: IntArray  # (B,) index into COLOURS
     material: IntArray  # (B,) index into MATERIALS
-    thing: IntArray  # (B,) index into House.things, -1 for the building itself
+    landmark: IntArray  # (B,) index into landmarks(house), -1 for the rest of the building
     storey: IntArray  # (B,)
     shuts: BoolArray  # (B,) whether nothing of the same storey can be seen behind it
     hinders: BoolArray  # (B,) whether one cannot walk through it
@@ -50,7 +50,7 @@ class _Solid(NamedTuple):
     colour: str
     material: str
     storey: int
-    thing: int = -1
+    landmark: int = -1
     shuts: bool = False
 
 
@@ -63,6 +63,7 @@ class _Gap(NamedTuple):
     top: float
     filling: str  # kind of what fills the hole, "" for nothing
     colour: str
+    landmark: int
 
 
 class _Side(NamedTuple):
@@ -104,11 +105,36 @@ def _arrays(solids: list[_Solid]) -> Scene:
         kind=np.array([KIND_NUMBER[solid.kind] for solid in solids]),
         colour=np.array([COLOUR_NUMBER[solid.colour] for solid in solids]),
         material=np.array([MATERIAL_NUMBER[solid.material] for solid in solids]),
-        thing=np.array([solid.thing for solid in solids]),
+        landmark=np.array([solid.landmark for solid in solids]),
         storey=np.array([solid.storey for solid in solids]),
         shuts=np.array([solid.shuts for solid in solids]),
         hinders=tall_enough,
     )
+
+
+def front_doors(house: House) -> tuple[Door, ...]:
+    """The shut doors that lead out of the house."""
+    return tuple(door for door in house.doors if door.style == "front door")
+
+
+def landmarks(house: House) -> tuple[Thing, ...]:
+    """Everything one can name on the way: things, then windows, then front doors."""
+    found = list(house.things)
+    for opening in (*house.windows, *front_doors(house)):
+        is_window = isinstance(opening, Window)
+        room = opening.room if isinstance(opening, Window) else opening.rooms[0]
+        rect, base, half = house.rooms[room].rect, house.rooms[room].floor * STOREY, opening.width / 2
+        z0, z1 = (base + SILL, base + PANE_TOP) if is_window else (base, base + 2.05)
+        middle = rect.centre[0] if opening.across == "x" else rect.centre[1]
+        into = 1 if middle > opening.line else -1
+        if opening.across == "x":
+            box, facing = Box(opening.x, opening.y - half, z0, opening.x, opening.y + half, z1), (into, 0)
+        else:
+            box, facing = Box(opening.x - half, opening.y, z0, opening.x + half, opening.y, z1), (0, into)
+        kind, colour, material = ("window", "blue", "glass") if is_window else ("front door", "", "wood")
+        colour = opening.colour if isinstance(opening, Door) else colour
+        found.append(Thing(kind, colour, material, room, box, facing))
+    return tuple(found)
 
 
 def room_sides(rect: Rect) -> tuple[_Side, ...]:
@@ -124,15 +150,17 @@ def room_sides(rect: Rect) -> tuple[_Side, ...]:
 def _gaps(house: House, number: int, side: _Side) -> list[_Gap]:
     """Doors and windows of one side, in order."""
     gaps = []
+    shut_doors = front_doors(house)
     for door in house.doors_of(number):
         if (door.across, door.line) == (side.across, side.line) and side.start < door.at < side.stop:
-            shut = "front door" if door.style == "front door" else ""
-            half = door.width / 2
-            gaps.append(_Gap(door.at - half, door.at + half, 0.0, door.height, shut, door.colour))
-    for pane in house.windows:
+            half, shut = door.width / 2, door.style == "front door"
+            landmark = len(house.things) + len(house.windows) + shut_doors.index(door) if shut else -1
+            filling = "front door" if shut else ""
+            gaps.append(_Gap(door.at - half, door.at + half, 0.0, door.height, filling, door.colour, landmark))
+    for place, pane in enumerate(house.windows):
         if pane.room == number and (pane.across, pane.line) == (side.across, side.line):
-            half = pane.width / 2
-            gaps.append(_Gap(pane.at - half, pane.at + half, _SILL, _PANE_TOP, "window", "blue"))
+            half, landmark = pane.width / 2, len(house.things) + place
+            gaps.append(_Gap(pane.at - half, pane.at + half, SILL, PANE_TOP, "window", "blue", landmark))
     return sorted(gaps)
 
 
@@ -154,7 +182,7 @@ def _walls(house: House, number: int, room: Room) -> list[_Solid]:
             if closed:
                 box = side.box(gap.start, gap.stop, base + gap.bottom, base + gap.top)
                 material = "glass" if gap.filling == "window" else "wood"
-                solids.append(_Solid(box, gap.filling, gap.colour, material, storey, shuts=True))
+                solids.append(_Solid(box, gap.filling, gap.colour, material, storey, gap.landmark, shuts=True))
             at = gap.stop
         box = side.box(at, side.stop, base, base + STOREY)
         solids.append(_Solid(box, "wall", room.wall_colour, "plaster", storey, shuts=True))

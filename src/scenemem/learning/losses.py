@@ -5,6 +5,7 @@ Shape letters: B lanes, T ticks, M decisions of one kind, X decisions of all kin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -12,9 +13,8 @@ from torch import Tensor
 
 from scenemem.agents.network import Replay
 from scenemem.agents.rollout import Kind, Rollout
+from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.world.graph import NONE
-
-SUCCESS_METRES = 3.0
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RewardConfig:
             raise ValueError(f"discount must be in [0, 1], got {self.discount}")
 
 
-def imitation(rollout: Rollout, replay: Replay, weights: dict[Kind, float]) -> Tensor:
+def imitation(rollout: Rollout, replay: Replay, weights: Mapping[Kind, float]) -> Tensor:
     """Cross-entropy of the labels, summed over the decisions of a lane, averaged over lanes.
 
     Kinds without a weight count with 1; decisions without a label do not count.

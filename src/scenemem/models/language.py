@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,11 @@ class Instructions:
 
 
 class InstructionEncoder(nn.Module):
-    """Words -> X, and the first state of the navigator: h_0 = tanh(W max_l x_l), c_0 = the final cells.
+    """Words -> X, and the first state of the navigator: h_0 = tanh(W max_l x_l), c_0 = W [ends of X].
+
+    Both directions run over the padded batch, the backward one over every instruction turned round within its
+    own length, so padding always comes last and touches nothing. (A packed LSTM computes the same, but its
+    gradient on a CPU clears the whole batch once per word.)
 
     Args:
         words: size of the vocabulary.
@@ -42,16 +45,32 @@ class InstructionEncoder(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(words, word_width, padding_idx=padding)
         self.drop = nn.Dropout(dropout)
-        self.lstm = nn.LSTM(word_width, width // 2, batch_first=True, bidirectional=True)
-        self.begin = nn.Linear(width, width)
+        self.forward_lstm = nn.LSTM(word_width, width // 2, batch_first=True)
+        self.backward_lstm = nn.LSTM(word_width, width // 2, batch_first=True)
+        self.begin_hidden = nn.Linear(width, width)
+        self.begin_cell = nn.Linear(width, width)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Instructions:
         """tokens: (B, L) int64  lengths: (B,) int64"""
         words = self.drop(self.embedding(tokens))
-        packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        encoded, (_, cell) = self.lstm(packed)
-        context, _ = pad_packed_sequence(encoded, batch_first=True, total_length=tokens.shape[1])
-        mask = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(-1)
+        place = torch.arange(tokens.shape[1], device=tokens.device)
+        length = lengths.to(tokens.device).unsqueeze(-1)
+        mask = place < length
+        turned = torch.where(mask, length - 1 - place, place)
+        ahead, _ = self.forward_lstm(words)
+        back, _ = self.backward_lstm(_rearranged(words, turned))
+        context = torch.cat([ahead, _rearranged(back, turned)], dim=-1)
         strongest = context.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(dim=1)
-        hidden = torch.tanh(self.begin(strongest))
-        return Instructions(self.drop(context), mask, hidden, cell.transpose(0, 1).flatten(1))
+        last = _rearranged(ahead, length - 1).squeeze(1)
+        first = _rearranged(back, length - 1).squeeze(1)
+        return Instructions(
+            context=self.drop(context),
+            mask=mask,
+            hidden=torch.tanh(self.begin_hidden(strongest)),
+            cell=self.begin_cell(torch.cat([last, first], dim=-1)),
+        )
+
+
+def _rearranged(rows: Tensor, place: Tensor) -> Tensor:
+    """rows: (B, L, W)  place: (B, P)  ->  (B, P, W)"""
+    return rows.gather(1, place.unsqueeze(-1).expand(-1, -1, rows.shape[-1]))

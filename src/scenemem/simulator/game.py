@@ -20,11 +20,9 @@ from torch import Tensor
 from scenemem.errors import UserError
 from scenemem.features.store import FeatureStore
 from scenemem.simulator.panorama import STOP, Simulator, Stance
-from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
 from scenemem.world.geometry import VIEWS
 from scenemem.world.graph import World
-
-ARRIVED_METRES = 3.0  # an agent that stops nearer than this has arrived
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -55,7 +53,7 @@ Reward = Callable[[Transition], Tensor]
 
 def progress_reward(transition: Transition) -> Tensor:
     """Metres gained towards the goal, and for a stop +2 within 3 m of it, -2 elsewhere.  ->  (B,)"""
-    verdict = torch.where(transition.after < ARRIVED_METRES, 2.0, -2.0)
+    verdict = torch.where(transition.after < SUCCESS_METRES, 2.0, -2.0)
     return transition.before - transition.after + verdict * transition.stopped
 
 
@@ -199,12 +197,12 @@ class NavigationGame:
         """How well the plays went if they ended where they are, as in the R2R evaluation."""
         error = self._distance(play.episode, play.stance)
         best = self.world.geodesic(self.episodes.start[play.episode], self.episodes.goal[play.episode])
-        success = error < ARRIVED_METRES
+        success = error < SUCCESS_METRES
         longest = torch.maximum(best, play.walked)
         efficiency = torch.where(longest > 0, best / longest.clamp_min(1e-9), 1.0)
         return {
             "success": success.numpy(),
-            "oracle_success": (play.closest < ARRIVED_METRES).numpy(),
+            "oracle_success": (play.closest < SUCCESS_METRES).numpy(),
             "navigation_error": error.numpy(),
             "trajectory_length": play.walked.numpy().copy(),
             "spl": (success * efficiency).numpy(),

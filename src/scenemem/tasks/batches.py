@@ -10,6 +10,8 @@ from torch import Tensor
 
 from scenemem.errors import UserError
 
+_STRETCH = 32  # batches that are sorted by length together
+
 
 class Batches:
     """An endless stream of row numbers: one shuffled pass over all rows (an epoch) after the other.
@@ -17,15 +19,28 @@ class Batches:
     Every batch is full; one that reaches the end of an epoch takes the rest from the next. The order depends
     on the seed and the epoch alone, so position and epoch are all there is to remember.
 
+    With ``lengths`` rows of similar length come together, which saves padding: stretches of the shuffled
+    order are sorted by length and cut into batches, and the batches are shuffled again.
+
     Args:
         count: number of rows.
         batch_size: rows per batch over all shards.
         seed: chooses the order.
+        lengths: (count,) of the rows, e.g. words of their instructions; None mixes all lengths.
         rank: which shard this is; shard r gets rows r, r + world_size, ... of each batch.
         world_size: number of shards.
     """
 
-    def __init__(self, count: int, batch_size: int, seed: int, *, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(
+        self,
+        count: int,
+        batch_size: int,
+        seed: int,
+        *,
+        lengths: Tensor | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
         if count < 1:
             raise UserError("there is no episode to make batches of; is the split empty?")
         if batch_size < 1 or batch_size % world_size:
@@ -41,7 +56,8 @@ class Batches:
         self.world_size = world_size
         self.epoch = 0  # which pass over the rows
         self.position = 0  # rows of this pass already given out
-        self._order = _shuffled(count, seed, 0)
+        self._lengths = lengths
+        self._order = self._ordered(0)
 
     def __iter__(self) -> Iterator[Tensor]:
         return self
@@ -86,9 +102,18 @@ class Batches:
             )
         self._go_to(state["epoch"], state["position"])
 
+    def _ordered(self, epoch: int) -> Tensor:
+        """The rows of one pass, in the order they are given out  ->  (count,)"""
+        mixed = int(np.random.SeedSequence((self.seed, epoch)).generate_state(1, np.uint64)[0])
+        generator = torch.Generator().manual_seed(mixed)
+        order = torch.randperm(self.count, generator=generator)
+        if self._lengths is None:
+            return order
+        return _similar_together(order, self._lengths, self.batch_size, generator)
+
     def _go_to(self, epoch: int, position: int) -> None:
         if epoch != self.epoch:
-            self._order = _shuffled(self.count, self.seed, epoch)
+            self._order = self._ordered(epoch)
         self.epoch = epoch
         self.position = position
 
@@ -102,7 +127,11 @@ def in_order(count: int, batch_size: int, *, rank: int = 0, world_size: int = 1)
     return (rows[first : first + batch_size] for first in range(0, len(rows), batch_size))
 
 
-def _shuffled(count: int, seed: int, epoch: int) -> Tensor:
-    mixed = int(np.random.SeedSequence((seed, epoch)).generate_state(1, np.uint64)[0])
-    generator = torch.Generator().manual_seed(mixed)
-    return torch.randperm(count, generator=generator)
+def _similar_together(order: Tensor, lengths: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
+    """order: (count,)  ->  the same rows, batches of similar length in random order, a short one last"""
+    stretches = torch.split(order, _STRETCH * batch_size)
+    sorted_rows = torch.cat([rows[lengths[rows].argsort(stable=True)] for rows in stretches])
+    whole = len(sorted_rows) // batch_size * batch_size
+    batches = sorted_rows[:whole].view(-1, batch_size)
+    mixed = batches[torch.randperm(len(batches), generator=generator)]
+    return torch.cat([mixed.flatten(), sorted_rows[whole:]])

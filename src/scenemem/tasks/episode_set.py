@@ -16,6 +16,9 @@ from scenemem.formats.episodes import Episode, read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.world.graph import NONE, World
 
+SUCCESS_METRES = 3.0
+"""An agent that stops closer to the goal than this has succeeded."""
+
 
 @dataclass(frozen=True, eq=False)
 class EpisodeSet:

@@ -1,0 +1,211 @@
+"""The embedded houses as a data folder in the public formats, and the copy of it kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import torch
+
+from scenemem.errors import UserError
+from scenemem.formats.atomic import atomic_folder
+from scenemem.formats.connectivity import write_scan
+from scenemem.formats.decoding import read_json
+from scenemem.formats.episodes import Episode, write_episodes
+from scenemem.formats.feature_files import FeatureRow, stream_store
+from scenemem.formats.folder import cache_folder
+from scenemem.houses.config import HousesConfig
+from scenemem.houses.features import WIDTH, columns
+from scenemem.houses.house import BuiltHouse, build_house, is_unseen
+from scenemem.houses.records import House
+
+Progress = Callable[[int, int], None]
+
+FEATURES = "houses"  # name of the feature store
+_FOLDERS = ("connectivity", "features", "plans", "r2r")
+_SPLITS = ("train", "val_seen", "val_unseen")
+_IDS_PER_HOUSE = 1000  # path ids are house number * this + route number
+
+
+@dataclass(frozen=True)
+class HousesSummary:
+    """What was built."""
+
+    folder: str
+    houses: int
+    viewpoints: int
+    edges: int
+    feature_width: int
+    paths: dict[str, int]  # per split
+    instructions: dict[str, int]  # per split
+
+
+def build_houses(
+    target: Path, config: HousesConfig, *, jobs: int | None = None, progress: Progress | None = None
+) -> HousesSummary:
+    """Build houses into a new data folder; an older one built here is replaced.
+
+    Args:
+        target: the folder to write.
+        config: how many houses, and from which seed; the same config always gives the same bytes.
+        jobs: processes that work side by side; all processors when not given.
+        progress: called with (houses done, houses in all).
+
+    Raises:
+        UserError: the folder holds other things, cannot be written or the disk is full.
+    """
+    if jobs is not None and jobs < 1:
+        raise UserError(f"jobs must be 1 or more, got {jobs}; leave it out to use all processors")
+    _check_replaceable(Path(target))
+    with atomic_folder(target) as folder:
+        writer = _Writer(folder, config, progress)
+        writer.write(_built_houses(config, jobs or _processors()))
+    return writer.summary(target)
+
+
+def default_houses(progress: Progress | None = None) -> Path:
+    """The data folder of the default houses, built into the cache the first time."""
+    config = HousesConfig()
+    folder = cache_folder() / f"houses-{_build_key(config)}"
+    if not folder.is_dir():
+        build_houses(folder, config, progress=progress)
+    return folder
+
+
+def read_plan(folder: Path, scan: str) -> House:
+    """The plan of a house in a data folder.
+
+    Raises:
+        DataError: there is no such plan or it is not one.
+    """
+    return read_json(Path(folder) / "plans" / f"{scan}.json", House)
+
+
+def _check_replaceable(target: Path) -> None:
+    """Refuse to replace a folder with anything in it that this module does not write."""
+    if not target.exists():
+        return
+    found = sorted(entry.name for entry in target.iterdir()) if target.is_dir() else [target.name]
+    foreign = [name for name in found if name not in _FOLDERS]
+    if foreign:
+        raise UserError(
+            f"{target}: holds '{foreign[0]}', which is not part of the houses; "
+            "choose a new folder with --out or remove this one"
+        )
+
+
+@dataclass
+class _Writer:
+    """Writes houses one after the other and keeps what has to go into common files."""
+
+    folder: Path
+    config: HousesConfig
+    progress: Progress | None
+    scans: list[str] = field(default_factory=list)
+    episodes: dict[str, list[Episode]] = field(default_factory=lambda: {split: [] for split in _SPLITS})
+    viewpoints: int = 0
+    edges: int = 0
+
+    def write(self, houses: Iterator[BuiltHouse]) -> None:
+        stream_store(
+            self.folder / "features" / f"{FEATURES}.npy",
+            self._rows(houses),
+            origin=self.folder,
+            width=WIDTH,
+            source=f"embedded houses, {self.config.houses} houses, seed {self.config.seed}",
+            encoder="scenemem.houses.features",
+            columns=columns(),
+        )
+        (self.folder / "connectivity" / "scans.txt").write_text("".join(f"{name}\n" for name in self.scans))
+        for split in _SPLITS:
+            write_episodes(self.folder / "r2r" / f"R2R_{split}.json", self.episodes[split])
+
+    def _rows(self, houses: Iterator[BuiltHouse]) -> Iterator[FeatureRow]:
+        """The feature rows of all houses; everything else about a house is written on the way."""
+        (self.folder / "plans").mkdir()
+        for number, built in enumerate(houses):
+            name = built.house.name
+            write_scan(self.folder / "connectivity", built.scan)
+            (self.folder / "plans" / f"{name}.json").write_bytes(msgspec.json.encode(built.house))
+            self._keep(number, built)
+            for stand, values in zip(built.house.stands, built.features, strict=True):
+                yield FeatureRow(f"{name}_{stand.viewpoint}", values, name)
+            if self.progress is not None:
+                self.progress(number + 1, self.config.houses)
+
+    def _keep(self, number: int, built: BuiltHouse) -> None:
+        self.scans.append(built.house.name)
+        self.viewpoints += len(built.scan.viewpoints)
+        self.edges += sum(sum(viewpoint.unobstructed) for viewpoint in built.scan.viewpoints) // 2
+        for place in range(len(built.routes)):
+            if is_unseen(self.config, number):
+                split = "val_unseen"
+            else:
+                split = "train" if place < self.config.train_routes else "val_seen"
+            self.episodes[split].append(_episode(built, place, number * _IDS_PER_HOUSE + place))
+
+    def summary(self, target: Path) -> HousesSummary:
+        return HousesSummary(
+            folder=str(target),
+            houses=len(self.scans),
+            viewpoints=self.viewpoints,
+            edges=self.edges,
+            feature_width=WIDTH,
+            paths={split: len(episodes) for split, episodes in self.episodes.items()},
+            instructions={
+                split: sum(len(episode.instructions) for episode in episodes)
+                for split, episodes in self.episodes.items()
+            },
+        )
+
+
+def _episode(built: BuiltHouse, place: int, path_id: int) -> Episode:
+    route, instructions = built.routes[place], built.instructions[place]
+    return Episode(
+        scan=built.house.name,
+        path_id=path_id,
+        path=tuple(built.house.stands[stand].viewpoint for stand in route.stands),
+        heading=route.heading,
+        instructions=instructions,
+        instruction_ids=tuple(f"{path_id}_{number}" for number in range(len(instructions))),
+        distance=round(route.distance, 2),
+    )
+
+
+def _built_houses(config: HousesConfig, jobs: int) -> Iterator[BuiltHouse]:
+    """The houses in order, built side by side; the bytes do not depend on ``jobs``."""
+    done = 0
+    if jobs > 1:
+        # spawned, because forking a process that runs threads (torch, progress bars) is unsafe
+        context = multiprocessing.get_context("spawn")
+        try:
+            with ProcessPoolExecutor(
+                min(jobs, config.houses), mp_context=context, initializer=torch.set_num_threads, initargs=(1,)
+            ) as pool:
+                for built in pool.map(partial(build_house, config), range(config.houses)):
+                    yield built
+                    done += 1
+        except BrokenProcessPool:
+            pass  # workers cannot start (a script without a main guard) or were killed: go on alone
+    for number in range(done, config.houses):
+        yield build_house(config, number)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _build_key(config: HousesConfig) -> str:
+    """Changes with the config and with every file of this package, so that a cached copy is never stale."""
+    digest = hashlib.sha256(repr(config).encode())
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,122 @@
+"""Checkpoints: one safetensors file with weights, optimiser, randomness and progress; strict and atomic.
+
+A resumed run continues bit for bit. No pickle is read or written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from scenemem.errors import DataError
+from scenemem.formats.atomic import atomic_file
+
+VERSION = 1
+_NETWORK, _OPTIMISER = "network.", "optimiser."
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The content of a checkpoint file."""
+
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]  # plain JSON values: progress, preset, vocabulary, ...
+
+    def network(self) -> dict[str, Tensor]:
+        """The weights by parameter name."""
+        return {
+            name.removeprefix(_NETWORK): tensor
+            for name, tensor in self.tensors.items()
+            if name.startswith(_NETWORK)
+        }
+
+
+def write_checkpoint(
+    file: str | os.PathLike[str],
+    network: nn.Module,
+    facts: dict[str, Any],
+    optimiser: Optimizer | None = None,
+    extra: dict[str, Tensor] | None = None,
+) -> None:
+    """Write a checkpoint; with ``optimiser`` and ``extra`` (random states) the run can be resumed from it."""
+    tensors = {_NETWORK + name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+    if optimiser is not None:
+        tensors.update(_optimiser_tensors(optimiser))
+    tensors.update(extra or {})
+    with atomic_file(file) as partial:
+        save_file(tensors, partial, metadata={"scenemem": json.dumps({"version": VERSION, **facts})})
+
+
+def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
+    """Read a checkpoint.
+
+    Raises:
+        DataError: the file is missing, damaged, or was written by another version.
+    """
+    try:
+        with safe_open(file, framework="pt") as content:
+            facts = json.loads((content.metadata() or {})["scenemem"])
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise DataError(file, "no such checkpoint") from error
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise DataError(file, f"not a checkpoint of SceneMem, or damaged ({error})") from error
+    if facts.pop("version", None) != VERSION:
+        raise DataError(file, f"was written by another version; expected checkpoint version {VERSION}")
+    return Checkpoint(tensors, facts)
+
+
+def load_network(network: nn.Module, checkpoint: Checkpoint, file: str | os.PathLike[str]) -> None:
+    """Load weights strictly; a mismatch says what differs.
+
+    Raises:
+        DataError: names or shapes differ.
+    """
+    stored, expected = checkpoint.network(), network.state_dict()
+    missing, unknown = sorted(expected.keys() - stored.keys()), sorted(stored.keys() - expected.keys())
+    if missing or unknown:
+        raise DataError(
+            file,
+            f"holds other weights than this network: {len(missing)} missing ({', '.join(missing[:3])}), "
+            f"{len(unknown)} unknown ({', '.join(unknown[:3])}); was it trained with another preset?",
+        )
+    for name, tensor in expected.items():
+        if stored[name].shape != tensor.shape:
+            raise DataError(
+                file,
+                f"'{name}' has shape {tuple(stored[name].shape)}, this network needs {tuple(tensor.shape)}; "
+                "was it trained with another preset, vocabulary or feature store?",
+            )
+    network.load_state_dict(stored)
+
+
+def load_optimiser(optimiser: Optimizer, checkpoint: Checkpoint) -> None:
+    """Restore the moments of every parameter, in the order of the optimiser's parameters."""
+    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    for name, tensor in checkpoint.tensors.items():
+        if name.startswith(_OPTIMISER):
+            number, key = name.removeprefix(_OPTIMISER).split(".")
+            optimiser.state[parameters[int(number)]][key] = tensor.clone()
+
+
+def _optimiser_tensors(optimiser: Optimizer) -> dict[str, Tensor]:
+    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    return {
+        f"{_OPTIMISER}{number}.{key}": torch.as_tensor(value).contiguous()
+        for number, parameter in enumerate(parameters)
+        for key, value in optimiser.state.get(parameter, {}).items()
+    }
+
+
+def newest(folder: Path) -> Path:
+    """The file a run resumes from."""
+    return folder / "checkpoints" / "last.safetensors"

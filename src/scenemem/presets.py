@@ -1,0 +1,97 @@
+"""One row per experiment: the memory agent, the paper's ablations, the baselines.
+
+A row says everything a run needs but the data folder, the seed and the place to write to. Variants change
+their base only where their name says; a test holds them to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from scenemem.agents.build import Kind, WalkConfig
+from scenemem.agents.grounded import MemoryConfig
+from scenemem.agents.network import NetworkConfig
+from scenemem.learning.config import LearningConfig, Stage
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What an agent learns from."""
+
+    task: Literal["r2r", "r4r"] = "r2r"
+    # which episode files
+    features: str | None = None
+    # name of the feature store; None takes the only one there is
+    min_count: int = 5
+    # words seen less often are unknown
+
+
+@dataclass(frozen=True)
+class SelectionConfig:
+    """Which checkpoint of a run is kept as its best."""
+
+    split: str = "dev_unseen"
+    # dev_unseen holds out a fixed share of the training buildings; the field's habit is val_unseen
+    metric: Literal["sr", "spl", "cls", "ndtw", "sdtw"] = "sr"
+    # the higher the better
+    every: int = 200
+    # iterations between two validations
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ValueError(f"every must be 1 or more, got {self.every}")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A whole experiment."""
+
+    agent: Kind = "frontier"
+    # basic: no memory; frontier: the paper's two steps; local and anywhere: its ablations
+    model: NetworkConfig = field(default_factory=NetworkConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    walk: WalkConfig = field(default_factory=WalkConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    learning: LearningConfig = field(default_factory=LearningConfig)
+    selection: SelectionConfig = field(default_factory=SelectionConfig)
+
+
+_MIXED = Stage("mixed", teacher=1.0, student=0.3, reinforce=1.0)
+
+SSM = Preset(
+    agent="frontier",
+    model=NetworkConfig(word_width=256, width=256, dropout=0.3, feature_dropout=0.2),
+    memory=MemoryConfig(stream=128, hints=True),
+    learning=LearningConfig(stages=(_MIXED,)),
+)
+BASIC = replace(SSM, agent="basic", memory=MemoryConfig())
+
+PRESETS: dict[str, Preset] = {
+    "ssm": SSM,
+    "ssm-no-grounding": replace(SSM, memory=replace(SSM.memory, grounding=False)),
+    "ssm-no-reasoning": replace(SSM, memory=replace(SSM.memory, reasoning_steps=0)),
+    "ssm-local": replace(SSM, agent="local"),
+    "ssm-global": replace(SSM, agent="anywhere"),
+    "ssm-no-hints": replace(SSM, memory=replace(SSM.memory, hints=False)),
+    "ssm-paper": replace(
+        SSM,
+        model=NetworkConfig(word_width=256, width=512, dropout=0.5, feature_dropout=0.4),
+        memory=MemoryConfig(stream=None, hints=False),
+        learning=LearningConfig(
+            iterations=80_000,
+            learning_rate=1e-4,
+            stages=(Stage("mixed", teacher=0.2, student=0.2, reinforce=1.0, teacher_frontier=1.0),),
+        ),
+    ),
+    "basic": BASIC,
+    "seq2seq": replace(
+        BASIC,
+        model=replace(BASIC.model, panorama=False),
+        learning=replace(BASIC.learning, stages=(Stage("student", teacher=0.0, student=1.0, reinforce=0.0),)),
+    ),
+}
+"""Agents that learn, by name."""
+
+SCRIPTED = ("expert", "random", "stop")
+"""Agents that need no training, by name."""

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import networkx as nx
+import pytest
+import torch
+from torch import Tensor
+
+from scenemem.agents.collect import collect
+from scenemem.agents.labels import ClosestToGoal
+from scenemem.agents.rollout import Kind, Question, Rollout
+from scenemem.agents.spaces import ActionSpace, AnywhereSpace, FrontierSpace, LocalSpace
+from scenemem.formats.folder import DataFolder
+from scenemem.simulator.panorama import Stance
+from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.world.build import load_world
+from scenemem.world.graph import World
+
+ROUNDS = 6
+
+
+@pytest.fixture(scope="module")
+def world(tiny_data: Path) -> World:
+    return load_world(tiny_data / "connectivity")
+
+
+@pytest.fixture(scope="module")
+def episodes(tiny_data: Path, world: World) -> EpisodeSet:
+    return load_split(DataFolder(tiny_data), world, "r2r", "train")
+
+
+class Wanderer:
+    """Answers at random; with ``stops=False`` it stops only when there is nothing else to do."""
+
+    def __init__(self, seed: int = 0, *, stops: bool = True) -> None:
+        self._random = torch.Generator().manual_seed(seed)
+        self._stops = stops
+        self.observed: list[int] = []
+
+    def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace, /) -> None:
+        self.observed.extend(lanes.tolist())
+
+    def answer(self, question: Question, label: Tensor, stance: Stance, space: ActionSpace, /) -> Tensor:
+        wish = question.options.double()
+        if question.stop is not None and not self._stops:
+            wish[:, question.stop] = 1e-30
+        return torch.multinomial(wish, 1, generator=self._random).squeeze(1)
+
+
+def _wander(
+    world: World, episodes: EpisodeSet, space: ActionSpace, *, seed: int = 0, stops: bool = True
+) -> Rollout:
+    return collect(world, episodes, space, Wanderer(seed, stops=stops), max_ticks=200)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One observation of one lane and the decisions taken there."""
+
+    here: int
+    walked: list[int]  # all viewpoints so far
+    then: list[int]  # the viewpoints that follow
+    decided: dict[Kind, tuple[list[int], int]]  # options and choice
+
+    @property
+    def visited(self) -> list[int]:
+        return list(dict.fromkeys(self.walked))
+
+
+def _moments(rollout: Rollout) -> Iterator[Moment]:
+    decided: dict[tuple[int, int], dict[Kind, tuple[list[int], int]]] = {}
+    for kind, table in rollout.decisions.items():
+        for lane, tick, options, choice in zip(
+            table.lane.tolist(), table.tick.tolist(), table.options, table.choice.tolist(), strict=True
+        ):
+            decided.setdefault((lane, tick), {})[kind] = (options.nonzero().squeeze(1).tolist(), choice)
+    for lane, ticks in enumerate(rollout.ticks.tolist()):
+        walk = rollout.viewpoint[lane, :ticks].tolist()
+        for tick in range(ticks):
+            yield Moment(walk[tick], walk[: tick + 1], walk[tick + 1 :], decided.get((lane, tick), {}))
+
+
+def _known_graph(world: World, visited: list[int]) -> nx.Graph:
+    graph = nx.Graph()
+    graph.add_nodes_from(visited)
+    for here in visited:
+        for slot, there in enumerate(world.neighbour[here].tolist()):
+            if there in graph:
+                graph.add_edge(here, there, metres=float(world.neighbour_length[here, slot]))
+    return graph
+
+
+def _open_slots(world: World, place: int, visited: list[int]) -> list[int]:
+    return [
+        k for k, there in enumerate(world.neighbour[place].tolist()) if there >= 0 and there not in visited
+    ]
+
+
+def test_a_local_agent_may_go_to_every_neighbour_or_stop(world: World, episodes: EpisodeSet) -> None:
+    rollout = _wander(world, episodes, LocalSpace(world, len(episodes), ROUNDS))
+    stop = world.neighbour.shape[1]
+    assert rollout.map is None
+    for moment in _moments(rollout):
+        if "action" not in moment.decided:
+            continue
+        options, choice = moment.decided["action"]
+        assert options == [*range(int(world.degree[moment.here])), stop]
+        assert moment.then[:1] == ([] if choice == stop else [int(world.neighbour[moment.here, choice])])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_memory_agent_is_offered_frontiers_and_their_sub_nodes(
+    world: World, episodes: EpisodeSet, seed: int
+) -> None:
+    rollout = _wander(world, episodes, FrontierSpace(world, len(episodes), ROUNDS), seed=seed)
+    stop = world.neighbour.shape[1]
+    for moment in _moments(rollout):
+        visited = moment.visited
+        if "frontier" in moment.decided:
+            frontiers = [n for n, place in enumerate(visited) if _open_slots(world, place, visited)]
+            here = visited.index(moment.here)
+            assert moment.decided["frontier"][0] == sorted({*frontiers, here})
+            assert len(moment.decided["frontier"][0]) > 1, "who can only stay is not asked"
+        if "action" in moment.decided:
+            assert moment.decided["action"][0] == [*_open_slots(world, moment.here, visited), stop]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_frontier_is_reached_by_the_shortest_known_way(
+    world: World, episodes: EpisodeSet, seed: int
+) -> None:
+    rollout = _wander(world, episodes, FrontierSpace(world, len(episodes), ROUNDS), seed=seed, stops=False)
+    jumps = 0
+    for moment in _moments(rollout):
+        if "frontier" not in moment.decided:
+            continue
+        target = moment.visited[moment.decided["frontier"][1]]
+        way = nx.shortest_path(_known_graph(world, moment.visited), moment.here, target, weight="metres")
+        assert [moment.here, *moment.then][: len(way)] == way
+        # whoever stays decides on the spot, whoever walks decides on arrival
+        assert ("action" in moment.decided) == (target == moment.here)
+        jumps += target != moment.here
+    assert jumps > 10
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_any_sub_node_on_the_map_is_reached_in_one_decision(
+    world: World, episodes: EpisodeSet, seed: int
+) -> None:
+    rollout = _wander(world, episodes, AnywhereSpace(world, len(episodes), ROUNDS), seed=seed)
+    slots, stop, far = world.neighbour.shape[1], (ROUNDS + 1) * world.neighbour.shape[1], 0
+    for moment in _moments(rollout):
+        if "anywhere" not in moment.decided:
+            continue
+        visited = moment.visited
+        options, choice = moment.decided["anywhere"]
+        open_slots = [(n, k) for n, place in enumerate(visited) for k in _open_slots(world, place, visited)]
+        assert options == [*(n * slots + k for n, k in open_slots), stop]
+        if choice == stop:
+            assert moment.then == []
+            continue
+        node = visited[choice // slots]
+        way = nx.shortest_path(_known_graph(world, visited), moment.here, node, weight="metres")
+        assert [moment.here, *moment.then][: len(way) + 1] == [
+            *way,
+            int(world.neighbour[node, choice % slots]),
+        ]
+        far += len(way) > 2
+    assert far > 5
+
+
+def _spaces(world: World, lanes: int, rounds: int = ROUNDS) -> list[ActionSpace]:
+    return [kind(world, lanes, rounds) for kind in (LocalSpace, FrontierSpace, AnywhereSpace)]
+
+
+def test_stopping_is_always_possible(world: World, episodes: EpisodeSet) -> None:
+    for space in _spaces(world, len(episodes)):
+        rollout = _wander(world, episodes, space, stops=False)
+        for kind, table in rollout.decisions.items():
+            if kind != "frontier":
+                assert table.options[:, -1].all()
+            assert table.options.gather(1, table.choice.unsqueeze(1)).all()
+
+
+def test_every_hop_is_an_edge_and_is_observed_once(world: World, episodes: EpisodeSet) -> None:
+    """Staying adds no observation, so the state is updated once per hop and not otherwise."""
+    for space in _spaces(world, len(episodes)):
+        policy = Wanderer(3, stops=False)
+        rollout = collect(world, episodes, space, policy, max_ticks=200)
+        for lane, ticks in enumerate(rollout.ticks.tolist()):
+            walk = rollout.viewpoint[lane, :ticks]
+            assert int(walk[0]) == int(episodes.start[lane])
+            slots = world.slot_of(walk[:-1], walk[1:])
+            assert (slots >= 0).all()
+            assert torch.equal(rollout.view[lane, 1:ticks], world.neighbour_view[walk[:-1], slots])
+            assert policy.observed.count(lane) == ticks
+        assert torch.equal(rollout.alive, rollout.alive.cummin(dim=1).values)
+
+
+def test_lanes_are_cut_off_after_their_rounds(world: World, episodes: EpisodeSet) -> None:
+    for space in _spaces(world, len(episodes), rounds=3):
+        rollout = _wander(world, episodes, space, stops=False)
+        (table,) = (table for kind, table in rollout.decisions.items() if kind != "frontier")
+        assert torch.bincount(table.lane).tolist() == [3] * len(episodes)
+        assert not rollout.stopped.any()
+
+
+def test_stopping_ends_a_lane_and_only_that_lane(world: World, episodes: EpisodeSet) -> None:
+    for space in _spaces(world, len(episodes)):
+        rollout = _wander(world, episodes, space)
+        assert rollout.stopped.any()
+        last = {lane: tick - 1 for lane, tick in enumerate(rollout.ticks.tolist())}
+        for table in rollout.decisions.values():
+            for lane, tick in zip(
+                table.lane[table.stops].tolist(), table.tick[table.stops].tolist(), strict=True
+            ):
+                assert tick == last[lane]
+        assert len(set(rollout.ticks.tolist())) > 1
+
+
+def test_lanes_are_cut_off_in_mid_walk_after_too_many_observations(
+    world: World, episodes: EpisodeSet
+) -> None:
+    for space in _spaces(world, len(episodes)):
+        rollout = collect(world, episodes, space, Wanderer(1, stops=False), max_ticks=4)
+        assert rollout.ticks.tolist() == [4] * len(episodes)
+        assert not rollout.stopped.any()
+        for table in rollout.decisions.values():
+            assert int(table.tick.max()) < 3, "nothing is decided that cannot be carried out"
+
+
+def test_the_map_tells_what_was_known_when(world: World, episodes: EpisodeSet) -> None:
+    rollout = _wander(world, episodes, FrontierSpace(world, len(episodes), ROUNDS), stops=False)
+    assert rollout.map is not None
+    for lane, ticks in enumerate(rollout.ticks.tolist()):
+        walk = rollout.viewpoint[lane, :ticks].tolist()
+        for tick in range(ticks):
+            visited = list(dict.fromkeys(walk[: tick + 1]))
+            assert rollout.map.node[lane, : int(rollout.map.count[lane, tick])].tolist() == visited
+            assert visited[int(rollout.map.at[lane, tick])] == walk[tick]
+
+
+def test_distances_before_and_after_are_those_to_the_goal(world: World, episodes: EpisodeSet) -> None:
+    for space in _spaces(world, len(episodes)):
+        rule = ClosestToGoal(world, episodes.goal)
+        rollout = collect(world, episodes, space, Wanderer(2), max_ticks=200, label_rule=rule)
+        for kind, table in rollout.decisions.items():
+            goal, here = episodes.goal[table.lane], rollout.viewpoint[table.lane, table.tick]
+            assert torch.equal(table.before, world.geodesic(here, goal))
+            assert torch.equal(table.after[table.stops], table.before[table.stops])
+            if kind == "action":
+                moved = ~table.stops
+                there = world.neighbour[here[moved], table.choice[moved]]
+                assert torch.equal(table.after[moved], world.geodesic(there, goal[moved]))
+            if kind == "frontier":
+                assert rollout.map is not None
+                there = rollout.map.node[table.lane, table.choice]
+                assert torch.equal(table.after, world.geodesic(there, goal))
+
+
+def test_without_a_rule_there_are_no_labels_and_goals_may_be_secret(tiny_data: Path, world: World) -> None:
+    episodes = load_split(DataFolder(tiny_data), world, "r2r", "test")
+    assert not episodes.has_goals
+    for space in _spaces(world, len(episodes)):
+        rollout = _wander(world, episodes, space)
+        for table in rollout.decisions.values():
+            assert (table.label == -1).all()
+            assert table.before.isnan().all()
+            assert table.after.isnan().all()
+
+
+def test_an_agent_with_nowhere_to_go_can_only_stop(world: World, episodes: EpisodeSet) -> None:
+    alone = episodes.select([0])
+    alone.start[0] = world.index_of("grid", "g-alone")
+    for space in _spaces(world, 1):
+        rollout = _wander(world, alone, space, stops=False)
+        assert rollout.ticks.tolist() == [1]
+        assert rollout.stopped.all()
