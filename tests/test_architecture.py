@@ -28,6 +28,7 @@ ORDER = (
     "evaluation",
     "viewer",
     "presets",
+    "experiment",
     "commands",
     "cli",
     "__main__",

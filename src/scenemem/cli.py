@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import tyro
 from rich.markup import escape
@@ -32,6 +31,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "convert a TSV or HDF5 feature file to a mapped store",
     ),
     "data objects": ("data_objects", "data_objects", "build view features from object and room annotations"),
+    "train": ("train", "parse", "train an agent from a preset"),
+    "eval": ("eval", "eval_run", "walk an agent over a split and print its metrics"),
     "score": ("score", "score", "metrics of a result file, ours or another system's"),
     "submit": ("submit", "submit", "validate results and write the leaderboard file"),
     "bench simulator": ("bench_simulator", "bench_simulator", "speed of the world tables and the simulator"),
@@ -64,9 +65,13 @@ def _dispatch(words: Sequence[str]) -> int:
     name = _command_named_by(words)
     if name is None:
         return _show_commands(words)
-    module, function, _ = COMMANDS[name]
-    command: Callable[..., Any] = getattr(importlib.import_module(f"scenemem.commands.{module}"), function)
-    tyro.cli(command, prog=f"scenemem {name}", args=words[len(name.split()) :])
+    module_name, function, _ = COMMANDS[name]
+    module = importlib.import_module(f"scenemem.commands.{module_name}")
+    rest = words[len(name.split()) :]
+    if function == "parse":  # the command reads its own words, because they depend on the first one
+        module.parse(rest)
+    else:
+        tyro.cli(getattr(module, function), prog=f"scenemem {name}", args=rest)
     return 0
 
 

@@ -20,11 +20,11 @@ class DataConfig:
     """What an agent learns from."""
 
     task: Literal["r2r", "r4r"] = "r2r"
-    # which episode files
+    """which episode files"""
     features: str | None = None
-    # name of the feature store; None takes the only one there is
+    """name of the feature store; None takes the only one there is"""
     min_count: int = 5
-    # words seen less often are unknown
+    """words seen less often are unknown"""
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,19 @@ class SelectionConfig:
     """Which checkpoint of a run is kept as its best."""
 
     split: str = "dev_unseen"
-    # dev_unseen holds out a fixed share of the training buildings; the field's habit is val_unseen
+    """dev_unseen holds out a fixed share of the training buildings; the field's habit is val_unseen"""
     metric: Literal["sr", "spl", "cls", "ndtw", "sdtw"] = "sr"
-    # the higher the better
-    every: int = 200
-    # iterations between two validations
+    """the higher the better"""
+    every: int = 400
+    """iterations between two validations; a multiple of save_every"""
+    save_every: int = 100
+    """iterations between two checkpoints"""
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ValueError(f"every must be 1 or more, got {self.every}")
+        if self.save_every < 1 or self.every < 1 or self.every % self.save_every:
+            raise ValueError(
+                f"every must be a positive multiple of save_every, got {self.every} and {self.save_every}"
+            )
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Preset:
     """A whole experiment."""
 
     agent: Kind = "frontier"
-    # basic: no memory; frontier: the paper's two steps; local and anywhere: its ablations
+    """basic: no memory; frontier: the paper's two steps; local and anywhere: its ablations"""
     model: NetworkConfig = field(default_factory=NetworkConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     walk: WalkConfig = field(default_factory=WalkConfig)

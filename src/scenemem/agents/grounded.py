@@ -31,15 +31,15 @@ class MemoryConfig:
     """What makes the memory agent; the ablations of the paper's table 3 each change one thing."""
 
     grounding: bool = True
-    # separate perception- and action-aware states; False asks everything with the state itself
+    """separate perception- and action-aware states; False asks everything with the state itself"""
     reasoning_steps: int = 3
-    # S rounds of message passing; 0 switches it off
+    """S rounds of message passing; 0 switches it off"""
     stream: int | None = None
-    # width of the visual node states; None keeps the width of the features, as in the paper
+    """width of the visual node states; None keeps the width of the features, as in the paper"""
     hints: bool = False
-    # plain facts as further frontier inputs (here, distance, age, remembered scores); not in the paper
+    """plain facts as further frontier inputs (here, distance, age, remembered scores); not in the paper"""
     weights: Weights = "metres"
-    # what the shortest way over the memory counts
+    """what the shortest way over the memory counts"""
 
     def __post_init__(self) -> None:
         if self.reasoning_steps < 0:

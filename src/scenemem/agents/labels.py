@@ -50,6 +50,8 @@ class ClosestToGoal:
         cost = distance[:, 1:-1].masked_fill(~question.options[:, :-1], torch.inf)
         if question.kind == "action":
             cost = cost + self._world.neighbour_length[question.place[:, stop]]
+        else:
+            cost = cost + _WALK_PRICE * _walk_to_parents(question, space)
         # going on comes before stopping short of the goal, unless there is nowhere to go
         at_goal, nowhere = distance[:, 0] == 0.0, cost.isinf().all(dim=1)
         return torch.where(at_goal | nowhere, stop, cost.argmin(dim=1))
@@ -95,7 +97,10 @@ class ReferencePath:
             return self._frontier(question, space, wanted)
         match = (question.place == wanted.unsqueeze(1)) & question.options
         stop = question.options.shape[1] - 1
-        return torch.where(match.any(dim=1), match.int().argmax(dim=1), stop)
+        if question.kind == "action":
+            return torch.where(match.any(dim=1), match.int().argmax(dim=1), stop)
+        walk = _walk_to_parents(question, space).masked_fill(~match[:, :stop], torch.inf)
+        return torch.where(match.any(dim=1), walk.argmin(dim=1), stop)
 
     def _wanted(self, question: Question, space: ActionSpace) -> Tensor:
         """The next reference point to go to  ->  (M,) viewpoint, -1 when there is none"""
@@ -120,3 +125,12 @@ class ReferencePath:
         right = torch.where(wanted.unsqueeze(1) == NONE, question.place == goal, sees) & question.options
         walk = memory.walk[lanes, memory.here[lanes]].masked_fill(~right, torch.inf)
         return torch.where(right.any(dim=1), walk.argmin(dim=1), memory.here[lanes])
+
+
+def _walk_to_parents(question: Question, space: ActionSpace) -> Tensor:
+    """Metres to the node each sub-node is seen from; several nodes may see one place.  ->  (M, N * K)"""
+    memory = space.memory
+    if memory is None:
+        raise TypeError("a sub-node was asked for in a space without a memory")
+    walk = memory.walk[question.lanes, memory.here[question.lanes]]
+    return walk.repeat_interleave(memory.subnode.shape[2], dim=1)

@@ -31,15 +31,15 @@ class NetworkConfig:
     """Sizes and dropout that every trained agent has."""
 
     word_width: int = 256
-    # width of the word embeddings
+    """width of the word embeddings"""
     width: int = 512
-    # width H of the instruction encoding and of the navigator's state
+    """width H of the instruction encoding and of the navigator's state"""
     dropout: float = 0.5
-    # share of state and input numbers dropped in training
+    """share of state and input numbers dropped in training"""
     feature_dropout: float = 0.4
-    # share of visual columns dropped in training, the same for all views and steps of a rollout
+    """share of visual columns dropped in training, the same for all views and steps of a rollout"""
     panorama: bool = True
-    # look at all 36 views; False sees only the view it faces
+    """look at all 36 views; False sees only the view it faces"""
 
     def __post_init__(self) -> None:
         if self.width < 2 or self.width % 2:

@@ -8,28 +8,15 @@ from typing import Annotated
 
 import msgspec
 import tyro
-from rich.table import Table
 
 from scenemem.commands.console import open_data, output, print_json
+from scenemem.commands.tables import metric_table
 from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.score import Scores, score_trajectories
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.submission import read_trajectories
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
-
-# what each metric is called in tables, and how it is shown
-_SHOWN = {
-    "tl": ("TL", "{:.2f} m", "length of the trajectory"),
-    "ne": ("NE", "{:.2f} m", "distance from the last viewpoint to the goal"),
-    "sr": ("SR", "{:.2%}", "stopped nearer than 3 m to the goal"),
-    "osr": ("OSR", "{:.2%}", "came nearer than 3 m to the goal"),
-    "spl": ("SPL", "{:.2%}", "success, weighted by shortest distance / length walked"),
-    "spl_ref": ("SPL (reference)", "{:.2%}", "the same with the length of the reference path"),
-    "cls": ("CLS", "{:.2%}", "coverage of the reference path, weighted by length"),
-    "ndtw": ("nDTW", "{:.2%}", "fidelity to the reference path"),
-    "sdtw": ("SDTW", "{:.2%}", "fidelity where successful, else 0"),
-}
 
 
 def score(
@@ -69,20 +56,12 @@ def score(
     )
     if per_episode is not None:
         _write_per_episode(per_episode, scores)
-    means = scores.metrics.means()
+    means, count = scores.metrics.means(), len(scores.instruction_ids)
     if json:
-        count = len(scores.instruction_ids)
         print_json({"split": split, "n": count, "missing": scores.missing, "metrics": means})
     else:
-        output.print(_table(split, scores, means))
-
-
-def _table(split: str, scores: Scores, means: dict[str, float]) -> Table:
-    missing = f", {scores.missing} missing" if scores.missing else ""
-    table = Table("metric", "mean", "", title=f"{split}: {len(scores.instruction_ids)} instructions{missing}")
-    for name, (label, form, meaning) in _SHOWN.items():
-        table.add_row(label, form.format(means[name]), meaning)
-    return table
+        missing = f", {scores.missing} missing" if scores.missing else ""
+        output.print(metric_table(f"{split}: {count} instructions{missing}", means))
 
 
 def _write_per_episode(file: Path, scores: Scores) -> None:

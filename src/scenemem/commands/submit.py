@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
 from scenemem.commands.console import console, open_data
+from scenemem.commands.eval import walk_run
 from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.submission import read_trajectories, write_trajectories
+from scenemem.learning.run_folder import RunFolder
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
 
@@ -20,6 +22,7 @@ def submit(
     out: Path,
     data: Path | None = None,
     task: str = "r2r",
+    checkpoint: Literal["best", "last"] = "last",
 ) -> None:
     """Validate results (start, ids, every edge) and write the leaderboard file.
 
@@ -27,16 +30,20 @@ def submit(
     Headings and elevations are filled in where the results lack them.
 
     Args:
-        source: a result file, leaderboard or DUET style, plain or .gz.
+        source: a run folder, or a result file in leaderboard or DUET style, plain or .gz.
         split: which split it belongs to, e.g. test.
         out: the leaderboard file to write.
         data: data folder; without it the embedded houses.
         task: which task the split belongs to: r2r, r4r, reverie.
+        checkpoint: of a run folder, the last weights or the best on its selection split.
     """
     folder = open_data(data)
     world = load_world(folder.connectivity)
     episodes = load_split(folder, world, task, split)
-    trajectories = read_trajectories(source)
+    if source.is_dir():
+        trajectories = walk_run(RunFolder(source), split, folder, checkpoint)[1].trajectories(world)
+    else:
+        trajectories = read_trajectories(source)
     walks = check_walks(world, episodes, trajectories, source=source)
     count = write_trajectories(out, with_angles(world, episodes, trajectories, walks))
     console.print(

@@ -88,7 +88,8 @@ KINDS: dict[str, Kind] = {
     ),
     "rug": Kind(
         ("rug", "carpet"), (1.4, 2.2), (1.0, 1.5), (0.02, 0.02),
-        ("red", "blue", "green", "beige", "gray", "purple", "yellow"), ("carpet",), "centre", "block", "decoration",
+        ("red", "blue", "green", "beige", "gray", "purple", "yellow"), ("carpet",),
+        "centre", "block", "decoration",
     ),
     "plant": Kind(
         ("plant", "potted plant"), (0.45, 0.55), (0.45, 0.55), (1.1, 1.5),
@@ -100,7 +101,8 @@ KINDS: dict[str, Kind] = {
     ),
     "painting": Kind(
         ("painting", "picture"), (0.8, 1.3), (0.04, 0.04), (0.6, 0.9),
-        ("red", "blue", "green", "yellow", "purple", "brown"), ("fabric",), "hung", "picture", "decoration", 1.15,
+        ("red", "blue", "green", "yellow", "purple", "brown"), ("fabric",),
+        "hung", "picture", "decoration", 1.15,
     ),
     "mirror": Kind(
         ("mirror",), (0.5, 0.8), (0.04, 0.04), (0.7, 1.0),
@@ -140,7 +142,8 @@ KINDS: dict[str, Kind] = {
     ),
     "bed": Kind(
         ("bed",), (1.4, 1.7), (2.0, 2.05), (0.95, 1.05),
-        ("white", "blue", "red", "green", "gray", "purple", "yellow", "beige"), ("fabric",), "wall", "bed", "bed",
+        ("white", "blue", "red", "green", "gray", "purple", "yellow", "beige"), ("fabric",),
+        "wall", "bed", "bed",
     ),
     "bunk bed": Kind(
         ("bunk bed", "bunk beds"), (0.95, 1.0), (1.95, 2.0), (1.7, 1.8),
@@ -176,7 +179,8 @@ KINDS: dict[str, Kind] = {
     ),
     "towel rack": Kind(
         ("towel rack", "towels"), (0.5, 0.7), (0.1, 0.12), (0.6, 0.7),
-        ("white", "red", "blue", "green", "yellow", "purple"), ("fabric",), "hung", "block", "decoration", 0.75,
+        ("white", "red", "blue", "green", "yellow", "purple"), ("fabric",),
+        "hung", "block", "decoration", 0.75,
     ),
     "desk": Kind(
         ("desk",), (1.2, 1.5), (0.6, 0.7), (0.74, 0.76),

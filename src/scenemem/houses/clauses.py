@@ -46,7 +46,8 @@ class Teller:
             ending = f"to the {stand.stairs}"
         if stand.stairs == "top" and words.chance(0.2):
             ending = "to the upper floor"
-        return Phrase(" ".join(part for part in (verb, way, "the", noun, ending) if part), (_stairs_claim(leg, way),))
+        claim = Claim("stairs", leg.start, leg.stop, side="up" if leg.climb > 0 else "down")
+        return joined(verb, Phrase(f"{way} the {noun}", (claim,)), ending)
 
     def _to_stairs(self, leg: Leg) -> Phrase:
         words = self.words
@@ -170,7 +171,3 @@ class Teller:
         else:
             left = rect.y1 - y if step[1] > 0 else y - rect.y0
         return left < 1.3 and self.words.finder.length(leg) > 2.0
-
-
-def _stairs_claim(leg: Leg, way: str) -> Claim:
-    return Claim("stairs", leg.start, leg.stop, side="up" if way == "up" else "down")

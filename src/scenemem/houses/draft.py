@@ -116,8 +116,8 @@ class Draft:
             name=name,
             floors=1 + max(room.floor for room in self.rooms),
             rooms=tuple(replace(room, rect=turn.rect(room.rect)) for room in self.rooms),
-            doors=tuple(replace(door, **turn.spot(door.x, door.y, door.across)) for door in self.doors),
-            windows=tuple(replace(pane, **turn.spot(pane.x, pane.y, pane.across)) for pane in self.windows),
+            doors=tuple(turn.door(door) for door in self.doors),
+            windows=tuple(turn.window(window) for window in self.windows),
             stairs=stairs,
         )
 
@@ -184,8 +184,15 @@ class _Turn(NamedTuple):
         (xa, ya), (xb, yb) = self.point(rect.x0, rect.y0), self.point(rect.x1, rect.y1)
         return Rect(min(xa, xb), min(ya, yb), max(xa, xb), max(ya, yb))
 
-    def spot(self, x: float, y: float, across: Axis) -> dict[str, object]:
-        """The fields of a door or window that change."""
-        x, y = self.point(x, y)
-        flipped: Axis = "y" if across == "x" else "x"
-        return {"x": x, "y": y, "across": flipped if self.swap else across}
+    def door(self, door: Door) -> Door:
+        x, y = self.point(door.x, door.y)
+        return replace(door, x=x, y=y, across=self.axis(door.across))
+
+    def window(self, window: Window) -> Window:
+        x, y = self.point(window.x, window.y)
+        return replace(window, x=x, y=y, across=self.axis(window.across))
+
+    def axis(self, axis: Axis) -> Axis:
+        if not self.swap:
+            return axis
+        return "y" if axis == "x" else "x"

@@ -1,7 +1,7 @@
 """View features of the houses: what is visible in each of the 36 views, as a trained network would report it.
 
-Everything is counted from the rays of a panorama. Nothing that cannot be seen takes part: no room names, nothing
-behind walls.
+Everything is counted from the rays of a panorama. Nothing that cannot be seen takes part: no room names,
+nothing behind walls.
 """
 
 from __future__ import annotations
@@ -30,20 +30,17 @@ _GROUP_OF_SURFACE = {"wall": "wall", "floor": "floor", "door": "door", "front do
 
 def columns() -> tuple[Column, ...]:
     """What every column of the features is."""
-    blocks = [
-        (f"share of {kind}", f"square root of the share of the view that shows {kind}") for kind in SEEN_KINDS
-    ]
+    root = "square root of the share of the view"
+    blocks = [(f"share of {kind}", f"{root} that shows {kind}") for kind in SEEN_KINDS]
+    blocks += [(f"{kind} ahead", "the same within the middle third of the view") for kind in SEEN_KINDS]
     blocks += [
-        (f"{kind} ahead", f"the same for {kind} in the middle third of the view") for kind in SEEN_KINDS
-    ]
-    blocks += [
-        (f"{colour} {group}", f"square root of the share of the view in {colour} on things of the group {group}")
+        (f"{colour} {group}", f"{root} that is {colour} and of the group {group}")
         for group in _GROUPS
         for colour in COLOURS
     ]
-    blocks += [(f"made of {name}", f"square root of the share of {name} in the view") for name in MATERIALS]
+    blocks += [(f"made of {name}", f"{root} that is made of {name}") for name in MATERIALS]
     blocks += [
-        (f"near {group}", f"1 / (1 + metres) to the nearest visible part of the group {group}, 0 when none is seen")
+        (f"near {group}", f"1 / (1 + metres) to the nearest of the group {group} in view, 0 for none")
         for group in _GROUPS
     ]
     blocks += [
@@ -52,7 +49,10 @@ def columns() -> tuple[Column, ...]:
         for side in ("left", "right")
     ]
     blocks += [
-        (f"depth strip {strip}", f"mean depth in vertical strip {strip} of {_STRIPS} (left to right), 1 = 12 m or more")
+        (
+            f"depth {strip}",
+            f"mean depth in vertical strip {strip} of {_STRIPS} from the left; 1 is 12 m or more",
+        )
         for strip in range(_STRIPS)
     ]
     blocks += [("openness", "share of the view that is farther than 4 m")]

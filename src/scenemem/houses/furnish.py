@@ -1,4 +1,4 @@
-"""Furniture: things typical of each room, along the walls, in the middle and on the walls; doors stay clear."""
+"""Furniture: things typical of each room, along walls, in the middle and on walls; doors stay clear."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from scenemem.houses.catalogue import KINDS, Kind
 from scenemem.houses.records import STOREY, WALL, Box, Door, House, Rect, Room, Thing, Window
 from scenemem.houses.room_kinds import ROOM_KINDS
-from scenemem.houses.scene import leaf_box
+from scenemem.houses.walls import leaf_box
 
 _TRIES = 30  # places tried before a thing is left out
 _FRONT_OF_DOOR = 0.95  # metres kept clear on both sides of a door
@@ -139,9 +139,11 @@ class _Furnisher:
             if KINDS[thing.kind].place == "hung":
                 if model.above + height > KINDS[thing.kind].above and other.overlaps(footprint):
                     return False
-            elif other.overlaps(footprint.grown(gap)) or other.overlaps(front):
-                return False
-            elif _in_front(other, thing.facing).overlaps(footprint):
+            elif (
+                other.overlaps(footprint.grown(gap))
+                or other.overlaps(front)
+                or _in_front(other, thing.facing).overlaps(footprint)
+            ):
                 return False
         return True
 
@@ -168,7 +170,9 @@ class _Furnisher:
         if thing.kind == "dining table":
             self._chairs_round(thing)
         elif thing.kind == "desk":
-            self._beside(thing, "office chair", self._pick(KINDS["office chair"].colours), [(0.5, 0.0)], front=True)
+            self._beside(
+                thing, "office chair", self._pick(KINDS["office chair"].colours), [(0.5, 0.0)], front=True
+            )
         elif thing.kind == "bed":
             colour = self._pick(KINDS["nightstand"].colours)
             self._beside(thing, "nightstand", colour, [(0.0, -1), (1.0, 1)], front=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scenemem.houses.records import Door, House
 from scenemem.houses.routes import Route
@@ -41,14 +42,14 @@ class _Edge:
 
 def cut_into_legs(around: Surroundings, route: Route) -> list[Leg]:
     """The legs of a route in the order they are walked."""
-    edges = [_edge(around, a, b) for a, b in zip(route.stands, route.stands[1:], strict=False)]
+    edges = [_edge(around, a, b) for a, b in itertools.pairwise(route.stands)]
     legs: list[Leg] = []
     for number, edge in enumerate(edges):
         before = edges[number - 1].heading if number else route.heading
         door, into = _passed(around, route, edges, number)
         last = legs[-1] if legs else None
         if last is not None and last.door < 0 and _goes_on(last, edge, before):
-            legs[-1] = Leg(last.start, number + 1, last.room, last.before, last.heading, last.climb, door, into)
+            legs[-1] = replace(last, stop=number + 1, door=door, into=into)
         else:
             legs.append(Leg(number, number + 1, edge.leaves, before, edge.heading, edge.climb, door, into))
     return legs

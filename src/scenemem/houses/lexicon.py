@@ -8,7 +8,14 @@ ENTER = ("enter", "go into", "walk into", "step into", "head into", "move into")
 STOP = ("stop", "stop", "wait", "stop and wait", "come to a stop", "you should stop")
 TURN = {
     "left": ("turn left", "turn left", "make a left", "take a left", "turn to the left", "turn to your left"),
-    "right": ("turn right", "turn right", "make a right", "take a right", "turn to the right", "turn to your right"),
+    "right": (
+        "turn right",
+        "turn right",
+        "make a right",
+        "take a right",
+        "turn to the right",
+        "turn to your right",
+    ),
     "around": ("turn around", "turn around", "make a u-turn"),
 }
 BEAR = {

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from html import escape
 
 from scenemem.houses.catalogue import COLOURS, KINDS
 from scenemem.houses.records import Door, House, Rect, Stand, Window
-from scenemem.houses.scene import leaf_box
+from scenemem.houses.staircase import treads
+from scenemem.houses.walls import leaf_box
 
 _SCALE = 56  # pixels per metre
 _MARGIN = 0.6  # metres round a floor
 _TITLE = 0.7  # metres above a floor for its name
 _FLOOR_NAMES = ("ground floor", "upper floor")
+_UNNAMED = ("chair", "nightstand", "office chair")  # drawn without their name, for lack of space
 _LIGHT = 0.72  # how far floor colours are moved towards white
 
 
@@ -52,7 +55,10 @@ class _Panel:
         self.left = left
         rects = [room.rect for room in house.rooms if room.floor == floor]
         self.extent = Rect(
-            min(r.x0 for r in rects), min(r.y0 for r in rects), max(r.x1 for r in rects), max(r.y1 for r in rects)
+            min(r.x0 for r in rects),
+            min(r.y0 for r in rects),
+            max(r.x1 for r in rects),
+            max(r.y1 for r in rects),
         )
 
     def draw(self, links: Sequence[tuple[int, int]], route: Sequence[int], *, numbers: bool) -> str:
@@ -95,23 +101,10 @@ class _Panel:
                     edge = 'stroke="#999" stroke-width="3" stroke-dasharray="9 5"'
                 rows.append(self._rect(room.rect, f'fill="{_light(room.ground_colour)}" {edge}', room.kind))
         if self.house.stairs is not None:
-            rows += self._treads()
-        return rows
-
-    def _treads(self) -> list[str]:
-        stairs, rows = self.house.stairs, []
-        if stairs is None:
-            return rows
-        for flight in (stairs.lower, stairs.upper):
-            for step in range(6):
-                share = step / 5
-                if stairs.inward[0]:
-                    x = flight.x0 + share * flight.width
-                    ends = (x, flight.y0, x, flight.y1)
-                else:
-                    y = flight.y0 + share * flight.depth
-                    ends = (flight.x0, y, flight.x1, y)
-                rows.append(self._line(ends, 'stroke="#8a6a4a" stroke-width="1.5"'))
+            stairs = self.house.stairs
+            for flight in (stairs.lower, stairs.upper):
+                style = 'fill="none" stroke="#8a6a4a" stroke-width="1.5"'
+                rows += [self._rect(tread, style) for tread in treads(flight, stairs.inward)]
         return rows
 
     def _room_names(self) -> list[str]:
@@ -136,7 +129,11 @@ class _Panel:
             style = f'fill="{_hex(COLOURS[thing.colour])}"{faint} stroke="#333" stroke-width="1"'
             rect = thing.box.footprint
             rows.append(self._rect(rect, style, name))
-            if KINDS[thing.kind].place != "hung" and thing.kind not in ("chair", "nightstand", "office chair"):
+            if KINDS[thing.kind].place != "hung" and thing.kind not in (
+                "chair",
+                "nightstand",
+                "office chair",
+            ):
                 x, y = self._pixel(*rect.centre)
                 dark = sum(COLOURS[thing.colour]) < 380
                 ink = "#fff" if dark else "#222"
@@ -159,7 +156,9 @@ class _Panel:
         row = self._line(ends, 'stroke="#fdfcf9" stroke-width="7"')
         if door.leaf:
             row += self._rect(
-                leaf_box(self.house, door).footprint, f'fill="{_hex(COLOURS[door.colour])}" stroke="#333"', "door"
+                leaf_box(self.house, door).footprint,
+                f'fill="{_hex(COLOURS[door.colour])}" stroke="#333"',
+                "door",
             )
         return row
 
@@ -175,7 +174,9 @@ class _Panel:
     def _stands(self, links: Sequence[tuple[int, int]], *, numbers: bool) -> list[str]:
         stands = self.house.stands
         rows = [
-            self._line((stands[a].x, stands[a].y, stands[b].x, stands[b].y), 'stroke="#2a6fb0" stroke-opacity="0.35"')
+            self._line(
+                (stands[a].x, stands[a].y, stands[b].x, stands[b].y), 'stroke="#2a6fb0" stroke-opacity="0.35"'
+            )
             for a, b in links
             if self._shows(stands[a]) and self._shows(stands[b])
         ]
@@ -184,7 +185,9 @@ class _Panel:
                 x, y = self._pixel(stand.x, stand.y)
                 rows.append(f'<circle cx="{x}" cy="{y}" r="4" fill="#2a6fb0"/>')
                 if numbers:
-                    rows.append(f'<text x="{x + 5}" y="{y - 4}" font-size="11" fill="#2a6fb0">{number}</text>')
+                    rows.append(
+                        f'<text x="{x + 5}" y="{y - 4}" font-size="11" fill="#2a6fb0">{number}</text>'
+                    )
         return rows
 
     def _shows(self, stand: Stand) -> bool:
@@ -197,13 +200,15 @@ class _Panel:
         stands = [self.house.stands[number] for number in route]
         rows = [
             self._line((a.x, a.y, b.x, b.y), 'stroke="#d12f2f" stroke-width="4" stroke-linecap="round"')
-            for a, b in zip(stands, stands[1:], strict=False)
+            for a, b in itertools.pairwise(stands)
             if self._shows(a) and self._shows(b)
         ]
         for stand, colour in ((stands[0], "#2e9e4f"), (stands[-1], "#d12f2f")):
             if self._shows(stand):
                 x, y = self._pixel(stand.x, stand.y)
-                rows.append(f'<circle cx="{x}" cy="{y}" r="8" fill="{colour}" stroke="#fff" stroke-width="2"/>')
+                rows.append(
+                    f'<circle cx="{x}" cy="{y}" r="8" fill="{colour}" stroke="#fff" stroke-width="2"/>'
+                )
         return rows
 
 

@@ -16,13 +16,25 @@ _IN_SIGHT_AHEAD = math.radians(18)
 _AT_DOOR = 1.3  # metres between a door and a thing beside it
 
 Side = Literal["", "left", "right"]
+Subject = Literal[
+    "sees",  # the landmark can be seen from the place
+    "passes",  # it lies beside the way, on ``side`` if that is said
+    "ahead",  # it lies straight ahead on the way
+    "near",  # it is close to the place
+    "turn",  # the way turns to ``side``
+    "door side",  # the door lies on ``side`` of someone arriving at the place
+    "ordinal",  # it is door ``number`` on ``side``, counted from the place
+    "room",  # the place lies in the room, or in a door of it
+    "stairs",  # the way leads up or down the stairs
+    "doorway",  # the place is in the door, or on the part of the stairs that was named
+]
 
 
 @dataclass(frozen=True)
 class Claim:
     """Something an instruction says that must be true; places are indices into ``Route.stands``."""
 
-    about: Literal["sees", "passes", "ahead", "near", "turn", "door side", "ordinal", "room", "stairs", "doorway"]
+    about: Subject
     place: int  # where it is said
     until: int = -1  # the place it reaches to, where that matters
     landmark: int = -1  # index into Surroundings.landmarks

@@ -87,8 +87,13 @@ def _picture(house: House, stand: int, direction: FloatArray) -> Image.Image:
     return Image.fromarray(smooth.clip(0, 255).astype(np.uint8))
 
 
-def _cast_tiles(scene: Scene, eye: FloatArray, direction: FloatArray) -> tuple[IntArray, FloatArray, IntArray]:
-    """Follow the rays tile by tile, so that rays cast together point nearly the same way.  (H, W, 3)  ->  (H, W)"""
+def _cast_tiles(
+    scene: Scene, eye: FloatArray, direction: FloatArray
+) -> tuple[IntArray, FloatArray, IntArray]:
+    """``cast_rays`` tile by tile, so that rays cast together point nearly the same way.
+
+    direction: (H, W, 3)  ->  (H, W) three times
+    """
     rows, columns = direction.shape[:2]
     tiles = direction.reshape(rows // _TILE, _TILE, columns // _TILE, _TILE, 3).swapaxes(1, 2)
     box, depth, axis = cast_rays(scene, eye, tiles.reshape(-1, 3))
@@ -152,7 +157,9 @@ def _outlined(colour: FloatArray, scene: Scene, hits: _Hits) -> FloatArray:
     # wall pieces of one colour and plane are one surface to the eye
     wall = np.isin(scene.kind[hits.box], [SEEN_KINDS.index("wall"), SEEN_KINDS.index("grass")])
     plane = np.round(np.take_along_axis(hits.point, hits.axis[..., None], axis=-1)[..., 0], 2)
-    surface = np.where(wall & (hits.box != NOTHING), -10 - hits.axis - 3 * np.round(plane * 100).astype(np.int64), surface)
+    surface = np.where(
+        wall & (hits.box != NOTHING), -10 - hits.axis - 3 * np.round(plane * 100).astype(np.int64), surface
+    )
     edge = np.zeros(surface.shape, dtype=bool)
     edge[:, :-1] |= surface[:, :-1] != surface[:, 1:]
     edge[:-1] |= surface[:-1] != surface[1:]

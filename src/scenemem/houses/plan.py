@@ -5,6 +5,7 @@ Plans are drawn with hallways along x, then mirrored and turned (``Draft.finishe
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from scenemem.houses.draft import LEAST_SHARED, Draft, snapped
 from scenemem.houses.records import House, Rect, Stairs
 from scenemem.houses.room_kinds import ROOM_KINDS
+from scenemem.houses.staircase import FOOT
 
 _NARROWEST = 1.75  # room along a hallway, metres
 _STAIR_WIDTH = 2.5
@@ -75,7 +77,10 @@ def _draw_two_floors(draft: Draft) -> None:
     low_side = bool(rng.integers(2))
     left = wide if rng.random() < 0.5 else long - _STAIR_WIDTH
     well = Rect(
-        left, 0.0 if low_side else bands.hall_high, left + _STAIR_WIDTH, bands.hall_low if low_side else bands.depth
+        left,
+        0.0 if low_side else bands.hall_high,
+        left + _STAIR_WIDTH,
+        bands.hall_low if low_side else bands.depth,
     )
     ground, ground_rooms = _add_wing(
         draft, 0, wide, long, bands, list(_shuffled(rng, _GROUND_WISHES[:5])), well
@@ -160,8 +165,8 @@ def _bedroom_beside(draft: Draft, number: int, rooms: list[int]) -> int | None:
     """A bedroom next door that takes this bathroom or closet for its own, in some houses."""
     if draft.rooms[number].kind not in ("bathroom", "closet") or draft.rng.random() > 0.45:
         return None
-    beside = [other for other in rooms if draft.rooms[other].kind == "bedroom" and draft.share(number, other) > 2]
-    return beside[0] if beside else None
+    bedrooms = [other for other in rooms if draft.rooms[other].kind == "bedroom"]
+    return next((other for other in bedrooms if draft.share(number, other) > 2), None)
 
 
 def _add_zone(draft: Draft, floor: int, zone: Rect, mouths: list[_Bands], kinds: list[str]) -> list[int]:
@@ -170,9 +175,9 @@ def _add_zone(draft: Draft, floor: int, zone: Rect, mouths: list[_Bands], kinds:
     edges = [0.0, *cuts, zone.depth]
     rooms = [
         draft.add_room(kind, floor, Rect(zone.x0, low, zone.x1, high))
-        for kind, low, high in zip(kinds, edges, edges[1:], strict=False)
+        for kind, (low, high) in zip(kinds, itertools.pairwise(edges), strict=False)
     ]
-    for a, b in zip(rooms, rooms[1:], strict=False):
+    for a, b in itertools.pairwise(rooms):
         day = {draft.rooms[a].kind, draft.rooms[b].kind} <= set(_DAY_ROOMS)
         if day and draft.rng.random() < 0.7:
             draft.join(a, b, "opening", float(draft.rng.uniform(1.5, 2.4)))
@@ -217,16 +222,18 @@ def _add_stairs(draft: Draft, well: Rect, low_side: bool, ground: int, upper: in
     halves = [(well.x0, middle), (middle, well.x1)]
     if draft.rng.random() < 0.5:
         halves.reverse()
-    (first, second) = halves
+    first, second = halves
     inward = -1 if low_side else 1
     mouth = well.y1 if low_side else well.y0
     back = well.y0 + _LANDING if low_side else well.y1 - _LANDING
-    foot = mouth + inward * 0.35
+    foot = mouth + inward * FOOT
     low, high = min(foot, back), max(foot, back)
     draft.stairs = Stairs(
         rooms=(below, above),
         lower=Rect(first[0], low, first[1], high),
-        landing=Rect(well.x0, min(back, back + inward * _LANDING), well.x1, max(back, back + inward * _LANDING)),
+        landing=Rect(
+            well.x0, min(back, back + inward * _LANDING), well.x1, max(back, back + inward * _LANDING)
+        ),
         upper=Rect(second[0], low, second[1], high),
         inward=(0, inward),
     )

@@ -82,7 +82,7 @@ def _footprint_spans(
 
 
 def _slabs(low: FloatArray, high: FloatArray, step: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Where lines from the origin enter and leave boxes, in lengths of their step, and the axis they enter by.
+    """Where lines from the origin enter and leave boxes, in lengths of their step, and the axis entered by.
 
     Axes are taken one after the other: reductions over an axis of two or three numbers are slow.
 
@@ -151,10 +151,13 @@ def _reach(enter: FloatArray, leave: FloatArray, start: FloatArray, stop: FloatA
 def cast_rays(scene: Scene, eye: FloatArray, direction: FloatArray) -> tuple[IntArray, FloatArray, IntArray]:
     """Follow rays in free directions; neighbouring rays should be neighbours in the array.
 
-    eye: (3,)  direction: (R, 3) unit vectors  ->  box number (R,), -1 for the sky; metres to the hit (R,), inf
-    for the sky; axis of the surface that was hit (R,)
+    eye: (3,)  direction: (R, 3) unit vectors  ->  box number (R,), -1 for the sky; metres to the hit (R,),
+    inf for the sky; axis of the surface that was hit (R,)
     """
-    bundles = [_cast_bundle(scene, eye, rays) for rays in np.split(direction, range(_BUNDLE, len(direction), _BUNDLE))]
+    bundles = [
+        _cast_bundle(scene, eye, rays)
+        for rays in np.split(direction, range(_BUNDLE, len(direction), _BUNDLE))
+    ]
     box, distance, axis = (np.concatenate(parts) for parts in zip(*bundles, strict=True))
     return box, distance, axis
 
@@ -175,7 +178,10 @@ def _in_cone(scene: Scene, eye: FloatArray, rays: FloatArray) -> BoolArray:
     middle = rays.sum(axis=0)
     middle = middle / np.sqrt((middle**2).sum())
     opening = np.arccos((rays * middle).sum(axis=1).min().clip(-1, 1))
-    centre, radius = (scene.low + scene.high) / 2 - eye, np.sqrt(((scene.high - scene.low) ** 2).sum(axis=1)) / 2
+    centre, radius = (
+        (scene.low + scene.high) / 2 - eye,
+        np.sqrt(((scene.high - scene.low) ** 2).sum(axis=1)) / 2,
+    )
     distance = np.sqrt((centre**2).sum(axis=1))
     aside = np.arccos(((centre * middle).sum(axis=1) / distance).clip(-1, 1))
     return np.asarray((distance <= radius) | (aside - np.arcsin((radius / distance).clip(0, 1)) <= opening))

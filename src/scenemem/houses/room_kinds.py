@@ -33,36 +33,42 @@ ROOM_KINDS: dict[str, RoomKind] = {
         ("hallway", "hall", "corridor"), (0, 0), ("white", "beige", "gray"),
         (("wood", "brown"), ("wood", "beige"), ("tile", "gray"), ("tile", "white")),
         (
-            _F("clock", 0.3), _F("console table", 0.5), _F("bench", 0.35), _F("coat rack", 0.4), _F("plant", 0.5),
+            _F("clock", 0.3), _F("console table", 0.5), _F("bench", 0.35), _F("coat rack", 0.4),
+            _F("plant", 0.5),
             _F("painting", 0.9, 3), _F("mirror", 0.4), _F("rug", 0.3),
         ),
     ),
     "living room": RoomKind(
         ("living room", "lounge"), (4.0, 6.0), _LIVED_IN, _WARM_FLOORS,
         (
-            _F("fireplace", 0.45), _F("piano", 0.4), _F("sofa", 1.0, 2), _F("rug", 0.6), _F("coffee table", 0.9),
-            _F("bookshelf", 0.5), _F("armchair", 0.7, 2), _F("television", 0.7), _F("plant", 0.6), _F("lamp", 0.6),
+            _F("fireplace", 0.45), _F("piano", 0.4), _F("sofa", 1.0, 2), _F("rug", 0.6),
+            _F("coffee table", 0.9),
+            _F("bookshelf", 0.5), _F("armchair", 0.7, 2), _F("television", 0.7), _F("plant", 0.6),
+            _F("lamp", 0.6),
             _F("painting", 0.8, 2),
         ),
     ),
     "family room": RoomKind(
         ("family room", "game room"), (4.0, 6.0), _LIVED_IN, _WARM_FLOORS,
         (
-            _F("pool table", 0.6), _F("treadmill", 0.4), _F("sofa", 0.7), _F("television", 0.9), _F("bookshelf", 0.5),
+            _F("pool table", 0.6), _F("treadmill", 0.4), _F("sofa", 0.7), _F("television", 0.9),
+            _F("bookshelf", 0.5),
             _F("armchair", 0.6), _F("rug", 0.4), _F("lamp", 0.5), _F("plant", 0.4), _F("painting", 0.6),
         ),
     ),
     "dining room": RoomKind(
         ("dining room", "dining area"), (3.0, 4.5), _LIVED_IN, _WARM_FLOORS,
         (
-            _F("dining table", 1.0), _F("sideboard", 0.7), _F("plant", 0.5), _F("painting", 0.8, 2), _F("mirror", 0.3),
+            _F("dining table", 1.0), _F("sideboard", 0.7), _F("plant", 0.5), _F("painting", 0.8, 2),
+            _F("mirror", 0.3),
             _F("lamp", 0.3), _F("clock", 0.2),
         ),
     ),
     "kitchen": RoomKind(
         ("kitchen",), (3.0, 4.5), ("white", "beige", "yellow", "gray", "green"), _WET_FLOORS,
         (
-            _F("refrigerator", 1.0), _F("stove", 1.0), _F("kitchen counter", 1.0, 3), _F("kitchen island", 0.55),
+            _F("refrigerator", 1.0), _F("stove", 1.0), _F("kitchen counter", 1.0, 3),
+            _F("kitchen island", 0.55),
             _F("sink", 0.6), _F("plant", 0.25), _F("painting", 0.2),
         ),
     ),
@@ -84,7 +90,8 @@ ROOM_KINDS: dict[str, RoomKind] = {
     "office": RoomKind(
         ("office", "study"), (2.6, 3.4), _LIVED_IN, _WARM_FLOORS,
         (
-            _F("desk", 1.0), _F("bookshelf", 0.8, 2), _F("filing cabinet", 0.6), _F("armchair", 0.3), _F("plant", 0.4),
+            _F("desk", 1.0), _F("bookshelf", 0.8, 2), _F("filing cabinet", 0.6), _F("armchair", 0.3),
+            _F("plant", 0.4),
             _F("lamp", 0.3), _F("painting", 0.5), _F("rug", 0.2),
         ),
     ),
@@ -99,9 +106,11 @@ ROOM_KINDS: dict[str, RoomKind] = {
         (_F("clothes rack", 1.0, 2), _F("shelf", 0.8, 2), _F("mirror", 0.3)),
     ),
     "porch": RoomKind(
-        ("porch", "patio"), (3.0, 5.0), ("white", "brown"), (("wood", "brown"), ("wood", "gray"), ("stone", "gray")),
+        ("porch", "patio"), (3.0, 5.0), ("white", "brown"), (("wood", "brown"), ("wood", "gray"),
+        ("stone", "gray")),
         (_F("deck chair", 0.9, 2), _F("bench", 0.5), _F("grill", 0.5), _F("plant", 0.8, 2)),
     ),
-    "stairs": RoomKind(("stairs", "staircase"), (2.4, 2.4), ("white", "beige", "gray"), (("wood", "brown"),), ()),
+    "stairs": RoomKind(("stairs", "staircase"), (2.4, 2.4), ("white", "beige", "gray"),
+        (("wood", "brown"),), ()),
 }  # fmt: skip
 """Every kind of room, by the name used in files."""

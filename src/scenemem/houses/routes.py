@@ -1,4 +1,4 @@
-"""Routes sampled as in R2R: shortest paths of 4 to 6 edges and at least 5 metres, with a random start heading."""
+"""Routes sampled as in R2R: shortest paths of 4 to 6 edges and at least 5 metres, any start heading."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Route(NamedTuple):
 
 
 def sample_routes(layout: Layout, count: int, rng: np.random.Generator) -> list[Route]:
-    """Up to ``count`` different routes between different rooms; goals out of sight of the start are preferred."""
+    """Up to ``count`` routes, all different and between different rooms, most goals out of sight."""
     world = build_world([scan_of(layout)])
     every = torch.arange(len(layout.position))
     step = world.next_viewpoint(every[:, None], every[None]).numpy()
@@ -34,15 +34,15 @@ def sample_routes(layout: Layout, count: int, rng: np.random.Generator) -> list[
     start, goal = np.nonzero(_eligible(layout, step) & (distance >= _SHORTEST))
     weight = np.where(layout.visible[start, goal], _IN_SIGHT, 1.0)
     order = np.argsort(-(rng.random(len(start)) ** (1 / weight)), kind="stable")[:count]
-    headings = rng.uniform(0, 2 * math.pi, size=len(order))
+    headings = rng.uniform(0, 2 * math.pi, size=len(order)).round(3)
     return [
-        Route(_walk(step, int(start[pair]), int(goal[pair])), round(float(heading), 3), float(distance[start[pair], goal[pair]]))
-        for pair, heading in zip(order, headings, strict=True)
+        Route(_walk(step, a, b), heading, float(distance[a, b]))
+        for a, b, heading in zip(start[order].tolist(), goal[order].tolist(), headings.tolist(), strict=True)
     ]
 
 
 def _eligible(layout: Layout, step: IntArray) -> BoolArray:
-    """Pairs in different rooms whose shortest path has the right number of edges.  step: (V, V)  ->  (V, V)"""
+    """Pairs in different rooms the right number of edges apart.  step: (V, V)  ->  (V, V)"""
     count = len(step)
     goal = np.broadcast_to(np.arange(count), (count, count))
     at = goal.T

@@ -41,11 +41,9 @@ def _in_doorway(words: Wording, verb: str, stand: Stand, place: int) -> Phrase:
     room = words.room(onward, place)
     wide = words.house.doors[stand.door].style == "opening"
     where = words.pick(
-        (
-            ("in the opening to", "at the entrance to", "where you enter")
-            if wide
-            else ("in the doorway of", "at the door of", "in the doorway to", "at the entrance to")
-        )
+        ("in the opening to", "at the entrance to", "where you enter")
+        if wide
+        else ("in the doorway of", "at the door of", "in the doorway to", "at the entrance to")
     )
     return joined(verb, Phrase(where, (claim,)), room)
 
@@ -63,9 +61,7 @@ def _beside_thing(words: Wording, place: int) -> Phrase:
     """Beside, before or on something close by."""
     stand = words.house.stands[words.route.stands[place]]
     near = [
-        number
-        for number in words.finder.near(place)
-        if words.around.landmarks[number].room == stand.room
+        number for number in words.finder.near(place) if words.around.landmarks[number].room == stand.room
     ]
     if not near:
         return Phrase("")

@@ -8,9 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
+from scenemem.houses.landmarks import landmarks
 from scenemem.houses.raycast import NOTHING, Panorama
 from scenemem.houses.records import STOREY, House, Rect, Stand, Thing
-from scenemem.houses.scene import FloatArray, IntArray, Scene, landmarks
+from scenemem.houses.scene import FloatArray, IntArray, Scene
 
 _LEAST_RAYS = 8  # a landmark counts as seen when at least this many of the 4800 panorama rays meet it
 

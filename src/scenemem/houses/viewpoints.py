@@ -1,4 +1,4 @@
-"""Where one can stand: doorways, stairs and free floor a few steps apart, linked where one can walk straight."""
+"""Where one can stand: doorways, stairs, free floor a few steps apart; linked where one can walk straight."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _door_stands(house: House) -> list[Stand]:
         middle = room.rect.centre[0] if door.across == "x" else room.rect.centre[1]
         into = (1 if middle > door.line else -1) * (0.17 if on_stairs else 0.0)
         x, y = (door.x + into, door.y) if door.across == "x" else (door.x, door.y + into)
-        part: Literal["", "bottom", "top"] = ("bottom", "top")[room.floor] if on_stairs else ""  # type: ignore[assignment]
+        part: Literal["", "bottom", "top"] = ("bottom", "top")[room.floor] if on_stairs else ""
         stands.append(_stand(x, y, room.floor * STOREY + EYE, inner, number, part))
     return stands
 
@@ -115,7 +115,9 @@ def _room_stands(
     """Spots of a room that can be walked to from its doors: first those that serve a door, then the rest."""
     room = house.rooms[number]
     spots = _free_spots(house, scene, number, rng)
-    doors = np.array([(stand.x, stand.y) for stand in taken if _leads_to(house, stand, number)]).reshape(-1, 2)
+    doors = np.array([(stand.x, stand.y) for stand in taken if _leads_to(house, stand, number)]).reshape(
+        -1, 2
+    )
     low, high = _obstacles(scene, room.floor, _BODY, room.rect.grown(0.3))
     serves = np.stack([_within_reach(low, high, door, spots) for door in doors], axis=1)  # (S, doors)
     from_door = np.linalg.norm(spots[:, None] - doors[None], axis=2).min(axis=1)
@@ -129,7 +131,9 @@ def _room_stands(
         wanted &= reachable if stands else fresh > 0
         if not wanted.any():
             return stands
-        worth = 3.0 * fresh + np.minimum(gap, 1.3 * _SPACING) + np.minimum(from_door, _SPACING) + 2.0 * central
+        worth = (
+            3.0 * fresh + np.minimum(gap, 1.3 * _SPACING) + np.minimum(from_door, _SPACING) + 2.0 * central
+        )
         x, y = spots[int(np.where(wanted, worth, -np.inf).argmax())]
         stands.append(_stand(float(x), float(y), room.floor * STOREY + EYE, number))
         spot = np.array([x, y])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class Wording:
         return counted if counted.text else Phrase(f"the {self._door_word(leg.door)}")
 
     def door_side(self, leg: Leg) -> Side:
-        """The side a door lies on for someone arriving at the start of a leg; empty when it is ahead or far."""
+        """The side a door lies on when one arrives at the start of a leg; empty when it is ahead or far."""
         if self.finder.length(leg) > _AT_HAND:
             return ""
         stand, door = self.route.stands[leg.start], self.house.doors[leg.door]
@@ -146,7 +146,7 @@ class Wording:
                 word = lexicon.ORDINALS[number]
                 if number == len(doors) - 1 and self.chance(0.4):
                     word = "last"
-                claim = Claim("ordinal", walk.start, door=leg.door, side=side, number=number + 1)  # type: ignore[arg-type]
+                claim = Claim("ordinal", walk.start, door=leg.door, side=side, number=number + 1)
                 own = self.pick(("the", "your"))
                 return Phrase(f"the {word} door on {own} {side}", (claim,))
         return Phrase("")
@@ -160,7 +160,7 @@ class Wording:
         if not near:
             return Phrase("")
         landmark = self.landmark(near[0], place)
-        return joined("the", self._door_word(leg.door), self.pick(("next to", "beside", "by", "near")), landmark)
+        return joined("the", self._door_word(leg.door), self.pick(lexicon.BESIDE[:4]), landmark)
 
     def _on_side(self, leg: Leg) -> Phrase:
         side = self.door_side(leg)
@@ -171,7 +171,7 @@ class Wording:
         return Phrase(f"the {self._door_word(leg.door)} on {own} {side}", (claim,))
 
 
-def turn_word(angle: float) -> Side | str:
+def turn_word(angle: float) -> Side | Literal["around"]:
     """left, right or around; empty for a turn too small to mention."""
     if abs(angle) < _SLIGHT:
         return ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -115,8 +114,3 @@ def _optimiser_tensors(optimiser: Optimizer) -> dict[str, Tensor]:
         for number, parameter in enumerate(parameters)
         for key, value in optimiser.state.get(parameter, {}).items()
     }
-
-
-def newest(folder: Path) -> Path:
-    """The file a run resumes from."""
-    return folder / "checkpoints" / "last.safetensors"

@@ -12,19 +12,19 @@ class Stage:
     """A stretch of training with its own mix of losses; a weight of 0 leaves that loss out."""
 
     name: str = "mixed"
-    # for logs
+    """for logs"""
     share: float = 1.0
-    # of all iterations, relative to the other stages
+    """of all iterations, relative to the other stages"""
     teacher: float = 1.0
-    # teacher forcing: clone the reference path
+    """teacher forcing: clone the reference path"""
     student: float = 0.0
-    # student forcing: on sampled walks, the place known to be closest to the goal
+    """student forcing: on sampled walks, the place known to be closest to the goal"""
     reinforce: float = 1.0
-    # A2C on sampled walks
+    """A2C on sampled walks"""
     teacher_frontier: float = 0.2
-    # weight of the frontier decisions within teacher forcing, where "stay" is always right
+    """weight of the frontier decisions within teacher forcing, where "stay" is always right"""
     student_frontier: float = 1.0
-    # weight of the frontier decisions within student forcing
+    """weight of the frontier decisions within student forcing"""
 
     def __post_init__(self) -> None:
         if self.share <= 0:
@@ -43,23 +43,23 @@ class LearningConfig:
     """The course of a training run."""
 
     iterations: int = 2000
-    # optimiser steps
+    """optimiser steps"""
     batch: int = 64
-    # episodes per step
+    """episodes per step"""
     learning_rate: float = 1e-3
-    # at the start; falls to 0 along a cosine
+    """at the start; falls to 0 along a cosine"""
     weight_decay: float = 0.01
-    # of AdamW
+    """of AdamW"""
     clip: float = 40.0
-    # largest norm of all gradients together
+    """largest norm of all gradients together"""
     entropy: float = 0.01
-    # weight of the entropy bonus in A2C
+    """weight of the entropy bonus in A2C"""
     value: float = 0.5
-    # weight of the value error in A2C
+    """weight of the value error in A2C"""
     reward: RewardConfig = field(default_factory=RewardConfig)
-    # what is earned
+    """what is earned"""
     stages: tuple[Stage, ...] = (Stage(),)
-    # one after the other
+    """one after the other"""
 
     def __post_init__(self) -> None:
         for name in ("iterations", "batch"):

@@ -22,11 +22,11 @@ class RewardConfig:
     """What an agent earns for getting closer."""
 
     quantised: bool = True
-    # +1 for closer, -1 for farther; False pays the metres themselves
+    """+1 for closer, -1 for farther; False pays the metres themselves"""
     success: float = 2.0
-    # for stopping within 3 m of the goal; the same is taken for stopping elsewhere
+    """for stopping within 3 m of the goal; the same is taken for stopping elsewhere"""
     discount: float = 0.9
-    # per decision
+    """per decision"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.discount <= 1:

@@ -1,0 +1,142 @@
+"""``scenemem train PRESET``: train an agent, resumable at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import torch
+import tyro
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from scenemem.commands.console import console, open_data, print_json
+from scenemem.errors import UserError
+from scenemem.evaluation.evaluate import walk_split
+from scenemem.experiment import Experiment, new_experiment, versions
+from scenemem.formats.folder import DataFolder
+from scenemem.learning.run_folder import RunFolder
+from scenemem.learning.session import Glimpse, Rhythm, Session
+from scenemem.learning.trainer import Trainer
+from scenemem.presets import PRESETS, Preset
+
+
+@dataclass(frozen=True)
+class TrainArguments:
+    """Train an agent on a data folder; every field of the preset can be changed by its flag."""
+
+    folder: Annotated[Path | None, tyro.conf.arg(name="data")] = None
+    """the data folder; the embedded houses when left out"""
+    out: Path | None = None
+    """where the run is written; runs/PRESET-SEED when left out"""
+    seed: int = 0
+    """of weights, batches, dropout and sampling"""
+    iterations: int | None = None
+    """the same as --learning.iterations"""
+    features: str | None = None
+    """the same as --data.features: the name of the feature store"""
+    resume: bool = False
+    """continue the run in --out"""
+    threads: int = 1
+    """torch threads; more than one only pays on an otherwise idle machine"""
+    json: bool = False
+    """print one JSON object at the end"""
+    preset: Annotated[Preset, tyro.conf.arg(name="")] = field(default_factory=Preset)
+
+
+def parse(words: Sequence[str]) -> None:
+    """Read the preset's name, then its flags, and train."""
+    names = ", ".join(PRESETS)
+    if not words or words[0].startswith("-"):
+        if words and words[0] in ("-h", "--help"):
+            console.print(f"scenemem train PRESET [flags]\n\npresets: {names}\n")
+            console.print("scenemem train PRESET --help explains the flags of a preset")
+            return
+        raise UserError(f"name a preset first: scenemem train PRESET; there are: {names}")
+    name = words[0]
+    if name not in PRESETS:
+        raise UserError(f"unknown preset '{name}'; there are: {names}")
+    default = TrainArguments(preset=PRESETS[name])
+    arguments = tyro.cli(TrainArguments, default=default, args=list(words[1:]), prog=f"scenemem train {name}")
+    report = train(name, arguments)
+    if arguments.json:
+        print_json(report)
+
+
+def train(name: str, arguments: TrainArguments) -> dict[str, Any]:
+    """Train preset ``name`` and return what came out."""
+    torch.set_num_threads(arguments.threads)
+    preset = _with_short_flags(arguments)
+    out = RunFolder(arguments.out or Path("runs") / f"{name}-{arguments.seed}")
+    folder = open_data(arguments.folder)
+    experiment = new_experiment(preset, folder, arguments.seed)
+    description = _description(name, preset, arguments.seed, folder, experiment)
+    if arguments.resume:
+        out.describe()
+    else:
+        out.begin(description)
+    validation_split = experiment.episodes(preset.selection.split)
+    world = experiment.sight.world
+
+    def validate() -> dict[str, float]:
+        walked = walk_split(experiment.agent, validation_split)
+        return {**walked.measured(world).means(), "jumps": float(walked.jumps.double().mean())}
+
+    trainer = Trainer(experiment.agent, experiment.episodes("train"), preset.learning, arguments.seed)
+    rhythm = Rhythm(preset.selection.save_every, preset.selection.every, preset.selection.metric)
+    with _live_view(name, preset.selection.metric) as watch:
+        facts = {**experiment.facts, "seed": arguments.seed, "name": name}
+        session = Session(trainer, out, validate, rhythm, facts, watch)
+        if arguments.resume:
+            session.resume()
+        session.run()
+    last = list(out.logged())[-1]
+    return {"run": str(out.root), "iteration": last["iteration"], "validation": last.get("validation")}
+
+
+def _with_short_flags(arguments: TrainArguments) -> Preset:
+    preset = arguments.preset
+    if arguments.iterations is not None:
+        preset = replace(preset, learning=replace(preset.learning, iterations=arguments.iterations))
+    if arguments.features is not None:
+        preset = replace(preset, data=replace(preset.data, features=arguments.features))
+    return preset
+
+
+def _description(
+    name: str, preset: Preset, seed: int, folder: DataFolder, experiment: Experiment
+) -> dict[str, Any]:
+    info = experiment.sight.store.info
+    return {
+        "name": name,
+        "seed": seed,
+        "preset": msgspec.to_builtins(preset),
+        "data": {"folder": folder.root.name, "features": info.encoder, "sha256": info.sha256},
+        "versions": versions(),
+    }
+
+
+@contextmanager
+def _live_view(name: str, metric: str) -> Iterator[Any]:
+    """A line that shows speed, losses and the last validation while training."""
+    columns = (
+        TextColumn(f"[bold]{name}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(name, total=None, facts="")
+
+        def watch(glimpse: Glimpse) -> None:
+            facts = [f"{glimpse.episodes_per_second:.0f} episodes/s"]
+            facts += [f"{loss} {value:.2f}" for loss, value in glimpse.step.losses.items()]
+            if glimpse.validation is not None:
+                facts.append(f"[green]{metric} {glimpse.validation[metric]:.3f}")
+            bar.update(task, completed=glimpse.iteration, total=glimpse.iterations, facts="  ".join(facts))
+
+        yield watch

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import networkx as nx
+import pytest
+import torch
+from torch import Tensor
+
+from scenemem.agents.collect import FollowLabels, collect
+from scenemem.agents.labels import ClosestToGoal, LabelRule, ReferencePath
+from scenemem.agents.rollout import Kind, Question
+from scenemem.agents.spaces import ActionSpace, AnywhereSpace, FrontierSpace, LocalSpace, MemorySpace
+from scenemem.evaluation.metrics import measure
+from scenemem.formats.folder import DataFolder
+from scenemem.simulator.panorama import Stance
+from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.world.build import load_world
+from scenemem.world.graph import World
+
+SPACES = (LocalSpace, FrontierSpace, AnywhereSpace)
+
+
+@pytest.fixture(scope="module")
+def world(tiny_data: Path) -> World:
+    return load_world(tiny_data / "connectivity")
+
+
+@pytest.fixture(scope="module")
+def episodes(tiny_data: Path, world: World) -> EpisodeSet:
+    return load_split(DataFolder(tiny_data), world, "r2r", "train")
+
+
+@pytest.fixture(scope="module")
+def metres(world: World) -> dict[int, dict[int, float]]:
+    """Shortest distances of the whole world, by networkx."""
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(world.viewpoints)))
+    for here, slot in world.neighbour_mask.nonzero().tolist():
+        graph.add_edge(
+            here, int(world.neighbour[here, slot]), metres=float(world.neighbour_length[here, slot])
+        )
+    return dict(nx.all_pairs_dijkstra_path_length(graph, weight="metres"))
+
+
+class Examiner:
+    """Wanders at random and checks every ``ClosestToGoal`` label against a plain computation."""
+
+    def __init__(self, world: World, episodes: EpisodeSet, metres: dict[int, dict[int, float]]) -> None:
+        self._world = world
+        self._goal = episodes.goal.tolist()
+        self._metres = metres
+        self._random = torch.Generator().manual_seed(0)
+        self.at_goal = self.walked_away = 0
+
+    def observe(self, _stance: Stance, _lanes: Tensor, _space: ActionSpace, /) -> None:
+        """Only labels are looked at."""
+
+    def answer(self, question: Question, label: Tensor, stance: Stance, space: ActionSpace, /) -> Tensor:
+        for row, lane in enumerate(question.lanes.tolist()):
+            options = question.options[row].nonzero().squeeze(1).tolist()
+            here = int(stance.viewpoint[lane])
+            costs = {option: self._cost(question, row, option, lane, here, space) for option in options}
+            assert costs[int(label[row])] == pytest.approx(min(costs.values()), abs=1e-4)
+            self.at_goal += here == self._goal[lane]
+        wish = question.options.double()
+        if question.stop is not None:
+            wish[:, question.stop] = 1e-30
+        return torch.multinomial(wish, 1, generator=self._random).squeeze(1)
+
+    def _cost(
+        self, question: Question, row: int, option: int, lane: int, here: int, space: ActionSpace
+    ) -> float:
+        """How far the goal is by way of an option; at the goal stopping is free, elsewhere the last resort.
+
+        A walk over known places only decides between options that are equally good.
+        """
+        to_goal = self._metres[self._goal[lane]]
+        if question.kind != "frontier":
+            if option == question.stop:
+                return 0.0 if here == self._goal[lane] else 1e6
+            there = int(question.place[row, option])
+            if question.kind == "action":
+                return to_goal[there] + self._metres[here][there]
+        assert isinstance(space, MemorySpace)
+        if question.kind == "anywhere":
+            node = option // self._world.neighbour.shape[1]
+            return to_goal[there] + 1e-3 * float(space.memory.walk[lane, space.memory.here[lane], node])
+        place = int(space.memory.node[lane, option])
+        self.walked_away += place != here
+        visited = set(space.memory.node[lane].tolist())
+        walk = float(space.memory.walk[lane, space.memory.here[lane], option])
+        sub_nodes = [there for there in self._world.neighbour[place].tolist() if there not in visited]
+        ahead = min((to_goal[there] for there in sub_nodes), default=1e6)
+        return (-1.0 if place == self._goal[lane] else ahead) + 1e-3 * walk
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_student_forcing_labels_lead_closest_to_the_goal(
+    world: World,
+    episodes: EpisodeSet,
+    metres: dict[int, dict[int, float]],
+    kind: type[LocalSpace | FrontierSpace | AnywhereSpace],
+) -> None:
+    examiner = Examiner(world, episodes, metres)
+    rule = ClosestToGoal(world, episodes.goal)
+    collect(world, episodes, kind(world, len(episodes), 7), examiner, max_ticks=100, label_rule=rule)
+    assert examiner.at_goal > 0
+    assert examiner.walked_away > 0 or kind is not FrontierSpace
+
+
+def _followed(
+    world: World, episodes: EpisodeSet, space: ActionSpace, rule: ReferencePath | ClosestToGoal
+) -> list[list[int]]:
+    """The walks of a teacher, each known to have stopped by itself."""
+    rollout = collect(world, episodes, space, FollowLabels(), max_ticks=100, label_rule=rule)
+    assert rollout.stopped.all()
+    return [
+        walk[:ticks] for walk, ticks in zip(rollout.viewpoint.tolist(), rollout.ticks.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_following_the_reference_walks_it(
+    world: World, episodes: EpisodeSet, kind: type[LocalSpace | FrontierSpace | AnywhereSpace]
+) -> None:
+    walks = _followed(world, episodes, kind(world, len(episodes), 15), ReferencePath(world, episodes.path))
+    assert walks == [
+        path[:length]
+        for path, length in zip(episodes.path.tolist(), episodes.path_length.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_following_the_closest_place_ends_at_the_goal(
+    world: World, episodes: EpisodeSet, kind: type[LocalSpace | FrontierSpace | AnywhereSpace]
+) -> None:
+    space, rule = kind(world, len(episodes), 15), ClosestToGoal(world, episodes.goal)
+    walks = _followed(world, episodes, space, rule)
+    assert [walk[-1] for walk in walks] == episodes.goal.tolist()
+
+
+def _along(
+    world: World, episodes: EpisodeSet, kind: type[LocalSpace | FrontierSpace | AnywhereSpace], names: str
+) -> str:
+    """Follow a reference path given as names of grid viewpoints."""
+    path = torch.tensor([[world.index_of("grid", name) for name in names.split()]])
+    one = replace(episodes.select([0]), start=path[:, 0], goal=path[:, -1], path=path)
+    (walk,) = _followed(world, one, kind(world, 1, 15), ReferencePath(world, path))
+    return " ".join(world.viewpoints[place] for place in walk)
+
+
+@pytest.mark.parametrize("kind", SPACES)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("g10 g20 g21 g11 g10 g00", id="a loop"),
+        pytest.param("g00 g10 g20 g10 g11", id="out and back"),
+        pytest.param("g01 g11 g21 g20 g10 g11 g12", id="crosses itself"),
+    ],
+)
+def test_a_reference_that_crosses_itself_is_followed(
+    world: World, episodes: EpisodeSet, kind: type[LocalSpace | FrontierSpace | AnywhereSpace], path: str
+) -> None:
+    assert _along(world, episodes, kind, path) == path
+
+
+@pytest.mark.parametrize(
+    ("path", "walked"),
+    [
+        # the way back is known already and shorter than the reference
+        ("g00 g10 g20 g21 g11 g21 g20 g10 g00 g01", "g00 g10 g20 g21 g11 g01"),
+        # back at the end, where there is more to see
+        ("g10 g20 g10", "g10 g20 g10"),
+        # nothing new can be seen from the last place, so it cannot be named a frontier
+        ("g00 g10 g11 g01 g00", "g00 g10 g11 g01"),
+    ],
+)
+def test_a_memory_agent_passes_over_points_it_has_visited(
+    world: World, episodes: EpisodeSet, path: str, walked: str
+) -> None:
+    assert _along(world, episodes, LocalSpace, path) == path
+    assert _along(world, episodes, FrontierSpace, path) == walked
+
+
+class Detour:
+    """Goes one wrong way first, then does what is right."""
+
+    def __init__(self, wrong: int) -> None:
+        self._wrong: int | None = wrong
+
+    def observe(self, _stance: Stance, _lanes: Tensor, _space: ActionSpace, /) -> None:
+        """A teacher does not look."""
+
+    def answer(self, _question: Question, label: Tensor, _stance: Stance, _space: ActionSpace, /) -> Tensor:
+        choice = label if self._wrong is None else torch.full_like(label, self._wrong)
+        self._wrong = None
+        return choice
+
+
+def test_a_memory_agent_off_the_reference_is_led_back_to_it(world: World, episodes: EpisodeSet) -> None:
+    names = ["g10", "g20", "g30", "g31"]
+    path = torch.tensor([[world.index_of("grid", name) for name in names]])
+    one = replace(episodes.select([0]), start=path[:, 0], goal=path[:, -1], path=path)
+    wrong = int(world.slot_of(path[0, 0], torch.tensor(world.index_of("grid", "g00"))))
+    rollout = collect(
+        world,
+        one,
+        FrontierSpace(world, 1, 15),
+        Detour(wrong),
+        max_ticks=30,
+        label_rule=ReferencePath(world, path),
+    )
+    assert [world.viewpoints[place] for place in rollout.viewpoint[0].tolist()] == ["g10", "g00", *names]
+
+
+@pytest.mark.parametrize("kind", ["frontier", "anywhere"])
+def test_questions_over_a_map_need_a_memory(world: World, episodes: EpisodeSet, kind: Kind) -> None:
+    place = episodes.start[:1].unsqueeze(1).expand(1, 2)
+    question = Question(kind, torch.tensor([0]), torch.ones(1, 2, dtype=torch.bool), place)
+    rules: list[LabelRule] = [ClosestToGoal(world, episodes.goal), ReferencePath(world, episodes.path)]
+    for rule in rules:
+        with pytest.raises(TypeError, match="was asked for in a space without a memory"):
+            rule(question, LocalSpace(world, 1, 1), torch.zeros(1, 3))
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(("split", "every"), [("train", 12), ("val_seen", 1), ("val_unseen", 1)])
+@pytest.mark.parametrize("kind", SPACES)
+def test_following_the_reference_is_perfect_on_real_r2r(
+    real_data: Path, split: str, every: int, kind: type[LocalSpace | FrontierSpace | AnywhereSpace]
+) -> None:
+    world = load_world(real_data / "connectivity")
+    episodes = load_split(DataFolder(real_data), world, "r2r", split)
+    episodes = episodes.select(range(0, len(episodes), every))
+    walks = _followed(world, episodes, kind(world, len(episodes), 15), ReferencePath(world, episodes.path))
+    longest = max(map(len, walks))
+    walked = torch.tensor([walk + [-1] * (longest - len(walk)) for walk in walks])
+    metrics = measure(world, walked, episodes.path)
+    assert float(metrics.sr.mean()) == 1.0
+    assert float(metrics.spl_ref.mean()) == pytest.approx(1.0)
+    assert float(metrics.ndtw.mean()) == pytest.approx(1.0)
