@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import networkx as nx
+import numpy as np
 import pytest
 
 from scenemem.formats.connectivity import Scan, Viewpoint, write_scan
+from scenemem.formats.feature_files import write_store
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -138,4 +141,14 @@ def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "r2r").mkdir()
     for split in TINY_SPLITS:
         (root / "r2r" / f"R2R_{split}.json").write_text(json.dumps(_tiny_episodes(split)), encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="session")
+def tiny_trainable(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny data folder with a feature store of random numbers, 8 columns wide."""
+    root = Path(shutil.copytree(tiny_data, tmp_path_factory.mktemp("trainable") / "data"))
+    keys = [f"{name}_{node}" for name, graph in TINY_SCANS.items() for node in graph.nodes]
+    rows = np.random.default_rng(0).normal(size=(len(keys), 36, 8)).astype(np.float16)
+    write_store(root / "features" / "tiny.npy", keys, rows, width=8, source="test", encoder="random numbers")
     return root

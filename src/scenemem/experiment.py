@@ -102,7 +102,7 @@ def stored_experiment(checkpoint_file: Path, folder: DataFolder) -> tuple[Experi
 
 def versions() -> dict[str, str]:
     """What a run was made with."""
-    return {"scenemem": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    return {"scenemem": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
 
 
 def _assembled(preset: Preset, folder: DataFolder, sight: Sight, vocabulary: Vocabulary) -> Experiment:

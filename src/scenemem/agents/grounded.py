@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.network import Acting, AgentNetwork, NetworkConfig
-from scenemem.agents.rollout import Kind, Question, Rollout
+from scenemem.agents.rollout import Decisions, Kind, Map, Question, Rollout
 from scenemem.agents.sight import Sight
 from scenemem.agents.spaces import ActionSpace, LocalSpace
 from scenemem.memory.scene_memory import SceneMemory, Weights
@@ -179,8 +179,21 @@ def graphs_now(memory: SceneMemory, lanes: Tensor) -> Graphs:
     return Graphs(row, torch.zeros_like(row), memory.edge[lanes, :nodes, :nodes], memory.count[lanes])
 
 
-def graphs_then(rollout: Rollout, lane: Tensor, tick: Tensor) -> Graphs:
-    """The memories of a rollout as they were at the given moments.  lane, tick: (R,)"""
+def graphs_then(rollout: Rollout, table: Decisions) -> tuple[Graphs, Tensor]:
+    """The memories of a rollout as they were at its decisions, and the ticks these were taken at.
+
+    Reads are computed per lane and decision, not per tick: most ticks of a long walk decide nothing.
+
+    ->  graphs whose ``tick`` is the number of the decision within its lane, tick (B, Q)
+    """
+    known = map_of(rollout)
+    seat, tick = table.seats(len(rollout.alive))
+    count = known.count[table.lane, table.tick]
+    return Graphs(table.lane, seat, known.edge[table.lane], count), tick
+
+
+def map_of(rollout: Rollout) -> Map:
+    """The map of a rollout that must have one."""
     if rollout.map is None:
         raise TypeError("this rollout has no map, but this agent decides over one")
-    return Graphs(lane, tick, rollout.map.edge[lane], rollout.map.count[lane, tick])
+    return rollout.map

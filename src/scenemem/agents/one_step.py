@@ -14,6 +14,7 @@ from scenemem.agents.grounded import (
     RememberingActing,
     graphs_now,
     graphs_then,
+    map_of,
     memory_of,
 )
 from scenemem.agents.network import Acting, NetworkConfig
@@ -54,12 +55,11 @@ class AnywhereNetwork(GroundedNetwork):
     ) -> dict[Kind, Tensor]:
         """hidden: (B, T, H)  ->  anywhere: (R, N * K + 1)"""
         table = rollout.decisions["anywhere"]
-        graphs = graphs_then(rollout, table.lane, table.tick)
-        assert rollout.map is not None  # graphs_then has looked
+        graphs, tick = graphs_then(rollout, table)
         logits = self.score_map(
-            self.ground(hidden, instructions, noise),
-            sight.places(rollout.map.node),
-            view_heading(rollout.view),
+            self.ground(hidden, instructions, noise).at(tick),
+            sight.places(map_of(rollout).node),
+            view_heading(rollout.view.gather(1, tick)),
             noise.feature,
             graphs,
         )

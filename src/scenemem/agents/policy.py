@@ -10,6 +10,7 @@ from torch import Tensor
 from scenemem.agents.network import Acting
 from scenemem.agents.rollout import Question
 from scenemem.agents.spaces import ActionSpace
+from scenemem.errors import UserError
 from scenemem.simulator.panorama import Stance
 
 Chooser = Callable[[Tensor], Tensor]
@@ -53,6 +54,14 @@ class NetworkPolicy:
         self._acting.observe(stance, lanes, space)
 
     def answer(self, question: Question, _label: Tensor, stance: Stance, space: ActionSpace, /) -> Tensor:
-        """(M,) chosen options"""
+        """(M,) chosen options
+
+        Raises:
+            UserError: a score is not a number.
+        """
         logits = self._acting.logits(question, stance, space)
+        if bool(logits.isnan().any()):
+            raise UserError(
+                f"the scores of '{question.kind}' decisions are not numbers; look for broken features or weights"
+            )
         return self._choose(logits.masked_fill(~question.options, -torch.inf))

@@ -50,6 +50,20 @@ class Decisions:
     stops: Tensor  # (M,) bool, the choice ends the episode
     walk: Tensor  # (M, O) metres to walk to each frontier; (M, 0) for other decisions
 
+    def seats(self, lanes: int) -> tuple[Tensor, Tensor]:
+        """The decisions of each lane, numbered from 0, so that they fit a table without gaps between them.
+
+        ->  seat (M,) number within the lane, tick (B, Q) of every seat, 0 where a lane has fewer than Q
+        """
+        taken = torch.bincount(self.lane, minlength=lanes)
+        by_lane = torch.argsort(self.lane * (int(self.order.max()) + 1) + self.order)
+        begin = (taken.cumsum(0) - taken)[self.lane[by_lane]]
+        seat = torch.empty_like(self.lane)
+        seat[by_lane] = torch.arange(len(by_lane), device=begin.device) - begin
+        tick = self.tick.new_zeros(lanes, int(taken.max()))
+        tick[self.lane, seat] = self.tick
+        return seat, tick
+
 
 @dataclass(frozen=True)
 class Map:

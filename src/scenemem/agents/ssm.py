@@ -16,6 +16,7 @@ from scenemem.agents.grounded import (
     action_logits,
     graphs_now,
     graphs_then,
+    map_of,
     memory_of,
 )
 from scenemem.agents.hints import FrontierHints, NodeFacts
@@ -62,13 +63,14 @@ class FrontierNetwork(LocalNetwork):
         grounded = self.ground(hidden, instructions, noise)
         actions, facts = self._actions_and_facts(rollout, grounded, sight, noise)
         table = rollout.decisions["frontier"]
+        graphs, tick = graphs_then(rollout, table)
         frontiers = self.score_frontiers(
             hidden[table.lane, table.tick],
-            grounded,
-            sight.places(_map_of(rollout).node),
-            view_heading(rollout.view),
+            grounded.at(tick),
+            sight.places(map_of(rollout).node),
+            view_heading(rollout.view.gather(1, tick)),
             noise.feature,
-            graphs_then(rollout, table.lane, table.tick),
+            graphs,
             facts,
         )
         return {"action": actions, "frontier": _widened(frontiers, table.options)}
@@ -108,6 +110,7 @@ class FrontierNetwork(LocalNetwork):
 class _FrontierActing(RememberingActing):
     network: FrontierNetwork
     _scores: Tensor | None = None  # (B, N, K + 1) log-probabilities when last at each node
+    _now: Tensor | None = None  # (B, K + 1) action logits where the lanes stand, when they are at hand
 
     @torch.no_grad()
     def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
@@ -117,15 +120,19 @@ class _FrontierActing(RememberingActing):
             return
         memory = memory_of(space)
         exists = self.sight.world.neighbour_mask[stance.viewpoint[lanes]]
-        scores = _log_probabilities(action_logits(self.network, self, stance, lanes), exists)
-        if self._scores is None:
-            self._scores = scores.new_zeros(*memory.node.shape, scores.shape[-1])
-        self._scores[lanes, memory.here[lanes]] = scores
+        logits = action_logits(self.network, self, stance, lanes)
+        if self._scores is None or self._now is None:
+            self._scores = logits.new_zeros(*memory.node.shape, logits.shape[-1])
+            self._now = logits.new_zeros(len(memory.node), logits.shape[-1])
+        self._scores[lanes, memory.here[lanes]] = _log_probabilities(logits, exists)
+        self._now[lanes] = logits
 
     @torch.no_grad()
     def logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
         """(M, K + 1) for actions, (R, N) for frontiers"""
         if question.kind != "frontier":
+            if self._now is not None:
+                return self._now[question.lanes]
             return action_logits(self.network, self, stance, question.lanes)
         memory, lanes = memory_of(space), question.lanes
         graphs = graphs_now(memory, lanes)
@@ -151,12 +158,6 @@ class _FrontierActing(RememberingActing):
         return _widened(logits, question.options)
 
 
-def _map_of(rollout: Rollout) -> Map:
-    if rollout.map is None:
-        raise TypeError("a rollout with frontier decisions has no map")
-    return rollout.map
-
-
 def _widened(logits: Tensor, options: Tensor) -> Tensor:
     """Scores of the known nodes, padded to all nodes there could be.  (R, n)  ->  (R, N)"""
     return nn.functional.pad(logits, (0, options.shape[1] - logits.shape[1]))
@@ -170,7 +171,7 @@ def _log_probabilities(logits: Tensor, exists: Tensor) -> Tensor:
 
 def _facts_then(rollout: Rollout, at_tick: Tensor, sight: Sight) -> NodeFacts:
     """What was known about the nodes at every frontier decision.  at_tick: (B, T, K + 1) action logits"""
-    known, table = _map_of(rollout), rollout.decisions["frontier"]
+    known, table = map_of(rollout), rollout.decisions["frontier"]
     where, nodes = (table.lane, table.tick), known.node.shape[1]
     places = known.node.clamp_min(0)
     exists = sight.world.neighbour_mask[places]

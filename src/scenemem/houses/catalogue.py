@@ -59,7 +59,7 @@ _CLEAN = ("white", "gray", "black")
 
 KINDS: dict[str, Kind] = {
     "sofa": Kind(
-        ("sofa", "couch"), (1.7, 2.2), (0.8, 0.9), (0.8, 0.85),
+        ("sofa", "couch", "settee"), (1.7, 2.2), (0.8, 0.9), (0.8, 0.85),
         _BRIGHT, ("fabric", "leather"), "wall", "sofa", "seat",
     ),
     "armchair": Kind(
@@ -71,7 +71,7 @@ KINDS: dict[str, Kind] = {
         _TIMBER, ("wood", "glass", "stone"), "centre", "table", "furniture",
     ),
     "television": Kind(
-        ("television", "TV"), (0.9, 1.3), (0.08, 0.1), (0.55, 0.7),
+        ("television", "TV", "television screen"), (0.9, 1.3), (0.08, 0.1), (0.55, 0.7),
         ("black",), ("glass",), "hung", "screen", "fixture", 1.0,
     ),
     "bookshelf": Kind(
@@ -79,7 +79,7 @@ KINDS: dict[str, Kind] = {
         _TIMBER, ("wood",), "wall", "shelves", "furniture",
     ),
     "fireplace": Kind(
-        ("fireplace",), (1.3, 1.6), (0.35, 0.4), (1.1, 1.25),
+        ("fireplace", "hearth"), (1.3, 1.6), (0.35, 0.4), (1.1, 1.25),
         ("white", "gray", "red", "brown"), ("stone",), "wall", "fireplace", "fixture",
     ),
     "piano": Kind(
@@ -87,25 +87,25 @@ KINDS: dict[str, Kind] = {
         ("black", "brown", "white"), ("wood",), "wall", "piano", "furniture",
     ),
     "rug": Kind(
-        ("rug", "carpet"), (1.4, 2.2), (1.0, 1.5), (0.02, 0.02),
+        ("rug", "carpet", "mat"), (1.4, 2.2), (1.0, 1.5), (0.02, 0.02),
         ("red", "blue", "green", "beige", "gray", "purple", "yellow"), ("carpet",),
         "centre", "block", "decoration",
     ),
     "plant": Kind(
-        ("plant", "potted plant"), (0.45, 0.55), (0.45, 0.55), (1.1, 1.5),
+        ("plant", "potted plant", "houseplant"), (0.45, 0.55), (0.45, 0.55), (1.1, 1.5),
         ("green",), ("plant",), "corner", "plant", "decoration",
     ),
     "lamp": Kind(
-        ("lamp", "floor lamp"), (0.38, 0.42), (0.38, 0.42), (1.5, 1.7),
+        ("lamp", "floor lamp", "standing lamp"), (0.38, 0.42), (0.38, 0.42), (1.5, 1.7),
         ("white", "yellow", "red", "black"), ("metal",), "corner", "lamp", "decoration",
     ),
     "painting": Kind(
-        ("painting", "picture"), (0.8, 1.3), (0.04, 0.04), (0.6, 0.9),
+        ("painting", "picture", "framed picture"), (0.8, 1.3), (0.04, 0.04), (0.6, 0.9),
         ("red", "blue", "green", "yellow", "purple", "brown"), ("fabric",),
         "hung", "picture", "decoration", 1.15,
     ),
     "mirror": Kind(
-        ("mirror",), (0.5, 0.8), (0.04, 0.04), (0.7, 1.0),
+        ("mirror", "wall mirror"), (0.5, 0.8), (0.04, 0.04), (0.7, 1.0),
         ("gray",), ("glass",), "hung", "picture", "decoration", 1.1,
     ),
     "clock": Kind(
@@ -121,11 +121,11 @@ KINDS: dict[str, Kind] = {
         ("brown", "white", "black", "red", "blue", "green"), ("wood", "metal"), "attached", "chair", "seat",
     ),
     "sideboard": Kind(
-        ("sideboard", "cabinet"), (1.1, 1.5), (0.4, 0.45), (0.8, 0.9),
+        ("sideboard", "cabinet", "buffet"), (1.1, 1.5), (0.4, 0.45), (0.8, 0.9),
         _TIMBER, ("wood",), "wall", "drawers", "furniture",
     ),
     "kitchen counter": Kind(
-        ("kitchen counter", "counter"), (1.4, 2.0), (0.6, 0.6), (0.9, 0.9),
+        ("kitchen counter", "counter", "countertop"), (1.4, 2.0), (0.6, 0.6), (0.9, 0.9),
         ("white", "gray", "brown", "blue", "green"), ("wood", "stone"), "wall", "counter", "fixture",
     ),
     "kitchen island": Kind(
@@ -133,7 +133,7 @@ KINDS: dict[str, Kind] = {
         ("white", "gray", "brown", "blue"), ("wood", "stone"), "centre", "counter", "fixture",
     ),
     "stove": Kind(
-        ("stove", "oven"), (0.6, 0.7), (0.6, 0.6), (0.9, 0.9),
+        ("stove", "oven", "cooker"), (0.6, 0.7), (0.6, 0.6), (0.9, 0.9),
         _CLEAN, ("metal",), "wall", "stove", "fixture",
     ),
     "refrigerator": Kind(
@@ -154,11 +154,11 @@ KINDS: dict[str, Kind] = {
         _TIMBER, ("wood",), "attached", "drawers", "furniture",
     ),
     "dresser": Kind(
-        ("dresser", "chest of drawers"), (0.9, 1.2), (0.45, 0.5), (0.95, 1.1),
+        ("dresser", "chest of drawers", "drawers"), (0.9, 1.2), (0.45, 0.5), (0.95, 1.1),
         _TIMBER, ("wood",), "wall", "drawers", "furniture",
     ),
     "wardrobe": Kind(
-        ("wardrobe", "armoire"), (1.0, 1.4), (0.55, 0.6), (1.95, 2.1),
+        ("wardrobe", "armoire", "cupboard"), (1.0, 1.4), (0.55, 0.6), (1.95, 2.1),
         _TIMBER, ("wood",), "wall", "wardrobe", "furniture",
     ),
     "toilet": Kind(
@@ -166,15 +166,15 @@ KINDS: dict[str, Kind] = {
         ("white",), ("tile",), "wall", "toilet", "fixture",
     ),
     "bathtub": Kind(
-        ("bathtub", "tub"), (1.5, 1.7), (0.7, 0.75), (0.55, 0.6),
+        ("bathtub", "tub", "bath"), (1.5, 1.7), (0.7, 0.75), (0.55, 0.6),
         ("white", "black", "blue"), ("tile",), "wall", "tub", "fixture",
     ),
     "shower": Kind(
-        ("shower",), (0.85, 0.95), (0.85, 0.9), (2.0, 2.1),
+        ("shower", "shower stall"), (0.85, 0.95), (0.85, 0.9), (2.0, 2.1),
         ("blue", "white", "green"), ("glass",), "corner", "shower", "fixture",
     ),
     "sink": Kind(
-        ("sink", "washbasin"), (0.7, 1.0), (0.45, 0.5), (0.85, 0.88),
+        ("sink", "washbasin", "basin"), (0.7, 1.0), (0.45, 0.5), (0.85, 0.88),
         ("white", "brown", "gray"), ("wood", "stone"), "wall", "sink", "fixture",
     ),
     "towel rack": Kind(
@@ -183,7 +183,7 @@ KINDS: dict[str, Kind] = {
         "hung", "block", "decoration", 0.75,
     ),
     "desk": Kind(
-        ("desk",), (1.2, 1.5), (0.6, 0.7), (0.74, 0.76),
+        ("desk", "writing desk"), (1.2, 1.5), (0.6, 0.7), (0.74, 0.76),
         _TIMBER, ("wood", "metal", "glass"), "wall", "desk", "furniture",
     ),
     "office chair": Kind(
@@ -199,7 +199,7 @@ KINDS: dict[str, Kind] = {
         ("white", "gray", "black"), ("metal",), "wall", "washer", "fixture",
     ),
     "laundry basket": Kind(
-        ("laundry basket", "basket"), (0.45, 0.5), (0.4, 0.45), (0.55, 0.65),
+        ("laundry basket", "basket", "hamper"), (0.45, 0.5), (0.4, 0.45), (0.55, 0.65),
         ("beige", "white", "blue", "yellow"), ("wood",), "corner", "block", "decoration",
     ),
     "shelf": Kind(

@@ -61,18 +61,25 @@ class Teller:
         """Leave a room for the hallway, or enter the next room."""
         words = self.words
         out = self.house.rooms[leg.into].kind == "hallway"
-        past = self._past(leg) if self.words.finder.length(leg) > _LONG else Phrase("")
+        long = words.finder.length(leg) > _LONG
+        past = self._past(leg) if long and words.chance(words.style.landmarks) else Phrase("")
         if out:
             core = self._leave(leg)
-        elif words.chance(0.5 if words.style.rooms > 0.5 else 0.75):
+        elif words.chance(self._door_chance(leg, before)):
             core = joined(self._pass_verb(leg), words.door(leg, before))
             if words.chance(words.style.rooms):
-                core = joined(core, "into", words.room(leg.into, leg.stop))
+                core = joined(core, f"{words.within(leg.into)}to", words.room(leg.into, leg.stop))
         else:
             core = joined(self._enter_verb(leg), words.room(leg.into, leg.stop), self._door_side(leg))
         move = joined(past, "and" if past.text else "", core)
         told = "on the" in core.text or "on your" in core.text
-        return self._turned(leg, move, needed=not told and not out)
+        return self._turned(leg, move, needed=not told and not out, share=0.4 if told else 1.0)
+
+    def _door_chance(self, leg: Leg, before: Leg | None) -> float:
+        """How often the door is described rather than only the room behind it."""
+        if self.words.counted_door(leg, before).text:
+            return 0.8
+        return 0.5 if self.words.style.rooms > 0.5 else 0.7
 
     def _pass_verb(self, leg: Leg) -> str:
         if self.house.doors[leg.door].style == "opening":
@@ -102,7 +109,7 @@ class Teller:
             if near:
                 landmark = words.landmark(near[0], leg.stop - 1)
                 core = joined(core, "through the door", words.pick(lexicon.BESIDE[:3]), landmark)
-        elif words.chance(0.3):
+        elif words.chance(0.15):
             core = joined(core, "and enter", words.room(leg.into, leg.stop))
         return core
 
@@ -111,15 +118,16 @@ class Teller:
         turn, short = self.words.turn(leg), self.words.finder.length(leg) < _SHORT
         if not turn.text and short and not first:
             return Phrase("")
-        move = self._walk(leg, plain=not short)
+        told = bool(turn.text) or self.words.chance(self.words.style.detail)
+        move = self._walk(leg, plain=not short and told)
         if not move.text:
             return turn
         return self._turned(leg, move, needed=True)
 
-    def _turned(self, leg: Leg, move: Phrase, *, needed: bool) -> Phrase:
-        """Put the turn before a move; a needed turn is always said, others as the speaker likes."""
+    def _turned(self, leg: Leg, move: Phrase, *, needed: bool, share: float = 1.0) -> Phrase:
+        """Put the turn before a move; a needed turn is always said, others as often as the speaker likes."""
         turn = self.words.turn(leg)
-        if not turn.text or not self.words.chance(1.0 if needed else self.words.style.turns):
+        if not turn.text or not self.words.chance(1.0 if needed else share * self.words.style.turns):
             return move
         if leg.start > 0 and self.words.chance(0.3 * self.words.style.landmarks):
             near = self.words.fresh(self.words.finder.near(leg.start, 1.1))

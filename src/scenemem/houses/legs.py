@@ -97,12 +97,12 @@ def _joining_door(around: Surroundings, route: Route, number: int, rooms: set[in
 def doors_ahead(house: House, room: int, x: float, y: float, heading: float, side: str) -> list[int]:
     """Doors on one side of someone walking through a room, in the order they come.
 
-    Only doors in walls that run along the way count.
+    Only doors in walls that run along the way count, and no wide openings.
     """
     step = (math.sin(heading), math.cos(heading))
     found: list[tuple[float, int]] = []
     for number, door in enumerate(house.doors):
-        if room in door.rooms and _runs_along(door, step):
+        if room in door.rooms and door.style == "door" and _runs_along(door, step):
             east, north = door.x - x, door.y - y
             forward = east * step[0] + north * step[1]
             right = east * step[1] - north * step[0]

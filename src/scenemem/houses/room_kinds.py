@@ -30,7 +30,7 @@ _WET_FLOORS = (("tile", "white"), ("tile", "gray"), ("tile", "blue"), ("tile", "
 
 ROOM_KINDS: dict[str, RoomKind] = {
     "hallway": RoomKind(
-        ("hallway", "hall", "corridor"), (0, 0), ("white", "beige", "gray"),
+        ("hallway", "hall", "corridor", "passage"), (0, 0), ("white", "beige", "gray"),
         (("wood", "brown"), ("wood", "beige"), ("tile", "gray"), ("tile", "white")),
         (
             _F("clock", 0.3), _F("console table", 0.5), _F("bench", 0.35), _F("coat rack", 0.4),
@@ -39,7 +39,7 @@ ROOM_KINDS: dict[str, RoomKind] = {
         ),
     ),
     "living room": RoomKind(
-        ("living room", "lounge"), (4.0, 6.0), _LIVED_IN, _WARM_FLOORS,
+        ("living room", "lounge", "sitting room"), (4.0, 6.0), _LIVED_IN, _WARM_FLOORS,
         (
             _F("fireplace", 0.45), _F("piano", 0.4), _F("sofa", 1.0, 2), _F("rug", 0.6),
             _F("coffee table", 0.9),
@@ -49,7 +49,7 @@ ROOM_KINDS: dict[str, RoomKind] = {
         ),
     ),
     "family room": RoomKind(
-        ("family room", "game room"), (4.0, 6.0), _LIVED_IN, _WARM_FLOORS,
+        ("family room", "game room", "den"), (4.0, 6.0), _LIVED_IN, _WARM_FLOORS,
         (
             _F("pool table", 0.6), _F("treadmill", 0.4), _F("sofa", 0.7), _F("television", 0.9),
             _F("bookshelf", 0.5),
@@ -81,14 +81,14 @@ ROOM_KINDS: dict[str, RoomKind] = {
         ),
     ),
     "bathroom": RoomKind(
-        ("bathroom", "washroom"), (2.0, 2.8), ("white", "blue", "green", "gray"), _WET_FLOORS,
+        ("bathroom", "washroom", "restroom"), (2.0, 2.8), ("white", "blue", "green", "gray"), _WET_FLOORS,
         (
             _F("bathtub", 0.6), _F("shower", 0.55), _F("toilet", 1.0), _F("sink", 1.0), _F("mirror", 0.7),
             _F("towel rack", 0.8), _F("plant", 0.15),
         ),
     ),
     "office": RoomKind(
-        ("office", "study"), (2.6, 3.4), _LIVED_IN, _WARM_FLOORS,
+        ("office", "study", "home office"), (2.6, 3.4), _LIVED_IN, _WARM_FLOORS,
         (
             _F("desk", 1.0), _F("bookshelf", 0.8, 2), _F("filing cabinet", 0.6), _F("armchair", 0.3),
             _F("plant", 0.4),
@@ -106,7 +106,7 @@ ROOM_KINDS: dict[str, RoomKind] = {
         (_F("clothes rack", 1.0, 2), _F("shelf", 0.8, 2), _F("mirror", 0.3)),
     ),
     "porch": RoomKind(
-        ("porch", "patio"), (3.0, 5.0), ("white", "brown"), (("wood", "brown"), ("wood", "gray"),
+        ("porch", "patio", "deck"), (3.0, 5.0), ("white", "brown"), (("wood", "brown"), ("wood", "gray"),
         ("stone", "gray")),
         (_F("deck chair", 0.9, 2), _F("bench", 0.5), _F("grill", 0.5), _F("plant", 0.8, 2)),
     ),

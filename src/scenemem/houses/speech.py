@@ -17,9 +17,9 @@ from scenemem.houses.surroundings import Surroundings
 from scenemem.houses.wording import Phrase, Style, Wording, joined
 
 STYLES = (
-    Style(landmarks=0.6, turns=0.95, rooms=0.6, colours=0.5),  # tells every turn
-    Style(landmarks=0.95, turns=0.55, rooms=0.45, colours=0.75),  # goes by what there is to see
-    Style(landmarks=0.35, turns=0.7, rooms=0.9, colours=0.35),  # short, names the rooms
+    Style(landmarks=0.6, turns=0.95, rooms=0.6, colours=0.5, detail=0.6),  # tells every turn
+    Style(landmarks=0.95, turns=0.55, rooms=0.45, colours=0.75, detail=0.4),  # goes by what there is to see
+    Style(landmarks=0.35, turns=0.7, rooms=0.9, colours=0.35, detail=0.15),  # short, names the rooms
 )
 """One speaker per instruction of a route."""
 

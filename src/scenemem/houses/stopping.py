@@ -79,7 +79,7 @@ def _beside_thing(words: Wording, place: int) -> Phrase:
         where = "in front of"
     phrase = joined(Phrase(where, (claim,)), landmark)
     if words.chance(0.25):
-        phrase = joined(phrase, "in", words.room(stand.room, place))
+        phrase = joined(phrase, words.within(stand.room), words.room(stand.room, place))
     return phrase
 
 
@@ -89,4 +89,5 @@ def _in_room(words: Wording, stand: Stand, place: int) -> Phrase:
     x, y = rect.centre
     if math.hypot(stand.x - x, stand.y - y) < 0.9 and words.house.rooms[stand.room].kind != "hallway":
         return joined("in the middle of", room)
-    return joined(words.pick(("in", "inside", "once you are in", "when you reach")), room)
+    within = words.within(stand.room)
+    return joined(words.pick((within, f"once you are {within}", "when you reach", "as you enter")), room)

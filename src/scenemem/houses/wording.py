@@ -45,6 +45,7 @@ class Style:
     turns: float  # how often a turn is mentioned where something else tells the way
     rooms: float  # how often rooms are named
     colours: float  # how often the colour of a thing is named
+    detail: float  # how often going straight on is mentioned where there is nothing to see
 
 
 class Wording:
@@ -94,6 +95,10 @@ class Wording:
         word = words[0] if self.chance(0.7) else self.pick(words)
         return Phrase(f"the {word}", (Claim("room", place, room=number),))
 
+    def within(self, number: int) -> str:
+        """The preposition for being in a room."""
+        return "on" if self.house.rooms[number].kind == "porch" else "in"
+
     def turn(self, leg: Leg) -> Phrase:
         """The turn at the start of a leg, empty when it goes straight on."""
         side = turn_word(leg.turn)
@@ -105,8 +110,8 @@ class Wording:
 
     def door(self, leg: Leg, before: Leg | None) -> Phrase:
         """The door at the end of a leg: which one it is, as well as the surroundings allow."""
-        counted = self._counted(leg, before)
-        if counted.text and self.chance(0.6):
+        counted = self.counted_door(leg, before)
+        if counted.text and self.chance(0.8):
             return counted
         options = [self._beside, self._on_side] if self.chance(0.5) else [self._on_side, self._beside]
         for option in options:
@@ -132,7 +137,7 @@ class Wording:
     def _door_word(self, door: int) -> str:
         return "opening" if self.house.doors[door].style == "opening" else self.pick(lexicon.DOORWAY)
 
-    def _counted(self, leg: Leg, before: Leg | None) -> Phrase:
+    def counted_door(self, leg: Leg, before: Leg | None) -> Phrase:
         """'the second door on the left', counted from where one starts down the hallway."""
         walk = before if before is not None and before.room == leg.room and before.door < 0 else leg
         if self.house.rooms[leg.room].kind != "hallway":
@@ -141,7 +146,7 @@ class Wording:
         x, y = (float(value) for value in self.around.position[stand][:2])
         for side in ("left", "right"):
             doors = doors_ahead(self.house, leg.room, x, y, walk.heading, side)
-            if leg.door in doors and len(doors) > 1 and self._all_doors(doors):
+            if leg.door in doors and len(doors) > 1:
                 number = doors.index(leg.door)
                 word = lexicon.ORDINALS[number]
                 if number == len(doors) - 1 and self.chance(0.4):
@@ -150,9 +155,6 @@ class Wording:
                 own = self.pick(("the", "your"))
                 return Phrase(f"the {word} door on {own} {side}", (claim,))
         return Phrase("")
-
-    def _all_doors(self, doors: Sequence[int]) -> bool:
-        return all(self.house.doors[number].style == "door" for number in doors)
 
     def _beside(self, leg: Leg) -> Phrase:
         place = leg.stop - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class Session:
         self._folder = folder
         self._validate = validate
         self._rhythm = rhythm
-        self._facts = facts
+        self._facts = json.loads(json.dumps(facts))  # as a checkpoint gives them back: tuples become lists
         self._watch = watch
         self._best: dict[str, float] | None = None
         self._validation: dict[str, float] | None = None

@@ -77,7 +77,7 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(total)
         gradient = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
-        self._refuse_nan(losses, gradient)
+        self._check_gradients(gradient)
         self.optimiser.step()
         self.iteration += 1
         named = {name: float(loss.detach()) for name, (_, loss) in losses.items()}
@@ -106,7 +106,7 @@ class Trainer:
             replay = self.network.replay(rollout, self.agent.sight, instructions, noise)
             if stage.student:
                 term = imitation(rollout, replay, {"frontier": stage.student_frontier})
-                losses["student"] = (stage.student, term)
+                losses["student"] = (stage.student, self._checked("student", term))
             if stage.reinforce:
                 term = actor_critic(
                     rollout,
@@ -115,7 +115,7 @@ class Trainer:
                     entropy_weight=self.config.entropy,
                     value_weight=self.config.value,
                 )
-                losses["reinforce"] = (stage.reinforce, term)
+                losses["reinforce"] = (stage.reinforce, self._checked("reinforce", term))
             episodes += len(batch)
         return losses, episodes
 
@@ -148,16 +148,20 @@ class Trainer:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
 
-    def _refuse_nan(self, losses: dict[str, tuple[float, Tensor]], gradient: Tensor) -> None:
-        bad = [f"loss '{name}'" for name, (_, loss) in losses.items() if not bool(loss.isfinite())]
-        if not bad and not bool(gradient.isfinite()):
-            bad = [
-                f"gradient of '{name}'"
-                for name, parameter in self.network.named_parameters()
-                if parameter.grad is not None and not bool(parameter.grad.isfinite().all())
-            ]
-        if bad:
-            raise UserError(
-                f"{bad[0]} is not a finite number at step {self.iteration + 1}; "
-                "the last good checkpoint is kept; look for broken features, or lower the learning rate"
-            )
+    def _checked(self, name: str, loss: Tensor) -> Tensor:
+        if not bool(loss.isfinite()):
+            raise self._not_finite(f"loss '{name}'")
+        return loss
+
+    def _check_gradients(self, norm: Tensor) -> None:
+        if bool(norm.isfinite()):
+            return
+        for name, parameter in self.network.named_parameters():
+            if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
+                raise self._not_finite(f"gradient of '{name}'")
+
+    def _not_finite(self, what: str) -> UserError:
+        return UserError(
+            f"{what} is not a finite number at step {self.iteration + 1}; the last good checkpoint is kept; "
+            "look for broken features, or lower the learning rate"
+        )

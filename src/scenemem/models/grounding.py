@@ -23,6 +23,11 @@ class Grounded:
     perception_words: Tensor | None = None  # (B, T, L) alpha^p, which words it listened to
     action_words: Tensor | None = None  # (B, T, L) alpha^a
 
+    def at(self, tick: Tensor) -> Grounded:
+        """The states at the given times.  tick: (B, Q)  ->  (B, Q, H)"""
+        lanes = torch.arange(len(tick), device=tick.device).unsqueeze(1)
+        return Grounded(self.perception[lanes, tick], self.action[lanes, tick])
+
 
 class TextualAttention(nn.Module):
     """One stream: alpha_l = softmax_l(x_l^T W_x h), x = sum_l alpha_l x_l, h' = W_h [h, x]."""

@@ -1,0 +1,203 @@
+"""The data folder: read back by the public readers, the same bytes every time, nothing half-written."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from scenemem.errors import DataError, UserError
+from scenemem.formats.connectivity import connectivity_files, read_scan
+from scenemem.formats.episodes import read_episodes
+from scenemem.formats.feature_files import read_store, verify_store
+from scenemem.formats.folder import DataFolder, cache_folder
+from scenemem.houses import build, house
+from scenemem.houses.build import HousesSummary, build_houses, default_houses, read_plan
+from scenemem.houses.config import HousesConfig
+from scenemem.houses.features import WIDTH
+from scenemem.world.build import load_world
+
+SMALL = HousesConfig(houses=3, train_routes=6, val_seen_routes=2, val_unseen_routes=5)
+TINY = HousesConfig(houses=2, train_routes=1, val_seen_routes=1, val_unseen_routes=1)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, HousesSummary, list[tuple[int, int]]]:
+    folder = tmp_path_factory.mktemp("built") / "houses"
+    calls: list[tuple[int, int]] = []
+    summary = build_houses(folder, SMALL, jobs=1, progress=lambda done, total: calls.append((done, total)))
+    return folder, summary, calls
+
+
+def test_the_summary_counts_what_is_there(built: tuple[Path, HousesSummary, list[tuple[int, int]]]) -> None:
+    folder, summary, calls = built
+    assert calls == [(1, 3), (2, 3), (3, 3)]
+    assert summary.houses == 3
+    assert summary.paths == {"train": 12, "val_seen": 4, "val_unseen": 5}
+    assert summary.instructions == {"train": 36, "val_seen": 12, "val_unseen": 15}
+    scans = [read_scan(file) for file in connectivity_files(folder / "connectivity")]
+    assert summary.viewpoints == sum(len(scan.viewpoints) for scan in scans)
+    assert summary.edges == sum(sum(v.unobstructed) for scan in scans for v in scan.viewpoints) // 2
+    assert (folder / "connectivity" / "scans.txt").read_text().split() == [scan.name for scan in scans]
+
+
+def test_splits_are_shortest_paths_in_disjoint_houses(
+    built: tuple[Path, HousesSummary, list[tuple[int, int]]],
+) -> None:
+    data = DataFolder(built[0])
+    world = load_world(data.connectivity, cache=False)
+    scans: dict[str, set[str]] = {}
+    ids: set[str] = set()
+    pairs: set[tuple[str, str]] = set()
+    for split in ("train", "val_seen", "val_unseen"):
+        for episode in read_episodes(data.episodes("r2r", split)):
+            scans.setdefault(split, set()).add(episode.scan)
+            path = [world.index_of(episode.scan, viewpoint) for viewpoint in episode.path]
+            assert world.path(path[0], path[-1]) == path
+            goal = torch.tensor(path[-1])
+            geodesic = float(world.geodesic(torch.tensor(path[0]), goal))
+            assert geodesic >= 5.0
+            assert episode.distance == round(geodesic, 2)
+            assert 4 <= len(path) - 1 <= 6
+            assert 0 <= episode.heading <= 2 * math.pi
+            assert len(set(episode.instructions)) == 3
+            assert ids.isdisjoint(episode.instruction_ids)
+            ids.update(episode.instruction_ids)
+            pairs.add((episode.path[0], episode.path[-1]))
+    assert len(pairs) == 21  # val_seen repeats no training route
+    assert scans["val_seen"] <= scans["train"] == {"house_000", "house_001"}
+    assert scans["val_unseen"] == {"house_002"}
+
+
+def test_the_store_covers_every_viewpoint(built: tuple[Path, HousesSummary, list[tuple[int, int]]]) -> None:
+    data = DataFolder(built[0])
+    world = load_world(data.connectivity, cache=False)
+    store = data.feature_file("houses")
+    info, values = read_store(store)
+    verify_store(store)
+    assert info.keys == world.names
+    assert values.shape == (len(world.viewpoints), 36, WIDTH)
+    assert [column.start for column in info.columns] == list(range(WIDTH))
+
+
+def test_plans_come_back_as_the_houses_they_were(
+    built: tuple[Path, HousesSummary, list[tuple[int, int]]],
+) -> None:
+    plan = read_plan(built[0], "house_001")
+    layout, _ = house.lay_out(0, 1)
+    assert plan == layout.house
+    with pytest.raises(DataError, match=r"house_999.json: no such file"):
+        read_plan(built[0], "house_999")
+
+
+def test_building_again_gives_the_same_bytes_whatever_the_number_of_jobs(
+    built: tuple[Path, HousesSummary, list[tuple[int, int]]], tmp_path: Path
+) -> None:
+    build_houses(tmp_path / "again", SMALL, jobs=2)
+    assert digests(tmp_path / "again") == digests(built[0])
+
+
+def test_another_seed_gives_other_houses(built: tuple[Path, HousesSummary, list[tuple[int, int]]]) -> None:
+    layout, _ = house.lay_out(1, 0)
+    assert layout.house != read_plan(built[0], "house_000")
+
+
+def test_without_workers_the_build_goes_on_alone(
+    built: tuple[Path, HousesSummary, list[tuple[int, int]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenProcessPool("workers died")
+
+    monkeypatch.setattr(build, "ProcessPoolExecutor", broken)
+    build_houses(tmp_path / "alone", SMALL, jobs=2)
+    assert digests(tmp_path / "alone") == digests(built[0])
+
+
+def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_houses(tmp_path / "houses", SMALL, jobs=1, progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_default_houses_are_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SCENEMEM_CACHE", str(tmp_path))
+    monkeypatch.setattr(build, "HousesConfig", lambda: TINY)
+    monkeypatch.setattr(build, "_processors", lambda: 1)
+    folder = default_houses()
+    assert folder.parent == cache_folder() == tmp_path
+    before = digests(folder)
+    monkeypatch.setattr(build, "build_houses", lambda *_, **__: pytest.fail("built twice"))
+    assert default_houses() == folder
+    assert digests(folder) == before
+
+
+def test_a_folder_with_other_things_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    message = (
+        r"holds 'photos', which is not part of the houses; choose a new folder with --out or remove this"
+    )
+    with pytest.raises(UserError, match=message):
+        build_houses(tmp_path, SMALL, jobs=1)
+    assert (tmp_path / "photos").is_dir()
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="holds 'file'"):
+        build_houses(tmp_path / "file", SMALL, jobs=1)
+
+
+def test_an_older_build_is_replaced(tmp_path: Path) -> None:
+    build_houses(tmp_path / "houses", TINY, jobs=1)
+    before = digests(tmp_path / "houses")
+    build_houses(tmp_path / "houses", replace(TINY, seed=3), jobs=1)
+    assert digests(tmp_path / "houses") != before
+
+
+def test_a_house_that_cannot_be_laid_out_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(house, "place_viewpoints", lambda *_: None)
+    monkeypatch.setattr(house, "_ATTEMPTS", 2)
+    with pytest.raises(RuntimeError, match="can be reached for house 5, seed 9"):
+        house.lay_out(9, 5)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("houses", 1, "houses must be 2 or more, got 1; choose a larger houses"),
+        ("seed", -1, "seed must be 0 or more, got -1; choose a larger seed"),
+        ("unseen_houses", 0, "unseen_houses must be 1 or more, got 0"),
+        ("train_routes", 0, "train_routes must be 1 or more, got 0"),
+        ("val_seen_routes", 0, "val_seen_routes must be 1 or more, got 0"),
+        ("val_unseen_routes", -3, "val_unseen_routes must be 1 or more, got -3"),
+    ],
+)
+def test_bad_configs_are_refused(field: str, value: int, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        HousesConfig(**{field: value})
+
+
+def test_bad_jobs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="jobs must be 1 or more, got 0; leave it out to use all processors"):
+        build_houses(tmp_path / "houses", SMALL, jobs=0)
+
+
+def test_a_sixth_of_few_houses_is_unseen() -> None:
+    assert HousesConfig().kept_unseen == 12
+    assert HousesConfig(houses=2).kept_unseen == 1
+    assert HousesConfig(houses=30).kept_unseen == 5

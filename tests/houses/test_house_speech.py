@@ -1,0 +1,232 @@
+"""Instructions: every claim is checked against the house, and every telling word belongs to a claim."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from scenemem.houses.catalogue import COLOURS, KINDS, MATERIAL_WORDS
+from scenemem.houses.mentions import Claim
+from scenemem.houses.raycast import cast_rays
+from scenemem.houses.room_kinds import ROOM_KINDS
+from scenemem.houses.routes import Route, sample_routes
+from scenemem.houses.scene import Scene
+from scenemem.houses.speech import STYLES, instruct
+from scenemem.houses.surroundings import Surroundings
+from scenemem.houses.viewpoints import Layout
+from scenemem.houses.wording import Phrase, turn_word
+
+Surveyed = tuple[Layout, Scene, Surroundings]
+Told = tuple[Surveyed, Route, tuple[Phrase, ...]]
+
+LANDMARK_WORDS = {word: kind for kind, model in KINDS.items() for word in model.words}
+LANDMARK_WORDS |= {"window": "window", "front door": "front door", "main door": "front door"}
+ROOM_WORDS = {word: kind for kind, model in ROOM_KINDS.items() if kind != "stairs" for word in model.words}
+ORDINALS = ("first", "second", "third", "fourth", "fifth")
+
+
+@pytest.fixture(scope="module")
+def told(surveyed: list[Surveyed]) -> list[Told]:
+    found: list[Told] = []
+    for number, one in enumerate(surveyed):
+        rng = np.random.default_rng(number)
+        routes = sample_routes(one[0], 40, rng)
+        found += [(one, route, instruct(one[2], route, rng)) for route in routes]
+    return found
+
+
+def turn(before: float, after: float) -> float:
+    """Degrees clockwise, -180 to 180."""
+    return (math.degrees(after - before) + 180) % 360 - 180
+
+
+class Checker:
+    """Tests claims with geometry of its own."""
+
+    def __init__(self, surveyed: Surveyed, route: Route) -> None:
+        self.layout, self.scene, self.around = surveyed
+        self.house = self.layout.house
+        self.route = route
+        self.at = self.layout.position[list(route.stands)]
+        steps = np.diff(self.at[:, :2], axis=0)
+        self.headings = [route.heading, *np.arctan2(steps[:, 0], steps[:, 1]).tolist()]
+
+    def check(self, claim: Claim) -> None:
+        getattr(self, "check_" + claim.about.replace(" ", "_"))(claim)
+
+    def check_sees(self, claim: Claim) -> None:
+        thing = self.around.landmarks[claim.landmark]
+        shares = np.linspace(0.02, 0.98, 12)
+        low, high = np.array(thing.box[:3]), np.array(thing.box[3:])
+        points = low + np.array(list(itertools.product(shares, repeat=3))) * (high - low)
+        rays = points - self.at[claim.place]
+        rays /= np.linalg.norm(rays, axis=1, keepdims=True)
+        box, _, _ = cast_rays(self.scene, self.at[claim.place], rays)
+        assert (self.scene.landmark[box] == claim.landmark).any(), (claim, thing)
+
+    def gap(self, spot: np.ndarray[tuple[int], np.dtype[np.float64]], landmark: int) -> float:
+        rect = self.around.landmarks[landmark].box.footprint
+        nearest = np.clip(spot[:2], rect[:2], rect[2:])
+        return float(np.linalg.norm(nearest - spot[:2]))
+
+    def check_passes(self, claim: Claim) -> None:
+        start, stop = self.at[claim.place], self.at[claim.until]
+        spots = (start + (stop - start) * share for share in np.linspace(0, 1, 30))
+        assert min(self.gap(spot, claim.landmark) for spot in spots) < 1.5
+        if claim.side:
+            x, y = self.around.landmarks[claim.landmark].box.footprint.centre
+            way, thing = (stop - start)[:2], np.array([x, y]) - start[:2]
+            cross = float(way[0] * thing[1] - way[1] * thing[0])  # positive: to the left
+            assert (cross > 0) == (claim.side == "left")
+
+    def check_ahead(self, claim: Claim) -> None:
+        way = self.at[claim.until] - self.at[claim.place]
+        x, y = self.around.landmarks[claim.landmark].box.footprint.centre
+        bearing = math.atan2(x - self.at[claim.place][0], y - self.at[claim.place][1])
+        assert abs(turn(math.atan2(way[0], way[1]), bearing)) < 20
+
+    def check_near(self, claim: Claim) -> None:
+        assert self.gap(self.at[claim.place], claim.landmark) < 1.5
+
+    def check_turn(self, claim: Claim) -> None:
+        angle = turn(self.headings[claim.place], self.headings[claim.place + 1])
+        if claim.side == "around":
+            assert abs(angle) > 140
+        else:
+            assert 30 < (angle if claim.side == "right" else -angle) < 160
+
+    def check_door_side(self, claim: Claim) -> None:
+        door = self.house.doors[claim.door]
+        east, north = door.x - self.at[claim.place][0], door.y - self.at[claim.place][1]
+        angle = turn(self.headings[claim.place], math.atan2(east, north))
+        assert 25 < (angle if claim.side == "right" else -angle) < 155
+        assert math.hypot(east, north) < 2.5
+
+    def check_ordinal(self, claim: Claim) -> None:
+        """Walk down the hallway and count the doors on that side."""
+        here, heading = self.at[claim.place], self.headings[claim.place + 1]
+        room = next(r for r in self.house.doors[claim.door].rooms if self.house.rooms[r].kind == "hallway")
+        offsets = []
+        for door in self.house.doors_of(room):
+            east, north = door.x - here[0], door.y - here[1]
+            ahead = east * math.sin(heading) + north * math.cos(heading)
+            right = east * math.cos(heading) - north * math.sin(heading)
+            along = door.across == ("y" if abs(math.sin(heading)) > abs(math.cos(heading)) else "x")
+            if door.style == "door" and ahead > 0.3 and along and (right > 0) == (claim.side == "right"):
+                offsets.append((ahead, self.house.doors.index(door)))
+        assert [number for _, number in sorted(offsets)][claim.number - 1] == claim.door
+
+    def check_room(self, claim: Claim) -> None:
+        room, spot = self.house.rooms[claim.room], self.at[claim.place]
+        # the first and the last step of the stairs count as part of the hallway
+        assert room.rect.grown(0.2).holds(float(spot[0]), float(spot[1]))
+        assert room.floor * 3.0 < spot[2] < room.floor * 3.0 + 3.0
+
+    def check_stairs(self, claim: Claim) -> None:
+        rise = self.at[claim.until][2] - self.at[claim.place][2]
+        assert rise >= 1.5 if claim.side == "up" else rise <= -1.5
+
+    def check_doorway(self, claim: Claim) -> None:
+        stand = self.house.stands[self.route.stands[claim.place]]
+        if claim.door >= 0:
+            door = self.house.doors[claim.door]
+            assert stand.door == claim.door
+            assert math.hypot(door.x - stand.x, door.y - stand.y) < 0.5
+            assert claim.room in door.rooms
+        else:
+            assert stand.stairs
+
+
+def test_every_claim_is_true(told: list[Told]) -> None:
+    kinds: Counter[str] = Counter()
+    for one, route, spoken in told:
+        checker = Checker(one, route)
+        for phrase in spoken:
+            for claim in phrase.claims:
+                checker.check(claim)
+                kinds[claim.about] += 1
+    assert set(kinds) == {
+        "sees", "passes", "ahead", "near", "turn", "door side", "ordinal", "room", "stairs", "doorway",
+    }  # fmt: skip
+
+
+def test_left_and_right_are_said_exactly_as_often_as_claimed(told: list[Told]) -> None:
+    for _, _, spoken in told:
+        for phrase in spoken:
+            words = Counter(re.findall(r"\b(left|right)\b", phrase.text))
+            sides = Counter(claim.side for claim in phrase.claims if claim.side in ("left", "right"))
+            assert words == sides, phrase.text
+
+
+def test_every_landmark_word_names_a_claimed_landmark(told: list[Told]) -> None:
+    """Read the text alone: 'the blue leather sofa' needs a claimed sofa that is blue and of leather."""
+    nouns = "|".join(sorted(map(re.escape, {*LANDMARK_WORDS, *ROOM_WORDS}), key=len, reverse=True))
+    adjectives = "|".join([*COLOURS, *MATERIAL_WORDS.values()])
+    pattern = re.compile(rf"\b(?:the|an?) ((?:(?:{adjectives}) )*)({nouns})\b")
+    for (_, _, around), _, spoken in told:
+        for phrase in spoken:
+            claimed = [around.landmarks[c.landmark] for c in phrase.claims if c.about == "sees"]
+            rooms = [around.house.rooms[c.room].kind for c in phrase.claims if c.about == "room"]
+            for described, noun in pattern.findall(phrase.text):
+                if noun in ROOM_WORDS and noun not in LANDMARK_WORDS:
+                    assert ROOM_WORDS[noun] in rooms, phrase.text
+                    continue
+                fits = [thing for thing in claimed if noun in words_of(thing.kind)]
+                for adjective in described.split():
+                    fits = [t for t in fits if adjective in (t.colour, MATERIAL_WORDS.get(t.material))]
+                assert fits, (described, noun, phrase.text)
+
+
+def words_of(kind: str) -> tuple[str, ...]:
+    return tuple(word for word, named in LANDMARK_WORDS.items() if named == kind) + (
+        KINDS[kind].words if kind in KINDS else ()
+    )
+
+
+def test_ordinals_and_stairs_are_said_as_claimed(told: list[Told]) -> None:
+    for _, _, spoken in told:
+        for phrase in spoken:
+            numbers = [ORDINALS.index(word) + 1 for word in re.findall("|".join(ORDINALS), phrase.text)]
+            claimed = [claim.number for claim in phrase.claims if claim.about == "ordinal"]
+            last = len(re.findall(r"\blast door", phrase.text))
+            assert len(numbers) + last == len(claimed)
+            assert not set(numbers) - set(claimed)
+            climbs = re.findall(r"\b(up|down) the (?:stair|step)", phrase.text)
+            assert climbs == [claim.side for claim in phrase.claims if claim.about == "stairs"]
+
+
+def test_instructions_are_sentences_that_end_with_where_to_stop(told: list[Told]) -> None:
+    stop = re.compile(r"(stop|wait|halt|pause)[^.]*\.$", re.IGNORECASE)
+    for _, _, spoken in told:
+        assert len(spoken) == len(STYLES) == 3
+        assert len({phrase.text for phrase in spoken}) == 3
+        for phrase in spoken:
+            assert re.fullmatch(r"([A-Z][^.]+\.)( [A-Z][^.]+\.)*", phrase.text), phrase.text
+            assert stop.search(phrase.text), phrase.text
+            assert "  " not in phrase.text
+            assert 5 <= len(phrase.text.split()) <= 110
+
+
+def test_language_is_varied_and_needs_the_way(told: list[Told]) -> None:
+    texts = [phrase.text for _, _, spoken in told for phrase in spoken]
+    assert len(set(texts)) > 0.98 * len(texts)
+    assert 15 < np.mean([len(text.split()) for text in texts]) < 50
+    assert len({word for text in texts for word in re.findall(r"[a-z]+", text.lower())}) > 150
+    hidden = 0
+    for (_, _, around), route, spoken in told:
+        named = {claim.landmark for phrase in spoken for claim in phrase.claims if claim.about == "sees"}
+        hidden += any(not around.sees(route.stands[0], number) for number in named)
+    assert hidden > 0.8 * len(told)  # landmarks that cannot be seen from the start
+
+
+@pytest.mark.parametrize(
+    ("degrees", "word"),
+    [(0, ""), (-30, ""), (90, "right"), (-60, "left"), (170, "around"), (-178, "around")],
+)
+def test_turn_words(degrees: float, word: str) -> None:
+    assert turn_word(math.radians(degrees)) == word

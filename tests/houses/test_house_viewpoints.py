@@ -1,0 +1,84 @@
+"""Viewpoints: a connected graph one can really walk, in the form of a connectivity file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+
+from scenemem.formats.connectivity import read_scan, write_scan
+from scenemem.houses.records import EYE, STOREY
+from scenemem.houses.scene import Scene
+from scenemem.houses.surroundings import Surroundings
+from scenemem.houses.viewpoints import Layout, scan_of
+
+Surveyed = tuple[Layout, Scene, Surroundings]
+
+
+def test_graphs_are_connected_symmetric_and_a_few_steps_apart(surveyed: list[Surveyed]) -> None:
+    for layout, _, _ in surveyed:
+        assert 30 <= len(layout.position) <= 70
+        assert (layout.linked == layout.linked.T).all()
+        assert (layout.visible == layout.visible.T).all()
+        assert not layout.linked.diagonal().any()
+        assert nx.is_connected(nx.from_numpy_array(layout.linked))
+        one, two = np.nonzero(layout.linked)
+        lengths = np.linalg.norm(layout.position[one] - layout.position[two], axis=1)
+        assert lengths.min() > 0.5
+        assert lengths.max() < 4.0
+        assert 1.4 < lengths.mean() < 2.6
+
+
+def test_linked_viewpoints_see_each_other(surveyed: list[Surveyed]) -> None:
+    """Nothing stands in the way at eye height, by stepping along the line."""
+    for layout, scene, _ in surveyed:
+        one, two = np.nonzero(np.triu(layout.linked))
+        share = np.linspace(0, 1, 60)[:, None, None]
+        points = layout.position[one] * (1 - share) + layout.position[two] * share  # (60, E, 3)
+        inside = (points[:, :, None] > scene.low).all(axis=3) & (points[:, :, None] < scene.high).all(axis=3)
+        assert not inside.any()
+        assert layout.visible[one, two].all()
+
+
+def test_stands_are_on_free_floor_of_their_room(surveyed: list[Surveyed]) -> None:
+    for layout, scene, _ in surveyed:
+        house = layout.house
+        for stand in house.stands:
+            room = house.rooms[stand.room]
+            assert room.rect.grown(1e-6).holds(stand.x, stand.y)
+            if stand.stairs != "landing":
+                assert stand.z == room.floor * STOREY + EYE
+            body = np.array([stand.x, stand.y, stand.z - 0.5])
+            assert not ((scene.low < body) & (body < scene.high)).all(axis=1).any()
+
+
+def test_every_doorway_leads_into_both_rooms(surveyed: list[Surveyed]) -> None:
+    for layout, _, _ in surveyed:
+        house = layout.house
+        doors = [number for number, door in enumerate(house.doors) if door.style != "front door"]
+        stands = {stand.door: number for number, stand in enumerate(house.stands) if stand.door >= 0}
+        assert sorted(stands) == doors
+        for number in stands.values():
+            assert layout.linked[number].sum() >= 2
+
+
+def test_stairs_are_a_chain_at_three_heights(two_floors: Surveyed) -> None:
+    layout, _, _ = two_floors
+    chain = {stand.stairs: number for number, stand in enumerate(layout.house.stands) if stand.stairs}
+    bottom, landing, top = (chain[part] for part in ("bottom", "landing", "top"))
+    assert layout.position[[bottom, landing, top], 2].tolist() == [1.5, 3.0, 4.5]
+    assert np.flatnonzero(layout.linked[landing]).tolist() == sorted((bottom, top))
+
+
+def test_the_scan_is_a_valid_connectivity_file(two_floors: Surveyed, tmp_path: Path) -> None:
+    layout, _, _ = two_floors
+    scan = scan_of(layout)
+    assert read_scan(write_scan(tmp_path, scan)) == scan
+    ids = [viewpoint.image_id for viewpoint in scan.viewpoints]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch("[0-9a-f]{32}", name) for name in ids)
+    assert [viewpoint.position for viewpoint in scan.viewpoints] == [
+        tuple(p) for p in layout.position.tolist()
+    ]

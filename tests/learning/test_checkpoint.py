@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from scenemem.errors import DataError
+from scenemem.learning.checkpoint import load_network, load_optimiser, read_checkpoint, write_checkpoint
+
+
+def _stepped(network: nn.Module) -> torch.optim.AdamW:
+    optimiser = torch.optim.AdamW(network.parameters(), lr=0.1)
+    network(torch.ones(1, 3)).sum().backward()
+    optimiser.step()
+    return optimiser
+
+
+def test_weights_optimiser_and_facts_come_back_exactly(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = nn.Linear(3, 2)
+    optimiser = _stepped(network)
+    write_checkpoint(tmp_path / "c", network, {"iteration": 3, "words": ["a"]}, optimiser)
+    checkpoint = read_checkpoint(tmp_path / "c")
+    assert checkpoint.facts == {"iteration": 3, "words": ["a"]}
+    twin = nn.Linear(3, 2)
+    load_network(twin, checkpoint, "c")
+    twin_optimiser = torch.optim.AdamW(twin.parameters(), lr=0.1)
+    load_optimiser(twin_optimiser, checkpoint)
+    for mine, theirs in zip(network.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+        for key, value in optimiser.state[mine].items():
+            assert torch.equal(twin_optimiser.state[theirs][key], value)
+
+
+def test_other_weights_are_refused_by_name_and_shape(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "c", nn.Linear(3, 2), {})
+    checkpoint = read_checkpoint(tmp_path / "c")
+    with pytest.raises(DataError, match=r"'weight' has shape \(2, 3\), this network needs \(2, 4\)"):
+        load_network(nn.Linear(4, 2), checkpoint, "c")
+    with pytest.raises(DataError, match=r"1 missing \(0.weight\).*another preset"):
+        load_network(nn.Sequential(nn.Linear(3, 2, bias=False)), checkpoint, "c")
+
+
+def test_files_that_are_no_checkpoints_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such checkpoint"):
+        read_checkpoint(tmp_path / "none")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(DataError, match="not a checkpoint of SceneMem, or damaged"):
+        read_checkpoint(tmp_path / "text")
+    save_file({"x": torch.zeros(1)}, tmp_path / "foreign")
+    with pytest.raises(DataError, match="not a checkpoint of SceneMem, or damaged"):
+        read_checkpoint(tmp_path / "foreign")
+    write_checkpoint(tmp_path / "whole", nn.Linear(3, 2), {})
+    content = (tmp_path / "whole").read_bytes()
+    (tmp_path / "half").write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError, match="damaged"):
+        read_checkpoint(tmp_path / "half")
+    save_file({"x": torch.zeros(1)}, tmp_path / "old", metadata={"scenemem": '{"version": 0}'})
+    with pytest.raises(DataError, match="written by another version; expected checkpoint version 1"):
+        read_checkpoint(tmp_path / "old")

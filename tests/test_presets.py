@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from scenemem.experiment import new_experiment
+from scenemem.formats.folder import DataFolder
+from scenemem.learning.config import LearningConfig, Stage
+from scenemem.learning.trainer import Trainer
+from scenemem.presets import PRESETS, Preset, SelectionConfig
+
+
+def _differences(one: Any, other: Any, path: str = "") -> set[str]:
+    if is_dataclass(one) and type(one) is type(other):
+        return {
+            name
+            for field in fields(one)
+            for name in _differences(
+                getattr(one, field.name), getattr(other, field.name), f"{path}.{field.name}".strip(".")
+            )
+        }
+    return set() if one == other else {path}
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "changed"),
+    [
+        ("ssm-no-grounding", "ssm", {"memory.grounding"}),
+        ("ssm-no-reasoning", "ssm", {"memory.reasoning_steps"}),
+        ("ssm-local", "ssm", {"agent"}),
+        ("ssm-global", "ssm", {"agent"}),
+        ("ssm-no-hints", "ssm", {"memory.hints"}),
+        ("basic", "ssm", {"agent", "memory.stream", "memory.hints"}),
+        ("seq2seq", "basic", {"model.panorama", "learning.stages"}),
+    ],
+)
+def test_a_variant_changes_only_what_its_name_says(name: str, base: str, changed: set[str]) -> None:
+    assert _differences(PRESETS[base], PRESETS[name]) == changed
+
+
+def test_the_faithful_preset_has_nothing_the_paper_does_not_have() -> None:
+    paper = PRESETS["ssm-paper"]
+    assert not paper.memory.hints
+    assert paper.memory.stream is None
+    assert paper.model.width == 512
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_trains_two_iterations(name: str, tiny_trainable: Path) -> None:
+    preset = PRESETS[name]
+    small = replace(
+        preset,
+        model=replace(preset.model, width=16, word_width=8),
+        data=replace(preset.data, min_count=1),
+        learning=replace(preset.learning, iterations=2, batch=4),
+    )
+    experiment = new_experiment(small, DataFolder(tiny_trainable), seed=0)
+    trainer = Trainer(experiment.agent, experiment.episodes("train"), small.learning, seed=0)
+    before = {key: value.clone() for key, value in trainer.network.state_dict().items()}
+    reports = [trainer.step(), trainer.step()]
+    stage = small.learning.stages[0]
+    weighted = {"teacher": stage.teacher, "student": stage.student, "reinforce": stage.reinforce}
+    assert reports[0].losses.keys() == {loss for loss, weight in weighted.items() if weight}
+    assert reports[0].gradient > 0
+    after = trainer.network.state_dict()
+    assert any(not value.equal(after[key]) for key, value in before.items())
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_survive_being_written_down(name: str) -> None:
+    written = msgspec.json.encode(PRESETS[name])
+    assert msgspec.json.decode(written, type=Preset) == PRESETS[name]
+
+
+def test_stages_follow_each_other_by_their_shares() -> None:
+    first, second = Stage("first", share=1.0), Stage("second", share=3.0)
+    config = LearningConfig(iterations=8, stages=(first, second))
+    assert [config.stage_at(i).name for i in range(9)] == ["first"] * 2 + ["second"] * 7
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LearningConfig(iterations=0), "iterations must be 1 or more, got 0"),
+        (lambda: LearningConfig(learning_rate=0.0), "learning_rate must be positive, got 0.0"),
+        (lambda: LearningConfig(stages=()), "at least one stage is needed"),
+        (lambda: Stage("x", teacher=0, student=0, reinforce=0), "stage 'x' has no loss"),
+        (lambda: Stage("x", share=0), "the share of stage 'x' must be positive"),
+        (lambda: SelectionConfig(every=3, save_every=2), "every must be a positive multiple of save_every"),
+    ],
+)
+def test_impossible_settings_say_what_is_wrong(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
