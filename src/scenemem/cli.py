@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "data objects": ("data_objects", "data_objects", "build view features from object and room annotations"),
     "train": ("train", "parse", "train an agent from a preset"),
     "eval": ("eval", "eval_run", "walk an agent over a split and print its metrics"),
+    "compare": ("compare", "compare", "mean and standard deviation over seeds and variants"),
     "score": ("score", "score", "metrics of a result file, ours or another system's"),
     "submit": ("submit", "submit", "validate results and write the leaderboard file"),
     "bench simulator": ("bench_simulator", "bench_simulator", "speed of the world tables and the simulator"),

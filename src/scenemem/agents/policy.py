@@ -62,6 +62,6 @@ class NetworkPolicy:
         logits = self._acting.logits(question, stance, space)
         if bool(logits.isnan().any()):
             raise UserError(
-                f"the scores of '{question.kind}' decisions are not numbers; look for broken features or weights"
+                f"the scores of '{question.kind}' decisions are not numbers; look for broken features"
             )
         return self._choose(logits.masked_fill(~question.options, -torch.inf))

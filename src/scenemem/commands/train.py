@@ -13,7 +13,7 @@ import torch
 import tyro
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from scenemem.commands.console import console, open_data, print_json
+from scenemem.commands.console import console, open_data, output, print_json
 from scenemem.errors import UserError
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.experiment import Experiment, new_experiment, versions
@@ -52,8 +52,8 @@ def parse(words: Sequence[str]) -> None:
     names = ", ".join(PRESETS)
     if not words or words[0].startswith("-"):
         if words and words[0] in ("-h", "--help"):
-            console.print(f"scenemem train PRESET [flags]\n\npresets: {names}\n")
-            console.print("scenemem train PRESET --help explains the flags of a preset")
+            output.print(f"scenemem train PRESET [flags]\n\npresets: {names}\n", markup=False)
+            output.print("scenemem train PRESET --help explains the flags of a preset")
             return
         raise UserError(f"name a preset first: scenemem train PRESET; there are: {names}")
     name = words[0]

@@ -72,7 +72,7 @@ KINDS: dict[str, Kind] = {
     ),
     "television": Kind(
         ("television", "TV", "television screen"), (0.9, 1.3), (0.08, 0.1), (0.55, 0.7),
-        ("black",), ("glass",), "hung", "screen", "fixture", 1.0,
+        ("black",), ("glass",), "hung", "block", "fixture", 1.0,
     ),
     "bookshelf": Kind(
         ("bookshelf", "bookcase"), (0.9, 1.4), (0.3, 0.35), (1.8, 2.1),

@@ -6,6 +6,7 @@ Plans are drawn with hallways along x, then mirrored and turned (``Draft.finishe
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -218,6 +219,7 @@ def _join_zone(draft: Draft, zone: list[int], halls: list[int], rooms: list[int]
 
 def _add_stairs(draft: Draft, well: Rect, low_side: bool, ground: int, upper: int) -> None:
     below, above = draft.add_room("stairs", 0, well), draft.add_room("stairs", 1, well)
+    draft.rooms[above] = replace(draft.rooms[below], floor=1)  # one stairwell, one paint
     middle = (well.x0 + well.x1) / 2
     halves = [(well.x0, middle), (middle, well.x1)]
     if draft.rng.random() < 0.5:

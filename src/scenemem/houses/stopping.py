@@ -90,4 +90,6 @@ def _in_room(words: Wording, stand: Stand, place: int) -> Phrase:
     if math.hypot(stand.x - x, stand.y - y) < 0.9 and words.house.rooms[stand.room].kind != "hallway":
         return joined("in the middle of", room)
     within = words.within(stand.room)
-    return joined(words.pick((within, f"once you are {within}", "when you reach", "as you enter")), room)
+    just_entered = words.house.stands[words.route.stands[place - 1]].door >= 0
+    arriving = (f"once you are {within}", "when you reach", "as you enter") if just_entered else ()
+    return joined(words.pick((within, *arriving)), room)

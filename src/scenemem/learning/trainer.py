@@ -95,10 +95,8 @@ class Trainer:
             noise = self.network.noise(len(batch))
             rollout = self._teacher_walks(batch)
             replay = self.network.replay(rollout, self.agent.sight, instructions, noise)
-            losses["teacher"] = (
-                stage.teacher,
-                imitation(rollout, replay, {"frontier": stage.teacher_frontier}),
-            )
+            term = imitation(rollout, replay, {"frontier": stage.teacher_frontier})
+            losses["teacher"] = (stage.teacher, self._checked("teacher", term))
             episodes += len(batch)
         if stage.samples:
             noise = self.network.noise(len(batch))

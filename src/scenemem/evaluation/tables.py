@@ -1,0 +1,80 @@
+"""Tables over seeds: mean and standard deviation of every metric per group of runs, in several forms."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One metric over the runs of a group."""
+
+    mean: float
+    sd: float | None  # sample standard deviation; None with a single run
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" if self.sd is None else f"{self.mean:.3f} ± {self.sd:.3f}"
+
+
+Rows = Mapping[str, Mapping[str, Spread]]
+"""group -> metric -> spread"""
+
+
+def spreads(runs: Sequence[tuple[str, Mapping[str, float]]]) -> dict[str, dict[str, Spread]]:
+    """Gather runs of the same group; groups keep the order in which they first come.
+
+    runs: (group, metrics of one run)
+    """
+    groups: dict[str, list[Mapping[str, float]]] = {}
+    for group, metrics in runs:
+        groups.setdefault(group, []).append(metrics)
+    return {
+        group: {name: _spread([metrics[name] for metrics in members]) for name in members[0]}
+        for group, members in groups.items()
+    }
+
+
+def as_markdown(rows: Rows, metrics: Sequence[str]) -> str:
+    """A Markdown table, one row per group."""
+    lines = ["| agent | n | " + " | ".join(metrics) + " |", "|---|---|" + "---|" * len(metrics)]
+    lines += ["| " + " | ".join(cells) + " |" for cells in cell_rows(rows, metrics)]
+    return "\n".join(lines) + "\n"
+
+
+def as_html(rows: Rows, metrics: Sequence[str], title: str) -> str:
+    """A self-contained HTML page with the table."""
+    head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in ("agent", "n", *metrics))
+    body = "\n".join(
+        f"<tr><th scope='row'>{escape(first)}</th>"
+        + "".join(f"<td>{escape(cell)}</td>" for cell in rest)
+        + "</tr>"
+        for first, *rest in cell_rows(rows, metrics)
+    )
+    style = (
+        ":root{color-scheme:light dark}body{font:16px system-ui,sans-serif;margin:2rem}"
+        "table{border-collapse:collapse}"
+        "th,td{padding:.4rem .8rem;border-bottom:1px solid #8886;text-align:left}"
+        "td{font-variant-numeric:tabular-nums}"
+    )
+    return (
+        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{escape(title)}</title>"
+        f"<meta name='viewport' content='width=device-width'><style>{style}</style>"
+        f"<h1>{escape(title)}</h1><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></html>\n"
+    )
+
+
+def cell_rows(rows: Rows, metrics: Sequence[str]) -> list[list[str]]:
+    """The cells of a table: group, number of runs, then one cell per metric."""
+    return [
+        [group, str(next(iter(cells.values())).n), *(str(cells[name]) for name in metrics)]
+        for group, cells in rows.items()
+    ]
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    sd = statistics.stdev(values) if len(values) > 1 else None
+    return Spread(statistics.fmean(values), sd, len(values))

@@ -1,0 +1,143 @@
+"""Train, evaluate, compare and submit, as a user would."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from scenemem.cli import main
+from scenemem.learning.run_folder import RunFolder
+
+SMALL = (
+    *("--model.width", 16, "--model.word-width", 8, "--memory.stream", 8, "--data.min-count", 1),
+    *("--learning.batch", 4, "--iterations", 4, "--selection.every", 2, "--selection.save-every", 2),
+)
+
+
+def _run(*words: object) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main([str(word) for word in words])
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def _json(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "ssm-0"
+    assert _run("train", "ssm", "--data", tiny_trainable, "--out", out, *SMALL) == 0
+    return out
+
+
+def test_training_fills_the_run_folder(trained: Path) -> None:
+    run = RunFolder(trained)
+    description = run.describe()
+    assert description["name"] == "ssm"
+    assert description["preset"]["model"]["width"] == 16
+    assert [line["iteration"] for line in run.logged()] == [2, 4]
+    assert run.best.is_file()
+    assert run.last.is_file()
+
+
+def test_eval_prints_what_score_says_about_its_trajectories(
+    trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run("eval", trained, "--data", tiny_trainable, "--split", "val_unseen", "--json") == 0
+    report = _json(capsys)
+    results = trained / "results" / "val_unseen.json"
+    assert _run("score", results, "--data", tiny_trainable, "--split", "val_unseen", "--json") == 0
+    scored = _json(capsys)
+    assert scored == {key: report[key] for key in scored}
+    assert _run("eval", trained, "--data", tiny_trainable, "--checkpoint", "best") == 0
+    assert "stopped nearer than 3 m" in capsys.readouterr().out
+
+
+def test_submit_writes_a_valid_file_for_the_secret_split(
+    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "test.json"
+    assert _run("submit", trained, "--data", tiny_trainable, "--split", "test", "--out", out) == 0
+    assert "every start, id and edge is right" in capsys.readouterr().err
+    assert _run("eval", trained, "--data", tiny_trainable, "--split", "test") == 2
+    assert "keeps its goals secret" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("agent", ["expert", "random", "stop"])
+def test_scripted_agents_are_evaluated_too(
+    agent: str, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run("eval", agent, "--data", tiny_trainable, "--json") == 0
+    assert (_json(capsys)["metrics"]["sr"] == 1.0) == (agent == "expert")
+
+
+def test_compare_gathers_seeds_of_a_preset(
+    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "ssm-1"
+    assert _run("train", "ssm", "--data", tiny_trainable, "--out", other, "--seed", 1, "--json", *SMALL) == 0
+    assert _json(capsys)["iteration"] == 4
+    words = ("compare", trained, other, "--data", tiny_trainable)
+    assert _run(*words, "--json") == 0
+    rows = _json(capsys)["rows"]
+    assert rows["ssm"]["sr"]["n"] == 2
+    for name in ("table.md", "table.html"):
+        assert _run(*words, "--out", tmp_path / name) == 0
+        assert "±" in (tmp_path / name).read_text(encoding="utf-8")
+    capsys.readouterr()
+    assert _run(*words, "--out", tmp_path / "table.doc") == 2
+    assert "expected a name ending in .md or .html" in capsys.readouterr().err
+
+
+def test_a_run_is_never_overwritten_but_can_be_continued(
+    trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("train", "ssm", "--data", tiny_trainable, "--out", trained, *SMALL)
+    assert _run(*words) == 2
+    assert "already holds a run; continue it with --resume" in capsys.readouterr().err
+    before = (trained / "metrics.jsonl").read_text()
+    assert _run(*words, "--resume") == 0
+    assert (trained / "metrics.jsonl").read_text() == before, "a finished run has nothing left to do"
+    assert _run(*words, "--resume", "--learning.clip", 1.0) == 2
+    assert "was started with another preset" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("train",), "name a preset first: scenemem train PRESET; there are: ssm"),
+        (("train", "hal9000"), "unknown preset 'hal9000'; there are: ssm"),
+        (("eval", "nowhere"), "holds no run (no preset.json); start one with 'scenemem train'"),
+        (("compare",), "name at least one run folder"),
+    ],
+)
+def test_mistakes_are_one_line(
+    words: tuple[str, ...], message: str, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = () if words[0] == "train" else ("--data", tiny_trainable)
+    assert _run(*words, *data) == 2
+    assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_other_features_than_those_trained_with_are_refused(
+    trained: Path, tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run("eval", trained, "--data", tiny_data) == 2
+    assert "no feature store 'objects' (there is none yet)" in capsys.readouterr().err
+
+
+def test_training_help_names_the_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("train", "--help") == 0
+    assert "ssm-no-grounding" in capsys.readouterr().out
+    assert _run("train", "basic", "--help") == 0
+    assert "--model.width" in capsys.readouterr().out
+
+
+def test_training_leaves_the_thread_setting_sane(trained: Path) -> None:
+    assert torch.get_num_threads() == 1
