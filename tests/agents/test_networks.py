@@ -17,7 +17,7 @@ from scenemem.agents.grounded import GroundedNetwork, LocalNetwork, MemoryConfig
 from scenemem.agents.labels import ClosestToGoal
 from scenemem.agents.network import Acting, AgentNetwork, NetworkConfig
 from scenemem.agents.one_step import AnywhereNetwork
-from scenemem.agents.policy import Chooser, NetworkPolicy, Sample, take_best
+from scenemem.agents.policy import Chooser, NetworkPolicy, take_best
 from scenemem.agents.rollout import Kind, Question, Rollout
 from scenemem.agents.sight import Sight
 from scenemem.agents.spaces import ActionSpace, LocalSpace
@@ -321,15 +321,6 @@ def test_training_drops_whole_columns_and_scales_the_rest(setting: Setting) -> N
         assert set(mask.flatten().tolist()) == {0.0, 2.0}
         assert 0.3 < float((mask == 0.0).float().mean()) < 0.7
         assert not torch.equal(mask[0], mask[1]), "lanes drop different numbers"
-
-
-def test_sampling_follows_the_probabilities_and_its_seed() -> None:
-    logits = torch.tensor([0.7, 0.2, 0.1, 0.0]).log().expand(4000, -1)
-    drawn = Sample(torch.Generator().manual_seed(1))(logits)
-    share = torch.bincount(drawn, minlength=4) / len(drawn)
-    torch.testing.assert_close(share, torch.tensor([0.7, 0.2, 0.1, 0.0]), atol=0.03, rtol=0.0)
-    assert torch.equal(Sample(torch.Generator().manual_seed(1))(logits), drawn)
-    assert not torch.equal(Sample(torch.Generator().manual_seed(2))(logits), drawn)
 
 
 @pytest.mark.parametrize(

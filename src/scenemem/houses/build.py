@@ -186,13 +186,15 @@ def _built_houses(config: HousesConfig, jobs: int) -> Iterator[BuiltHouse]:
     if jobs > 1:
         # spawned, because forking a process that runs threads (torch, progress bars) is unsafe
         context = multiprocessing.get_context("spawn")
+        workers = min(jobs, config.houses)
         try:
-            with ProcessPoolExecutor(
-                min(jobs, config.houses), mp_context=context, initializer=torch.set_num_threads, initargs=(1,)
-            ) as pool:
+            pool = ProcessPoolExecutor(workers, context, initializer=torch.set_num_threads, initargs=(1,))
+            try:
                 for built in pool.map(partial(build_house, config), range(config.houses)):
                     yield built
                     done += 1
+            finally:
+                pool.shutdown(cancel_futures=True)
         except BrokenProcessPool:
             pass  # workers cannot start (a script without a main guard) or were killed: go on alone
     for number in range(done, config.houses):

@@ -17,7 +17,7 @@ from scenemem.houses.records import House
 from scenemem.houses.routes import Route, sample_routes
 from scenemem.houses.scene import Scene, build_scene
 from scenemem.houses.speech import instruct
-from scenemem.houses.surroundings import Surroundings, gather, in_the_open
+from scenemem.houses.surroundings import gather, in_the_open
 from scenemem.houses.viewpoints import Layout, place_viewpoints, scan_of
 
 _ATTEMPTS = 200  # plans drawn before giving up; about two in three are good
@@ -69,11 +69,6 @@ def look_around(layout: Layout, scene: Scene) -> list[Panorama]:
         cast_panorama(scene, eye, house.rooms[stand.room].floor, in_the_open=in_the_open(house, stand))
         for eye, stand in zip(layout.position, house.stands, strict=True)
     ]
-
-
-def survey(layout: Layout, scene: Scene) -> Surroundings:
-    """What can be seen from the viewpoints of a house."""
-    return gather(layout.house, scene, layout.position, look_around(layout, scene))
 
 
 def is_unseen(config: HousesConfig, number: int) -> bool:
