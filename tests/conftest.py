@@ -69,7 +69,9 @@ def _grid(columns: int, rows: int) -> nx.Graph:
     for x in range(columns):
         for y in range(rows):
             # uneven spacing, so that shortest paths are unique
-            graph.add_node(f"g{x}{y}", position=(2.0 * x + 0.11 * y, 1.9 * y - 0.07 * x * x, 1.5))
+            graph.add_node(
+                f"g{x}{y}", position=(2.0 * x + 0.11 * y + 0.013 * x * y, 1.9 * y - 0.07 * x * x, 1.5)
+            )
     graph.add_edges_from((f"g{x}{y}", f"g{x + 1}{y}") for x in range(columns - 1) for y in range(rows))
     graph.add_edges_from((f"g{x}{y}", f"g{x}{y + 1}") for x in range(columns) for y in range(rows - 1))
     graph.add_node("g-alone", position=(50.0, 50.0, 1.5))

@@ -41,7 +41,9 @@ def test_plain_and_gzipped_files_read_the_same(tmp_path: Path) -> None:
         (b"hello", "not valid JSON"),
         (b"", "not valid JSON"),
         (b'[{"x": 1, "tags": ["\xff"]}]', "not UTF-8 text (byte 0xff at position"),
-        (b"[" * 100_000, "nested too deeply"),
+        (b'[{"x": 1, "more": ' + b"[" * 100_000, "nested too deeply"),
+        (b'[{"x": NaN}]', "record 0, field 'x': expected `int`, got `float`"),
+        (b'[{"x": 1, "more": Infinity}]', "holds NaN or Infinity, expected finite numbers"),
     ],
 )
 def test_bad_json_names_file_record_and_field(tmp_path: Path, content: bytes, message: str) -> None:

@@ -129,8 +129,8 @@ def test_all_sub_nodes_are_scored_by_equations_10_and_11(
                 torch.testing.assert_close(
                     logits[row, n * SLOTS + k], plain(lane, time, seen, felt), atol=1e-5, rtol=1e-4
                 )
-        # stopping has no parent node
-        seen = torch.cat([one_step.stop.visual * mask, torch.zeros(STREAM)])
+        # stopping has no parent node, and its learned features are never dropped
+        seen = torch.cat([one_step.stop.visual, torch.zeros(STREAM)])
         felt = torch.cat([one_step.stop.orientation, torch.zeros(ANGLE_WIDTH)])
         torch.testing.assert_close(logits[row, -1], plain(lane, time, seen, felt), atol=1e-5, rtol=1e-4)
 

@@ -122,7 +122,7 @@ class AgentNetwork(nn.Module, ABC):
         )
 
     def _unroll(self, rollout: Rollout, sight: Sight, instructions: Instructions, noise: Noise) -> Tensor:
-        """The navigator's attended state at every tick, 0 after the end  ->  (B, T, H)"""
+        """The navigator's attended state at every tick, anything after the end  ->  (B, T, H)"""
         ticks = rollout.ticks
         order = ticks.argsort(descending=True, stable=True)
         words, masks = instructions.select(order), noise.select(order)

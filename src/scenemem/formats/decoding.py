@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import zlib
@@ -66,6 +67,7 @@ def decode_json(
     except msgspec.ValidationError as error:
         raise located(error, file, record) from error
     except msgspec.DecodeError as error:
+        _locate_non_number(content, kind, file, record)
         raise DataError(file, f"not valid JSON ({error}); is the file complete?", record=record) from error
     except UnicodeDecodeError as error:
         raise DataError(file, _not_utf8(error), record=record) from error
@@ -107,6 +109,21 @@ def located(error: Exception, file: str | os.PathLike[str], record: str | None =
     elif record is not None and index is not None:
         field = f"[{index}]" + (f".{field}" if field else "")
     return DataError(file, _lowered(match["reason"]), record=record, field=field)
+
+
+def _locate_non_number(
+    content: bytes | str, kind: type[T], file: str | os.PathLike[str], record: str | None
+) -> None:
+    """Say where NaN or Infinity stands, which Python writes but JSON lacks; return if it is not that."""
+    try:
+        value = json.loads(content)  # reads NaN and Infinity, so the checks of the records can place them
+    except (ValueError, RecursionError):
+        return
+    try:
+        msgspec.convert(value, type=kind)
+    except msgspec.ValidationError as error:
+        raise located(error, file, record) from error
+    raise DataError(file, "holds NaN or Infinity, expected finite numbers", record=record)
 
 
 def _lowered(text: str) -> str:

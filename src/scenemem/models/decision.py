@@ -84,7 +84,7 @@ class OneStepScore(nn.Module):
         by_direction = by_direction + torch.bmm(nodes[1], self.ask_node_orientation(action).unsqueeze(-1))
         stop = torch.stack(
             [
-                self.ask_visual(perception) @ (self.stop.visual * feature_mask),
+                self.ask_visual(perception) @ self.stop.visual,
                 self.ask_orientation(action) @ self.stop.orientation,
             ],
             dim=-1,
