@@ -18,7 +18,7 @@ def test_the_demo_prints_metrics_and_draws_a_route(
 ) -> None:
     config = HousesConfig(houses=2, unseen_houses=1, train_routes=3, val_seen_routes=2, val_unseen_routes=2)
     build_houses(tmp_path / "houses", config, jobs=1)
-    monkeypatch.setattr(demo_module, "open_data", lambda data: DataFolder(tmp_path / "houses"))
+    monkeypatch.setattr(demo_module, "open_data", lambda _: DataFolder(tmp_path / "houses"))
     with pytest.raises(SystemExit) as caught:
         main(["demo", "--out", str(tmp_path / "out")])
     assert caught.value.code == 0
