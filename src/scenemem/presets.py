@@ -67,6 +67,7 @@ SSM = Preset(
     agent="frontier",
     model=NetworkConfig(word_width=256, width=256, dropout=0.3, feature_dropout=0.2),
     memory=MemoryConfig(stream=128, hints=True),
+    walk=WalkConfig(rounds=12, ticks=24),  # nobody needs more for 4 to 6 edges, and long tails cost the most
     learning=LearningConfig(stages=(_MIXED,)),
 )
 BASIC = replace(SSM, agent="basic", memory=MemoryConfig())
@@ -82,6 +83,7 @@ PRESETS: dict[str, Preset] = {
         SSM,
         model=NetworkConfig(word_width=256, width=512, dropout=0.5, feature_dropout=0.4),
         memory=MemoryConfig(stream=None, hints=False),
+        walk=WalkConfig(rounds=15, ticks=40),
         learning=LearningConfig(
             iterations=80_000,
             learning_rate=1e-4,
