@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,22 +12,40 @@ from scenemem.commands import demo as demo_module
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import build_houses
 from scenemem.houses.config import HousesConfig
+from scenemem.learning.run_folder import RunFolder
 
 
-def test_the_demo_prints_metrics_and_draws_a_route(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = HousesConfig(houses=2, unseen_houses=1, train_routes=3, val_seen_routes=2, val_unseen_routes=2)
+@pytest.fixture
+def small_houses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    config = HousesConfig(houses=3, unseen_houses=1, train_routes=4, val_seen_routes=2, val_unseen_routes=2)
     build_houses(tmp_path / "houses", config, jobs=1)
     monkeypatch.setattr(demo_module, "open_data", lambda _: DataFolder(tmp_path / "houses"))
+    return tmp_path / "houses"
+
+
+def _demo(out: Path) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["demo", "--out", str(tmp_path / "out")])
+        main(["demo", "--out", str(out), "--iterations", "2"])
     assert caught.value.code == 0
-    shown = capsys.readouterr()
-    assert "expert" in shown.out
-    assert "1.000" in shown.out
-    assert "described as" in shown.err
-    picture = ElementTree.parse(tmp_path / "out" / "route.svg")
-    assert picture.getroot().tag.endswith("svg")
-    with Image.open(tmp_path / "out" / "panorama.png") as panorama:
+
+
+@pytest.mark.usefixtures("small_houses")
+def test_the_demo_trains_evaluates_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    _demo(out)
+    shown = capsys.readouterr().out
+    for agent in ("expert", "random", "stop", "basic", "ssm"):
+        assert re.search(rf"{agent} +│ +\d\.\d{{3}}", shown), agent
+    assert ElementTree.parse(out / "route.svg").getroot().tag.endswith("svg")
+    with Image.open(out / "panorama.png") as panorama:
         assert panorama.size == (1440, 480)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "houses val_unseen: 6 instructions" in page
+    assert "Learning curves" in page
+    assert not re.search(r"(src|href)=['\"]https?:", page), "the page needs no network"
+
+    finished = (out / "runs" / "ssm-0" / "checkpoints" / "last.safetensors").read_bytes()
+    _demo(out)
+    assert RunFolder(out / "runs" / "ssm-0").last.read_bytes() == finished, (
+        "a finished run is not trained again"
+    )

@@ -1,57 +1,96 @@
-"""``scenemem demo``: the embedded houses, agents that walk them, their metrics, and pictures to look at."""
+"""``scenemem demo``: build the houses, train two agents, walk unseen houses, print and report."""
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
 from pathlib import Path
 
+from scenemem.agents.scripted import Agent
 from scenemem.commands.console import console, open_data, output, progress_bar
 from scenemem.commands.eval import scripted_agent
+from scenemem.commands.side_by_side import train_side_by_side
 from scenemem.commands.tables import comparison_table
 from scenemem.evaluation.evaluate import walk_split
+from scenemem.experiment import stored_experiment
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import read_plan
 from scenemem.houses.maps import draw_map
 from scenemem.houses.pictures import draw_panorama
-from scenemem.presets import SCRIPTED
+from scenemem.learning.run_folder import RunFolder
+from scenemem.presets import PRESETS, SCRIPTED, Preset
 from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.viewer.report import Section, curve_section, metric_section, picture_section, write_report
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
 
+TRAINED = ("basic", "ssm")
+_COLUMNS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
 
-def demo(out: Path = Path("demo"), *, seed: int = 0) -> None:
-    """Build the embedded houses, walk the expert, a random and a standing agent, print metrics, draw a route.
+
+def demo(out: Path = Path("demo"), *, iterations: int = 200, seed: int = 0) -> None:
+    """Build the embedded houses, train two agents side by side, and evaluate them in houses they never saw.
+
+    A demo that was interrupted goes on where it stopped; one that is finished only evaluates again.
 
     Args:
-        out: folder for the pictures.
-        seed: of the random agent.
+        out: folder for runs, pictures and the report.
+        iterations: training steps of each agent; a few hundred show the difference, more make both better.
+        seed: of weights, batches, dropout, sampling and the random agent.
     """
     folder = open_data(None)
+    presets = {name: _short(PRESETS[name], iterations) for name in TRAINED}
+    runs = train_side_by_side(presets, folder.root, out / "runs", seed)
     world = load_world(folder.connectivity)
-    for split in ("val_seen", "val_unseen"):
-        episodes = load_split(folder, world, "r2r", split)
-        rows = {}
-        with progress_bar(f"walking {split}") as progress:
-            for done, name in enumerate(SCRIPTED, start=1):
-                walked = walk_split(scripted_agent(name, world, seed), episodes)
-                rows[name] = walked.measured(world).means()
-                progress(done, len(SCRIPTED))
-        output.print(comparison_table(f"houses {split}: {len(episodes)} instructions", rows))
-    _draw_route(folder, world, load_split(folder, world, "r2r", "val_unseen"), out)
+    sections = [_evaluate(folder, world, runs, split, seed) for split in ("val_seen", "val_unseen")]
+    sections.append(curve_section(runs, "sr"))
+    sections.append(_drawn_route(folder, world, load_split(folder, world, "r2r", "val_unseen"), out))
+    write_report(out / "report.html", "SceneMem on the embedded houses", sections)
+    console.print(f"\nThe report: [bold]{out / 'report.html'}[/]")
 
 
-def _draw_route(folder: DataFolder, world: World, episodes: EpisodeSet, out: Path) -> None:
+def _short(preset: Preset, iterations: int) -> Preset:
+    """A preset that is validated four times in a training of ``iterations`` steps."""
+    pause = max(1, iterations // 4)
+    return replace(
+        preset,
+        learning=replace(preset.learning, iterations=iterations),
+        selection=replace(preset.selection, every=pause, save_every=pause),
+    )
+
+
+def _evaluate(folder: DataFolder, world: World, runs: dict[str, RunFolder], split: str, seed: int) -> Section:
+    """Walk every agent over a split, print the table and return it for the report."""
+    episodes = load_split(folder, world, "r2r", split)
+    rows = {}
+    with progress_bar(f"walking {split}") as progress:
+        for done, name in enumerate((*SCRIPTED, *runs), start=1):
+            walked = walk_split(_agent(name, folder, world, runs, seed), episodes)
+            rows[name] = walked.measured(world).means()
+            progress(done, len(SCRIPTED) + len(runs))
+    title = f"houses {split}: {len(episodes)} instructions"
+    output.print(comparison_table(title, rows))
+    return metric_section(title, rows, _COLUMNS)
+
+
+def _agent(name: str, folder: DataFolder, world: World, runs: dict[str, RunFolder], seed: int) -> Agent:
+    if name in SCRIPTED:
+        return scripted_agent(name, world, seed)
+    return stored_experiment(runs[name].last, folder)[0].agent
+
+
+def _drawn_route(folder: DataFolder, world: World, episodes: EpisodeSet, out: Path) -> Section:
     """The map of the first unseen house with its first route, and what one sees at the start."""
     start = int(episodes.start[0])
     scan = world.scans[int(world.scan_of[start])]
     house = read_plan(folder.root, scan)
     first = start - int(world.local[start])
     route = [int(place) - first for place in episodes.path[0] if int(place) >= 0]
+    drawing, picture = draw_map(house, route=route), io.BytesIO()
+    draw_panorama(house, route[0]).save(picture, format="PNG")
     with atomic_file(out / "route.svg") as partial:
-        partial.write_text(draw_map(house, route=route), encoding="utf-8")
+        partial.write_text(drawing, encoding="utf-8")
     with atomic_file(out / "panorama.png") as partial:
-        draw_panorama(house, route[0]).save(partial, format="PNG")
-    console.print(
-        f"\nA route through {scan}: {out / 'route.svg'}, seen from its start: {out / 'panorama.png'}"
-    )
-    console.print(f"It was described as: [italic]{episodes.texts[0]}[/]")
+        partial.write_bytes(picture.getvalue())
+    return picture_section(f"A route through {scan}", episodes.texts[0], drawing, picture.getvalue())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -67,34 +67,45 @@ def parse(words: Sequence[str]) -> None:
 
 
 def train(name: str, arguments: TrainArguments) -> dict[str, Any]:
-    """Train preset ``name`` and return what came out."""
+    """Train preset ``name`` as the flags say, and return what came out."""
     torch.set_num_threads(arguments.threads)
-    preset = _with_short_flags(arguments)
     out = RunFolder(arguments.out or Path("runs") / f"{name}-{arguments.seed}")
-    folder = open_data(arguments.folder)
-    experiment = new_experiment(preset, folder, arguments.seed)
-    description = _description(name, preset, arguments.seed, folder, experiment)
-    if arguments.resume:
-        out.describe()
-    else:
-        out.begin(description)
-    validation_split = experiment.episodes(preset.selection.split)
-    world = experiment.sight.world
-
-    def validate() -> dict[str, float]:
-        walked = walk_split(experiment.agent, validation_split)
-        return {**walked.measured(world).means(), "jumps": float(walked.jumps.double().mean())}
-
-    trainer = Trainer(experiment.agent, experiment.episodes("train"), preset.learning, arguments.seed)
-    rhythm = Rhythm(preset.selection.save_every, preset.selection.every, preset.selection.metric)
+    preset, folder = _with_short_flags(arguments), open_data(arguments.folder)
     with _live_view(name, preset.selection.metric) as watch:
-        facts = {**experiment.facts, "seed": arguments.seed, "name": name}
-        session = Session(trainer, out, validate, rhythm, facts, watch)
-        if arguments.resume:
-            session.resume()
-        session.run()
+        run_training(name, preset, folder, out, seed=arguments.seed, resume=arguments.resume, watch=watch)
     last = list(out.logged())[-1]
     return {"run": str(out.root), "iteration": last["iteration"], "validation": last.get("validation")}
+
+
+def run_training(
+    name: str,
+    preset: Preset,
+    folder: DataFolder,
+    out: RunFolder,
+    *,
+    seed: int,
+    resume: bool,
+    watch: Callable[[Glimpse], None],
+) -> None:
+    """Train a preset into a run folder, from the start or where it was left."""
+    experiment = new_experiment(preset, folder, seed)
+    if resume:
+        out.describe()
+    else:
+        out.begin(_description(name, preset, seed, folder, experiment))
+    episodes, world = experiment.episodes(preset.selection.split), experiment.sight.world
+
+    def validate() -> dict[str, float]:
+        walked = walk_split(experiment.agent, episodes)
+        return {**walked.measured(world).means(), "jumps": float(walked.jumps.double().mean())}
+
+    trainer = Trainer(experiment.agent, experiment.episodes("train"), preset.learning, seed)
+    rhythm = Rhythm(preset.selection.save_every, preset.selection.every, preset.selection.metric)
+    facts = {**experiment.facts, "seed": seed, "name": name}
+    session = Session(trainer, out, validate, rhythm, facts, watch)
+    if resume:
+        session.resume()
+    session.run()
 
 
 def _with_short_flags(arguments: TrainArguments) -> Preset:

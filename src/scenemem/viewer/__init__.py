@@ -1,0 +1,1 @@
+"""Pages for people: self-contained HTML that needs no network and no build step."""
