@@ -49,6 +49,9 @@ MEMORY_NETWORKS: dict[str, tuple[type[GroundedNetwork], MemoryConfig]] = {
     "no reasoning": (FrontierNetwork, MemoryConfig(reasoning_steps=0)),
     "anywhere": (AnywhereNetwork, MemoryConfig(reasoning_steps=2)),
     "anywhere narrow": (AnywhereNetwork, MemoryConfig(stream=32)),
+    "frontier read before": (FrontierNetwork, MemoryConfig(read_before=True)),
+    "anywhere read before": (AnywhereNetwork, MemoryConfig(read_before=True)),
+    "hop prior": (FrontierNetwork, MemoryConfig(hop_prior=True)),
 }
 NAMES = ("basic", "seq2seq", *MEMORY_NETWORKS)
 
@@ -300,8 +303,10 @@ def test_every_parameter_learns(network: AgentNetwork, setting: Setting) -> None
         for name, gradient in zip(names, gradients, strict=True)
         if gradient is None or not gradient.any()
     ]
-    assert dead == []
-    assert all(gradient.isfinite().all() for gradient in gradients)
+    # with the hop prior no walk of the tiny world gets to where it may stop
+    never_offered = isinstance(network, FrontierNetwork) and network.memory.hop_prior
+    assert set(dead) == ({"stop.visual", "stop.orientation"} if never_offered else set())
+    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
 
 
 def test_nothing_is_dropped_when_evaluating(network: AgentNetwork) -> None:

@@ -40,6 +40,10 @@ class MemoryConfig:
     """plain facts as further frontier inputs (here, distance, age, remembered scores); not in the paper"""
     weights: Weights = "metres"
     """what the shortest way over the memory counts"""
+    read_before: bool = False
+    """read the memory with the state before the observation, as the released code does"""
+    hop_prior: bool = False
+    """the released code's knowledge of R2R path lengths: stop only 4 to 6 hops from the start"""
 
     def __post_init__(self) -> None:
         if self.reasoning_steps < 0:
@@ -66,6 +70,18 @@ class GroundedNetwork(AgentNetwork):
         """hidden: (B, T, H)"""
         grounded: Grounded = self.grounding(hidden * noise.deciding.unsqueeze(1), instructions)
         return grounded
+
+    def ground_readers(
+        self, hidden: Tensor, grounded: Grounded, instructions: Instructions, noise: Noise
+    ) -> Grounded:
+        """The states that read the memory at every tick: the grounded ones, or those one observation earlier.
+
+        hidden: (B, T, H)  grounded: (B, T, H)
+        """
+        if not self.memory.read_before:
+            return grounded
+        earlier = torch.cat([instructions.hidden.unsqueeze(1), hidden[:, :-1]], dim=1)
+        return self.ground(earlier, instructions, noise)
 
 
 class LocalNetwork(GroundedNetwork):
@@ -120,7 +136,14 @@ class GroundedActing(Acting):
 
     def grounded(self, lanes: Tensor) -> Grounded:
         """The grounded states of ``lanes``, one tick: (M, 1, H)"""
-        hidden = self.hidden[lanes].unsqueeze(1)
+        return self._grounded(self.hidden, lanes)
+
+    def readers(self, lanes: Tensor, grounded: Grounded) -> Grounded:
+        """The states that read the memory: (M, 1, H)"""
+        return self._grounded(self.earlier, lanes) if self.network.memory.read_before else grounded
+
+    def _grounded(self, states: Tensor, lanes: Tensor) -> Grounded:
+        hidden = states[lanes].unsqueeze(1)
         return self.network.ground(hidden, self.instructions.select(lanes), self.noise.select(lanes))
 
 

@@ -160,6 +160,7 @@ class Acting(ABC):
         self.noise = noise
         begin = network.navigator.begin(self.instructions)
         self.hidden = begin.hidden.clone()  # (B, H)
+        self.earlier = begin.hidden.clone()  # (B, H) one observation ago
         self.cell = begin.cell.clone()  # (B, H)
 
     @torch.no_grad()
@@ -177,6 +178,7 @@ class Acting(ABC):
             self.instructions.select(lanes),
             self.noise.select(lanes),
         )
+        self.earlier[lanes] = self.hidden[lanes]
         self.hidden[lanes] = state.hidden
         self.cell[lanes] = state.cell
 

@@ -56,8 +56,10 @@ class AnywhereNetwork(GroundedNetwork):
         """hidden: (B, T, H)  ->  anywhere: (R, N * K + 1)"""
         table = rollout.decisions["anywhere"]
         graphs, tick = graphs_then(rollout, table)
+        grounded = self.ground(hidden, instructions, noise)
         logits = self.score_map(
-            self.ground(hidden, instructions, noise).at(tick),
+            grounded.at(tick),
+            self.ground_readers(hidden, grounded, instructions, noise).at(tick),
             sight.places(map_of(rollout).node),
             view_heading(rollout.view.gather(1, tick)),
             noise.feature,
@@ -66,10 +68,16 @@ class AnywhereNetwork(GroundedNetwork):
         return {"anywhere": _widened(logits, table.options)}
 
     def score_map(
-        self, grounded: Grounded, places: Places, heading: Tensor, feature_mask: Tensor, graphs: Graphs
+        self,
+        grounded: Grounded,
+        readers: Grounded,
+        places: Places,
+        heading: Tensor,
+        feature_mask: Tensor,
+        graphs: Graphs,
     ) -> Tensor:
-        """grounded: (B, T, H)  heading: (B, T)  ->  (R, n * K + 1)"""
-        nodes = self.read(grounded, places, heading, feature_mask, graphs)
+        """grounded, readers: (B, T, H)  heading: (B, T)  ->  (R, n * K + 1)"""
+        nodes = self.read(readers, places, heading, feature_mask, graphs)
         logits: Tensor = self.anywhere_score(grounded, places, nodes, heading, feature_mask, graphs)
         return logits
 
@@ -83,8 +91,10 @@ class _AnywhereActing(RememberingActing):
         memory, lanes = memory_of(space), question.lanes
         graphs = graphs_now(memory, lanes)
         nodes = graphs.edge.shape[1]
+        grounded = self.grounded(lanes)
         logits = self.network.score_map(
-            self.grounded(lanes),
+            grounded,
+            self.readers(lanes, grounded),
             self.sight.places(memory.node[lanes, :nodes], self.panoramas(lanes, nodes)),
             view_heading(stance.view[lanes]).unsqueeze(1),
             self.noise.feature,

@@ -50,9 +50,11 @@ class ActionSpace(ABC):
         self._rounds_left[lanes] -= 1
         return lanes
 
-    def _neighbours_or_stop(self, lanes: Tensor, here: Tensor, open_slots: Tensor) -> Question:
-        """Options: the neighbour slots that are open (M, K), then stop."""
-        options = _with_last(open_slots, open_slots.new_ones(len(lanes)))
+    def _neighbours_or_stop(
+        self, lanes: Tensor, here: Tensor, open_slots: Tensor, may_stop: Tensor | None = None
+    ) -> Question:
+        """Options: the open neighbour slots (M, K), then stop, unless ``may_stop`` (M,) forbids it."""
+        options = _with_last(open_slots, open_slots.new_ones(len(lanes)) if may_stop is None else may_stop)
         return Question("action", lanes, options, _with_last(self.world.neighbour[here], here))
 
     def _as_action(self, choice: Tensor) -> Tensor:
@@ -126,21 +128,34 @@ class FrontierSpace(MemorySpace):
         arrived = self._at_target(lanes)
         if len(arrived):
             open_slots = self.memory.subnode[arrived, self.memory.here[arrived]]
-            question = self._neighbours_or_stop(arrived, stance.viewpoint[arrived], open_slots)
+            question = self._neighbours_or_stop(
+                arrived, stance.viewpoint[arrived], open_slots, self._may_stop(arrived, open_slots)
+            )
             action[arrived] = self._as_action(ask(question))
         return self._walk_on(action, stance, lanes)
 
     def _chosen_frontiers(self, lanes: Tensor, ask: Ask) -> Tensor:
         """(M,) nodes; lanes that can only stay are not asked"""
         chosen = self.memory.here[lanes]
-        options = self.memory.frontier[lanes].scatter(1, chosen.unsqueeze(1), True)
+        options = self._frontiers(lanes).scatter(1, chosen.unsqueeze(1), True)
         several = options.sum(dim=1) > 1
         if bool(several.any()):
-            asked = lanes[several]
-            walk = self.memory.walk[asked, chosen[several]]
-            question = Question("frontier", asked, options[several], self.memory.node[asked], walk)
-            chosen[several] = ask(question)
+            chosen[several] = ask(self._which_node(lanes[several], options[several]))
         return chosen
+
+    def _which_node(self, lanes: Tensor, options: Tensor) -> Question:
+        """Which of these nodes (M, N) to go to."""
+        walk = self.memory.walk[lanes, self.memory.here[lanes]]
+        return Question("frontier", lanes, options, self.memory.node[lanes], walk)
+
+    def _frontiers(self, lanes: Tensor) -> Tensor:
+        """(M, N) bool, nodes with a sub-node"""
+        return self.memory.frontier[lanes]
+
+    def _may_stop(self, lanes: Tensor, open_slots: Tensor) -> Tensor:
+        """(M,) bool, always; open_slots: (M, K)"""
+        del lanes
+        return open_slots.new_ones(len(open_slots))
 
 
 class AnywhereSpace(MemorySpace):

@@ -20,6 +20,7 @@ from scenemem.agents.grounded import (
     memory_of,
 )
 from scenemem.agents.hints import FrontierHints, NodeFacts
+from scenemem.agents.hop_prior import HopPriorSpace
 from scenemem.agents.network import Acting, NetworkConfig
 from scenemem.agents.rollout import Kind, Map, Question, Rollout
 from scenemem.agents.sight import Sight
@@ -48,7 +49,8 @@ class FrontierNetwork(LocalNetwork):
 
     def space(self, world: World, lanes: int, rounds: int) -> ActionSpace:
         """Frontiers of the memory, then their sub-nodes."""
-        return FrontierSpace(world, lanes, rounds, self.memory.weights)
+        space = HopPriorSpace if self.memory.hop_prior else FrontierSpace
+        return space(world, lanes, rounds, self.memory.weights)
 
     def acting(self, sight: Sight, instructions: Instructions, noise: Noise) -> Acting:
         """Begin to act."""
@@ -67,6 +69,7 @@ class FrontierNetwork(LocalNetwork):
         frontiers = self.score_frontiers(
             hidden[table.lane, table.tick],
             grounded.at(tick),
+            self.ground_readers(hidden, grounded, instructions, noise).at(tick),
             sight.places(map_of(rollout).node),
             view_heading(rollout.view.gather(1, tick)),
             noise.feature,
@@ -79,14 +82,15 @@ class FrontierNetwork(LocalNetwork):
         self,
         state: Tensor,
         grounded: Grounded,
+        readers: Grounded,
         places: Places,
         heading: Tensor,
         feature_mask: Tensor,
         graphs: Graphs,
         facts: NodeFacts | None,
     ) -> Tensor:
-        """Eqs. 7 to 9 and 13.  state: (R, H)  grounded: (B, T, H)  heading: (B, T)  ->  (R, N)"""
-        visual, orientation = self.read(grounded, places, heading, feature_mask, graphs)
+        """Eqs. 7 to 9 and 13.  state: (R, H)  grounded, readers: (B, T, H)  heading: (B, T)  ->  (R, N)"""
+        visual, orientation = self.read(readers, places, heading, feature_mask, graphs)
         where = (graphs.lane, graphs.tick)
         logits: Tensor = self.frontier_score(
             grounded.perception[where], grounded.action[where], visual, orientation
@@ -146,9 +150,11 @@ class _FrontierActing(RememberingActing):
                 remembered=self._scores[lanes, :nodes],
                 open=memory.subnode[lanes, :nodes],
             )
+        grounded = self.grounded(lanes)
         logits = self.network.score_frontiers(
             self.hidden[lanes],
-            self.grounded(lanes),
+            grounded,
+            self.readers(lanes, grounded),
             self.sight.places(memory.node[lanes, :nodes], self.panoramas(lanes, nodes)),
             view_heading(stance.view[lanes]).unsqueeze(1),
             self.noise.feature,

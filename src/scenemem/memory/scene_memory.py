@@ -55,6 +55,21 @@ class SceneMemory:
         """(B, N) bool, true at nodes with a sub-node."""
         return self.subnode.any(dim=-1)
 
+    def hops_from_start(self, lanes: Tensor) -> Tensor:
+        """Edges between the start and every node of ``lanes``, over the known graph; -1 where no node is.
+
+        lanes: (R,)  ->  (R, N)
+        """
+        edge = self.edge[lanes].float()
+        reached = torch.zeros_like(self.known[lanes])
+        reached[:, 0] = True
+        hops = torch.where(reached, 0, NONE)
+        for step in range(1, edge.shape[1]):
+            fresh = (torch.bmm(reached.float().unsqueeze(1), edge).squeeze(1) > 0) & ~reached
+            hops = torch.where(fresh, step, hops)
+            reached = reached | fresh
+        return hops
+
     def towards(self, target: Tensor, lanes: Tensor) -> Tensor:
         """The viewpoint to hop to next on the shortest known way to a node; here itself when there.
 
