@@ -25,7 +25,7 @@ docs: $(VENV)/.installed-dev
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "error: SceneMem needs Python 3.10 or newer; name one with: make PYTHON=python3.12 ..."; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 2; }
 
 $(VENV)/.installed-run: $(BIN)/python pyproject.toml constraints.txt
 	@echo "Installing SceneMem into $(VENV) (once, about a minute) ..."

@@ -17,7 +17,7 @@ from scenemem.errors import UserError
 
 # command -> (module in scenemem.commands, function, what it does); modules are imported when called
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "demo": ("demo", "demo", "build the embedded houses, walk them, print metrics, draw a map"),
+    "demo": ("demo", "demo", "build the houses, train two agents, walk unseen houses, write a report"),
     "data check": (
         "data_check",
         "data_check",

@@ -9,6 +9,10 @@ class UserError(Exception):
     """Something the user can put right: the text says what was seen, what was expected and what to do."""
 
 
+class SettingError(UserError, ValueError):
+    """A setting that cannot be: a ValueError for those who build configurations in Python."""
+
+
 class DataError(UserError):
     """Bad content in a file, located by file, record and field.
 

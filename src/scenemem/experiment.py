@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from scenemem.agents.sight import Sight
 from scenemem.agents.trained import TrainedAgent
 from scenemem.errors import DataError, UserError
 from scenemem.features.store import open_store
-from scenemem.formats.feature_files import StoreInfo
+from scenemem.formats.feature_files import StoreInfo, read_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import Checkpoint, load_network, read_checkpoint
 from scenemem.presets import Preset
@@ -73,7 +73,9 @@ def new_experiment(preset: Preset, folder: DataFolder, seed: int) -> Experiment:
     Raises:
         DataError: the folder lacks something the preset needs.
     """
-    sight = _open_sight(preset, folder)
+    store = _feature_file(preset, folder)
+    preset = replace(preset, data=replace(preset.data, features=store.stem))  # so that a run knows its store
+    sight = _open_sight(store, folder)
     whole = load_split(folder, sight.world, preset.data.task, "train")
     held_in = split_off(whole)[0] if preset.selection.split == DEV_UNSEEN else whole
     vocabulary = Vocabulary.build(held_in.texts, min_count=preset.data.min_count)
@@ -93,7 +95,7 @@ def stored_experiment(checkpoint_file: Path, folder: DataFolder) -> tuple[Experi
         vocabulary = Vocabulary(tuple(checkpoint.facts["vocabulary"]))
     except (KeyError, msgspec.ValidationError, ValueError) as error:
         raise DataError(checkpoint_file, f"does not describe its experiment ({error})") from error
-    sight = _open_sight(preset, folder)
+    sight = _open_sight(_trained_on(checkpoint, preset, folder), folder)
     _check_features(sight.store.info, checkpoint, checkpoint_file)
     experiment = _assembled(preset, folder, sight, vocabulary)
     load_network(experiment.agent.network, checkpoint, checkpoint_file)
@@ -111,9 +113,16 @@ def _assembled(preset: Preset, folder: DataFolder, sight: Sight, vocabulary: Voc
     return Experiment(preset, folder, sight, vocabulary, agent)
 
 
-def _open_sight(preset: Preset, folder: DataFolder) -> Sight:
+def _open_sight(store: Path, folder: DataFolder) -> Sight:
     world = load_world(folder.connectivity)
-    return Sight(world, open_store(_feature_file(preset, folder), world))
+    return Sight(world, open_store(store, world))
+
+
+def _trained_on(checkpoint: Checkpoint, preset: Preset, folder: DataFolder) -> Path:
+    """The store an agent was trained on, whatever it is called here; else the one of the same name."""
+    trained = checkpoint.facts.get("features", {}).get("sha256")
+    same = [file for file in folder.feature_files() if read_store(file)[0].sha256 == trained]
+    return same[0] if same else _feature_file(preset, folder)
 
 
 def _feature_file(preset: Preset, folder: DataFolder) -> Path:
@@ -122,7 +131,7 @@ def _feature_file(preset: Preset, folder: DataFolder) -> Path:
     stores = folder.feature_files()
     if len(stores) > 1:
         names = ", ".join(file.stem for file in stores)
-        raise UserError(f"{folder.root} has several feature stores ({names}); name one with --data.features")
+        raise UserError(f"{folder.root} has several feature stores ({names}); name one with --features")
     return stores[0] if stores else folder.feature_file("objects")  # which says how to build one
 
 
@@ -133,6 +142,5 @@ def _check_features(info: StoreInfo, checkpoint: Checkpoint, file: Path) -> None
             raise DataError(
                 file,
                 f"was trained on features with {name} {trained.get(name)}, "
-                f"this store has {getattr(info, name)}; name the right store with --features, "
-                "or build it again",
+                f"this store has {getattr(info, name)}; build the store it was trained on again",
             )

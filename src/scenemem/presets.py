@@ -12,6 +12,7 @@ from typing import Literal
 from scenemem.agents.build import Kind, WalkConfig
 from scenemem.agents.grounded import MemoryConfig
 from scenemem.agents.network import NetworkConfig
+from scenemem.errors import SettingError
 from scenemem.learning.config import LearningConfig, Stage
 
 
@@ -42,7 +43,7 @@ class SelectionConfig:
 
     def __post_init__(self) -> None:
         if self.save_every < 1 or self.every < 1 or self.every % self.save_every:
-            raise ValueError(
+            raise SettingError(
                 f"every must be a positive multiple of save_every, got {self.every} and {self.save_every}"
             )
 

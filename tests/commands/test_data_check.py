@@ -10,6 +10,7 @@ import pytest
 
 from scenemem.cli import main
 from scenemem.formats.feature_files import write_store
+from scenemem.presets import PRESETS
 from scenemem.world.build import load_world
 
 
@@ -45,9 +46,9 @@ def test_a_sound_folder_is_counted(tiny_data: Path, capsys: pytest.CaptureFixtur
         "scans": 2,
     }
     assert report["path_pool"] > 0
-    assert "feature store" in report["needs"]["train on R2R"]
-    assert "scenemem data r4r" in report["needs"]["train on R4R"]
-    assert "submit to the leaderboard" not in report["needs"]
+    assert "feature store" in report["needs"]["ssm"]
+    assert "scenemem data r4r" in report["needs"]["any preset on R4R"]
+    assert "leaderboard submission" not in report["needs"]
 
 
 def test_the_table_says_the_same(tiny_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +72,7 @@ def test_feature_stores_are_listed_and_satisfy_the_need(
         {"name": "part", "width": 3, "viewpoints": 5, "complete": False},
         {"name": "whole", "width": 3, "viewpoints": len(names), "complete": True},
     ]
-    assert "train on R2R" not in report["needs"]
+    assert not set(report["needs"]) & set(PRESETS)
 
 
 def test_problems_of_all_files_are_collected(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +102,55 @@ def test_without_graphs_the_report_says_so(own_data: Path, capsys: pytest.Captur
     code, report = _report(own_data, capsys)
     assert code == 2
     assert "no such folder" in report["problems"][0]["reason"]
-    assert "connectivity/<scan>_connectivity.json" in report["needs"]["train on R2R"]
+    assert "connectivity/<scan>_connectivity.json" in report["needs"]["basic"]
+
+
+def test_one_bad_graph_does_not_hide_another(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("grid", "yard"):
+        (own_data / "connectivity" / f"{name}_connectivity.json").write_text("[]")
+    code, report = _report(own_data, capsys)
+    assert code == 2
+    assert [Path(problem["file"]).name for problem in report["problems"]] == [
+        "grid_connectivity.json",
+        "yard_connectivity.json",
+    ]
+
+
+def test_broken_annotations_are_found(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own_data / "objects").mkdir()
+    (own_data / "objects" / "view_objects.jsonl").write_text("{}\n")
+    (own_data / "rooms").mkdir()
+    (own_data / "rooms" / "viewpoint_rooms.tsv").write_text("nonsense\n")
+    code, report = _report(own_data, capsys)
+    assert code == 2
+    assert {Path(problem["file"]).name for problem in report["problems"]} == {
+        "view_objects.jsonl",
+        "viewpoint_rooms.tsv",
+    }
+
+
+def test_a_store_with_changed_bytes_is_found(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = own_data / "features" / "zeros.npy"
+    names = load_world(own_data / "connectivity").names
+    rows = np.zeros((len(names), 36, 3), dtype=np.float16)
+    write_store(store, names, rows, width=3, source="test", encoder="zeros")
+    content = bytearray(store.read_bytes())
+    content[-1] ^= 1
+    store.write_bytes(content)
+    code, report = _report(own_data, capsys)
+    assert code == 2
+    assert Path(report["problems"][0]["file"]).name == "zeros.npy"
+
+
+def test_a_folder_too_small_for_the_path_pool_is_no_problem(
+    own_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = own_data / "r2r" / "R2R_train.json"
+    yard = json.loads((own_data / "r2r" / "R2R_val_unseen.json").read_text())
+    train.write_text(json.dumps([{**item, "path": item["path"][:2], "scan": "yard"} for item in yard]))
+    code, report = _report(own_data, capsys)
+    assert code == 0
+    assert report["path_pool"] is not None
 
 
 def test_a_missing_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,7 @@ def test_the_demo_trains_evaluates_and_reports(tmp_path: Path, capsys: pytest.Ca
     out = tmp_path / "out"
     _demo(out)
     shown = capsys.readouterr().out
+    assert len(re.findall(r"expert +│ +1\.000 +│ +1\.000", shown)) == 2, "experts are perfect in every house"
     for agent in ("expert", "random", "stop", "basic", "ssm"):
         assert re.search(rf"{agent} +│ +\d\.\d{{3}}", shown), agent
     assert ElementTree.parse(out / "route.svg").getroot().tag.endswith("svg")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from scenemem.cli import main
+from scenemem.formats.feature_files import write_store
 from scenemem.learning.run_folder import RunFolder
+from scenemem.world.build import load_world
 
 SMALL = (
     *("--model.width", 16, "--model.word-width", 8, "--memory.stream", 8, "--data.min-count", 1),
@@ -102,10 +106,50 @@ def test_a_run_is_never_overwritten_but_can_be_continued(
     assert _run(*words) == 2
     assert "already holds a run; continue it with --resume" in capsys.readouterr().err
     before = (trained / "metrics.jsonl").read_text()
-    assert _run(*words, "--resume") == 0
+    assert _run("train", "ssm", "--data", tiny_trainable, "--out", trained, "--resume") == 0, "no flag again"
     assert (trained / "metrics.jsonl").read_text() == before, "a finished run has nothing left to do"
     assert _run(*words, "--resume", "--learning.clip", 1.0) == 2
     assert "was started with another preset" in capsys.readouterr().err
+
+
+def test_a_run_that_never_began_does_not_block_its_folder(
+    tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("train", "ssm", "--data", tiny_trainable, "--out", tmp_path / "run", *SMALL)
+    assert _run(*words, "--selection.split", "typo") == 2
+    assert "R2R_typo.json: no such file" in capsys.readouterr().err
+    assert _run(*words) == 0
+
+
+def test_a_second_feature_store_does_not_confuse_a_trained_run(
+    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
+    for name in ("another.npy", "another.json"):
+        shutil.copy(data / "features" / f"tiny.{name.split('.')[1]}", data / "features" / name)
+    assert _run("eval", trained, "--data", data, "--json") == 0
+    capsys.readouterr()
+    assert _run("train", "ssm", "--data", data, "--out", tmp_path / "run", *SMALL) == 2
+    assert "has several feature stores (another, tiny); name one with --features" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--iterations", 0), "iterations must be 1 or more, got 0"),
+        (("--threads", 0), "--threads must be 1 or more, got 0"),
+        (("--seed", -1), "--seed must be 0 or more, got -1"),
+    ],
+)
+def test_impossible_settings_are_one_line(
+    flags: tuple[object, ...],
+    message: str,
+    tiny_trainable: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _run("train", "basic", "--data", tiny_trainable, "--out", tmp_path / "run", *flags) == 2
+    assert f"error: {message}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -129,7 +173,15 @@ def test_other_features_than_those_trained_with_are_refused(
     trained: Path, tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _run("eval", trained, "--data", tiny_data) == 2
-    assert "no feature store 'objects' (there is none yet)" in capsys.readouterr().err
+    assert "no feature store 'tiny' (there is none yet)" in capsys.readouterr().err
+    data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
+    names = load_world(data / "connectivity").names
+    for width, differs in ((5, "width 8, this store has 5"), (8, "sha256")):
+        rows = np.zeros((len(names), 36, width), dtype=np.float16)
+        store = data / "features" / "tiny.npy"
+        write_store(store, names, rows, width=width, source="test", encoder="zeros")
+        assert _run("eval", trained, "--data", data) == 2
+        assert f"was trained on features with {differs}" in capsys.readouterr().err
 
 
 def test_training_help_names_the_presets(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,6 +26,40 @@ with writer(sys.argv[1]) as partial:
     os.kill(os.getpid(), 9)
 """
 
+KILLED_REPLACER = """
+import os, sys
+from scenemem.formats.atomic import atomic_folder
+rename, left = os.rename, int(sys.argv[2])
+def counted(source, goal):
+    global left
+    if left == 0:
+        os.kill(os.getpid(), 9)
+    left -= 1
+    rename(source, goal)
+os.rename = counted
+import shutil
+shutil.rmtree = lambda path: os.kill(os.getpid(), 9)
+with atomic_folder(sys.argv[1]) as partial:
+    (partial / "new").write_text("new")
+"""
+
+CROWDED_WRITER = """
+import resource, signal, sys
+import torch
+from safetensors.torch import save_file
+from scenemem.errors import UserError
+from scenemem.formats.atomic import atomic_file
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    with atomic_file(sys.argv[1]) as partial:
+        save_file({"x": torch.zeros(1 << 16)}, partial)
+except UserError as error:
+    print(error)
+"""
+
+Writer = Callable[[Path], AbstractContextManager[Path]]
+
 
 def _files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
@@ -94,7 +128,7 @@ def test_partials_of_living_processes_are_left_alone(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("writer", [atomic_file, atomic_folder])
 def test_a_full_or_closed_disk_is_one_clear_line(
-    tmp_path: Path, number: int, message: str, writer: Callable[[Path], AbstractContextManager[Path]]
+    tmp_path: Path, number: int, message: str, writer: Writer
 ) -> None:
     with pytest.raises(UserError, match=message) as caught, writer(tmp_path / "data"):
         raise OSError(number, os.strerror(number))
@@ -102,6 +136,115 @@ def test_a_full_or_closed_disk_is_one_clear_line(
     assert _files(tmp_path) == []
 
 
-def test_other_system_errors_are_not_hidden(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="Input/output"), atomic_file(tmp_path / "data"):
+def test_other_system_errors_are_one_line_too(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught, atomic_file(tmp_path / "data"):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
+    expected = "cannot be written ([Errno 5] Input/output error); choose another place with --out"
+    assert str(caught.value) == f"{tmp_path / 'data'}: {expected}"
+
+
+@pytest.mark.parametrize("writer", [atomic_file, atomic_folder])
+@pytest.mark.parametrize("place", ["file/data", "file/deep/data"])
+def test_a_file_in_the_way_is_named(tmp_path: Path, place: str, writer: Writer) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError) as caught, writer(tmp_path / place):
+        pytest.fail("nothing can be written there")
+    assert str(caught.value) == (
+        f"{tmp_path / place}: cannot be written, '{tmp_path / 'file'}' is a file, expected a folder; "
+        "choose another place with --out"
+    )
+
+
+def test_a_folder_is_never_replaced_by_a_file(tmp_path: Path) -> None:
+    message = "is a folder, expected a file; choose another name with --out"
+    with pytest.raises(UserError, match=message), atomic_file(tmp_path):
+        pytest.fail("the work would be for nothing")
+
+
+@pytest.mark.parametrize("writer", [atomic_file, atomic_folder])
+def test_a_name_that_is_too_long_is_one_clear_line(tmp_path: Path, writer: Writer) -> None:
+    message = "name is too long for this file system; choose a shorter one with --out"
+    with pytest.raises(UserError, match=message), writer(tmp_path / ("n" * 300)) as partial:
+        partial.write_text("x")
+
+
+def test_a_tensor_file_that_does_not_fit_is_one_clear_line(tmp_path: Path) -> None:
+    target = tmp_path / "model.safetensors"
+    finished = subprocess.run(
+        [sys.executable, "-c", CROWDED_WRITER, str(target)], check=False, capture_output=True, text=True
+    )
+    assert finished.stdout.startswith(f"{target}: writing failed (")
+    assert "the disk may be full; nothing was left behind; free some space" in finished.stdout
+    assert _files(tmp_path) == []
+
+
+def test_an_existing_folder_can_be_kept(tmp_path: Path) -> None:
+    target = tmp_path / "houses"
+    with atomic_folder(target, keep_existing=True) as late:
+        (late / "late").write_text("the same content, finished later")
+        target.mkdir()
+        (target / "early").write_text("another process was faster")
+    assert _files(target) == ["early"]
+    assert _files(tmp_path) == ["houses"]
+
+
+def test_a_folder_that_appears_meanwhile_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "houses"
+    rename = os.rename
+    others = iter(["first", "second"])
+
+    def interfering(source: Path, goal: Path) -> None:
+        if goal == target and (other := next(others, None)):
+            target.mkdir()
+            (target / other).write_text("by another process")
+        rename(source, goal)
+
+    monkeypatch.setattr(os, "rename", interfering)
+    with atomic_folder(target) as partial:
+        (partial / "mine").write_text("mine")
+    assert _files(target) == ["mine"]
+    assert _files(tmp_path) == ["houses"]
+
+
+@pytest.mark.parametrize(("renames", "survivor"), [(0, "old"), (1, "old"), (2, "new")])
+def test_a_writer_killed_while_replacing_loses_neither_folder(
+    tmp_path: Path, renames: int, survivor: str
+) -> None:
+    target = tmp_path / "houses"
+    target.mkdir()
+    (target / "old").write_text("old")
+    command = [sys.executable, "-c", KILLED_REPLACER, str(target), str(renames)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    with pytest.raises(RuntimeError), atomic_folder(target):
+        raise RuntimeError("beginning to write is enough to clear up")
+    assert _files(tmp_path) == ["houses"]
+    assert _files(target) == [survivor]
+
+
+def test_the_old_folder_stays_when_the_new_one_cannot_be_moved_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "houses"
+    target.mkdir()
+    (target / "old").write_text("old")
+    rename = os.rename
+
+    def refusing(source: Path, goal: Path) -> None:
+        if source.name.endswith(".partial"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(source, goal)
+
+    monkeypatch.setattr(os, "rename", refusing)
+    with pytest.raises(UserError, match="Input/output error"), atomic_folder(target):
+        pass
+    assert _files(target) == ["old"]
+    assert _files(tmp_path) == ["houses"]
+
+
+def test_a_link_is_replaced_and_what_it_points_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "houses").symlink_to(tmp_path / "precious")
+    with atomic_folder(tmp_path / "houses") as partial:
+        (partial / "new").write_text("new")
+    assert not (tmp_path / "houses").is_symlink()
+    assert _files(tmp_path) == ["houses", "precious"]

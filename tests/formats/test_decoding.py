@@ -100,3 +100,20 @@ def test_a_file_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(DataError, match=r"cannot be read \(permission denied\)"):
         read_bytes(_file(tmp_path, b""))
+
+
+def test_other_system_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = _file(tmp_path, b"")
+    with pytest.raises(DataError) as caught:
+        read_bytes(file / "below")
+    reason = "no such file; a part of the path is a file, expected a folder"
+    assert str(caught.value) == f"{file / 'below'}: {reason}"
+    with pytest.raises(DataError, match=r"cannot be read \(File name too long\)"):
+        list(read_lines(tmp_path / ("n" * 300)))
+
+    def fail(path: Path) -> bytes:
+        raise OSError(5, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(DataError, match=r"points.json: cannot be read \(Input/output error\)"):
+        read_bytes(file)

@@ -27,6 +27,16 @@ def test_public_files_are_found_plain_or_gzipped(tmp_path: Path) -> None:
     assert folder.episodes("r2r", "train") == plain
 
 
+def test_the_names_of_other_public_files_are_known(tmp_path: Path) -> None:
+    for task, name in (("r2r", "R2R_val_seen_enc.jsonl"), ("rxr", "rxr_train_guide.jsonl.gz")):
+        file = tmp_path / task / name
+        file.parent.mkdir()
+        file.touch()
+    folder = DataFolder(tmp_path)
+    assert folder.episodes("r2r", "val_seen").name == "R2R_val_seen_enc.jsonl"
+    assert folder.episodes("rxr", "train").name == "rxr_train_guide.jsonl.gz"
+
+
 def test_a_writable_folder_keeps_what_is_derived_from_it(tmp_path: Path) -> None:
     assert DataFolder(tmp_path).derived == tmp_path
 

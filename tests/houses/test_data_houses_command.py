@@ -30,7 +30,8 @@ def test_people_get_one_line_on_standard_error(
         return HousesSummary(str(target), 9, 400, 500, 223, {"train": 3}, {"train": 9})
 
     monkeypatch.setattr(command, "build_houses", build)
-    data_houses(houses=9, seed=4)
+    data_houses(Path("x[/y]"), houses=9, seed=4)
     printed = capsys.readouterr()
+    assert "written to x[/y]" in printed.err.replace("\n", " ")
     assert printed.out == ""
     assert "9 houses, 400 viewpoints, 500 edges" in printed.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shutil
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
@@ -149,20 +150,67 @@ def test_default_houses_are_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert digests(folder) == before
 
 
-def test_a_folder_with_other_things_is_never_replaced(tmp_path: Path) -> None:
-    (tmp_path / "photos").mkdir()
-    message = (
-        r"holds 'photos', which is not part of the houses; choose a new folder with --out or remove this"
+def test_a_cache_folder_finished_meanwhile_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SCENEMEM_CACHE", str(tmp_path))
+    monkeypatch.setattr(build, "HousesConfig", lambda: TINY)
+    monkeypatch.setattr(build, "_processors", lambda: 1)
+    faster: list[Path] = []
+
+    def interfere(done: int, total: int) -> None:
+        if done == total:
+            folder = cache_folder() / f"houses-{build._build_key(TINY)}"
+            folder.mkdir()
+            (folder / "made by").write_text("a faster process")
+            faster.append(folder)
+
+    assert [default_houses(interfere)] == faster
+    assert list(digests(faster[0])) == ["made by"]
+    assert list(tmp_path.iterdir()) == faster
+
+
+def test_a_data_folder_that_was_not_built_here_is_never_replaced(tiny_data: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for name in ("connectivity", "r2r"):
+        shutil.copytree(tiny_data / name, data / name)
+    for name in ("features", "plans"):
+        (data / name).mkdir()
+    before = digests(data)
+    with pytest.raises(UserError) as caught:
+        build_houses(data, TINY, jobs=1)
+    assert str(caught.value) == (
+        f"{data}: is not empty and was not built by 'scenemem data houses' "
+        f"({data / 'houses.json'}: no such file); choose a new folder with --out or remove this one"
     )
+    for content, reason in (
+        ('{"houses": 3}', "missing required field"),
+        ('{"config": {"houses": 0}, "key": ""}', "got 0"),
+    ):
+        (data / "houses.json").write_text(content)
+        with pytest.raises(UserError, match=f"was not built by .* {reason}"):
+            build_houses(data, TINY, jobs=1)
+    (data / "houses.json").unlink()
+    assert digests(data) == before
+
+
+def test_houses_with_other_things_among_them_are_not_replaced(
+    built: tuple[Path, HousesSummary, list[tuple[int, int]]], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(built[0], tmp_path / "houses")
+    (folder / "features" / "resnet.npy").write_text("took a day")
+    message = r"holds 'features/resnet.npy', which is not part of the houses; choose a new folder with --out"
     with pytest.raises(UserError, match=message):
-        build_houses(tmp_path, SMALL, jobs=1)
-    assert (tmp_path / "photos").is_dir()
+        build_houses(folder, TINY, jobs=1)
+    assert (folder / "features" / "resnet.npy").is_file()
+
+
+def test_a_file_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError, match="holds 'file'"):
+    with pytest.raises(UserError, match="is a file, expected a folder; choose another one with --out"):
         build_houses(tmp_path / "file", SMALL, jobs=1)
 
 
 def test_an_older_build_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "houses").mkdir()  # an empty folder is in nobody's way
     build_houses(tmp_path / "houses", TINY, jobs=1)
     before = digests(tmp_path / "houses")
     build_houses(tmp_path / "houses", replace(TINY, seed=3), jobs=1)

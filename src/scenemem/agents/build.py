@@ -10,6 +10,7 @@ from scenemem.agents.grounded import LocalNetwork, MemoryConfig
 from scenemem.agents.network import AgentNetwork, NetworkConfig
 from scenemem.agents.one_step import AnywhereNetwork
 from scenemem.agents.ssm import FrontierNetwork
+from scenemem.errors import SettingError
 from scenemem.tasks.vocabulary import PAD, Vocabulary
 
 Kind = Literal["basic", "frontier", "local", "anywhere"]
@@ -29,7 +30,7 @@ class WalkConfig:
     def __post_init__(self) -> None:
         for name in ("rounds", "ticks", "words"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
+                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
 
 
 def build_network(

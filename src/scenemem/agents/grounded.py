@@ -14,6 +14,7 @@ from scenemem.agents.network import Acting, AgentNetwork, NetworkConfig
 from scenemem.agents.rollout import Decisions, Kind, Map, Question, Rollout
 from scenemem.agents.sight import Sight
 from scenemem.agents.spaces import ActionSpace, LocalSpace
+from scenemem.errors import SettingError
 from scenemem.memory.scene_memory import SceneMemory, Weights
 from scenemem.models.attention import tiled
 from scenemem.models.collect_read import Graphs
@@ -47,11 +48,11 @@ class MemoryConfig:
 
     def __post_init__(self) -> None:
         if self.reasoning_steps < 0:
-            raise ValueError(
+            raise SettingError(
                 f"reasoning_steps must be 0 or more, got {self.reasoning_steps}; use 0 to switch it off"
             )
         if self.stream is not None and self.stream < 1:
-            raise ValueError(
+            raise SettingError(
                 f"stream must be 1 or more, got {self.stream}; leave it out for the feature width"
             )
 

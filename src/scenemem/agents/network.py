@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from scenemem.agents.rollout import Kind, Question, Rollout
 from scenemem.agents.sight import Sight
 from scenemem.agents.spaces import ActionSpace
+from scenemem.errors import SettingError
 from scenemem.models.decision import Critic
 from scenemem.models.language import InstructionEncoder, Instructions
 from scenemem.models.navigator import POSE_WIDTH, LookAhead, LookAround, Navigator, NavigatorState, Noise
@@ -43,12 +44,12 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         if self.width < 2 or self.width % 2:
-            raise ValueError(f"width must be even and positive, got {self.width}; both directions share it")
+            raise SettingError(f"width must be even and positive, got {self.width}; both directions share it")
         if self.word_width < 1:
-            raise ValueError(f"word_width must be 1 or more, got {self.word_width}")
+            raise SettingError(f"word_width must be 1 or more, got {self.word_width}")
         for name in ("dropout", "feature_dropout"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+                raise SettingError(f"{name} must be in [0, 1), got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)

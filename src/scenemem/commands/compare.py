@@ -5,18 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 import tyro
 from rich.table import Table
 
-from scenemem.commands.console import console, open_data, output, print_json
+from scenemem.commands.console import console, open_data, output, print_json, use_threads
 from scenemem.commands.eval import walk_run
+from scenemem.commands.tables import SIDE_BY_SIDE
 from scenemem.errors import UserError
-from scenemem.evaluation.tables import as_html, as_markdown, cell_rows, spreads
+from scenemem.evaluation.tables import Rows, as_markdown, cell_rows, spreads
 from scenemem.formats.atomic import atomic_file
 from scenemem.learning.run_folder import RunFolder
-
-METRICS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
+from scenemem.viewer.report import table_section, write_report
 
 
 def compare(
@@ -46,7 +45,7 @@ def compare(
         raise UserError(
             f"{out}: unknown kind of table '{out.suffix}'; expected a name ending in .md or .html"
         )
-    torch.set_num_threads(threads)
+    use_threads(threads)
     folder = open_data(data)
     measured = []
     for path in runs:
@@ -55,14 +54,21 @@ def compare(
         measured.append((str(run.describe()["name"]), walked.measured(world).means()))
     rows = spreads(measured)
     if out is not None:
-        text = as_markdown(rows, METRICS) if out.suffix == ".md" else as_html(rows, METRICS, split)
-        with atomic_file(out) as partial:
-            partial.write_text(text, encoding="utf-8")
-        console.print(f"written to {out}")
+        _write(out, rows, split)
+        console.print(f"written to {out}", markup=False, highlight=False)
     if json:
         print_json({"split": split, "rows": rows})
         return
-    table = Table("agent", "n", *METRICS, title=split)
-    for cells in cell_rows(rows, METRICS):
+    table = Table("agent", "n", *SIDE_BY_SIDE, title=split)
+    for cells in cell_rows(rows, SIDE_BY_SIDE):
         table.add_row(*cells)
     output.print(table)
+
+
+def _write(out: Path, rows: Rows, split: str) -> None:
+    if out.suffix == ".html":
+        cells = cell_rows(rows, SIDE_BY_SIDE)
+        write_report(out, "Comparison", [table_section(split, ("agent", "n", *SIDE_BY_SIDE), cells)])
+        return
+    with atomic_file(out) as partial:
+        partial.write_text(as_markdown(rows, SIDE_BY_SIDE), encoding="utf-8")

@@ -19,6 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
 
 console = Console(stderr=True)
@@ -55,6 +56,31 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         yield advance
     finally:
         bar.stop()
+
+
+def training_bar() -> Progress:
+    """A progress bar whose tasks also show a line of facts."""
+    return Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+def use_threads(threads: int) -> None:
+    """Let torch use this many threads.
+
+    Raises:
+        UserError: there is no such number of threads.
+    """
+    if threads < 1:
+        raise UserError(f"--threads must be 1 or more, got {threads}")
+    import torch  # not at the top: listing the commands must not take a second
+
+    torch.set_num_threads(threads)
 
 
 def open_data(data: Path | None) -> DataFolder:

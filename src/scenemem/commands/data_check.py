@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,16 +11,23 @@ from rich.table import Table
 
 from scenemem.commands.console import open_data, output, print_json, progress_bar
 from scenemem.errors import DataError, UserError
-from scenemem.features.store import open_store
-from scenemem.formats.annotations import find_view_objects
-from scenemem.formats.feature_files import read_store
+from scenemem.formats.annotations import (
+    ObjectPosition,
+    ViewpointRoom,
+    find_view_objects,
+    read_table,
+    read_view_objects,
+)
+from scenemem.formats.connectivity import connectivity_files, read_scan
+from scenemem.formats.feature_files import verify_store
 from scenemem.formats.folder import SPLITS, DataFolder
+from scenemem.presets import PRESETS
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.paths import path_pool
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
 
-TASKS = ("r2r", "r4r", "reverie")
+TASKS = ("r2r", "r4r", "reverie", "rxr")
 
 
 @dataclass(frozen=True)
@@ -62,9 +69,10 @@ class Report:
     isolated: int = 0  # included viewpoints without an edge
     splits: dict[str, dict[str, SplitCount]] = field(default_factory=dict)  # task -> split -> count
     path_pool: int | None = None  # pairs in the training scans that back-translation may describe
+    annotations: dict[str, int] = field(default_factory=dict)  # what -> records
     features: list[StoreState] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    needs: dict[str, str] = field(default_factory=dict)  # job -> what it still needs
+    needs: dict[str, str] = field(default_factory=dict)  # preset or other job -> what it still needs
 
     @contextmanager
     def noting_problems(self) -> Iterator[None]:
@@ -76,7 +84,7 @@ class Report:
 
 
 def data_check(data: Path | None = None, *, json: bool = False) -> None:
-    """Say what a data folder holds, what is wrong (file, record, reason) and what each job still needs.
+    """Say what a data folder holds, what is wrong (file, record, reason) and what each preset still needs.
 
     Args:
         data: the data folder; the embedded houses when left out.
@@ -94,23 +102,34 @@ def data_check(data: Path | None = None, *, json: bool = False) -> None:
 def inspect_folder(folder: DataFolder) -> Report:
     """Read every file a folder offers and report on it; problems are collected, not raised."""
     report = Report()
-    world: World | None = None
-    with report.noting_problems(), progress_bar("reading graphs") as progress:
-        world = load_world(folder.connectivity, progress=progress)
-        _count_graphs(report, world)
+    world = _look_at_graphs(report, folder)
     if world is not None:
         _count_episodes(report, folder, world)
-        _look_at_features(report, folder, world)
+    _count_annotations(report, folder)
+    _look_at_features(report, folder, world)
     report.needs = _needs(report, folder)
     return report
 
 
-def _count_graphs(report: Report, world: World) -> None:
+def _look_at_graphs(report: Report, folder: DataFolder) -> World | None:
+    """Check every graph; the world when all are sound."""
+    files: list[Path] = []
+    with report.noting_problems():
+        files = connectivity_files(folder.connectivity)
+    with progress_bar("reading graphs") as progress:
+        for done, file in enumerate(files, start=1):
+            with report.noting_problems():
+                read_scan(file)
+            progress(done, len(files))
+    if not files or report.problems:
+        return None
+    world = load_world(folder.connectivity)
     degree = world.neighbour_mask.sum(dim=1)
     report.scans = len(world.scans)
     report.viewpoints = len(world.viewpoints)
     report.edges = int(degree.sum()) // 2
     report.isolated = int((degree == 0).sum())
+    return world
 
 
 def _count_episodes(report: Report, folder: DataFolder, world: World) -> None:
@@ -122,8 +141,31 @@ def _count_episodes(report: Report, folder: DataFolder, world: World) -> None:
                 report.splits.setdefault(task, {})[split] = _count(episodes)
                 if (task, split) == ("r2r", "train"):
                     scans = {world.scans[scan] for scan in episodes.scan.tolist()}
-                    report.path_pool = len(path_pool(world, scans))
+                    report.path_pool = _pool_size(world, scans)
             progress(done, len(there))
+
+
+def _pool_size(world: World, scans: set[str]) -> int:
+    try:
+        return len(path_pool(world, scans))
+    except UserError:  # no path obeys the rule: a small folder, not a broken one
+        return 0
+
+
+def _count_annotations(report: Report, folder: DataFolder) -> None:
+    """Read every annotation there is, so that a broken one is found before features are built from it."""
+    readers: dict[str, tuple[Path | None, Callable[[Path], Iterable[object]]]] = {
+        "objects": (find_view_objects(folder.objects), read_view_objects),
+        "object positions": (
+            folder.objects / "object_positions.tsv.gz",
+            lambda file: read_table(file, ObjectPosition),
+        ),
+        "rooms": (folder.rooms / "viewpoint_rooms.tsv", lambda file: read_table(file, ViewpointRoom)),
+    }
+    for what, (file, read) in readers.items():
+        if file is not None and file.exists():
+            with report.noting_problems():
+                report.annotations[what] = sum(1 for _ in read(file))
 
 
 def _count(episodes: EpisodeSet) -> SplitCount:
@@ -134,33 +176,36 @@ def _count(episodes: EpisodeSet) -> SplitCount:
     )
 
 
-def _look_at_features(report: Report, folder: DataFolder, world: World) -> None:
-    for file in folder.feature_files():
-        with report.noting_problems():
-            info, _ = read_store(file)
-            missing = set(world.names) - set(info.keys)
-            if not missing:
-                open_store(file, world)
-            report.features.append(StoreState(file.stem, info.width, len(info.keys), not missing))
+def _look_at_features(report: Report, folder: DataFolder, world: World | None) -> None:
+    files = folder.feature_files()
+    with progress_bar("verifying features") as progress:
+        for done, file in enumerate(files, start=1):
+            with report.noting_problems():
+                info = verify_store(file)
+                complete = world is not None and set(world.names) <= set(info.keys)
+                report.features.append(StoreState(file.stem, info.width, len(info.keys), complete))
+            progress(done, len(files))
 
 
 def _needs(report: Report, folder: DataFolder) -> dict[str, str]:
-    """What stands between this folder and each job; jobs that can start are left out."""
-    needs: dict[str, list[str]] = {"train on R2R": [], "train on R4R": [], "submit to the leaderboard": []}
-    complete = any(store.complete for store in report.features)
-    r2r, r4r = report.splits.get("r2r", {}), report.splits.get("r4r", {})
+    """What stands between this folder and each preset or job; those that can start are left out."""
     store = (
         "a feature store ('scenemem data objects' builds one from the annotations here)"
         if find_view_objects(folder.objects)
         else "a feature store ('scenemem data features FILE', or object annotations in objects/)"
     )
-    for job in ("train on R2R", "train on R4R"):
-        needs[job] += [] if report.scans else ["connectivity/<scan>_connectivity.json"]
-        needs[job] += [] if complete else [store]
-    needs["train on R2R"] += [] if "train" in r2r else ["r2r/R2R_train.json"]
-    needs["train on R4R"] += [] if "train" in r4r else ["r4r/R4R_train.json ('scenemem data r4r')"]
-    needs["submit to the leaderboard"] += [] if "test" in r2r else ["r2r/R2R_test.json"]
+    basics = [] if report.scans else ["connectivity/<scan>_connectivity.json"]
+    basics += [] if any(state.complete for state in report.features) else [store]
+    needs = {name: [*basics, *_missing_train(report, preset.data.task)] for name, preset in PRESETS.items()}
+    needs["any preset on R4R"] = [*basics, *_missing_train(report, "r4r")]
+    needs["leaderboard submission"] = [] if "test" in report.splits.get("r2r", {}) else ["r2r/R2R_test.json"]
     return {job: ", ".join(missing) for job, missing in needs.items() if missing}
+
+
+def _missing_train(report: Report, task: str) -> list[str]:
+    if "train" in report.splits.get(task, {}):
+        return []
+    return [f"{task}/{task.upper()}_train.json" + (" ('scenemem data r4r')" if task == "r4r" else "")]
 
 
 def _show(report: Report) -> None:
@@ -177,8 +222,11 @@ def _show(report: Report) -> None:
     for store in report.features:
         covers = "all viewpoints" if store.complete else f"only {store.viewpoints:,} viewpoints"
         table.add_row(f"features '{store.name}'", f"{store.width:,} columns, {covers}")
-    for job, missing in report.needs.items():
-        table.add_row(f"to {job}", f"still needed: {missing}")
+    for what, records in report.annotations.items():
+        table.add_row(what, f"{records:,} records")
+    for missing in dict.fromkeys(report.needs.values()):
+        jobs = ", ".join(job for job, need in report.needs.items() if need == missing)
+        table.add_row("still needed", f"{missing}  [dim](for {jobs})[/]")
     for problem in report.problems:
         place = ", ".join(part for part in (problem.record, problem.field) if part)
         table.add_row(

@@ -30,5 +30,6 @@ def data_houses(
     splits = ", ".join(f"{count} {split}" for split, count in summary.instructions.items())
     console.print(
         f"{summary.houses} houses, {summary.viewpoints} viewpoints, {summary.edges} edges; "
-        f"instructions: {splits}; written to {summary.folder}"
+        f"instructions: {splits}; written to {summary.folder}",
+        markup=False,
     )

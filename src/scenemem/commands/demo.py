@@ -10,7 +10,7 @@ from scenemem.agents.scripted import Agent
 from scenemem.commands.console import console, open_data, output, progress_bar
 from scenemem.commands.eval import scripted_agent
 from scenemem.commands.side_by_side import train_side_by_side
-from scenemem.commands.tables import comparison_table
+from scenemem.commands.tables import SIDE_BY_SIDE, comparison_table
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.experiment import stored_experiment
 from scenemem.formats.atomic import atomic_file
@@ -26,10 +26,9 @@ from scenemem.world.build import load_world
 from scenemem.world.graph import World
 
 TRAINED = ("basic", "ssm")
-_COLUMNS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
 
 
-def demo(out: Path = Path("demo"), *, iterations: int = 200, seed: int = 0) -> None:
+def demo(out: Path = Path("demo"), *, iterations: int = 120, seed: int = 0) -> None:
     """Build the embedded houses, train two agents side by side, and evaluate them in houses they never saw.
 
     A demo that was interrupted goes on where it stopped; one that is finished only evaluates again.
@@ -47,7 +46,7 @@ def demo(out: Path = Path("demo"), *, iterations: int = 200, seed: int = 0) -> N
     sections.append(curve_section(runs, "sr"))
     sections.append(_drawn_route(folder, world, load_split(folder, world, "r2r", "val_unseen"), out))
     write_report(out / "report.html", "SceneMem on the embedded houses", sections)
-    console.print(f"\nThe report: [bold]{out / 'report.html'}[/]")
+    console.print(f"\nThe report: {out / 'report.html'}", markup=False, highlight=False)
 
 
 def _short(preset: Preset, iterations: int) -> Preset:
@@ -71,7 +70,7 @@ def _evaluate(folder: DataFolder, world: World, runs: dict[str, RunFolder], spli
             progress(done, len(SCRIPTED) + len(runs))
     title = f"houses {split}: {len(episodes)} instructions"
     output.print(comparison_table(title, rows))
-    return metric_section(title, rows, _COLUMNS)
+    return metric_section(title, rows, SIDE_BY_SIDE)
 
 
 def _agent(name: str, folder: DataFolder, world: World, runs: dict[str, RunFolder], seed: int) -> Agent:

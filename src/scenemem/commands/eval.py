@@ -10,7 +10,7 @@ import tyro
 
 from scenemem.agents.labels import ClosestToGoal
 from scenemem.agents.scripted import Agent, ExpertAgent, RandomAgent, StopAgent
-from scenemem.commands.console import open_data, output, print_json, progress_bar
+from scenemem.commands.console import open_data, output, print_json, progress_bar, use_threads
 from scenemem.commands.tables import metric_table
 from scenemem.errors import UserError
 from scenemem.evaluation.evaluate import Walked, walk_split
@@ -47,7 +47,7 @@ def eval_run(
         threads: torch threads; more than one only pays on an otherwise idle machine.
         json: print one JSON object instead of a table.
     """
-    torch.set_num_threads(threads)
+    use_threads(threads)
     folder = open_data(data)
     if run in SCRIPTED:
         world = load_world(folder.connectivity)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import queue
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
 from pathlib import Path
 
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID
 
-from scenemem.commands.console import console
+from scenemem.commands.console import training_bar
 from scenemem.commands.train import run_training
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
@@ -42,16 +42,18 @@ def train_side_by_side(
     context = multiprocessing.get_context("spawn")
     news: Queue[News] = context.Queue()
     runs = {name: RunFolder(out / f"{name}-{seed}") for name in presets}
-    processes = [
-        context.Process(target=_train, args=(name, preset, folder, runs[name].root, seed, news), daemon=True)
+    processes = {
+        name: context.Process(
+            target=_train, args=(name, preset, folder, runs[name].root, seed, news), daemon=True
+        )
         for name, preset in presets.items()
-    ]
-    for process in processes:
+    }
+    for process in processes.values():
         process.start()
     try:
-        _follow(list(presets), processes, news)
+        _follow(processes, news)
     finally:
-        for process in processes:
+        for process in processes.values():
             process.kill()  # harmless when it has ended
             process.join()
     return runs
@@ -75,28 +77,16 @@ def _train(name: str, preset: Preset, folder: Path, out: Path, seed: int, news: 
         news.put(News(name, error=str(error)))
 
 
-def _follow(names: list[str], processes: Sequence[BaseProcess], news: Queue[News]) -> None:
+def _follow(processes: Mapping[str, BaseProcess], news: Queue[News]) -> None:
     """Draw progress until every process has said that it is done."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[facts]}"),
-        TimeRemainingColumn(),
-    )
-    running = set(names)
-    with Progress(*columns, console=console) as bar:
-        tasks: dict[str, TaskID] = {
-            name: bar.add_task(f"training {name}", total=None, facts="") for name in names
-        }
+    running = set(processes)
+    with training_bar() as bar:
+        tasks = {name: bar.add_task(f"training {name}", total=None, facts="") for name in processes}
         while running:
             try:
                 item = news.get(timeout=1.0)
             except queue.Empty:
-                if not any(process.is_alive() for process in processes):
-                    raise UserError(
-                        f"training '{min(running)}' ended without a word; is there enough memory?"
-                    ) from None
+                _check_alive(processes, running)
                 continue
             if item.error is not None:
                 raise UserError(f"training '{item.name}' failed: {item.error}")
@@ -104,6 +94,15 @@ def _follow(names: list[str], processes: Sequence[BaseProcess], news: Queue[News
                 running.discard(item.name)
             else:
                 _show(bar, tasks[item.name], item.glimpse)
+
+
+def _check_alive(processes: Mapping[str, BaseProcess], running: set[str]) -> None:
+    for name in sorted(running):
+        if not processes[name].is_alive():
+            raise UserError(
+                f"training '{name}' ended with exit code {processes[name].exitcode}; "
+                "is there enough memory? Start again to continue it"
+            )
 
 
 def _show(bar: Progress, task: TaskID, glimpse: Glimpse) -> None:

@@ -34,16 +34,16 @@ def submit(
         split: which split it belongs to, e.g. test.
         out: the leaderboard file to write.
         data: data folder; without it the embedded houses.
-        task: which task the split belongs to: r2r, r4r, reverie.
+        task: which task a result file belongs to: r2r, r4r, reverie; a run knows its own.
         checkpoint: of a run folder, the last weights or the best on its selection split.
     """
     folder = open_data(data)
-    world = load_world(folder.connectivity)
-    episodes = load_split(folder, world, task, split)
     if source.is_dir():
-        trajectories = walk_run(RunFolder(source), split, folder, checkpoint)[1].trajectories(world)
+        world, walked = walk_run(RunFolder(source), split, folder, checkpoint)
+        episodes, trajectories = walked.episodes, walked.trajectories(world)
     else:
-        trajectories = read_trajectories(source)
+        world = load_world(folder.connectivity)
+        episodes, trajectories = load_split(folder, world, task, split), read_trajectories(source)
     walks = check_walks(world, episodes, trajectories, source=source)
     count = write_trajectories(out, with_angles(world, episodes, trajectories, walks))
     console.print(

@@ -19,7 +19,7 @@ METRICS = {
     "sdtw": ("SDTW", "{:.2%}", "fidelity where successful, else 0"),
 }
 
-_SIDE_BY_SIDE = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
+SIDE_BY_SIDE = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
 
 
 def metric_table(title: str, means: Mapping[str, float]) -> Table:
@@ -32,7 +32,7 @@ def metric_table(title: str, means: Mapping[str, float]) -> Table:
 
 def comparison_table(title: str, rows: Mapping[str, Mapping[str, float]]) -> Table:
     """The metrics of several agents, one row each: shares as fractions, lengths in metres."""
-    table = Table("agent", *(METRICS[name][0] for name in _SIDE_BY_SIDE), title=title)
+    table = Table("agent", *(METRICS[name][0] for name in SIDE_BY_SIDE), title=title)
     for agent, means in rows.items():
-        table.add_row(agent, *(f"{means[name]:.3f}" for name in _SIDE_BY_SIDE))
+        table.add_row(agent, *(f"{means[name]:.3f}" for name in SIDE_BY_SIDE))
     return table

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import torch
 import tyro
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from scenemem.commands.console import console, open_data, output, print_json
-from scenemem.errors import UserError
+from scenemem.commands.console import open_data, output, print_json, training_bar, use_threads
+from scenemem.errors import DataError, UserError
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.experiment import Experiment, new_experiment, versions
 from scenemem.formats.folder import DataFolder
@@ -60,16 +58,37 @@ def parse(words: Sequence[str]) -> None:
     if name not in PRESETS:
         raise UserError(f"unknown preset '{name}'; there are: {names}")
     default = TrainArguments(preset=PRESETS[name])
-    arguments = tyro.cli(TrainArguments, default=default, args=list(words[1:]), prog=f"scenemem train {name}")
+    arguments = _parsed(name, words[1:], default)
+    if arguments.resume:
+        arguments = _parsed(name, words[1:], _as_begun(default, _run_folder(name, arguments)))
     report = train(name, arguments)
     if arguments.json:
         print_json(report)
 
 
+def _parsed(name: str, words: Sequence[str], default: TrainArguments) -> TrainArguments:
+    return tyro.cli(TrainArguments, default=default, args=list(words), prog=f"scenemem train {name}")
+
+
+def _run_folder(name: str, arguments: TrainArguments) -> RunFolder:
+    return RunFolder(arguments.out or Path("runs") / f"{name}-{arguments.seed}")
+
+
+def _as_begun(default: TrainArguments, run: RunFolder) -> TrainArguments:
+    """The settings a run was begun with, so that resuming needs no flag again."""
+    begun = run.describe()
+    try:
+        return replace(default, preset=msgspec.convert(begun["preset"], Preset), seed=int(begun["seed"]))
+    except (KeyError, msgspec.ValidationError) as error:
+        raise DataError(run.description, f"does not describe a run ({error})") from error
+
+
 def train(name: str, arguments: TrainArguments) -> dict[str, Any]:
     """Train preset ``name`` as the flags say, and return what came out."""
-    torch.set_num_threads(arguments.threads)
-    out = RunFolder(arguments.out or Path("runs") / f"{name}-{arguments.seed}")
+    use_threads(arguments.threads)
+    if arguments.seed < 0:
+        raise UserError(f"--seed must be 0 or more, got {arguments.seed}")
+    out = _run_folder(name, arguments)
     preset, folder = _with_short_flags(arguments), open_data(arguments.folder)
     with _live_view(name, preset.selection.metric) as watch:
         run_training(name, preset, folder, out, seed=arguments.seed, resume=arguments.resume, watch=watch)
@@ -89,10 +108,6 @@ def run_training(
 ) -> None:
     """Train a preset into a run folder, from the start or where it was left."""
     experiment = new_experiment(preset, folder, seed)
-    if resume:
-        out.describe()
-    else:
-        out.begin(_description(name, preset, seed, folder, experiment))
     episodes, world = experiment.episodes(preset.selection.split), experiment.sight.world
 
     def validate() -> dict[str, float]:
@@ -103,8 +118,10 @@ def run_training(
     rhythm = Rhythm(preset.selection.save_every, preset.selection.every, preset.selection.metric)
     facts = {**experiment.facts, "seed": seed, "name": name}
     session = Session(trainer, out, validate, rhythm, facts, watch)
-    if resume:
+    if resume and out.last.exists():
         session.resume()
+    else:  # only now that everything could be opened
+        out.begin(_description(name, experiment.preset, seed, folder, experiment))
     session.run()
 
 
@@ -133,14 +150,7 @@ def _description(
 @contextmanager
 def _live_view(name: str, metric: str) -> Iterator[Any]:
     """A line that shows speed, losses and the last validation while training."""
-    columns = (
-        TextColumn(f"[bold]{name}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[facts]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bar:
+    with training_bar() as bar:
         task = bar.add_task(name, total=None, facts="")
 
         def watch(glimpse: Glimpse) -> None:

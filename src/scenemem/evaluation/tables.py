@@ -1,11 +1,10 @@
-"""Tables over seeds: mean and standard deviation of every metric per group of runs, in several forms."""
+"""Tables over seeds: mean and standard deviation of every metric per group of runs."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
 
 @dataclass(frozen=True)
@@ -43,28 +42,6 @@ def as_markdown(rows: Rows, metrics: Sequence[str]) -> str:
     lines = ["| agent | n | " + " | ".join(metrics) + " |", "|---|---|" + "---|" * len(metrics)]
     lines += ["| " + " | ".join(cells) + " |" for cells in cell_rows(rows, metrics)]
     return "\n".join(lines) + "\n"
-
-
-def as_html(rows: Rows, metrics: Sequence[str], title: str) -> str:
-    """A self-contained HTML page with the table."""
-    head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in ("agent", "n", *metrics))
-    body = "\n".join(
-        f"<tr><th scope='row'>{escape(first)}</th>"
-        + "".join(f"<td>{escape(cell)}</td>" for cell in rest)
-        + "</tr>"
-        for first, *rest in cell_rows(rows, metrics)
-    )
-    style = (
-        ":root{color-scheme:light dark}body{font:16px system-ui,sans-serif;margin:2rem}"
-        "table{border-collapse:collapse}"
-        "th,td{padding:.4rem .8rem;border-bottom:1px solid #8886;text-align:left}"
-        "td{font-variant-numeric:tabular-nums}"
-    )
-    return (
-        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{escape(title)}</title>"
-        f"<meta name='viewport' content='width=device-width'><style>{style}</style>"
-        f"<h1>{escape(title)}</h1><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></html>\n"
-    )
 
 
 def cell_rows(rows: Rows, metrics: Sequence[str]) -> list[list[str]]:

@@ -66,7 +66,7 @@ def read_scan(file: str | os.PathLike[str]) -> Scan:
     """Read and check one connectivity file.
 
     Raises:
-        DataError: the content is not a navigation graph: wrong schema, wrong list lengths, duplicate ids,
+        DataError: the content is not a navigation graph: wrong schema, no included viewpoint, wrong list lengths, duplicate ids,
             a viewpoint connected to itself, an edge that exists in one direction only, two connected
             viewpoints at the same place, or a graph in several parts (single cut-off viewpoints are allowed).
     """
@@ -87,6 +87,10 @@ def write_scan(folder: str | os.PathLike[str], scan: Scan) -> Path:
 def _check_records(viewpoints: tuple[Viewpoint, ...], file: str | os.PathLike[str]) -> None:
     if not viewpoints:
         raise DataError(file, "holds no viewpoint, expected at least one")
+    if not any(viewpoint.included for viewpoint in viewpoints):
+        raise DataError(
+            file, "holds no included viewpoint, expected at least one; set included to true or remove the file"
+        )
     first_seen: dict[str, int] = {}
     for number, viewpoint in enumerate(viewpoints):
         for field in ("visible", "unobstructed"):

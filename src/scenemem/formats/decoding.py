@@ -145,5 +145,9 @@ def _readable_errors(path: Path) -> Iterator[None]:
         raise DataError(path, "is a folder, expected a file") from error
     except PermissionError as error:
         raise DataError(path, "cannot be read (permission denied)") from error
+    except NotADirectoryError as error:
+        raise DataError(path, "no such file; a part of the path is a file, expected a folder") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(path, f"broken gzip stream ({error}); is the file complete?") from error
+    except OSError as error:
+        raise DataError(path, f"cannot be read ({error.strerror or error})") from error

@@ -34,7 +34,10 @@ def read_feature_hdf5(file: str | os.PathLike[str], columns: int | None = None) 
     with _opened(file) as source:
         for key in source:
             place = f"data set '{key}'"
-            entry = source[key]
+            try:
+                entry = source[key]
+            except (KeyError, OSError, RuntimeError) as error:  # a link whose target is gone
+                raise DataError(file, f"cannot be opened ({error.args[0]})", record=place) from error
             shape, kind = getattr(entry, "shape", None), getattr(entry, "dtype", None)
             if shape is None or kind is None or len(shape) != 2 or kind.kind != "f":
                 raise DataError(

@@ -64,14 +64,15 @@ class DataFolder:
         return cache_folder() / "derived" / name
 
     def episodes(self, task: str, split: str) -> Path:
-        """The episode file of a split, e.g. ``r2r/R2R_train.json`` or the same name with ``.gz``.
+        """The episode file of a split, e.g. ``r2r/R2R_train.json``, as JSON or JSON lines, plain or ``.gz``.
 
-        Derived files are found as well; the plain name inside the folder is returned when there is none.
+        The names the public files have are all found (``_enc`` files, ``rxr/rxr_train_guide.jsonl.gz``), and
+        derived files as well; the plain name inside the folder is returned when there is none.
         """
-        name = f"{task.upper()}_{split}.json"
-        plain = self.root / task / name
-        places = [folder / task / (name + end) for folder in self._places() for end in ("", ".gz")]
-        return next((place for place in places if place.is_file()), plain)
+        stems = (f"{task.upper()}_{split}", f"{task.upper()}_{split}_enc", f"{task}_{split}_guide")
+        names = [stem + end for stem in stems for end in (".json", ".json.gz", ".jsonl", ".jsonl.gz")]
+        places = [folder / task / name for folder in self._places() for name in names]
+        return next((place for place in places if place.is_file()), places[0])
 
     def feature_files(self) -> list[Path]:
         """All feature stores ``features/<name>.npy``, by name; one in the folder hides a derived one."""

@@ -30,8 +30,17 @@ from scenemem.houses.records import House
 Progress = Callable[[int, int], None]
 
 FEATURES = "houses"  # name of the feature store
-_FOLDERS = ("connectivity", "features", "plans", "r2r")
 _SPLITS = ("train", "val_seen", "val_unseen")
+_MARKER = "houses.json"  # says that a folder was built here, so that only such a folder is ever replaced
+_WRITTEN = (  # everything a finished folder holds
+    _MARKER,
+    "connectivity/house_*_connectivity.json",
+    "connectivity/scans.txt",
+    f"features/{FEATURES}.npy",
+    f"features/{FEATURES}.json",
+    "plans/house_*.json",
+    *(f"r2r/R2R_{split}.json" for split in _SPLITS),
+)
 _IDS_PER_HOUSE = 1000  # path ids are house number * this + route number
 
 
@@ -48,8 +57,20 @@ class HousesSummary:
     instructions: dict[str, int]  # per split
 
 
+class _Marker(msgspec.Struct, frozen=True):
+    """The content of the marker file."""
+
+    config: HousesConfig
+    key: str  # of the config and the code
+
+
 def build_houses(
-    target: Path, config: HousesConfig, *, jobs: int | None = None, progress: Progress | None = None
+    target: Path,
+    config: HousesConfig,
+    *,
+    jobs: int | None = None,
+    keep_existing: bool = False,
+    progress: Progress | None = None,
 ) -> HousesSummary:
     """Build houses into a new data folder; an older one built here is replaced.
 
@@ -57,6 +78,7 @@ def build_houses(
         target: the folder to write.
         config: how many houses, and from which seed; the same config always gives the same bytes.
         jobs: processes that work side by side; all processors when not given.
+        keep_existing: keep a folder that another process finished meanwhile, as it holds the same.
         progress: called with (houses done, houses in all).
 
     Raises:
@@ -65,7 +87,7 @@ def build_houses(
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs must be 1 or more, got {jobs}; leave it out to use all processors")
     _check_replaceable(Path(target))
-    with atomic_folder(target) as folder:
+    with atomic_folder(target, keep_existing=keep_existing) as folder:
         writer = _Writer(folder, config, progress)
         writer.write(_built_houses(config, jobs or _processors()))
     return writer.summary(target)
@@ -76,7 +98,7 @@ def default_houses(progress: Progress | None = None) -> Path:
     config = HousesConfig()
     folder = cache_folder() / f"houses-{_build_key(config)}"
     if not folder.is_dir():
-        build_houses(folder, config, progress=progress)
+        build_houses(folder, config, keep_existing=True, progress=progress)
     return folder
 
 
@@ -90,15 +112,25 @@ def read_plan(folder: Path, scan: str) -> House:
 
 
 def _check_replaceable(target: Path) -> None:
-    """Refuse to replace a folder with anything in it that this module does not write."""
+    """Refuse to replace anything but an empty folder and one that this module built, with nothing added."""
+    advice = "choose a new folder with --out or remove this one"
     if not target.exists():
         return
-    found = sorted(entry.name for entry in target.iterdir()) if target.is_dir() else [target.name]
-    foreign = [name for name in found if name not in _FOLDERS]
+    if not target.is_dir():
+        raise UserError(f"{target}: is a file, expected a folder; choose another one with --out")
+    if not any(target.iterdir()):
+        return
+    try:
+        read_json(target / _MARKER, _Marker)
+    except UserError as error:
+        raise UserError(
+            f"{target}: is not empty and was not built by 'scenemem data houses' ({error}); {advice}"
+        ) from error
+    written = {file for pattern in _WRITTEN for file in target.glob(pattern)}
+    foreign = sorted(file for file in target.rglob("*") if not file.is_dir() and file not in written)
     if foreign:
         raise UserError(
-            f"{target}: holds '{foreign[0]}', which is not part of the houses; "
-            "choose a new folder with --out or remove this one"
+            f"{target}: holds '{foreign[0].relative_to(target)}', which is not part of the houses; {advice}"
         )
 
 
@@ -127,6 +159,8 @@ class _Writer:
         (self.folder / "connectivity" / "scans.txt").write_text("".join(f"{name}\n" for name in self.scans))
         for split in _SPLITS:
             write_episodes(self.folder / "r2r" / f"R2R_{split}.json", self.episodes[split])
+        marker = _Marker(self.config, _build_key(self.config))
+        (self.folder / _MARKER).write_bytes(msgspec.json.encode(marker))
 
     def _rows(self, houses: Iterator[BuiltHouse]) -> Iterator[FeatureRow]:
         """The feature rows of all houses; everything else about a house is written on the way."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from scenemem.errors import SettingError
 from scenemem.learning.losses import RewardConfig
 
 
@@ -28,9 +29,11 @@ class Stage:
 
     def __post_init__(self) -> None:
         if self.share <= 0:
-            raise ValueError(f"the share of stage '{self.name}' must be positive, got {self.share}")
+            raise SettingError(f"the share of stage '{self.name}' must be positive, got {self.share}")
         if not (self.teacher or self.student or self.reinforce):
-            raise ValueError(f"stage '{self.name}' has no loss; give teacher, student or reinforce a weight")
+            raise SettingError(
+                f"stage '{self.name}' has no loss; give teacher, student or reinforce a weight"
+            )
 
     @property
     def samples(self) -> bool:
@@ -64,12 +67,12 @@ class LearningConfig:
     def __post_init__(self) -> None:
         for name in ("iterations", "batch"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
+                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
         for name in ("learning_rate", "clip"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+                raise SettingError(f"{name} must be positive, got {getattr(self, name)}")
         if not self.stages:
-            raise ValueError("at least one stage is needed")
+            raise SettingError("at least one stage is needed")
 
     def stage_at(self, iteration: int) -> Stage:
         """The stage that iteration number ``iteration`` (from 0) belongs to."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from scenemem.agents.network import Replay
 from scenemem.agents.rollout import Kind, Rollout
+from scenemem.errors import SettingError
 from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.world.graph import NONE
 
@@ -30,7 +31,7 @@ class RewardConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.discount <= 1:
-            raise ValueError(f"discount must be in [0, 1], got {self.discount}")
+            raise SettingError(f"discount must be in [0, 1], got {self.discount}")
 
 
 def imitation(rollout: Rollout, replay: Replay, weights: Mapping[Kind, float]) -> Tensor:

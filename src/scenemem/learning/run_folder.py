@@ -49,9 +49,9 @@ class RunFolder:
         """Write the description of a new run.
 
         Raises:
-            UserError: there is a run already.
+            UserError: there is a run already; one that never got to its first checkpoint does not count.
         """
-        if self.description.exists():
+        if self.last.exists():
             raise UserError(
                 f"{self.root} already holds a run; continue it with --resume "
                 "or name another folder with --out"

@@ -13,6 +13,7 @@ import torch
 from scenemem.errors import UserError
 from scenemem.learning.checkpoint import load_network, load_optimiser, read_checkpoint, write_checkpoint
 from scenemem.learning.run_folder import RunFolder
+from scenemem.learning.tensorboard import open_mirror
 from scenemem.learning.trainer import StepReport, Trainer
 
 Validate = Callable[[], dict[str, float]]
@@ -68,6 +69,7 @@ class Session:
         self._watch = watch
         self._best: dict[str, float] | None = None
         self._validation: dict[str, float] | None = None
+        self._mirror = open_mirror(folder.root / "tensorboard")
 
     def resume(self) -> None:
         """Continue from the last checkpoint.
@@ -135,6 +137,7 @@ class Session:
             if better:
                 self._best = {"iteration": trainer.iteration, "value": value}
         self._folder.log(line)
+        self._mirror.write(line)
         if better:
             facts = {**self._facts, "progress": self._progress()}
             write_checkpoint(self._folder.best, trainer.network, facts)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scenemem.errors import UserError
+from scenemem.errors import SettingError, UserError
 from scenemem.world.graph import NONE, World
 
 
@@ -25,11 +25,11 @@ class PathRule:
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_edges <= self.max_edges:
-            raise ValueError(
+            raise SettingError(
                 f"expected 1 <= min_edges <= max_edges, got {self.min_edges} and {self.max_edges}"
             )
         if not self.min_metres >= 0:
-            raise ValueError(f"min_metres must be 0 or more, got {self.min_metres}")
+            raise SettingError(f"min_metres must be 0 or more, got {self.min_metres}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,17 +49,22 @@ def write_report(file: str | os.PathLike[str], title: str, sections: Iterable[Se
 
 def metric_section(title: str, rows: Mapping[str, Mapping[str, float]], metrics: Sequence[str]) -> Section:
     """One row per agent, one column per metric."""
-    head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in ("agent", *metrics))
+    cells = ([agent, *(f"{means[name]:.3f}" for name in metrics)] for agent, means in rows.items())
+    return table_section(title, ("agent", *metrics), cells)
+
+
+def table_section(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Section:
+    """A table whose first column names the rows."""
+    columns = "".join(f"<th scope='col'>{escape(name)}</th>" for name in head)
     lines = (
-        f"<tr><th scope='row'>{escape(agent)}</th>"
-        + "".join(f"<td>{means[name]:.3f}</td>" for name in metrics)
+        f"<tr><th scope='row'>{escape(first)}</th>"
+        + "".join(f"<td>{escape(cell)}</td>" for cell in rest)
         + "</tr>"
-        for agent, means in rows.items()
+        for first, *rest in rows
     )
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n" + "\n".join(lines) + "\n</tbody></table>"
-    return Section(
-        title, f"<div class='wide' tabindex='0' role='region' aria-label='{escape(title)}'>{table}</div>"
-    )
+    table = f"<table><thead><tr>{columns}</tr></thead><tbody>\n" + "\n".join(lines) + "\n</tbody></table>"
+    label = escape(title, quote=True)
+    return Section(title, f'<div class="wide" tabindex="0" role="region" aria-label="{label}">{table}</div>')
 
 
 def curve_section(runs: Mapping[str, RunFolder], metric: str) -> Section:
