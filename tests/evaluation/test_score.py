@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from scenemem.errors import DataError, UserError
-from scenemem.evaluation.score import check_walks, score_trajectories, with_angles
+from scenemem.evaluation.score import MOST_POINTS, check_walks, score_trajectories, with_angles
 from scenemem.formats.episodes import Episode
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.submission import Point, Trajectory, read_trajectories
@@ -187,3 +187,15 @@ def test_real_agents(
     assert scores.missing == 0
     for name, value in expected.items():
         assert means[name] == pytest.approx(value, abs=0.0051 if name in ("ne", "tl") else 0.00051)
+
+
+def test_endless_trajectories_are_refused(world: World, episodes: EpisodeSet) -> None:
+    longest = walk("1_0", *["g00"] * MOST_POINTS)
+    assert check_walks(world, episodes, [longest], partial=True).viewpoint.shape == (1, MOST_POINTS)
+    with pytest.raises(DataError) as caught:
+        check_walks(
+            world, episodes, [walk("1_0", *["g00"] * (MOST_POINTS + 1))], partial=True, source="r.json"
+        )
+    assert str(caught.value) == (
+        "r.json: instruction '1_0': has 10001 points, expected at most 10000; did the agent ever stop?"
+    )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,15 @@ def test_the_compact_file_is_preferred(tmp_path: Path) -> None:
             [{"id": 1, "name": "a", "views": [3], "boxes": [[1, 2]]}],
             r"line 1, field '.*boxes\[0\]': expected",
         ),
+        (
+            [{"id": 1, "name": "a", "views": [3, 4], "boxes": [[1, 2, 0, 4], [1, 2, -3, 4]]}],
+            r"line 1, field 'objects\[0\]': boxes\[1\] of object 1 is \(1\.0, 2\.0, -3\.0, 4\.0\), "
+            r"expected finite numbers, width and height 0 or more",
+        ),
+        (
+            [{"id": 1, "name": "a", "views": [3], "boxes": [[1, 2, 3, math.nan]]}],
+            r"line 1, field 'objects\[0\]\.boxes\[0\]\[3\]': holds NaN or Infinity",
+        ),
         ([{"id": "x"}], r"line 1, field 'objects\[0\]\.id': expected `int`, got `str`"),
         (3, r"line 1, field 'objects': expected `array`, got `int`"),
     ],
@@ -142,6 +152,10 @@ def test_a_bad_record_of_the_compact_file_is_named(objects: Any, message: str, t
         (
             {"v": {"7": {"name": "a", "visible_pos": [1], "bbox2d": []}}},
             r"object 7 has 1 views but 0 boxes",
+        ),
+        (
+            {"v": {"7": {"name": "a", "visible_pos": [1], "bbox2d": [[1, 2, 3, -4]]}}},
+            r"scan_1_v\.json: scan_1_v\.json: boxes\[0\] of object 7 is .*, expected finite numbers",
         ),
     ],
 )

@@ -93,6 +93,11 @@ def _nothing(records: Any) -> None:
     records.clear()
 
 
+def _none_included(records: Any) -> None:
+    for record in records:
+        record["included"] = False
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -114,6 +119,7 @@ def _nothing(records: Any) -> None:
         (_missing_field, "record 1: object missing required field `included`"),
         (_wrong_type, "record 1, field 'included': expected `bool`, got `str`"),
         (_nothing, "holds no viewpoint"),
+        (_none_included, "holds no included viewpoint, expected one or more; set included to true"),
     ],
 )
 def test_a_spoilt_graph_is_refused_with_its_place(

@@ -42,8 +42,11 @@ def test_plain_and_gzipped_files_read_the_same(tmp_path: Path) -> None:
         (b"", "not valid JSON"),
         (b'[{"x": 1, "tags": ["\xff"]}]', "not UTF-8 text (byte 0xff at position"),
         (b'[{"x": 1, "more": ' + b"[" * 100_000, "nested too deeply"),
-        (b'[{"x": NaN}]', "record 0, field 'x': expected `int`, got `float`"),
-        (b'[{"x": 1, "more": Infinity}]', "holds NaN or Infinity, expected finite numbers"),
+        (b'[{"x": NaN}]', "record 0, field 'x': holds NaN or Infinity, expected finite numbers"),
+        (
+            b'[{"x": 1}, {"x": 1, "more": [{"a": 2, "b": [1.5, -Infinity]}, NaN]}]',
+            "record 1, field 'more[0].b[1]': holds NaN or Infinity, expected finite numbers",
+        ),
     ],
 )
 def test_bad_json_names_file_record_and_field(tmp_path: Path, content: bytes, message: str) -> None:

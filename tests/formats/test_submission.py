@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,18 @@ BAD: dict[str, tuple[list[Any], str]] = {
     "an object": (
         [{"instr_id": "1", "trajectory": [{"x": 1}]}],
         f"record 0, field 'trajectory[0]': holds {{\"x\":1}}, {EXPECTED}",
+    ),
+    "a heading without end": (
+        [{"instr_id": "1", "trajectory": [["a", 0, 0], ["b", 10**400, 0]]}],
+        f"record 0, field 'trajectory[1][1]': holds 1{'0' * 79}, expected an angle in radians",
+    ),
+    "an elevation without end": (
+        [{"instr_id": "1", "trajectory": [[["a", 0, 10**400]]]}],
+        f"record 0, field 'trajectory[0][0][2]': holds 1{'0' * 79}, expected an angle in radians",
+    ),
+    "a heading that is no number": (
+        [{"instr_id": "1", "trajectory": [["a", 0, 0], ["b", math.nan, 0]]}],
+        "record 0, field 'trajectory[1][1]': holds NaN or Infinity, expected finite numbers",
     ),
     "too deep": (
         [{"instr_id": "1", "trajectory": [[[["a"]]]]}],

@@ -12,6 +12,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from scenemem.errors import DataError
@@ -318,3 +319,15 @@ def test_distances_equal_dijkstra_on_every_real_scan(real_world: World, real_dat
 @pytest.mark.real_data
 def test_next_slots_descend_to_every_goal_of_every_real_scan(real_world: World) -> None:
     assert_every_next_slot_leads_closer_by_its_length(real_world)
+
+
+@pytest.mark.parametrize("error", [SafetensorError("I/O error: no space"), OSError(28, "no space")])
+def test_a_cache_on_a_full_disk_only_costs_time(
+    connectivity: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("scenemem.world.build.save_file", full)
+    assert_same_tables(load_world(connectivity), load_world(connectivity, cache=False))
+    assert list(fresh_cache.iterdir()) == []

@@ -17,6 +17,10 @@ from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.geometry import view_elevation, view_heading
 from scenemem.world.graph import NONE, World
 
+MOST_POINTS = (
+    10_000  # of one trajectory: all are padded to the longest, so an endless one would eat the memory
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Scores:
@@ -87,7 +91,7 @@ def check_walks(
     Raises:
         DataError: an instruction is unknown or (unless ``partial``) missing, a viewpoint is unknown, a walk
             does not begin at the start viewpoint, or it goes where there is no edge (with ``allow_jumps``:
-            where no way leads at all).
+            where no way leads at all), or it has more than ``MOST_POINTS`` points.
     """
     row = _matched_rows(episodes, trajectories, partial, source)
     scans = [episodes.scans[scan] for scan in episodes.scan[row].tolist()]
@@ -160,6 +164,12 @@ def _matched_rows(
 
 
 def _viewpoints(world: World, scan: str, trajectory: Trajectory, source: str | os.PathLike[str]) -> list[int]:
+    if len(trajectory.points) > MOST_POINTS:
+        raise DataError(
+            source,
+            f"has {len(trajectory.points)} points, expected at most {MOST_POINTS}; did the agent ever stop?",
+            record=_record(trajectory.instruction_id),
+        )
     indices: list[int] = []
     for step, point in enumerate(trajectory.points):
         try:

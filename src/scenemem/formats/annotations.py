@@ -35,6 +35,12 @@ class ListedObject(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if len(self.views) != len(self.boxes):
             raise ValueError(f"object {self.id} has {len(self.views)} views but {len(self.boxes)} boxes")
+        for number, box in enumerate(self.boxes):
+            if not all(map(math.isfinite, box)) or box[2] < 0 or box[3] < 0:
+                raise ValueError(
+                    f"boxes[{number}] of object {self.id} is {box}, expected finite numbers, "
+                    "width and height 0 or more"
+                )
 
 
 class ViewpointObjects(msgspec.Struct, frozen=True):
@@ -218,26 +224,23 @@ def _decode_bbox(
         raise DataError(
             file, f"holds {len(decoded)} viewpoints, expected the one of its name", record=record or name
         )
-    objects = []
-    for number, entry in decoded[viewpoint].items():
-        if len(entry.visible_pos) != len(entry.bbox2d):
-            raise DataError(
-                file,
-                f"object {number} has {len(entry.visible_pos)} views but {len(entry.bbox2d)} boxes",
-                record=record or name,
-            )
-        label = labels.get(entry.name)
-        objects.append(
-            ListedObject(
-                id=number,
-                name=label.name if label else entry.name.replace("#", " "),
-                views=entry.visible_pos,
-                boxes=entry.bbox2d,
-                category=label.category if label else "",
-                mpcat40=label.mpcat40 if label else "",
-            )
-        )
-    return ViewpointObjects(stem.removesuffix(f"_{viewpoint}"), viewpoint, tuple(objects))
+    try:
+        objects = tuple(_listed(number, entry, labels) for number, entry in decoded[viewpoint].items())
+    except ValueError as error:
+        raise DataError(file, str(error), record=record or name) from error
+    return ViewpointObjects(stem.removesuffix(f"_{viewpoint}"), viewpoint, objects)
+
+
+def _listed(number: int, entry: _RawObject, labels: Mapping[str, Label]) -> ListedObject:
+    label = labels.get(entry.name)
+    return ListedObject(
+        id=number,
+        name=label.name if label else entry.name.replace("#", " "),
+        views=entry.visible_pos,
+        boxes=entry.bbox2d,
+        category=label.category if label else "",
+        mpcat40=label.mpcat40 if label else "",
+    )
 
 
 def _fields(kind: type[Any]) -> tuple[str, ...]:

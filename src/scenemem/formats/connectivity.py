@@ -66,9 +66,10 @@ def read_scan(file: str | os.PathLike[str]) -> Scan:
     """Read and check one connectivity file.
 
     Raises:
-        DataError: the content is not a navigation graph: wrong schema, no included viewpoint, wrong list lengths, duplicate ids,
-            a viewpoint connected to itself, an edge that exists in one direction only, two connected
-            viewpoints at the same place, or a graph in several parts (single cut-off viewpoints are allowed).
+        DataError: the content is not a navigation graph: wrong schema, wrong list lengths, duplicate ids,
+            no included viewpoint, a viewpoint connected to itself, an edge that exists in one direction only,
+            two connected viewpoints at the same place, or a graph in several parts (single cut-off viewpoints
+            are allowed).
     """
     viewpoints = read_json(file, tuple[Viewpoint, ...])
     _check_records(viewpoints, file)
@@ -89,7 +90,8 @@ def _check_records(viewpoints: tuple[Viewpoint, ...], file: str | os.PathLike[st
         raise DataError(file, "holds no viewpoint, expected at least one")
     if not any(viewpoint.included for viewpoint in viewpoints):
         raise DataError(
-            file, "holds no included viewpoint, expected at least one; set included to true or remove the file"
+            file,
+            "holds no included viewpoint, expected at least one; set included to true or remove the file",
         )
     first_seen: dict[str, int] = {}
     for number, viewpoint in enumerate(viewpoints):

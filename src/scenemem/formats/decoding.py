@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import re
 import zlib
@@ -67,7 +68,7 @@ def decode_json(
     except msgspec.ValidationError as error:
         raise located(error, file, record) from error
     except msgspec.DecodeError as error:
-        _locate_non_number(content, kind, file, record)
+        _locate_non_number(content, file, record)
         raise DataError(file, f"not valid JSON ({error}); is the file complete?", record=record) from error
     except UnicodeDecodeError as error:
         raise DataError(file, _not_utf8(error), record=record) from error
@@ -111,19 +112,30 @@ def located(error: Exception, file: str | os.PathLike[str], record: str | None =
     return DataError(file, _lowered(match["reason"]), record=record, field=field)
 
 
-def _locate_non_number(
-    content: bytes | str, kind: type[T], file: str | os.PathLike[str], record: str | None
-) -> None:
+def _locate_non_number(content: bytes | str, file: str | os.PathLike[str], record: str | None) -> None:
     """Say where NaN or Infinity stands, which Python writes but JSON lacks; return if it is not that."""
     try:
-        value = json.loads(content)  # reads NaN and Infinity, so the checks of the records can place them
+        value = json.loads(content)
     except (ValueError, RecursionError):
         return
-    try:
-        msgspec.convert(value, type=kind)
-    except msgspec.ValidationError as error:
-        raise located(error, file, record) from error
-    raise DataError(file, "holds NaN or Infinity, expected finite numbers", record=record)
+    place = _place_of_non_number(value)
+    if place is not None:
+        reason = f"holds NaN or Infinity, expected finite numbers - at `{place}`"
+        raise located(ValueError(reason), file, record)
+
+
+def _place_of_non_number(value: Any) -> str | None:
+    """Where the first NaN or Infinity stands, worded as msgspec words places: ``$[3].path[1]``."""
+    waiting = [("$", value)]
+    while waiting:
+        place, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend((f"{place}.{key}", part) for key, part in reversed(value.items()))
+        elif isinstance(value, list):
+            waiting.extend((f"{place}[{n}]", value[n]) for n in reversed(range(len(value))))
+        elif isinstance(value, float) and not math.isfinite(value):
+            return place
+    return None
 
 
 def _lowered(text: str) -> str:

@@ -91,12 +91,9 @@ def write_trajectories(file: str | os.PathLike[str], trajectories: Iterable[Traj
 
 
 class _EntryError(ValueError):
-    def __init__(self, field: str, entry: Any) -> None:
+    def __init__(self, field: str, entry: Any, expected: str) -> None:
         self.field = field
-        self.reason = (
-            f"holds {msgspec.json.encode(entry).decode()[:80]}, expected [viewpoint, heading, elevation], "
-            "a viewpoint or a list of these"
-        )
+        self.reason = f"holds {msgspec.json.encode(entry).decode()[:80]}, expected {expected}"
 
 
 def _points(entry: Any, field: str) -> Iterator[Point]:
@@ -104,12 +101,12 @@ def _points(entry: Any, field: str) -> Iterator[Point]:
     if isinstance(entry, str):
         yield Point(entry)
     elif isinstance(entry, list) and _is_point(entry):
-        yield Point(entry[0], float(entry[1]), float(entry[2]))
+        yield Point(entry[0], _angle(entry[1], f"{field}[1]"), _angle(entry[2], f"{field}[2]"))
     elif isinstance(entry, list) and field.count("[") < _DEEPEST:
         for number, part in enumerate(entry):
             yield from _points(part, f"{field}[{number}]")
     else:
-        raise _EntryError(field, entry)
+        raise _EntryError(field, entry, "[viewpoint, heading, elevation], a viewpoint or a list of these")
 
 
 def _is_point(entry: list[Any]) -> bool:
@@ -118,3 +115,10 @@ def _is_point(entry: list[Any]) -> bool:
         and isinstance(entry[0], str)
         and all(isinstance(angle, (int, float)) and not isinstance(angle, bool) for angle in entry[1:])
     )
+
+
+def _angle(value: float, field: str) -> float:
+    try:
+        return float(value)
+    except OverflowError as error:  # JSON knows integers of any length
+        raise _EntryError(field, value, "an angle in radians") from error

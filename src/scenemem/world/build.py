@@ -69,7 +69,7 @@ def load_world(
     world = _read_cached(stored)
     if world is None:
         world = build()
-        with suppress(OSError, UserError):  # a cache that cannot be written only costs time
+        with suppress(UserError):  # a cache that cannot be written only costs time
             _write_cached(stored, world)
     return world
 
