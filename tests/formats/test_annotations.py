@@ -139,6 +139,13 @@ def test_a_bad_record_of_the_compact_file_is_named(objects: Any, message: str, t
         list(read_view_objects(file))
 
 
+def test_a_box_is_finite_wherever_it_comes_from() -> None:
+    with pytest.raises(
+        ValueError, match=r"boxes\[0\] of object 7 is \(0, inf, 1, 1\), expected finite numbers"
+    ):
+        ListedObject(7, "lamp", (0,), ((0, math.inf, 1, 1),))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from scenemem.errors import DataError
@@ -115,11 +117,11 @@ def _none_included(records: Any) -> None:
         (_short_flags, "record 5, field 'visible': holds 10 flags, expected 11"),
         (_short_pose, "record 2, field 'pose': expected `array` of length"),
         (_no_id, "record 2: image_id is empty"),
-        (_infinite, "record 6: pose of 'g20' holds a number that is not finite"),
+        (_infinite, "record 6, field 'pose[3]': holds NaN or Infinity, expected finite numbers"),
         (_missing_field, "record 1: object missing required field `included`"),
         (_wrong_type, "record 1, field 'included': expected `bool`, got `str`"),
         (_nothing, "holds no viewpoint"),
-        (_none_included, "holds no included viewpoint, expected one or more; set included to true"),
+        (_none_included, "holds no included viewpoint, expected at least one; set included to true"),
     ],
 )
 def test_a_spoilt_graph_is_refused_with_its_place(
@@ -146,3 +148,10 @@ def test_every_real_scan_reads(real_data: Path) -> None:
     assert len(scans) == 90
     assert sum(len(scan.viewpoints) for scan in scans) == 10_800
     assert sum(viewpoint.included for scan in scans for viewpoint in scan.viewpoints) == 10_567
+
+
+def test_a_pose_is_finite_wherever_it_comes_from(tiny_data: Path) -> None:
+    viewpoint = read_scan(connectivity_files(tiny_data / "connectivity")[0]).viewpoints[0]
+    pose = (math.inf, *viewpoint.pose[1:])
+    with pytest.raises(ValueError, match=f"pose of '{viewpoint.image_id}' holds a number that is not finite"):
+        msgspec.structs.replace(viewpoint, pose=pose)

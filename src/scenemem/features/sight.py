@@ -16,8 +16,9 @@ _GRID = 4096.0  # steps per unit
 def on_grid(values: FloatArray) -> FloatArray:
     """Round to multiples of 1/4096.
 
-    Sums of products of such numbers are exact in float64, so neither the order of the sum nor the last bit of
-    a sine can change a feature: the same annotations give the same bytes everywhere.
+    Sums of products of such numbers are exact in float64, so neither the order of the sum nor the number of
+    threads changes a feature: the same annotations give the same bytes on one machine and library version.
+    The last bit of a sine, which may differ elsewhere, matters only on the edge between two multiples.
     """
     return np.round(values * _GRID) / _GRID
 

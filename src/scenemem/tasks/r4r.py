@@ -36,7 +36,9 @@ def write_r4r(
     *,
     progress: Progress | None = None,
 ) -> Counts:
-    """Join the R2R episodes of a split and write the R4R file; only one joined path is in memory at a time.
+    """Join the R2R episodes of a split and write the R4R file, path by path.
+
+    Of the results only one joined path and the ways between the paths of one scan are in memory at a time.
 
     Args:
         world: its distances decide which paths are joined; the published counts need panorama centres.
