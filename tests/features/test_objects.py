@@ -289,10 +289,6 @@ def test_the_real_annotations_cover_every_included_viewpoint(real_data: Path, tm
         "objects": (10_567, 176),
         "objects+rooms": (10_567, 238),
     }
-    assert {name: info.sha256 for name, info in stores.items()} == {
-        "objects": "0f99a97e83dbcb9c08bb576dde54924bd43db77ea400761522102e597b8d496e",
-        "objects+rooms": "e2e3073e8f307ab5d6e139dbd0d4c46ee07fdbb324225c59d42776f602bdeea3",
-    }, "other numbers than docs/features.md states: a changed feature, or another machine or numpy"
     scans = [read_scan(file) for file in connectivity_files(data.connectivity)]
     expected = [f"{scan.name}_{v.image_id}" for scan in scans for v in scan.viewpoints if v.included]
     assert list(stores["objects"].keys) == expected

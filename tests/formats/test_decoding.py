@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from scenemem.errors import DataError, UserError
-from scenemem.formats.decoding import convert_record, read_bytes, read_json, read_json_lines, read_lines
+from scenemem.formats.decoding import read_bytes, read_json, read_json_lines, read_lines
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -75,12 +75,6 @@ def test_lines_that_are_not_utf8_are_located(tmp_path: Path) -> None:
     file = _file(tmp_path, b"fine\nbad \xe9\n", "text.txt")
     with pytest.raises(DataError, match=r"text.txt: line 2: not UTF-8 text \(byte 0xe9 at position 4\)"):
         list(read_lines(file))
-
-
-def test_converted_values_are_checked_too() -> None:
-    assert convert_record({"x": 3}, Point, "f", "record 0") == Point(3)
-    with pytest.raises(DataError, match=r"f: record 7, field 'x': expected `int`, got `str`"):
-        convert_record({"x": "3"}, Point, "f", "record 7")
 
 
 def test_unreadable_files_are_a_users_error(tmp_path: Path) -> None:

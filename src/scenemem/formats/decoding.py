@@ -91,14 +91,6 @@ def read_json_lines(file: str | os.PathLike[str], kind: type[T]) -> Iterator[tup
         yield number, value
 
 
-def convert_record(value: Any, kind: type[T], file: str | os.PathLike[str], record: str) -> T:
-    """Check an already decoded JSON value against ``kind``; errors name ``file`` and ``record``."""
-    try:
-        return msgspec.convert(value, type=kind)
-    except msgspec.ValidationError as error:
-        raise located(error, file, record) from error
-
-
 def located(error: Exception, file: str | os.PathLike[str], record: str | None = None) -> DataError:
     """Turn a msgspec error into a ``DataError`` with record and field."""
     match = _PLACE.match(str(error))

@@ -147,7 +147,7 @@ def read_store(target: str | os.PathLike[str]) -> tuple[StoreInfo, np.memmap[Any
     info = read_json(record, StoreInfo)
     try:
         values = np.load(target, mmap_mode="c", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, OSError) as error:
         raise DataError(target, f"not a readable .npy file ({error}); build the store again") from error
     expected = (len(info.keys), VIEWS, info.width)
     if values.shape != expected or values.dtype != np.float16 or not values.flags.c_contiguous:
