@@ -9,7 +9,7 @@ Curve = Sequence[tuple[float, float]]
 """(iteration, value) points in order"""
 
 _WIDTH, _HEIGHT = 640, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 120, 16, 40  # margins; the right one holds the names of the curves
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 120, 30, 40  # margins; the right one holds the names of the curves
 _COLOURS = ("#1b6ca8", "#c4511d", "#2e8b57", "#7a4fa3", "#a0760a", "#5b5b5b")
 _DASHES = ("", "7 4", "2 3", "10 3 2 3", "5 2", "1 2")  # so that curves differ without colour, too
 
@@ -64,7 +64,7 @@ def _grid(scale: _Scale, value: str) -> str:
         f'<text x="{middle}" y="{_HEIGHT - 8}" text-anchor="middle" fill="currentColor">iterations '
         f"(0 to {scale.right:,.0f})</text>"
     )
-    lines.append(f'<text x="8" y="{_TOP - 4}" fill="currentColor">{escape(value)}</text>')
+    lines.append(f'<text x="8" y="14" fill="currentColor" font-weight="600">{escape(value)}</text>')
     return "\n".join(lines)
 
 
