@@ -37,3 +37,15 @@ class DataError(UserError):
         self.field = field
         place = ", ".join(part for part in (record, f"field '{field}'" if field else None) if part)
         super().__init__(f"{self.file}: {place}: {reason}" if place else f"{self.file}: {reason}")
+
+
+class NotFiniteError(UserError):
+    """Something computed is not a finite number.
+
+    Args:
+        what: the first thing that was not.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is not a finite number; look for broken features")
+        self.what = what

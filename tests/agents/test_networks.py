@@ -157,9 +157,10 @@ def _walk(
 ) -> tuple[Rollout, dict[Kind, Tensor]]:
     """Walk, and return the rollout with the logits of all decisions as they were when acting."""
     lanes = len(episodes)
-    acting = network.acting(
+    unrolling = network.unrolling(
         setting.sight, instructions or setting.read(network, episodes), noise or network.noise(lanes)
     )
+    acting = network.acting(setting.sight, unrolling)
     policy = Listener(acting, choose)
     rollout = collect(
         setting.world,

@@ -247,14 +247,14 @@ def test_the_map_tells_what_was_known_when(world: World, episodes: EpisodeSet) -
             assert visited[int(rollout.map.at[lane, tick])] == walk[tick]
 
 
-def test_seats_number_the_decisions_of_every_lane(world: World, episodes: EpisodeSet) -> None:
+def test_seating_numbers_the_decisions_of_every_lane(world: World, episodes: EpisodeSet) -> None:
     rollout = _wander(world, episodes, FrontierSpace(world, len(episodes), ROUNDS))
     for table in rollout.decisions.values():
-        seat, tick = table.seats(len(episodes))
-        assert torch.equal(tick[table.lane, seat], table.tick)
+        seating = table.seating(len(episodes))
+        assert torch.equal(seating.lane, table.lane)
         for lane in range(len(episodes)):
             own = table.lane == lane
-            assert seat[own][table.order[own].argsort()].tolist() == list(range(int(own.sum())))
+            assert seating.tick[own][table.order[own].argsort()].tolist() == list(range(int(own.sum())))
 
 
 def test_distances_before_and_after_are_those_to_the_goal(world: World, episodes: EpisodeSet) -> None:

@@ -290,7 +290,8 @@ def _batched(network: FrontierNetwork, setting: Setting) -> tuple[Rollout, list[
     episodes, world = setting.episodes, setting.sight.world
     lanes = len(episodes)
     instructions = network.encoder(*setting.vocabulary.encode_batch(episodes.texts, MAX_WORDS))
-    acting = network.acting(setting.sight, instructions, network.noise(lanes))
+    unrolling = network.unrolling(setting.sight, instructions, network.noise(lanes))
+    acting = network.acting(setting.sight, unrolling)
     policy = NetworkPolicy(acting, listen_and_take_best)
     space = network.space(world, lanes, ROUNDS)
     rollout = collect(world, episodes, space, policy, max_ticks=MAX_TICKS)

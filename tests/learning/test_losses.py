@@ -119,7 +119,7 @@ class Walked:
         return replace(
             self,
             texts=self.texts[one],
-            noise=self.noise.select(one),
+            noise=self.noise.select(torch.tensor([lane])),
             rollout=Rollout(
                 viewpoint=self.rollout.viewpoint[one, :ticks],
                 view=self.rollout.view[one, :ticks],
@@ -174,7 +174,10 @@ def walked(request: pytest.FixtureRequest, sight: Sight, episodes: EpisodeSet) -
         sight.world,
         episodes,
         network.space(sight.world, lanes, ROUNDS),
-        NetworkPolicy(network.acting(sight, instructions, noise), Sample(torch.Generator().manual_seed(1))),
+        NetworkPolicy(
+            network.acting(sight, network.unrolling(sight, instructions, noise)),
+            Sample(torch.Generator().manual_seed(1)),
+        ),
         max_ticks=8,
         label_rule=ClosestToGoal(sight.world, episodes.goal),
     )

@@ -8,13 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.network import Acting, AgentNetwork, NetworkConfig
+from scenemem.agents.network import Acting, AgentNetwork, NetworkConfig, States
 from scenemem.agents.rollout import Kind, Question, Rollout
 from scenemem.agents.sight import Sight
-from scenemem.agents.spaces import ActionSpace, LocalSpace
-from scenemem.models.attention import untiled
-from scenemem.models.language import Instructions
-from scenemem.models.navigator import Noise
+from scenemem.agents.spaces import ActionSpace, LocalSpace, Rounds
+from scenemem.models.attention import dots, untiled
+from scenemem.models.unrolling import Unrolling
 from scenemem.simulator.panorama import Stance
 from scenemem.world.geometry import ANGLE_WIDTH
 from scenemem.world.graph import World
@@ -28,30 +27,27 @@ class BasicNetwork(AgentNetwork):
         self.ask_visual = nn.Linear(config.width, visual, bias=False)
         self.ask_orientation = nn.Linear(config.width, ANGLE_WIDTH, bias=False)
 
-    def space(self, world: World, lanes: int, rounds: int) -> ActionSpace:
+    def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
         """The neighbours of here, or stop."""
         return LocalSpace(world, lanes, rounds)
 
-    def acting(self, sight: Sight, instructions: Instructions, noise: Noise) -> Acting:
+    def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:
         """Begin to act."""
-        return _BasicActing(self, sight, instructions, noise)
+        return _BasicActing(self, sight, unrolling)
 
-    def decision_logits(
-        self, rollout: Rollout, hidden: Tensor, sight: Sight, instructions: Instructions, noise: Noise
-    ) -> dict[Kind, Tensor]:
-        """hidden: (B, T, H)  ->  action: (M, K + 1)"""
-        del instructions
+    def decision_logits(self, rollout: Rollout, states: States, sight: Sight) -> dict[Kind, Tensor]:
+        """->  action: (M, K + 1)"""
         table = rollout.decisions["action"]
         where = (table.lane, table.tick)
-        state = hidden[where] * noise.deciding[table.lane]
         seen = sight.neighbours(rollout.viewpoint[where], rollout.view[where])
-        return {"action": self.score(state, *seen, noise.feature)}
+        state = states.seating.at(states.dropped(), *where)
+        return {"action": self.score(state, *seen, states.noise.feature)}
 
     def score(self, state: Tensor, visual: Tensor, orientation: Tensor, feature_mask: Tensor) -> Tensor:
         """state: (M, H)  visual: (M, K, D)  orientation: (M, K, 4)  ->  logits (M, K + 1), stop last"""
-        by_sight = torch.bmm(visual, (self.ask_visual(state) * feature_mask).unsqueeze(-1))
-        by_direction = torch.bmm(orientation, untiled(self.ask_orientation(state)).unsqueeze(-1))
-        return nn.functional.pad((by_sight + by_direction).squeeze(-1), (0, 1))
+        by_sight = dots(visual, self.ask_visual(state) * feature_mask)
+        by_direction = dots(orientation, untiled(self.ask_orientation(state)))
+        return nn.functional.pad(by_sight + by_direction, (0, 1))
 
 
 class _BasicActing(Acting):

@@ -42,7 +42,7 @@ def collect(
     space: ActionSpace,
     policy: Policy,
     *,
-    max_ticks: int,
+    max_ticks: int | Tensor,
     label_rule: LabelRule | None = None,
 ) -> Rollout:
     """Walk ``episodes`` with ``policy``; nothing here loops over lanes.
@@ -52,7 +52,7 @@ def collect(
         episodes: one per lane of ``space``.
         space: what can be chosen; fresh, it remembers the walk.
         policy: who chooses.
-        max_ticks: a lane that has observed this often is cut off, wherever it was bound.
+        max_ticks: a lane that has observed this often is cut off, wherever it was bound; one number, or (B,).
         label_rule: without one no labels and no distances are recorded, and goals may be unknown.
     """
     simulator, recorder = Simulator(world, check=False), Recorder()
@@ -68,7 +68,8 @@ def collect(
         recorder.decision(question, choice, label, distance)
         return choice
 
-    for tick in range(max_ticks):
+    limit = torch.as_tensor(max_ticks, device=world.device).expand(len(episodes))
+    for tick in range(int(limit.max())):
         lanes = (~stance.done).nonzero().squeeze(1)
         if not len(lanes):
             break
@@ -77,8 +78,10 @@ def collect(
         if label_rule is not None:
             label_rule.arrive(stance.viewpoint[lanes], lanes)
         _record_tick(recorder, stance, space)
-        if tick < max_ticks - 1:  # nothing decided at the last observation would be carried out
-            stance = simulator.step(stance, space.tick(stance, lanes, ask))
+        lanes = lanes[limit[lanes] > tick + 1]  # what is decided at the last observation is not carried out
+        if not len(lanes):
+            break
+        stance = simulator.step(stance, space.tick(stance, lanes, ask))
     return recorder.finished(space.memory)
 
 

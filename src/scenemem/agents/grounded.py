@@ -5,25 +5,25 @@ Shape letters: B lanes, T ticks, M decisions, N places, K neighbour slots, D vis
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from scenemem.agents.network import Acting, AgentNetwork, NetworkConfig
+from scenemem.agents.network import Acting, AgentNetwork, NetworkConfig, States
 from scenemem.agents.rollout import Decisions, Kind, Map, Question, Rollout
 from scenemem.agents.sight import Sight
-from scenemem.agents.spaces import ActionSpace, LocalSpace
+from scenemem.agents.spaces import ActionSpace, LocalSpace, Rounds
 from scenemem.errors import SettingError
 from scenemem.memory.scene_memory import SceneMemory, Weights
-from scenemem.models.attention import tiled
+from scenemem.models.attention import rows_of
 from scenemem.models.collect_read import Graphs
-from scenemem.models.decision import StopOption, WeighedScore
+from scenemem.models.decision import ActionScore, StopOption
 from scenemem.models.grounding import FineGrainedGrounding, Grounded, SharedGrounding
-from scenemem.models.language import Instructions
-from scenemem.models.navigator import Noise
+from scenemem.models.seating import alone
+from scenemem.models.unrolling import LaneSelection, Unrolling
 from scenemem.simulator.panorama import Stance
-from scenemem.world.geometry import VIEWS
+from scenemem.world.geometry import ANGLE_WIDTH
 from scenemem.world.graph import World
 
 
@@ -37,6 +37,8 @@ class MemoryConfig:
     """S rounds of message passing; 0 switches it off"""
     stream: int | None = None
     """width of the visual node states; None keeps the width of the features, as in the paper"""
+    orientation: int = ANGLE_WIDTH
+    """width of the orientation node states: four numbers repeated, 128 in the paper"""
     hints: bool = False
     """plain facts as further frontier inputs (here, distance, age, remembered scores); not in the paper"""
     weights: Weights = "metres"
@@ -55,6 +57,10 @@ class MemoryConfig:
             raise SettingError(
                 f"stream must be 1 or more, got {self.stream}; leave it out for the feature width"
             )
+        if self.orientation < 4 or self.orientation % 4:
+            raise SettingError(
+                f"orientation must be a multiple of 4, got {self.orientation}; four numbers are repeated"
+            )
 
 
 class GroundedNetwork(AgentNetwork):
@@ -67,22 +73,23 @@ class GroundedNetwork(AgentNetwork):
         self.memory = memory
         self.grounding = FineGrainedGrounding(config.width) if memory.grounding else SharedGrounding()
 
-    def ground(self, hidden: Tensor, instructions: Instructions, noise: Noise) -> Grounded:
-        """hidden: (B, T, H)"""
-        grounded: Grounded = self.grounding(hidden * noise.deciding.unsqueeze(1), instructions)
+    def ground(self, states: States) -> Grounded:
+        """Of every observation."""
+        grounded: Grounded = self.grounding(states.dropped(), states.instructions, states.seating)
         return grounded
 
-    def ground_readers(
-        self, hidden: Tensor, grounded: Grounded, instructions: Instructions, noise: Noise
-    ) -> Grounded:
-        """The states that read the memory at every tick: the grounded ones, or those one observation earlier.
-
-        hidden: (B, T, H)  grounded: (B, T, H)
-        """
+    def ground_readers(self, states: States, grounded: Grounded) -> Grounded:
+        """The states that read the memory: the grounded ones, or those one observation earlier."""
         if not self.memory.read_before:
             return grounded
-        earlier = torch.cat([instructions.hidden.unsqueeze(1), hidden[:, :-1]], dim=1)
-        return self.ground(earlier, instructions, noise)
+        seating, first = states.seating, len(states.hidden)
+        earlier = torch.where(
+            seating.tick == 0,
+            first + seating.lane,
+            seating.row[seating.lane, (seating.tick - 1).clamp_min(0)],
+        )
+        hidden = torch.cat([states.hidden, states.instructions.hidden])
+        return self.ground(replace(states, hidden=rows_of(hidden, earlier)))
 
 
 class LocalNetwork(GroundedNetwork):
@@ -93,30 +100,30 @@ class LocalNetwork(GroundedNetwork):
     ) -> None:
         super().__init__(config, memory, words, padding, visual, rounds)
         self.stop = StopOption(visual)
-        self.action_score = WeighedScore(config.width, visual)
+        self.action_score = ActionScore(config.width, visual)
 
-    def space(self, world: World, lanes: int, rounds: int) -> ActionSpace:
+    def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
         """The neighbours of here, or stop."""
         return LocalSpace(world, lanes, rounds)
 
-    def acting(self, sight: Sight, instructions: Instructions, noise: Noise) -> Acting:
+    def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:
         """Begin to act."""
-        return LocalActing(self, sight, instructions, noise)
+        return LocalActing(self, sight, unrolling)
 
-    def decision_logits(
-        self, rollout: Rollout, hidden: Tensor, sight: Sight, instructions: Instructions, noise: Noise
-    ) -> dict[Kind, Tensor]:
-        """hidden: (B, T, H)  ->  action: (M, K + 1)"""
-        grounded = self.ground(hidden, instructions, noise)
+    def decision_logits(self, rollout: Rollout, states: States, sight: Sight) -> dict[Kind, Tensor]:
+        """->  action: (M, K + 1)"""
         table = rollout.decisions["action"]
-        return {"action": self.score_ticks(rollout, grounded, (table.lane, table.tick), sight, noise)}
+        row = states.seating.row[table.lane, table.tick]
+        return {"action": self.score_rows(self.ground(states), row, rollout, states, sight)}
 
-    def score_ticks(
-        self, rollout: Rollout, grounded: Grounded, where: tuple[Tensor, ...], sight: Sight, noise: Noise
+    def score_rows(
+        self, grounded: Grounded, row: Tensor, rollout: Rollout, states: States, sight: Sight
     ) -> Tensor:
-        """Scores of the neighbours at the given lanes and ticks  ->  (M, K + 1)"""
+        """Scores of the neighbours at the given observations  row: (M,)  ->  (M, K + 1)"""
+        where = (states.seating.lane[row], states.seating.tick[row])
         seen = sight.neighbours(rollout.viewpoint[where], rollout.view[where])
-        return self.score_actions(grounded.perception[where], grounded.action[where], seen, noise.feature)
+        perception, action = (rows_of(rows, row) for rows in grounded.asks)
+        return self.score_actions(perception, action, seen, states.noise.feature)
 
     def score_actions(
         self, perception: Tensor, action: Tensor, seen: tuple[Tensor, Tensor], feature_mask: Tensor
@@ -125,27 +132,44 @@ class LocalNetwork(GroundedNetwork):
 
         perception, action: (M, H)  seen: visual (M, K, D), orientation (M, K, 4)  ->  (M, K + 1)
         """
-        visual, orientation = self.stop(seen[0] * feature_mask, tiled(seen[1]))
-        logits: Tensor = self.action_score(perception, action, visual, orientation)
+        logits: Tensor = self.action_score(perception, action, *seen, feature_mask, self.stop)
         return logits
 
 
 class GroundedActing(Acting):
-    """Grounds the states of the lanes that are asked."""
+    """Grounds the state of every lane once per observation."""
 
     network: GroundedNetwork
 
+    def __init__(self, network: AgentNetwork, sight: Sight, unrolling: Unrolling) -> None:
+        super().__init__(network, sight, unrolling)
+        self._asks = tuple(torch.zeros_like(self.hidden) for _ in range(2))  # (B, H) h^p and h^a
+        self._reads = self._asks  # (B, H) the states that read the memory
+        if self.network.memory.read_before:
+            self._reads = tuple(torch.zeros_like(self.hidden) for _ in range(2))
+        self._asked = LaneSelection(unrolling.instructions.detached(), unrolling.noise)
+
+    @torch.no_grad()
+    def consider(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
+        """Ground the states."""
+        del stance, space
+        self._ground(self.unrolling.hidden, lanes, self._asks)
+        if self.network.memory.read_before:
+            self._ground(self.unrolling.earlier, lanes, self._reads)
+
     def grounded(self, lanes: Tensor) -> Grounded:
-        """The grounded states of ``lanes``, one tick: (M, 1, H)"""
-        return self._grounded(self.hidden, lanes)
+        """The grounded states of ``lanes``: (M, H)"""
+        return Grounded(*(states[lanes] for states in self._asks))
 
-    def readers(self, lanes: Tensor, grounded: Grounded) -> Grounded:
-        """The states that read the memory: (M, 1, H)"""
-        return self._grounded(self.earlier, lanes) if self.network.memory.read_before else grounded
+    def readers(self, lanes: Tensor) -> Grounded:
+        """The states that read the memory: (M, H)"""
+        return Grounded(*(states[lanes] for states in self._reads))
 
-    def _grounded(self, states: Tensor, lanes: Tensor) -> Grounded:
-        hidden = states[lanes].unsqueeze(1)
-        return self.network.ground(hidden, self.instructions.select(lanes), self.noise.select(lanes))
+    def _ground(self, hidden: Tensor, lanes: Tensor, into: tuple[Tensor, ...]) -> None:
+        words, noise = self._asked.select(lanes)
+        found = self.network.ground(States(hidden[lanes], alone(len(lanes), lanes.device), words, noise))
+        for states, fresh in zip(into, found.asks, strict=True):
+            states[lanes] = fresh
 
 
 class LocalActing(GroundedActing):
@@ -162,31 +186,8 @@ class LocalActing(GroundedActing):
 
 def action_logits(network: LocalNetwork, acting: GroundedActing, stance: Stance, lanes: Tensor) -> Tensor:
     """How the neighbours of where ``lanes`` stand score now  ->  (M, K + 1)"""
-    grounded = acting.grounded(lanes)
     seen = acting.sight.neighbours(stance.viewpoint[lanes], stance.view[lanes])
-    return network.score_actions(grounded.perception[:, 0], grounded.action[:, 0], seen, acting.noise.feature)
-
-
-class RememberingActing(GroundedActing):
-    """Also keeps the panoramas every lane has seen, so that nothing is gathered twice."""
-
-    _panoramas: Tensor | None = None  # (B, N, 36, D)
-
-    @torch.no_grad()
-    def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
-        """Update the states and keep what was seen."""
-        panorama = self.sight.panorama(stance.viewpoint[lanes])
-        self._look_around(panorama, stance, lanes)
-        memory = memory_of(space)
-        if self._panoramas is None:
-            self._panoramas = panorama.new_zeros(*memory.node.shape, VIEWS, self.sight.width)
-        self._panoramas[lanes, memory.here[lanes]] = panorama
-
-    def panoramas(self, lanes: Tensor, nodes: int) -> Tensor:
-        """What ``lanes`` saw at their first ``nodes`` places  ->  (M, nodes, 36, D)"""
-        if self._panoramas is None:
-            raise RuntimeError("nothing has been observed yet; call observe first")
-        return self._panoramas[lanes, :nodes]
+    return network.score_actions(*acting.grounded(lanes).asks, seen, acting.noise.feature)
 
 
 def memory_of(space: ActionSpace) -> SceneMemory:
@@ -197,23 +198,16 @@ def memory_of(space: ActionSpace) -> SceneMemory:
 
 
 def graphs_now(memory: SceneMemory, lanes: Tensor) -> Graphs:
-    """The memories of ``lanes`` as they are, each its own lane at tick 0."""
+    """The memories of ``lanes`` as they are, each a lane of its own."""
     nodes = int(memory.count[lanes].max())
-    row = torch.arange(len(lanes), device=lanes.device)
-    return Graphs(row, torch.zeros_like(row), memory.edge[lanes, :nodes, :nodes], memory.count[lanes])
+    return Graphs(alone(len(lanes), lanes.device), memory.edge[lanes, :nodes, :nodes], memory.count[lanes])
 
 
-def graphs_then(rollout: Rollout, table: Decisions) -> tuple[Graphs, Tensor]:
-    """The memories of a rollout as they were at its decisions, and the ticks these were taken at.
-
-    Reads are computed per lane and decision, not per tick: most ticks of a long walk decide nothing.
-
-    ->  graphs whose ``tick`` is the number of the decision within its lane, tick (B, Q)
-    """
+def graphs_then(rollout: Rollout, table: Decisions) -> Graphs:
+    """The memories of a rollout as they were at its decisions."""
     known = map_of(rollout)
-    seat, tick = table.seats(len(rollout.alive))
     count = known.count[table.lane, table.tick]
-    return Graphs(table.lane, seat, known.edge[table.lane], count), tick
+    return Graphs(table.seating(len(rollout.alive)), known.edge[table.lane], count)
 
 
 def map_of(rollout: Rollout) -> Map:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scenemem.agents.spaces import Ask, FrontierSpace
+from scenemem.agents.spaces import Ask, FrontierSpace, Rounds
 from scenemem.memory.scene_memory import Weights
 from scenemem.simulator.panorama import Stance
 from scenemem.world.graph import NONE, World
@@ -21,7 +21,7 @@ NEAREST, FARTHEST = 4, 6  # hops from the start, counted on the known graph
 class HopPriorSpace(FrontierSpace):
     """Frontier decisions that know how long R2R paths are."""
 
-    def __init__(self, world: World, lanes: int, rounds: int, weights: Weights = "metres") -> None:
+    def __init__(self, world: World, lanes: int, rounds: Rounds, weights: Weights = "metres") -> None:
         super().__init__(world, lanes, rounds, weights)
         self._final = torch.zeros(lanes, dtype=torch.bool, device=world.device)  # on the way to the last stop
 

@@ -127,6 +127,42 @@ class ReferencePath:
         return torch.where(right.any(dim=1), walk.argmin(dim=1), memory.here[lanes])
 
 
+class TaughtLanes:
+    """Two rules for one rollout: the first lanes have a teacher, the others walk by themselves.
+
+    Args:
+        taught: number of lanes with a teacher.
+        teacher: their rule.
+        student: the rule of the others.
+    """
+
+    def __init__(self, taught: int, teacher: LabelRule, student: LabelRule) -> None:
+        self._taught = taught
+        self._teacher = teacher
+        self._student = student
+
+    def arrive(self, viewpoint: Tensor, lanes: Tensor, /) -> None:
+        """Tell the rule each lane follows."""
+        for rule, rows in self._shared(lanes):
+            rule.arrive(viewpoint[rows], lanes[rows])
+
+    def __call__(self, question: Question, space: ActionSpace, distance: Tensor, /) -> Tensor:
+        """(M,) option"""
+        label = torch.full_like(question.lanes, NONE)
+        for rule, rows in self._shared(question.lanes):
+            label[rows] = rule(question.select(rows), space, distance[rows])
+        return label
+
+    def _shared(self, lanes: Tensor) -> list[tuple[LabelRule, Tensor]]:
+        """The rules that have lanes among ``lanes`` (M,), with the rows of theirs."""
+        taught = lanes < self._taught
+        parts = [
+            (self._teacher, taught.nonzero().squeeze(1)),
+            (self._student, (~taught).nonzero().squeeze(1)),
+        ]
+        return [(rule, rows) for rule, rows in parts if len(rows)]
+
+
 def _walk_to_parents(question: Question, space: ActionSpace) -> Tensor:
     """Metres to the node each sub-node is seen from; several nodes may see one place.  ->  (M, N * K)"""
     memory = space.memory

@@ -2,9 +2,10 @@
 
 Acting and learning use one network in two ways. *Acting* goes tick by tick without gradients. *Replaying*
 takes a finished rollout - whoever walked it - and computes the logits of all its decisions at once, with
-gradients: only the recurrent state runs through time, every read and score is batched over it.
+gradients: only the recurrent state runs through time, every read and score is batched over it. The states of
+a walk the network has just made itself are not computed again.
 
-Shape letters: B lanes, T ticks, M decisions, O options, H state width, D visual columns.
+Shape letters: B lanes, T ticks, X observations, M decisions, O options, H state width, D visual columns.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from torch import Tensor, nn
 
 from scenemem.agents.rollout import Kind, Question, Rollout
 from scenemem.agents.sight import Sight
-from scenemem.agents.spaces import ActionSpace
+from scenemem.agents.spaces import ActionSpace, Rounds
 from scenemem.errors import SettingError
+from scenemem.models.attention import rows_of
 from scenemem.models.decision import Critic
 from scenemem.models.language import InstructionEncoder, Instructions
-from scenemem.models.navigator import POSE_WIDTH, LookAhead, LookAround, Navigator, NavigatorState, Noise
+from scenemem.models.navigator import POSE_WIDTH, LookAhead, LookAround, Navigator, Noise
+from scenemem.models.seating import Seating
+from scenemem.models.unrolling import Unrolling
 from scenemem.simulator.panorama import Stance
-from scenemem.world.geometry import ANGLE_WIDTH
 from scenemem.world.graph import World
 
 
@@ -57,7 +60,27 @@ class Replay:
     """What a network says about the decisions of a rollout."""
 
     logits: dict[Kind, Tensor]  # (M, O), -inf where there is no option
-    values: Tensor  # (B, T) what the critic expects at every tick
+    values: Tensor  # (B, T) what the critic expects at every tick, 0 after the end
+
+    def part(self, lanes: slice, rollout: Rollout) -> Replay:
+        """What it says about some lanes of the rollout that stand together."""
+        first, last, _ = lanes.indices(len(self.values))
+        rows = {kind: rollout.decisions[kind].rows(first, last) for kind in self.logits}
+        return Replay({kind: self.logits[kind][rows[kind]] for kind in rows}, self.values[lanes])
+
+
+@dataclass(frozen=True)
+class States:
+    """Everything a network thought on a batch of walks."""
+
+    hidden: Tensor  # (X, H) the attended state after every observation
+    seating: Seating  # which observation each row is
+    instructions: Instructions  # one per lane
+    noise: Noise
+
+    def dropped(self) -> Tensor:
+        """(X, H) the states that decide"""
+        return self.hidden * rows_of(self.noise.deciding, self.seating.lane)
 
 
 class AgentNetwork(nn.Module, ABC):
@@ -81,28 +104,41 @@ class AgentNetwork(nn.Module, ABC):
         self.critic = Critic(config.width)
 
     @abstractmethod
-    def space(self, world: World, lanes: int, rounds: int) -> ActionSpace:
+    def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
         """A fresh action space for a rollout of this agent over ``lanes`` episodes."""
 
     @abstractmethod
-    def acting(self, sight: Sight, instructions: Instructions, noise: Noise) -> Acting:
-        """Begin to act on the given instructions, one per lane."""
+    def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:
+        """Use the network on walks that begin now."""
 
     @abstractmethod
-    def decision_logits(
-        self, rollout: Rollout, hidden: Tensor, sight: Sight, instructions: Instructions, noise: Noise
-    ) -> dict[Kind, Tensor]:
-        """The logits of all decisions of a rollout.  hidden: (B, T, H)  ->  kind: (M, O)"""
+    def decision_logits(self, rollout: Rollout, states: States, sight: Sight) -> dict[Kind, Tensor]:
+        """The logits of all decisions of a rollout  ->  kind: (M, O)"""
+
+    def unrolling(
+        self, sight: Sight, instructions: Instructions, noise: Noise, *, keeps: bool = False
+    ) -> Unrolling:
+        """The recurrent state at the beginning of walks; ``keeps`` what learning from them needs."""
+        return Unrolling(self.navigator, instructions, noise, sight.panorama, keeps=keeps)
 
     def replay(self, rollout: Rollout, sight: Sight, instructions: Instructions, noise: Noise) -> Replay:
-        """The logits and values of a rollout, with gradients."""
-        hidden = self._unroll(rollout, sight, instructions, noise)
-        logits = self.decision_logits(rollout, hidden, sight, instructions, noise)
+        """The logits and values of a rollout, whoever walked it, with gradients."""
+        unrolling = self.unrolling(sight, instructions, noise, keeps=True)
+        for tick in range(rollout.alive.shape[1]):
+            lanes = rollout.alive[:, tick].nonzero().squeeze(1)
+            unrolling.observe(lanes, rollout.viewpoint[lanes, tick], rollout.view[lanes, tick])
+        return self.judge(rollout, sight, unrolling)
+
+    def judge(self, rollout: Rollout, sight: Sight, unrolling: Unrolling) -> Replay:
+        """The logits and values of a rollout that ``unrolling`` has followed, with gradients."""
+        states = States(unrolling.learnable(), unrolling.seating, unrolling.instructions, unrolling.noise)
+        logits = self.decision_logits(rollout, states, sight)
         masked = {
             kind: scores.masked_fill(~rollout.decisions[kind].options, -torch.inf)
             for kind, scores in logits.items()
         }
-        return Replay(masked, self.critic(hidden))
+        values = states.seating.table(self.critic(states.hidden).unsqueeze(1))
+        return Replay(masked, values.squeeze(-1))
 
     def noise(self, lanes: int) -> Noise:
         """Dropout masks for one rollout; ones in evaluation mode."""
@@ -116,72 +152,44 @@ class AgentNetwork(nn.Module, ABC):
 
         return Noise(
             feature=kept(visual, dropped=feature_rate),
-            entered=kept(lanes, POSE_WIDTH + visual + ANGLE_WIDTH),
+            entered=kept(lanes, POSE_WIDTH + visual),
             looking=kept(lanes, width),
             listening=kept(lanes, width),
             deciding=kept(lanes, width),
         )
 
-    def _unroll(self, rollout: Rollout, sight: Sight, instructions: Instructions, noise: Noise) -> Tensor:
-        """The navigator's attended state at every tick, anything after the end  ->  (B, T, H)"""
-        ticks = rollout.ticks
-        order = ticks.argsort(descending=True, stable=True)
-        words, masks = instructions.select(order), noise.select(order)
-        viewpoint, view = rollout.viewpoint[order], rollout.view[order]
-        state = self.navigator.begin(words)
-        states: list[Tensor] = []
-        for tick, lanes in enumerate(_running(ticks)):
-            if lanes < len(state.hidden):
-                # lanes are sorted by length, so the ones still under way are the first ones
-                words, masks = words.select(slice(lanes)), masks.select(slice(lanes))
-                state = NavigatorState(state.hidden[:lanes], state.cell[:lanes])
-            panorama = sight.panorama(viewpoint[:lanes, tick])
-            state = self.navigator(state, panorama, view[:lanes, tick], words, masks)
-            states.append(nn.functional.pad(state.hidden, (0, 0, 0, len(ticks) - lanes)))
-        hidden = torch.stack(states, dim=1)[order.argsort()]
-        return nn.functional.pad(hidden, (0, 0, 0, rollout.alive.shape[1] - hidden.shape[1]))
-
-
-_GROUP = 16  # lanes leave an unrolling together, because every change of their number copies gradients
-
-
-def _running(ticks: Tensor) -> list[int]:
-    """Lanes to compute at each tick: those under way, rounded up to a group.  ticks: (B,)"""
-    counts = [int((ticks > tick).sum()) for tick in range(int(ticks.max()))]
-    return [min(len(ticks), -(-count // _GROUP) * _GROUP) for count in counts]
-
 
 class Acting(ABC):
-    """A network in use: the state of every lane, updated observation by observation, without gradients."""
+    """A network in use: the state of every lane, updated observation by observation, without gradients.
 
-    def __init__(self, network: AgentNetwork, sight: Sight, instructions: Instructions, noise: Noise) -> None:
+    Args:
+        network: the parameters.
+        sight: what can be seen.
+        unrolling: the recurrent state at the beginning of the walks.
+    """
+
+    def __init__(self, network: AgentNetwork, sight: Sight, unrolling: Unrolling) -> None:
         self.network = network
         self.sight = sight
-        self.instructions = instructions.detached()
-        self.noise = noise
-        begin = network.navigator.begin(self.instructions)
-        self.hidden = begin.hidden.clone()  # (B, H)
-        self.earlier = begin.hidden.clone()  # (B, H) one observation ago
-        self.cell = begin.cell.clone()  # (B, H)
+        self.unrolling = unrolling
 
-    @torch.no_grad()
-    def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
+    @property
+    def noise(self) -> Noise:
+        """The dropout masks of the walks."""
+        return self.unrolling.noise
+
+    @property
+    def hidden(self) -> Tensor:
+        """(B, H) the attended states"""
+        return self.unrolling.hidden
+
+    def observe(self, stance: Stance, lanes: Tensor) -> None:
         """Update the states of ``lanes`` (M,) by what they see."""
-        del space
-        panorama = self.sight.panorama(stance.viewpoint[lanes])
-        self._look_around(panorama, stance, lanes)
+        self.unrolling.observe(lanes, stance.viewpoint[lanes], stance.view[lanes])
 
-    def _look_around(self, panorama: Tensor, stance: Stance, lanes: Tensor) -> None:
-        state = self.network.navigator(
-            NavigatorState(self.hidden[lanes], self.cell[lanes]),
-            panorama,
-            stance.view[lanes],
-            self.instructions.select(lanes),
-            self.noise.select(lanes),
-        )
-        self.earlier[lanes] = self.hidden[lanes]
-        self.hidden[lanes] = state.hidden
-        self.cell[lanes] = state.cell
+    def consider(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
+        """Prepare the answers of ``lanes`` (M,), which have just observed and may be asked next."""
+        del stance, lanes, space  # an agent that needs nothing more than its state
 
     @abstractmethod
     def logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:

@@ -9,23 +9,22 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.agents.grounded import (
+    GroundedActing,
     GroundedNetwork,
     MemoryConfig,
-    RememberingActing,
     graphs_now,
     graphs_then,
     map_of,
     memory_of,
 )
-from scenemem.agents.network import Acting, NetworkConfig
+from scenemem.agents.network import Acting, NetworkConfig, States
 from scenemem.agents.rollout import Kind, Question, Rollout
 from scenemem.agents.sight import Sight
-from scenemem.agents.spaces import ActionSpace, AnywhereSpace
+from scenemem.agents.spaces import ActionSpace, AnywhereSpace, Rounds
 from scenemem.models.collect_read import CollectRead, Graphs, Places
 from scenemem.models.decision import OneStepScore
 from scenemem.models.grounding import Grounded
-from scenemem.models.language import Instructions
-from scenemem.models.navigator import Noise
+from scenemem.models.unrolling import Unrolling
 from scenemem.simulator.panorama import Stance
 from scenemem.world.geometry import view_heading
 from scenemem.world.graph import World
@@ -39,31 +38,29 @@ class AnywhereNetwork(GroundedNetwork):
     ) -> None:
         super().__init__(config, memory, words, padding, visual, rounds)
         stream = memory.stream or visual
-        self.read = CollectRead(config.width, visual, stream, memory.reasoning_steps)
-        self.anywhere_score = OneStepScore(config.width, visual, stream)
+        self.read = CollectRead(config.width, visual, stream, memory.reasoning_steps, memory.orientation)
+        self.anywhere_score = OneStepScore(config.width, visual, stream, memory.orientation)
 
-    def space(self, world: World, lanes: int, rounds: int) -> ActionSpace:
+    def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
         """Any sub-node of the memory, or stop."""
         return AnywhereSpace(world, lanes, rounds, self.memory.weights)
 
-    def acting(self, sight: Sight, instructions: Instructions, noise: Noise) -> Acting:
+    def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:
         """Begin to act."""
-        return _AnywhereActing(self, sight, instructions, noise)
+        return _AnywhereActing(self, sight, unrolling)
 
-    def decision_logits(
-        self, rollout: Rollout, hidden: Tensor, sight: Sight, instructions: Instructions, noise: Noise
-    ) -> dict[Kind, Tensor]:
-        """hidden: (B, T, H)  ->  anywhere: (R, N * K + 1)"""
+    def decision_logits(self, rollout: Rollout, states: States, sight: Sight) -> dict[Kind, Tensor]:
+        """->  anywhere: (R, N * K + 1)"""
         table = rollout.decisions["anywhere"]
-        graphs, tick = graphs_then(rollout, table)
-        grounded = self.ground(hidden, instructions, noise)
+        row = states.seating.row[table.lane, table.tick]
+        grounded = self.ground(states)
         logits = self.score_map(
-            grounded.at(tick),
-            self.ground_readers(hidden, grounded, instructions, noise).at(tick),
+            grounded.at(row),
+            self.ground_readers(states, grounded).at(row),
             sight.places(map_of(rollout).node),
-            view_heading(rollout.view.gather(1, tick)),
-            noise.feature,
-            graphs,
+            view_heading(rollout.view[table.lane, table.tick]),
+            states.noise.feature,
+            graphs_then(rollout, table),
         )
         return {"anywhere": _widened(logits, table.options)}
 
@@ -76,13 +73,13 @@ class AnywhereNetwork(GroundedNetwork):
         feature_mask: Tensor,
         graphs: Graphs,
     ) -> Tensor:
-        """grounded, readers: (B, T, H)  heading: (B, T)  ->  (R, n * K + 1)"""
+        """grounded, readers: (R, H)  heading: (R,)  ->  (R, n * K + 1)"""
         nodes = self.read(readers, places, heading, feature_mask, graphs)
         logits: Tensor = self.anywhere_score(grounded, places, nodes, heading, feature_mask, graphs)
         return logits
 
 
-class _AnywhereActing(RememberingActing):
+class _AnywhereActing(GroundedActing):
     network: AnywhereNetwork
 
     @torch.no_grad()
@@ -91,12 +88,11 @@ class _AnywhereActing(RememberingActing):
         memory, lanes = memory_of(space), question.lanes
         graphs = graphs_now(memory, lanes)
         nodes = graphs.edge.shape[1]
-        grounded = self.grounded(lanes)
         logits = self.network.score_map(
-            grounded,
-            self.readers(lanes, grounded),
-            self.sight.places(memory.node[lanes, :nodes], self.panoramas(lanes, nodes)),
-            view_heading(stance.view[lanes]).unsqueeze(1),
+            self.grounded(lanes),
+            self.readers(lanes),
+            self.sight.places(memory.node[lanes, :nodes]),
+            view_heading(stance.view[lanes]),
             self.noise.feature,
             graphs,
         )

@@ -10,7 +10,7 @@ from torch import Tensor
 from scenemem.agents.network import Acting
 from scenemem.agents.rollout import Question
 from scenemem.agents.spaces import ActionSpace
-from scenemem.errors import UserError
+from scenemem.errors import NotFiniteError
 from scenemem.simulator.panorama import Stance
 
 Chooser = Callable[[Tensor], Tensor]
@@ -43,25 +43,37 @@ class NetworkPolicy:
     Args:
         acting: the network in use.
         choose: how an option is chosen from the scores.
+        taught: the first lanes follow their labels; the network only learns what it would have seen there.
     """
 
-    def __init__(self, acting: Acting, choose: Chooser) -> None:
+    def __init__(self, acting: Acting, choose: Chooser, *, taught: int = 0) -> None:
         self._acting = acting
         self._choose = choose
+        self._taught = taught
 
     def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace, /) -> None:
         """Update the states of ``lanes``."""
-        self._acting.observe(stance, lanes, space)
+        self._acting.observe(stance, lanes)
+        own = lanes[lanes >= self._taught] if self._taught else lanes
+        if len(own):
+            self._acting.consider(stance, own, space)
 
-    def answer(self, question: Question, _label: Tensor, stance: Stance, space: ActionSpace, /) -> Tensor:
-        """(M,) chosen options
+    def answer(self, question: Question, label: Tensor, stance: Stance, space: ActionSpace, /) -> Tensor:
+        """(M,) chosen options"""
+        if not self._taught:
+            return self._decided(question, stance, space)
+        own = (question.lanes >= self._taught).nonzero().squeeze(1)
+        if not len(own):
+            return label
+        return label.index_copy(0, own, self._decided(question.select(own), stance, space))
+
+    def _decided(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
+        """What the network chooses.
 
         Raises:
-            UserError: a score is not a number.
+            NotFiniteError: a score is not a number.
         """
         logits = self._acting.logits(question, stance, space)
         if bool(logits.isnan().any()):
-            raise UserError(
-                f"the scores of '{question.kind}' decisions are not numbers; look for broken features"
-            )
+            raise NotFiniteError(f"a score of decision '{question.kind}'")
         return self._choose(logits.masked_fill(~question.options, -torch.inf))

@@ -6,13 +6,14 @@ A rollout knows no network and no loss; it is integers and distances.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from scenemem.memory.scene_memory import SceneMemory
+from scenemem.models.seating import Seating
 from scenemem.world.graph import NONE
 
 Kind = Literal["frontier", "action", "anywhere"]
@@ -34,6 +35,11 @@ class Question:
         """The option that ends the episode, always the last; None when a frontier is asked for."""
         return None if self.kind == "frontier" else self.options.shape[1] - 1
 
+    def select(self, rows: Tensor) -> Question:
+        """The question to some of the lanes only.  rows: (R,)"""
+        walk = None if self.walk is None else self.walk[rows]
+        return Question(self.kind, self.lanes[rows], self.options[rows], self.place[rows], walk)
+
 
 @dataclass(frozen=True)
 class Decisions:
@@ -50,19 +56,24 @@ class Decisions:
     stops: Tensor  # (M,) bool, the choice ends the episode
     walk: Tensor  # (M, O) metres to walk to each frontier; (M, 0) for other decisions
 
-    def seats(self, lanes: int) -> tuple[Tensor, Tensor]:
-        """The decisions of each lane, numbered from 0, so that they fit a table without gaps between them.
+    def rows(self, first: int, last: int) -> Tensor:
+        """Where the decisions of lanes first to last - 1 are  ->  (<= M,)"""
+        return ((self.lane >= first) & (self.lane < last)).nonzero().squeeze(1)
 
-        ->  seat (M,) number within the lane, tick (B, Q) of every seat, 0 where a lane has fewer than Q
-        """
+    def part(self, first: int, last: int) -> Decisions:
+        """The decisions of lanes first to last - 1, which are numbered from 0 again."""
+        rows = self.rows(first, last)
+        columns = {item.name: getattr(self, item.name)[rows] for item in fields(self)}
+        return replace(Decisions(**columns), lane=columns["lane"] - first)
+
+    def seating(self, lanes: int) -> Seating:
+        """The decisions of each lane, numbered from 0, because most ticks of a long walk decide nothing."""
         taken = torch.bincount(self.lane, minlength=lanes)
         by_lane = torch.argsort(self.lane * (int(self.order.max()) + 1) + self.order)
         begin = (taken.cumsum(0) - taken)[self.lane[by_lane]]
-        seat = torch.empty_like(self.lane)
-        seat[by_lane] = torch.arange(len(by_lane), device=begin.device) - begin
-        tick = self.tick.new_zeros(lanes, int(taken.max()))
-        tick[self.lane, seat] = self.tick
-        return seat, tick
+        number = torch.empty_like(self.lane)
+        number[by_lane] = torch.arange(len(by_lane), device=begin.device) - begin
+        return Seating(self.lane, number, lanes, int(taken.max()))
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,12 @@ class Rollout:
     alive: Tensor  # (B, T) bool, the lane observes at this tick; true first, false after the end
     decisions: dict[Kind, Decisions]
     map: Map | None  # None for agents without a memory
+
+    def part(self, lanes: slice) -> Rollout:
+        """Some lanes that stand together, without their map."""
+        first, last, _ = lanes.indices(len(self.alive))
+        decisions = {kind: table.part(first, last) for kind, table in self.decisions.items()}
+        return Rollout(self.viewpoint[lanes], self.view[lanes], self.alive[lanes], decisions, None)
 
     @property
     def ticks(self) -> Tensor:

@@ -38,14 +38,18 @@ class Sight:
         """viewpoint: (...)  ->  (..., 36, D)"""
         return self.store.gather(viewpoint)
 
-    def places(self, viewpoint: Tensor, panoramas: Tensor | None = None) -> Places:
-        """Everything a network reads about places; ``panoramas`` when they are at hand already.
+    def places(self, node: Tensor) -> Places:
+        """Everything a network reads about the places of some memories.
 
-        viewpoint: (B, N), -1 where there is none
+        node: (B, N) viewpoints in the order of their visits, -1 where there is none
         """
-        viewpoint = viewpoint.clamp_min(0)
+        known = node >= 0
+        count = known.sum(dim=1)
+        viewpoint = node[known]
         return Places(
-            panoramas=self.panorama(viewpoint) if panoramas is None else panoramas,
+            lane=known.nonzero()[:, 0],
+            first=count.cumsum(0) - count,
+            panoramas=self.panorama(viewpoint),
             directions=self._directions[viewpoint],
             exists=self.world.neighbour_mask[viewpoint],
             views=self.world.neighbour_view[viewpoint],

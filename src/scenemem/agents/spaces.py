@@ -21,20 +21,24 @@ Ask = Callable[[Question], Tensor]
 """Answers a question with the chosen option of every lane asked: (M,)."""
 
 
+Rounds = int | Tensor
+"""How often lanes may decide: one number, or (B,)."""
+
+
 class ActionSpace(ABC):
     """What can be chosen, and how a choice becomes hops.
 
     Args:
         world: the world to walk in.
         lanes: number of lanes B.
-        rounds: a lane that has decided this often is cut off where it stands.
+        rounds: a lane that has decided this often is cut off where it stands; one number, or (B,).
     """
 
     memory: SceneMemory | None = None
 
-    def __init__(self, world: World, lanes: int, rounds: int) -> None:
+    def __init__(self, world: World, lanes: int, rounds: Rounds) -> None:
         self.world = world
-        self._rounds_left = torch.full((lanes,), rounds, device=world.device)
+        self._rounds_left = torch.as_tensor(rounds, device=world.device).repeat(lanes)[:lanes]
 
     @abstractmethod
     def arrive(self, stance: Stance, lanes: Tensor) -> None:
@@ -85,15 +89,16 @@ class MemorySpace(ActionSpace):
     Args:
         world: the world to walk in.
         lanes: number of lanes B.
-        rounds: a lane that has decided this often is cut off where it stands.
+        rounds: a lane that has decided this often is cut off where it stands; one number, or (B,).
         weights: what the shortest way over the memory counts.
     """
 
     memory: SceneMemory
 
-    def __init__(self, world: World, lanes: int, rounds: int, weights: Weights = "metres") -> None:
+    def __init__(self, world: World, lanes: int, rounds: Rounds, weights: Weights = "metres") -> None:
         super().__init__(world, lanes, rounds)
-        self.memory = SceneMemory(world, lanes, capacity=rounds + 1, weights=weights)
+        most = int(self._rounds_left.max()) if lanes else 0
+        self.memory = SceneMemory(world, lanes, capacity=most + 1, weights=weights)
         self._target = torch.full((lanes,), NONE, device=world.device)  # node a lane walks to; -1 for none
 
     def arrive(self, stance: Stance, lanes: Tensor) -> None:
@@ -161,7 +166,7 @@ class FrontierSpace(MemorySpace):
 class AnywhereSpace(MemorySpace):
     """The one-step ablation: any sub-node on the map, or stop; then walk there."""
 
-    def __init__(self, world: World, lanes: int, rounds: int, weights: Weights = "metres") -> None:
+    def __init__(self, world: World, lanes: int, rounds: Rounds, weights: Weights = "metres") -> None:
         super().__init__(world, lanes, rounds, weights)
         self._then = torch.full((lanes,), STOP, device=world.device)  # the slot to take at the target
 

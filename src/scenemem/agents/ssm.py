@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.agents.grounded import (
+    GroundedActing,
     LocalNetwork,
     MemoryConfig,
-    RememberingActing,
     action_logits,
     graphs_now,
     graphs_then,
@@ -21,15 +21,15 @@ from scenemem.agents.grounded import (
 )
 from scenemem.agents.hints import FrontierHints, NodeFacts
 from scenemem.agents.hop_prior import HopPriorSpace
-from scenemem.agents.network import Acting, NetworkConfig
+from scenemem.agents.network import Acting, NetworkConfig, States
 from scenemem.agents.rollout import Kind, Map, Question, Rollout
 from scenemem.agents.sight import Sight
-from scenemem.agents.spaces import ActionSpace, FrontierSpace
+from scenemem.agents.spaces import ActionSpace, FrontierSpace, Rounds
+from scenemem.models.attention import rows_of
 from scenemem.models.collect_read import CollectRead, Graphs, Places
-from scenemem.models.decision import WeighedScore
+from scenemem.models.decision import FrontierScore
 from scenemem.models.grounding import Grounded
-from scenemem.models.language import Instructions
-from scenemem.models.navigator import Noise
+from scenemem.models.unrolling import Unrolling
 from scenemem.simulator.panorama import Stance
 from scenemem.world.geometry import view_heading
 from scenemem.world.graph import World
@@ -43,37 +43,36 @@ class FrontierNetwork(LocalNetwork):
     ) -> None:
         super().__init__(config, memory, words, padding, visual, rounds)
         stream = memory.stream or visual
-        self.read = CollectRead(config.width, visual, stream, memory.reasoning_steps)
-        self.frontier_score = WeighedScore(config.width, stream)
+        self.read = CollectRead(config.width, visual, stream, memory.reasoning_steps, memory.orientation)
+        self.frontier_score = FrontierScore(config.width, stream, memory.orientation)
         self.hints = FrontierHints(config.width) if memory.hints else None
 
-    def space(self, world: World, lanes: int, rounds: int) -> ActionSpace:
+    def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
         """Frontiers of the memory, then their sub-nodes."""
         space = HopPriorSpace if self.memory.hop_prior else FrontierSpace
         return space(world, lanes, rounds, self.memory.weights)
 
-    def acting(self, sight: Sight, instructions: Instructions, noise: Noise) -> Acting:
+    def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:
         """Begin to act."""
-        return _FrontierActing(self, sight, instructions, noise)
+        return _FrontierActing(self, sight, unrolling)
 
-    def decision_logits(
-        self, rollout: Rollout, hidden: Tensor, sight: Sight, instructions: Instructions, noise: Noise
-    ) -> dict[Kind, Tensor]:
-        """hidden: (B, T, H)  ->  action: (M, K + 1), frontier: (R, N)"""
+    def decision_logits(self, rollout: Rollout, states: States, sight: Sight) -> dict[Kind, Tensor]:
+        """->  action: (M, K + 1), frontier: (R, N)"""
         if "frontier" not in rollout.decisions:
-            return super().decision_logits(rollout, hidden, sight, instructions, noise)
-        grounded = self.ground(hidden, instructions, noise)
-        actions, facts = self._actions_and_facts(rollout, grounded, sight, noise)
+            return super().decision_logits(rollout, states, sight)
+        grounded = self.ground(states)
+        actions, facts = self._actions_and_facts(rollout, grounded, states, sight)
         table = rollout.decisions["frontier"]
-        graphs, tick = graphs_then(rollout, table)
+        row = states.seating.row[table.lane, table.tick]
+        readers = self.ground_readers(states, grounded)
         frontiers = self.score_frontiers(
-            hidden[table.lane, table.tick],
-            grounded.at(tick),
-            self.ground_readers(hidden, grounded, instructions, noise).at(tick),
+            rows_of(states.hidden, row),
+            grounded.at(row),
+            readers.at(row),
             sight.places(map_of(rollout).node),
-            view_heading(rollout.view.gather(1, tick)),
-            noise.feature,
-            graphs,
+            view_heading(rollout.view[table.lane, table.tick]),
+            states.noise.feature,
+            graphs_then(rollout, table),
             facts,
         )
         return {"action": actions, "frontier": _widened(frontiers, table.options)}
@@ -89,54 +88,50 @@ class FrontierNetwork(LocalNetwork):
         graphs: Graphs,
         facts: NodeFacts | None,
     ) -> Tensor:
-        """Eqs. 7 to 9 and 13.  state: (R, H)  grounded, readers: (B, T, H)  heading: (B, T)  ->  (R, N)"""
+        """Eqs. 7 to 9 and 13.  state, grounded, readers: (R, H)  heading: (R,)  ->  (R, N)"""
         visual, orientation = self.read(readers, places, heading, feature_mask, graphs)
-        where = (graphs.lane, graphs.tick)
-        logits: Tensor = self.frontier_score(
-            grounded.perception[where], grounded.action[where], visual, orientation
-        )
+        logits: Tensor = self.frontier_score(*grounded.asks, visual, orientation)
         return logits if self.hints is None or facts is None else logits + self.hints(state, facts)
 
     def _actions_and_facts(
-        self, rollout: Rollout, grounded: Grounded, sight: Sight, noise: Noise
+        self, rollout: Rollout, grounded: Grounded, states: States, sight: Sight
     ) -> tuple[Tensor, NodeFacts | None]:
-        """The scores of all action decisions; with hints, every tick is scored and remembered."""
-        actions = rollout.decisions["action"]
-        decided = (actions.lane, actions.tick)
+        """The scores of all action decisions; with hints, every observation is scored and remembered."""
+        table, seating = rollout.decisions["action"], states.seating
+        decided = seating.row[table.lane, table.tick]
         if self.hints is None:
-            return self.score_ticks(rollout, grounded, decided, sight, noise), None
-        everywhere = rollout.alive.nonzero().unbind(1)
-        logits = self.score_ticks(rollout, grounded, everywhere, sight, noise)
-        at_tick = logits.new_zeros(*rollout.alive.shape, logits.shape[-1]).index_put(everywhere, logits)
-        return at_tick[decided], _facts_then(rollout, at_tick.detach(), sight)
+            return self.score_rows(grounded, decided, rollout, states, sight), None
+        everywhere = torch.arange(len(seating.lane), device=decided.device)
+        logits = self.score_rows(grounded, everywhere, rollout, states, sight)
+        return rows_of(logits, decided), _facts_then(rollout, seating.table(logits.detach()), sight)
 
 
-class _FrontierActing(RememberingActing):
+class _FrontierActing(GroundedActing):
     network: FrontierNetwork
     _scores: Tensor | None = None  # (B, N, K + 1) log-probabilities when last at each node
-    _now: Tensor | None = None  # (B, K + 1) action logits where the lanes stand, when they are at hand
+    _actions: Tensor | None = None  # (B, K + 1) action logits where the lanes stand, when they are at hand
 
     @torch.no_grad()
-    def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
-        """Update the states; with hints, remember how the neighbours scored."""
-        super().observe(stance, lanes, space)
+    def consider(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
+        """Ground the states; with hints, remember how the neighbours scored."""
+        super().consider(stance, lanes, space)
         if self.network.hints is None:
             return
         memory = memory_of(space)
         exists = self.sight.world.neighbour_mask[stance.viewpoint[lanes]]
         logits = action_logits(self.network, self, stance, lanes)
-        if self._scores is None or self._now is None:
+        if self._scores is None or self._actions is None:
             self._scores = logits.new_zeros(*memory.node.shape, logits.shape[-1])
-            self._now = logits.new_zeros(len(memory.node), logits.shape[-1])
+            self._actions = logits.new_zeros(len(memory.node), logits.shape[-1])
         self._scores[lanes, memory.here[lanes]] = _log_probabilities(logits, exists)
-        self._now[lanes] = logits
+        self._actions[lanes] = logits
 
     @torch.no_grad()
     def logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
         """(M, K + 1) for actions, (R, N) for frontiers"""
         if question.kind != "frontier":
-            if self._now is not None:
-                return self._now[question.lanes]
+            if self._actions is not None:
+                return self._actions[question.lanes]
             return action_logits(self.network, self, stance, question.lanes)
         memory, lanes = memory_of(space), question.lanes
         graphs = graphs_now(memory, lanes)
@@ -150,13 +145,12 @@ class _FrontierActing(RememberingActing):
                 remembered=self._scores[lanes, :nodes],
                 open=memory.subnode[lanes, :nodes],
             )
-        grounded = self.grounded(lanes)
         logits = self.network.score_frontiers(
             self.hidden[lanes],
-            grounded,
-            self.readers(lanes, grounded),
-            self.sight.places(memory.node[lanes, :nodes], self.panoramas(lanes, nodes)),
-            view_heading(stance.view[lanes]).unsqueeze(1),
+            self.grounded(lanes),
+            self.readers(lanes),
+            self.sight.places(memory.node[lanes, :nodes]),
+            view_heading(stance.view[lanes]),
             self.noise.feature,
             graphs,
             facts,

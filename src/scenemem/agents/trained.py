@@ -56,8 +56,8 @@ class TrainedAgent:
         was_training = self.network.training
         self.network.eval()
         lanes, world = len(episodes), self.sight.world
-        acting = self.network.acting(self.sight, self.read(episodes.texts), self.network.noise(lanes))
-        policy = NetworkPolicy(acting, self.choose)
+        unrolling = self.network.unrolling(self.sight, self.read(episodes.texts), self.network.noise(lanes))
+        policy = NetworkPolicy(self.network.acting(self.sight, unrolling), self.choose)
         space = self.network.space(world, lanes, self.network.rounds)
         rollout = collect(world, episodes, space, policy, max_ticks=self.max_ticks)
         self.network.train(was_training)

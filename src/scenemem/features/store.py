@@ -14,16 +14,19 @@ from scenemem.formats.feature_files import StoreInfo, read_store
 from scenemem.world.geometry import VIEWS
 from scenemem.world.graph import World
 
+IN_MEMORY = 512 * 2**20
+"""Bytes a store may take as float32 to be read into memory; larger ones stay on disk."""
+
 
 @dataclass(frozen=True, eq=False)
 class FeatureStore:
-    """The view features of every viewpoint of a world; values stay on disk until they are gathered.
+    """The view features of every viewpoint of a world; those of large stores stay on disk until gathered.
 
     Shape letters: R rows of the store, V viewpoints of the world, D columns.
     """
 
     info: StoreInfo
-    values: Tensor  # (R, 36, D) float16, memory-mapped unless moved to a device
+    values: Tensor  # (R, 36, D) float16 and memory-mapped, or float32 when small
     row: Tensor  # (V,) int64, the row of every viewpoint of the world
     half: bool = False  # gather float16 as stored; float32 otherwise
 
@@ -64,7 +67,7 @@ def open_store(target: str | os.PathLike[str], world: World, *, half: bool = Fal
     Raises:
         DataError: the store is broken or lacks a viewpoint of the world.
     """
-    info, values = read_store(target)
+    info, mapped = read_store(target)
     rows = {key: row for row, key in enumerate(info.keys)}
     missing = [name for name in world.names if name not in rows]
     if missing:
@@ -74,4 +77,7 @@ def open_store(target: str | os.PathLike[str], world: World, *, half: bool = Fal
             "build the store from features of all viewpoints or use connectivity files of fewer scans",
         )
     row = torch.tensor([rows[name] for name in world.names], dtype=torch.long)
-    return FeatureStore(info, torch.from_numpy(values), row, half)
+    values = torch.from_numpy(mapped)
+    if not half and values.numel() * 4 <= IN_MEMORY:
+        values = values.float()  # converted once instead of at every look
+    return FeatureStore(info, values, row, half)

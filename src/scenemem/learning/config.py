@@ -55,6 +55,10 @@ class LearningConfig:
     """of AdamW"""
     clip: float = 40.0
     """largest norm of all gradients together"""
+    rounds: int = 15
+    """decisions before a walk sampled while learning is cut off; the critic says what was still to come"""
+    ticks: int = 40
+    """observations before such a walk is cut off"""
     entropy: float = 0.01
     """weight of the entropy bonus in A2C"""
     value: float = 0.5
@@ -65,7 +69,7 @@ class LearningConfig:
     """one after the other"""
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "batch"):
+        for name in ("iterations", "batch", "rounds", "ticks"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
         for name in ("learning_rate", "clip"):

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scenemem.agents.collect import FollowLabels, collect
-from scenemem.agents.labels import ClosestToGoal, ReferencePath
-from scenemem.agents.network import AgentNetwork
+from scenemem.agents.collect import collect
+from scenemem.agents.labels import ClosestToGoal, ReferencePath, TaughtLanes
+from scenemem.agents.network import AgentNetwork, Replay
 from scenemem.agents.policy import NetworkPolicy, Sample
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.trained import TrainedAgent
-from scenemem.errors import UserError
+from scenemem.errors import NotFiniteError, UserError
 from scenemem.learning.config import LearningConfig, Stage
 from scenemem.learning.losses import actor_critic, imitation
 from scenemem.models.language import Instructions
-from scenemem.models.navigator import Noise
+from scenemem.models.unrolling import Unrolling
 from scenemem.tasks.batches import Batches
 from scenemem.tasks.episode_set import EpisodeSet
 
@@ -50,7 +50,10 @@ class Trainer:
         self.config = config
         self.iteration = 0
         self.optimiser = torch.optim.AdamW(
-            agent.network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+            agent.network.parameters(),
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            fused=True,
         )
         self.sampling = torch.Generator(device=agent.sight.world.device).manual_seed(seed + 1)
         tokens, lengths = agent.vocabulary.encode_batch(episodes.texts, agent.max_words)
@@ -72,7 +75,10 @@ class Trainer:
         stage = self.config.stage_at(self.iteration)
         self._set_learning_rate()
         rows = next(self.batches)
-        losses, episodes = self._losses(rows, stage)
+        try:
+            losses, episodes = self._losses(rows, stage)
+        except NotFiniteError as error:
+            raise self._not_finite(error.what) from error
         total = torch.stack([weight * loss for weight, loss in losses.values()]).sum()
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(total)
@@ -84,60 +90,76 @@ class Trainer:
         return StepReport(named, float(gradient), episodes)
 
     def _losses(self, rows: Tensor, stage: Stage) -> tuple[dict[str, tuple[float, Tensor]], int]:
-        """Named losses with their weights, and the number of episodes they come from."""
-        batch = self.episodes.select(rows)
+        """Named losses with their weights, and the number of episodes they come from.
+
+        Every episode has two lanes in one rollout: a teacher walks the first, the agent the second.
+        """
+        taught = len(rows) if stage.teacher else 0
+        times = int(stage.teacher > 0) + int(stage.samples)
+        batch = self.episodes.select(rows.repeat(times))
+        unrolling = self.network.unrolling(
+            self.agent.sight,
+            self._read(rows).repeat(times),
+            self.network.noise(len(batch)),
+            keeps=True,
+        )
+        rollout = self._walks(batch, unrolling, taught)
+        replay = self.network.judge(rollout, self.agent.sight, unrolling)
+        losses: dict[str, tuple[float, Tensor]] = {}
+        if stage.teacher:
+            lanes = slice(0, taught)
+            losses["teacher"] = (
+                stage.teacher,
+                imitation(
+                    rollout.part(lanes), replay.part(lanes, rollout), {"frontier": stage.teacher_frontier}
+                ),
+            )
+        if stage.samples:
+            lanes = slice(taught, len(batch))
+            losses |= self._own_losses(rollout.part(lanes), replay.part(lanes, rollout), stage)
+        for name, (_, loss) in losses.items():
+            self._check_loss(name, loss)
+        return losses, len(batch)
+
+    def _own_losses(self, rollout: Rollout, replay: Replay, stage: Stage) -> dict[str, tuple[float, Tensor]]:
+        """What the agent learns from its own walks."""
+        losses = {}
+        if stage.student:
+            term = imitation(rollout, replay, {"frontier": stage.student_frontier})
+            losses["student"] = (stage.student, term)
+        if stage.reinforce:
+            term = actor_critic(
+                rollout,
+                replay,
+                self.config.reward,
+                entropy_weight=self.config.entropy,
+                value_weight=self.config.value,
+            )
+            losses["reinforce"] = (stage.reinforce, term)
+        return losses
+
+    def _read(self, rows: Tensor) -> Instructions:
         words = int(self._lengths[rows].max())
         device = self.agent.sight.world.device
-        instructions = self.network.encoder(self._tokens[rows, :words].to(device), self._lengths[rows])
-        losses: dict[str, tuple[float, Tensor]] = {}
-        episodes = 0
-        if stage.teacher:
-            noise = self.network.noise(len(batch))
-            rollout = self._teacher_walks(batch)
-            replay = self.network.replay(rollout, self.agent.sight, instructions, noise)
-            term = imitation(rollout, replay, {"frontier": stage.teacher_frontier})
-            losses["teacher"] = (stage.teacher, self._checked("teacher", term))
-            episodes += len(batch)
-        if stage.samples:
-            noise = self.network.noise(len(batch))
-            rollout = self._sampled_walks(batch, instructions, noise)
-            replay = self.network.replay(rollout, self.agent.sight, instructions, noise)
-            if stage.student:
-                term = imitation(rollout, replay, {"frontier": stage.student_frontier})
-                losses["student"] = (stage.student, self._checked("student", term))
-            if stage.reinforce:
-                term = actor_critic(
-                    rollout,
-                    replay,
-                    self.config.reward,
-                    entropy_weight=self.config.entropy,
-                    value_weight=self.config.value,
-                )
-                losses["reinforce"] = (stage.reinforce, self._checked("reinforce", term))
-            episodes += len(batch)
-        return losses, episodes
+        read: Instructions = self.network.encoder(self._tokens[rows, :words].to(device), self._lengths[rows])
+        return read
 
-    def _teacher_walks(self, batch: EpisodeSet) -> Rollout:
+    def _walks(self, batch: EpisodeSet, unrolling: Unrolling, taught: int) -> Rollout:
+        """The first ``taught`` lanes follow the reference path, the others walk by themselves."""
         world = self.agent.sight.world
-        # the longest reference path decides, and one that crosses itself is walked over known places again
-        longest = int(batch.path_length.max())
-        space = self.network.space(world, len(batch), rounds=longest)
-        ticks = longest * longest
-        rule = ReferencePath(world, batch.path)
-        return collect(world, batch, space, FollowLabels(), max_ticks=ticks, label_rule=rule)
-
-    def _sampled_walks(self, batch: EpisodeSet, instructions: Instructions, noise: Noise) -> Rollout:
-        world = self.agent.sight.world
-        policy = NetworkPolicy(
-            self.network.acting(self.agent.sight, instructions, noise), Sample(self.sampling)
-        )
+        # the reference path decides how long, and one that crosses itself is walked over known places again
+        length = batch.path_length
+        is_taught = torch.arange(len(batch), device=world.device) < taught
+        acting = self.network.acting(self.agent.sight, unrolling)
         return collect(
             world,
             batch,
-            self.network.space(world, len(batch), self.network.rounds),
-            policy,
-            max_ticks=self.agent.max_ticks,
-            label_rule=ClosestToGoal(world, batch.goal),
+            self.network.space(world, len(batch), torch.where(is_taught, length, self.config.rounds)),
+            NetworkPolicy(acting, Sample(self.sampling), taught=taught),
+            max_ticks=torch.where(is_taught, length.square(), self.config.ticks),
+            label_rule=TaughtLanes(
+                taught, ReferencePath(world, batch.path), ClosestToGoal(world, batch.goal)
+            ),
         )
 
     def _set_learning_rate(self) -> None:
@@ -146,10 +168,9 @@ class Trainer:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
 
-    def _checked(self, name: str, loss: Tensor) -> Tensor:
+    def _check_loss(self, name: str, loss: Tensor) -> None:
         if not bool(loss.isfinite()):
             raise self._not_finite(f"loss '{name}'")
-        return loss
 
     def _check_gradients(self, norm: Tensor) -> None:
         if bool(norm.isfinite()):

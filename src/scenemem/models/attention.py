@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from scenemem.world.geometry import ANGLE_WIDTH
-
-TILES = ANGLE_WIDTH // 4
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
@@ -19,20 +18,36 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     return scores.softmax(dim=-1).masked_fill(~mask, 0.0)
 
 
+def dots(rows: Tensor, query: Tensor) -> Tensor:
+    """<row, query> of all rows; three times as fast on a CPU as the product the other way round.
+
+    rows: (M, n, W)  query: (M, W)  ->  (M, n)
+    """
+    return torch.bmm(query.unsqueeze(1), rows.transpose(1, 2)).squeeze(1)
+
+
+def rows_of(table: Tensor, index: Tensor) -> Tensor:
+    """Whole rows of a table; far quicker than ``table[index]``, whose gradient goes number by number.
+
+    table: (N, W)  index: (...)  ->  (..., W)
+    """
+    return functional.embedding(index, table)
+
+
 def untiled(query: Tensor) -> Tensor:
     """Fold a query for tiled orientation features, so that <tiled r, query> = <r, folded query> exactly.
 
     The paper tiles the four sines and cosines 32 times. Working with the four numbers and folding the
     learned query instead gives the same scores and gradients for a fraction of the arithmetic.
 
-    query: (..., 128)  ->  (..., 4)
+    query: (..., W), W a multiple of 4  ->  (..., 4)
     """
-    return query.view(*query.shape[:-1], TILES, 4).sum(dim=-2)
+    return query.view(*query.shape[:-1], -1, 4).sum(dim=-2)
 
 
-def tiled(orientation: Tensor) -> Tensor:
-    """orientation: (..., 4)  ->  (..., 128)"""
-    return orientation.repeat(*[1] * (orientation.dim() - 1), TILES)
+def tiled(orientation: Tensor, width: int = ANGLE_WIDTH) -> Tensor:
+    """orientation: (..., 4)  ->  (..., width)"""
+    return orientation.repeat(*[1] * (orientation.dim() - 1), width // 4)
 
 
 def rotated(orientation: Tensor, heading: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The collect-read controller (paper, Eqs. 7 to 9): read every node, then pass messages between nodes.
 
-Shape letters: B lanes, T times, N nodes, K neighbour slots, D visual columns, P node states (a node of a lane
-at a time; only the ones that exist).
+Shape letters: B lanes, R moments of all lanes, T moments of the busiest lane, P places of all lanes,
+K neighbour slots, D visual columns, N nodes of the largest memory, S node states (a node at a moment).
 """
 
 from __future__ import annotations
@@ -11,9 +11,37 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from scenemem.models.attention import masked_softmax, rotated, tiled, untiled
+from scenemem.models.attention import masked_softmax, rotated, rows_of, tiled, untiled
 from scenemem.models.grounding import Grounded
+from scenemem.models.seating import Seating
 from scenemem.world.geometry import ANGLE_WIDTH
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places a batch of lanes remembers, lane by lane, as the network sees them."""
+
+    lane: Tensor  # (P,) who remembers the place
+    first: Tensor  # (B,) number of each lane's first place; a lane's node n is place first + n
+    panoramas: Tensor  # (P, 36, D) visual features of all views
+    directions: Tensor  # (P, K, 4) absolute orientation features of the outgoing edges
+    exists: Tensor  # (P, K) bool, which slots are edges
+    views: Tensor  # (P, K) the view of the panorama that looks along each edge
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """The memories at R moments: which lane, the how many-th moment of it, and what it knew then."""
+
+    seating: Seating  # the lane and the number of each of the R moments
+    edge: Tensor  # (R, N, N) bool, edges between known nodes
+    count: Tensor  # (R,) known nodes
+
+    def states(self) -> tuple[Tensor, Tensor]:
+        """The node states there are: row (S,) and node (S,)"""
+        nodes = torch.arange(self.edge.shape[1], device=self.count.device)
+        row, node = (nodes < self.count.unsqueeze(1)).nonzero().unbind(1)
+        return row, node
 
 
 class VisualRead(nn.Module):
@@ -23,42 +51,37 @@ class VisualRead(nn.Module):
         super().__init__()
         self.query = nn.Linear(width, visual, bias=False)
 
-    def forward(self, perception: Tensor, panoramas: Tensor, feature_mask: Tensor) -> Tensor:
-        """perception: (B, T, H)  panoramas: (B, N, 36, D)  feature_mask: (D,)  ->  (B, T, N, D)
+    def forward(self, perception: Tensor, places: Places, feature_mask: Tensor, seating: Seating) -> Tensor:
+        """Every place at every moment of its lane; masked columns still hold something.
 
-        All times ask one node at once, which turns many matrix-vector products into one matrix product.
+        perception: (R, H)  feature_mask: (D,)  ->  (P, T, D)
         """
-        lanes, nodes, views, columns = panoramas.shape
-        wanted = self.query(perception) * feature_mask
-        scores = torch.bmm(panoramas.flatten(1, 2), wanted.transpose(1, 2))  # (B, N * 36, T)
-        weights = scores.view(lanes, nodes, views, -1).softmax(dim=2)  # (B, N, 36, T)
-        weights = weights.permute(0, 1, 3, 2).flatten(0, 1)  # (B * N, T, 36)
-        read = torch.bmm(weights, panoramas.flatten(0, 1)).view(lanes, nodes, -1, columns)
-        return read.transpose(1, 2) * feature_mask
+        # all moments ask a place at once: one matrix product instead of many products with a vector
+        asked = _asked(self.query(perception) * feature_mask, places, seating)
+        weights = torch.bmm(asked, places.panoramas.transpose(1, 2)).softmax(dim=-1)  # (P, T, 36)
+        return torch.bmm(weights, places.panoramas)
 
 
 class OrientationRead(nn.Module):
     """r^_v = att^r({r_{v,u}}_u, h^a): softmax attention over the outgoing edges of every node (Eq. 8).
 
     Edges lead to visited neighbours and to sub-nodes; both are neighbour slots. Angles are stored absolute
-    and re-based to the heading the agent has at reading time.
+    and asked for relative to the heading the agent has at reading time.
     """
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.query = nn.Linear(width, ANGLE_WIDTH, bias=False)
 
-    def forward(self, action: Tensor, edges: Tensor, mask: Tensor, heading: Tensor) -> Tensor:
-        """Every node, at every time, as seen with the heading of that time.
+    def forward(self, action: Tensor, places: Places, heading: Tensor, seating: Seating) -> Tensor:
+        """Every place at every moment of its lane; absolute and not tiled.
 
-        action: (B, T, H)  edges: (B, N, K, 4) absolute  mask: (B, N, K)  heading: (B, T)  ->  (B, T, N, 128)
+        action: (R, H)  heading: (R,)  ->  (P, T, 4)
         """
-        lanes, nodes, slots, _ = edges.shape
-        wanted = rotated(untiled(self.query(action)), -heading)  # (B, T, 4)
-        scores = torch.bmm(wanted, edges.flatten(1, 2).transpose(1, 2))  # (B, T, N * K)
-        weights = masked_softmax(scores.view(lanes, -1, nodes, slots), mask.unsqueeze(1))
-        read = torch.einsum("btnk,bnkc->btnc", weights, edges)
-        return tiled(rotated(read, heading.unsqueeze(-1)))
+        asked = _asked(rotated(untiled(self.query(action)), -heading), places, seating)
+        scores = torch.bmm(asked, places.directions.transpose(1, 2))  # (P, T, K)
+        weights = masked_softmax(scores, places.exists.unsqueeze(1))
+        return torch.bmm(weights, places.directions)
 
 
 class MessagePassing(nn.Module):
@@ -81,36 +104,41 @@ class MessagePassing(nn.Module):
     def forward(self, states: Tensor, edge: Tensor, rows: Tensor, nodes: Tensor) -> Tensor:
         """One state per existing node.
 
-        states: (P, W)  edge: (R, N, N) bool, one graph per row  rows, nodes: (P,) where each state belongs
-        ->  (P, W)
+        states: (S, W)  edge: (R, N, N) bool, one graph per row  rows, nodes: (S,) where each state belongs
+        ->  (S, W)
         """
-        if self.update is None:
-            return states
-        links = edge.to(states.dtype)
+        links, spot = edge.to(states.dtype), _spots(edge, rows, nodes)
         for _ in range(self.rounds):
-            messages = torch.bmm(links, _padded(states, edge, rows, nodes))[rows, nodes]
-            states = self.update(messages, states)
+            states = self._updated(_messages(states, links, spot), states)
         return states
 
-
-@dataclass(frozen=True)
-class Places:
-    """The places a batch of lanes remembers, as the network sees them."""
-
-    panoramas: Tensor  # (B, N, 36, D) visual features of all views
-    directions: Tensor  # (B, N, K, 4) absolute orientation features of the outgoing edges
-    exists: Tensor  # (B, N, K) bool, which slots are edges
-    views: Tensor  # (B, N, K) the view of the panorama that looks along each edge
+    def _updated(self, messages: Tensor, states: Tensor) -> Tensor:
+        if self.update is None:
+            return states
+        updated: Tensor = self.update(messages, states)
+        return updated
 
 
-@dataclass(frozen=True)
-class Graphs:
-    """The memories at R moments: which lane, when, and what it knew then."""
+class OrientationMessages(MessagePassing):
+    """Message passing whose first states are orientation features: four numbers, repeated to ``width``.
 
-    lane: Tensor  # (R,)
-    tick: Tensor  # (R,)
-    edge: Tensor  # (R, N, N) bool, edges between known nodes
-    count: Tensor  # (R,) known nodes
+    The first round works on the four numbers, with the GRU's columns summed: the same result for a fraction
+    of its arithmetic.
+    """
+
+    def __init__(self, width: int, rounds: int) -> None:
+        super().__init__(width, rounds)
+        self.width = width
+
+    def forward(self, states: Tensor, edge: Tensor, rows: Tensor, nodes: Tensor) -> Tensor:
+        """states: (S, 4)  edge: (R, N, N) bool  rows, nodes: (S,)  ->  (S, W)"""
+        if self.update is None:
+            return tiled(states, self.width)
+        links, spot = edge.to(states.dtype), _spots(edge, rows, nodes)
+        later = _folded_gru(self.update, _messages(states, links, spot), states)
+        for _ in range(self.rounds - 1):
+            later = self._updated(_messages(later, links, spot), later)
+        return later
 
 
 class CollectRead(nn.Module):
@@ -121,33 +149,67 @@ class CollectRead(nn.Module):
         visual: columns D of the view features.
         stream: width V of the visual node states; ``visual`` keeps the features as they are, as in the paper.
         rounds: S of the message passing.
+        orientation: width of the orientation node states, a multiple of 4.
     """
 
-    def __init__(self, width: int, visual: int, stream: int, rounds: int) -> None:
+    def __init__(
+        self, width: int, visual: int, stream: int, rounds: int, orientation: int = ANGLE_WIDTH
+    ) -> None:
         super().__init__()
         self.visual_read = VisualRead(width, visual)
         self.orientation_read = OrientationRead(width)
         self.narrow = nn.Identity() if stream == visual else nn.Linear(visual, stream, bias=False)
         self.visual_messages = MessagePassing(stream, rounds)
-        self.orientation_messages = MessagePassing(ANGLE_WIDTH, rounds)
+        self.orientation_messages = OrientationMessages(orientation, rounds)
 
     def forward(
         self, grounded: Grounded, places: Places, heading: Tensor, feature_mask: Tensor, graphs: Graphs
     ) -> tuple[Tensor, Tensor]:
         """Node states for every memory in ``graphs``; 0 at nodes that are not known yet.
 
-        grounded: (B, T, H)  heading: (B, T)  ->  visual (R, N, V), orientation (R, N, 128)
+        grounded: (R, H)  heading: (R,)  ->  visual (R, N, V), orientation (R, N, W)
         """
-        seen = self.visual_read(grounded.perception, places.panoramas, feature_mask)
-        felt = self.orientation_read(grounded.action, places.directions, places.exists, heading)
-        nodes = torch.arange(graphs.edge.shape[1], device=heading.device)
-        row, node = (nodes < graphs.count.unsqueeze(1)).nonzero().unbind(1)
-        where = (graphs.lane[row], graphs.tick[row], node)
-        visual = self.visual_messages(self.narrow(seen[where]), graphs.edge, row, node)
-        orientation = self.orientation_messages(felt[where], graphs.edge, row, node)
-        return _padded(visual, graphs.edge, row, node), _padded(orientation, graphs.edge, row, node)
+        seating = graphs.seating
+        seen = self.visual_read(grounded.perception, places, feature_mask, seating)  # (P, T, D)
+        felt = self.orientation_read(grounded.action, places, heading, seating)  # (P, T, 4)
+        row, node = graphs.states()
+        read = (places.first[seating.lane[row]] + node) * seating.ticks + seating.tick[row]
+        visual = self.narrow(rows_of(seen.flatten(0, 1), read) * feature_mask)
+        orientation = rotated(rows_of(felt.flatten(0, 1), read), heading[row])
+        spot = _spots(graphs.edge, row, node)
+        return (
+            _padded(self.visual_messages(visual, graphs.edge, row, node), graphs.edge, spot),
+            _padded(self.orientation_messages(orientation, graphs.edge, row, node), graphs.edge, spot),
+        )
 
 
-def _padded(states: Tensor, edge: Tensor, row: Tensor, node: Tensor) -> Tensor:
-    """states: (P, W)  ->  (R, N, W)"""
-    return states.new_zeros(*edge.shape[:2], states.shape[-1]).index_put((row, node), states)
+def _asked(rows: Tensor, places: Places, seating: Seating) -> Tensor:
+    """What each place is asked at every moment of its lane.  rows: (R, W)  ->  (P, T, W)"""
+    table = seating.table(rows)
+    return rows_of(table.flatten(1), places.lane).view(-1, *table.shape[1:])
+
+
+def _spots(edge: Tensor, rows: Tensor, nodes: Tensor) -> Tensor:
+    """Where each state stands in a padded table of all nodes, row after row  ->  (S,)"""
+    return rows * edge.shape[1] + nodes
+
+
+def _messages(states: Tensor, links: Tensor, spot: Tensor) -> Tensor:
+    """The sum over each state's neighbours.  states: (S, W)  links: (R, N, N)  spot: (S,)  ->  (S, W)"""
+    return rows_of(torch.bmm(links, _padded(states, links, spot)).flatten(0, 1), spot)
+
+
+def _padded(states: Tensor, edge: Tensor, spot: Tensor) -> Tensor:
+    """states: (S, W)  ->  (R, N, W)"""
+    rows, nodes = edge.shape[:2]
+    table = states.new_zeros(rows * nodes, states.shape[1])
+    return table.index_copy(0, spot, states).view(rows, nodes, -1)
+
+
+def _folded_gru(cell: nn.GRUCell, messages: Tensor, states: Tensor) -> Tensor:
+    """A GRU on tiled inputs and states, given untiled.  messages, states: (S, 4)  ->  (S, W)"""
+    new = nn.functional.linear(messages, untiled(cell.weight_ih), cell.bias_ih)
+    old = nn.functional.linear(states, untiled(cell.weight_hh), cell.bias_hh)
+    (reset, update, candidate), (old_reset, old_update, memory) = new.chunk(3, dim=1), old.chunk(3, dim=1)
+    candidate = torch.tanh(candidate + torch.sigmoid(reset + old_reset) * memory)
+    return torch.lerp(candidate, tiled(states, cell.hidden_size), torch.sigmoid(update + old_update))

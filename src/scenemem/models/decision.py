@@ -1,7 +1,7 @@
 """Scores of what to do next (paper, Eqs. 10, 11, 13 and 14): visual and orientation confidence, weighed.
 
-Shape letters: M decisions, O options, H state width, V visual width, 128 orientation width; B lanes, T times,
-R decisions over the whole map, N nodes, K neighbour slots.
+Shape letters: M decisions, O options, H state width, V visual width, 128 orientation width; R decisions
+over the whole map, N nodes, S node states, K neighbour slots.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from scenemem.models.attention import rotated, untiled
+from scenemem.models.attention import dots, rotated, rows_of, untiled
 from scenemem.models.collect_read import Graphs, Places
 from scenemem.models.grounding import Grounded
 from scenemem.world.geometry import ANGLE_WIDTH
@@ -32,18 +32,76 @@ class WeighedScore(nn.Module):
         self.ask_orientation = nn.Linear(width, orientation, bias=False)
         self.weigh = nn.Linear(2 * width, 2, bias=False)
 
+    def weighed(self, confidence: Tensor, perception: Tensor, action: Tensor) -> Tensor:
+        """confidence: (M, O, 2)  perception, action: (M, H)  ->  logits (M, O)"""
+        return dots(confidence, self.weigh(torch.cat([perception, action], dim=-1)))
+
+
+class FrontierScore(WeighedScore):
+    """Eq. 13 on the nodes of a memory."""
+
     def forward(self, perception: Tensor, action: Tensor, visual: Tensor, orientation: Tensor) -> Tensor:
         """perception, action: (M, H)  visual: (M, O, V)  orientation: (M, O, 128)  ->  logits (M, O)"""
-        return torch.bmm(
-            self.confidences(perception, action, visual, orientation),
-            self.weigh(torch.cat([perception, action], dim=-1)).unsqueeze(-1),
-        ).squeeze(-1)
+        confidence = self.confidences(perception, action, visual, orientation)
+        return self.weighed(confidence, perception, action)
 
     def confidences(self, perception: Tensor, action: Tensor, visual: Tensor, orientation: Tensor) -> Tensor:
         """The perception-aware and the action-aware confidence of every option  ->  (M, O, 2)"""
-        by_sight = torch.bmm(visual, self.ask_visual(perception).unsqueeze(-1))
-        by_direction = torch.bmm(orientation, self.ask_orientation(action).unsqueeze(-1))
-        return torch.cat([by_sight, by_direction], dim=-1)
+        by_sight = dots(visual, self.ask_visual(perception))
+        by_direction = dots(orientation, self.ask_orientation(action))
+        return torch.stack([by_sight, by_direction], dim=-1)
+
+
+class StopOption(nn.Module):
+    """The learned features of the option to stop; they are never dropped."""
+
+    def __init__(self, visual: int, orientation: int = ANGLE_WIDTH) -> None:
+        super().__init__()
+        self.visual = nn.Parameter(torch.zeros(visual))
+        self.orientation = nn.Parameter(torch.zeros(orientation))
+
+    def forward(self, sight: Tensor, direction: Tensor) -> Tensor:
+        """How well stopping fits what is asked for.  sight: (M, V)  direction: (M, 128)  ->  (M, 1, 2)"""
+        return torch.stack([sight @ self.visual, direction @ self.orientation], dim=-1).unsqueeze(1)
+
+
+class ActionScore(WeighedScore):
+    """Eq. 14 on the neighbours of here and on stopping.
+
+    Directions come as four numbers instead of 128; folding what is asked for is exact (see ``untiled``).
+    """
+
+    def forward(
+        self,
+        perception: Tensor,
+        action: Tensor,
+        visual: Tensor,
+        orientation: Tensor,
+        feature_mask: Tensor,
+        stop: StopOption,
+    ) -> Tensor:
+        """Stop is the last option.
+
+        perception, action: (M, H)  visual: (M, K, V)  orientation: (M, K, 4)  feature_mask: (V,)
+        ->  logits (M, K + 1)
+        """
+        confidence = self.confidences(perception, action, visual, orientation, feature_mask, stop)
+        return self.weighed(confidence, perception, action)
+
+    def confidences(
+        self,
+        perception: Tensor,
+        action: Tensor,
+        visual: Tensor,
+        orientation: Tensor,
+        feature_mask: Tensor,
+        stop: StopOption,
+    ) -> Tensor:
+        """The perception-aware and the action-aware confidence of every option  ->  (M, K + 1, 2)"""
+        sight, direction = self.ask_visual(perception), self.ask_orientation(action)
+        by_sight = dots(visual, sight * feature_mask)
+        by_direction = dots(orientation, untiled(direction))
+        return torch.cat([torch.stack([by_sight, by_direction], dim=-1), stop(sight, direction)], dim=1)
 
 
 class OneStepScore(nn.Module):
@@ -53,12 +111,12 @@ class OneStepScore(nn.Module):
     what its parent node was read as. Both halves of each W are separate layers here.
     """
 
-    def __init__(self, width: int, visual: int, stream: int) -> None:
+    def __init__(self, width: int, visual: int, stream: int, orientation: int = ANGLE_WIDTH) -> None:
         super().__init__()
         self.ask_visual = nn.Linear(width, visual, bias=False)
         self.ask_orientation = nn.Linear(width, ANGLE_WIDTH, bias=False)
         self.ask_node_visual = nn.Linear(width, stream, bias=False)
-        self.ask_node_orientation = nn.Linear(width, ANGLE_WIDTH, bias=False)
+        self.ask_node_orientation = nn.Linear(width, orientation, bias=False)
         self.weigh = nn.Linear(2 * width, 2, bias=False)
         self.stop = StopOption(visual)
 
@@ -71,60 +129,38 @@ class OneStepScore(nn.Module):
         feature_mask: Tensor,
         graphs: Graphs,
     ) -> Tensor:
-        """Logits of slot k of node n at n * K + k, stop last.
+        """Logits of slot k of node n at n * K + k, stop last; of nodes not known yet they mean nothing.
 
-        grounded: (B, T, H)  nodes: visual (R, N, V), orientation (R, N, 128)  heading: (B, T)
+        grounded: (R, H)  nodes: visual (R, N, V), orientation (R, N, 128)  heading: (R,)
         ->  (R, N * K + 1)
         """
-        where = (graphs.lane, graphs.tick)
-        perception, action = grounded.perception[where], grounded.action[where]
-        by_sight = self._sight(grounded.perception, places, feature_mask)[where]  # (R, N, K)
-        by_direction = self._direction(grounded.action, places, heading)[where]
-        by_sight = by_sight + torch.bmm(nodes[0], self.ask_node_visual(perception).unsqueeze(-1))
-        by_direction = by_direction + torch.bmm(nodes[1], self.ask_node_orientation(action).unsqueeze(-1))
-        stop = torch.stack(
+        perception, action = grounded.asks
+        sight, direction = self.ask_visual(perception), self.ask_orientation(action)
+        of_node = torch.stack(
             [
-                self.ask_visual(perception) @ self.stop.visual,
-                self.ask_orientation(action) @ self.stop.orientation,
+                dots(nodes[0], self.ask_node_visual(perception)),
+                dots(nodes[1], self.ask_node_orientation(action)),
             ],
             dim=-1,
-        )
-        confidence = torch.stack([by_sight.flatten(1), by_direction.flatten(1)], dim=-1)
-        confidence = torch.cat([confidence, stop.unsqueeze(1)], dim=1)
-        weight = self.weigh(torch.cat([perception, action], dim=-1)).unsqueeze(-1)
-        return torch.bmm(confidence, weight).squeeze(-1)
-
-    def _sight(self, perception: Tensor, places: Places, feature_mask: Tensor) -> Tensor:
-        """Every view is scored once and looked up per slot  ->  (B, T, N, K)"""
-        lanes, nodes, views, _ = places.panoramas.shape
-        wanted = self.ask_visual(perception) * feature_mask
-        scores = torch.bmm(wanted, places.panoramas.flatten(1, 2).transpose(1, 2))
-        scores = scores.view(lanes, -1, nodes, views)
-        slots = places.views.unsqueeze(1).expand(-1, scores.shape[1], -1, -1)
-        return scores.gather(3, slots)
-
-    def _direction(self, action: Tensor, places: Places, heading: Tensor) -> Tensor:
-        """->  (B, T, N, K)"""
-        wanted = rotated(untiled(self.ask_orientation(action)), -heading)
-        scores = torch.bmm(wanted, places.directions.flatten(1, 2).transpose(1, 2))
-        return scores.view(*scores.shape[:2], *places.exists.shape[1:])
+        ).unsqueeze(2)  # (R, N, 1, 2)
+        wanted = rotated(untiled(direction), -heading)
+        of_slot = _slots(sight * feature_mask, wanted, places, graphs)
+        confidence = torch.cat([(of_slot + of_node).flatten(1, 2), self.stop(sight, direction)], dim=1)
+        return dots(confidence, self.weigh(torch.cat([perception, action], dim=-1)))
 
 
-class StopOption(nn.Module):
-    """The learned features of the option to stop, appended to the options of every decision."""
+def _slots(sight: Tensor, direction: Tensor, places: Places, graphs: Graphs) -> Tensor:
+    """How every neighbour slot itself looks and where it leads.
 
-    def __init__(self, visual: int, orientation: int = ANGLE_WIDTH) -> None:
-        super().__init__()
-        self.visual = nn.Parameter(torch.zeros(visual))
-        self.orientation = nn.Parameter(torch.zeros(orientation))
-
-    def forward(self, visual: Tensor, orientation: Tensor) -> tuple[Tensor, Tensor]:
-        """visual: (M, O, V)  orientation: (M, O, 128)  ->  the same with one more option at the end"""
-        decisions = len(visual)
-        return (
-            torch.cat([visual, self.visual.expand(decisions, 1, -1)], dim=1),
-            torch.cat([orientation, self.orientation.expand(decisions, 1, -1)], dim=1),
-        )
+    sight: (R, V)  direction: (R, 4) absolute  ->  (R, N, K, 2)
+    """
+    row, node = graphs.states()
+    place = places.first[graphs.seating.lane[row]] + node
+    views = dots(places.panoramas[place], rows_of(sight, row))  # (S, 36)
+    by_sight = views.gather(1, places.views[place])
+    by_direction = dots(places.directions[place], direction[row])
+    table = sight.new_zeros(*graphs.edge.shape[:2], places.views.shape[1], 2)
+    return table.index_put((row, node), torch.stack([by_sight, by_direction], dim=-1))
 
 
 class Critic(nn.Module):

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from scenemem.models.attention import rows_of
+from scenemem.models.recurrence import gate_order, run_lstms
+
 
 @dataclass(frozen=True)
 class Instructions:
@@ -21,30 +24,41 @@ class Instructions:
         """The same values without their history, for acting."""
         return Instructions(self.context.detach(), self.mask, self.hidden.detach(), self.cell.detach())
 
-    def select(self, rows: Tensor | slice) -> Instructions:
+    def select(self, rows: Tensor) -> Instructions:
         """The instructions of the given rows, in their order."""
-        return Instructions(self.context[rows], self.mask[rows], self.hidden[rows], self.cell[rows])
+        return Instructions(
+            *(part.index_select(0, rows) for part in (self.context, self.mask, self.hidden, self.cell))
+        )
+
+    def repeat(self, times: int) -> Instructions:
+        """All instructions, ``times`` times over."""
+        return Instructions(
+            self.context.repeat(times, 1, 1),
+            self.mask.repeat(times, 1),
+            self.hidden.repeat(times, 1),
+            self.cell.repeat(times, 1),
+        )
 
 
 class InstructionEncoder(nn.Module):
     """Words -> X, and the first state of the navigator: h_0 = tanh(W max_l x_l), c_0 = W [ends of X].
 
-    Both directions run over the padded batch, the backward one over every instruction turned round within its
-    own length, so padding always comes last and touches nothing. (A packed LSTM computes the same, but its
-    gradient on a CPU clears the whole batch once per word.)
+    Both directions run side by side over the padded batch, the backward one over every instruction turned
+    round within its own length, so padding always comes last and touches nothing. What a word brings into the
+    gates is computed once for every different word of the batch.
 
     Args:
         words: size of the vocabulary.
         word_width: width of the word embeddings.
         width: width H of the encoding, both directions together.
-        dropout: share of embedding and encoding numbers dropped in training.
+        dropout: share of word and encoding columns dropped in training, wherever a word or a text occurs.
         padding: token number of the padding word.
     """
 
     def __init__(self, words: int, word_width: int, width: int, dropout: float, padding: int) -> None:
         super().__init__()
+        self.dropout = dropout
         self.embedding = nn.Embedding(words, word_width, padding_idx=padding)
-        self.drop = nn.Dropout(dropout)
         self.forward_lstm = nn.LSTM(word_width, width // 2, batch_first=True)
         self.backward_lstm = nn.LSTM(word_width, width // 2, batch_first=True)
         self.begin_hidden = nn.Linear(width, width)
@@ -52,23 +66,46 @@ class InstructionEncoder(nn.Module):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Instructions:
         """tokens: (B, L) int64  lengths: (B,) int64"""
-        words = self.drop(self.embedding(tokens))
         place = torch.arange(tokens.shape[1], device=tokens.device)
         length = lengths.to(tokens.device).unsqueeze(-1)
         mask = place < length
         turned = torch.where(mask, length - 1 - place, place)
-        ahead, _ = self.forward_lstm(words)
-        back, _ = self.backward_lstm(_rearranged(words, turned))
+        ahead, back = self._both_ways(tokens, turned)
         context = torch.cat([ahead, _rearranged(back, turned)], dim=-1)
         strongest = context.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(dim=1)
         last = _rearranged(ahead, length - 1).squeeze(1)
         first = _rearranged(back, length - 1).squeeze(1)
         return Instructions(
-            context=self.drop(context),
+            context=context * self._kept(context.new_ones(len(context), 1, context.shape[2])),
             mask=mask,
             hidden=torch.tanh(self.begin_hidden(strongest)),
             cell=self.begin_cell(torch.cat([last, first], dim=-1)),
         )
+
+    def _both_ways(self, tokens: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]:
+        """The states over the words and over the turned words.  tokens, turned: (B, L)  ->  (B, L, H / 2)"""
+        lstms = (self.forward_lstm, self.backward_lstm)
+        different, word = torch.unique(tokens, return_inverse=True)
+        entered = self.embedding(different)
+        entered = entered * self._kept(torch.ones_like(entered))
+        gates = [
+            rows_of(_gates(lstm, entered), way)
+            for lstm, way in zip(lstms, (word, word.gather(1, turned)), strict=True)
+        ]  # (B, L, 2H)
+        recurrent = torch.stack([gate_order(lstm.get_parameter("weight_hh_l0")) for lstm in lstms])
+        states = run_lstms(torch.stack(gates).permute(2, 0, 1, 3), recurrent)
+        ahead, back = states.permute(1, 2, 0, 3)
+        return ahead, back
+
+    def _kept(self, ones: Tensor) -> Tensor:
+        """A dropout mask; ones when nothing is dropped."""
+        return nn.functional.dropout(ones, self.dropout, self.training)
+
+
+def _gates(lstm: nn.LSTM, entered: Tensor) -> Tensor:
+    """What the inputs bring into the gates.  entered: (U, W)  ->  (U, 2H)"""
+    bias = lstm.get_parameter("bias_ih_l0") + lstm.get_parameter("bias_hh_l0")
+    return torch.addmm(gate_order(bias), entered, gate_order(lstm.get_parameter("weight_ih_l0")).t())
 
 
 def _rearranged(rows: Tensor, place: Tensor) -> Tensor:

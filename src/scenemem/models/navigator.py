@@ -1,6 +1,6 @@
 """The recurrent navigator (paper, Eq. 1), as in the basic agent: look around, update the state, listen.
 
-Shape letters: B lanes, D visual columns, H state width, L words.
+Shape letters: B lanes, D visual columns, H state width, L words. ``unrolling`` runs it over whole walks.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from scenemem.models.attention import masked_softmax, tiled, untiled
+from scenemem.models.attention import dots, masked_softmax, untiled
 from scenemem.models.language import Instructions
+from scenemem.models.recurrence import gate_order
 from scenemem.world.geometry import (
     ANGLE_WIDTH,
     HEADINGS,
@@ -23,6 +24,7 @@ from scenemem.world.geometry import (
 )
 
 POSE_WIDTH = 64  # of the embedding of where the agent looks
+ANGLES = 4  # different numbers in an orientation feature
 
 
 @dataclass(frozen=True)
@@ -37,18 +39,20 @@ class NavigatorState:
 class Noise:
     """Dropout masks drawn once per rollout, so that acting and learning see the same network.
 
-    Each is already scaled by 1 / (1 - p); ones when nothing is dropped.
+    Each is already scaled by 1 / (1 - p); ones when nothing is dropped. Angles are never dropped.
     """
 
     feature: Tensor  # (D,) environment dropout: one mask for all views, places and steps
-    entered: Tensor  # (B, 64 + D + 128) on the input of the LSTM
+    entered: Tensor  # (B, 64 + D) on the pose and the view that enter the LSTM
     looking: Tensor  # (B, H) on the state that looks around
     listening: Tensor  # (B, H) on the state that listens
     deciding: Tensor  # (B, H) on the state that decides
 
-    def select(self, rows: Tensor | slice) -> Noise:
+    def select(self, rows: Tensor) -> Noise:
         """The masks of the given lanes."""
-        picked = (mask[rows] for mask in (self.entered, self.looking, self.listening, self.deciding))
+        picked = (
+            mask.index_select(0, rows) for mask in (self.entered, self.looking, self.listening, self.deciding)
+        )
         return Noise(self.feature, *picked)
 
 
@@ -61,6 +65,39 @@ class Panorama:
     facing: Tensor  # (B,) the view it faces
 
 
+@dataclass(frozen=True)
+class NavigatorWeights:
+    """The navigator's parameters as its arithmetic uses them.
+
+    Orientation features repeat four numbers 32 times; a layer on them is the same layer on the four numbers
+    with its columns summed. Gates stand in the order input, forget, output, candidate.
+    """
+
+    ask: Tensor | None  # (D + 4, H) what the state looks for; None when it only looks ahead
+    pose: Tensor  # (36, 64) the embedding of every direction an agent can face
+    enter: Tensor  # (4H, 64 + D + 4 + H) the LSTM on pose, view, direction and previous state
+    bias: Tensor  # (4H,)
+    listen: Tensor  # (H, H)
+    join: Tensor  # (H, 2H)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One observation and all that its gradient needs."""
+
+    query: Tensor  # (B, H) the state that looked
+    looked: Tensor  # (B, 36) attention over the views
+    entered: Tensor  # (B, 64 + D + 4 + H) what entered the LSTM
+    gates: Tensor  # (B, 4H) input, forget, output, candidate
+    before: Tensor  # (B, H) the cell before
+    cell: Tensor  # (B, H)
+    squashed: Tensor  # (B, H) tanh of the cell
+    asked: Tensor  # (B, H) what was listened for
+    heard: Tensor  # (B, L) attention over the words
+    joined: Tensor  # (B, 2H) what was heard, and the state that listened
+    hidden: Tensor  # (B, H)
+
+
 class LookAround(nn.Module):
     """Attention of the state over the 36 views, visual and orientation features together."""
 
@@ -69,25 +106,17 @@ class LookAround(nn.Module):
         self.ask_visual = nn.Linear(width, visual, bias=False)
         self.ask_angle = nn.Linear(width, ANGLE_WIDTH, bias=False)
 
-    def forward(self, query: Tensor, seen: Panorama, feature_mask: Tensor) -> Tensor:
-        """query: (B, H)  feature_mask: (D,)  ->  (B, D + 128)"""
-        # masking the query is masking the features, for a 36th of the work
-        wanted = self.ask_visual(query) * feature_mask
-        scores = torch.bmm(seen.visual, wanted.unsqueeze(-1)).squeeze(-1)
-        scores = scores + torch.bmm(seen.angles, untiled(self.ask_angle(query)).unsqueeze(-1)).squeeze(-1)
-        weights = scores.softmax(dim=-1).unsqueeze(1)
-        visual = torch.bmm(weights, seen.visual).squeeze(1) * feature_mask
-        return torch.cat([visual, tiled(torch.bmm(weights, seen.angles).squeeze(1))], dim=-1)
+    def query(self) -> Tensor | None:
+        """(D + 4, H)"""
+        return torch.cat([self.ask_visual.weight, untiled(self.ask_angle.weight.t()).t()])
 
 
 class LookAhead(nn.Module):
     """Only the view the agent faces, as the sequence-to-sequence baseline of R2R."""
 
-    def forward(self, query: Tensor, seen: Panorama, feature_mask: Tensor) -> Tensor:
-        """query: (B, H)  feature_mask: (D,)  ->  (B, D + 128)"""
-        rows = torch.arange(len(query), device=query.device)
-        ahead = seen.visual[rows, seen.facing] * feature_mask
-        return torch.cat([ahead, tiled(seen.angles[rows, seen.facing])], dim=-1)
+    def query(self) -> Tensor | None:
+        """Nothing is looked for."""
+        return None
 
 
 class Navigator(nn.Module):
@@ -102,7 +131,7 @@ class Navigator(nn.Module):
         look: how the state looks at the views: ``LookAround`` or ``LookAhead``.
     """
 
-    def __init__(self, visual: int, width: int, look: nn.Module) -> None:
+    def __init__(self, visual: int, width: int, look: LookAround | LookAhead) -> None:
         super().__init__()
         self.visual = visual
         self.width = width
@@ -117,9 +146,21 @@ class Navigator(nn.Module):
     view_angles: Tensor
     pose_angles: Tensor
 
-    def begin(self, instructions: Instructions) -> NavigatorState:
-        """The state before the first look."""
-        return NavigatorState(instructions.hidden, instructions.cell)
+    def weights(self) -> NavigatorWeights:
+        """The parameters, folded; gradients flow through the folding."""
+        plain, angles = self.lstm.weight_ih.split_with_sizes([POSE_WIDTH + self.visual, ANGLE_WIDTH], dim=1)
+        return NavigatorWeights(
+            ask=self.look.query(),
+            pose=torch.tanh(self.pose(self.pose_angles)),
+            enter=gate_order(torch.cat([plain, untiled(angles), self.lstm.weight_hh], dim=1)),
+            bias=gate_order(self.lstm.bias_ih + self.lstm.bias_hh),
+            listen=self.listen.weight,
+            join=self.join.weight,
+        )
+
+    def around(self, panorama: Tensor, view: Tensor) -> Panorama:
+        """panorama: (B, 36, D) visual features  view: (B,) the view the agent faces"""
+        return Panorama(panorama, self.view_angles[view % HEADINGS], view)
 
     def forward(
         self, state: NavigatorState, panorama: Tensor, view: Tensor, instructions: Instructions, noise: Noise
@@ -128,18 +169,46 @@ class Navigator(nn.Module):
 
         panorama: (B, 36, D) visual features  view: (B,) the view the agent faces
         """
-        around = Panorama(panorama, self.view_angles[view % HEADINGS], view)
-        seen = self.look(state.hidden * noise.looking, around, noise.feature)
-        pose = torch.tanh(self.pose(self.pose_angles[view]))
-        entered = torch.cat([pose, seen], dim=-1) * noise.entered
-        hidden, cell = self.lstm(entered, (state.hidden, state.cell))
-        return NavigatorState(self._listen(hidden * noise.listening, instructions), cell)
+        step = observe(self.weights(), state, self.around(panorama, view), instructions, noise)
+        return NavigatorState(step.hidden, step.cell)
 
-    def _listen(self, hidden: Tensor, instructions: Instructions) -> Tensor:
-        scores = torch.bmm(instructions.context, self.listen(hidden).unsqueeze(-1)).squeeze(-1)
-        weights = masked_softmax(scores, instructions.mask).unsqueeze(1)
-        heard = torch.bmm(weights, instructions.context).squeeze(1)
-        return torch.tanh(self.join(torch.cat([heard, hidden], dim=-1)))
+
+def observe(
+    weights: NavigatorWeights, state: NavigatorState, seen: Panorama, words: Instructions, noise: Noise
+) -> Step:
+    """Look around, update the state, listen."""
+    query = state.hidden * noise.looking
+    looked = _attention_over_views(weights, query, seen, noise.feature)
+    view = torch.bmm(looked.unsqueeze(1), seen.visual).squeeze(1) * noise.feature
+    angle = torch.bmm(looked.unsqueeze(1), seen.angles).squeeze(1)
+    dropped = torch.cat([weights.pose[seen.facing], view], dim=1) * noise.entered
+    entered = torch.cat([dropped, angle, state.hidden], dim=1)
+
+    sums = torch.addmm(weights.bias, entered, weights.enter.t())
+    opened, candidate = sums.split_with_sizes([3 * state.hidden.shape[1], state.hidden.shape[1]], dim=1)
+    gates = torch.cat([opened.sigmoid(), candidate.tanh()], dim=1)
+    let_in, keep, let_out, candidate = gates.chunk(4, dim=1)
+    cell = keep * state.cell + let_in * candidate
+    squashed = cell.tanh()
+    listening = let_out * squashed * noise.listening
+
+    asked = listening @ weights.listen.t()
+    heard = masked_softmax(dots(words.context, asked), words.mask)
+    joined = torch.cat([torch.bmm(heard.unsqueeze(1), words.context).squeeze(1), listening], dim=1)
+    hidden = torch.tanh(joined @ weights.join.t())
+    return Step(query, looked, entered, gates, state.cell, cell, squashed, asked, heard, joined, hidden)
+
+
+def _attention_over_views(
+    weights: NavigatorWeights, query: Tensor, seen: Panorama, feature_mask: Tensor
+) -> Tensor:
+    """query: (B, H)  ->  (B, 36)"""
+    if weights.ask is None:
+        return nn.functional.one_hot(seen.facing, VIEWS).to(query.dtype)
+    wanted, direction = (query @ weights.ask.t()).split_with_sizes([seen.visual.shape[2], ANGLES], dim=1)
+    # masking the query is masking the features, for a 36th of the work
+    scores = dots(seen.visual, wanted * feature_mask) + dots(seen.angles, direction)
+    return scores.softmax(dim=-1)
 
 
 def _view_angles() -> Tensor:
