@@ -9,6 +9,7 @@ import pytest
 
 from scenemem.experiment import new_experiment
 from scenemem.formats.folder import DataFolder
+from scenemem.learning.augmentation import StoredEpisodes
 from scenemem.learning.config import LearningConfig, Stage
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, Preset, SelectionConfig
@@ -34,7 +35,9 @@ def _differences(one: Any, other: Any, path: str = "") -> set[str]:
         ("ssm-local", "ssm", {"agent"}),
         ("ssm-global", "ssm", {"agent"}),
         ("ssm-no-hints", "ssm", {"memory.hints"}),
-        ("basic", "ssm", {"agent", "memory.stream", "memory.hints"}),
+        ("basic", "ssm", {"agent", "memory.stream", "memory.orientation", "memory.hints"}),
+        ("ssm-augmented", "ssm", {"learning.learning_rate", "learning.stages"}),
+        ("basic-augmented", "basic", {"learning.learning_rate", "learning.stages"}),
         ("seq2seq", "basic", {"model.panorama", "learning.stages"}),
     ],
 )
@@ -59,12 +62,16 @@ def test_every_preset_trains_two_iterations(name: str, tiny_trainable: Path) -> 
         learning=replace(preset.learning, iterations=2, batch=4),
     )
     experiment = new_experiment(small, DataFolder(tiny_trainable), seed=0)
-    trainer = Trainer(experiment.agent, experiment.episodes("train"), small.learning, seed=0)
+    episodes = experiment.episodes("train")
+    more = StoredEpisodes(episodes, seed=0)
+    trainer = Trainer(experiment.agent, episodes, small.learning, seed=0, augmentation=more)
     before = {key: value.clone() for key, value in trainer.network.state_dict().items()}
     reports = [trainer.step(), trainer.step()]
     stage = small.learning.stages[0]
     weighted = {"teacher": stage.teacher, "student": stage.student, "reinforce": stage.reinforce}
-    assert reports[0].losses.keys() == {loss for loss, weight in weighted.items() if weight}
+    expected = {loss for loss, weight in weighted.items() if weight}
+    expected |= {f"augmented {loss}" for loss in expected if stage.augmented}
+    assert reports[0].losses.keys() == expected
     assert reports[0].gradient > 0
     after = trainer.network.state_dict()
     assert any(not value.equal(after[key]) for key, value in before.items())

@@ -67,15 +67,15 @@ class Experiment:
         }
 
 
-def new_experiment(preset: Preset, folder: DataFolder, seed: int) -> Experiment:
-    """A preset on a data folder with fresh weights drawn from ``seed``.
+def new_experiment(preset: Preset, folder: DataFolder, seed: int, device: str = "cpu") -> Experiment:
+    """A preset on a data folder with fresh weights drawn from ``seed``, on a device.
 
     Raises:
         DataError: the folder lacks something the preset needs.
     """
     store = _feature_file(preset, folder)
     preset = replace(preset, data=replace(preset.data, features=store.stem))  # so that a run knows its store
-    sight = _open_sight(store, folder)
+    sight = _open_sight(store, folder, device)
     whole = load_split(folder, sight.world, preset.data.task, "train")
     held_in = split_off(whole)[0] if preset.selection.split == DEV_UNSEEN else whole
     vocabulary = Vocabulary.build(held_in.texts, min_count=preset.data.min_count)
@@ -83,8 +83,10 @@ def new_experiment(preset: Preset, folder: DataFolder, seed: int) -> Experiment:
     return _assembled(preset, folder, sight, vocabulary)
 
 
-def stored_experiment(checkpoint_file: Path, folder: DataFolder) -> tuple[Experiment, Checkpoint]:
-    """A trained agent from a checkpoint, on a data folder.
+def stored_experiment(
+    checkpoint_file: Path, folder: DataFolder, device: str = "cpu"
+) -> tuple[Experiment, Checkpoint]:
+    """A trained agent from a checkpoint, on a data folder and a device.
 
     Raises:
         DataError: the checkpoint is damaged, or the folder's features are not the ones it was trained with.
@@ -95,7 +97,7 @@ def stored_experiment(checkpoint_file: Path, folder: DataFolder) -> tuple[Experi
         vocabulary = Vocabulary(tuple(checkpoint.facts["vocabulary"]))
     except (KeyError, msgspec.ValidationError, ValueError) as error:
         raise DataError(checkpoint_file, f"does not describe its experiment ({error})") from error
-    sight = _open_sight(_trained_on(checkpoint, preset, folder), folder)
+    sight = _open_sight(_trained_on(checkpoint, preset, folder), folder, device)
     _check_features(sight.store.info, checkpoint, checkpoint_file)
     experiment = _assembled(preset, folder, sight, vocabulary)
     load_network(experiment.agent.network, checkpoint, checkpoint_file)
@@ -109,13 +111,15 @@ def versions() -> dict[str, str]:
 
 def _assembled(preset: Preset, folder: DataFolder, sight: Sight, vocabulary: Vocabulary) -> Experiment:
     network = build_network(preset.agent, preset.model, preset.memory, preset.walk, vocabulary, sight.width)
+    network.to(sight.world.device)
     agent = TrainedAgent(network, sight, vocabulary, max_words=preset.walk.words, max_ticks=preset.walk.ticks)
     return Experiment(preset, folder, sight, vocabulary, agent)
 
 
-def _open_sight(store: Path, folder: DataFolder) -> Sight:
+def _open_sight(store: Path, folder: DataFolder, device: str) -> Sight:
     world = load_world(folder.connectivity)
-    return Sight(world, open_store(store, world))
+    features = open_store(store, world)
+    return Sight(world, features) if device == "cpu" else Sight(world.to(device), features.to(device))
 
 
 def _trained_on(checkpoint: Checkpoint, preset: Preset, folder: DataFolder) -> Path:

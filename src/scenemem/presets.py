@@ -73,6 +73,14 @@ SSM = Preset(
 )
 BASIC = replace(SSM, agent="basic", memory=MemoryConfig())
 
+# back-translation starts from a trained agent: its own instructions count little, described paths more
+_AUGMENTED = LearningConfig(
+    rounds=10,
+    ticks=16,
+    learning_rate=5e-4,
+    stages=(Stage("augmented", teacher=0.2, augmented=0.6, student=0.3, reinforce=1.0),),
+)
+
 PRESETS: dict[str, Preset] = {
     "ssm": SSM,
     "ssm-no-grounding": replace(SSM, memory=replace(SSM.memory, grounding=False)),
@@ -90,7 +98,9 @@ PRESETS: dict[str, Preset] = {
             stages=(Stage("mixed", teacher=0.2, student=0.2, reinforce=1.0, teacher_frontier=1.0),),
         ),
     ),
+    "ssm-augmented": replace(SSM, learning=_AUGMENTED),
     "basic": BASIC,
+    "basic-augmented": replace(BASIC, learning=_AUGMENTED),
     "seq2seq": replace(
         BASIC,
         model=replace(BASIC.model, panorama=False),

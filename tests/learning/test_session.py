@@ -142,7 +142,11 @@ def test_broken_features_stop_the_run_and_keep_the_last_checkpoint(
     session = _session(tiny_trainable, tmp_path, stop_at=5)
     with pytest.raises(KeyboardInterrupt):
         session.run()
-    session._trainer.agent.sight.store.values[:] = torch.nan
-    with pytest.raises(UserError, match=r"a score of decision 'action' is not a finite number at step 6; the last good"):
+    trainer = session._trainer
+    assert isinstance(trainer, Trainer)
+    trainer.agent.sight.store.values[:] = torch.nan
+    with pytest.raises(
+        UserError, match=r"a score of decision 'action' is not a finite number at step 6; the last good"
+    ):
         session._trainer.step()
     assert read_checkpoint(RunFolder(tmp_path).last).facts["progress"]["iteration"] == 4

@@ -76,4 +76,33 @@ class NetworkPolicy:
         logits = self._acting.logits(question, stance, space)
         if bool(logits.isnan().any()):
             raise NotFiniteError(f"a score of decision '{question.kind}'")
-        return self._choose(logits.masked_fill(~question.options, -torch.inf))
+        return self._pick(logits.masked_fill(~question.options, -torch.inf), question.lanes)
+
+    def _pick(self, logits: Tensor, lanes: Tensor) -> Tensor:
+        """logits: (M, O)  lanes: (M,)  ->  (M,)"""
+        del lanes
+        return self._choose(logits)
+
+
+class LanewiseSampling(NetworkPolicy):
+    """Draws options by their probability, every lane with random numbers of its own.
+
+    What a lane draws does not depend on which other lanes walk beside it, or in which process.
+
+    Args:
+        acting: the network in use.
+        drawn: (J, B) in [0, 1), one number for each of the J decisions a lane can take at most.
+        taught: the first lanes follow their labels.
+    """
+
+    def __init__(self, acting: Acting, drawn: Tensor, *, taught: int = 0) -> None:
+        super().__init__(acting, take_best, taught=taught)
+        self._drawn = drawn
+        self._taken = torch.zeros(drawn.shape[1], dtype=torch.long, device=drawn.device)
+
+    def _pick(self, logits: Tensor, lanes: Tensor) -> Tensor:
+        """Where the summed probabilities pass the number drawn."""
+        drawn = self._drawn[self._taken[lanes], lanes]
+        self._taken[lanes] += 1
+        reached = logits.softmax(dim=-1).double().cumsum(dim=-1)
+        return (reached <= (drawn * reached[:, -1]).unsqueeze(-1)).sum(dim=-1)

@@ -6,7 +6,9 @@ A rollout knows no network and no loss; it is integers and distances.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -166,3 +168,49 @@ class Recorder:
 
 def _joined(rows: list[tuple[Tensor, ...]]) -> Decisions:
     return Decisions(*(torch.cat(column) for column in zip(*rows, strict=True)))
+
+
+def joined(rollouts: Sequence[Rollout]) -> Rollout:
+    """Several rollouts of the same agent as one, lanes in the order given."""
+    begin = [0, *accumulate(len(rollout.alive) for rollout in rollouts)]
+    ticks = max(rollout.alive.shape[1] for rollout in rollouts)
+    kinds = dict.fromkeys(kind for rollout in rollouts for kind in rollout.decisions)
+    maps = [rollout.map for rollout in rollouts if rollout.map is not None]
+    return Rollout(
+        viewpoint=_stacked([rollout.viewpoint for rollout in rollouts], ticks),
+        view=_stacked([rollout.view for rollout in rollouts], ticks),
+        alive=_stacked([rollout.alive for rollout in rollouts], ticks),
+        decisions={kind: _joined_decisions(kind, rollouts, begin) for kind in kinds},
+        map=_joined_maps(maps, ticks) if maps else None,
+    )
+
+
+def _joined_decisions(kind: Kind, rollouts: Sequence[Rollout], begin: Sequence[int]) -> Decisions:
+    tables = [
+        replace(rollout.decisions[kind], lane=rollout.decisions[kind].lane + first)
+        for rollout, first in zip(rollouts, begin, strict=False)
+        if kind in rollout.decisions
+    ]
+    return Decisions(*(torch.cat([getattr(t, item.name) for t in tables]) for item in fields(Decisions)))
+
+
+def _joined_maps(maps: Sequence[Map], ticks: int) -> Map:
+    nodes = max(known.node.shape[1] for known in maps)
+    return Map(
+        node=_stacked([known.node for known in maps], nodes, NONE),
+        edge=torch.cat([_padded_edges(known.edge, nodes) for known in maps]),
+        at=_stacked([known.at for known in maps], ticks),
+        count=_stacked([known.count for known in maps], ticks),
+    )
+
+
+def _stacked(tables: Sequence[Tensor], width: int, pad: int = 0) -> Tensor:
+    """(B, w) each  ->  (sum of B, width)"""
+    return torch.cat(
+        [torch.nn.functional.pad(table, (0, width - table.shape[1]), value=pad) for table in tables]
+    )
+
+
+def _padded_edges(edge: Tensor, nodes: int) -> Tensor:
+    missing = nodes - edge.shape[1]
+    return torch.nn.functional.pad(edge, (0, missing, 0, missing))

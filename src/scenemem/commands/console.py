@@ -58,7 +58,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         bar.stop()
 
 
-def training_bar() -> Progress:
+def training_bar(*, shown: bool = True) -> Progress:
     """A progress bar whose tasks also show a line of facts."""
     return Progress(
         TextColumn("[bold]{task.description}"),
@@ -67,6 +67,7 @@ def training_bar() -> Progress:
         TextColumn("{task.fields[facts]}"),
         TimeRemainingColumn(),
         console=console,
+        disable=not shown,
     )
 
 

@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import torch
 import tyro
 
 from scenemem.commands.console import open_data, output, print_json, training_bar, use_threads
+from scenemem.commands.report import report_on, say_where
+from scenemem.commands.sources import Sources, begin_with, open_augmentation
 from scenemem.errors import DataError, UserError
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.experiment import Experiment, new_experiment, versions
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.run_folder import RunFolder
 from scenemem.learning.session import Glimpse, Rhythm, Session
+from scenemem.learning.team import ALONE, Team, joined_team
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, Preset
 
@@ -36,8 +40,16 @@ class TrainArguments:
     """the same as --learning.iterations"""
     features: str | None = None
     """the same as --data.features: the name of the feature store"""
+    begin: Path | None = None
+    """a run whose trained weights to begin with; the preset's network must be the same"""
+    speaker: Path | None = None
+    """the run of a speaker that describes further paths for presets that learn from augmented episodes"""
+    augment: Path | None = None
+    """instead of a speaker, a file of augmented episodes"""
     resume: bool = False
     """continue the run in --out"""
+    device: str = "cpu"
+    """where to compute: cpu, or cuda (with torchrun one card per process)"""
     threads: int = 1
     """torch threads; more than one only pays on an otherwise idle machine"""
     json: bool = False
@@ -62,7 +74,7 @@ def parse(words: Sequence[str]) -> None:
     if arguments.resume:
         arguments = _parsed(name, words[1:], _as_begun(default, _run_folder(name, arguments)))
     report = train(name, arguments)
-    if arguments.json:
+    if arguments.json and report:
         print_json(report)
 
 
@@ -78,7 +90,14 @@ def _as_begun(default: TrainArguments, run: RunFolder) -> TrainArguments:
     """The settings a run was begun with, so that resuming needs no flag again."""
     begun = run.describe()
     try:
-        return replace(default, preset=msgspec.convert(begun["preset"], Preset), seed=int(begun["seed"]))
+        sources = begun.get("augmentation", {})
+        return replace(
+            default,
+            preset=msgspec.convert(begun["preset"], Preset),
+            seed=int(begun["seed"]),
+            speaker=Path(sources["speaker"]) if "speaker" in sources else None,
+            augment=Path(sources["augment"]) if "augment" in sources else None,
+        )
     except (KeyError, msgspec.ValidationError) as error:
         raise DataError(run.description, f"does not describe a run ({error})") from error
 
@@ -90,10 +109,30 @@ def train(name: str, arguments: TrainArguments) -> dict[str, Any]:
         raise UserError(f"--seed must be 0 or more, got {arguments.seed}")
     out = _run_folder(name, arguments)
     preset, folder = _with_short_flags(arguments), open_data(arguments.folder)
-    with _live_view(name, preset.selection.metric) as watch:
-        run_training(name, preset, folder, out, seed=arguments.seed, resume=arguments.resume, watch=watch)
+    with joined_team(arguments.device) as team, _live_view(name, preset.selection.metric, team) as watch:
+        run_training(
+            name,
+            preset,
+            folder,
+            out,
+            seed=arguments.seed,
+            resume=arguments.resume,
+            watch=watch,
+            team=team,
+            begin=arguments.begin,
+            sources=Sources(arguments.speaker, arguments.augment),
+        )
+    if not team.leads:
+        return {}
+    page = report_on([out], folder, out.root / "report.html", splits=[preset.selection.split])
+    say_where(page)
     last = list(out.logged())[-1]
-    return {"run": str(out.root), "iteration": last["iteration"], "validation": last.get("validation")}
+    return {
+        "run": str(out.root),
+        "iteration": last["iteration"],
+        "validation": last.get("validation"),
+        "report": str(page),
+    }
 
 
 def run_training(
@@ -105,23 +144,40 @@ def run_training(
     seed: int,
     resume: bool,
     watch: Callable[[Glimpse], None],
+    team: Team = ALONE,
+    begin: Path | None = None,
+    sources: Sources | None = None,
 ) -> None:
     """Train a preset into a run folder, from the start or where it was left."""
-    experiment = new_experiment(preset, folder, seed)
+    experiment = new_experiment(preset, folder, seed, team.device)
     episodes, world = experiment.episodes(preset.selection.split), experiment.sight.world
+    own = episodes.select(team.share(torch.arange(len(episodes))))
 
     def validate() -> dict[str, float]:
-        walked = walk_split(experiment.agent, episodes)
-        return {**walked.measured(world).means(), "jumps": float(walked.jumps.double().mean())}
+        walked = walk_split(experiment.agent, own)
+        means = {**walked.measured(world).means(), "jumps": float(walked.jumps.double().mean())}
+        share = len(own) / len(episodes) * team.size  # shares may differ by one episode
+        return team.means({name: value * share for name, value in means.items()})
 
-    trainer = Trainer(experiment.agent, experiment.episodes("train"), preset.learning, seed)
+    sources = sources or Sources()
+    trainer = Trainer(
+        experiment.agent,
+        experiment.episodes("train"),
+        preset.learning,
+        seed,
+        team,
+        open_augmentation(sources, experiment, seed),
+    )
     rhythm = Rhythm(preset.selection.save_every, preset.selection.every, preset.selection.metric)
     facts = {**experiment.facts, "seed": seed, "name": name}
     session = Session(trainer, out, validate, rhythm, facts, watch)
     if resume and out.last.exists():
         session.resume()
     else:  # only now that everything could be opened
-        out.begin(_description(name, experiment.preset, seed, folder, experiment))
+        if begin is not None:
+            begin_with(experiment, RunFolder(begin))
+        if team.leads:
+            out.begin({**_description(name, seed, folder, experiment), "augmentation": sources.described()})
     session.run()
 
 
@@ -134,23 +190,21 @@ def _with_short_flags(arguments: TrainArguments) -> Preset:
     return preset
 
 
-def _description(
-    name: str, preset: Preset, seed: int, folder: DataFolder, experiment: Experiment
-) -> dict[str, Any]:
+def _description(name: str, seed: int, folder: DataFolder, experiment: Experiment) -> dict[str, Any]:
     info = experiment.sight.store.info
     return {
         "name": name,
         "seed": seed,
-        "preset": msgspec.to_builtins(preset),
+        "preset": msgspec.to_builtins(experiment.preset),
         "data": {"folder": folder.root.name, "features": info.encoder, "sha256": info.sha256},
         "versions": versions(),
     }
 
 
 @contextmanager
-def _live_view(name: str, metric: str) -> Iterator[Any]:
-    """A line that shows speed, losses and the last validation while training."""
-    with training_bar() as bar:
+def _live_view(name: str, metric: str, team: Team) -> Iterator[Any]:
+    """A line that shows speed, losses and the last validation while training; of the leader only."""
+    with training_bar(shown=team.leads) as bar:
         task = bar.add_task(name, total=None, facts="")
 
         def watch(glimpse: Glimpse) -> None:

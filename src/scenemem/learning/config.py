@@ -22,6 +22,8 @@ class Stage:
     """student forcing: on sampled walks, the place known to be closest to the goal"""
     reinforce: float = 1.0
     """A2C on sampled walks"""
+    augmented: float = 0.0
+    """teacher forcing on a further batch of augmented episodes, which also get the other losses"""
     teacher_frontier: float = 0.2
     """weight of the frontier decisions within teacher forcing, where "stay" is always right"""
     student_frontier: float = 1.0
@@ -30,6 +32,10 @@ class Stage:
     def __post_init__(self) -> None:
         if self.share <= 0:
             raise SettingError(f"the share of stage '{self.name}' must be positive, got {self.share}")
+        if self.augmented and not self.teacher:
+            raise SettingError(
+                f"stage '{self.name}' learns from augmented episodes only; give teacher a weight, too"
+            )
         if not (self.teacher or self.student or self.reinforce):
             raise SettingError(
                 f"stage '{self.name}' has no loss; give teacher, student or reinforce a weight"

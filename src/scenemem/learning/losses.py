@@ -48,9 +48,17 @@ def imitation(rollout: Rollout, replay: Replay, weights: Mapping[Kind, float]) -
 
 
 def actor_critic(
-    rollout: Rollout, replay: Replay, reward: RewardConfig, *, entropy_weight: float, value_weight: float
+    rollout: Rollout,
+    replay: Replay,
+    reward: RewardConfig,
+    *,
+    entropy_weight: float,
+    value_weight: float,
+    decisions: float | None = None,
 ) -> Tensor:
     """A2C: -log p(choice) * advantage + value error - entropy, divided by the number of decisions.
+
+    ``decisions`` is that number when it is not that of this rollout, as in one process of several.
 
     Every frontier step and every action step earns its own reward; lanes that were cut off expect what the
     critic says about their last observation.
@@ -73,7 +81,7 @@ def actor_critic(
     advantage = target - value.detach()
     policy = -(chosen * advantage)
     error = value_weight * (target - value).square()
-    return (policy + error - entropy_weight * entropy).sum() / len(lane)
+    return (policy + error - entropy_weight * entropy).sum() / (len(lane) if decisions is None else decisions)
 
 
 def rewards(before: Tensor, after: Tensor, stops: Tensor, config: RewardConfig) -> Tensor:

@@ -6,18 +6,57 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from torch import nn
 
 from scenemem.errors import UserError
 from scenemem.learning.checkpoint import load_network, load_optimiser, read_checkpoint, write_checkpoint
+from scenemem.learning.config import Stage
 from scenemem.learning.run_folder import RunFolder
+from scenemem.learning.team import Team
 from scenemem.learning.tensorboard import open_mirror
-from scenemem.learning.trainer import StepReport, Trainer
+from scenemem.learning.trainer import StepReport
+from scenemem.tasks.batches import Batches
 
 Validate = Callable[[], dict[str, float]]
 """Measures the agent as it is now; the trainer does not know on what."""
+
+
+class Course(Protocol):
+    """How long something learns, and in which stages."""
+
+    @property
+    def iterations(self) -> int:
+        """Optimiser steps."""
+
+    def stage_at(self, iteration: int, /) -> Stage:
+        """The stage an iteration belongs to."""
+
+
+class Learner(Protocol):
+    """What a session trains: the trainer of an agent, or of a speaker."""
+
+    iteration: int
+    batches: Batches
+    sampling: torch.Generator
+    team: Team
+
+    @property
+    def optimiser(self) -> torch.optim.Optimizer:
+        """What steps."""
+
+    @property
+    def config(self) -> Course:
+        """The course of the run."""
+
+    @property
+    def network(self) -> nn.Module:
+        """The parameters that learn."""
+
+    def step(self) -> StepReport:
+        """One optimiser step."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +93,7 @@ class Session:
 
     def __init__(
         self,
-        trainer: Trainer,
+        trainer: Learner,
         folder: RunFolder,
         validate: Validate,
         rhythm: Rhythm,
@@ -69,7 +108,7 @@ class Session:
         self._watch = watch
         self._best: dict[str, float] | None = None
         self._validation: dict[str, float] | None = None
-        self._mirror = open_mirror(folder.root / "tensorboard")
+        self._mirror = open_mirror(folder.root / "tensorboard") if trainer.team.leads else None
 
     def resume(self) -> None:
         """Continue from the last checkpoint.
@@ -93,7 +132,8 @@ class Session:
         self._best, self._validation = progress["best"], progress["validation"]
         torch.set_rng_state(checkpoint.tensors["random.global"])
         trainer.sampling.set_state(checkpoint.tensors["random.sampling"])
-        self._folder.forget_after(trainer.iteration)
+        if trainer.team.leads:
+            self._folder.forget_after(trainer.iteration)
 
     def run(self) -> None:
         """Train to the end; may be killed at any time and resumed."""
@@ -110,7 +150,7 @@ class Session:
             for name, loss in report.losses.items():
                 sums[name] = sums.get(name, 0.0) + loss
             speed = walked / (time.perf_counter() - begun)
-            if self._watch is not None:
+            if self._watch is not None and trainer.team.leads:
                 self._watch(Glimpse(trainer.iteration, last, report, speed, self._validation))
             ends = trainer.iteration == last
             if ends or trainer.iteration % self._rhythm.save_every == 0:
@@ -136,15 +176,18 @@ class Session:
             better = self._best is None or value > self._best["value"]
             if better:
                 self._best = {"iteration": trainer.iteration, "value": value}
-        self._folder.log(line)
-        self._mirror.write(line)
-        if better:
-            facts = {**self._facts, "progress": self._progress()}
-            write_checkpoint(self._folder.best, trainer.network, facts)
+        if self._mirror is not None:  # only the leader of a team writes
+            self._folder.log(line)
+            self._mirror.write(line)
+            if better:
+                facts = {**self._facts, "progress": self._progress()}
+                write_checkpoint(self._folder.best, trainer.network, facts)
         self._save()
 
     def _save(self) -> None:
         trainer = self._trainer
+        if not trainer.team.leads:
+            return
         randomness = {
             "random.global": torch.get_rng_state(),
             "random.sampling": trainer.sampling.get_state(),

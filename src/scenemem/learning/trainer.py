@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from scenemem.agents.collect import collect
 from scenemem.agents.labels import ClosestToGoal, ReferencePath, TaughtLanes
 from scenemem.agents.network import AgentNetwork, Replay
-from scenemem.agents.policy import NetworkPolicy, Sample
+from scenemem.agents.policy import LanewiseSampling
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.trained import TrainedAgent
 from scenemem.errors import NotFiniteError, UserError
+from scenemem.learning.augmentation import Augmentation
 from scenemem.learning.config import LearningConfig, Stage
 from scenemem.learning.losses import actor_critic, imitation
+from scenemem.learning.team import ALONE, Team
 from scenemem.models.language import Instructions
+from scenemem.models.navigator import Noise
 from scenemem.models.unrolling import Unrolling
 from scenemem.tasks.batches import Batches
 from scenemem.tasks.episode_set import EpisodeSet
@@ -32,6 +35,19 @@ class StepReport:
     episodes: int  # walked and learnt from
 
 
+class _Lesson(nn.Module):
+    """The losses of a batch as a module, which is what distributed training wants."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        super().__init__()
+        self.network = trainer.network
+        self._trainer = trainer
+
+    def forward(self, rows: Tensor, stage: Stage) -> dict[str, tuple[float, Tensor]]:
+        """rows: (B,) of the episodes"""
+        return self._trainer.losses(rows, stage)
+
+
 class Trainer:
     """Everything a training run changes; the loop around it decides when to validate and save.
 
@@ -40,14 +56,30 @@ class Trainer:
         episodes: what to learn from.
         config: the course of the run.
         seed: of batches, dropout and sampling.
+        team: the processes that train together; each takes its share of every batch.
+        augmentation: where stages that learn from augmented episodes get them from.
     """
 
-    def __init__(self, agent: TrainedAgent, episodes: EpisodeSet, config: LearningConfig, seed: int) -> None:
+    def __init__(
+        self,
+        agent: TrainedAgent,
+        episodes: EpisodeSet,
+        config: LearningConfig,
+        seed: int,
+        team: Team = ALONE,
+        augmentation: Augmentation | None = None,
+    ) -> None:
         if not episodes.has_goals:
             raise UserError(f"'{episodes.name}' keeps its goals secret; train on a split that shows them")
+        if augmentation is None and any(stage.augmented for stage in config.stages):
+            raise UserError(
+                "this preset learns from augmented episodes; name a --speaker or an --augment file"
+            )
         self.agent = agent
         self.episodes = episodes
+        self.augmentation = augmentation
         self.config = config
+        self.team = team
         self.iteration = 0
         self.optimiser = torch.optim.AdamW(
             agent.network.parameters(),
@@ -55,10 +87,13 @@ class Trainer:
             weight_decay=config.weight_decay,
             fused=True,
         )
-        self.sampling = torch.Generator(device=agent.sight.world.device).manual_seed(seed + 1)
+        self.sampling = torch.Generator().manual_seed(seed + 1)
         tokens, lengths = agent.vocabulary.encode_batch(episodes.texts, agent.max_words)
         self._tokens, self._lengths = tokens, lengths
-        self.batches = Batches(len(episodes), config.batch, seed, lengths=lengths)
+        self.batches = Batches(
+            len(episodes), config.batch, seed, lengths=lengths, rank=team.rank, world_size=team.size
+        )
+        self._lesson = team.together(_Lesson(self))
 
     @property
     def network(self) -> AgentNetwork:
@@ -76,7 +111,7 @@ class Trainer:
         self._set_learning_rate()
         rows = next(self.batches)
         try:
-            losses, episodes = self._losses(rows, stage)
+            losses = self._lesson(rows, stage)
         except NotFiniteError as error:
             raise self._not_finite(error.what) from error
         total = torch.stack([weight * loss for weight, loss in losses.values()]).sum()
@@ -86,23 +121,36 @@ class Trainer:
         self._check_gradients(gradient)
         self.optimiser.step()
         self.iteration += 1
-        named = {name: float(loss.detach()) for name, (_, loss) in losses.items()}
-        return StepReport(named, float(gradient), episodes)
+        named = self.team.means({name: float(loss.detach()) for name, (_, loss) in losses.items()})
+        walked = self.config.batch * _lanes_per_episode(stage) * (2 if stage.augmented else 1)
+        return StepReport(named, float(gradient), walked)
 
-    def _losses(self, rows: Tensor, stage: Stage) -> tuple[dict[str, tuple[float, Tensor]], int]:
-        """Named losses with their weights, and the number of episodes they come from.
-
-        Every episode has two lanes in one rollout: a teacher walks the first, the agent the second.
-        """
-        taught = len(rows) if stage.teacher else 0
-        times = int(stage.teacher > 0) + int(stage.samples)
-        batch = self.episodes.select(rows.repeat(times))
-        unrolling = self.network.unrolling(
-            self.agent.sight,
-            self._read(rows).repeat(times),
-            self.network.noise(len(batch)),
-            keeps=True,
+    def losses(self, rows: Tensor, stage: Stage) -> dict[str, tuple[float, Tensor]]:
+        """Named losses with their weights.  rows: (B,) of the episodes"""
+        times = _lanes_per_episode(stage)
+        losses = self._learn(
+            self.episodes.select(rows), self._tokens[rows], self._lengths[rows], self._noise(times), stage
         )
+        if stage.augmented and self.augmentation is not None:
+            noise = self._noise(times)
+            # one environment mask: the speaker describes what the agent will see
+            more = self.augmentation.draw(self.iteration, self.config.batch, noise.feature, self.team)
+            tokens, lengths = self.agent.vocabulary.encode_batch(more.texts, self.agent.max_words)
+            found = self._learn(more, tokens, lengths, noise, replace(stage, teacher=stage.augmented))
+            losses |= {f"augmented {name}": loss for name, loss in found.items()}
+        for name, (_, loss) in losses.items():
+            self._check_loss(name, loss)
+        return losses
+
+    def _learn(
+        self, episodes: EpisodeSet, tokens: Tensor, lengths: Tensor, noise: Noise, stage: Stage
+    ) -> dict[str, tuple[float, Tensor]]:
+        """Losses of one batch; an episode has two lanes in one rollout: a teacher's and the agent's own."""
+        times = _lanes_per_episode(stage)
+        taught = len(episodes) if stage.teacher else 0
+        batch = episodes.select(torch.arange(len(episodes)).repeat(times))
+        instructions = self._read(tokens, lengths).repeat(times)
+        unrolling = self.network.unrolling(self.agent.sight, instructions, noise, keeps=True)
         rollout = self._walks(batch, unrolling, taught)
         replay = self.network.judge(rollout, self.agent.sight, unrolling)
         losses: dict[str, tuple[float, Tensor]] = {}
@@ -117,9 +165,7 @@ class Trainer:
         if stage.samples:
             lanes = slice(taught, len(batch))
             losses |= self._own_losses(rollout.part(lanes), replay.part(lanes, rollout), stage)
-        for name, (_, loss) in losses.items():
-            self._check_loss(name, loss)
-        return losses, len(batch)
+        return losses
 
     def _own_losses(self, rollout: Rollout, replay: Replay, stage: Stage) -> dict[str, tuple[float, Tensor]]:
         """What the agent learns from its own walks."""
@@ -134,15 +180,26 @@ class Trainer:
                 self.config.reward,
                 entropy_weight=self.config.entropy,
                 value_weight=self.config.value,
+                decisions=self.team.mean(sum(len(table.lane) for table in rollout.decisions.values())),
             )
             losses["reinforce"] = (stage.reinforce, term)
         return losses
 
-    def _read(self, rows: Tensor) -> Instructions:
-        words = int(self._lengths[rows].max())
-        device = self.agent.sight.world.device
-        read: Instructions = self.network.encoder(self._tokens[rows, :words].to(device), self._lengths[rows])
+    def _read(self, tokens: Tensor, lengths: Tensor) -> Instructions:
+        words = int(lengths.max())
+        device, encoder = self.agent.sight.world.device, self.network.encoder
+        noise = encoder.noise(self.config.batch).select(self._own_lanes(1))
+        read: Instructions = encoder(tokens[:, :words].to(device), lengths, noise)
         return read
+
+    def _noise(self, times: int) -> Noise:
+        """Drawn for the whole team, so that a lane's noise does not depend on who walks it."""
+        return self.network.noise(times * self.config.batch).select(self._own_lanes(times))
+
+    def _own_lanes(self, times: int) -> Tensor:
+        """Which lanes of the team's are this process's, with ``times`` lanes per episode."""
+        lanes = torch.arange(times * self.config.batch, device=self.agent.sight.world.device)
+        return torch.cat([self.team.share(part) for part in lanes.chunk(times)])
 
     def _walks(self, batch: EpisodeSet, unrolling: Unrolling, taught: int) -> Rollout:
         """The first ``taught`` lanes follow the reference path, the others walk by themselves."""
@@ -155,12 +212,19 @@ class Trainer:
             world,
             batch,
             self.network.space(world, len(batch), torch.where(is_taught, length, self.config.rounds)),
-            NetworkPolicy(acting, Sample(self.sampling), taught=taught),
+            LanewiseSampling(acting, self._drawn(len(batch)), taught=taught),
             max_ticks=torch.where(is_taught, length.square(), self.config.ticks),
             label_rule=TaughtLanes(
                 taught, ReferencePath(world, batch.path), ClosestToGoal(world, batch.goal)
             ),
         )
+
+    def _drawn(self, lanes: int) -> Tensor:
+        """A random number for every decision; a round has at most two  ->  (J, lanes)"""
+        most = 2 * self.config.rounds + 1
+        drawn = torch.rand(most, self.config.batch, generator=self.sampling)
+        own = self.team.share(drawn.t()).t().to(self.agent.sight.world.device)
+        return own.repeat(1, lanes // own.shape[1])
 
     def _set_learning_rate(self) -> None:
         share = self.iteration / self.config.iterations
@@ -184,3 +248,7 @@ class Trainer:
             f"{what} is not a finite number at step {self.iteration + 1}; the last good checkpoint is kept; "
             "look for broken features, or lower the learning rate"
         )
+
+
+def _lanes_per_episode(stage: Stage) -> int:
+    return int(stage.teacher > 0) + int(stage.samples)

@@ -1,0 +1,92 @@
+"""Further episodes to learn from: described by a speaker while training, or read from a file.
+
+What is drawn depends on the seed, the iteration and the process alone, so there is nothing to remember.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scenemem.agents.policy import Sample
+from scenemem.errors import UserError
+from scenemem.learning.speaker_voice import Speaker
+from scenemem.learning.team import Team
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.tasks.paths import PathPool, shortest_paths
+from scenemem.world.geometry import HEADINGS, STEP
+
+
+class Augmentation(Protocol):
+    """Where further episodes come from."""
+
+    def draw(self, iteration: int, batch: int, feature_mask: Tensor, team: Team, /) -> EpisodeSet:
+        """This process's share of ``batch`` episodes; the agent will learn under ``feature_mask`` (D,)."""
+
+
+class BackTranslation:
+    """A speaker describes random paths of the training buildings as they look under the agent's own mask.
+
+    Args:
+        speaker: who describes; it has to see the features the agent sees.
+        pool: the paths.
+        seed: of paths, headings and words.
+    """
+
+    def __init__(self, speaker: Speaker, pool: PathPool, seed: int) -> None:
+        self.speaker = speaker
+        self._pool = pool
+        self._seed = seed
+
+    def draw(self, iteration: int, batch: int, feature_mask: Tensor, team: Team, /) -> EpisodeSet:
+        """The paths are the same for every team; every process describes its own."""
+        world = self.speaker.sight.world
+        shared = _randomness(self._seed, iteration)
+        start, goal = (team.share(ends) for ends in self._pool.sample(batch, shared))
+        steps = torch.randint(HEADINGS, (batch,), generator=shared)
+        heading = team.share(steps).to(world.position) * STEP
+        path, length = shortest_paths(world, start, goal)
+        words = Sample(_randomness(self._seed, iteration, 1 + team.rank))
+        said = self.speaker.describe(path, heading, feature_mask=feature_mask, choose=words)
+        return EpisodeSet(
+            name="described",
+            scans=world.scans,
+            instruction_ids=tuple(f"{iteration}_{number}" for number in range(len(path))),
+            texts=tuple(self.speaker.texts(said.tokens)),
+            record=torch.arange(len(path), device=world.device),
+            scan=world.scan_of[start],
+            start=start,
+            goal=goal,
+            heading=heading,
+            path=path,
+            path_length=length,
+        )
+
+
+class StoredEpisodes:
+    """Episodes of a file, for example written by ``scenemem speak augment`` or published by others.
+
+    Args:
+        episodes: all of them.
+        seed: of their order.
+    """
+
+    def __init__(self, episodes: EpisodeSet, seed: int) -> None:
+        if not len(episodes) or not episodes.has_goals:
+            raise UserError(f"'{episodes.name}' has no episode with a goal; give a file with whole paths")
+        self._episodes = episodes
+        self._seed = seed
+
+    def draw(self, iteration: int, batch: int, feature_mask: Tensor, team: Team, /) -> EpisodeSet:
+        """Random episodes, the same for every team."""
+        del feature_mask
+        rows = torch.randint(len(self._episodes), (batch,), generator=_randomness(self._seed, iteration))
+        return self._episodes.select(team.share(rows))
+
+
+def _randomness(*numbers: int) -> torch.Generator:
+    mixed = int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
+    return torch.Generator().manual_seed(mixed)

@@ -1,0 +1,97 @@
+"""The speaker's trainer: draws instructions with their paths and teaches the right words."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from scenemem.errors import UserError
+from scenemem.learning.speaker_config import SpeakerLearning
+from scenemem.learning.speaker_paths import steps_along, views_along
+from scenemem.learning.speaker_voice import Speaker
+from scenemem.learning.team import ALONE
+from scenemem.learning.trainer import StepReport
+from scenemem.models.speaker import SpeakerNetwork
+from scenemem.tasks.batches import Batches
+from scenemem.tasks.episode_set import EpisodeSet
+
+
+class SpeakerTrainer:
+    """Everything a speaker's training changes; a session decides when to validate and save.
+
+    Args:
+        speaker: network, eyes and vocabulary.
+        episodes: instructions and their paths.
+        config: the course of the run.
+        seed: of batches, dropout and feature masks.
+    """
+
+    def __init__(self, speaker: Speaker, episodes: EpisodeSet, config: SpeakerLearning, seed: int) -> None:
+        if not episodes.has_goals:
+            raise UserError(f"'{episodes.name}' keeps its paths secret; train on a split that shows them")
+        self.speaker = speaker
+        self.config = config
+        self.team = ALONE
+        self.iteration = 0
+        self.optimiser = torch.optim.AdamW(
+            speaker.network.parameters(),
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+        self.sampling = torch.Generator().manual_seed(seed + 1)
+        self._steps = steps_along(speaker.sight.world, episodes.path, episodes.heading)
+        self._tokens, self._lengths = speaker.vocabulary.encode_batch(episodes.texts, speaker.max_words)
+        self.batches = Batches(len(episodes), config.batch, seed, lengths=self._lengths)
+
+    @property
+    def network(self) -> SpeakerNetwork:
+        """The parameters that learn."""
+        return self.speaker.network
+
+    def step(self) -> StepReport:
+        """One optimiser step.
+
+        Raises:
+            UserError: the loss or a gradient is not a number.
+        """
+        self.network.train()
+        self._set_learning_rate()
+        rows = next(self.batches)
+        loss = self._loss(rows)
+        self._check("the loss", loss)
+        self.optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        gradient = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
+        self._check("the gradient", gradient)
+        self.optimiser.step()
+        self.iteration += 1
+        return StepReport({"words": float(loss.detach())}, float(gradient), len(rows))
+
+    def _loss(self, rows: Tensor) -> Tensor:
+        """Cross-entropy per word."""
+        sight = self.speaker.sight
+        tokens = self._tokens[rows, : int(self._lengths[rows].max())].to(sight.world.device)
+        views = views_along(sight, self._steps.select(rows.to(sight.world.device)))
+        likelihood = self.network.likelihood(views, self._environment(), tokens)
+        return -likelihood.total.sum() / likelihood.words.sum()
+
+    def _environment(self) -> Tensor:
+        """A new environment: the same columns are dropped everywhere in this batch  ->  (D,)"""
+        kept = 1.0 - self.network.config.feature_dropout
+        mask = torch.bernoulli(torch.full((self.network.visual,), kept), generator=self.sampling) / kept
+        return mask.to(self.speaker.sight.world.device)
+
+    def _set_learning_rate(self) -> None:
+        share = min(self.iteration / self.config.iterations, 1.0)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.config.learning_rate * 0.5 * (1.0 + math.cos(math.pi * share))
+
+    def _check(self, what: str, value: Tensor) -> None:
+        if not bool(value.isfinite()):
+            raise UserError(
+                f"{what} is not a finite number at step {self.iteration + 1}; the last good checkpoint is "
+                "kept; look for broken features, or lower the learning rate"
+            )

@@ -1,0 +1,95 @@
+"""The processes that train one agent together; a process on its own is a team of one.
+
+Started by ``torchrun``, which tells every process its number. All of them draw the same random numbers and
+take their share, so that a team computes what one process would, whatever its size.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from scenemem.errors import UserError
+
+
+@dataclass(frozen=True)
+class Team:
+    """Which process this is, of how many."""
+
+    rank: int = 0
+    """number of this process"""
+    size: int = 1
+    """number of processes"""
+    device: str = "cpu"
+    """where this process computes"""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that writes files and speaks."""
+        return self.rank == 0
+
+    def share(self, rows: Tensor) -> Tensor:
+        """The rows that are this process's, every ``size``-th.  (G, ...)  ->  (G / size, ...)"""
+        return rows[self.rank :: self.size]
+
+    def mean(self, value: float) -> float:
+        """The mean over all processes."""
+        if self.size == 1:
+            return value
+        total = torch.tensor([value], dtype=torch.float64, device=self.device)
+        distributed.all_reduce(total)
+        return float(total) / self.size
+
+    def means(self, values: Mapping[str, float]) -> dict[str, float]:
+        """The mean of every value over all processes."""
+        return {name: self.mean(value) for name, value in values.items()}
+
+    def together(self, module: nn.Module) -> nn.Module:
+        """The module with gradients averaged over the team."""
+        if self.size == 1:
+            return module
+        # a stage without samples leaves the critic out, a batch without choices the frontier scores
+        return DistributedDataParallel(module, find_unused_parameters=True)
+
+
+ALONE = Team()
+"""A process on its own."""
+
+
+@contextmanager
+def joined_team(device: str = "cpu") -> Iterator[Team]:
+    """The team ``torchrun`` started this process in; a team of one when it did not.
+
+    Args:
+        device: ``cpu``, or ``cuda`` for one graphics card per process.
+
+    Raises:
+        UserError: the device is not there, or another process of the team is gone.
+    """
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"--device {device}, but this machine has no such device; use --device cpu")
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield Team(device=device)
+        return
+    local = f"cuda:{os.environ['LOCAL_RANK']}" if device == "cuda" else device
+    distributed.init_process_group("nccl" if local.startswith("cuda") else "gloo")
+    team = Team(distributed.get_rank(), size, local)
+    try:
+        yield team
+    except RuntimeError as error:
+        if "peer" not in str(error).lower() and not isinstance(error, distributed.DistBackendError):
+            raise
+        raise UserError(
+            "another process of this run is gone; the last checkpoint is kept, continue with --resume"
+        ) from error
+    else:
+        distributed.barrier()
+    finally:
+        distributed.destroy_process_group()

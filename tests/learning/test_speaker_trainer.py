@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from scenemem.commands.speak_train import run_training
+from scenemem.errors import UserError
+from scenemem.evaluation.bleu import corpus_bleu, describe_paths, paths_of, shuffled_bleu
+from scenemem.formats.folder import DataFolder
+from scenemem.learning.checkpoint import read_checkpoint
+from scenemem.learning.run_folder import RunFolder
+from scenemem.learning.session import Glimpse
+from scenemem.learning.speaker_config import SpeakerLearning
+from scenemem.learning.speaker_trainer import SpeakerTrainer
+from scenemem.models.speaker import SpeakerConfig
+from scenemem.presets import DataConfig
+from scenemem.speaking import SpeakerPreset, SpeakerSelection, Speaking, new_speaking
+
+SMALL = SpeakerPreset(
+    words=20,
+    model=SpeakerConfig(word_width=8, width=16),
+    data=DataConfig(min_count=1),
+    learning=SpeakerLearning(iterations=12, batch=6),
+    selection=SpeakerSelection(every=4, save_every=2),
+)
+
+
+def _speaking(data: Path, seed: int = 0, **changes: Any) -> Speaking:
+    torch.set_num_threads(1)
+    return new_speaking(replace(SMALL, **changes), DataFolder(data), seed)
+
+
+def _train(data: Path, out: Path, *, seed: int = 0, stop_at: int | None = None, resume: bool = False) -> None:
+    """A run on the tiny world; ``stop_at`` raises in the middle of it, as a crash would."""
+
+    def watch(glimpse: Glimpse) -> None:
+        if glimpse.iteration == stop_at:
+            raise KeyboardInterrupt
+
+    run_training("speaker", _speaking(data, seed), RunFolder(out), seed=seed, resume=resume, watch=watch)
+
+
+def _outcome(out: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+    lines = [
+        {name: value for name, value in line.items() if name != "episodes_per_second"}
+        for line in RunFolder(out).logged()
+    ]
+    return read_checkpoint(RunFolder(out).last).tensors, lines
+
+
+def _assert_same(first: Path, second: Path) -> None:
+    (tensors, lines), (other_tensors, other_lines) = _outcome(first), _outcome(second)
+    assert lines == other_lines
+    assert tensors.keys() == other_tensors.keys()
+    assert all(torch.equal(tensors[name], other_tensors[name]) for name in tensors)
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished")
+    _train(tiny_trainable, out)
+    return out
+
+
+def test_the_same_seed_gives_the_same_speaker(tiny_trainable: Path, finished: Path, tmp_path: Path) -> None:
+    _train(tiny_trainable, tmp_path / "same")
+    _assert_same(tmp_path / "same", finished)
+    _train(tiny_trainable, tmp_path / "other", seed=1)
+    name = "network.decoder.join.weight"
+    assert not torch.equal(_outcome(tmp_path / "other")[0][name], _outcome(finished)[0][name])
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 4, 11])
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    tiny_trainable: Path, finished: Path, tmp_path: Path, stop_at: int
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _train(tiny_trainable, tmp_path, stop_at=stop_at)
+    _train(tiny_trainable, tmp_path, resume=True)
+    _assert_same(tmp_path, finished)
+
+
+def test_the_best_weights_are_kept_by_bleu(finished: Path) -> None:
+    values = [line["validation"]["bleu"] for line in RunFolder(finished).logged() if "validation" in line]
+    assert len(values) == 3
+    assert read_checkpoint(RunFolder(finished).best).facts["progress"]["best"]["value"] == max(values)
+
+
+def test_a_speaker_learns_what_belongs_to_which_path(tiny_trainable: Path) -> None:
+    """Every path of the tiny world has words of its own, which only the features tell apart."""
+    speaking = _speaking(
+        tiny_trainable,
+        model=SpeakerConfig(word_width=16, width=48, dropout=0.1, feature_dropout=0.0),
+        learning=SpeakerLearning(iterations=150, batch=16, learning_rate=1e-2),
+    )
+    episodes, speaker = speaking.episodes("train"), speaking.speaker
+    paths = paths_of(episodes)
+    trainer = SpeakerTrainer(speaker, episodes, speaking.preset.learning, seed=0)
+    before = corpus_bleu(describe_paths(speaker, paths), paths.references)
+    losses = [trainer.step().losses["words"] for _ in range(150)]
+    assert sum(losses[-10:]) < sum(losses[:10]) / 3
+    said = describe_paths(speaker, paths)
+    bleu = corpus_bleu(said, paths.references)
+    assert bleu > before + 0.3
+    assert bleu > shuffled_bleu(said, paths.references, seed=0) + 0.3
+
+
+def test_every_batch_has_its_own_environment(tiny_trainable: Path) -> None:
+    speaking = _speaking(tiny_trainable, model=SpeakerConfig(word_width=8, width=16, feature_dropout=0.5))
+    trainer = SpeakerTrainer(speaking.speaker, speaking.episodes("train"), SMALL.learning, seed=0)
+    masks = torch.stack([trainer._environment() for _ in range(200)])
+    assert set(masks.flatten().tolist()) == {0.0, 2.0}
+    assert float(masks.mean()) == pytest.approx(1.0, abs=0.1)
+    assert not torch.equal(masks[0], masks[1])
+
+
+def test_broken_features_stop_the_run(tiny_trainable: Path) -> None:
+    speaking = _speaking(tiny_trainable)
+    store = speaking.sight.store
+    speaking.sight.store = replace(store, values=torch.full_like(store.values, torch.nan))
+    trainer = SpeakerTrainer(speaking.speaker, speaking.episodes("train"), SMALL.learning, seed=0)
+    with pytest.raises(UserError, match="the loss is not a finite number at step 1; the last good"):
+        trainer.step()
+
+
+def test_a_split_without_paths_teaches_nothing(tiny_trainable: Path) -> None:
+    speaking = _speaking(tiny_trainable)
+    with pytest.raises(
+        UserError, match="'r2r test' keeps its paths secret; train on a split that shows them"
+    ):
+        SpeakerTrainer(speaking.speaker, speaking.episodes("test"), SMALL.learning, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"iterations": 0}, "iterations must be 1 or more, got 0"),
+        ({"batch": 0}, "batch must be 1 or more, got 0"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
+        ({"clip": -1.0}, "clip must be positive, got -1.0"),
+        ({"weight_decay": -0.1}, "weight_decay must be 0 or more, got -0.1"),
+    ],
+)
+def test_impossible_courses_say_what_is_wrong(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SpeakerLearning(**settings)
