@@ -73,9 +73,9 @@ def new_experiment(preset: Preset, folder: DataFolder, seed: int, device: str = 
     Raises:
         DataError: the folder lacks something the preset needs.
     """
-    store = _feature_file(preset, folder)
+    store = chosen_store(preset, folder)
     preset = replace(preset, data=replace(preset.data, features=store.stem))  # so that a run knows its store
-    sight = _open_sight(store, folder, device)
+    sight = open_sight(store, folder, device)
     whole = load_split(folder, sight.world, preset.data.task, "train")
     held_in = split_off(whole)[0] if preset.selection.split == DEV_UNSEEN else whole
     vocabulary = Vocabulary.build(held_in.texts, min_count=preset.data.min_count)
@@ -97,8 +97,8 @@ def stored_experiment(
         vocabulary = Vocabulary(tuple(checkpoint.facts["vocabulary"]))
     except (KeyError, msgspec.ValidationError, ValueError) as error:
         raise DataError(checkpoint_file, f"does not describe its experiment ({error})") from error
-    sight = _open_sight(_trained_on(checkpoint, preset, folder), folder, device)
-    _check_features(sight.store.info, checkpoint, checkpoint_file)
+    sight = open_sight(store_trained_on(checkpoint, preset, folder), folder, device)
+    check_features(sight.store.info, checkpoint, checkpoint_file)
     experiment = _assembled(preset, folder, sight, vocabulary)
     load_network(experiment.agent.network, checkpoint, checkpoint_file)
     return experiment, checkpoint
@@ -116,20 +116,22 @@ def _assembled(preset: Preset, folder: DataFolder, sight: Sight, vocabulary: Voc
     return Experiment(preset, folder, sight, vocabulary, agent)
 
 
-def _open_sight(store: Path, folder: DataFolder, device: str) -> Sight:
+def open_sight(store: Path, folder: DataFolder, device: str) -> Sight:
+    """The world of a data folder and the features of its views, on a device."""
     world = load_world(folder.connectivity)
     features = open_store(store, world)
     return Sight(world, features) if device == "cpu" else Sight(world.to(device), features.to(device))
 
 
-def _trained_on(checkpoint: Checkpoint, preset: Preset, folder: DataFolder) -> Path:
+def store_trained_on(checkpoint: Checkpoint, preset: Preset, folder: DataFolder) -> Path:
     """The store an agent was trained on, whatever it is called here; else the one of the same name."""
     trained = checkpoint.facts.get("features", {}).get("sha256")
     same = [file for file in folder.feature_files() if read_store(file)[0].sha256 == trained]
-    return same[0] if same else _feature_file(preset, folder)
+    return same[0] if same else chosen_store(preset, folder)
 
 
-def _feature_file(preset: Preset, folder: DataFolder) -> Path:
+def chosen_store(preset: Preset, folder: DataFolder) -> Path:
+    """The feature store a preset names, or the only one there is."""
     if preset.data.features is not None:
         return folder.feature_file(preset.data.features)
     stores = folder.feature_files()
@@ -139,7 +141,8 @@ def _feature_file(preset: Preset, folder: DataFolder) -> Path:
     return stores[0] if stores else folder.feature_file("objects")  # which says how to build one
 
 
-def _check_features(info: StoreInfo, checkpoint: Checkpoint, file: Path) -> None:
+def check_features(info: StoreInfo, checkpoint: Checkpoint, file: Path) -> None:
+    """Refuse features other than those a checkpoint was trained on."""
     trained = checkpoint.facts.get("features", {})
     for name in ("width", "sha256"):
         if trained.get(name) != getattr(info, name):

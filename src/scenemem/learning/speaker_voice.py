@@ -61,12 +61,14 @@ class Speaker:
     def describe_best(
         self, path: Tensor, heading: Tensor, beams: int, *, feature_mask: Tensor | None = None
     ) -> Sayings:
-        """Describe paths by beam search; never less likely per token than greedily.
+        """Describe paths by beam search, which never ends up with worse than the greedy text.
 
         path: (B, T)  heading: (B,)  feature_mask: (D,)
         """
         if beams < 1:
             raise SettingError(f"the number of beams must be 1 or more, got {beams}")
+        if beams == 1:
+            return self.describe(path, heading, feature_mask=feature_mask)
         with self._at_rest():
             encoded = self._encoded(path, heading, feature_mask)
             return beam_search(self.network.decoder, encoded, beams, self.max_words)

@@ -188,7 +188,7 @@ class Trainer:
     def _read(self, tokens: Tensor, lengths: Tensor) -> Instructions:
         words = int(lengths.max())
         device, encoder = self.agent.sight.world.device, self.network.encoder
-        noise = encoder.noise(self.config.batch).select(self._own_lanes(1))
+        noise = encoder.noise(self.config.batch)[self._own_lanes(1)]
         read: Instructions = encoder(tokens[:, :words].to(device), lengths, noise)
         return read
 

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from scenemem.models.attention import rows_of
 from scenemem.models.recurrence import gate_order, run_lstms
 
+_TURN = 37  # columns a dropout mask is turned by from word to word; a prime
+
 
 @dataclass(frozen=True)
 class Instructions:
@@ -40,18 +42,6 @@ class Instructions:
         )
 
 
-@dataclass(frozen=True)
-class ReadingNoise:
-    """Dropout masks for one batch of texts, scaled by 1 / (1 - p)."""
-
-    words: Tensor  # (V, W) on the embedding of every word of the vocabulary, wherever it occurs
-    context: Tensor  # (B, H) on the encoding, the same for all words of a text
-
-    def select(self, rows: Tensor) -> ReadingNoise:
-        """The masks of some of the texts."""
-        return ReadingNoise(self.words, self.context.index_select(0, rows))
-
-
 class InstructionEncoder(nn.Module):
     """Words -> X, and the first state of the navigator: h_0 = tanh(W max_l x_l), c_0 = W [ends of X].
 
@@ -63,7 +53,7 @@ class InstructionEncoder(nn.Module):
         words: size of the vocabulary.
         word_width: width of the word embeddings.
         width: width H of the encoding, both directions together.
-        dropout: share of word and encoding columns dropped in training, wherever a word or a text occurs.
+        dropout: share of the encoding dropped in training; words themselves are not, which slows learning.
         padding: token number of the padding word.
     """
 
@@ -76,37 +66,34 @@ class InstructionEncoder(nn.Module):
         self.begin_hidden = nn.Linear(width, width)
         self.begin_cell = nn.Linear(width, width)
 
-    def noise(self, texts: int) -> ReadingNoise:
-        """Dropout masks for a batch of texts; ones in evaluation mode."""
-        table = self.embedding.weight
-        masks = (torch.ones_like(table), table.new_ones(texts, self.begin_hidden.in_features))
-        return ReadingNoise(*(nn.functional.dropout(mask, self.dropout, self.training) for mask in masks))
+    def noise(self, texts: int) -> Tensor:
+        """Dropout masks for the encoding of a batch of texts; ones in evaluation mode  ->  (B, H)"""
+        ones = self.embedding.weight.new_ones(texts, self.begin_hidden.in_features)
+        return nn.functional.dropout(ones, self.dropout, self.training)
 
-    def forward(self, tokens: Tensor, lengths: Tensor, noise: ReadingNoise | None = None) -> Instructions:
-        """tokens: (B, L) int64  lengths: (B,) int64; nothing is dropped without ``noise``"""
+    def forward(self, tokens: Tensor, lengths: Tensor, noise: Tensor | None = None) -> Instructions:
+        """tokens: (B, L) int64  lengths: (B,) int64  noise: (B, H); nothing is dropped without it"""
         place = torch.arange(tokens.shape[1], device=tokens.device)
         length = lengths.to(tokens.device).unsqueeze(-1)
         mask = place < length
         turned = torch.where(mask, length - 1 - place, place)
-        ahead, back = self._both_ways(tokens, turned, noise)
+        ahead, back = self._both_ways(tokens, turned)
         context = torch.cat([ahead, _rearranged(back, turned)], dim=-1)
         strongest = context.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(dim=1)
         last = _rearranged(ahead, length - 1).squeeze(1)
         first = _rearranged(back, length - 1).squeeze(1)
         return Instructions(
-            context=context if noise is None else context * noise.context.unsqueeze(1),
+            context=context if noise is None else context * _turned_on(noise, tokens.shape[1]),
             mask=mask,
             hidden=torch.tanh(self.begin_hidden(strongest)),
             cell=self.begin_cell(torch.cat([last, first], dim=-1)),
         )
 
-    def _both_ways(self, tokens: Tensor, turned: Tensor, noise: ReadingNoise | None) -> tuple[Tensor, Tensor]:
+    def _both_ways(self, tokens: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]:
         """The states over the words and over the turned words.  tokens, turned: (B, L)  ->  (B, L, H / 2)"""
         lstms = (self.forward_lstm, self.backward_lstm)
         different, word = torch.unique(tokens, return_inverse=True)
         entered = self.embedding(different)
-        if noise is not None:
-            entered = entered * noise.words[different]
         gates = [
             rows_of(_gates(lstm, entered), way)
             for lstm, way in zip(lstms, (word, word.gather(1, turned)), strict=True)
@@ -115,6 +102,18 @@ class InstructionEncoder(nn.Module):
         states = run_lstms(torch.stack(gates).permute(2, 0, 1, 3), recurrent)
         ahead, back = states.permute(1, 2, 0, 3)
         return ahead, back
+
+
+def _turned_on(mask: Tensor, words: int) -> Tensor:
+    """Another mask for every word from one per text: the mask turned by a step that shares no factor with it.
+
+    A fraction of the random numbers, and no two words near each other lose the same columns.
+
+    mask: (B, H)  ->  (B, L, H)
+    """
+    columns = torch.arange(mask.shape[1], device=mask.device)
+    turns = torch.arange(words, device=mask.device).unsqueeze(1) * _TURN
+    return mask[:, (columns + turns) % mask.shape[1]]
 
 
 def _gates(lstm: nn.LSTM, entered: Tensor) -> Tensor:
