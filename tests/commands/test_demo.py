@@ -41,8 +41,11 @@ def test_the_demo_trains_evaluates_and_reports(tmp_path: Path, capsys: pytest.Ca
     with Image.open(out / "panorama.png") as panorama:
         assert panorama.size == (1440, 480)
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "houses val_unseen: 6 instructions" in page
-    assert "Learning curves" in page
+    assert "val_unseen: 6 instructions; mean ± standard deviation over runs" in page
+    for part in ("Learning curves", "Where it fails", "A route through", "Ablations, beside"):
+        assert part in page
+    for agent in ("expert", "random", "stop", "basic", "ssm"):
+        assert f'<th scope="row">{agent}</th>' in page
     assert not re.search(r"(src|href)=['\"]https?:", page), "the page needs no network"
 
     finished = (out / "runs" / "ssm-0" / "checkpoints" / "last.safetensors").read_bytes()

@@ -74,7 +74,7 @@ def test_the_same_seed_gives_the_same_speaker(tiny_trainable: Path, finished: Pa
     assert not torch.equal(_outcome(tmp_path / "other")[0][name], _outcome(finished)[0][name])
 
 
-@pytest.mark.parametrize("stop_at", [1, 3, 4, 11])
+@pytest.mark.parametrize("stop_at", [1, 4, 11])
 def test_a_resumed_run_equals_an_uninterrupted_one(
     tiny_trainable: Path, finished: Path, tmp_path: Path, stop_at: int
 ) -> None:

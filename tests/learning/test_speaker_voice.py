@@ -94,9 +94,9 @@ def test_the_feature_mask_reaches_the_features(speaker: Speaker, walks: tuple[Te
     said = speaker.describe(*walks)
     assert not torch.equal(said.log_likelihood, masked.log_likelihood)
     scores = [speaker.score(*walks, said.tokens, feature_mask=mask).total for mask in (None, nothing)]
-    assert not torch.allclose(*scores)
+    assert not torch.allclose(scores[0], scores[1])
     beams = [speaker.describe_best(*walks, 2, feature_mask=mask).log_likelihood for mask in (None, nothing)]
-    assert not torch.allclose(*beams)
+    assert not torch.allclose(beams[0], beams[1])
 
 
 def test_describing_leaves_a_training_network_in_training(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.models.attention import masked_softmax, rotated, tiled, untiled
+from scenemem.models.attention import dots, masked_softmax, rotated, rows_of, tiled, untiled
 from scenemem.world.geometry import ANGLE_WIDTH, angle_feature
 
 
@@ -57,14 +57,42 @@ def test_scores_of_any_size_stay_finite() -> None:
     assert masked_softmax(torch.tensor([-1e30, -1e30, 1e30]), mask).tolist() == [0.5, 0.5, 0.0]
 
 
-def test_tiling_repeats_the_four_numbers_as_the_paper_does(angles: tuple[Tensor, Tensor]) -> None:
-    torch.testing.assert_close(tiled(angle_feature(*angles, width=4)), angle_feature(*angles))
+def test_every_row_is_multiplied_by_the_query_of_its_table() -> None:
+    rows, query = torch.randn(3, 4, 5, dtype=torch.float64), torch.randn(3, 5, dtype=torch.float64)
+    products = dots(rows, query)
+    assert products.shape == (3, 4)
+    for m in range(3):
+        for n in range(4):
+            torch.testing.assert_close(products[m, n], (rows[m, n] * query[m]).sum())
 
 
-def test_a_folded_query_scores_as_the_query_scores_tiled_features(angles: tuple[Tensor, Tensor]) -> None:
-    query = torch.randn(5, 7, ANGLE_WIDTH, dtype=torch.float64)
+@pytest.mark.parametrize("index", [[2, 0, 2, 2], [[0, 2], [2, 1]], []], ids=["flat", "table", "empty"])
+def test_rows_are_picked_with_the_gradient_of_indexing(index: list[int] | list[list[int]]) -> None:
+    table = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    chosen = torch.tensor(index, dtype=torch.long)
+    picked, expected = rows_of(table, chosen), table[chosen]
+    assert torch.equal(picked, expected)
+    weight = torch.randn_like(expected)
+    (gradient,) = torch.autograd.grad((picked * weight).sum(), table)
+    torch.testing.assert_close(gradient, torch.autograd.grad((expected * weight).sum(), table)[0])
+
+
+@pytest.mark.parametrize("width", [4, 32, ANGLE_WIDTH])
+def test_tiling_repeats_the_four_numbers_as_the_paper_does(width: int, angles: tuple[Tensor, Tensor]) -> None:
+    torch.testing.assert_close(tiled(angle_feature(*angles, width=4), width), angle_feature(*angles, width))
+
+
+def test_the_paper_tiles_to_128_numbers(angles: tuple[Tensor, Tensor]) -> None:
+    torch.testing.assert_close(tiled(angle_feature(*angles, width=4)), angle_feature(*angles, 128))
+
+
+@pytest.mark.parametrize("width", [4, 32, ANGLE_WIDTH])
+def test_a_folded_query_scores_as_the_query_scores_tiled_features(
+    width: int, angles: tuple[Tensor, Tensor]
+) -> None:
+    query = torch.randn(5, 7, width, dtype=torch.float64)
     folded = (angle_feature(*angles, width=4) * untiled(query)).sum(-1)
-    torch.testing.assert_close(folded, (angle_feature(*angles) * query).sum(-1))
+    torch.testing.assert_close(folded, (angle_feature(*angles, width) * query).sum(-1))
 
 
 def test_turning_features_is_turning_the_heading(angles: tuple[Tensor, Tensor]) -> None:

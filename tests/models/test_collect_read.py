@@ -6,29 +6,36 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
+from scenemem.models.attention import rotated, tiled
 from scenemem.models.collect_read import (
     CollectRead,
     Graphs,
     MessagePassing,
+    OrientationMessages,
     OrientationRead,
     Places,
     VisualRead,
 )
 from scenemem.models.grounding import Grounded
+from scenemem.models.seating import Seating, alone
 from scenemem.world.geometry import ANGLE_WIDTH, VIEWS, angle_feature
 
-LANES, TIMES, NODES, SLOTS, VISUAL, WIDTH, STREAM = 3, 2, 5, 4, 6, 8, 7
+SLOTS, VISUAL, WIDTH, STREAM = 4, 6, 8, 7
+SIZES = [4, 5, 2]  # places of each lane
+NODES = max(SIZES)
+MOMENTS = 4
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Random memories of three lanes, asked at four moments; lane 2 knows one node only."""
+    """Random memories of three lanes, asked at four moments; moment 2 knows one node only."""
 
-    grounded: Grounded
-    heading: Tensor  # (B, T)
-    edge_heading: Tensor  # (B, N, K)
-    edge_elevation: Tensor  # (B, N, K)
+    grounded: Grounded  # (R, H)
+    heading: Tensor  # (R,)
+    edge_heading: Tensor  # (P, K)
+    edge_elevation: Tensor  # (P, K)
     places: Places
     graphs: Graphs
     feature_mask: Tensor  # (D,)
@@ -37,25 +44,51 @@ class Setting:
         visual, orientation = reader(self.grounded, self.places, self.heading, self.feature_mask, self.graphs)
         return visual, orientation
 
+    def only(self, moments: list[int]) -> Setting:
+        """The same memories, asked at some of the moments."""
+        seating, row = self.graphs.seating, torch.tensor(moments)
+        return replace(
+            self,
+            grounded=self.grounded.at(row),
+            heading=self.heading[row],
+            graphs=Graphs(
+                replace(seating, lane=seating.lane[row], tick=seating.tick[row]),
+                self.graphs.edge[row],
+                self.graphs.count[row],
+            ),
+        )
+
+    def known(self) -> list[tuple[int, int, int, int]]:
+        """Moment, node, place and tick of all nodes that are known."""
+        seating, first = self.graphs.seating, self.places.first.tolist()
+        return [
+            (row, node, first[lane] + node, tick)
+            for row, (lane, tick, count) in enumerate(
+                zip(seating.lane.tolist(), seating.tick.tolist(), self.graphs.count.tolist(), strict=True)
+            )
+            for node in range(count)
+        ]
+
 
 @pytest.fixture
 def setting() -> Setting:
     torch.manual_seed(0)
-    heading = torch.rand(LANES, NODES, SLOTS) * 2 * math.pi
-    elevation = torch.rand(LANES, NODES, SLOTS) - 0.5
-    exists = torch.arange(SLOTS) < torch.randint(1, SLOTS + 1, (LANES, NODES, 1))
+    number = sum(SIZES)
+    heading, elevation = torch.rand(number, SLOTS) * 2 * math.pi, torch.rand(number, SLOTS) - 0.5
     places = Places(
-        panoramas=torch.randn(LANES, NODES, VIEWS, VISUAL),
+        lane=torch.arange(len(SIZES)).repeat_interleave(torch.tensor(SIZES)),
+        first=torch.tensor([0, *SIZES[:-1]]).cumsum(0),
+        panoramas=torch.randn(number, VIEWS, VISUAL),
         directions=angle_feature(heading, elevation, width=4),
-        exists=exists,
-        views=torch.randint(0, VIEWS, (LANES, NODES, SLOTS)),
+        exists=torch.arange(SLOTS) < torch.randint(1, SLOTS + 1, (number, 1)),
+        views=torch.randint(0, VIEWS, (number, SLOTS)),
     )
-    linked = torch.rand(LANES, NODES, NODES).triu(1) > 0.5
-    lane, count = torch.tensor([0, 1, 2, 1]), torch.tensor([4, 3, 1, 5])
-    graphs = Graphs(lane, torch.tensor([0, 1, 0, 0]), (linked | linked.transpose(1, 2))[lane], count)
-    grounded = Grounded(torch.randn(LANES, TIMES, WIDTH), torch.randn(LANES, TIMES, WIDTH))
+    linked = torch.rand(len(SIZES), NODES, NODES).triu(1) > 0.5
+    seating = Seating(torch.tensor([0, 1, 2, 1]), torch.tensor([0, 1, 0, 0]), len(SIZES), 2)
+    graphs = Graphs(seating, (linked | linked.mT)[seating.lane], torch.tensor([4, 3, 1, 5]))
+    grounded = Grounded(torch.randn(MOMENTS, WIDTH), torch.randn(MOMENTS, WIDTH))
     mask = torch.tensor([1.5, 0.0, 1.5, 1.5, 1.5, 0.0])
-    return Setting(grounded, torch.rand(LANES, TIMES) * 2 * math.pi, heading, elevation, places, graphs, mask)
+    return Setting(grounded, torch.rand(MOMENTS) * 2 * math.pi, heading, elevation, places, graphs, mask)
 
 
 @pytest.fixture(params=[0, 1, 3])
@@ -64,50 +97,54 @@ def reader(request: pytest.FixtureRequest) -> CollectRead:
     return CollectRead(WIDTH, VISUAL, STREAM, request.param)
 
 
-def _close(seen: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> None:
-    for a, b in zip(seen, expected, strict=True):
-        torch.testing.assert_close(a, b)
+def test_the_node_states_there_are_stand_moment_after_moment(setting: Setting) -> None:
+    row, node = setting.graphs.states()
+    assert list(zip(row.tolist(), node.tolist(), strict=True)) == [known[:2] for known in setting.known()]
 
 
 def test_reading_views_is_attention_over_each_panorama(setting: Setting) -> None:
     read = VisualRead(WIDTH, VISUAL)
-    seen = read(setting.grounded.perception, setting.places.panoramas, setting.feature_mask)
-    for lane in range(LANES):
-        for time in range(TIMES):
-            asked = read.query.weight @ setting.grounded.perception[lane, time]
-            for node in range(NODES):
-                views = setting.places.panoramas[lane, node] * setting.feature_mask
-                share = torch.stack([view @ asked for view in views]).softmax(0)
-                plain = sum((s * v for s, v in zip(share, views, strict=True)), torch.zeros(VISUAL))
-                torch.testing.assert_close(seen[lane, time, node], plain)
+    seen = read(setting.grounded.perception, setting.places, setting.feature_mask, setting.graphs.seating)
+    for row, _, place, tick in setting.known():
+        asked = read.query.weight @ setting.grounded.perception[row]
+        views = setting.places.panoramas[place] * setting.feature_mask
+        share = torch.stack([view @ asked for view in views]).softmax(0)
+        plain = sum((s * v for s, v in zip(share, views, strict=True)), torch.zeros(VISUAL))
+        torch.testing.assert_close(seen[place, tick] * setting.feature_mask, plain)
+
+
+def _plain_orientation(setting: Setting, asked: Tensor, row: int, place: int) -> Tensor:
+    """Eq. 8 for one node at one moment: attention over its edges, as the agent sees them."""
+    edges = [
+        angle_feature(
+            setting.edge_heading[place, slot] - setting.heading[row], setting.edge_elevation[place, slot]
+        )
+        for slot in range(SLOTS)
+        if setting.places.exists[place, slot]
+    ]
+    share = torch.stack([edge @ asked for edge in edges]).softmax(0)
+    return sum((s * e for s, e in zip(share, edges, strict=True)), torch.zeros(ANGLE_WIDTH))
 
 
 def test_reading_edges_is_attention_over_directions_relative_to_the_agent(setting: Setting) -> None:
     read = OrientationRead(WIDTH)
-    felt = read(setting.grounded.action, setting.places.directions, setting.places.exists, setting.heading)
-    for lane in range(LANES):
-        for time in range(TIMES):
-            asked = read.query.weight @ setting.grounded.action[lane, time]
-            for node in range(NODES):
-                edges = [
-                    angle_feature(
-                        setting.edge_heading[lane, node, slot] - setting.heading[lane, time],
-                        setting.edge_elevation[lane, node, slot],
-                    )
-                    for slot in range(SLOTS)
-                    if setting.places.exists[lane, node, slot]
-                ]
-                share = torch.stack([edge @ asked for edge in edges]).softmax(0)
-                plain = sum((s * e for s, e in zip(share, edges, strict=True)), torch.zeros(ANGLE_WIDTH))
-                torch.testing.assert_close(felt[lane, time, node], plain, atol=1e-5, rtol=1e-4)
+    felt = read(setting.grounded.action, setting.places, setting.heading, setting.graphs.seating)
+    for row, _, place, tick in setting.known():
+        plain = _plain_orientation(setting, read.query.weight @ setting.grounded.action[row], row, place)
+        relative = tiled(rotated(felt[place, tick], setting.heading[row]))
+        torch.testing.assert_close(relative, plain, atol=1e-5, rtol=1e-4)
 
 
 def test_a_place_without_edges_is_read_as_zero(setting: Setting) -> None:
-    nowhere = torch.zeros_like(setting.places.exists)
-    felt = OrientationRead(WIDTH)(
-        setting.grounded.action, setting.places.directions, nowhere, setting.heading
-    )
+    nowhere = replace(setting.places, exists=torch.zeros_like(setting.places.exists))
+    felt = OrientationRead(WIDTH)(setting.grounded.action, nowhere, setting.heading, setting.graphs.seating)
     assert not felt.any()
+
+
+def _states(graphs: Graphs, width: int) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Random states of all known nodes, moment by moment, and where they belong."""
+    rows, nodes = graphs.states()
+    return [torch.randn(count, width) for count in graphs.count.tolist()], rows, nodes
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 4])
@@ -115,12 +152,7 @@ def test_messages_are_passed_as_by_a_loop_over_nodes(rounds: int, setting: Setti
     messages = MessagePassing(STREAM, rounds)
     assert isinstance(messages.update, nn.GRUCell)
     graphs = setting.graphs
-    states: list[Tensor] = []
-    where: list[tuple[int, int]] = []
-    for row, count in enumerate(graphs.count.tolist()):
-        states.append(torch.randn(count, STREAM))
-        where.extend((row, node) for node in range(count))
-    rows, nodes = torch.tensor(where).unbind(1)
+    states, rows, nodes = _states(graphs, STREAM)
     passed = messages(torch.cat(states), graphs.edge, rows, nodes)
 
     for row, memory in enumerate(states):
@@ -136,22 +168,44 @@ def test_messages_are_passed_as_by_a_loop_over_nodes(rounds: int, setting: Setti
 
 def test_no_rounds_is_no_message_passing(setting: Setting) -> None:
     nothing = MessagePassing(STREAM, 0)
-    states = torch.randn(2, STREAM)
+    states, rows, nodes = _states(setting.graphs, STREAM)
     assert list(nothing.parameters()) == []
-    assert nothing(states, setting.graphs.edge, torch.tensor([0, 1]), torch.tensor([0, 2])) is states
+    assert torch.equal(nothing(torch.cat(states), setting.graphs.edge, rows, nodes), torch.cat(states))
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2, 3])
+@pytest.mark.parametrize("width", [32, ANGLE_WIDTH])
+def test_messages_about_directions_are_messages_of_tiled_states(
+    width: int, rounds: int, setting: Setting
+) -> None:
+    """The first round is folded; the values and all gradients stay those of the plain one."""
+    folded, plain = OrientationMessages(width, rounds).double(), MessagePassing(width, rounds).double()
+    plain.load_state_dict(folded.state_dict())
+    memories, rows, nodes = _states(setting.graphs, 4)
+    states = torch.cat(memories).double().requires_grad_()
+    passed = folded(states, setting.graphs.edge, rows, nodes)
+    expected = plain(tiled(states, width), setting.graphs.edge, rows, nodes)
+    torch.testing.assert_close(passed, expected)
+
+    matters = torch.randn_like(expected)
+    gradients = torch.autograd.grad((passed * matters).sum(), [states, *folded.parameters()])
+    wanted = torch.autograd.grad((expected * matters).sum(), [states, *plain.parameters()])
+    assert len(gradients) == (5 if rounds else 1)
+    torch.testing.assert_close(gradients, wanted)
 
 
 def test_without_rounds_the_nodes_are_what_was_read(setting: Setting) -> None:
     reader = CollectRead(WIDTH, VISUAL, STREAM, rounds=0)
     visual, orientation = setting.read(reader)
-    seen = reader.narrow(
-        reader.visual_read(setting.grounded.perception, setting.places.panoramas, setting.feature_mask)
+    seen = reader.visual_read(
+        setting.grounded.perception, setting.places, setting.feature_mask, setting.graphs.seating
     )
-    for row, (lane, time, count) in enumerate(
-        zip(setting.graphs.lane, setting.graphs.tick, setting.graphs.count, strict=True)
-    ):
-        torch.testing.assert_close(visual[row, :count], seen[lane, time, :count])
-    assert orientation.shape == (4, NODES, ANGLE_WIDTH)
+    for row, node, place, tick in setting.known():
+        read = reader.narrow(seen[place, tick] * setting.feature_mask)
+        torch.testing.assert_close(visual[row, node], read)
+        asked = reader.orientation_read.query.weight @ setting.grounded.action[row]
+        plain = _plain_orientation(setting, asked, row, place)
+        torch.testing.assert_close(orientation[row, node], plain, atol=1e-5, rtol=1e-4)
 
 
 def test_a_negative_number_of_rounds_is_refused() -> None:
@@ -164,68 +218,65 @@ def test_the_paper_keeps_the_width_of_the_features() -> None:
     assert isinstance(CollectRead(WIDTH, VISUAL, STREAM, 1).narrow, nn.Linear)
 
 
+@pytest.mark.parametrize("rounds", [0, 2])
+@pytest.mark.parametrize(("chosen", "width"), [({}, ANGLE_WIDTH), ({"orientation": 32}, 32)])
+def test_orientation_states_are_128_wide_unless_chosen(
+    chosen: dict[str, int], width: int, rounds: int, setting: Setting
+) -> None:
+    visual, orientation = setting.read(CollectRead(WIDTH, VISUAL, STREAM, rounds, **chosen))
+    assert visual.shape == (MOMENTS, NODES, STREAM)
+    assert orientation.shape == (MOMENTS, NODES, width)
+
+
 def test_renaming_nodes_renames_their_states(reader: CollectRead, setting: Setting) -> None:
-    """Moment 3 knows all five nodes of lane 1; number them differently."""
-    one = replace(
-        setting.graphs,
-        lane=torch.tensor([1]),
-        tick=torch.tensor([0]),
-        edge=setting.graphs.edge[3:],
-        count=torch.tensor([5]),
-    )
-    names = torch.tensor([3, 0, 4, 1, 2])
+    """Moment 3 knows all five nodes of lane 1, places 4 to 8; number them differently."""
+    one, names = setting.only([3]), torch.tensor([3, 0, 4, 1, 2])
+    order = torch.arange(sum(SIZES))
+    order[4:9] = 4 + names
+    places = setting.places
     renamed = replace(
-        setting,
-        places=Places(
-            *(
-                tensor[:, names]
-                for tensor in (
-                    setting.places.panoramas,
-                    setting.places.directions,
-                    setting.places.exists,
-                    setting.places.views,
-                )
-            )
+        one,
+        places=replace(
+            places,
+            panoramas=places.panoramas[order],
+            directions=places.directions[order],
+            exists=places.exists[order],
+            views=places.views[order],
         ),
-        graphs=replace(one, edge=one.edge[:, names][:, :, names]),
+        graphs=replace(one.graphs, edge=one.graphs.edge[:, names][:, :, names]),
     )
-    visual, orientation = replace(setting, graphs=one).read(reader)
-    _close(renamed.read(reader), (visual[:, names], orientation[:, names]))
+    visual, orientation = one.read(reader)
+    torch.testing.assert_close(renamed.read(reader), (visual[:, names], orientation[:, names]))
 
 
 def test_the_order_of_neighbour_slots_does_not_matter(reader: CollectRead, setting: Setting) -> None:
     order = torch.tensor([2, 0, 3, 1])
     places = replace(
         setting.places,
-        directions=setting.places.directions[:, :, order],
-        exists=setting.places.exists[:, :, order],
-        views=setting.places.views[:, :, order],
+        directions=setting.places.directions[:, order],
+        exists=setting.places.exists[:, order],
+        views=setting.places.views[:, order],
     )
-    _close(replace(setting, places=places).read(reader), setting.read(reader))
+    torch.testing.assert_close(replace(setting, places=places).read(reader), setting.read(reader))
 
 
 def test_only_known_nodes_and_real_edges_matter(reader: CollectRead, setting: Setting) -> None:
     """Moment 1 knows 3 nodes of lane 1; what comes later may hold anything, also edges to it."""
-    graphs = replace(
-        setting.graphs,
-        lane=setting.graphs.lane[1:2],
-        tick=setting.graphs.tick[1:2],
-        edge=setting.graphs.edge[1:2],
-        count=setting.graphs.count[1:2],
-    )
-    setting = replace(setting, graphs=graphs)
+    setting = setting.only([1])
     panoramas, directions = setting.places.panoramas.clone(), setting.places.directions.clone()
-    panoramas[:, 3:], directions[:, 3:] = 40.0, -3.0
+    elsewhere = torch.ones(sum(SIZES), dtype=torch.bool)
+    elsewhere[4:7] = False
+    panoramas[elsewhere], directions[elsewhere] = 40.0, -3.0
     directions[~setting.places.exists] = 9.0
-    edge = graphs.edge.clone()
+    edge = setting.graphs.edge.clone()
     edge[:, 3:], edge[:, :, 3:] = True, True
     garbage = replace(
         setting,
         places=replace(setting.places, panoramas=panoramas, directions=directions),
-        graphs=replace(graphs, edge=edge),
+        graphs=replace(setting.graphs, edge=edge),
     )
     expected, seen = setting.read(reader), garbage.read(reader)
-    _close(seen, expected)
+    torch.testing.assert_close(seen, expected)
     assert not expected[0][:, 3:].any()
     assert not expected[1][:, 3:].any()
 
@@ -234,25 +285,56 @@ def test_a_dropped_column_can_hold_anything(reader: CollectRead, setting: Settin
     panoramas = setting.places.panoramas.clone()
     panoramas[..., setting.feature_mask == 0] = 30.0
     garbage = replace(setting, places=replace(setting.places, panoramas=panoramas))
-    _close(garbage.read(reader), setting.read(reader))
+    torch.testing.assert_close(garbage.read(reader), setting.read(reader))
 
 
-def test_every_moment_is_read_as_if_alone(reader: CollectRead, setting: Setting) -> None:
-    visual, orientation = setting.read(reader)
+def test_room_for_more_nodes_and_moments_changes_nothing(reader: CollectRead, setting: Setting) -> None:
     graphs = setting.graphs
-    for row in range(len(graphs.lane)):
-        one = slice(row, row + 1)
-        alone = Graphs(graphs.lane[one], graphs.tick[one], graphs.edge[one], graphs.count[one])
-        _close(replace(setting, graphs=alone).read(reader), (visual[one], orientation[one]))
+    roomy = Graphs(
+        replace(graphs.seating, ticks=graphs.seating.ticks + 2), pad(graphs.edge, (0, 2, 0, 2)), graphs.count
+    )
+    visual, orientation = setting.read(reader)
+    expected = pad(visual, (0, 0, 0, 2)), pad(orientation, (0, 0, 0, 2))
+    torch.testing.assert_close(replace(setting, graphs=roomy).read(reader), expected)
+
+
+@pytest.mark.parametrize("moments", [[2, 3, 0, 1], [0], [1], [2], [3]])
+def test_every_moment_is_read_as_if_alone(moments: list[int], reader: CollectRead, setting: Setting) -> None:
+    visual, orientation = setting.read(reader)
+    torch.testing.assert_close(setting.only(moments).read(reader), (visual[moments], orientation[moments]))
+
+
+def test_memories_that_are_read_now_are_lanes_of_their_own(reader: CollectRead, setting: Setting) -> None:
+    """Acting reads the moments 0, 1 and 2 of lanes 0, 1 and 2 at once; learning reads whole walks."""
+    now = setting.only([0, 1, 2])
+    acting = replace(now, graphs=replace(now.graphs, seating=alone(3, now.heading.device)))
+    torch.testing.assert_close(acting.read(reader), now.read(reader))
+
+
+def test_what_reads_a_memory_learns_from_it(reader: CollectRead, setting: Setting) -> None:
+    """The gradients of the states that ask are those of reading moment by moment."""
+    asks = [ask.clone().requires_grad_() for ask in setting.grounded.asks]
+    asking = replace(setting, grounded=Grounded(*asks))
+    expected = setting.read(reader)
+    matters = [torch.randn_like(states) for states in expected]
+
+    def learned(states: tuple[Tensor, Tensor], rows: slice) -> Tensor:
+        return torch.stack([(s * m[rows]).sum() for s, m in zip(states, matters, strict=True)]).sum()
+
+    everything = [*asks, *reader.parameters()]
+    together = torch.autograd.grad(learned(asking.read(reader), slice(None)), everything)
+    one_by_one = [learned(asking.only([row]).read(reader), slice(row, row + 1)) for row in range(MOMENTS)]
+    apart = torch.autograd.grad(torch.stack(one_by_one).sum(), everything)
+    torch.testing.assert_close(together, apart, atol=1e-4, rtol=1e-4)
 
 
 def test_a_memory_of_one_node_listens_to_nobody(setting: Setting) -> None:
     reader = CollectRead(WIDTH, VISUAL, VISUAL, rounds=2)
-    visual, _ = setting.read(reader)  # moment 2 knows one node
-    state = reader.visual_read(setting.grounded.perception, setting.places.panoramas, setting.feature_mask)[
-        2, 0, 0
-    ]
-    update = reader.visual_messages.update
+    visual, _ = setting.read(reader)  # moment 2 knows one node, place 9
+    seen = reader.visual_read(
+        setting.grounded.perception, setting.places, setting.feature_mask, setting.graphs.seating
+    )
+    state, update = seen[9, 0] * setting.feature_mask, reader.visual_messages.update
     assert update is not None
     for _ in range(2):
         state = update(torch.zeros(VISUAL), state)

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from scenemem.models.grounding import FineGrainedGrounding, SharedGrounding, TextualAttention
+from scenemem.models.grounding import FineGrainedGrounding, Grounded, SharedGrounding, TextualAttention
 from scenemem.models.language import Instructions
+from scenemem.models.seating import Seating, alone
 
-WIDTH, TIMES, WORDS = 6, 3, 5
+WIDTH, WORDS = 6, 5
 
 
 @pytest.fixture
@@ -27,8 +28,14 @@ def grounding() -> FineGrainedGrounding:
 
 
 @pytest.fixture
+def seating() -> Seating:
+    """Lane 0 observes three times, lane 1 twice."""
+    return Seating(torch.tensor([0, 1, 0, 1, 0]), torch.tensor([0, 0, 1, 1, 2]), 2, 3)
+
+
+@pytest.fixture
 def state() -> Tensor:
-    return torch.randn(2, TIMES, WIDTH)
+    return torch.randn(5, WIDTH)
 
 
 def _plain(attention: TextualAttention, state: Tensor, words: list[Tensor]) -> Tensor:
@@ -39,51 +46,75 @@ def _plain(attention: TextualAttention, state: Tensor, words: list[Tensor]) -> T
     return attention.join.weight @ torch.cat([state, heard])
 
 
+def _close(seen: Grounded, expected: Grounded) -> None:
+    torch.testing.assert_close(seen.asks, expected.asks)
+
+
 def test_both_states_are_equations_5_and_6(
-    grounding: FineGrainedGrounding, state: Tensor, instructions: Instructions
+    grounding: FineGrainedGrounding, state: Tensor, instructions: Instructions, seating: Seating
 ) -> None:
-    grounded = grounding(state, instructions)
-    for lane in range(2):
+    grounded = grounding(state, instructions, seating)
+    for row, lane in enumerate(seating.lane.tolist()):
         words = list(instructions.context[lane][instructions.mask[lane]])
-        for time in range(TIMES):
-            plain = _plain(grounding.perception, state[lane, time], words)
-            torch.testing.assert_close(grounded.perception[lane, time], plain)
-            plain = _plain(grounding.action, state[lane, time], words)
-            torch.testing.assert_close(grounded.action[lane, time], plain)
+        plain = _plain(grounding.perception, state[row], words)
+        torch.testing.assert_close(grounded.perception[row], plain)
+        plain = _plain(grounding.action, state[row], words)
+        torch.testing.assert_close(grounded.action[row], plain)
 
 
 def test_attention_is_shared_out_among_real_words(
-    grounding: FineGrainedGrounding, state: Tensor, instructions: Instructions
+    grounding: FineGrainedGrounding, state: Tensor, instructions: Instructions, seating: Seating
 ) -> None:
-    grounded = grounding(state, instructions)
+    grounded = grounding(state, instructions, seating)
     for words in (grounded.perception_words, grounded.action_words):
-        torch.testing.assert_close(words.sum(-1), torch.ones(2, TIMES))
+        torch.testing.assert_close(words[seating.lane, seating.tick].sum(-1), torch.ones(5))
         assert not words[1, :, 2:].any()
     assert not torch.equal(grounded.perception_words, grounded.action_words)
 
 
 def test_padding_changes_nothing(
-    grounding: FineGrainedGrounding, state: Tensor, instructions: Instructions
+    grounding: FineGrainedGrounding, state: Tensor, instructions: Instructions, seating: Seating
 ) -> None:
-    grounded = grounding(state, instructions)
     garbage = pad(instructions.context, (0, 0, 0, 2), value=7.0)
     garbage[1, 2:] = 9.0
-    padded = grounding(state, replace(instructions, context=garbage, mask=pad(instructions.mask, (0, 2))))
-    torch.testing.assert_close(padded.perception, grounded.perception)
-    torch.testing.assert_close(padded.action, grounded.action)
+    padded = replace(instructions, context=garbage, mask=pad(instructions.mask, (0, 2)))
+    longer = replace(seating, ticks=seating.ticks + 2)
+    expected = grounding(state, instructions, seating)
+    _close(grounding(state, padded, seating), expected)
+    _close(grounding(state, instructions, longer), expected)
 
 
-def test_the_order_of_lanes_and_times_does_not_matter(
-    grounding: FineGrainedGrounding, state: Tensor, instructions: Instructions
+def test_the_order_of_lanes_and_observations_does_not_matter(
+    grounding: FineGrainedGrounding, state: Tensor, instructions: Instructions, seating: Seating
 ) -> None:
-    grounded = grounding(state, instructions)
-    swapped = grounding(state.flip(0, 1), instructions.select(torch.tensor([1, 0])))
-    torch.testing.assert_close(swapped.perception, grounded.perception.flip(0, 1))
-    torch.testing.assert_close(swapped.action, grounded.action.flip(0, 1))
+    grounded = grounding(state, instructions, seating)
+    turned = Seating(1 - seating.lane.flip(0), seating.tick.flip(0), 2, 3)
+    swapped = grounding(state.flip(0), instructions.select(torch.tensor([1, 0])), turned)
+    _close(swapped, Grounded(grounded.perception.flip(0), grounded.action.flip(0)))
 
 
-def test_without_grounding_the_state_itself_asks(state: Tensor, instructions: Instructions) -> None:
-    grounded = SharedGrounding()(state, instructions)
+def test_every_observation_is_grounded_as_if_alone(
+    grounding: FineGrainedGrounding, state: Tensor, instructions: Instructions, seating: Seating
+) -> None:
+    """Acting grounds the lanes of a moment, learning all observations of a walk."""
+    words = instructions.select(seating.lane)
+    _close(grounding(state, words, alone(5, state.device)), grounding(state, instructions, seating))
+
+
+def test_some_observations_can_be_picked(
+    grounding: FineGrainedGrounding, state: Tensor, instructions: Instructions, seating: Seating
+) -> None:
+    grounded = grounding(state, instructions, seating)
+    row = torch.tensor([4, 1, 1])
+    picked = grounded.at(row)
+    _close(picked, Grounded(grounded.perception[row], grounded.action[row]))
+    assert picked.perception_words is None
+
+
+def test_without_grounding_the_state_itself_asks(
+    state: Tensor, instructions: Instructions, seating: Seating
+) -> None:
+    grounded = SharedGrounding()(state, instructions, seating)
     assert torch.equal(grounded.perception, state)
     assert torch.equal(grounded.action, state)
     assert grounded.perception_words is None

@@ -1,26 +1,30 @@
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from scenemem.models.language import InstructionEncoder, Instructions
+from scenemem.models.language import InstructionEncoder, Instructions, ReadingNoise
 
-PADDING, WIDTH = 0, 10
+PADDING, WORDS, WORD_WIDTH, WIDTH = 0, 20, 6, 10
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def encoder() -> InstructionEncoder:
     torch.manual_seed(0)
-    return InstructionEncoder(words=20, word_width=6, width=WIDTH, dropout=0.5, padding=PADDING).eval()
+    made = InstructionEncoder(WORDS, WORD_WIDTH, WIDTH, dropout=0.5, padding=PADDING)
+    return made.double().eval()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def batch() -> tuple[Tensor, Tensor]:
     """Four texts of different lengths, (4, 7) and (4,)."""
     lengths = torch.tensor([3, 7, 1, 5])
-    tokens = torch.randint(1, 20, (4, 7), generator=torch.Generator().manual_seed(1))
+    tokens = torch.randint(1, WORDS, (4, 7), generator=torch.Generator().manual_seed(1))
     return tokens.masked_fill(torch.arange(7) >= lengths.unsqueeze(1), PADDING), lengths
 
 
@@ -31,30 +35,60 @@ def _close(seen: Instructions, expected: Instructions) -> None:
     torch.testing.assert_close(seen.context[seen.mask], expected.context[expected.mask])
 
 
+def _encoded_alone(encoder: InstructionEncoder, words: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One text by torch.  words: (L, word width)  ->  context (L, H), hidden (H,), cell (H,)"""
+    ahead, _ = encoder.forward_lstm(words)
+    back = encoder.backward_lstm(words.flip(0))[0].flip(0)
+    context = torch.cat([ahead, back], dim=1)
+    hidden = torch.tanh(encoder.begin_hidden(context.max(dim=0).values))
+    return context, hidden, encoder.begin_cell(torch.cat([ahead[-1], back[0]]))
+
+
 def test_each_text_is_encoded_as_if_alone(encoder: InstructionEncoder, batch: tuple[Tensor, Tensor]) -> None:
     encoded = encoder(*batch)
     for row, length in enumerate(batch[1].tolist()):
-        words = encoder.embedding(batch[0][row, :length])
-        ahead, _ = encoder.forward_lstm(words)
-        back = encoder.backward_lstm(words.flip(0))[0].flip(0)
-        context = torch.cat([ahead, back], dim=1)
-        hidden = torch.tanh(encoder.begin_hidden(context.max(dim=0).values))
-        cell = encoder.begin_cell(torch.cat([ahead[-1], back[0]]))
+        context, hidden, cell = _encoded_alone(encoder, encoder.embedding(batch[0][row, :length]))
         torch.testing.assert_close(encoded.context[row, :length], context)
         torch.testing.assert_close(encoded.hidden[row], hidden)
         torch.testing.assert_close(encoded.cell[row], cell)
         assert encoded.mask[row].tolist() == [True] * length + [False] * (7 - length)
 
 
+def _bidirectional(encoder: InstructionEncoder) -> nn.LSTM:
+    """Both LSTMs of the encoder as one of torch's."""
+    both = nn.LSTM(WORD_WIDTH, WIDTH // 2, batch_first=True, bidirectional=True).double()
+    back = {f"{name}_reverse": value for name, value in encoder.backward_lstm.state_dict().items()}
+    both.load_state_dict({**encoder.forward_lstm.state_dict(), **back})
+    return both
+
+
+def test_words_and_gradients_are_those_of_a_bidirectional_lstm(
+    encoder: InstructionEncoder, batch: tuple[Tensor, Tensor]
+) -> None:
+    tokens, lengths = batch
+    both = _bidirectional(encoder)
+    packed = pack_padded_sequence(encoder.embedding(tokens), lengths, batch_first=True, enforce_sorted=False)
+    expected, _ = pad_packed_sequence(both(packed)[0], batch_first=True)
+    encoded = encoder(tokens, lengths)
+    torch.testing.assert_close(encoded.context[encoded.mask], expected[encoded.mask])
+
+    matters = torch.randn_like(expected) * encoded.mask.unsqueeze(-1)
+    learned = [
+        encoder.embedding.weight,
+        *encoder.forward_lstm.parameters(),
+        *encoder.backward_lstm.parameters(),
+    ]
+    gradients = torch.autograd.grad((encoded.context * matters).sum(), learned)
+    plain = torch.autograd.grad((expected * matters).sum(), [encoder.embedding.weight, *both.parameters()])
+    torch.testing.assert_close(gradients, plain)
+
+
 def test_more_padding_changes_nothing(encoder: InstructionEncoder, batch: tuple[Tensor, Tensor]) -> None:
     tokens, lengths = batch
-    encoded = encoder(tokens, lengths)
     padded = encoder(pad(tokens, (0, 4), value=PADDING), lengths)
-    _close(
-        Instructions(padded.context[:, :7], padded.mask[:, :7], padded.hidden, padded.cell),
-        encoded,
-    )
     assert not padded.mask[:, 7:].any()
+    cut = Instructions(padded.context[:, :7], padded.mask[:, :7], padded.hidden, padded.cell)
+    _close(cut, encoder(tokens, lengths))
 
 
 def test_what_the_padding_holds_does_not_matter(
@@ -72,21 +106,97 @@ def test_the_order_of_the_batch_does_not_matter(
     _close(encoder(batch[0][order], batch[1][order]), encoder(*batch).select(order))
 
 
+def test_a_batch_of_words_that_are_all_alike_can_be_encoded(encoder: InstructionEncoder) -> None:
+    encoded = encoder(torch.full((2, 1), 5), torch.tensor([1, 1]))
+    context, hidden, cell = _encoded_alone(encoder, encoder.embedding(torch.tensor([5])))
+    torch.testing.assert_close(encoded.context, context.expand(2, 1, -1))
+    torch.testing.assert_close(encoded.hidden, hidden.expand(2, -1))
+    torch.testing.assert_close(encoded.cell, cell.expand(2, -1))
+
+
 def test_detached_instructions_keep_their_values_and_lose_their_history(
     encoder: InstructionEncoder, batch: tuple[Tensor, Tensor]
 ) -> None:
     encoded = encoder(*batch)
-    _close(encoded.detached(), encoded)
-    assert encoded.context.requires_grad
     detached = encoded.detached()
+    _close(detached, encoded)
+    assert encoded.context.requires_grad
     assert not any(t.requires_grad for t in (detached.context, detached.hidden, detached.cell))
 
 
-def test_words_are_dropped_in_training_only(
+def test_some_instructions_can_be_selected_in_any_order(
     encoder: InstructionEncoder, batch: tuple[Tensor, Tensor]
 ) -> None:
-    encoder.train()
-    noisy, again = encoder(*batch), encoder(*batch)
+    encoded, rows = encoder(*batch), torch.tensor([3, 1, 1])
+    selected = encoded.select(rows)
+    for item in fields(Instructions):
+        assert torch.equal(getattr(selected, item.name), getattr(encoded, item.name)[rows])
+
+
+def test_repeated_instructions_stand_one_batch_after_the_other(
+    encoder: InstructionEncoder, batch: tuple[Tensor, Tensor]
+) -> None:
+    encoded = encoder(*batch)
+    repeated, three_times = encoded.repeat(3), encoded.select(torch.arange(4).repeat(3))
+    for item in fields(Instructions):
+        assert torch.equal(getattr(repeated, item.name), getattr(three_times, item.name))
+    (gradient,) = torch.autograd.grad(repeated.hidden.sum(), encoded.hidden)
+    assert torch.equal(gradient, torch.full_like(gradient, 3.0))
+
+
+@pytest.fixture
+def noise(encoder: InstructionEncoder) -> ReadingNoise:
+    """The masks of four texts."""
+    drawn = encoder.train().noise(4)
     encoder.eval()
-    assert not torch.equal(noisy.context, again.context)
-    assert torch.equal(encoder(*batch).context, encoder(*batch).context)
+    return drawn
+
+
+def test_words_and_columns_are_dropped_in_training_only(encoder: InstructionEncoder) -> None:
+    """Half of all numbers, the others doubled; each word and each text its own."""
+    still = encoder.noise(3)
+    assert (still.words.shape, still.context.shape) == ((WORDS, WORD_WIDTH), (3, WIDTH))
+    assert (still.words == 1).all()
+    assert (still.context == 1).all()
+    noisy, again = encoder.train().noise(3), encoder.noise(3)
+    for mask, other in ((noisy.words, again.words), (noisy.context, again.context)):
+        assert set(mask.flatten().tolist()) == {0.0, 2.0}
+        assert not torch.equal(mask, other)
+        assert not (mask == mask[0]).all()
+
+
+def test_nothing_is_dropped_without_noise(encoder: InstructionEncoder, batch: tuple[Tensor, Tensor]) -> None:
+    expected = encoder(*batch)
+    _close(encoder(*batch, encoder.noise(4)), expected)
+    _close(encoder.train()(*batch), expected)
+
+
+def test_a_word_loses_its_columns_wherever_it_occurs_and_a_text_its_own_everywhere(
+    encoder: InstructionEncoder, noise: ReadingNoise
+) -> None:
+    """What the navigator begins with comes from all columns of a text."""
+    lengths = torch.tensor([9, 6, 9, 2])
+    tokens = torch.randint(1, 5, (4, 9), generator=torch.Generator().manual_seed(2))  # every word often
+    encoded = encoder(tokens, lengths, noise)
+    for row, length in enumerate(lengths.tolist()):
+        words = tokens[row, :length]
+        context, hidden, cell = _encoded_alone(encoder, encoder.embedding(words) * noise.words[words])
+        torch.testing.assert_close(encoded.context[row, :length], context * noise.context[row])
+        torch.testing.assert_close(encoded.hidden[row], hidden)
+        torch.testing.assert_close(encoded.cell[row], cell)
+
+
+def test_some_texts_are_encoded_with_their_part_of_the_noise(
+    encoder: InstructionEncoder, batch: tuple[Tensor, Tensor], noise: ReadingNoise
+) -> None:
+    (tokens, lengths), rows = batch, torch.tensor([3, 1])
+    _close(encoder(tokens[rows], lengths[rows], noise.select(rows)), encoder(*batch, noise).select(rows))
+
+
+def test_a_dropped_number_of_a_word_is_not_learned(
+    encoder: InstructionEncoder, batch: tuple[Tensor, Tensor], noise: ReadingNoise
+) -> None:
+    encoded = encoder(*batch, noise)
+    (gradient,) = torch.autograd.grad(encoded.hidden.sum() + encoded.cell.sum(), encoder.embedding.weight)
+    used = batch[0][encoded.mask]
+    assert torch.equal(gradient[used] != 0, noise.words[used] != 0)

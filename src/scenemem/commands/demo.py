@@ -6,22 +6,20 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from scenemem.agents.scripted import Agent
-from scenemem.commands.console import console, open_data, output, progress_bar
-from scenemem.commands.eval import scripted_agent
+from scenemem.commands.console import open_data, output, progress_bar
+from scenemem.commands.eval import OpenedRun, open_run, scripted_agent
+from scenemem.commands.report import SPLITS, report_on, say_where
 from scenemem.commands.side_by_side import train_side_by_side
-from scenemem.commands.tables import SIDE_BY_SIDE, comparison_table
+from scenemem.commands.tables import comparison_table
 from scenemem.evaluation.evaluate import walk_split
-from scenemem.experiment import stored_experiment
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import read_plan
 from scenemem.houses.maps import draw_map
 from scenemem.houses.pictures import draw_panorama
-from scenemem.learning.run_folder import RunFolder
 from scenemem.presets import PRESETS, SCRIPTED, Preset
 from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.viewer.report import Section, curve_section, metric_section, picture_section, write_report
+from scenemem.viewer.report import Section, picture_section
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
 
@@ -42,11 +40,13 @@ def demo(out: Path = Path("demo"), *, iterations: int = 220, seed: int = 0) -> N
     presets = {name: _short(PRESETS[name], iterations) for name in TRAINED}
     runs = train_side_by_side(presets, folder.root, out / "runs", seed)
     world = load_world(folder.connectivity)
-    sections = [_evaluate(folder, world, runs, split, seed) for split in ("val_seen", "val_unseen")]
-    sections.append(curve_section(runs, "sr"))
-    sections.append(_drawn_route(folder, world, load_split(folder, world, "r2r", "val_unseen"), out))
-    write_report(out / "report.html", "SceneMem on the embedded houses", sections)
-    console.print(f"\nThe report: {out / 'report.html'}", markup=False, highlight=False)
+    opened = {name: open_run(run, folder, "last") for name, run in runs.items()}
+    references = {split: _evaluate(folder, world, opened, split, seed) for split in SPLITS}
+    route = _drawn_route(folder, world, load_split(folder, world, "r2r", "val_unseen"), out)
+    page = out / "report.html"
+    say_where(
+        report_on(list(runs.values()), folder, page, splits=SPLITS, references=references, more=[route])
+    )
 
 
 def _short(preset: Preset, iterations: int) -> Preset:
@@ -59,24 +59,20 @@ def _short(preset: Preset, iterations: int) -> Preset:
     )
 
 
-def _evaluate(folder: DataFolder, world: World, runs: dict[str, RunFolder], split: str, seed: int) -> Section:
-    """Walk every agent over a split, print the table and return it for the report."""
+def _evaluate(
+    folder: DataFolder, world: World, opened: dict[str, OpenedRun], split: str, seed: int
+) -> dict[str, dict[str, float]]:
+    """Walk every agent over a split, print the table and return the scores of the agents without a run."""
     episodes = load_split(folder, world, "r2r", split)
-    rows = {}
-    with progress_bar(f"walking {split}") as progress:
-        for done, name in enumerate((*SCRIPTED, *runs), start=1):
-            walked = walk_split(_agent(name, folder, world, runs, seed), episodes)
-            rows[name] = walked.measured(world).means()
-            progress(done, len(SCRIPTED) + len(runs))
+    scripted = {}
+    for name in SCRIPTED:
+        with progress_bar(f"walking {name}") as progress:
+            walked = walk_split(scripted_agent(name, world, seed), episodes, progress=progress)
+        scripted[name] = walked.measured(world).means()
+    trained = {name: run.evaluate(split)[0].measured(world).means() for name, run in opened.items()}
     title = f"houses {split}: {len(episodes)} instructions"
-    output.print(comparison_table(title, rows))
-    return metric_section(title, rows, SIDE_BY_SIDE)
-
-
-def _agent(name: str, folder: DataFolder, world: World, runs: dict[str, RunFolder], seed: int) -> Agent:
-    if name in SCRIPTED:
-        return scripted_agent(name, world, seed)
-    return stored_experiment(runs[name].last, folder)[0].agent
+    output.print(comparison_table(title, {**scripted, **trained}))
+    return scripted
 
 
 def _drawn_route(folder: DataFolder, world: World, episodes: EpisodeSet, out: Path) -> Section:

@@ -1,82 +1,92 @@
-"""Learning curves as SVG, readable in light and dark and without colour vision."""
+"""Lines over a number, with bands where they stand for several runs; readable without colour vision."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
+from dataclasses import dataclass
 
-Curve = Sequence[tuple[float, float]]
-"""(iteration, value) points in order"""
+from scenemem.viewer.axes import Axis, Frame, picture, round_axis
 
-_WIDTH, _HEIGHT = 640, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 120, 30, 40  # margins; the right one holds the names of the curves
-_COLOURS = ("#1b6ca8", "#c4511d", "#2e8b57", "#7a4fa3", "#a0760a", "#5b5b5b")
-_DASHES = ("", "7 4", "2 3", "10 3 2 3", "5 2", "1 2")  # so that curves differ without colour, too
+SERIES = 8
+"""Colours, dashes and marks there are; more series begin again."""
 
 
-def draw_curves(curves: Mapping[str, Curve], *, title: str, value: str) -> str:
-    """Lines over iterations, one per name, from 0 to the next tenth above the highest value.
+@dataclass(frozen=True)
+class Point:
+    """One place of a curve."""
+
+    x: float
+    y: float
+    spread: float = 0.0  # the band reaches this far above and below
+
+
+Curve = Sequence[Point]
+
+
+def draw_curves(
+    curves: Mapping[str, Curve], *, across: str, up: str, limits: Axis | None = None, about: int = 5
+) -> str:
+    """Lines from the lowest to the highest number, from 0 upwards, one per name, in the order of the names.
 
     Args:
         curves: points of every line.
-        title: what the picture shows, read out by screen readers.
-        value: what the vertical axis measures.
+        across: what the horizontal axis counts.
+        up: what is shown, for screen readers.
+        limits: the vertical axis; round numbers around the data when left out.
+        about: how many steps the horizontal axis has.
     """
     points = [point for curve in curves.values() for point in curve]
-    right = max((x for x, _ in points), default=1.0) or 1.0
-    top = max(0.1, -(-max((y for _, y in points), default=0.1) * 10 // 1) / 10)
-    scale = _Scale(right, top)
-    rows = [_grid(scale, value)]
-    for number, (name, curve) in enumerate(curves.items()):
-        rows.append(_line(scale, name, curve, number))
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title, quote=True)}" '
-        'xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" font-size="12">\n'
-        f"<title>{escape(title)}</title>\n" + "\n".join(rows) + "\n</svg>"
+    heights = [point.y + point.spread for point in points] + [point.y - point.spread for point in points]
+    frame = Frame(
+        round_axis(across, [point.x for point in points], about=about),
+        limits or round_axis("", heights),
     )
+    drawing = [_line(frame, curve, number % SERIES) for number, curve in enumerate(curves.values()) if curve]
+    return picture(frame, drawing, _description(curves, across, up))
 
 
-class _Scale:
-    """Data to pixels."""
-
-    def __init__(self, right: float, top: float) -> None:
-        self.right = right
-        self.top = top
-
-    def x(self, iteration: float) -> float:
-        return round(_LEFT + iteration / self.right * (_WIDTH - _LEFT - _RIGHT), 1)
-
-    def y(self, value: float) -> float:
-        return round(_HEIGHT - _BOTTOM - value / self.top * (_HEIGHT - _TOP - _BOTTOM), 1)
+def legend(names: Sequence[str]) -> list[str]:
+    """A line and a mark for each name, as SVG, in the order of the names."""
+    return [
+        f'<svg class="key s{number % SERIES}" viewBox="0 0 34 14" aria-hidden="true">'
+        f'<path class="line" d="M1 7H33"/>{_mark(17, 7, number % SERIES)}</svg>'
+        for number in range(len(names))
+    ]
 
 
-def _grid(scale: _Scale, value: str) -> str:
-    lines = []
-    for tick in range(round(scale.top * 10) + 1):
-        y = scale.y(tick / 10)
-        end = _WIDTH - _RIGHT
-        lines.append(f'<path d="M{_LEFT} {y}H{end}" stroke="currentColor" stroke-opacity=".15"/>')
-        lines.append(
-            f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end" fill="currentColor">{tick / 10:.1f}</text>'
-        )
-    middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    lines.append(
-        f'<text x="{middle}" y="{_HEIGHT - 8}" text-anchor="middle" fill="currentColor">iterations '
-        f"(0 to {scale.right:,.0f})</text>"
-    )
-    lines.append(f'<text x="8" y="14" fill="currentColor" font-weight="600">{escape(value)}</text>')
-    return "\n".join(lines)
+def _line(frame: Frame, curve: Curve, number: int) -> str:
+    path = "L".join(f"{frame.x(point.x)} {frame.y(point.y)}" for point in curve)
+    marks = "".join(_mark(frame.x(point.x), frame.y(point.y), number) for point in curve)
+    return f'<g class="s{number}">{_band(frame, curve)}<path class="line" d="M{path}"/>{marks}</g>'
 
 
-def _line(scale: _Scale, name: str, curve: Curve, number: int) -> str:
-    if not curve:
+def _band(frame: Frame, curve: Curve) -> str:
+    if not any(point.spread for point in curve):
         return ""
-    colour = _COLOURS[number % len(_COLOURS)]
-    path = "L".join(f"{scale.x(x)} {scale.y(y)}" for x, y in curve)
-    dots = "".join(f'<circle cx="{scale.x(x)}" cy="{scale.y(y)}" r="3" fill="{colour}"/>' for x, y in curve)
-    end_x, end_y = scale.x(curve[-1][0]) + 8, scale.y(curve[-1][1]) + 4 + 14 * number
-    return (
-        f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2" '
-        f'stroke-dasharray="{_DASHES[number % len(_DASHES)]}"/>{dots}'
-        f'<text x="{end_x}" y="{end_y}" fill="{colour}" font-weight="600">{escape(name)}</text>'
+    above = [f"{frame.x(point.x)} {frame.y(point.y + point.spread)}" for point in curve]
+    below = [f"{frame.x(point.x)} {frame.y(max(frame.up.low, point.y - point.spread))}" for point in curve]
+    return f'<path class="band" d="M{"L".join(above + below[::-1])}Z"/>'
+
+
+def _mark(x: float, y: float, number: int) -> str:
+    """A shape of its own for every series."""
+    shapes = (
+        "m-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0-6.4 0z",  # circle
+        "m-3-3h6v6h-6z",  # square
+        "m0-4l4 7h-8z",  # triangle
+        "m0-4.2l4.2 4.2l-4.2 4.2l-4.2-4.2z",  # diamond
+        "m0 4l4-7h-8z",  # triangle upside down
+        "m-1.2-4h2.4v2.8h2.8v2.4h-2.8v2.8h-2.4v-2.8h-2.8v-2.4h2.8z",  # cross
+        "m-4-2h8v4h-8z",  # bar
+        "m-2-4h4v8h-4z",  # post
     )
+    return f'<path class="mark" d="M{x} {y}{shapes[number]}"/>'
+
+
+def _description(curves: Mapping[str, Curve], across: str, up: str) -> str:
+    told = [
+        f"{name} from {curve[0].y:.3g} at {curve[0].x:,g} to {curve[-1].y:.3g} at {curve[-1].x:,g}"
+        for name, curve in curves.items()
+        if curve
+    ]
+    return f"{up} over {across}: " + ("; ".join(told) or "nothing yet")

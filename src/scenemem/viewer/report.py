@@ -1,28 +1,20 @@
-"""A report on one page: tables, learning curves and pictures, in a single HTML file."""
+"""A report on one page: sections, tables, figures and pictures in one HTML file that needs no network."""
 
 from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 
 from scenemem.formats.atomic import atomic_file
-from scenemem.learning.run_folder import RunFolder
-from scenemem.viewer.curves import Curve, draw_curves
+from scenemem.viewer.curves import legend
 
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; }
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1.5rem; }
-table { border-collapse: collapse; width: 100%; }
-.wide { overflow-x: auto; }
-th, td { text-align: left; padding: .35rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-td { font-variant-numeric: tabular-nums; }
-svg, img { max-width: 100%; height: auto; }
-figure { margin: 1rem 0; }
-figcaption { opacity: .8; }
-"""
+# nothing but what is in the page itself: no script, no font, no picture from anywhere else
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_LEAST_CONTENTS = 4  # sections before a page gets a table of contents
 
 
 @dataclass(frozen=True)
@@ -33,54 +25,101 @@ class Section:
     body: str
 
 
-def write_report(file: str | os.PathLike[str], title: str, sections: Iterable[Section]) -> None:
-    """Write a self-contained page; it appears complete or not at all."""
+def write_report(
+    file: str | os.PathLike[str], title: str, sections: Iterable[Section], *, lead: str = ""
+) -> None:
+    """Write a self-contained page; it appears complete or not at all.
+
+    Args:
+        file: the page.
+        title: its headline.
+        sections: what it shows, in order.
+        lead: a sentence below the headline.
+    """
+    numbered = list(enumerate(sections, start=1))
     body = "\n".join(
-        f"<section><h2>{escape(section.title)}</h2>\n{section.body}\n</section>" for section in sections
+        f'<section aria-labelledby="part-{number}"><h2 id="part-{number}">{escape(section.title)}</h2>\n'
+        f"{section.body}\n</section>"
+        for number, section in numbered
     )
+    contents = ""
+    if len(numbered) >= _LEAST_CONTENTS:
+        links = "".join(
+            f'<li><a href="#part-{number}">{escape(section.title)}</a></li>' for number, section in numbered
+        )
+        contents = f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n'
+    style = files("scenemem.viewer").joinpath("static", "report.css").read_text(encoding="utf-8")
     page = (
-        f"<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<style>{_STYLE}</style></head>\n<body><main><h1>{escape(title)}</h1>\n{body}\n</main></body></html>\n"
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style></head>\n"
+        f"<body><main>\n<header><h1>{escape(title)}</h1>"
+        + (f"<p>{escape(lead)}</p>" if lead else "")
+        + f"</header>\n{contents}{body}\n</main></body></html>\n"
     )
     with atomic_file(file) as partial:
         partial.write_text(page, encoding="utf-8")
 
 
-def metric_section(title: str, rows: Mapping[str, Mapping[str, float]], metrics: Sequence[str]) -> Section:
-    """One row per agent, one column per metric."""
-    cells = ([agent, *(f"{means[name]:.3f}" for name in metrics)] for agent, means in rows.items())
-    return table_section(title, ("agent", *metrics), cells)
+def table(
+    caption: str,
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    spans: Sequence[tuple[str, int]] = (),
+    quiet: Sequence[int] = (),
+) -> str:
+    """A table whose first column names the rows.
+
+    Args:
+        caption: what the table shows.
+        head: the names of the columns.
+        rows: the cells, the row's name first.
+        spans: a line above the head: names and how many columns each stands over.
+        quiet: numbers of rows that only serve for comparison.
+    """
+    above = "".join(_spanning(name, width) for name, width in spans)
+    columns = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    lines = "\n".join(
+        f"<tr{' class=quiet' if number in quiet else ''}>"
+        f'<th scope="row">{escape(cells[0])}</th>'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in cells[1:])
+        + "</tr>"
+        for number, cells in enumerate(rows)
+    )
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}">'
+        f"<table{' class=spanned' if spans else ''}><caption><span>{escape(caption)}</span></caption>\n<thead>"
+        + (f"<tr>{above}</tr>" if above else "")
+        + f"<tr>{columns}</tr></thead>\n<tbody>\n{lines}\n</tbody></table></div>"
+    )
 
 
 def table_section(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Section:
-    """A table whose first column names the rows."""
-    columns = "".join(f"<th scope='col'>{escape(name)}</th>" for name in head)
-    lines = (
-        f"<tr><th scope='row'>{escape(first)}</th>"
-        + "".join(f"<td>{escape(cell)}</td>" for cell in rest)
-        + "</tr>"
-        for first, *rest in rows
-    )
-    table = f"<table><thead><tr>{columns}</tr></thead><tbody>\n" + "\n".join(lines) + "\n</tbody></table>"
-    label = escape(title, quote=True)
-    return Section(title, f'<div class="wide" tabindex="0" role="region" aria-label="{label}">{table}</div>')
+    """A section that is one table."""
+    return Section(title, table(title, head, rows))
 
 
-def curve_section(runs: Mapping[str, RunFolder], metric: str) -> Section:
-    """How a validation metric grew during training."""
-    curves: dict[str, Curve] = {
-        name: [
-            (line["iteration"], line["validation"][metric]) for line in run.logged() if "validation" in line
-        ]
-        for name, run in runs.items()
-    }
-    title = f"{metric.upper()} on held-out training buildings"
-    return Section(
-        "Learning curves",
-        f"<figure>{draw_curves(curves, title=title, value=metric.upper())}"
-        f"<figcaption>{escape(title)}</figcaption></figure>",
-    )
+def note(text: str) -> str:
+    """A paragraph."""
+    return f"<p>{escape(text)}</p>"
+
+
+def numbers(body: str) -> str:
+    """Tables that can be unfolded below a figure."""
+    return f"<details><summary>The numbers</summary>\n{body}\n</details>"
+
+
+def figure(drawing: str, caption: str) -> str:
+    """A drawing and what it shows."""
+    return f"<figure><figcaption>{escape(caption)}</figcaption>{drawing}</figure>"
+
+
+def figures(names: Sequence[str], drawings: Iterable[str]) -> str:
+    """Figures side by side under one legend of the series ``names``."""
+    keys = "".join(f"<li>{key}{escape(name)}</li>" for key, name in zip(legend(names), names, strict=True))
+    return f'<ul class="keys">{keys}</ul>\n<div class="figures">\n' + "\n".join(drawings) + "\n</div>"
 
 
 def picture_section(title: str, text: str, drawing: str, photograph: bytes) -> Section:
@@ -89,7 +128,13 @@ def picture_section(title: str, text: str, drawing: str, photograph: bytes) -> S
     drawing = drawing[drawing.index("<svg") :]
     return Section(
         title,
-        f"<p>{escape(text)}</p>\n<figure class='wide'>{drawing}</figure>\n"
-        f"<figure><img alt='What one sees at the start' src='data:image/png;base64,{inline}'>"
+        f'{note(text)}\n<figure class="wide">{drawing}</figure>\n'
+        f'<figure><img alt="What one sees at the start" src="data:image/png;base64,{inline}">'
         "<figcaption>What one sees at the start, north in the middle</figcaption></figure>",
     )
+
+
+def _spanning(name: str, width: int) -> str:
+    if not name:
+        return f'<td colspan="{width}"></td>'
+    return f'<th scope="colgroup" colspan="{width}">{escape(name)}</th>'

@@ -1,0 +1,90 @@
+"""Writes the page of commands from the command line itself: every command, its flags, one example."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from flags import Flag, Group, manual_of
+
+from scenemem.cli import COMMANDS
+
+MARK = "<!-- every command -->"
+
+EXAMPLES = {
+    "demo": "scenemem demo --out demo --iterations 220",
+    "data check": "scenemem data check --data DIR",
+    "data houses": "scenemem data houses --out houses --houses 12 --seed 3",
+    "data r4r": "scenemem data r4r --data DIR",
+    "data features": "scenemem data features resnet.tsv --data DIR --encoder 'ResNet-152, ImageNet'",
+    "data objects": "scenemem data objects --data DIR",
+    "train": "scenemem train ssm --out runs/ssm-0 --seed 0",
+    "eval": "scenemem eval runs/ssm-0 --split val_unseen",
+    "view": "scenemem view runs/ssm-0 runs/basic-0 --count 3",
+    "report": "scenemem report runs/ssm-0 runs/ssm-1 runs/basic-0 --out report.html",
+    "serve": "scenemem serve runs/ssm-0",
+    "compare": "scenemem compare runs/ssm-0 runs/ssm-1 runs/basic-0 --out table.md",
+    "score": "scenemem score results.json --data DIR --split val_unseen --json",
+    "submit": "scenemem submit runs/ssm-0 --data DIR --split test --out test.json",
+    "speak train": "scenemem speak train speaker --out runs/speaker-0",
+    "speak eval": "scenemem speak eval runs/speaker-0 --split val_unseen",
+    "speak describe": "scenemem speak describe runs/speaker-0 --count 3",
+    "speak augment": "scenemem speak augment runs/speaker-0 --count 1000 --out described.json.gz",
+    "bench simulator": "scenemem bench simulator --json",
+    "bench train": "scenemem bench train ssm basic --widths everyday --batches 64",
+    "bench eval": "scenemem bench eval runs/ssm-0 --split val_unseen",
+    "bench memory": "scenemem bench memory --places 8 16 32",
+}
+"""One for each command; the page is not built with one that does not parse."""
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put the commands where the mark is."""
+    return markdown.replace(MARK, commands()) if MARK in markdown else markdown
+
+
+def commands() -> str:
+    """All commands, in the order ``scenemem --help`` lists them.
+
+    Raises:
+        ValueError: a command has no example.
+    """
+    missing = [name for name in COMMANDS if name not in EXAMPLES]
+    if missing:
+        raise ValueError(f"commands without an example in docs/hooks/commands_page.py: {', '.join(missing)}")
+    return "\n".join(_command(name, COMMANDS[name][2]) for name in COMMANDS)
+
+
+def _command(name: str, summary: str) -> str:
+    example = EXAMPLES[name]
+    manual = manual_of(example)
+    description = " ".join(manual.description.split())
+    lines = [f"## scenemem {name}", "", f"*{_plain(summary)}.*", "", "```", example, "```", ""]
+    lines += [_plain(description), ""]
+    for group in manual.groups:
+        lines += [_group(group), ""]
+    return "\n".join(lines)
+
+
+def _group(group: Group) -> str:
+    head = "| | meaning | default |\n|---|---|---|\n"
+    rows = "\n".join(_row(flag) for flag in group.flags)
+    title = "" if group.title in ("options", "positional arguments") else f"**{_plain(group.title)}**\n\n"
+    return f"{title}{head}{rows}\n"
+
+
+def _row(flag: Flag) -> str:
+    default = "" if flag.default in ("", "None", "False") else _code(flag.default)
+    return f"| {_code(f'{flag.name} {flag.value}'.strip())} | {_plain(flag.meaning)} | {default} |"
+
+
+def _code(text: str) -> str:
+    return f"<code>{_plain(text)}</code>"
+
+
+def _plain(text: str) -> str:
+    """Text that neither HTML nor Markdown sees anything in."""
+    escaped = html.escape(text, quote=False)
+    for sign in "|*_[]`":
+        escaped = escaped.replace(sign, f"&#{ord(sign)};")
+    return escaped

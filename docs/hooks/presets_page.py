@@ -1,0 +1,68 @@
+"""Writes into the page of presets where each differs from its base, from the table of presets itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from flags import Manual, manual_of
+
+from scenemem.presets import PRESETS
+
+MARK = re.compile(r"<!-- preset: (\S+) -->")
+BASES = {"basic": "ssm", "seq2seq": "basic"}
+"""Where the name does not tell: a preset called base-what is a variant of its base."""
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put a table where each mark is.
+
+    Raises:
+        ValueError: a preset has no mark, or a mark no preset.
+    """
+    marked = MARK.findall(markdown)
+    if not marked:
+        return markdown
+    if sorted(marked) != sorted(PRESETS):
+        odd = ", ".join(sorted(set(marked) ^ set(PRESETS)))
+        raise ValueError(f"docs/presets.md and scenemem.presets disagree about: {odd}")
+    return MARK.sub(lambda found: differences(found[1]), markdown)
+
+
+def base_of(name: str) -> str | None:
+    """The preset a preset is a variant of; None when it stands for itself."""
+    return BASES.get(name, name.rpartition("-")[0].split("-")[0] or None)
+
+
+def differences(name: str) -> str:
+    """What a preset changes, as a table; of a preset without a base, all its values."""
+    base, own = base_of(name), _manual(name)
+    if base is None:
+        return _values(own)
+    other = _manual(base)
+    rows = [
+        f"| `{flag.name}` | {_value(before.default)} | {_value(flag.default)} | {flag.meaning} |"
+        for group in own.groups
+        for flag in group.flags
+        if (before := other.flag(flag.name)) is not None and before.default != flag.default
+    ]
+    head = f"| flag | `{base}` | `{name}` | meaning |\n|---|---|---|---|\n"
+    return head + "\n".join(rows)
+
+
+def _values(manual: Manual) -> str:
+    rows = [
+        f"| `{flag.name}` | {_value(flag.default)} | {flag.meaning} |"
+        for group in manual.groups
+        for flag in group.flags
+        if "." in flag.name or flag.name == "--agent"  # the others belong to the run, not to the preset
+    ]
+    return "| flag | value | meaning |\n|---|---|---|\n" + "\n".join(rows)
+
+
+def _manual(name: str) -> Manual:
+    return manual_of(f"scenemem train {name}")
+
+
+def _value(text: str) -> str:
+    return f"`{text}`" if text else ""

@@ -1,0 +1,154 @@
+"""``scenemem serve RUN``: a page on which agents follow whatever one types, live."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import webbrowser
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from scenemem.commands.console import console, open_data, use_threads
+from scenemem.commands.eval import open_run
+from scenemem.errors import UserError
+from scenemem.experiment import Experiment
+from scenemem.formats.folder import DataFolder
+from scenemem.learning.run_folder import RunFolder
+from scenemem.speaking import stored_speaking
+from scenemem.viewer.scenery import Sceneries
+from scenemem.world.graph import NONE
+
+if TYPE_CHECKING:
+    from scenemem.viewer.live_stage import Example, Stage
+
+_MISSING = "the live page needs FastAPI and uvicorn; install them with: pip install 'scenemem[serve]'"
+_SPLITS = ("val_unseen", "val_seen", "train")  # where suggestions come from
+_SUGGESTED = 8  # per house
+_GRACE = 2  # seconds for open streams when the server is stopped
+
+
+def serve(
+    run: Annotated[Path, tyro.conf.Positional],
+    rival: Annotated[Path | None, tyro.conf.Positional] = None,
+    *,
+    speaker: Path | None = None,
+    data: Path | None = None,
+    checkpoint: Literal["best", "last"] = "last",
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    open: bool = True,  # noqa: A002, the name of the flag
+    threads: int = 1,
+) -> None:
+    """Serve a page: pick a house, click a start, type any instruction and watch the agent decide.
+
+    Args:
+        run: a run folder.
+        rival: another run folder; both agents follow the same instruction side by side.
+        speaker: the run folder of a speaker, which describes routes between two clicks.
+        data: the data folder; the embedded houses when left out.
+        checkpoint: the last weights of the runs, or those that did best on their selection split.
+        host: address to listen at. Anything but this machine lets everybody on the network in.
+        port: where to listen; 0 takes any free port.
+        open: open the page in a browser.
+        threads: torch threads; more than one only pays on an otherwise idle machine.
+    """
+    if not 0 <= port <= 65535:
+        raise UserError(f"--port must be in 0..65535, got {port}")
+    try:
+        import uvicorn
+
+        from scenemem.viewer.live import live_app
+        from scenemem.viewer.live_guards import is_loopback
+    except ImportError as error:
+        raise UserError(_MISSING) from error
+    use_threads(threads)
+    stage = open_stage([run] if rival is None else [run, rival], speaker, open_data(data), checkpoint)
+    local = is_loopback(host)
+    config = uvicorn.Config(
+        live_app(stage, local=local),
+        host=host,
+        port=port,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE,
+    )
+    listener = _listening(host, port)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
+    console.print(f"the page is at {address}  (stop with Ctrl-C)", highlight=False, soft_wrap=True)
+    if not local:
+        console.print("everybody who can reach this machine can use the page", highlight=False)
+    if open:
+        threading.Timer(0.5, webbrowser.open, [address]).start()
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def open_stage(
+    runs: list[Path], speaker: Path | None, folder: DataFolder, checkpoint: Literal["best", "last"]
+) -> Stage:
+    """Load everything the page shows.
+
+    Raises:
+        UserError: a run is not there, or is named twice.
+        DataError: a run does not fit the data folder.
+    """
+    from scenemem.viewer.live_stage import Stage
+
+    paths = [path.resolve() for path in runs]
+    if len(set(paths)) < len(paths):
+        raise UserError(f"{runs[0]} is named twice; name another run to compare it with")
+    alike = len({path.name for path in paths}) < len(paths)
+    opened = [open_run(RunFolder(path), folder, checkpoint).experiment for path in runs]
+    names = [str(path.relative_to(path.parents[1])) if alike else path.name for path in paths]
+    speaking = None if speaker is None else stored_speaking(RunFolder(speaker).best, folder)
+    return Stage(
+        agents={name: experiment.agent for name, experiment in zip(names, opened, strict=True)},
+        sceneries=Sceneries(folder),
+        speaker=None if speaking is None else speaking.speaker,
+        speaker_name="speaker" if speaker is None else speaker.resolve().name,
+        examples=suggestions(opened[0]),
+    )
+
+
+def suggestions(experiment: Experiment) -> Mapping[str, list[Example]]:
+    """A few instructions for every house, from the splits the data folder has."""
+    from scenemem.viewer.live_stage import Example
+
+    found: dict[str, list[Example]] = {}
+    world = experiment.sight.world
+    for split in _SPLITS:
+        if not experiment.folder.episodes(experiment.preset.data.task, split).is_file():
+            continue
+        episodes, seen = experiment.episodes(split), set[int]()
+        local = world.local.tolist()
+        columns = (episodes.record, episodes.scan, episodes.start, episodes.goal, episodes.heading)
+        for text, record, scan, start, goal, heading in zip(
+            episodes.texts, *(column.tolist() for column in columns), strict=True
+        ):
+            known = found.setdefault(world.scans[scan], [])
+            if record not in seen and len(known) < _SUGGESTED:
+                seen.add(record)
+                known.append(
+                    Example(text.strip(), local[start], heading, None if goal == NONE else local[goal])
+                )
+    return found
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket at that address.
+
+    Raises:
+        UserError: it cannot be had.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        raise UserError(
+            f"cannot listen at {host} port {port} ({error.strerror}); choose another --port"
+        ) from error
+    return listener

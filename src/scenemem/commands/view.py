@@ -1,0 +1,118 @@
+"""``scenemem view RUN``: replays of telling episodes as self-contained pages, one agent or two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from scenemem.commands.console import console, open_data, print_json, progress_bar, use_threads
+from scenemem.commands.eval import open_run
+from scenemem.errors import UserError
+from scenemem.evaluation.evaluate import Walked, walk_split
+from scenemem.formats.folder import DataFolder
+from scenemem.learning.run_folder import RunFolder
+from scenemem.viewer.gallery import Replay, Walker, plain, write_index, write_replays
+from scenemem.viewer.scenery import Sceneries
+from scenemem.viewer.stories import instructive
+
+
+def view(
+    run: Annotated[Path, tyro.conf.Positional],
+    rival: Annotated[Path | None, tyro.conf.Positional] = None,
+    *,
+    episode: str | None = None,
+    split: str = "val_unseen",
+    data: Path | None = None,
+    checkpoint: Literal["best", "last"] = "last",
+    out: Path | None = None,
+    count: int = 3,
+    threads: int = 1,
+    json: bool = False,
+) -> None:
+    """Write replays: what the agent remembered, heard and weighed up, round by round.
+
+    Args:
+        run: a run folder.
+        rival: another run folder, to be shown beside it on the same episodes.
+        episode: the id of one instruction; when left out, telling ones are chosen: mended by turning back,
+            stopped in the wrong place, lost.
+        split: which episodes.
+        data: the data folder; the embedded houses when left out.
+        checkpoint: the last weights of the runs, or those that did best on their selection split.
+        out: with --episode the page to write, else the folder for the pages; RUN/replays when left out.
+        count: how many episodes to choose.
+        threads: torch threads; more than one only pays on an otherwise idle machine.
+        json: print one JSON object instead of the names of the pages.
+    """
+    if count < 1:
+        raise UserError(f"--count must be 1 or more, got {count}")
+    if out is not None and (out.suffix == ".html") != (episode is not None):
+        raise UserError(
+            f"{out}: with --episode one page is written and --out ends in .html, otherwise --out is a folder"
+        )
+    use_threads(threads)
+    folder = open_data(data)
+    walkers = _walkers([run] if rival is None else [run, rival], split, folder, checkpoint)
+    ids = [episode] if episode is not None else _telling(walkers, count)
+    place = out or run / "replays"
+
+    def file_of(name: str) -> Path:
+        return place if place.suffix == ".html" else place / f"{split}-{plain(name)}.html"
+
+    with progress_bar("drawing replays") as progress:
+        replays = write_replays(walkers, ids, Sceneries(folder), file_of, progress)
+    pages = [replay.file for replay in replays]
+    if episode is None:
+        pages.insert(0, place / "index.html")
+        write_index(pages[0], f"{' and '.join(walker.name for walker in walkers)} on {split}", replays)
+    if json:
+        print_json({"pages": [str(page) for page in pages], "replays": [_facts(item) for item in replays]})
+        return
+    for page in pages:
+        console.print(f"written to {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _walkers(
+    runs: list[Path], split: str, folder: DataFolder, checkpoint: Literal["best", "last"]
+) -> list[Walker]:
+    """The agents of the runs; runs of the same name are told apart by their folders."""
+    paths = [path.resolve() for path in runs]
+    alike = len({path.name for path in paths}) < len(paths)
+    opened = [open_run(RunFolder(path), folder, checkpoint).experiment for path in runs]
+    return [
+        Walker(str(path.relative_to(path.parents[1])) if alike else path.name, it.agent, it.episodes(split))
+        for path, it in zip(paths, opened, strict=True)
+    ]
+
+
+def _telling(walkers: list[Walker], count: int) -> list[str]:
+    """The ids of telling episodes; the first ones of the split when none stands out."""
+    first = walkers[0]
+    if not first.episodes.has_goals:
+        raise UserError(
+            f"'{first.episodes.name}' keeps its goals secret, so nothing can be chosen; name an --episode"
+        )
+    walked = [_walk(walker) for walker in walkers]
+    rival = walked[1] if len(walked) > 1 else None
+    if rival is not None and rival.episodes.instruction_ids != first.episodes.instruction_ids:
+        raise UserError("the two runs walk different episodes; name one that both have with --episode")
+    chosen = instructive(walked[0], first.agent.sight.world, count, rival)
+    rows = [item.row for item in chosen] or list(range(min(count, len(first.episodes))))
+    return [first.episodes.instruction_ids[row] for row in rows]
+
+
+def _walk(walker: Walker) -> Walked:
+    with progress_bar(f"walking {walker.name}") as progress:
+        return walk_split(walker.agent, walker.episodes, progress=progress)
+
+
+def _facts(replay: Replay) -> dict[str, Any]:
+    return {
+        "file": str(replay.file),
+        "bytes": replay.size,
+        "instruction_id": replay.traces[0].task.instruction_id,
+        "title": replay.title,
+        "scores": {trace.agent: trace.ending.scores for trace in replay.traces if trace.ending},
+    }

@@ -1,0 +1,130 @@
+"""Corpus BLEU-4 of descriptions against all instructions of their paths, and two controls to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import torch
+from sacrebleu.metrics.bleu import BLEU
+from torch import Tensor
+from torch.nn import functional
+
+from scenemem.agents.sight import Sight
+from scenemem.errors import UserError
+from scenemem.learning.speaker_paths import steps_along, views_along
+from scenemem.learning.speaker_voice import Speaker
+from scenemem.tasks.batches import in_order
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.tasks.vocabulary import split_words
+
+Progress = Callable[[int, int], None]
+
+_BATCH = 128  # paths at once
+_MOVES = 12  # of a path whose directions count when paths are compared
+
+
+@dataclass(frozen=True, eq=False)
+class PathSet:
+    """The distinct paths of a split and everything people said about each of them."""
+
+    episodes: EpisodeSet  # P rows, the first instruction of every path
+    references: tuple[tuple[str, ...], ...]  # P tuples of texts
+
+    def __len__(self) -> int:
+        return len(self.references)
+
+
+def paths_of(episodes: EpisodeSet) -> PathSet:
+    """The paths of a split, in the order of its file.
+
+    Raises:
+        UserError: the split is empty or keeps its paths secret.
+    """
+    if not len(episodes) or not episodes.has_goals:
+        raise UserError(f"'{episodes.name}' shows no paths; name a split that does, such as val_unseen")
+    rows_of: dict[int, list[int]] = {}
+    for row, record in enumerate(episodes.record.tolist()):
+        rows_of.setdefault(record, []).append(row)
+    references = tuple(tuple(episodes.texts[row] for row in rows) for rows in rows_of.values())
+    return PathSet(episodes.select([rows[0] for rows in rows_of.values()]), references)
+
+
+def describe_paths(
+    speaker: Speaker, paths: PathSet, *, beams: int = 1, progress: Progress | None = None
+) -> list[str]:
+    """What the speaker says about every path: greedily, or the best of several beams."""
+    said: list[str] = []
+    for rows in in_order(len(paths), _BATCH):
+        path, heading = paths.episodes.path[rows], paths.episodes.heading[rows]
+        said += speaker.texts(speaker.describe_best(path, heading, beams).tokens)
+        if progress is not None:
+            progress(len(said), len(paths))
+    return said
+
+
+def corpus_bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Corpus BLEU-4 in [0, 1], without smoothing; words are cut and lower-cased as for the vocabulary.
+
+    Args:
+        texts: one per path.
+        references: all that was said about every path; their number may differ from path to path.
+    """
+    # the library takes the first references of all paths, then all second ones, ...; None where there is none
+    streams = zip_longest(*([_spaced(text) for text in group] for group in references))
+    scorer = BLEU(tokenize="none", smooth_method="none", force=True)
+    result = scorer.corpus_score([_spaced(text) for text in texts], [list(stream) for stream in streams])
+    return float(result.score) / 100.0
+
+
+def shuffled_bleu(texts: Sequence[str], references: Sequence[Sequence[str]], seed: int) -> float:
+    """BLEU of the same texts, each against the references of some other path: what style alone earns.
+
+    Raises:
+        UserError: there is only one path.
+    """
+    if len(texts) < 2:
+        raise UserError(f"the shuffled control needs two paths or more, got {len(texts)}")
+    order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(seed)).tolist()
+    other = dict(zip(order, order[1:] + order[:1], strict=True))  # one big cycle: nobody keeps its own
+    return corpus_bleu(texts, [references[other[number]] for number in range(len(texts))])
+
+
+def retrieved_texts(
+    sight: Sight, paths: PathSet, known: PathSet, *, progress: Progress | None = None
+) -> list[str]:
+    """The first instruction of the most similar known path: what a memory without grammar earns.
+
+    Two paths are as similar as the inner product of their gists, see ``path_gists``.
+    """
+    library = path_gists(sight, known.episodes)
+    texts: list[str] = []
+    for rows in in_order(len(paths), _BATCH):
+        nearest = (path_gists(sight, paths.episodes.select(rows)) @ library.t()).argmax(dim=1)
+        texts += [known.references[number][0] for number in nearest.tolist()]
+        if progress is not None:
+            progress(len(texts), len(paths))
+    return texts
+
+
+def path_gists(sight: Sight, episodes: EpisodeSet) -> Tensor:
+    """What a path looks like and how it turns, both as unit vectors.
+
+    The look is the mean feature of the views walked along; the turns are the directions walked, each relative
+    to where the walker looked before, in their order.
+
+    ->  (B, D + 4 * moves)
+    """
+    return torch.cat([_gists(sight, episodes.select(rows)) for rows in in_order(len(episodes), _BATCH)])
+
+
+def _gists(sight: Sight, episodes: EpisodeSet) -> Tensor:
+    views = views_along(sight, steps_along(sight.world, episodes.path, episodes.heading))
+    look = views.chosen.sum(dim=1)  # a unit vector does not care about the number of moves
+    turns = functional.pad(views.direction, (0, 0, 0, _MOVES))[:, :_MOVES].flatten(1)
+    return torch.cat([functional.normalize(look, dim=1), functional.normalize(turns, dim=1)], dim=1)
+
+
+def _spaced(text: str) -> str:
+    return " ".join(split_words(text))

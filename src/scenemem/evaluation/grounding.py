@@ -1,0 +1,233 @@
+"""Grounding quality: how much attention falls on the words about the place where the agent stands.
+
+Shape letters: B episodes of a batch, N of all, T viewpoints of a walk, L tokens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from scenemem.agents.trained import TrainedAgent
+from scenemem.errors import UserError
+from scenemem.evaluation.attention import STREAMS, Listened, Stream, listen_along_reference
+from scenemem.evaluation.bootstrap import Clusters, Estimate
+from scenemem.formats.landmark_labels import Labels
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.tasks.vocabulary import split_words
+
+Words = Literal["landmark", "action"]
+KINDS: tuple[Words, ...] = ("landmark", "action")
+OWN: Mapping[Words, Stream] = {"landmark": "perception", "action": "action"}
+"""Which stream should listen to which words."""
+
+_FIRST_WORD = 1  # tokens begin with <BOS>
+_MARKS = 2  # <BOS> and <EOS>
+
+
+@dataclass(frozen=True)
+class WordAttention:
+    """How one attention treats one kind of words of the current viewpoint; intervals are over paths."""
+
+    stream: Stream
+    words: Words
+    mass: Estimate  # share of the attention on the labelled words
+    chance: float  # share of the tokens that are labelled: what uniform attention puts there
+    lift: Estimate  # mass / chance
+    pointing: Estimate  # how often the token listened to most is labelled; by chance as often as ``chance``
+    elsewhere: Estimate | None  # lift on words of that kind about other viewpoints; None without any
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What became of the labels of the episodes, one per instruction, viewpoint and kind of words."""
+
+    labels: int = 0
+    measured: int = 0
+    empty: int = 0  # name no word
+    beyond: int = 0  # point past the end of their instruction
+    cut: int = 0  # name a word past those the agent reads
+    unvisited: int = 0  # belong to a viewpoint the agent was not led to
+
+
+@dataclass(frozen=True)
+class GroundingQuality:
+    """What ``measure_grounding`` finds."""
+
+    episodes: int  # with at least one measured label
+    paths: int  # they belong to
+    viewpoints: dict[Words, int]  # measured pairs of instruction and viewpoint
+    coverage: Coverage
+    attention: tuple[WordAttention, ...]
+    own_minus_other: dict[Words, Estimate]  # mass of the right stream less that of the other stream
+
+
+def measure_grounding(
+    agent: TrainedAgent,
+    episodes: EpisodeSet,
+    labels: Labels,
+    *,
+    draws: int = 2000,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> GroundingQuality:
+    """Compare an agent's word attention with hand-made word labels, along the reference paths.
+
+    Args:
+        agent: whose attention.
+        episodes: the split the labels belong to; its goals must be known.
+        labels: by instruction id and viewpoint.
+        draws: bootstrap resamples.
+        seed: of the bootstrap.
+        progress: called with (episodes done, episodes in all).
+
+    Raises:
+        UserError: no label fits any of the episodes.
+    """
+    fates: Counter[str] = Counter()
+    sums: list[_Sums] = []
+    paths: list[Tensor] = []
+    for listened in listen_along_reference(agent, episodes, progress=progress):
+        marked = _marked(listened, labels, agent.sight.world.viewpoints, agent.max_words, fates)
+        sums.append(_summed(listened, marked))
+        paths.append(listened.episodes.record)
+    if not fates["measured"]:
+        raise UserError(f"no word label fits '{episodes.name}'; are they the labels of another split?")
+    together = {column: torch.cat([batch[column] for batch in sums]) for column in sums[0]}
+    coverage = Coverage(labels=sum(fates.values()), **fates)
+    return _quality(together, torch.cat(paths), coverage, draws=draws, seed=seed)
+
+
+def _marked(
+    listened: Listened, labels: Labels, names: Sequence[str], max_words: int, fates: Counter[str]
+) -> dict[Words, Tensor]:
+    """Where the labelled tokens stand  ->  kind: (B, T, L) bool
+
+    ``fates`` counts what became of every label.
+    """
+    places: dict[Words, list[tuple[int, int, int]]] = {kind: [] for kind in KINDS}
+    texts = zip(listened.episodes.instruction_ids, listened.episodes.texts, strict=True)
+    for lane, (instruction_id, text) in enumerate(texts):
+        length, ticks = len(split_words(text)), _ticks_at(listened, lane, names)
+        for viewpoint, label in labels.get(instruction_id, {}).items():
+            for kind in KINDS:
+                words: tuple[int, ...] | None = getattr(label, kind)
+                if words is None:
+                    continue
+                fate = _fate(words, length, max_words, visited=viewpoint in ticks)
+                fates[fate] += 1
+                if fate == "measured":
+                    places[kind] += [
+                        (lane, tick, _FIRST_WORD + w) for tick in ticks[viewpoint] for w in words
+                    ]
+    shape = listened.words["listening"].shape
+    return {kind: _mask(shape, places[kind]).to(listened.tokens.device) for kind in KINDS}
+
+
+def _ticks_at(listened: Listened, lane: int, names: Sequence[str]) -> dict[str, list[int]]:
+    """When the agent stood at each viewpoint."""
+    ticks: dict[str, list[int]] = {}
+    for tick, place in enumerate(listened.viewpoint[lane, listened.alive[lane]].tolist()):
+        ticks.setdefault(names[place], []).append(tick)
+    return ticks
+
+
+def _fate(words: tuple[int, ...], length: int, max_words: int, *, visited: bool) -> str:
+    """Whether a label can be measured; it counts whole or not at all."""
+    last = max(words, default=-1)
+    if last < 0:
+        return "empty"
+    if last >= length:
+        return "beyond"
+    if last >= max_words - _MARKS:
+        return "cut"
+    return "measured" if visited else "unvisited"
+
+
+def _mask(shape: Sequence[int], places: list[tuple[int, int, int]]) -> Tensor:
+    mask = torch.zeros(tuple(shape), dtype=torch.bool)
+    mask[tuple(torch.tensor(places, dtype=torch.int64).view(-1, 3).T)] = True
+    return mask
+
+
+class _Column(NamedTuple):
+    """One sum per episode; every measure is a ratio of two of them."""
+
+    what: Literal["points", "chance", "mass", "hits"]
+    words: Words
+    stream: Stream | None = None
+    elsewhere: bool = False  # over words about other viewpoints of the path
+
+
+_Sums = dict[_Column, Tensor]  # (B,) or (N,) each
+
+
+def _summed(listened: Listened, marked: Mapping[Words, Tensor]) -> _Sums:
+    """marked: (B, T, L) bool"""
+    sums: _Sums = {}
+    tokens = listened.tokens.unsqueeze(1)
+    for kind, here in marked.items():
+        # measured at the same viewpoints, so that the two can be compared
+        others = here.any(dim=1, keepdim=True) & ~here & here.any(dim=2, keepdim=True)
+        for elsewhere, mask in ((False, here), (True, others)):
+            size = mask.sum(2)
+            sums[_Column("points", kind, None, elsewhere)] = (size > 0).sum(1)
+            sums[_Column("chance", kind, None, elsewhere)] = (size.double() / tokens).sum(1)
+            for stream, weights in listened.words.items():
+                sums[_Column("mass", kind, stream, elsewhere)] = (weights.double() * mask).sum((1, 2))
+        for stream, weights in listened.words.items():
+            hit = here.gather(2, weights.argmax(2, keepdim=True))
+            sums[_Column("hits", kind, stream)] = hit.sum((1, 2))
+    return sums
+
+
+def _quality(sums: _Sums, path: Tensor, coverage: Coverage, *, draws: int, seed: int) -> GroundingQuality:
+    """path: (N,) which path each episode belongs to"""
+    measured = torch.stack([sums[_Column("points", kind)] for kind in KINDS]).any(dim=0)
+    sums = {column: values[measured] for column, values in sums.items()}
+    clusters = Clusters(path[measured], draws=draws, seed=seed)
+    points = {kind: int(sums[_Column("points", kind)].sum()) for kind in KINDS}
+    present = [kind for kind in KINDS if points[kind]]
+    streams = [stream for stream in STREAMS if _Column("mass", "landmark", stream) in sums]
+    return GroundingQuality(
+        episodes=int(measured.sum()),
+        paths=clusters.count,
+        viewpoints=points,
+        coverage=coverage,
+        attention=tuple(
+            _word_attention(sums, clusters, stream, kind) for kind in present for stream in streams
+        ),
+        own_minus_other={
+            kind: _own_minus_other(sums, clusters, kind) for kind in present if "perception" in streams
+        },
+    )
+
+
+def _word_attention(sums: _Sums, clusters: Clusters, stream: Stream, kind: Words) -> WordAttention:
+    points, chance = sums[_Column("points", kind)], sums[_Column("chance", kind)]
+    mass = sums[_Column("mass", kind, stream)]
+    elsewhere = None
+    if sums[_Column("points", kind, None, True)].any():
+        elsewhere = clusters.ratio(
+            sums[_Column("mass", kind, stream, True)], sums[_Column("chance", kind, None, True)]
+        )
+    return WordAttention(
+        stream=stream,
+        words=kind,
+        mass=clusters.ratio(mass, points),
+        chance=float(chance.sum() / points.sum()),
+        lift=clusters.ratio(mass, chance),
+        pointing=clusters.ratio(sums[_Column("hits", kind, stream)], points),
+        elsewhere=elsewhere,
+    )
+
+
+def _own_minus_other(sums: _Sums, clusters: Clusters, kind: Words) -> Estimate:
+    own, other = OWN[kind], OWN["action" if kind == "landmark" else "landmark"]
+    difference = sums[_Column("mass", kind, own)] - sums[_Column("mass", kind, other)]
+    return clusters.ratio(difference, sums[_Column("points", kind)])

@@ -1,0 +1,282 @@
+"""Traces: what an agent knew, heard, weighed up and did in one episode, round by round, as one JSON file.
+
+Numbers of *places* count the viewpoints of the scan (``Scene.places``), numbers of *nodes* the places an
+agent remembers, in the order of their first visit. Angles are radians, headings clockwise from +y (north).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+
+from scenemem.errors import DataError
+from scenemem.formats.atomic import atomic_file
+from scenemem.formats.decoding import decode_json, read_bytes
+
+VERSION = 1
+"""Of the schema below; a change that old readers cannot read makes it one more."""
+
+Number = Annotated[int, msgspec.Meta(ge=0)]
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+Metres = Annotated[float, msgspec.Meta(ge=0.0)]
+
+_ROUNDING = 0.02  # probabilities are rounded when written, so their sum is not exactly 1
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A viewpoint of the scan, known to the agent or not."""
+
+    id: str
+    x: float  # metres east
+    y: float  # metres north
+    z: float  # metres up, of the camera
+    floor: Number  # index into Scene.floors
+    to_goal: Metres | None = None  # along the graph; None when the goal is secret or no way leads there
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """The building as a graph: enough to draw it."""
+
+    scan: str
+    floors: tuple[float, ...]  # height of every floor, lowest first, metres
+    places: tuple[Place, ...]
+    edges: tuple[tuple[Number, Number], ...]  # pairs of places one can walk between
+
+
+class Word(msgspec.Struct, frozen=True):
+    """A word of the instruction as it was written, and what stands before it."""
+
+    text: str
+    before: str = ""
+    known: bool = True  # False when the agent's vocabulary lacks it
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What the agent was asked to do."""
+
+    split: str
+    instruction_id: str
+    text: str
+    words: tuple[Word, ...]  # what the agent read; a long instruction is cut
+    start: Number  # place
+    goal: Number | None = None  # place; None when it is secret
+    reference: tuple[Number, ...] = ()  # places of the path the instruction describes
+
+
+class Way(msgspec.Struct, frozen=True):
+    """A sub-node: a place that was seen from a node but not visited."""
+
+    node: Number
+    place: Number
+    heading: float
+    elevation: float
+    compass: str  # the heading in words, "north-east"
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """The scene memory at one moment."""
+
+    here: Number  # node the agent stands at
+    nodes: tuple[Number, ...]  # place of every node
+    frontier: tuple[bool, ...]  # whether the node has sub-nodes
+    edges: tuple[tuple[Number, Number], ...]  # pairs of nodes
+    ways: tuple[Way, ...]
+
+    def __post_init__(self) -> None:
+        count = len(self.nodes)
+        if len(self.frontier) != count:
+            raise ValueError(f"frontier has {len(self.frontier)} entries for {count} nodes")
+        used = [self.here, *(way.node for way in self.ways), *(node for pair in self.edges for node in pair)]
+        if max(used) >= count:
+            raise ValueError(f"names node {max(used)}, but there are {count} nodes")
+
+
+class Option(msgspec.Struct, frozen=True):
+    """Something the agent could choose."""
+
+    place: Number  # where it leads
+    probability: Share
+    logit: float
+    stop: bool = False
+    node: Number | None = None  # the remembered place it belongs to
+    walk: Metres | None = None  # over known edges
+    heading: float | None = None  # of the way, seen from its node
+    compass: str | None = None
+    visual: float | None = None  # perception-aware confidence: how well what is seen fits the words
+    geometric: float | None = None  # action-aware confidence: how well where it lies fits the words
+
+
+class Attention(msgspec.Struct, frozen=True):
+    """How much the agent listened to each word; what is missing to 1 went to the begin and end marks."""
+
+    perception: tuple[Share, ...]  # for what it looks for
+    action: tuple[Share, ...]  # for how it moves
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """One choice: a frontier, a neighbour of here (or stop), or any sub-node at once (or stop)."""
+
+    kind: str
+    options: tuple[Option, ...]
+    choice: Number  # index into options
+    weights: tuple[float, float] | None = None  # of the visual and the geometric confidence in the logit
+    attention: Attention | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("frontier", "action", "anywhere"):
+            raise ValueError(f"kind is '{self.kind}', expected frontier, action or anywhere")
+        if self.choice >= len(self.options):
+            raise ValueError(f"choice is {self.choice}, but there are {len(self.options)} options")
+        total = sum(option.probability for option in self.options)
+        if abs(total - 1.0) > _ROUNDING:
+            raise ValueError(f"the probabilities sum to {total:.3f}, expected 1")
+
+    @property
+    def chosen(self) -> Option:
+        """The option taken."""
+        return self.options[self.choice]
+
+
+class Round(msgspec.Struct, frozen=True):
+    """One round: what was known, what was decided, where it led."""
+
+    heading: float  # the agent faces when it decides
+    walk: tuple[Number, ...]  # every place stood at, from where it decided to where that led
+    decisions: tuple[Decision, ...]  # one, or a frontier and then a neighbour of it
+    memory: Memory | None = None  # when the round began; None for agents without a memory
+    to_goal: Metres | None = None  # when the round began
+
+    def __post_init__(self) -> None:
+        if not self.walk or not self.decisions:
+            raise ValueError("a round has at least one place and one decision")
+
+    @property
+    def frontier(self) -> Decision | None:
+        """The choice of a frontier, when there was one."""
+        return self.decisions[0] if self.decisions[0].kind == "frontier" else None
+
+    @property
+    def stops(self) -> bool:
+        """Whether the round ends the episode by the agent's own choice."""
+        return self.decisions[-1].chosen.stop
+
+    @property
+    def back_to(self) -> int | None:
+        """The remembered place the agent returned to before it went on; None when it went on from here."""
+        node = self.decisions[0].chosen.node
+        if self.memory is None or node is None or node == self.memory.here:
+            return None
+        return self.memory.nodes[node]
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """The metrics of the whole walk."""
+
+    tl: Metres  # metres walked
+    ne: Metres  # metres from the end to the goal
+    sr: Share
+    osr: Share
+    spl: Share
+    spl_ref: Share
+    cls: Share
+    ndtw: Share
+    sdtw: Share
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How it came out."""
+
+    stopped: bool  # by its own choice; False when it was cut off
+    place: Number
+    memory: Memory | None = None
+    to_goal: Metres | None = None
+    scores: Scores | None = None  # None when the goal is secret
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """One episode of one agent; ``ending`` is None while it is still walking."""
+
+    agent: str
+    task: Task
+    scene: Scene
+    rounds: tuple[Round, ...] = ()
+    ending: Ending | None = None
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        for field, number in self._named_places():
+            if number >= len(self.scene.places):
+                raise ValueError(f"{field} names place {number}, but there are {len(self.scene.places)}")
+        for number, place in enumerate(self.scene.places):
+            if place.floor >= len(self.scene.floors):
+                raise ValueError(f"scene.places[{number}] lies on floor {place.floor}, which there is not")
+        for number, turn in enumerate(self.rounds):
+            _check_round(number, turn, self.rounds[number - 1] if number else None, len(self.task.words))
+
+    @property
+    def path(self) -> list[int]:
+        """Every place stood at, in order."""
+        start = [self.task.start]
+        return start + [place for turn in self.rounds for place in turn.walk[1:]]
+
+    def _named_places(self) -> Iterator[tuple[str, int]]:
+        yield "task.start", self.task.start
+        yield "task.goal", self.task.goal or 0
+        yield from (("task.reference", place) for place in self.task.reference)
+        yield from (("scene.edges", place) for pair in self.scene.edges for place in pair)
+        for number, turn in enumerate(self.rounds):
+            yield from ((f"rounds[{number}].walk", place) for place in turn.walk)
+            options = (option for decision in turn.decisions for option in decision.options)
+            yield from ((f"rounds[{number}].decisions", option.place) for option in options)
+            yield from _remembered(f"rounds[{number}].memory", turn.memory)
+        if self.ending is not None:
+            yield "ending.place", self.ending.place
+            yield from _remembered("ending.memory", self.ending.memory)
+
+
+def write_trace(file: str | os.PathLike[str], trace: Trace) -> None:
+    """Write a trace as JSON; the file appears complete or not at all."""
+    with atomic_file(file) as partial:
+        partial.write_bytes(msgspec.json.encode(trace) + b"\n")
+
+
+def read_trace(file: str | os.PathLike[str]) -> Trace:
+    """Read a trace, plain or ``.gz``.
+
+    Raises:
+        DataError: the file is missing, of another version, or does not hold together.
+    """
+    content = read_bytes(file)
+    version = decode_json(content, _Versioned, file).version
+    if version != VERSION:
+        raise DataError(
+            file,
+            f"is a trace of version {version}, this program reads version {VERSION}; "
+            "write it again with 'scenemem view'",
+            field="version",
+        )
+    return decode_json(content, Trace, file)
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def _remembered(field: str, memory: Memory | None) -> Iterator[tuple[str, int]]:
+    if memory is not None:
+        yield from ((f"{field}.nodes", place) for place in memory.nodes)
+        yield from ((f"{field}.ways", way.place) for way in memory.ways)
+
+
+def _check_round(number: int, turn: Round, before: Round | None, words: int) -> None:
+    if before is not None and turn.walk[0] != before.walk[-1]:
+        raise ValueError(
+            f"rounds[{number}] begins at place {turn.walk[0]}, the round before ended at {before.walk[-1]}"
+        )
+    for decision in turn.decisions:
+        attention = decision.attention
+        if attention is not None and not len(attention.perception) == len(attention.action) == words:
+            raise ValueError(f"rounds[{number}] listens to other words than the {words} of the instruction")

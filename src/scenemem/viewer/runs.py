@@ -1,0 +1,156 @@
+"""Runs as a report sees them: seeds of the same settings together, their curves and metrics averaged."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scenemem.evaluation.tables import Spread, spreads
+from scenemem.formats.episode_results import EpisodeResult
+from scenemem.viewer.curves import Point
+
+METRICS = {
+    "sr": "SR",
+    "spl": "SPL",
+    "osr": "OSR",
+    "ne": "NE",
+    "tl": "TL",
+    "cls": "CLS",
+    "ndtw": "nDTW",
+    "sdtw": "SDTW",
+}
+"""The metrics a report shows, and what they are called."""
+
+_ROUGH = ("ne", "tl", "jumps", "hops")  # metres and counts; the others are fractions
+
+
+@dataclass(frozen=True)
+class ReportRun:
+    """What a report needs to know about a run."""
+
+    name: str  # of its preset
+    seed: int
+    folder: str
+    settings: Mapping[str, Any]  # the whole preset, nested
+    features: str  # what it sees
+    versions: Mapping[str, str]  # what it was made with
+    log: Sequence[Mapping[str, Any]]  # one entry per look at the training
+    results: Mapping[str, Sequence[EpisodeResult]]  # by split
+
+
+Groups = Mapping[str, Sequence[ReportRun]]
+"""what a group is called -> its runs, which differ in their seed only"""
+
+
+def grouped(runs: Sequence[ReportRun]) -> dict[str, list[ReportRun]]:
+    """Runs of the same preset and the same settings together, in the order in which they first come.
+
+    Groups are called as their preset; where a preset was trained with different settings, the settings that
+    differ are added to its name.
+    """
+    alike: list[list[ReportRun]] = []
+    for run in runs:
+        same = (group for group in alike if (group[0].name, group[0].settings) == (run.name, run.settings))
+        group = next(same, None)
+        if group is None:
+            alike.append([run])
+        else:
+            group.append(run)
+    return {_called(group[0], [other[0] for other in alike]): group for group in alike}
+
+
+def metric_spreads(groups: Groups, split: str) -> dict[str, dict[str, Spread]]:
+    """Mean and standard deviation over the runs of every group that walked a split."""
+    measured = [
+        (name, _means(run.results[split]))
+        for name, runs in groups.items()
+        for run in runs
+        if split in run.results
+    ]
+    return spreads(measured)
+
+
+def pooled(groups: Groups, split: str) -> dict[str, list[EpisodeResult]]:
+    """The episodes of all runs of every group that walked a split."""
+    episodes = {
+        name: [result for run in runs for result in run.results.get(split, ())]
+        for name, runs in groups.items()
+    }
+    return {name: results for name, results in episodes.items() if results}
+
+
+def curves(groups: Groups, kind: str, name: str) -> dict[str, list[Point]]:
+    """Mean and standard deviation of a logged number over the runs of every group.
+
+    Only iterations that all runs of the group have logged: a mean over fewer would jump.
+
+    Args:
+        groups: the runs.
+        kind: ``losses`` or ``validation``.
+        name: of the loss or metric.
+    """
+    found: dict[str, list[Point]] = {}
+    for group, runs in groups.items():
+        logs = [
+            {line["iteration"]: line[kind][name] for line in run.log if name in line.get(kind, {})}
+            for run in runs
+        ]
+        common = sorted(set.intersection(*(set(log) for log in logs)))
+        points = [_point(iteration, [log[iteration] for log in logs]) for iteration in common]
+        if points:
+            found[group] = points
+    return found
+
+
+def logged_names(groups: Groups, kind: str) -> list[str]:
+    """The losses or validation metrics that were logged, in the order in which they first come."""
+    lines = (line for runs in groups.values() for run in runs for line in run.log)
+    return list(dict.fromkeys(name for line in lines for name in line.get(kind, {})))
+
+
+def splits_of(groups: Groups) -> list[str]:
+    """The splits that were walked: unseen buildings first, then in the order in which they first come."""
+    seen = dict.fromkeys(split for runs in groups.values() for run in runs for split in run.results)
+    return sorted(seen, key=lambda split: split != "val_unseen")
+
+
+def shown(metric: str, spread: Spread) -> str:
+    """A metric as tables show it: metres and counts with two digits, fractions with three."""
+    digits = 2 if metric in _ROUGH else 3
+    text = f"{spread.mean:.{digits}f}"
+    return text if spread.sd is None else f"{text} ± {spread.sd:.{digits}f}"
+
+
+def _point(iteration: int, values: Sequence[float]) -> Point:
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return Point(iteration, statistics.fmean(values), spread)
+
+
+def _means(results: Sequence[EpisodeResult]) -> dict[str, float]:
+    names = (*METRICS, "jumps", "hops")
+    return {name: statistics.fmean(getattr(result, name) for result in results) for name in names}
+
+
+def _called(run: ReportRun, others: Sequence[ReportRun]) -> str:
+    namesakes = [_flat(other.settings) for other in others if other.name == run.name]
+    own = _flat(run.settings)
+    differing = [
+        f"{name} {value}"
+        for name, value in own.items()
+        if any(other.get(name) != value for other in namesakes)
+    ]
+    return f"{run.name} ({', '.join(differing)})" if differing else run.name
+
+
+def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted names."""
+    if isinstance(settings, (list, tuple)):
+        settings = dict(enumerate(settings))
+    if not isinstance(settings, Mapping):
+        return {prefix: settings}
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{prefix}.{name}" if prefix else str(name))
+    return flat

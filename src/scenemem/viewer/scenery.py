@@ -1,0 +1,234 @@
+"""What a building looks like to people: rooms on the map, pictures or object labels around every place."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scenemem.features.annotated import UNKNOWN, Annotations, Building, load_annotations
+from scenemem.features.objects import seen_labels
+from scenemem.features.sight import VIEW_DIRECTIONS, FloatArray
+from scenemem.formats.annotations import find_view_objects
+from scenemem.formats.folder import DataFolder
+from scenemem.formats.traces import Place, Scene
+from scenemem.houses.build import read_plan
+from scenemem.houses.pictures import draw_panorama
+from scenemem.houses.records import EYE, STOREY, Door, House
+
+Progress = Callable[[int, int], None]
+
+_WIDTH, _QUALITY = 720, 60  # of the pictures: pixels, and WebP's scale of 0 to 100
+_MOST_LABELS = 14  # around one place
+_FAINTEST = 0.15  # weight below which an object is not worth a word
+_NAMELESS = ("no label", "junk", "other room")
+
+
+@dataclass(frozen=True)
+class RoomOutline:
+    """A room on the map; only a name where the walls are not known."""
+
+    name: str
+    floor: int
+    x: float  # of the name, metres
+    y: float
+    rect: tuple[float, float, float, float] | None = None  # west, south, east, north
+
+
+@dataclass(frozen=True)
+class Doorway:
+    """A gap in the walls, as a line."""
+
+    floor: int
+    ends: tuple[float, float, float, float]  # x, y, x, y
+
+
+@dataclass(frozen=True)
+class Label:
+    """Something in sight; radians, heading clockwise from north."""
+
+    text: str
+    heading: float
+    elevation: float
+    room: bool = False  # the name of a room in sight, not of a thing
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one sees all around a place."""
+
+    picture: str | None = None  # a data URI; north in the middle, 120 degrees high
+    labels: tuple[Label, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scenery:
+    """Everything about a building that is not needed to walk in it; keys are numbers of places."""
+
+    rooms: tuple[RoomOutline, ...] = ()
+    doorways: tuple[Doorway, ...] = ()
+    room_of: dict[int, str] = field(default_factory=dict)
+    looks: dict[int, Look] = field(default_factory=dict)
+
+
+class Sceneries:
+    """Looks up scenery in a data folder: plans of the embedded houses, else public annotations, else nothing.
+
+    Args:
+        folder: the data folder.
+    """
+
+    def __init__(self, folder: DataFolder) -> None:
+        self._folder = folder
+        self._looks: dict[tuple[str, str], Look] = {}  # drawing takes about a second, so each is kept
+        self._annotations: Annotations | None = None
+
+    def of(self, scene: Scene, visited: Collection[int], progress: Progress | None = None) -> Scenery:
+        """The scenery of a scan, with looks from the places in ``visited``.
+
+        Raises:
+            DataError: a plan or an annotation is broken.
+        """
+        if (self._folder.root / "plans" / f"{scene.scan}.json").is_file():
+            return self._of_house(read_plan(self._folder.root, scene.scan), scene, visited, progress)
+        if find_view_objects(self._folder.objects) is not None:
+            return self._of_annotations(scene, visited)
+        return Scenery()
+
+    def _of_house(
+        self, house: House, scene: Scene, visited: Collection[int], progress: Progress | None
+    ) -> Scenery:
+        stands = {stand.viewpoint: number for number, stand in enumerate(house.stands)}
+        looks = {}
+        for done, number in enumerate(sorted(visited), start=1):
+            viewpoint = scene.places[number].id
+            key = (scene.scan, viewpoint)
+            if key not in self._looks:
+                self._looks[key] = Look(picture=_picture(house, stands[viewpoint]))
+            looks[number] = self._looks[key]
+            if progress is not None:
+                progress(done, len(visited))
+        rooms = [house.rooms[house.stands[stands[place.id]].room].kind for place in scene.places]
+        return Scenery(
+            rooms=_house_rooms(house, scene),
+            doorways=tuple(_doorway(house, scene, door) for door in house.doors),
+            room_of=dict(enumerate(rooms)),
+            looks=looks,
+        )
+
+    def _of_annotations(self, scene: Scene, visited: Collection[int]) -> Scenery:
+        if self._annotations is None:
+            self._annotations = load_annotations(self._folder)
+        known, prefix = self._annotations, f"{scene.scan}_"
+        first = f"{prefix}{scene.places[0].id}"
+        building = next(item for item in known.buildings if first in item.keys)
+        row = {key.removeprefix(prefix): number for number, key in enumerate(building.keys)}
+        names = [_room_name(known, building, row[place.id]) for place in scene.places]
+        present, weight = seen_labels(building)
+        texts = [known.labels[label].category for label in present]
+        spots = {number: row[scene.places[number].id] for number in visited}
+        return Scenery(
+            rooms=_named_regions(scene, names),
+            room_of={number: name for number, name in enumerate(names) if name},
+            looks={
+                number: Look(labels=_rooms_ahead(known, building, spot) + _labels(texts, weight[spot]))
+                for number, spot in spots.items()
+            },
+        )
+
+
+def _picture(house: House, stand: int) -> str:
+    content = io.BytesIO()
+    draw_panorama(house, stand, _WIDTH).save(content, format="WEBP", quality=_QUALITY)
+    return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode()}"
+
+
+def _house_rooms(house: House, scene: Scene) -> tuple[RoomOutline, ...]:
+    rooms = []
+    for room in house.rooms:
+        walls = (room.rect.x0, room.rect.y0, room.rect.x1, room.rect.y1)
+        rooms.append(RoomOutline(room.kind, _storey(scene, room.floor), *room.rect.centre, walls))
+    return tuple(rooms)
+
+
+def _doorway(house: House, scene: Scene, door: Door) -> Doorway:
+    half = door.width / 2
+    east, north = (0.0, half) if door.across == "x" else (half, 0.0)
+    ends = (door.x - east, door.y - north, door.x + east, door.y + north)
+    return Doorway(_storey(scene, house.rooms[door.rooms[0]].floor), ends)
+
+
+def _storey(scene: Scene, floor: int) -> int:
+    """The floor of the trace that a storey of a plan is."""
+    eye = floor * STOREY + EYE
+    return min(range(len(scene.floors)), key=lambda number: abs(scene.floors[number] - eye))
+
+
+def _room_name(known: Annotations, building: Building, row: int) -> str:
+    """Empty when the room is not known or says nothing."""
+    room = int(building.room[row])
+    name = "" if room == UNKNOWN else known.rooms[room].room
+    return "" if name in _NAMELESS else name
+
+
+def _named_regions(scene: Scene, names: list[str]) -> tuple[RoomOutline, ...]:
+    """One name for every group of neighbouring places in rooms of the same kind and on the same floor."""
+    group = list(range(len(names)))
+
+    def head(place: int) -> int:
+        while group[place] != place:
+            place = group[place]
+        return place
+
+    for a, b in scene.edges:
+        if names[a] == names[b] and scene.places[a].floor == scene.places[b].floor:
+            group[head(a)] = head(b)
+    members: dict[int, list[Place]] = {}
+    for number, place in enumerate(scene.places):
+        if names[number]:
+            members.setdefault(head(number), []).append(place)
+    return tuple(
+        RoomOutline(
+            names[number],
+            places[0].floor,
+            round(sum(place.x for place in places) / len(places), 2),
+            round(sum(place.y for place in places) / len(places), 2),
+        )
+        for number, places in members.items()
+    )
+
+
+def _rooms_ahead(known: Annotations, building: Building, row: int) -> tuple[Label, ...]:
+    """The other rooms that can be seen from a viewpoint, each where it is nearest."""
+    offset = building.position - building.position[row]
+    distance = np.linalg.norm(offset, axis=1)
+    nearest: dict[str, int] = {}
+    for other in sorted(np.flatnonzero(building.visible[row]), key=lambda number: float(distance[number])):
+        nearest.setdefault(_room_name(known, building, int(other)), int(other))
+    for name in ("", _room_name(known, building, row)):
+        nearest.pop(name, None)
+    return tuple(
+        Label(name, round(float(np.arctan2(*offset[other, :2])), 3), 0.0, room=True)
+        for name, other in nearest.items()
+    )
+
+
+def _labels(texts: list[str], weight: FloatArray) -> tuple[Label, ...]:
+    """The plainest objects around one place, plainest first.  weight: (36, l)"""
+    best = weight.max(axis=0)
+    chosen = [int(number) for number in np.argsort(-best, kind="stable")[:_MOST_LABELS]]
+    return tuple(_label(texts[number], weight[:, number]) for number in chosen if best[number] > _FAINTEST)
+
+
+def _label(text: str, weight: FloatArray) -> Label:
+    """weight: (36,); placed between the views around the one that shows it best"""
+    near = VIEW_DIRECTIONS @ VIEW_DIRECTIONS[int(weight.argmax())] > np.cos(np.pi / 4)
+    east, north, up = (weight * near) @ VIEW_DIRECTIONS
+    return Label(
+        text=text,
+        heading=round(float(np.arctan2(east, north)), 3),
+        elevation=round(float(np.arctan2(up, np.hypot(east, north))), 3),
+    )

@@ -1,0 +1,236 @@
+// The page itself: one panel per agent, one player for all of them.
+
+const PAUSE = 2600; // milliseconds a round is shown while playing
+const WALK = 900; // of which the agent walks
+
+class AgentPanel {
+  constructor(data, agent, alone) {
+    this.data = data;
+    this.agent = agent;
+    this.root = document.getElementById("agent").content.cloneNode(true).querySelector("article");
+    const find = (name) => this.root.querySelector(name);
+    this.caption = find(".caption");
+    this.looks = find(".looks");
+    this.tables = find(".tables");
+    this.svg = find(".map > svg");
+    this.floors = find(".floors");
+    this.left = find(".left");
+    this.map = new FloorMap(this.svg, data);
+    this.floor = 0;
+    find(".name").append(agent.name, element("small", {}, ` — ${agent.headline.toLowerCase()}`));
+    if (alone) find(".name").className = "hidden";
+    this.root.setAttribute("aria-label", `Agent ${agent.name}`);
+    this.caption.setAttribute("aria-live", "polite");
+    this.words = buildWords(find(".words"), data.task);
+    const heard = agent.rounds.some((round) => round.decisions.some((decision) => decision.attention));
+    buildKey(find(".key"), heard, data.task.words.some((word) => !word.known));
+    find(".map .title").textContent = agent.rounds.some((round) => round.memory) ? "Its memory so far" : "Its way so far";
+    this.buildFloors();
+  }
+
+  buildFloors() {
+    const touched = [...touchedPlaces(this.data)].map((place) => this.data.scene.places[place].floor);
+    this.visible = [...new Set(touched)].sort((a, b) => a - b);
+    if (this.visible.length < 2) return;
+    for (const floor of this.visible) {
+      const button = element("button", { type: "button", "data-floor": floor }, `Floor ${floor + 1}`);
+      button.addEventListener("click", () => this.showFloor(floor));
+      this.floors.append(button);
+    }
+  }
+
+  /** Show frame `index`; agents that ended earlier stay at their end. */
+  show(index, walking) {
+    const before = this.frame;
+    this.frame = frameOf(this.data, this.agent, index);
+    const { frame, agent } = this;
+    const number = Math.min(index, agent.rounds.length);
+    const text = agent.captions[number] ?? "";
+    const colon = text.indexOf(":") + 1;
+    this.caption.replaceChildren(element("b", {}, text.slice(0, colon)), text.slice(colon));
+    const arrived = agent.ending && agent.ending.scores ? agent.ending.scores.sr > 0 : null;
+    const state = frame.ended ? { true: "good", false: "bad" }[arrived] : frame.back !== null ? "back" : "";
+    this.caption.className = `caption ${state ?? ""}`.trim();
+    shadeWords(this.words, frame.decision ? frame.decision.attention : null);
+    buildDecisions(this.tables, this.data, frame);
+    this.showLooks();
+    const left = this.data.scene.places[frame.here].to_goal;
+    this.left.textContent = typeof left === "number" ? `${left.toFixed(1)} m to the goal` : "";
+    this.showFloor(this.data.scene.places[frame.here].floor);
+    if (walking && before && before.round) this.animate(before.round.walk);
+  }
+
+  showFloor(floor) {
+    this.floor = floor;
+    for (const button of this.floors.children) button.setAttribute("aria-pressed", String(Number(button.dataset.floor) === floor));
+    this.redraw();
+  }
+
+  nextFloor() {
+    if (this.visible.length > 1) this.showFloor(this.visible[(this.visible.indexOf(this.floor) + 1) % this.visible.length]);
+  }
+
+  redraw() {
+    if (!this.frame) return;
+    const width = this.svg.parentElement.clientWidth;
+    this.map.draw(this.frame, this.floor, width, Math.max(300, Math.min(600, window.innerHeight * 0.52)));
+    this.svg.setAttribute("aria-label", this.described());
+  }
+
+  described() {
+    const { numbers, memory, here } = this.frame;
+    const open = memory ? ` ${memory.frontier.filter(Boolean).length} of them are frontiers; ${memory.ways.length} ways are open.` : "";
+    return `Map of floor ${this.floor + 1}: ${numbers.size} places visited, the agent stands at place ${numbers.get(here)}.${open}`;
+  }
+
+  showLooks() {
+    const { frame, data } = this;
+    const names = (decision) => (decision ? decision.options : [])
+      .map((option, i) => ({ option, taken: i === decision.choice }))
+      .filter(({ option }) => !option.stop && typeof option.heading === "number" && (option.node ?? null) === nodeOf(option))
+      .map(({ option, taken }) => ({ heading: option.heading, taken, name: shortName(option, frame) }));
+    const nodeOf = (option) => (frame.memory ? frame.memory.nodes.indexOf(frame.back ?? frame.here) : option.node ?? null);
+    const ways = names(frame.action);
+    const here = `Around it now, at place ${frame.numbers.get(frame.here)}${roomOf(data, frame.here)}`;
+    const figures = [buildLook(here, data, frame.here, frame.heading, frame.back === null ? ways : [])];
+    if (frame.back !== null) {
+      const walk = frame.round.walk;
+      const spot = walk.indexOf(frame.back);
+      const facing = headingOf(data.scene.places[walk[spot - 1]], data.scene.places[frame.back]);
+      const there = `What it remembers of place ${frame.numbers.get(frame.back)}${roomOf(data, frame.back)}`;
+      figures.push(buildLook(there, data, frame.back, facing, ways));
+    }
+    this.looks.replaceChildren(...figures);
+  }
+
+  /** Let the agent's mark walk where it has just been drawn. */
+  animate(walk) {
+    const begin = performance.now();
+    const frame = this.frame;
+    const points = walk.filter((place) => this.map.here(place)).map((place) => this.map.point(place));
+    if (points.length < 2) return;
+    const step = (now) => {
+      if (this.frame !== frame || !this.map.me.isConnected) return;
+      const along = Math.max(0, Math.min(1, (now - begin) / WALK)) * (points.length - 1); // frames may be older than the call
+      const i = Math.min(points.length - 2, Math.floor(along));
+      this.map.moveAgent(points[i].map((value, axis) => value + (points[i + 1][axis] - value) * (along - i)));
+      if (along < points.length - 1) requestAnimationFrame(step);
+    };
+    requestAnimationFrame(step);
+  }
+}
+
+function shortName(option, frame) {
+  return String(frame.letters.get(option.place) ?? frame.numbers.get(option.place));
+}
+
+function roomOf(data, place) {
+  const room = data.scenery.room_of[place];
+  return room ? ` (${room})` : "";
+}
+
+class Player {
+  constructor(data) {
+    this.panels = data.agents.map((agent) => new AgentPanel(data, agent, data.agents.length === 1));
+    this.frames = Math.max(...data.agents.map((agent) => agent.rounds.length + (agent.ending ? 1 : 0)));
+    this.index = 0;
+    this.timer = null;
+    this.controls = Object.fromEntries(["first", "back", "play", "next", "last", "scrub", "count"]
+      .map((name) => [name, document.getElementById(name)]));
+    this.listen();
+  }
+
+  listen() {
+    const { first, back, play, next, last, scrub } = this.controls;
+    first.addEventListener("click", () => this.leap(0));
+    back.addEventListener("click", () => this.leap(this.index - 1));
+    next.addEventListener("click", () => this.leap(this.index + 1));
+    last.addEventListener("click", () => this.leap(this.frames - 1));
+    play.addEventListener("click", () => this.toggle());
+    scrub.max = this.frames - 1;
+    scrub.addEventListener("input", () => this.leap(Number(scrub.value)));
+    document.addEventListener("keydown", (event) => this.press(event));
+    new ResizeObserver(() => this.panels.forEach((panel) => panel.redraw())).observe(document.body);
+  }
+
+  press(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const onButton = event.target.closest("button, summary, a");
+    const onSlider = event.target === this.controls.scrub;
+    const keys = {
+      ArrowLeft: () => this.leap(this.index - 1), ArrowRight: () => this.leap(this.index + 1),
+      Home: () => this.leap(0), End: () => this.leap(this.frames - 1),
+      f: () => this.panels.forEach((panel) => panel.nextFloor()), " ": () => this.toggle(),
+    };
+    const key = event.key === "F" ? "f" : event.key;
+    if (!(key in keys) || (key === " " && onButton) || (onSlider && key !== " " && key !== "f")) return;
+    event.preventDefault();
+    keys[key]();
+  }
+
+  /** Go somewhere by hand, which ends playing. */
+  leap(index) {
+    this.pause();
+    this.show(index);
+  }
+
+  show(index) {
+    const wanted = Math.max(0, Math.min(this.frames - 1, index));
+    const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const walking = !still && wanted === this.index + 1;
+    this.index = wanted;
+    this.panels.forEach((panel) => panel.show(wanted, walking));
+    const { first, back, next, last, scrub, count } = this.controls;
+    const name = wanted === this.frames - 1 ? "The end" : `Round ${wanted + 1} of ${this.frames - 1}`;
+    scrub.value = wanted;
+    scrub.setAttribute("aria-valuetext", name);
+    count.textContent = name;
+    first.disabled = back.disabled = wanted === 0;
+    next.disabled = last.disabled = wanted === this.frames - 1;
+  }
+
+  toggle() {
+    if (this.timer !== null) {
+      this.pause();
+      return;
+    }
+    if (this.index === this.frames - 1) this.show(0);
+    this.timer = setInterval(() => {
+      this.show(this.index + 1);
+      if (this.index === this.frames - 1) this.pause();
+    }, PAUSE);
+    this.showPlaying(true);
+  }
+
+  pause() {
+    if (this.timer !== null) clearInterval(this.timer);
+    this.timer = null;
+    this.showPlaying(false);
+  }
+
+  showPlaying(playing) {
+    this.controls.play.setAttribute("aria-label", playing ? "Pause" : "Play");
+    this.controls.play.querySelector("path").setAttribute("d", playing ? "M3 2h4v12H3zM9 2h4v12H9z" : "M3 1v14l11-7z");
+  }
+}
+
+function begin(data) {
+  const { task, scene, agents } = data;
+  const name = (agent) => `${agent.name}: ${agent.headline.toLowerCase()}`;
+  document.getElementById("where").textContent = `SceneMem replay · ${agents.map((agent) => agent.name).join(" and ")} · ${task.split} · ${scene.scan} · instruction ${task.instruction_id}`;
+  document.getElementById("headline").textContent = agents.length === 1 ? agents[0].headline : agents.map(name).join("; ");
+  const remembers = agents.some((agent) => agent.rounds.some((round) => round.memory));
+  document.getElementById("lead").textContent = "An agent that has never been in this building is asked to follow an instruction. "
+    + (remembers ? "It keeps a map of every place it has seen: its memory. Each round it may go on from any place on that map, "
+      + "so when things stop fitting the words it can turn back." : "It has no map: each round it only chooses among the ways from where it stands.");
+  document.body.className = agents.length === 1 ? "one" : "two";
+  const player = new Player(data);
+  document.getElementById("agents").replaceChildren(...player.panels.map((panel) => panel.root));
+  const legend = document.getElementById("legend");
+  buildLegend(legend.querySelector("ul"), data);
+  legend.firstElementChild.open = window.innerWidth >= 700;
+  if (agents.length === 1) player.panels[0].root.querySelector(".map").append(legend);
+  player.show(0);
+}
+
+begin(JSON.parse(document.getElementById("data").textContent));

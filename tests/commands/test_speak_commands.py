@@ -1,0 +1,207 @@
+"""Train a speaker, evaluate it, let it describe and augment, as a user would."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenemem.cli import main
+from scenemem.formats.episodes import read_episodes
+from scenemem.learning.run_folder import RunFolder
+from scenemem.tasks.episode_set import bind_episodes
+from scenemem.world.build import load_world
+
+SMALL = (
+    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--words", 20),
+    *("--learning.batch", 4, "--iterations", 4, "--selection.every", 2, "--selection.save-every", 2),
+)
+
+
+def _run(*words: object) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main([str(word) for word in words])
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def _json(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def _error(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "speaker-0"
+    assert _run("speak", "train", "--data", tiny_trainable, "--out", out, *SMALL) == 0
+    return out
+
+
+def test_training_fills_the_run_folder(trained: Path) -> None:
+    run = RunFolder(trained)
+    description = run.describe()
+    assert description["name"] == "speaker"
+    assert description["preset"]["model"]["width"] == 16
+    lines = list(run.logged())
+    assert [line["iteration"] for line in lines] == [2, 4]
+    assert lines[0]["stage"] == "speaking"
+    assert lines[1]["validation"].keys() == {"bleu"}
+    assert run.best.is_file()
+
+
+def test_a_run_is_never_overwritten_but_can_be_continued(
+    trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("speak", "train", "speaker", "--data", tiny_trainable, "--out", trained)
+    assert _run(*words, *SMALL) == 2
+    assert "already holds a run; continue it with --resume" in _error(capsys)
+    assert _run(*words, "--resume", "--json") == 0, "no flag again"
+    assert _json(capsys)["iteration"] == 4
+    assert _run(*words, "--resume", "--learning.clip", 1.0) == 2
+    assert "was started with another preset" in _error(capsys)
+
+
+def test_eval_reports_bleu_and_both_controls(
+    trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("speak", "eval", trained, "--data", tiny_trainable)
+    assert _run(*words, "--json", "--beam", 2) == 0
+    report = _json(capsys)
+    assert report.keys() == {"split", "n", "beam", "words", "bleu", "retrieval", "shuffled"}
+    assert (report["split"], report["beam"]) == ("val_unseen", 2)
+    assert all(0 <= report[name] <= 1 for name in ("bleu", "retrieval", "shuffled"))
+    assert _run(*words, "--split", "train", "--checkpoint", "last") == 0
+    assert "most similar training path" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_listed_path_and_a_shortest_path_are_described_alike(
+    trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("speak", "describe", trained, "--data", tiny_trainable, "--json")
+    assert _run(*words, "--path", "s0, s1,s2") == 0
+    (listed,) = _json(capsys)["descriptions"]
+    assert listed["scan"] == "spiral"
+    assert listed["path"] == ["s0", "s1", "s2"]
+    assert listed["text"]
+    assert _run(*words, "--start", "s0", "--goal", "s2") == 0
+    assert _json(capsys)["descriptions"] == [listed]
+    assert _run(*words, "--path", "s0,s1,s2", "--heading", 90, "--beam", 3) == 0
+    assert _json(capsys)["descriptions"][0]["heading"] == pytest.approx(1.5708, abs=1e-4)
+    assert _run(*words, "--path", "s3") == 0, "standing still is a path too"
+
+
+def test_random_paths_are_shown_beside_what_people_said(
+    trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("speak", "describe", trained, "--data", tiny_trainable, "--count", 2, "--split", "val_unseen")
+    assert _run(*words, "--json") == 0
+    first = _json(capsys)["descriptions"]
+    assert len(first) == 2
+    assert len(first[0]["references"]) == 3
+    assert _run(*words) == 0
+    shown = capsys.readouterr().out
+    assert first[0]["text"] in shown
+    assert f"people: {first[0]['references'][0]}" in shown
+    assert _run(*words, "--json", "--seed", 1) == 0
+    assert [entry["path"] for entry in _json(capsys)["descriptions"]] != [entry["path"] for entry in first]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "say what to describe: --path A,B,C or --start A --goal B or --count N"),
+        (("--path", "s0", "--count", 1), "say what to describe"),
+        (("--start", "s0"), "a shortest path needs both ends"),
+        (("--path", " , "), "the path is empty, expected viewpoints separated by commas"),
+        (("--path", "nowhere"), "no scan has an included viewpoint 'nowhere'"),
+        (("--path", "s0,nowhere"), "scan 'spiral' has no included viewpoint 'nowhere'"),
+        (("--path", "g00,g01"), "several scans have a viewpoint 'g00' (grid, yard); name one with --scan"),
+        (("--path", "g00,g11", "--scan", "grid"), "no edge leads from grid_g00 to grid_g11"),
+        (("--path", "s0", "--scan", "attic"), "unknown scan 'attic'"),
+        (("--start", "g00", "--goal", "g-alone", "--scan", "grid"), "no way leads from grid_g00"),
+        (("--count", 0), "--count must be in 1.."),
+        (("--count", 1, "--split", "test"), "'r2r test' shows no paths"),
+        (("--path", "s0", "--beam", 0), "the number of beams must be 1 or more, got 0"),
+    ],
+)
+def test_paths_that_cannot_be_described_are_one_line(
+    flags: tuple[object, ...],
+    message: str,
+    trained: Path,
+    tiny_trainable: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _run("speak", "describe", trained, "--data", tiny_trainable, *flags) == 2
+    assert message in _error(capsys)
+
+
+def test_augmentation_is_an_episode_file_that_follows_the_seed(
+    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def augment(name: str, *flags: object) -> bytes:
+        out = tmp_path / name
+        words = ("speak", "augment", trained, "--data", tiny_trainable, "--out", out, "--count", 50)
+        assert _run(*words, *flags) == 0
+        return out.read_bytes()
+
+    first = augment("first.json", "--json")
+    report = _json(capsys)
+    assert (report["count"], report["out"]) == (50, str(tmp_path / "first.json"))
+    episodes = read_episodes(tmp_path / "first.json")
+    world = load_world(tiny_trainable / "connectivity")
+    bound = bind_episodes(world, episodes, "first.json", name="augmented")
+    assert len(bound) == 50, "every path is a walk of the world"
+    scans = {world.scans[number] for number in bound.scan.tolist()}
+    assert len(scans) == 1, "the held-out building is left alone"
+    assert all(4 <= len(episode.path) - 1 <= 6 for episode in episodes)
+    fresh = min(50, report["pool"])
+    assert len({(episode.scan, episode.path) for episode in episodes[:fresh]}) == fresh
+    assert "<UNK>" not in first.decode()
+    assert augment("again.json") == first
+    assert "paths described" in capsys.readouterr().out
+    assert augment("other.json", "--seed", 1) != first
+    sampled = augment("sampled.json", "--sample")
+    assert sampled != first
+    assert augment("sampled-again.json", "--sample") == sampled
+    augment("packed.json.gz")
+    assert read_episodes(tmp_path / "packed.json.gz") == episodes
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("train", "parrot"), "unknown speaker 'parrot'; there are: speaker, speaker-paper"),
+        (("train", "--iterations", 0), "iterations must be 1 or more, got 0"),
+        (("train", "--seed", -1), "--seed must be 0 or more, got -1"),
+        (("train", "--features", "nothing"), "no feature store 'nothing' (there are: tiny)"),
+        (("eval", "nowhere"), "nowhere holds no run (no preset.json)"),
+        (("eval", "RUN", "--beam", 0), "--beam must be 1 or more, got 0"),
+        (("augment", "RUN", "--out", "x.json", "--count", 0), "--count must be 1 or more, got 0"),
+    ],
+)
+def test_mistakes_are_one_line(
+    words: tuple[object, ...],
+    message: str,
+    trained: Path,
+    tiny_trainable: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    filled = [trained if word == "RUN" else word for word in words]
+    out = ("--out", tmp_path / "run") if words[0] == "train" else ()
+    assert _run("speak", *filled, "--data", tiny_trainable, *out) == 2
+    assert message in _error(capsys)
+
+
+def test_a_run_folder_that_describes_something_else_is_not_resumed(
+    tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "preset.json").write_text('{"preset": {"words": "many"}, "seed": 0}')
+    words = ("speak", "train", "--data", tiny_trainable, "--out", tmp_path, "--resume")
+    assert _run(*words) == 2
+    assert "does not describe a run" in _error(capsys)

@@ -1,0 +1,112 @@
+"""``scenemem view``, as a user would call it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scenemem.cli import main
+from scenemem.formats.traces import read_trace
+
+SMALL = (
+    *("--model.width", 16, "--model.word-width", 8, "--memory.stream", 8, "--data.min-count", 1),
+    *("--learning.batch", 4, "--iterations", 2, "--selection.every", 2, "--selection.save-every", 2),
+)
+
+
+def _run(*words: object) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main([str(word) for word in words])
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    made = {}
+    for name, place in (("ssm", "ssm-0"), ("basic", "basic-0"), ("basic", "other/ssm-0")):
+        made[place] = folder / place
+        assert _run("train", name, "--data", tiny_trainable, "--out", made[place], *SMALL) == 0
+    return made
+
+
+def test_telling_episodes_are_chosen_and_linked(
+    runs: dict[str, Path], tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("view", runs["ssm-0"], "--data", tiny_trainable, "--count", 2)
+    assert _run(*words, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    index, *pages = told["pages"]
+    assert index == str(runs["ssm-0"] / "replays" / "index.html")
+    assert len(pages) == len(told["replays"]) == 2
+    text = Path(index).read_text(encoding="utf-8")
+    for page, facts in zip(pages, told["replays"], strict=True):
+        assert Path(page).name in text
+        assert Path(page).stat().st_size == facts["bytes"] < 1_000_000
+        trace = read_trace(Path(page).with_suffix(".ssm-0.trace.json"))
+        assert trace.task.instruction_id == facts["instruction_id"]
+        assert facts["scores"]["ssm-0"]["ne"] >= 0
+    assert _run(*words) == 0
+    assert f"written to {index}" in capsys.readouterr().err
+
+
+def test_two_agents_on_one_episode(runs: dict[str, Path], tiny_trainable: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pair.html"
+    both = ("view", runs["ssm-0"], runs["basic-0"], "--data", tiny_trainable)
+    assert _run(*both, "--episode", "2000_0", "--out", out) == 0
+    assert read_trace(tmp_path / "pair.basic-0.trace.json").agent == "basic-0"
+    assert _run(*both, "--out", tmp_path / "many", "--count", 1) == 0
+    assert len(list((tmp_path / "many").glob("val_unseen-*.html"))) == 1
+
+
+def test_runs_of_the_same_name_are_told_apart(
+    runs: dict[str, Path], tiny_trainable: Path, tmp_path: Path
+) -> None:
+    both = ("view", runs["ssm-0"], runs["other/ssm-0"], "--data", tiny_trainable)
+    assert _run(*both, "--episode", "2000_0", "--out", tmp_path / "p.html") == 0
+    assert (tmp_path / "p.other_ssm-0.trace.json").is_file()
+
+
+def test_secret_goals_can_be_watched_but_not_chosen(
+    runs: dict[str, Path], tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("view", runs["ssm-0"], "--data", tiny_trainable, "--split", "test")
+    assert _run(*words) == 2
+    assert "keeps its goals secret, so nothing can be chosen; name an --episode" in _told(capsys)
+    assert _run(*words, "--episode", "2000_1", "--out", tmp_path / "t.html") == 0
+    assert "Walked to an unknown goal" in (tmp_path / "t.html").read_text(encoding="utf-8")
+
+
+def _told(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--episode", "nope"), "'r2r val_unseen' has no instruction 'nope'; its ids look like '2000_0'"),
+        (("--count", 0), "--count must be 1 or more, got 0"),
+        (("--out", "x.html"), "x.html: with --episode one page is written and --out ends in .html"),
+        (("--episode", "2000_0", "--out", "folder"), "folder: with --episode one page is written"),
+        (("--split", "nope"), "R2R_nope.json: no such file"),
+    ],
+)
+def test_mistakes_are_named(
+    flags: tuple[object, ...],
+    message: str,
+    runs: dict[str, Path],
+    tiny_trainable: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _run("view", runs["ssm-0"], "--data", tiny_trainable, *flags) == 2
+    assert message in _told(capsys)
+
+
+def test_a_folder_without_a_run_is_named(
+    tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run("view", tmp_path, "--data", tiny_trainable) == 2
+    assert "holds no run (no preset.json)" in _told(capsys)

@@ -1,0 +1,154 @@
+"""The docs site: it builds without a warning, is complete, and needs no network to be read."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag, urlsplit
+
+import pytest
+
+import scenemem
+from scenemem.cli import COMMANDS
+from scenemem.presets import PRESETS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LOADED = {"img": "src", "script": "src", "iframe": "src", "source": "src", "link": "href"}
+LINK_KINDS_NOT_LOADED = {"canonical", "prev", "next"}
+
+
+class _Page(HTMLParser):
+    """What a page links to, what it loads, and the places in it that can be linked to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.assets: list[str] = []
+        self.anchors = {""}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        facts = {name: value for name, value in attrs if value is not None}
+        self.anchors |= {facts[name] for name in ("id", "name") if name in facts}
+        if tag == "a" and "href" in facts:
+            self.links.append(facts["href"])
+        if tag in LOADED and LOADED[tag] in facts and facts.get("rel") not in LINK_KINDS_NOT_LOADED:
+            self.assets.append(facts[LOADED[tag]])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site; warnings are errors."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_the_site_is_complete_and_needs_no_network(site: Path) -> None:
+    pages = {file: _Page(file.read_text(encoding="utf-8")) for file in site.rglob("*.html")}
+    assert len(pages) > 30
+    _check_links(site, pages)
+    _check_assets(site, pages)
+    commands, presets = pages[site / "commands/index.html"], pages[site / "presets/index.html"]
+    assert {f"scenemem-{name.replace(' ', '-')}" for name in COMMANDS} <= commands.anchors
+    assert set(PRESETS) <= presets.anchors
+    shown = (site / "presets/index.html").read_text(encoding="utf-8")
+    assert "--memory.reasoning-steps" in shown
+    assert "<!-- preset" not in shown
+    _check_api(pages)
+
+
+def _check_links(site: Path, pages: dict[Path, _Page]) -> None:
+    for file, page in pages.items():
+        if file.name == "404.html":  # its links start at the root of the server
+            continue
+        for link in page.links:
+            address, anchor = urldefrag(link)
+            if urlsplit(address).scheme:
+                continue
+            target = (file.parent / unquote(address)).resolve() if address else file
+            target = target / "index.html" if target.is_dir() else target
+            assert target.is_file(), f"{file.relative_to(site)} links to {link}"
+            if target in pages:
+                assert unquote(anchor) in pages[target].anchors, f"{file.relative_to(site)} links to {link}"
+
+
+def _check_assets(site: Path, pages: dict[Path, _Page]) -> None:
+    """Nothing a page or a style sheet loads comes from elsewhere."""
+    for file, page in pages.items():
+        for asset in page.assets:
+            assert not re.match(r"(https?:)?//", asset), f"{file.relative_to(site)} loads {asset}"
+    for sheet in [*site.rglob("*.css"), *site.rglob("*.svg")]:
+        text = sheet.read_text(encoding="utf-8")
+        assert not re.search(r"""(url\(|@import|href=)\s*["']?(https?:)?//""", text), sheet.name
+
+
+def _check_api(pages: dict[Path, _Page]) -> None:
+    """Every public module has its place on an API page."""
+    anchors = set().union(*(page.anchors for file, page in pages.items() if "api" in file.parts))
+    package = Path(scenemem.__file__).parent
+    for module in package.rglob("*.py"):
+        if not module.stem.startswith("_"):
+            name = ".".join(("scenemem", *module.relative_to(package).with_suffix("").parts))
+            assert name in anchors, f"{name} has no API entry"
+
+
+def test_every_image_of_the_docs_describes_itself() -> None:
+    for picture in ("architecture", "memory"):
+        text = (REPOSITORY / "docs" / "images" / f"{picture}.svg").read_text(encoding="utf-8")
+        assert "<title" in text
+        assert "<desc" in text
+        assert "prefers-color-scheme: dark" in text
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Import a module of docs/hooks."""
+    monkeypatch.syspath_prepend(str(REPOSITORY / "docs" / "hooks"))
+    return importlib.import_module
+
+
+def test_the_flags_shown_are_those_the_command_reads(hook: Callable[[str], Any]) -> None:
+    manual_of = hook("flags").manual_of
+    manual = manual_of("scenemem eval expert --split val_seen")
+    split = manual.flag("--split")
+    assert split is not None
+    assert (split.value, split.meaning, split.default) == ("STR", "which episodes", "val_unseen")
+    trained = manual_of("scenemem train ssm-no-reasoning").flag("--memory.reasoning-steps")
+    assert trained is not None
+    assert trained.default == "0"
+
+
+@pytest.mark.parametrize(
+    "example", ["scenemem eval expert --spilt val_seen", "scenemem fly", "scenemem eval"]
+)
+def test_an_example_that_does_not_parse_is_refused(example: str) -> None:
+    from flags import manual_of
+
+    with pytest.raises(ValueError, match="scenemem"):
+        manual_of(example)
+
+
+def test_a_preset_shows_what_it_changes_and_nothing_else(hook: Callable[[str], Any]) -> None:
+    base_of, differences = hook("presets_page").base_of, hook("presets_page").differences
+    assert (base_of("ssm"), base_of("ssm-no-hints"), base_of("seq2seq")) == (None, "ssm", "basic")
+    head, _, *rows = differences("ssm-no-hints").splitlines()
+    assert head == "| flag | `ssm` | `ssm-no-hints` | meaning |"
+    assert [row.split("|")[1:4] for row in rows] == [[" `--memory.hints` ", " `True` ", " `False` "]]
+
+
+def test_a_preset_the_page_forgets_is_noticed(hook: Callable[[str], Any]) -> None:
+    on_page_markdown = hook("presets_page").on_page_markdown
+    with pytest.raises(ValueError, match=r"disagree about: .*ssm-paper"):
+        on_page_markdown("<!-- preset: ssm -->")
+    assert on_page_markdown("no presets here") == "no presets here"

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenemem.errors import DataError
+from scenemem.formats.traces import (
+    Attention,
+    Decision,
+    Ending,
+    Memory,
+    Option,
+    Place,
+    Round,
+    Scene,
+    Task,
+    Trace,
+    Word,
+    read_trace,
+    write_trace,
+)
+
+
+@pytest.fixture
+def trace() -> Trace:
+    """One round that leads from place 0 to place 1, and one that stops there."""
+    words = (Word("Go"), Word("on", " "))
+    attention = Attention((0.5, 0.25), (0.0, 0.9))
+    go = Decision(
+        "action", (Option(1, 0.75, 1.0, node=0), Option(0, 0.25, -0.1, stop=True)), 0, None, attention
+    )
+    stop = Decision("action", (Option(1, 1.0, 0.0, stop=True),), 0)
+    return Trace(
+        agent="ssm",
+        task=Task("tiny", "1_0", "Go on", words, start=0, goal=1, reference=(0, 1)),
+        scene=Scene(
+            "scan", (1.5,), (Place("a", 0, 0, 1.5, 0, 2.0), Place("b", 0, 2, 1.5, 0, 0.0)), ((0, 1),)
+        ),
+        rounds=(
+            Round(0.0, (0, 1), (go,), Memory(0, (0,), (True,), (), ()), 2.0),
+            Round(0.0, (1,), (stop,), Memory(1, (0, 1), (False, False), ((0, 1),), ()), 0.0),
+        ),
+        ending=Ending(True, 1),
+    )
+
+
+def test_a_trace_survives_being_written_and_read(trace: Trace, tmp_path: Path) -> None:
+    write_trace(tmp_path / "t.json", trace)
+    assert read_trace(tmp_path / "t.json") == trace
+    assert trace.path == [0, 1]
+    assert trace.rounds[1].stops
+    assert not trace.rounds[0].stops
+    assert trace.rounds[0].back_to is None
+
+
+def _set(*path: Any) -> Callable[[Any], None]:
+    *way, last, value = path
+
+    def change(content: Any) -> None:
+        for step in way:
+            content = content[step]
+        content[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_set("version", 2), "is a trace of version 2, this program reads version 1; write it again"),
+        (_set("rounds", 0, "walk", 1, 7), "rounds[0].walk names place 7, but there are 2"),
+        (_set("task", "reference", [0, 9]), "task.reference names place 9, but there are 2"),
+        (_set("ending", "place", 5), "ending.place names place 5, but there are 2"),
+        (
+            _set("rounds", 1, "memory", "nodes", [0, 4]),
+            "rounds[1].memory.nodes names place 4, but there are 2",
+        ),
+        (_set("rounds", 0, "decisions", 0, "options", 0, "place", 3), "rounds[0].decisions names place 3"),
+        (_set("scene", "places", 1, "floor", 1), "scene.places[1] lies on floor 1, which there is not"),
+        (_set("rounds", 1, "walk", [0]), "rounds[1] begins at place 0, the round before ended at 1"),
+        (
+            _set("rounds", 0, "decisions", 0, "attention", "action", [0.1]),
+            "listens to other words than the 2",
+        ),
+        (_set("rounds", 0, "decisions", 0, "choice", 2), "choice is 2, but there are 2 options"),
+        (_set("rounds", 0, "decisions", 0, "kind", "guess"), "kind is 'guess', expected frontier, action or"),
+        (_set("rounds", 1, "decisions", 0, "options", 0, "probability", 0.5), "probabilities sum to 0.500"),
+        (_set("rounds", 1, "decisions", 0, "options", 0, "probability", 1.5), "expected `float` <= 1.0"),
+        (_set("rounds", 0, "decisions", []), "a round has at least one place and one decision"),
+        (_set("rounds", 0, "memory", "frontier", []), "frontier has 0 entries for 1 nodes"),
+        (_set("rounds", 1, "memory", "edges", [[0, 2]]), "names node 2, but there are 2 nodes"),
+    ],
+)
+def test_what_does_not_hold_together_is_refused(
+    change: Callable[[Any], None], message: str, trace: Trace, tmp_path: Path
+) -> None:
+    write_trace(tmp_path / "t.json", trace)
+    content = json.loads((tmp_path / "t.json").read_text())
+    change(content)
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    with pytest.raises(DataError) as caught:
+        read_trace(tmp_path / "t.json")
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(str(tmp_path / "t.json"))
+
+
+def test_something_else_is_not_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text('{"agent": "ssm"}')
+    with pytest.raises(DataError, match="missing required field `version`"):
+        read_trace(tmp_path / "t.json")

@@ -1,0 +1,125 @@
+"""Agents that have learnt nothing yet but decide all the same, and a trace made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from scenemem.agents.policy import Sample
+from scenemem.experiment import Experiment, new_experiment
+from scenemem.formats.folder import DataFolder
+from scenemem.formats.traces import (
+    Attention,
+    Decision,
+    Ending,
+    Memory,
+    Option,
+    Place,
+    Round,
+    Scene,
+    Scores,
+    Task,
+    Trace,
+    Way,
+    Word,
+)
+from scenemem.presets import PRESETS, Preset
+
+
+def small_preset(name: str, **memory: object) -> Preset:
+    """A preset whose network is tiny."""
+    preset = PRESETS[name]
+    return replace(
+        preset,
+        model=replace(preset.model, width=16, word_width=8),
+        memory=replace(preset.memory, stream=None, **memory),
+        data=replace(preset.data, min_count=1),
+    )
+
+
+@pytest.fixture
+def experiment(tiny_trainable: Path) -> Callable[..., Experiment]:
+    """Makes an agent of a preset; it samples, so that it goes back and stops now and then."""
+
+    def make(name: str, seed: int = 0, **memory: object) -> Experiment:
+        made = new_experiment(small_preset(name, **memory), DataFolder(tiny_trainable), seed)
+        made.agent.choose = Sample(torch.Generator().manual_seed(seed))
+        return made
+
+    return make
+
+
+WORDS = (Word("Go"), Word("past", " "), Word("the", " "), Word("sofa", " "), Word("!", known=False))
+
+
+def _option(
+    place: int, chance: float, node: int | None, heading: float | None = None, **more: object
+) -> Option:
+    names = {None: None, 0.0: "north", 1.57: "east", 3.14: "south"}
+    fields = {"logit": 1.0, "walk": 2.0, "visual": 2.0, "geometric": 1.0, **more}
+    return Option(place, chance, node=node, heading=heading, compass=names[heading], **fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def turning_back() -> Trace:
+    """Two floors: 0 - 1 - 2 in a row on the lower, 3 beside 1, 4 upstairs of 3, where the goal is.
+
+    The agent goes 0, 1, 2, turns back to 1 because of what it saw there, goes on to 3 and 4 and stops.
+    """
+    spots = [(0.0, 0.0, 0), (2.0, 0.0, 0), (4.0, 0.0, 0), (2.0, 2.0, 0), (2.0, 4.0, 1)]
+    places = tuple(
+        Place(f"v{n}", x, y, 1.5 + 3 * floor, floor, to_goal)
+        for n, ((x, y, floor), to_goal) in enumerate(zip(spots, (7.6, 5.6, 7.6, 3.6, 0.0), strict=True))
+    )
+    sofa = Attention((0.0, 0.1, 0.2, 0.7, 0.0), (0.6, 0.3, 0.1, 0.0, 0.0))
+    over = Attention((0.02,) * 5, (0.02,) * 5)
+    ways = {1: (1, 3, 0.0, 0.0, "north"), 2: (2, 4, 0.0, 0.7, "north")}
+    east = Decision("action", (_option(1, 0.9, 0, 1.57), _option(0, 0.1, 0, stop=True)), 0, (1.0, 0.5), sofa)
+    on = Decision("action", (_option(2, 0.6, 1, 1.57), _option(3, 0.4, 1, 0.0)), 0, (1.0, 0.5), sofa)
+    back = Decision(
+        "frontier",
+        (_option(1, 0.8, 1, logit=3.0, visual=2.5), _option(2, 0.2, 2, logit=1.0, visual=0.5, walk=0.0)),
+        0,
+        (1.0, 0.5),
+        sofa,
+    )
+    north = Decision(
+        "action", (_option(3, 0.75, 1, 0.0), _option(1, 0.25, 1, stop=True)), 0, (1.0, 0.5), sofa
+    )
+    up = Decision("action", (_option(4, 1.0, 3, 0.0),), 0, (1.0, 0.5), over)
+    stop = Decision("action", (_option(4, 1.0, 4, stop=True),), 0, (1.0, 0.5), over)
+    walks: list[tuple[tuple[int, ...], tuple[Decision, ...]]] = [
+        ((0, 1), (east,)),
+        ((1, 2), (on,)),
+        ((2, 1, 3), (back, north)),
+        ((3, 4), (up,)),
+        ((4,), (stop,)),
+    ]
+    nodes = (0, 1, 2, 3, 4)
+    memories = [
+        Memory(0, nodes[:1], (True,), (), (Way(0, 1, 1.57, 0.0, "east"),)),
+        Memory(1, nodes[:2], (False, True), ((0, 1),), (Way(1, 2, 1.57, 0.0, "east"), Way(*ways[1]))),
+        Memory(2, nodes[:3], (False, True, False), ((0, 1), (1, 2)), (Way(*ways[1]),)),
+        Memory(
+            3,
+            nodes[:4],
+            (False, False, False, True),
+            ((0, 1), (1, 2), (1, 3)),
+            (Way(3, 4, 0.0, 0.7, "north"),),
+        ),
+        Memory(4, nodes, (False,) * 5, ((0, 1), (1, 2), (1, 3), (3, 4)), ()),
+    ]
+    return Trace(
+        agent="ssm",
+        task=Task("tiny val_unseen", "7_0", "Go past the sofa!", WORDS, 0, 4, (0, 1, 3, 4)),
+        scene=Scene("house", (1.5, 4.5), places, ((0, 1), (1, 2), (1, 3), (3, 4))),
+        rounds=tuple(
+            Round(1.57, walk, decisions, memory, places[walk[0]].to_goal)
+            for (walk, decisions), memory in zip(walks, memories, strict=True)
+        ),
+        ending=Ending(True, 4, memories[-1], 0.0, Scores(11.6, 0.0, 1.0, 1.0, 0.66, 0.66, 0.7, 0.8, 0.8)),
+    )

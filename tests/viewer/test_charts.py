@@ -1,0 +1,138 @@
+"""Charts: everything is drawn where it belongs, axes are round, and words serve who cannot see them."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scenemem.viewer.axes import HEIGHT, WIDTH, Frame, round_axis, round_step
+from scenemem.viewer.curves import SERIES, Point, draw_curves, legend
+from scenemem.viewer.histograms import Bins, draw_histogram, draw_shares, round_bins
+
+NUMBERS = st.lists(st.integers(0, 10**7).map(lambda number: number / 100), min_size=1, max_size=40)
+
+
+def _places(path: str) -> list[tuple[float, float]]:
+    """The corners of a path made of absolute moves and lines."""
+    return [(float(x), float(y)) for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", path)]
+
+
+@given(NUMBERS)
+def test_a_round_axis_holds_all_values(values: list[float]) -> None:
+    axis = round_axis("metres", values)
+    assert axis.low <= min(*values, 0.0)
+    assert axis.high >= max(values) * (1 - 1e-6)
+    assert 2 <= len(axis.ticks) <= 8
+    assert all(-1e-6 <= axis.share(value) <= 1 + 1e-6 for value in values)
+
+
+@pytest.mark.parametrize(("span", "step"), [(1.0, 0.2), (500, 100), (12, 2.5), (0, 1.0), (0.037, 0.01)])
+def test_steps_are_round(span: float, step: float) -> None:
+    assert round_step(span, 5) == pytest.approx(step)
+
+
+def test_more_is_higher_up_and_later_is_further_right() -> None:
+    frame = Frame(round_axis("iterations", [0, 500]), round_axis("SR", [0, 1]))
+    assert frame.y(0.9) < frame.y(0.1)
+    assert frame.x(400) > frame.x(100)
+
+
+def test_every_point_of_a_curve_has_a_mark_inside_the_picture() -> None:
+    curves = {
+        "ssm": [Point(0, 0.1), Point(100, 0.47, 0.05)],
+        "basic": [Point(0, 0.2), Point(50, 0.3), Point(100, 0.35)],
+        "none": [],
+    }
+    picture = ElementTree.fromstring(draw_curves(curves, across="iterations", up="SR"))
+    groups = picture.findall("g")
+    assert [group.attrib["class"] for group in groups] == ["s0", "s1"]
+    marks = [mark for group in groups for mark in group.findall("path[@class='mark']")]
+    assert len(marks) == 5
+    for mark in marks:
+        ((x, y), *_) = _places(mark.attrib["d"].split("m")[0])
+        assert 0 < x < WIDTH
+        assert 0 < y < HEIGHT
+    assert len(groups[0].findall("path[@class='band']")) == 1, "only means over several runs have a band"
+    assert not groups[1].findall("path[@class='band']")
+
+
+def test_a_band_reaches_as_far_as_the_spread_and_stays_above_the_axis() -> None:
+    curve = [Point(0, 0.5, 0.2), Point(10, 0.1, 0.4)]
+    drawn = draw_curves({"a": curve}, across="x", up="y", limits=round_axis("", [0.0, 1.0]))
+    band = ElementTree.fromstring(drawn).find("g/path[@class='band']")
+    assert band is not None
+    frame = Frame(round_axis("", [0, 10]), round_axis("", [0.0, 1.0]))
+    heights = [y for _, y in _places(band.attrib["d"])]
+    assert heights == [frame.y(0.7), frame.y(0.5), frame.y(0.0), frame.y(0.3)]
+
+
+def test_curves_are_told_in_words_and_names_are_escaped() -> None:
+    drawn = draw_curves({"<b>": [Point(100, 0.25), Point(500, 0.5)]}, across="iterations", up="a & b")
+    label = ElementTree.fromstring(drawn).attrib["aria-label"]
+    assert label == "a & b over iterations: <b> from 0.25 at 100 to 0.5 at 500"
+    assert "nothing yet" in draw_curves({"a": []}, across="x", up="y")
+
+
+def test_series_differ_without_colour() -> None:
+    marks = {re.findall(r'class="mark" d="M17 7([^"]+)"', key)[0] for key in legend(["run"] * SERIES)}
+    assert len(marks) == SERIES
+    assert len(legend(["run"] * 11)) == 11, "more series begin again"
+
+
+@given(NUMBERS, st.booleans())
+def test_bins_lose_nobody(values: list[float], whole: bool) -> None:
+    if whole:
+        values = [float(round(value)) for value in values]
+    bins = round_bins(values, whole=whole)
+    assert sum(bins.shares(values)) == pytest.approx(1.0)
+    assert len(bins.names()) == len(bins) == len(set(bins.names()))
+    assert len(bins) <= 16
+    for value in values:
+        number = bins.number(value)
+        assert bins.edges[number] <= value * (1 + 1e-6) + 1e-9
+        assert value <= bins.edges[number + 1] * (1 + 1e-6) or number == len(bins) - 1
+
+
+def test_whole_numbers_have_a_bin_each() -> None:
+    bins = round_bins([3.0, 4, 4, 5, 6], whole=True)
+    assert list(bins.edges) == [3, 4, 5, 6, 7]
+    assert bins.names() == ["3", "4", "5", "6"]
+    assert bins.shares([4.0, 4, 6]) == [0, 2 / 3, 0, 1 / 3]
+    axis = bins.axis("hops")
+    assert (axis.ticks, axis.names) == ((3.5, 4.5, 5.5, 6.5), ("3", "4", "5", "6"))
+    assert Bins((0, 2, 4), open_ended=True, whole=True).names() == ["0 to 1", "2 or more"]
+
+
+def test_the_far_end_of_a_distribution_shares_one_bin() -> None:
+    bins = round_bins([float(value % 10) for value in range(1000)] + [500.0])
+    assert bins.open_ended
+    assert bins.number(500.0) == len(bins) - 1
+    assert bins.names()[-1].endswith("or more")
+
+
+def test_a_histogram_is_as_high_as_its_shares() -> None:
+    bins = Bins((0, 1, 2), open_ended=False)
+    drawn = draw_histogram(
+        {"a": [0.5, 0.6, 0.7, 1.5]}, bins, title="Length", across="metres", line=(1.0, "1 m")
+    )
+    picture = ElementTree.fromstring(drawn)
+    outline = picture.find("g/path[@class='line']")
+    assert outline is not None
+    frame = Frame(round_axis("", [0, 2]), round_axis("", [0, 75.0]))
+    corners = _places(outline.attrib["d"])
+    heights = [0, 75, 75, 25, 25, 0]
+    assert [y for _, y in corners] == [frame.y(height) for height in heights]
+    assert picture.findtext("text[@class='tick'][last()]") == "1 m"
+    assert picture.attrib["aria-label"] == "Length in metres: a most often 0 to 1"
+
+
+def test_bars_are_cut_into_their_shares_and_told_in_words() -> None:
+    drawn = draw_shares({"<a>": {"good": 0.75, "bad": 0.25, "none": 0.0}}, tones="ends")
+    assert re.findall(r"flex-basis:([\d.]+)%", drawn) == ["75.000", "25.000"], "nothing is drawn for nothing"
+    assert 'aria-label="&lt;a&gt;: good 75.0%, bad 25.0%, none 0.0%"' in drawn
+    assert ">75%</span>" in drawn
+    assert drawn.count("<li>") == 3, "the legend names every part"

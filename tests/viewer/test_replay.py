@@ -1,0 +1,136 @@
+"""Replay pages as text: self-contained, small, and safe whatever the instruction says."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scenemem.formats.traces import Trace, Word
+from scenemem.viewer.gallery import Replay, plain, write_index
+from scenemem.viewer.replay import embedded, filled, replay_page, static_text, write_replay
+from scenemem.viewer.scenery import Label, Look, Scenery
+
+NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \u2028 {{script}}"
+
+
+class _Page(HTMLParser):
+    """The elements of a page, and the text of each script."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.elements and self.elements[-1][0] == "script":
+            self.scripts[-1] += data
+
+
+def _renamed(trace: Trace, text: str) -> Trace:
+    words = (Word(text), *trace.task.words[1:])
+    task = msgspec.structs.replace(trace.task, text=text, words=words)
+    return msgspec.structs.replace(trace, task=task, agent=text)
+
+
+def _data(page: str) -> Any:
+    return json.loads(_Page(page).scripts[0])
+
+
+def test_a_page_holds_the_whole_trace_and_nothing_from_elsewhere(turning_back: Trace, tmp_path: Path) -> None:
+    size = write_replay(tmp_path / "r.html", [turning_back], Scenery())
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert size == len(page.encode()) < 100_000
+    data = _data(page)
+    assert msgspec.convert(data["task"], type(turning_back.task)) == turning_back.task
+    assert len(data["agents"][0]["captions"]) == len(turning_back.rounds) + 1
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page), "no address but the name of SVG"
+    assert all("src" not in attributes and "href" not in attributes for _, attributes in _Page(page).elements)
+    assert "{{" not in page
+
+
+def test_untrusted_text_stays_text(turning_back: Trace) -> None:
+    scenery = Scenery(room_of={1: NASTY}, looks={0: Look(labels=(Label(NASTY, 0.0, 0.0),))})
+    harmless, nasty = (
+        replay_page([turning_back], Scenery()),
+        replay_page([_renamed(turning_back, NASTY)], scenery),
+    )
+    assert [tag for tag, _ in _Page(nasty).elements] == [tag for tag, _ in _Page(harmless).elements]
+    data = _data(nasty)
+    assert data["task"]["text"] == NASTY
+    assert data["scenery"]["looks"]["0"]["labels"][0]["text"] == NASTY
+    assert _Page(nasty).scripts[1] == _Page(harmless).scripts[1]
+
+
+@given(st.text())
+def test_any_text_survives_embedding_and_never_closes_the_script(text: str) -> None:
+    if not text.isprintable() and any(0xD800 <= ord(sign) < 0xE000 for sign in text):
+        return  # half characters are no text in JSON
+    inside = embedded({"text": text})
+    assert json.loads(inside) == {"text": text}
+    assert "<" not in inside
+    assert "\u2028" not in inside
+
+
+def test_agents_stand_side_by_side_on_the_same_episode_only(turning_back: Trace) -> None:
+    rival = msgspec.structs.replace(turning_back, agent="basic")
+    data = _data(replay_page([turning_back, rival], Scenery()))
+    assert [agent["name"] for agent in data["agents"]] == ["ssm", "basic"]
+    with pytest.raises(ValueError, match="at least one trace, and all of them of the same episode"):
+        replay_page([turning_back, _renamed(turning_back, "Other")], Scenery())
+    with pytest.raises(ValueError, match="at least one trace"):
+        replay_page([], Scenery())
+
+
+def test_templates_are_filled_once() -> None:
+    assert filled("a {{x}} b {{y}}", x="{{y}}", y="2") == "a {{y}} b 2"
+
+
+def test_the_index_links_every_page(turning_back: Trace, tmp_path: Path) -> None:
+    nasty = _renamed(turning_back, NASTY)
+    shown = [
+        Replay(tmp_path / "one.html", (turning_back,), 1),
+        Replay(tmp_path / "two.html", (nasty, turning_back), 1),
+    ]
+    write_index(tmp_path / "index.html", "ssm <b>", shown)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    links = [attributes["href"] for tag, attributes in _Page(page).elements if tag == "a"]
+    assert links == ["one.html", "two.html"]
+    assert "Turned back and arrived" in page
+    assert "ssm: 5 rounds, 1 of them going back, ends 0.0 m from the goal" in page
+    assert not _Page(page).scripts
+    assert "<b>" not in page
+
+
+def test_file_names_are_plain() -> None:
+    assert plain("../7 0/é?") == ".._7_0_é_"
+    assert plain("house-1_2.x") == "house-1_2.x"
+
+
+def test_scripts_only_ever_write_text() -> None:
+    names = ("model", "dom", "words", "look", "decision", "labels", "map", "legend", "player")
+    for name in names:
+        script = static_text(f"{name}.js")
+        for danger in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacent",
+            "document.write",
+            "eval(",
+            "fetch(",
+            "import(",
+        ):
+            assert danger not in script, f"{name}.js uses {danger}"

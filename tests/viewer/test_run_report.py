@@ -1,0 +1,309 @@
+"""The report on runs: every number in it is the number of the runs, and what is missing is said."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenemem.formats.episode_results import EpisodeResult, Outcome
+from scenemem.viewer.report import Section
+from scenemem.viewer.run_report import write_run_report
+from scenemem.viewer.runs import ReportRun, curves, grouped
+
+METRICS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
+
+
+class Tables(HTMLParser):
+    """The tables of a page by caption, as rows of cells, the head first."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.elements: list[str] = []
+        self._rows: list[list[str]] = []
+        self._into: str | None = None
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, _attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        if tag == "caption":
+            self._rows, self._into = [], "caption"
+        elif tag == "tr":
+            self._rows.append([])
+        elif tag in ("th", "td"):
+            self._rows[-1].append("")
+            self._into = "cell"
+
+    def handle_data(self, data: str) -> None:
+        if self._into == "caption":
+            self.tables[data] = self._rows
+        elif self._into == "cell":
+            self._rows[-1][-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("caption", "th", "td"):
+            self._into = None
+
+
+def _episode(number: int, seed: int, outcome: Outcome = "reached", **changes: Any) -> EpisodeResult:
+    value = ((37 * number + 11 * seed) % 97) / 97
+    success = float(outcome == "reached")
+    facts: dict[str, Any] = {
+        "words": 10 + number % 30,
+        "reference": 5 + number % 9,
+        "hops": 3 + number % 5,
+        "jumps": number % 4,
+        "tl": 5 + 10 * value,
+        "ne": 0.5 if success else 4 + 12 * value,
+        "sr": success,
+        "osr": float(outcome in ("reached", "passed")),
+        "spl": 0.9 * success,
+        "spl_ref": 0.9 * success,
+        "cls": value,
+        "ndtw": value / 2,
+        "sdtw": value / 2 * success,
+    }
+    return EpisodeResult(
+        f"{number}_0",
+        "last",
+        200,
+        outcome,
+        **{**facts, **changes},
+    )
+
+
+SETTINGS = {"agent": "frontier", "selection": {"split": "dev_unseen"}, "learning": {"iterations": 200}}
+OUTCOMES: tuple[Outcome, ...] = ("reached", "passed", "cut", "early", "astray")
+
+
+def _run(name: str, seed: int, splits: Sequence[str] = ("val_unseen",), **settings: Any) -> ReportRun:
+    return ReportRun(
+        name=name,
+        seed=seed,
+        folder=f"{name}-{seed}",
+        settings={**SETTINGS, **settings},
+        features="random numbers",
+        versions={"torch": "2"},
+        log=[
+            {
+                "iteration": iteration,
+                "losses": {"teacher": 3.0 / iteration + seed},
+                "validation": {"sr": 0.001 * iteration + 0.01 * seed, "spl": 0.1},
+            }
+            for iteration in (100, 200)
+        ],
+        results={
+            split: [_episode(number, seed, OUTCOMES[(number * 7 + seed) % 5]) for number in range(60)]
+            for split in splits
+        },
+    )
+
+
+def _page(file: Path, runs: Sequence[ReportRun], **options: Any) -> tuple[str, dict[str, list[list[str]]]]:
+    write_run_report(file, "Report", runs, **{"world": "Nowhere", "task": "r2r", **options})
+    page = file.read_text(encoding="utf-8")
+    return page, Tables(page).tables
+
+
+RUNS = (_run("ssm", 0), _run("ssm", 1), _run("ssm", 2), _run("basic", 0, agent="basic"))
+
+
+def test_the_scores_are_mean_and_deviation_of_the_episodes(tmp_path: Path) -> None:
+    _, tables = _page(tmp_path / "r.html", RUNS)
+    head, ssm, basic = tables["val_unseen: 60 instructions; mean ± standard deviation over runs"]
+    assert head == ["agent", "runs", "SR", "SPL", "OSR", "NE", "TL", "CLS", "nDTW", "SDTW", "jumps"]
+    assert (ssm[:2], basic[:2]) == (["ssm", "3"], ["basic", "1"])
+    for column, metric in enumerate((*METRICS, "jumps"), start=2):
+        digits = 2 if metric in ("ne", "tl", "jumps") else 3
+        means = [statistics.fmean(getattr(r, metric) for r in run.results["val_unseen"]) for run in RUNS]
+        spread = f"{statistics.fmean(means[:3]):.{digits}f} ± {statistics.stdev(means[:3]):.{digits}f}"
+        assert ssm[column] == spread
+        assert basic[column] == f"{means[3]:.{digits}f}", "one run has no deviation"
+
+
+def test_the_curves_are_the_log(tmp_path: Path) -> None:
+    page, tables = _page(tmp_path / "r.html", RUNS)
+    assert tables["SR on dev_unseen"] == [
+        ["iterations", "ssm", "basic"],
+        ["100", "0.110 ± 0.010", "0.100"],
+        ["200", "0.210 ± 0.010", "0.200"],
+    ]
+    assert tables["teacher loss"][1] == ["100", "1.030 ± 1.000", "0.030"]
+    assert "bands one standard deviation to each side" in page
+
+
+def test_a_curve_ends_where_one_of_its_runs_does() -> None:
+    longer = _run("ssm", 1)
+    cut = replace(_run("ssm", 0), log=longer.log[:1])
+    points = curves(grouped([cut, longer]), "validation", "sr")["ssm"]
+    assert [point.x for point in points] == [100]
+
+
+def test_ways_to_fail_are_shares_of_all_episodes(tmp_path: Path) -> None:
+    results = [
+        _episode(0, 0, "reached"),
+        _episode(1, 0, "passed"),
+        _episode(2, 0, "cut"),
+        _episode(3, 0, "early"),
+        _episode(4, 0, "astray", ne=5.9),
+        _episode(5, 0, "astray", ne=6.0),
+        _episode(6, 0, "astray", ne=11.9),
+        _episode(7, 0, "astray", ne=12.0),
+    ]
+    run = replace(_run("ssm", 0), results={"val_unseen": results})
+    _, tables = _page(tmp_path / "r.html", [run])
+    head, row = tables["How the episodes of val_unseen end"]
+    assert dict(zip(head, row, strict=True)) == {
+        "agent": "ssm",
+        "stopped at the goal": "12.5%",
+        "passed the goal": "12.5%",
+        "stopped too early": "12.5%",
+        "cut off": "12.5%",
+        "lost, less than 6 m away": "12.5%",
+        "lost, 6 to 12 m away": "25.0%",
+        "lost, 12 m or more away": "12.5%",
+    }
+
+
+def test_histograms_and_success_by_length_count_every_episode(tmp_path: Path) -> None:
+    _, tables = _page(tmp_path / "r.html", RUNS)
+    for title in ("Length walked", "Hops", "Distance to the goal at the end"):
+        _, *rows = tables[f"{title}, share of the episodes of val_unseen"]
+        for column in (1, 2):
+            assert sum(float(row[column].rstrip("%")) for row in rows) == pytest.approx(100, abs=0.5)
+    _, *rows = tables["SR by length of the instruction (episodes)"]
+    rates = [cell.replace(")", "").split(" (") for cell in (row[1] for row in rows)]
+    assert sum(int(count) for _, count in rates) == 180, "three runs together"
+    successes = sum(float(rate) * int(count) for rate, count in rates)
+    assert successes == pytest.approx(
+        sum(r.sr for run in RUNS[:3] for r in run.results["val_unseen"]), abs=0.1
+    )
+
+
+def test_jumps_are_those_of_agents_that_can_jump(tmp_path: Path) -> None:
+    _, tables = _page(tmp_path / "r.html", RUNS)
+    _, row = tables["Jumps, and what comes of them"]
+    assert row[:5] == ["ssm", "25.0%", "25.0%", "25.0%", "25.0%"]
+    without = [r.sr for run in RUNS[:3] for r in run.results["val_unseen"] if not r.jumps]
+    assert row[5] == f"{statistics.fmean(without):.3f} ({len(without)})"
+    page, _ = _page(tmp_path / "r.html", RUNS[3:])
+    assert "Jumps, and what" not in page
+
+
+def test_the_ablation_table_has_the_papers_numbers_and_ours_where_there_are_any(tmp_path: Path) -> None:
+    _, tables = _page(tmp_path / "r.html", RUNS)
+    spans, head, *rows = tables["Ablations in the layout of the paper's table 3"]
+    assert spans == ["", "val_seen", "val_unseen"]
+    assert head[1:6] == ["SR ↑", "NE ↓", "TL ↓", "OSR ↑", "SPL ↑"]
+    by_name = {row[0]: row[1:] for row in rows}
+    assert by_name["Full model (paper)"] == [
+        "0.71",
+        "3.10",
+        "14.7",
+        "0.80",
+        "0.62",
+        "0.62",
+        "4.32",
+        "20.7",
+        "0.73",
+        "0.45",
+    ]
+    assert by_name["without iterative reasoning (paper)"][5] == "0.57"
+    scores = tables["val_unseen: 60 instructions; mean ± standard deviation over runs"][1]
+    assert by_name["ssm (ours)"] == ["-"] * 5 + [scores[2], scores[5], scores[6], scores[4], scores[3]]
+    assert by_name["ssm-local (ours)"] == ["-"] * 10
+    assert len(rows) == 12
+
+
+@pytest.mark.parametrize(("task", "caption"), [("r2r", "R2R, table 1"), ("r4r", "R4R, table 2")])
+def test_published_rows_are_whole(tmp_path: Path, task: str, caption: str) -> None:
+    _, tables = _page(tmp_path / "r.html", RUNS, task=task)
+    spans, head, *rows = tables[f"{caption} of the paper (a selection)"]
+    assert len(spans) == (4 if task == "r2r" else 3)
+    assert {len(row) for row in rows} == {len(head)}
+
+
+def test_runs_with_other_settings_are_not_averaged(tmp_path: Path) -> None:
+    other = _run("ssm", 1, learning={"iterations": 400, "stages": [{"share": 2}]})
+    groups = grouped([_run("ssm", 0), other])
+    assert list(groups) == [
+        "ssm (learning.iterations 200)",
+        "ssm (learning.iterations 400, learning.stages.0.share 2)",
+    ]
+    assert list(grouped([_run("ssm", 0), _run("ssm", 1)])) == ["ssm"]
+    assert list(grouped([_run("ssm", 0), replace(other, name="basic")])) == ["ssm", "basic"]
+
+
+def test_agents_that_were_trained_for_different_lengths_are_told_apart(tmp_path: Path) -> None:
+    shorter = _run("basic", 0)
+    page, _ = _page(tmp_path / "r.html", [_run("ssm", 0), replace(shorter, log=shorter.log[:1])])
+    assert "Not trained for the same number of iterations: ssm 200, basic 100." in page
+    page, _ = _page(tmp_path / "r.html", RUNS)
+    assert "Not trained" not in page
+
+
+def test_a_run_under_way_says_how_far_it_is(tmp_path: Path) -> None:
+    run = _run("ssm", 0, learning={"iterations": 5000})
+    _, tables = _page(tmp_path / "r.html", [run])
+    assert tables["What this report is made of"][1][3] == "200 of 5,000"
+
+
+def test_names_from_outside_are_only_ever_text(tmp_path: Path) -> None:
+    nasty = "<script>alert('\"&1')</script>"
+    run = _run(nasty, 0, splits=(nasty,), selection={"split": nasty}, agent="frontier")
+    page, tables = _page(
+        tmp_path / "r.html",
+        [run],
+        world=nasty,
+        remarks=[nasty],
+        replays={nasty: 'a.html"><script>'},
+        references={nasty: {nasty: dict.fromkeys(METRICS, 0.5)}},
+    )
+    assert "script" not in Tables(page).elements
+    assert f"{nasty}: 60 instructions; mean ± standard deviation over runs" in tables
+
+
+def test_replays_references_remarks_and_further_sections_are_shown(tmp_path: Path) -> None:
+    page, tables = _page(
+        tmp_path / "r.html",
+        RUNS,
+        replays={"fixed by backtracking": "replays/7.html"},
+        remarks=["val_seen is missing"],
+        references={"val_unseen": {"expert": dict.fromkeys(METRICS, 1.0)}},
+        more=[Section("A route", "<p>drawn</p>")],
+    )
+    assert '<a href="replays/7.html">fixed by backtracking</a>' in page
+    assert "<p>val_seen is missing</p>" in page
+    expert = tables["val_unseen: 60 instructions; mean ± standard deviation over runs"][1]
+    assert expert == ["expert", "-", *["1.000"] * 3, "1.00", "1.00", *["1.000"] * 3, "-"]
+    assert page.index("A route</h2>") < page.index("Ablations, beside the paper&#x27;s</h2>")
+
+
+def test_a_run_that_has_walked_nothing_still_has_its_curves(tmp_path: Path) -> None:
+    page, tables = _page(tmp_path / "r.html", [_run("ssm", 0, splits=())])
+    assert "No split has been walked yet" in page
+    assert tables["SR on dev_unseen"][1] == ["100", "0.100"]
+    assert tables["What this report is made of"][1][:5] == ["ssm-0", "ssm", "0", "200", "-"]
+    empty = replace(_run("ssm", 0, splits=()), log=[])
+    page, _ = _page(tmp_path / "r.html", [empty])
+    assert "Nothing has been logged yet." in page
+
+
+def test_the_runs_are_listed_with_what_was_measured(tmp_path: Path) -> None:
+    _, tables = _page(tmp_path / "r.html", RUNS)
+    head, first, *_ = tables["What this report is made of"]
+    assert dict(zip(head, first, strict=True)) == {
+        "folder": "ssm-0",
+        "agent": "ssm",
+        "seed": "0",
+        "iterations": "200",
+        "weights measured": "last at 200",
+        "features": "random numbers",
+        "versions": "torch 2",
+    }

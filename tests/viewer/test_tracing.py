@@ -1,0 +1,258 @@
+"""Traces while acting: the walk is the untraced one, and the numbers say how it came about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from scenemem.agents.policy import Sample
+from scenemem.evaluation.evaluate import walk_split
+from scenemem.experiment import Experiment
+from scenemem.formats.traces import Round, Trace, read_trace, write_trace
+from scenemem.presets import PRESETS
+from scenemem.viewer.captions import cues
+from scenemem.viewer.openings import compass, open_scene
+from scenemem.viewer.tracing import trace_episodes
+from scenemem.world.graph import NONE
+
+Make = Callable[..., Experiment]
+
+KINDS = {(preset.agent, preset.model, preset.memory): name for name, preset in reversed(PRESETS.items())}
+VARIANTS = [
+    *((name, {}) for name in KINDS.values()),
+    ("ssm", {"read_before": True}),
+    ("ssm", {"hop_prior": True}),
+    ("ssm", {"weights": "hops"}),
+    ("ssm-global", {"weights": "hops"}),
+]
+
+
+def _again(made: Experiment) -> None:
+    """Let the agent sample from the start of its stream."""
+    made.agent.choose = Sample(torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(("name", "memory"), VARIANTS, ids=lambda value: str(value))
+def test_a_traced_walk_is_the_untraced_one(name: str, memory: dict[str, object], experiment: Make) -> None:
+    made = experiment(name, **memory)
+    episodes = made.episodes("val_unseen")
+    world = made.sight.world
+    walked = walk_split(made.agent, episodes)
+    _again(made)
+    traces = trace_episodes(made.agent, episodes)
+    _again(made)
+    assert torch.equal(walk_split(made.agent, episodes).viewpoint, walked.viewpoint), "nothing stays attached"
+    for lane, trace in enumerate(traces):
+        path = [int(world.local[place]) for place in walked.viewpoint[lane] if place != NONE]
+        assert trace.path == path
+        assert (trace.rounds[0].memory is None) == (PRESETS[name].agent in ("basic", "local"))
+    if walked.jumps.any():
+        jumps = [
+            sum(turn.frontier is not None and turn.back_to is not None for turn in t.rounds) for t in traces
+        ]
+        assert jumps == walked.jumps.tolist()
+
+
+@pytest.fixture
+def traces(experiment: Make) -> list[Trace]:
+    made = experiment("ssm")
+    return trace_episodes(made.agent, made.episodes("val_unseen"), name="tiny")
+
+
+def _decisions(traces: list[Trace], kind: str) -> list[tuple[Trace, Round, int]]:
+    return [
+        (trace, turn, number)
+        for trace in traces
+        for turn in trace.rounds
+        for number, decision in enumerate(turn.decisions)
+        if decision.kind == kind
+    ]
+
+
+def test_scores_are_made_of_their_cues(traces: list[Trace]) -> None:
+    assert _decisions(traces, "frontier")
+    for _, turn, number in _decisions(traces, "action"):
+        decision = turn.decisions[number]
+        for option in decision.options:
+            parts = cues(decision, option)
+            assert parts is not None
+            assert parts[2] == pytest.approx(0.0, abs=2e-3), (
+                "nothing but sight and direction scores a neighbour"
+            )
+        likely = sum(math.exp(option.logit) for option in decision.options)
+        assert [option.probability for option in decision.options] == pytest.approx(
+            [math.exp(option.logit) / likely for option in decision.options], abs=1e-3
+        )
+
+
+def test_without_hints_frontiers_have_no_other_cues_either(experiment: Make) -> None:
+    made = experiment("ssm-no-hints")
+    traces = trace_episodes(made.agent, made.episodes("val_unseen"))
+    for _, turn, number in _decisions(traces, "frontier"):
+        for option in turn.decisions[number].options:
+            parts = cues(turn.decisions[number], option)
+            assert parts is not None
+            assert parts[2] == pytest.approx(0.0, abs=2e-3)
+
+
+def test_every_word_is_listened_to_and_the_marks_take_the_rest(traces: list[Trace]) -> None:
+    for trace, turn, number in _decisions(traces, "action"):
+        attention = turn.decisions[number].attention
+        assert attention is not None
+        assert len(attention.perception) == len(trace.task.words)
+        assert 0.0 < sum(attention.perception) < 1.0
+        assert 0.0 < sum(attention.action) < 1.0
+
+
+@pytest.mark.parametrize("name", ["ssm-no-grounding", "basic", "seq2seq"])
+def test_agents_without_grounding_have_no_word_attention(name: str, experiment: Make) -> None:
+    made = experiment(name)
+    (trace,) = trace_episodes(made.agent, made.episodes("val_unseen").select([0]))
+    assert all(decision.attention is None for turn in trace.rounds for decision in turn.decisions)
+
+
+def test_the_memory_is_the_one_the_walk_has_built(traces: list[Trace]) -> None:
+    for trace in traces:
+        walked = [trace.task.start]
+        linked = set(trace.scene.edges) | {(b, a) for a, b in trace.scene.edges}
+        for turn in trace.rounds:
+            memory = turn.memory
+            assert memory is not None
+            assert list(memory.nodes) == list(dict.fromkeys(walked)), (
+                "nodes in the order of their first visit"
+            )
+            assert memory.nodes[memory.here] == turn.walk[0]
+            assert all((memory.nodes[a], memory.nodes[b]) in linked for a, b in memory.edges)
+            assert not {way.place for way in memory.ways} & set(memory.nodes)
+            assert [
+                any(way.node == node for way in memory.ways) for node in range(len(memory.nodes))
+            ] == list(memory.frontier)
+            walked += turn.walk[1:]
+
+
+def test_options_say_where_they_lead(traces: list[Trace]) -> None:
+    for trace, turn, number in _decisions(traces, "action"):
+        stood = turn.walk[0] if turn.back_to is None else turn.back_to
+        for option in turn.decisions[number].options:
+            here, there = trace.scene.places[stood], trace.scene.places[option.place]
+            if option.stop:
+                assert option.place == stood
+                continue
+            metres = math.dist((here.x, here.y, here.z), (there.x, there.y, there.z))
+            assert option.walk == pytest.approx(metres, abs=0.02)
+            assert option.heading is not None
+            assert math.sin(option.heading - math.atan2(there.x - here.x, there.y - here.y)) == pytest.approx(
+                0.0, abs=1e-2
+            )
+            assert option.compass == compass(option.heading)
+    for trace, turn, number in _decisions(traces, "frontier"):
+        assert turn.memory is not None
+        for option in turn.decisions[number].options:
+            assert option.node is not None
+            assert turn.memory.nodes[option.node] == option.place
+            assert option.walk is not None
+            at_least = math.dist(
+                *(
+                    (p.x, p.y, p.z)
+                    for p in (trace.scene.places[turn.walk[0]], trace.scene.places[option.place])
+                )
+            )
+            assert option.walk >= at_least - 0.02
+
+
+def test_one_step_agents_choose_among_all_ways_of_the_map(experiment: Make) -> None:
+    made = experiment("ssm-global")
+    traces = trace_episodes(made.agent, made.episodes("val_unseen"))
+    assert any(turn.back_to is not None for trace in traces for turn in trace.rounds)
+    for _, turn, number in _decisions(traces, "anywhere"):
+        assert turn.memory is not None
+        ways = [(option.node, option.place) for option in turn.decisions[number].options if not option.stop]
+        assert ways == [(way.node, way.place) for way in turn.memory.ways]
+        chosen = turn.decisions[number].chosen
+        if not chosen.stop and turn.walk[-1] == chosen.place:
+            assert chosen.walk is not None
+
+
+def test_rounds_are_told_as_they_happen(experiment: Make) -> None:
+    made, told = experiment("ssm"), list[tuple[int, Round]]()
+    episodes = made.episodes("val_unseen").select([0, 1, 2])
+    traces = trace_episodes(made.agent, episodes, lambda lane, turn: told.append((lane, turn)))
+    for lane, trace in enumerate(traces):
+        assert tuple(turn for who, turn in told if who == lane) == trace.rounds
+    lanes = [lane for lane, _ in told]
+    assert lanes != sorted(lanes), "lanes walk side by side"
+
+
+def test_the_end_and_the_scores_are_those_of_the_evaluation(experiment: Make) -> None:
+    made = experiment("ssm")
+    made.agent.max_ticks = 3
+    episodes = made.episodes("val_unseen")
+    traces = trace_episodes(made.agent, episodes)
+    _again(made)
+    means = walk_split(made.agent, episodes).measured(made.sight.world).means()
+    endings = [trace.ending for trace in traces]
+    scores = [ending.scores for ending in endings if ending is not None and ending.scores is not None]
+    assert sum(score.sr for score in scores) / len(episodes) == pytest.approx(means["sr"])
+    assert sum(score.tl for score in scores) / len(episodes) == pytest.approx(means["tl"], abs=1e-3)
+    assert {ending.stopped for ending in endings if ending is not None} == {True, False}
+    for trace in traces:
+        assert trace.ending is not None
+        assert trace.ending.place == trace.path[-1]
+        assert trace.ending.stopped == trace.rounds[-1].stops
+        assert trace.ending.scores is not None
+        assert trace.ending.to_goal == pytest.approx(trace.ending.scores.ne, abs=1e-3)
+
+
+def test_secret_goals_leave_nothing_to_score(experiment: Make) -> None:
+    made = experiment("ssm")
+    (trace,) = trace_episodes(made.agent, made.episodes("test").select([0]))
+    assert trace.task.goal is None
+    assert trace.task.reference == ()
+    assert trace.ending is not None
+    assert trace.ending.scores is None
+    assert all(place.to_goal is None for place in trace.scene.places)
+
+
+def test_traces_hold_together_on_disk(traces: list[Trace], tmp_path: object) -> None:
+    for number, trace in enumerate(traces):
+        write_trace(f"{tmp_path}/{number}.json", trace)
+        assert read_trace(f"{tmp_path}/{number}.json") == trace
+
+
+def test_words_are_those_of_the_text(experiment: Make) -> None:
+    made = experiment("ssm")
+    episodes = made.episodes("val_unseen").select([0, 1])
+    long = "Zigzag " + "round " * 200
+    odd = "İn the KITCHEN…  wait"  # its first letter is longer in small
+    changed = type(episodes)(**{**vars(episodes), "texts": (long, odd)})
+    read, strange = trace_episodes(made.agent, changed)
+    joined = "".join(word.before + word.text for word in read.task.words)
+    assert long.startswith(joined)
+    assert len(read.task.words) == made.agent.max_words - 2
+    assert not read.task.words[0].known
+    assert [word.text.lower() for word in strange.task.words][-1] == "wait"
+
+
+def test_floors_are_told_apart_by_height(experiment: Make) -> None:
+    world = experiment("basic").sight.world
+    flat = open_scene(world, world.scans.index("grid"), NONE)
+    assert len(flat.floors) == 1
+    spiral = open_scene(world, world.scans.index("spiral"), NONE)
+    assert list(spiral.floors) == sorted(spiral.floors)
+    floors = [place.floor for place in spiral.places]
+    assert floors == sorted(floors), "the staircase only climbs"
+    alone = next(
+        place for place in open_scene(world, world.scans.index("grid"), 0).places if place.id == "g-alone"
+    )
+    assert alone.to_goal is None, "no way leads there"
+
+
+@pytest.mark.parametrize(
+    ("heading", "name"),
+    [(0.0, "north"), (1.6, "east"), (-0.7, "north-west"), (6.2, "north"), (3.9, "south-west")],
+)
+def test_headings_have_names(heading: float, name: str) -> None:
+    assert compass(heading) == name
