@@ -59,8 +59,8 @@ def _command(name: str, summary: str) -> str:
     example = EXAMPLES[name]
     manual = manual_of(example)
     description = " ".join(manual.description.split())
-    lines = [f"## scenemem {name}", "", f"*{_plain(summary)}.*", "", "```", example, "```", ""]
-    lines += [_plain(description), ""]
+    lines = [f"## scenemem {name}", "", f"{_plain(summary[0].upper() + summary[1:])}.", ""]
+    lines += ["```", example, "```", "", _plain(description), ""]
     for group in manual.groups:
         lines += [_group(group), ""]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""A griffe extension: the comment behind a field is its documentation, as shapes of tensors are written."""
+"""A griffe extension: the comment behind an attribute documents it, which is where shapes are written."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from griffe import Attribute, Docstring, Extension, ObjectNode
 
 
-class FieldComments(Extension):
+class AttributeComments(Extension):
     """Shows ``name: Tensor  # (B, N) what it is`` with what it is."""
 
     def on_attribute_instance(self, *, node: ast.AST | ObjectNode, attr: Attribute, **_: Any) -> None:
         """Take the comment of an attribute that has no docstring."""
-        if attr.docstring is not None or not isinstance(node, ast.AnnAssign) or attr.lineno is None:
+        if attr.docstring is not None or isinstance(node, ObjectNode) or attr.endlineno is None:
             return
         lines = attr.lines_collection[attr.filepath]
-        _, mark, comment = lines[(attr.endlineno or attr.lineno) - 1].partition("  # ")
+        _, mark, comment = lines[attr.endlineno - 1].partition("  # ")
         if mark:
-            attr.docstring = Docstring(comment, lineno=attr.lineno, parent=attr)
+            attr.docstring = Docstring(comment, lineno=attr.endlineno, parent=attr)

@@ -8,8 +8,9 @@ from typing import Any
 from flags import Manual, manual_of
 
 from scenemem.presets import PRESETS
+from scenemem.speaking import SPEAKERS
 
-MARK = re.compile(r"<!-- preset: (\S+) -->")
+MARK = re.compile(r"^<!-- preset: (\S+) -->$", re.MULTILINE)
 BASES = {"basic": "ssm", "seq2seq": "basic"}
 """Where the name does not tell: a preset called base-what is a variant of its base."""
 
@@ -23,9 +24,9 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     marked = MARK.findall(markdown)
     if not marked:
         return markdown
-    if sorted(marked) != sorted(PRESETS):
-        odd = ", ".join(sorted(set(marked) ^ set(PRESETS)))
-        raise ValueError(f"docs/presets.md and scenemem.presets disagree about: {odd}")
+    if sorted(marked) != sorted([*PRESETS, *SPEAKERS]):
+        odd = ", ".join(sorted(set(marked) ^ {*PRESETS, *SPEAKERS}))
+        raise ValueError(f"docs/presets.md and the code disagree about: {odd}")
     return MARK.sub(lambda found: differences(found[1]), markdown)
 
 
@@ -55,13 +56,13 @@ def _values(manual: Manual) -> str:
         f"| `{flag.name}` | {_value(flag.default)} | {flag.meaning} |"
         for group in manual.groups
         for flag in group.flags
-        if "." in flag.name or flag.name == "--agent"  # the others belong to the run, not to the preset
+        if "." in flag.name or flag.name in ("--agent", "--words")  # the others belong to the run
     ]
     return "| flag | value | meaning |\n|---|---|---|\n" + "\n".join(rows)
 
 
 def _manual(name: str) -> Manual:
-    return manual_of(f"scenemem train {name}")
+    return manual_of(f"scenemem {'train' if name in PRESETS else 'speak train'} {name}")
 
 
 def _value(text: str) -> str:

@@ -34,9 +34,19 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "train": ("train", "parse", "train an agent from a preset"),
     "eval": ("eval", "eval_run", "walk an agent over a split and print its metrics"),
     "compare": ("compare", "compare", "mean and standard deviation over seeds and variants"),
+    "speak train": ("speak_train", "parse", "train a speaker, which describes paths in words"),
+    "speak eval": ("speak_eval", "speak_eval", "BLEU of a speaker beside a retrieval baseline and a control"),
+    "speak describe": ("speak_describe", "speak_describe", "describe paths in words"),
+    "speak augment": ("speak_augment", "speak_augment", "describe many new paths and write them as episodes"),
+    "view": ("view", "view", "replay episodes round by round as self-contained pages"),
+    "report": ("report", "report", "one page about some runs: scores, curves, failures"),
+    "serve": ("serve", "serve", "a live page: type an instruction and watch the memory grow"),
     "score": ("score", "score", "metrics of a result file, ours or another system's"),
     "submit": ("submit", "submit", "validate results and write the leaderboard file"),
     "bench simulator": ("bench_simulator", "bench_simulator", "speed of the world tables and the simulator"),
+    "bench memory": ("bench_memory", "bench_memory", "speed of the scene memory on its own"),
+    "bench train": ("bench_train", "bench_train", "speed and arithmetic utilisation of training"),
+    "bench eval": ("bench_eval", "bench_eval", "speed of walking a split"),
 }
 
 

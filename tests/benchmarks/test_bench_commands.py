@@ -128,6 +128,7 @@ def test_evaluation_report(tiny_trainable: Path, capsys: Captured) -> None:
     assert (report.agent, report.trained, report.split) == ("basic", False, "r2r val_seen")
     assert report.speed.episodes == report.episodes > 5
     assert report.seconds * report.speed.episodes_per_second == pytest.approx(report.episodes)
+    assert report.wall_seconds > 0
     _plausible(report.speed)
     bench_eval("basic", "val_seen", tiny_trainable, batch=5, repeats=1)
     assert "basic (fresh)" in capsys.readouterr().out

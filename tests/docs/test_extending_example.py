@@ -39,26 +39,21 @@ def extended(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _run(words: list[str], root: Path) -> dict[str, object]:
-    command = [sys.executable, "-m", "scenemem", *words, "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    report: dict[str, object] = json.loads(done.stdout)
-    return report
-
-
 def test_the_explorer_of_the_page_trains_and_walks(extended: Path, tiny_trainable: Path) -> None:
-    data = ["--data", str(tiny_trainable)]
+    run = extended / "runs" / "explorer-0"
+    flags = ["--data", str(tiny_trainable), "--out", str(run), "--iterations", "2", "--json"]
     small = ["--data.min-count", "1", "--learning.batch", "8", "--selection.split", "val_unseen"]
-    trained = _run(
-        ["train", "explorer", *data, *small, "--iterations", "2", "--out", "runs/explorer-0"], extended
+    trained = subprocess.run(
+        [sys.executable, "-m", "scenemem", "train", "explorer", *flags, *small],
+        env={**os.environ, "PYTHONPATH": str(extended / "src"), "OMP_NUM_THREADS": "1"},
+        cwd=extended,
+        capture_output=True,
+        text=True,
     )
-    assert trained["iteration"] == 2
-    evaluated = _run(["eval", "runs/explorer-0", *data], extended)
-    assert evaluated["jumps"] == 0.0
+    assert trained.returncode == 0, trained.stderr
+    assert json.loads(trained.stdout)["iteration"] == 2
 
-    results = json.loads((extended / "runs/explorer-0/results/val_unseen.json").read_text(encoding="utf-8"))
-    for item in results:
-        walked = [point[0] for point in item["trajectory"]]
-        assert len(set(walked)) == len(walked), "an explorer never comes back"
+    results = json.loads((run / "results" / "val_unseen.json").read_text(encoding="utf-8"))
+    walks = [[point[0] for point in item["trajectory"]] for item in results]
+    assert any(len(walk) > 1 for walk in walks)
+    assert all(len(set(walk)) == len(walk) for walk in walks), "an explorer never comes back"

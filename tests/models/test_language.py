@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from scenemem.models.language import InstructionEncoder, Instructions, ReadingNoise
+from scenemem.models.language import InstructionEncoder, Instructions
 
 PADDING, WORDS, WORD_WIDTH, WIDTH = 0, 20, 6, 10
 
@@ -144,25 +144,14 @@ def test_repeated_instructions_stand_one_batch_after_the_other(
     assert torch.equal(gradient, torch.full_like(gradient, 3.0))
 
 
-@pytest.fixture
-def noise(encoder: InstructionEncoder) -> ReadingNoise:
-    """The masks of four texts."""
-    drawn = encoder.train().noise(4)
-    encoder.eval()
-    return drawn
-
-
-def test_words_and_columns_are_dropped_in_training_only(encoder: InstructionEncoder) -> None:
-    """Half of all numbers, the others doubled; each word and each text its own."""
-    still = encoder.noise(3)
-    assert (still.words.shape, still.context.shape) == ((WORDS, WORD_WIDTH), (3, WIDTH))
-    assert (still.words == 1).all()
-    assert (still.context == 1).all()
-    noisy, again = encoder.train().noise(3), encoder.noise(3)
-    for mask, other in ((noisy.words, again.words), (noisy.context, again.context)):
-        assert set(mask.flatten().tolist()) == {0.0, 2.0}
-        assert not torch.equal(mask, other)
-        assert not (mask == mask[0]).all()
+def test_noise_is_made_in_training_only(encoder: InstructionEncoder) -> None:
+    """Half of all numbers are dropped, the others doubled; each text has a mask of its own."""
+    assert torch.equal(encoder.noise(3), torch.ones(3, WIDTH, dtype=torch.float64))
+    noise, again = encoder.train().noise(3), encoder.noise(3)
+    assert noise.shape == (3, WIDTH)
+    assert set(noise.flatten().tolist()) == {0.0, 2.0}
+    assert not (noise == noise[0]).all()
+    assert not torch.equal(noise, again)
 
 
 def test_nothing_is_dropped_without_noise(encoder: InstructionEncoder, batch: tuple[Tensor, Tensor]) -> None:
@@ -171,32 +160,47 @@ def test_nothing_is_dropped_without_noise(encoder: InstructionEncoder, batch: tu
     _close(encoder.train()(*batch), expected)
 
 
-def test_a_word_loses_its_columns_wherever_it_occurs_and_a_text_its_own_everywhere(
-    encoder: InstructionEncoder, noise: ReadingNoise
+@pytest.fixture
+def noise(encoder: InstructionEncoder) -> Tensor:
+    """The masks of four texts, (4, H)."""
+    drawn: Tensor = encoder.train().noise(4)
+    encoder.eval()
+    return drawn
+
+
+def test_noise_leaves_the_beginning_alone_and_takes_as_much_from_every_word(
+    encoder: InstructionEncoder, batch: tuple[Tensor, Tensor], noise: Tensor
 ) -> None:
-    """What the navigator begins with comes from all columns of a text."""
-    lengths = torch.tensor([9, 6, 9, 2])
-    tokens = torch.randint(1, 5, (4, 9), generator=torch.Generator().manual_seed(2))  # every word often
-    encoded = encoder(tokens, lengths, noise)
-    for row, length in enumerate(lengths.tolist()):
-        words = tokens[row, :length]
-        context, hidden, cell = _encoded_alone(encoder, encoder.embedding(words) * noise.words[words])
-        torch.testing.assert_close(encoded.context[row, :length], context * noise.context[row])
-        torch.testing.assert_close(encoded.hidden[row], hidden)
-        torch.testing.assert_close(encoded.cell[row], cell)
+    clear, noisy = encoder(*batch), encoder(*batch, noise)
+    torch.testing.assert_close(noisy.hidden, clear.hidden)
+    torch.testing.assert_close(noisy.cell, clear.cell)
+    kept = noisy.context != 0
+    torch.testing.assert_close(noisy.context, 2.0 * clear.context * kept)
+    assert torch.equal(kept.sum(dim=2), (noise != 0).sum(dim=1, keepdim=True).expand(4, 7))
+
+
+def test_every_word_turns_the_mask_of_its_text_differently(encoder: InstructionEncoder) -> None:
+    """Masks with a number of its own in every column show where each column went."""
+    tokens = torch.randint(1, WORDS, (2, WIDTH), generator=torch.Generator().manual_seed(2))
+    lengths, noise = torch.tensor([WIDTH, WIDTH]), torch.rand(2, WIDTH, dtype=torch.float64) + 1
+    masks = encoder(tokens, lengths, noise).context / encoder(tokens, lengths).context
+    turns = torch.stack([noise.roll(-turn, dims=1) for turn in range(WIDTH)], dim=1)  # (2, turn, H)
+    same = (masks.unsqueeze(2) - turns.unsqueeze(1)).abs().amax(dim=3) < 1e-9  # (2, word, turn)
+    assert (same.sum(dim=1) == 1).all()  # as many words as columns: every turn is taken once
+    assert (same.sum(dim=2) == 1).all()
+    assert torch.equal(same[0], same[1])
 
 
 def test_some_texts_are_encoded_with_their_part_of_the_noise(
-    encoder: InstructionEncoder, batch: tuple[Tensor, Tensor], noise: ReadingNoise
+    encoder: InstructionEncoder, batch: tuple[Tensor, Tensor], noise: Tensor
 ) -> None:
     (tokens, lengths), rows = batch, torch.tensor([3, 1])
-    _close(encoder(tokens[rows], lengths[rows], noise.select(rows)), encoder(*batch, noise).select(rows))
+    _close(encoder(tokens[rows], lengths[rows], noise[rows]), encoder(*batch, noise).select(rows))
 
 
-def test_a_dropped_number_of_a_word_is_not_learned(
-    encoder: InstructionEncoder, batch: tuple[Tensor, Tensor], noise: ReadingNoise
+def test_more_padding_changes_nothing_for_the_noise(
+    encoder: InstructionEncoder, batch: tuple[Tensor, Tensor], noise: Tensor
 ) -> None:
-    encoded = encoder(*batch, noise)
-    (gradient,) = torch.autograd.grad(encoded.hidden.sum() + encoded.cell.sum(), encoder.embedding.weight)
-    used = batch[0][encoded.mask]
-    assert torch.equal(gradient[used] != 0, noise.words[used] != 0)
+    tokens, lengths = batch
+    padded, encoded = encoder(pad(tokens, (0, 4), value=PADDING), lengths, noise), encoder(*batch, noise)
+    torch.testing.assert_close(padded.context[:, :7][encoded.mask], encoded.context[encoded.mask])

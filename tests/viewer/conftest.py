@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ from scenemem.formats.traces import (
 from scenemem.presets import PRESETS, Preset
 
 
-def small_preset(name: str, **memory: object) -> Preset:
+def small_preset(name: str, **memory: Any) -> Preset:
     """A preset whose network is tiny."""
     preset = PRESETS[name]
     return replace(
@@ -45,7 +46,7 @@ def small_preset(name: str, **memory: object) -> Preset:
 def experiment(tiny_trainable: Path) -> Callable[..., Experiment]:
     """Makes an agent of a preset; it samples, so that it goes back and stops now and then."""
 
-    def make(name: str, seed: int = 0, **memory: object) -> Experiment:
+    def make(name: str, seed: int = 0, **memory: Any) -> Experiment:
         made = new_experiment(small_preset(name, **memory), DataFolder(tiny_trainable), seed)
         made.agent.choose = Sample(torch.Generator().manual_seed(seed))
         return made
@@ -56,12 +57,10 @@ def experiment(tiny_trainable: Path) -> Callable[..., Experiment]:
 WORDS = (Word("Go"), Word("past", " "), Word("the", " "), Word("sofa", " "), Word("!", known=False))
 
 
-def _option(
-    place: int, chance: float, node: int | None, heading: float | None = None, **more: object
-) -> Option:
+def _option(place: int, chance: float, node: int | None, heading: float | None = None, **more: Any) -> Option:
     names = {None: None, 0.0: "north", 1.57: "east", 3.14: "south"}
     fields = {"logit": 1.0, "walk": 2.0, "visual": 2.0, "geometric": 1.0, **more}
-    return Option(place, chance, node=node, heading=heading, compass=names[heading], **fields)  # type: ignore[arg-type]
+    return Option(place, chance, node=node, heading=heading, compass=names[heading], **fields)
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def test_file_names_are_plain() -> None:
 
 
 def test_scripts_only_ever_write_text() -> None:
-    names = ("model", "dom", "words", "look", "decision", "labels", "map", "legend", "player")
+    names = ("model", "dom", "words", "look", "decision", "labels", "map", "legend", "player", "replay")
     for name in names:
         script = static_text(f"{name}.js")
         for danger in (

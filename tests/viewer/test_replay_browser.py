@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import pytest
@@ -15,7 +16,10 @@ from scenemem.viewer.gallery import Replay, write_index
 from scenemem.viewer.replay import write_replay
 from scenemem.viewer.scenery import Doorway, Label, Look, RoomOutline, Scenery
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+driver = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -31,19 +35,19 @@ FLAGS = (
 )
 PHONE, DESKTOP = (360, 740), (1280, 900)
 
-Page = playwright.Page
+Scheme = Literal["light", "dark"]
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[playwright.Browser]:
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield started
-        started.close()
+def browser() -> Iterator[Browser]:
+    with driver.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="module")
-def tab(browser: playwright.Browser) -> Page:
+def tab(browser: Browser) -> Page:
     """One tab for all tests, because opening one takes a second."""
     return browser.new_page()
 
@@ -81,10 +85,12 @@ def pages(turning_back: Trace, tmp_path: Path) -> dict[str, Path]:
 class Watched:
     """An open page that remembers what went wrong."""
 
-    def __init__(self, tab: Page, file: Path, size: tuple[int, int] = DESKTOP, scheme: str = "light") -> None:
+    def __init__(
+        self, tab: Page, file: Path, size: tuple[int, int] = DESKTOP, scheme: Scheme = "light"
+    ) -> None:
         self.page, self.file = tab, file
         self.wrong: list[str] = []
-        self._listeners: dict[str, Callable[..., None]] = {
+        self._listeners: dict[Any, Callable[..., None]] = {
             "console": lambda message: self.wrong.append(message.text),
             "pageerror": lambda error: self.wrong.append(str(error)),
             "request": lambda request: self._requested(request.url),
@@ -115,7 +121,7 @@ def opened(tab: Page, pages: dict[str, Path]) -> Iterator[Watched]:
     watched.close()
 
 
-def test_it_plays_through_to_the_end(browser: playwright.Browser, pages: dict[str, Path]) -> None:
+def test_it_plays_through_to_the_end(browser: Browser, pages: dict[str, Path]) -> None:
     opened = Watched(
         browser.new_page(), pages["one"]
     )  # a tab of its own, because its clock is turned by hand
@@ -257,7 +263,8 @@ def test_pages_fit_the_screen_in_light_and_dark(tab: Page, pages: dict[str, Path
                 if tab.locator("#scrub").count():
                     tab.locator("#scrub").fill(str(frame))
                 assert tab.evaluate("document.documentElement.scrollWidth") <= width, f"{file.stem}, {frame}"
-        for scheme, colour in (("light", "rgb(250, 249, 246)"), ("dark", "rgb(18, 21, 24)")):
+        colours: dict[Scheme, str] = {"light": "rgb(250, 249, 246)", "dark": "rgb(18, 21, 24)"}
+        for scheme, colour in colours.items():
             tab.emulate_media(color_scheme=scheme)
             assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == colour
         watched.close()
@@ -269,7 +276,7 @@ def test_pages_fit_the_screen_in_light_and_dark(tab: Page, pages: dict[str, Path
     ids=["one", "two", "index"],
 )
 def test_pages_are_accessible(
-    name: str, size: tuple[int, int], scheme: str, tab: Page, pages: dict[str, Path]
+    name: str, size: tuple[int, int], scheme: Scheme, tab: Page, pages: dict[str, Path]
 ) -> None:
     watched = Watched(tab, pages[name], size, scheme)
     watched.page.keyboard.press("ArrowRight")

@@ -54,7 +54,7 @@ def test_houses_have_rooms_doors_and_pictures(houses: Path) -> None:
     assert picture is not None
     kind, content = picture.split(",", 1)
     assert kind == "data:image/webp;base64"
-    assert Image.open(io.BytesIO(base64.b64decode(content))).size == (720, 240)
+    assert Image.open(io.BytesIO(base64.b64decode(content))).size == (576, 192)
     assert len(picture) < 40_000
     assert sceneries.of(scene, {3}).looks[3] is scenery.looks[3], "a picture is drawn once"
 

@@ -13,4 +13,9 @@ def now() -> float:
     On a quiet machine both are the same for one thread. On a busy one, processor time does not count the
     moments in which another program had the processor.
     """
-    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
+    return time.process_time() if clock_is_processor_time() else time.perf_counter()
+
+
+def clock_is_processor_time() -> bool:
+    """Whether ``now`` counts processor time."""
+    return torch.get_num_threads() == 1

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from scenemem.agents.trained import TrainedAgent
+from scenemem.benchmarks.clock import clock_is_processor_time
 from scenemem.benchmarks.speed import Progress, Speed, measure_speeds
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.simulator.benchmark import Machine, this_machine
@@ -23,7 +24,8 @@ class EvaluationReport:
     split: str
     episodes: int
     batch: int
-    seconds: float  # for the whole split
+    seconds: float  # for the whole split; processor time with one thread
+    wall_seconds: float  # the same as a clock on the wall saw it
     speed: Speed
 
 
@@ -55,6 +57,7 @@ def measure_evaluation(
 
     agent.walk(episodes.select(range(min(batch, len(episodes)))))  # warms up
     speed = measure_speeds({"greedy": walk}, agent, repeats=repeats, progress=progress)["greedy"]
+    seconds = len(episodes) / speed.episodes_per_second
     return EvaluationReport(
         date=date.today().isoformat(),
         machine=this_machine(),
@@ -63,6 +66,7 @@ def measure_evaluation(
         split=episodes.name,
         episodes=len(episodes),
         batch=batch,
-        seconds=len(episodes) / speed.episodes_per_second,
+        seconds=seconds,
+        wall_seconds=seconds / speed.cpus if clock_is_processor_time() else seconds,
         speed=speed,
     )

@@ -25,7 +25,7 @@ from scenemem.simulator.benchmark import Machine, this_machine
 
 
 @dataclass(frozen=True)
-class Question:
+class Request:
     """What to measure, and how long."""
 
     presets: tuple[str, ...]
@@ -85,36 +85,36 @@ class TrainingReport:
 
 
 def measure_training(
-    question: Question, folder: DataFolder, progress: Progress | None = None
+    request: Request, folder: DataFolder, progress: Progress | None = None
 ) -> TrainingReport:
     """Measure every preset at every width and batch size."""
     machine = this_machine()
     wanted = [
         (preset, width, batch)
-        for preset in question.presets
-        for width in question.widths
-        for batch in question.batches
+        for preset in request.presets
+        for width in request.widths
+        for batch in request.batches
     ]
     cases = []
     for number, (preset, width, batch) in enumerate(wanted):
         cases.append(
-            _measure_case(question, folder, preset, width, batch, _within(progress, number, len(wanted)))
+            _measure_case(request, folder, preset, width, batch, _within(progress, number, len(wanted)))
         )
-    return TrainingReport(date.today().isoformat(), machine, question.seconds, cases)
+    return TrainingReport(date.today().isoformat(), machine, request.seconds, cases)
 
 
 def _measure_case(
-    question: Question, folder: DataFolder, name: str, width: Width, batch: int, progress: Progress
+    request: Request, folder: DataFolder, name: str, width: Width, batch: int, progress: Progress
 ) -> CaseSpeed:
     case = Case(
-        at_width(preset_named(name), width), batch, columns_at(width, question.columns), question.features
+        at_width(preset_named(name), width), batch, columns_at(width, request.columns), request.features
     )
     load = Workload(case, folder)
     works: dict[str, Work] = {
-        mode: load.work(mode, load.steps_within(mode, question.seconds)) for mode in question.modes
+        mode: load.work(mode, load.steps_within(mode, request.seconds)) for mode in request.modes
     }
     speeds = measure_speeds(
-        works, load.trainer.agent, load.trainer.optimiser, repeats=question.repeats, progress=progress
+        works, load.trainer.agent, load.trainer.optimiser, repeats=request.repeats, progress=progress
     )
     columns = load.store.width
     return CaseSpeed(
@@ -128,7 +128,7 @@ def _measure_case(
         episodes=len(load.trainer.episodes),
         scans=len(load.experiment.sight.world.scans),
         modes={mode: _compared(speed, case, columns, mode) for mode, speed in speeds.items()},
-        growth=_growth(question, case, columns, folder, progress),
+        growth=_growth(request, case, columns, folder, progress),
     )
 
 
@@ -139,12 +139,12 @@ def _compared(speed: Speed, case: Case, columns: int, mode: str) -> ModeSpeed:
 
 
 def _growth(
-    question: Question, case: Case, columns: int, folder: DataFolder, progress: Progress
+    request: Request, case: Case, columns: int, folder: DataFolder, progress: Progress
 ) -> list[Growth]:
-    if not question.growth:
+    if not request.growth:
         return []
     return measure_growth(
-        replace(case, features=None), columns, folder, repeats=question.repeats, progress=progress
+        replace(case, features=None), columns, folder, repeats=request.repeats, progress=progress
     )
 
 

@@ -82,6 +82,7 @@ def _table(report: EvaluationReport) -> Table:
     speed = report.speed
     rows = {
         f"{report.episodes} episodes of {report.split}, batch {report.batch}": f"{report.seconds:.1f} s",
+        "on the wall clock": f"{report.wall_seconds:.1f} s",
         "speed": f"{speed.episodes_per_second:.0f} episodes/s",
         "observations per episode": f"{speed.observations_per_episode:.1f}",
         "arithmetic per episode": f"{speed.gigaflops_per_episode:.3f} GFLOP",

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from scenemem.benchmarks.growth import Growth
 from scenemem.benchmarks.parts import PARTS
-from scenemem.benchmarks.training import CaseSpeed, Question, TrainingReport, measure_training
+from scenemem.benchmarks.training import CaseSpeed, Request, TrainingReport, measure_training
 from scenemem.benchmarks.workload import MODES, Mode, Width
 from scenemem.commands.bench_output import machine_line, start_bench, write_report
 from scenemem.commands.console import open_data, output, print_json, progress_bar
@@ -49,11 +49,11 @@ def bench_train(
         json: print one JSON object instead of tables.
         out: also write the JSON object to this file.
     """
-    question = Question(presets, widths, batches, feature_columns, features, seconds, repeats, growth, modes)
+    request = Request(presets, widths, batches, feature_columns, features, seconds, repeats, growth, modes)
     start_bench(threads)
     folder = open_data(data)
     with progress_bar("measuring") as progress:
-        report = measure_training(question, folder, progress)
+        report = measure_training(request, folder, progress)
     write_report(report, out)
     if json:
         print_json(report)

@@ -26,7 +26,7 @@ from scenemem.world.graph import World
 TRAINED = ("basic", "ssm")
 
 
-def demo(out: Path = Path("demo"), *, iterations: int = 220, seed: int = 0) -> None:
+def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0) -> None:
     """Build the embedded houses, train two agents side by side, and evaluate them in houses they never saw.
 
     A demo that was interrupted goes on where it stopped; one that is finished only evaluates again.

@@ -11,7 +11,7 @@ import msgspec
 import tyro
 
 from scenemem.commands.console import console, open_data, use_threads
-from scenemem.commands.eval import OpenedRun, Weights, open_run, outcome_file
+from scenemem.commands.eval import Weights, open_run
 from scenemem.errors import DataError, UserError
 from scenemem.formats.episode_results import EpisodeResult, read_episode_results
 from scenemem.formats.folder import DataFolder
@@ -180,7 +180,7 @@ def _with_results(
         remarks.append(remark)
         console.print(remark, markup=False, highlight=False, soft_wrap=True)
     elif missing and folder is not None:
-        opened: OpenedRun = open_run(begun.run, folder, checkpoint)
+        opened = open_run(begun.run, folder, checkpoint)
         for split in missing:
             results[split] = opened.evaluate(split)[1]
     settings = asdict(begun.preset)
@@ -200,7 +200,7 @@ def _with_results(
 def _stored(run: RunFolder, checkpoint: Weights, iteration: int) -> dict[str, Sequence[EpisodeResult]]:
     """What these very weights have walked already, by split."""
     found: dict[str, Sequence[EpisodeResult]] = {}
-    for file in sorted(outcome_file(run, "any").parent.glob("*.jsonl")):
+    for file in sorted((run.root / "results").glob("*.jsonl")):
         episodes = read_episode_results(file)
         if (episodes[0].checkpoint, episodes[0].iteration) == (checkpoint, iteration):
             found[file.stem] = episodes

@@ -6,6 +6,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -65,24 +66,23 @@ def serve(
     except ImportError as error:
         raise UserError(_MISSING) from error
     use_threads(threads)
-    stage = open_stage([run] if rival is None else [run, rival], speaker, open_data(data), checkpoint)
     local = is_loopback(host)
-    config = uvicorn.Config(
-        live_app(stage, local=local),
-        host=host,
-        port=port,
-        log_level="warning",
-        server_header=False,
-        timeout_graceful_shutdown=_GRACE,
-    )
-    listener = _listening(host, port)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
-    console.print(f"the page is at {address}  (stop with Ctrl-C)", highlight=False, soft_wrap=True)
-    if not local:
-        console.print("everybody who can reach this machine can use the page", highlight=False)
-    if open:
-        threading.Timer(0.5, webbrowser.open, [address]).start()
-    uvicorn.Server(config).run(sockets=[listener])
+    with _listening(host, port) as listener:  # first, because loading takes a while
+        stage = open_stage([run] if rival is None else [run, rival], speaker, open_data(data), checkpoint)
+        config = uvicorn.Config(
+            live_app(stage, local=local),
+            log_level="warning",
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE,
+        )
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
+        console.print(f"the page is at {address}  (stop with Ctrl-C)", highlight=False, soft_wrap=True)
+        if not local:
+            console.print("everybody who can reach this machine can use the page", highlight=False)
+        if open:
+            threading.Timer(0.5, webbrowser.open, [address]).start()
+        with suppress(KeyboardInterrupt):  # the way to stop it
+            uvicorn.Server(config).run(sockets=[listener])
 
 
 def open_stage(
@@ -144,11 +144,7 @@ def _listening(host: str, port: int) -> socket.socket:
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.socket(family)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
+        return socket.create_server((host, port), family=family)
     except OSError as error:
-        raise UserError(
-            f"cannot listen at {host} port {port} ({error.strerror}); choose another --port"
-        ) from error
-    return listener
+        reason = str(error.strerror).partition(" (")[0]
+        raise UserError(f"cannot listen at {host} port {port} ({reason}); choose another --port") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def write_replays(
         instruction_ids: which episodes.
         sceneries: what the buildings look like.
         file_of: the page of an instruction.
-        progress: called with (pages done, pages in all).
+        progress: called with (places looked at, places in all).
 
     Raises:
         UserError: a walker's split lacks an instruction.
@@ -84,18 +85,22 @@ def write_replays(
         trace_episodes(walker.agent, walker.episodes.select(walker.rows(instruction_ids)), name=walker.name)
         for walker in walkers
     ]
-    replays = []
-    for number, name in enumerate(instruction_ids):
-        traces = tuple(of_walker[number] for of_walker in traced)
-        visited = {place for trace in traces for place in trace.path}
-        file = file_of(name)
+    together = list(zip(*traced, strict=True))
+    visited = [{place for trace in traces for place in trace.path} for traces in together]
+    total, replays = sum(map(len, visited)), list[Replay]()
+    for number, (name, traces) in enumerate(zip(instruction_ids, together, strict=True)):
+        file, before = file_of(name), sum(map(len, visited[:number]))
         for trace in traces:
             write_trace(file.with_name(f"{file.stem}.{plain(trace.agent)}.trace.json"), trace)
-        size = write_replay(file, traces, sceneries.of(traces[0].scene, visited))
+        looked = None if progress is None else partial(_later, progress, before, total)
+        size = write_replay(file, traces, sceneries.of(traces[0].scene, visited[number], looked))
         replays.append(Replay(file, traces, size))
-        if progress is not None:
-            progress(number + 1, len(instruction_ids))
     return replays
+
+
+def _later(progress: Callable[[int, int], None], before: int, total: int, done: int, _of_these: int) -> None:
+    """Progress of one page among several."""
+    progress(before + done, total)
 
 
 def write_index(file: Path, title: str, replays: Sequence[Replay]) -> None:
@@ -108,8 +113,8 @@ def write_index(file: Path, title: str, replays: Sequence[Replay]) -> None:
         style=style,
         cards="\n".join(_card(replay) for replay in replays),
     )
-    with atomic_file(file) as partial:
-        partial.write_text(page, encoding="utf-8")
+    with atomic_file(file) as unfinished:
+        unfinished.write_text(page, encoding="utf-8")
 
 
 def plain(name: str) -> str:

@@ -17,6 +17,7 @@ class WalkOpened(msgspec.Struct, frozen=True, tag="opened"):
     agent: int  # number in the list of agents
     name: str
     task: Task
+    to_goal: tuple[float | None, ...]  # metres from every place; None without a goal or a way
 
 
 class WalkRound(msgspec.Struct, frozen=True, tag="round"):
@@ -75,7 +76,8 @@ class Narration:
 
     def opened(self) -> WalkOpened:
         """Before the first round."""
-        return WalkOpened(self._agent, self._trace.agent, self._trace.task)
+        to_goal = tuple(place.to_goal for place in self._trace.scene.places)
+        return WalkOpened(self._agent, self._trace.agent, self._trace.task, to_goal)
 
     def round(self, turn: Round) -> WalkRound:
         """The next round."""

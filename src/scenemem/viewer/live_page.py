@@ -7,7 +7,7 @@ from functools import cache
 from scenemem.viewer.replay import filled, static_text
 
 _SHARED = ("model", "dom", "words", "look", "decision", "labels", "map", "legend", "player")
-_OWN = ("live_stream", "live_map", "live")
+_OWN = ("live_stream", "live_map", "live_player", "live")
 
 
 @cache
@@ -17,7 +17,6 @@ def page() -> str:
     return filled(
         static_text("live.html"),
         player=_between(replay, '<footer class="player"', "</footer>"),
-        legend=_between(replay, '<details class="legend"', "</details>"),
         panel=_between(replay, '<template id="agent">', "</template>"),
     )
 

@@ -19,7 +19,7 @@ from scenemem.viewer.captions import captions, letters
 from scenemem.viewer.scenery import Scenery
 from scenemem.viewer.stories import headline
 
-_SCRIPTS = ("model", "dom", "words", "look", "decision", "labels", "map", "legend", "player")
+_SCRIPTS = ("model", "dom", "words", "look", "decision", "labels", "map", "legend", "player", "replay")
 
 
 @dataclass(frozen=True)

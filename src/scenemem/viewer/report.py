@@ -90,7 +90,8 @@ def table(
     )
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}">'
-        f"<table{' class=spanned' if spans else ''}><caption><span>{escape(caption)}</span></caption>\n<thead>"
+        f"<table{' class=spanned' if spans else ''}>"
+        f"<caption><span>{escape(caption)}</span></caption>\n<thead>"
         + (f"<tr>{above}</tr>" if above else "")
         + f"<tr>{columns}</tr></thead>\n<tbody>\n{lines}\n</tbody></table></div>"
     )

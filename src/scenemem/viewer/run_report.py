@@ -114,10 +114,8 @@ def _unequal(groups: Groups) -> list[str]:
     lengths = {name: {_iterations(run) for run in runs} for name, runs in groups.items()}
     if len(set.union(*lengths.values())) == 1:
         return []
-    told = ", ".join(
-        f"{name} {' and '.join(f'{n:,}' for n in sorted(some))}" for name, some in lengths.items()
-    )
-    return [f"Not trained for the same number of iterations: {told}."]
+    told = [f"{name} {' and '.join(f'{n:,}' for n in sorted(some))}" for name, some in lengths.items()]
+    return [f"Not trained for the same number of iterations: {', '.join(told)}."]
 
 
 def _cards(rows: Mapping[str, Mapping[str, Spread]], split: str) -> str:

@@ -21,7 +21,7 @@ from scenemem.houses.records import EYE, STOREY, Door, House
 
 Progress = Callable[[int, int], None]
 
-_WIDTH, _QUALITY = 720, 60  # of the pictures: pixels, and WebP's scale of 0 to 100
+_WIDTH, _QUALITY = 576, 60  # of the pictures: pixels, and WebP's scale of 0 to 100
 _MOST_LABELS = 14  # around one place
 _FAINTEST = 0.15  # weight below which an object is not worth a word
 _NAMELESS = ("no label", "junk", "other room")

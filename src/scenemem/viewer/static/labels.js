@@ -36,10 +36,12 @@ class Labels {
   }
 }
 
-/** The chance of every place that could be chosen; a way is more interesting than the place it leads from. */
+/** The chance of every place that could be chosen; where to go on from is left out when it was no question. */
 function chancesOf(frame) {
   const shares = new Map();
-  for (const option of frame.frontier ? frame.frontier.options : []) shares.set(option.place, option.probability);
+  const places = frame.frontier ? frame.frontier.options : [];
+  const certain = places.some((option) => option.place === frame.here && option.probability > 0.95);
+  for (const option of certain ? [] : places) shares.set(option.place, option.probability);
   for (const option of frame.action ? frame.action.options : []) {
     if (!option.stop && !(frame.frontier && frame.numbers.has(option.place))) {
       shares.set(option.place, (shares.get(option.place) ?? 0) + option.probability);

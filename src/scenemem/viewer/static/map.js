@@ -150,6 +150,7 @@ class FloorMap {
     for (const place of [...frame.numbers.keys(), ...(frame.memory ? frame.memory.ways.map((way) => way.place) : []), ...frame.letters.keys()]) {
       if (this.here(place)) this.labels.block(this.point(place), this.radius + 2);
     }
+    this.keepClear(frame.round ? frame.round.walk : []);
     for (const [place, share] of chancesOf(frame)) {
       if (share >= 0.05 && this.here(place)) this.name(this.point(place), percent(share), "chance", true);
     }
@@ -157,6 +158,21 @@ class FloorMap {
       const x = (room.x - this.origin[0]) * this.scale;
       const y = (this.origin[1] - room.y) * this.scale;
       this.name([x, y], room.name, "room-name", false);
+    }
+  }
+
+  /** Keep words off the arrows of this round and off the goal. */
+  keepClear(walk) {
+    walk.slice(1).forEach((place, i) => {
+      if (!this.here(place) || !this.here(walk[i])) return;
+      const [from, to] = [this.point(walk[i]), this.point(place)];
+      for (const share of [0.25, 0.5, 0.75]) this.labels.block(from.map((value, axis) => value + (to[axis] - value) * share), 5);
+    });
+    const { goal } = this.data.task;
+    if (typeof goal === "number" && this.here(goal)) {
+      const [x, y] = this.point(goal);
+      this.labels.block([x, y], this.radius * 2);
+      this.labels.block([x, y + this.radius * 2.1 + 5], 10);
     }
   }
 

@@ -213,24 +213,3 @@ class Player {
     this.controls.play.querySelector("path").setAttribute("d", playing ? "M3 2h4v12H3zM9 2h4v12H9z" : "M3 1v14l11-7z");
   }
 }
-
-function begin(data) {
-  const { task, scene, agents } = data;
-  const name = (agent) => `${agent.name}: ${agent.headline.toLowerCase()}`;
-  document.getElementById("where").textContent = `SceneMem replay · ${agents.map((agent) => agent.name).join(" and ")} · ${task.split} · ${scene.scan} · instruction ${task.instruction_id}`;
-  document.getElementById("headline").textContent = agents.length === 1 ? agents[0].headline : agents.map(name).join("; ");
-  const remembers = agents.some((agent) => agent.rounds.some((round) => round.memory));
-  document.getElementById("lead").textContent = "An agent that has never been in this building is asked to follow an instruction. "
-    + (remembers ? "It keeps a map of every place it has seen: its memory. Each round it may go on from any place on that map, "
-      + "so when things stop fitting the words it can turn back." : "It has no map: each round it only chooses among the ways from where it stands.");
-  document.body.className = agents.length === 1 ? "one" : "two";
-  const player = new Player(data);
-  document.getElementById("agents").replaceChildren(...player.panels.map((panel) => panel.root));
-  const legend = document.getElementById("legend");
-  buildLegend(legend.querySelector("ul"), data);
-  legend.firstElementChild.open = window.innerWidth >= 700;
-  if (agents.length === 1) player.panels[0].root.querySelector(".map").append(legend);
-  player.show(0);
-}
-
-begin(JSON.parse(document.getElementById("data").textContent));

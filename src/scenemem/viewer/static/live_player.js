@@ -1,0 +1,118 @@
+// Showing a walk while it goes on: rounds come when the agent has decided, and are shown at a pace one can follow.
+
+const PACE = 1700; // milliseconds between two rounds
+
+class LivePlayer extends Player {
+  /** `onPlace` is told of every place that comes into view. */
+  constructor(onPlace) {
+    super({ agents: [] });
+    Object.assign(this, { onPlace, done: false });
+  }
+
+  /** Begin another walk in a house. */
+  open(house, count) {
+    this.pause();
+    Object.assign(this, { house, agents: [], panels: [], frames: 0, index: 0, done: false, count, seats: new Map() });
+    document.body.className = count === 1 ? "one" : "two";
+    document.getElementById("agents").replaceChildren();
+  }
+
+  opened({ agent, name, task, to_goal: left }) {
+    const walk = { name, headline: "On its way", captions: [], letters: [], rounds: [], ending: null };
+    this.seats.set(agent, this.agents.length);
+    this.agents.push(walk);
+    const places = this.house.scene.places.map((place, i) => ({ ...place, to_goal: left[i] }));
+    const data = { scene: { ...this.house.scene, places }, scenery: this.house.scenery, agents: this.agents, task };
+    const panel = new AgentPanel(data, walk, this.count === 1);
+    this.panels.push(panel);
+    document.getElementById("agents").append(panel.root);
+    panel.show(this.index, false);
+  }
+
+  round({ agent, round, caption, letters }) {
+    const panel = this.panels[this.seats.get(agent)];
+    const walk = panel.agent;
+    walk.rounds.push(round);
+    walk.captions.push(caption);
+    walk.letters.push(letters);
+    this.onPlace(round.walk[round.walk.length - 1]);
+    this.grown(panel);
+  }
+
+  ended({ agent, ending, caption, headline }) {
+    const panel = this.panels[this.seats.get(agent)];
+    Object.assign(panel.agent, { ending, headline });
+    panel.agent.captions.push(caption);
+    panel.root.querySelector(".name small").textContent = ` — ${headline.toLowerCase()}`;
+    this.grown(panel);
+  }
+
+  /** An agent has got further. */
+  grown(panel) {
+    const first = this.frames === 0;
+    this.frames = Math.max(...this.agents.map((walk) => walk.rounds.length + (walk.ending ? 1 : 0)));
+    this.controls.scrub.max = this.frames - 1;
+    this.describe(panel);
+    const shown = this.index >= panel.agent.rounds.length - 1; // what this agent just did is what is being looked at
+    if (first || shown) this.show(this.index);
+    else this.label();
+    if (first) this.play();
+  }
+
+  /** What can only be said of an agent once it has decided something. */
+  describe(panel) {
+    const { agent, data, root } = panel;
+    panel.floors.replaceChildren();
+    panel.buildFloors();
+    const heard = agent.rounds.some((round) => round.decisions.some((decision) => decision.attention));
+    root.querySelector(".key").replaceChildren();
+    buildKey(root.querySelector(".key"), heard, data.task.words.some((word) => !word.known));
+    root.querySelector(".map .title").textContent = agent.rounds.some((round) => round.memory) ? "Its memory so far" : "Its way so far";
+  }
+
+  finish() {
+    this.done = true;
+    if (this.frames) this.label();
+  }
+
+  show(index) {
+    super.show(index);
+    for (const { frame } of this.panels) {
+      this.onPlace(frame.here);
+      if (frame.back !== null) this.onPlace(frame.back);
+    }
+    this.label();
+  }
+
+  /** Say where in the walk one is; its length is not known before it ends. */
+  label() {
+    const { next, last, count, scrub } = this.controls;
+    const end = this.index === this.frames - 1;
+    next.disabled = last.disabled = end;
+    const name = this.done && end ? "The end" : `Round ${this.index + 1}${this.done ? ` of ${this.frames - 1}` : ""}`;
+    count.textContent = name;
+    scrub.setAttribute("aria-valuetext", name);
+  }
+
+  toggle() {
+    if (this.timer !== null) {
+      this.pause();
+      return;
+    }
+    if (this.done && this.index === this.frames - 1) this.show(0);
+    this.play();
+  }
+
+  play() {
+    this.timer = setInterval(() => {
+      if (this.index < this.frames - 1) this.show(this.index + 1);
+      else if (this.done) this.pause();
+    }, PACE);
+    this.showPlaying(true);
+  }
+
+  /** Pictures have come. */
+  refreshLooks() {
+    for (const panel of this.panels) panel.showLooks();
+  }
+}

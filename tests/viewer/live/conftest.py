@@ -1,0 +1,106 @@
+"""Stages with tiny agents that have learnt nothing, and real servers for them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra 'serve' (pip install 'scenemem[serve]')")
+pytest.importorskip("uvicorn", reason="needs the extra 'serve' (pip install 'scenemem[serve]')")
+pytest.importorskip("httpx", reason="needs httpx")
+
+import httpx
+import uvicorn
+
+from scenemem.agents.trained import TrainedAgent
+from scenemem.experiment import new_experiment
+from scenemem.formats.folder import DataFolder
+from scenemem.models.speaker import SpeakerConfig
+from scenemem.presets import PRESETS, DataConfig
+from scenemem.speaking import SpeakerPreset, new_speaking
+from scenemem.viewer.live import live_app
+from scenemem.viewer.live_session import LiveLimits
+from scenemem.viewer.live_stage import Example, Stage
+from scenemem.viewer.scenery import Sceneries
+
+Serve = Callable[..., AbstractContextManager[str]]
+
+
+def tiny_agent(name: str, folder: DataFolder) -> TrainedAgent:
+    """An agent of a preset, 16 numbers wide."""
+    preset = PRESETS[name]
+    small = replace(
+        preset,
+        model=replace(preset.model, width=16, word_width=8),
+        memory=replace(preset.memory, stream=None),
+        data=replace(preset.data, min_count=1),
+    )
+    return new_experiment(small, folder, seed=0).agent
+
+
+@pytest.fixture(scope="session")
+def make_stage(tiny_trainable: Path) -> Callable[..., Stage]:
+    """Makes a stage with agents of its own."""
+    folder = DataFolder(tiny_trainable)
+    voice = SpeakerPreset(words=12, model=SpeakerConfig(width=16, word_width=8), data=DataConfig(min_count=1))
+
+    def make(*names: str) -> Stage:
+        return Stage(
+            agents={name: tiny_agent(name, folder) for name in names},
+            sceneries=Sceneries(folder),
+            speaker=new_speaking(voice, folder, seed=0).speaker,
+            speaker_name="parrot",
+            examples={"grid": [Example("Walk on.", 0, 0.5, 3)]},
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def serve() -> Serve:
+    """Runs a real server on a free port; yields its address."""
+
+    @contextmanager
+    def served(stage: Stage, *, local: bool = True, limits: LiveLimits | None = None) -> Iterator[str]:
+        app = live_app(stage, local=local, limits=limits)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+            thread.start()
+            try:
+                while not server.started:
+                    time.sleep(0.01)
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            finally:
+                server.should_exit = True
+                thread.join()
+
+    return served
+
+
+@pytest.fixture(scope="session")
+def stage(make_stage: Callable[..., Stage]) -> Stage:
+    """Two agents and a speaker; tests leave it as it is."""
+    return make_stage("ssm", "basic")
+
+
+@pytest.fixture(scope="session")
+def address(stage: Stage, serve: Serve) -> Iterator[str]:
+    """Where that stage is served."""
+    with serve(stage) as where:
+        yield where
+
+
+@pytest.fixture(scope="session")
+def client(address: str) -> Iterator[httpx.Client]:
+    """A visitor of that server."""
+    with httpx.Client(base_url=address, timeout=30) as opened:
+        yield opened

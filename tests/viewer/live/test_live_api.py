@@ -1,0 +1,304 @@
+"""The live page's interface: what it answers, what it refuses and in which words."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from scenemem.errors import SettingError, UserError
+from scenemem.formats.traces import Trace
+from scenemem.viewer.live_guards import HEADERS, is_loopback
+from scenemem.viewer.live_session import FAILED, LiveLimits
+from scenemem.viewer.live_stage import Stage
+from scenemem.viewer.tracing import trace_episodes
+
+MakeStage = Callable[..., Stage]
+Serve = Callable[..., AbstractContextManager[str]]
+WISH: dict[str, Any] = {
+    "house": "grid",
+    "start": "g00",
+    "heading_degrees": 90.0,
+    "instruction": "Walk from g00 to g22.",
+}
+
+
+def events_of(text: str) -> list[dict[str, Any]]:
+    """The data of server-sent events, each of which is named by its type."""
+    blocks = [block.split("\n") for block in text.split("\n\n") if not block.startswith(":")][:-1]
+    events = [json.loads(data.removeprefix("data: ")) for _, data in blocks]
+    assert [name for name, _ in blocks] == [f"event: {event['type']}" for event in events]
+    return events
+
+
+def traced(stage: Stage, name: str, wish: dict[str, Any]) -> Trace:
+    """The walk computed without any server."""
+    order = stage.order(
+        wish["house"], wish["start"], wish.get("heading_degrees", 0.0), wish["instruction"], wish.get("goal")
+    )
+    return trace_episodes(stage.agents[name], stage.episodes([order]), name=name)[0]
+
+
+def body(**change: Any) -> bytes:
+    """A wish as it is sent."""
+    return json.dumps(WISH | change).encode()
+
+
+def plain(value: Any) -> Any:
+    return json.loads(msgspec.json.encode(value))
+
+
+def test_the_session_says_what_there_is(client: httpx.Client) -> None:
+    answer = client.get("/api/session").json()
+    assert answer["agents"] == ["ssm", "basic"]
+    assert answer["speaker"] == {"name": "parrot", "off_because": None}
+    assert {"house": "grid", "places": 13, "examples": 1} in answer["houses"]
+
+
+@pytest.mark.parametrize("goal", [None, "g22"])
+def test_streamed_rounds_are_those_of_the_walk(client: httpx.Client, stage: Stage, goal: str | None) -> None:
+    wish = WISH | {"goal": goal}
+    answer = client.post("/api/walks", json=wish)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = events_of(answer.text)
+    for number, name in enumerate(stage.agents):
+        trace = traced(stage, name, wish)
+        own = [event for event in events if event["agent"] == number]
+        assert [event["type"] for event in own] == ["opened", *["round"] * len(trace.rounds), "ended"]
+        assert own[0]["task"] == plain(trace.task)
+        assert own[0]["to_goal"] == [place.to_goal for place in trace.scene.places]
+        assert [event["round"] for event in own[1:-1]] == plain(trace.rounds)
+        assert [event["number"] for event in own[1:-1]] == list(range(len(trace.rounds)))
+        assert all(event["caption"].startswith("Round ") for event in own[1:-1])
+        assert own[-1]["ending"] == plain(trace.ending)
+        assert ("goal" in own[-1]["caption"]) == (goal is not None)
+        assert (own[-1]["ending"]["scores"] is None) == (goal is None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["🏠➡️🛋️", "去厨房", "\u202eback\u0000wards\n\n\ndata: x", "a" * 2000, "İ ﬁ \U0001f600", "?!", "  x "],
+)
+def test_any_words_will_do(client: httpx.Client, stage: Stage, text: str) -> None:
+    answer = client.post("/api/walks", json=WISH | {"instruction": text})
+    assert answer.status_code == 200
+    opened = events_of(answer.text)[0]
+    assert opened["task"]["text"] == text
+    assert opened["task"] == plain(traced(stage, "ssm", WISH | {"instruction": text}).task)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "detail"),
+    [
+        ({"house": "atlantis"}, 404, "unknown house 'atlantis'; this world has 3 houses"),
+        ({"start": "g99"}, 404, "'grid' has no place 'g99'"),
+        ({"goal": "s0"}, 404, "'grid' has no place 's0'"),
+        ({"start": "g-alone"}, 422, "no way leads on from 'g-alone'; choose another start"),
+        ({"goal": "g-alone"}, 422, "no way leads from grid_g00 to grid_g-alone"),
+        ({"instruction": ""}, 422, "instruction: String should have at least 1 character"),
+        ({"instruction": " \t\u3000\n"}, 422, "instruction: the instruction is empty; say where to go"),
+        ({"instruction": "a" * 2001}, 422, "instruction: String should have at most 2000 characters"),
+        ({"instruction": "a" * 10_000}, 422, "instruction: String should have at most 2000 characters"),
+        ({"instruction": None}, 422, "instruction: Input should be a valid string"),
+        ({"instruction": 7}, 422, "instruction: Input should be a valid string"),
+        ({"heading_degrees": 361}, 422, "heading_degrees: Input should be less than or equal to 360"),
+        ({"hedding": 1}, 422, "hedding: Extra inputs are not permitted"),
+    ],
+)
+def test_wrong_wishes_are_explained(
+    client: httpx.Client, change: dict[str, Any], status: int, detail: str
+) -> None:
+    answer = client.post("/api/walks", json=WISH | change)
+    assert (answer.status_code, answer.json()) == (status, {"detail": detail})
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "detail"),
+    [
+        (b"{", 422, "the body is not JSON"),
+        (b"", 422, "the body: Field required"),
+        (b"\xff\xfe", 400, "There was an error parsing the body"),
+        (b"[" * 30_000, 400, "There was an error parsing the body"),
+        (b"[]", 422, "the body: Input should be a valid dictionary or object to extract fields from"),
+        (body(heading_degrees=math.nan), 422, "heading_degrees: Input should be a finite number"),
+        (body(instruction="\ud800"), 422, "instruction: Input should be a valid string, unable"),
+        (body(instruction="a" * 10_000_000), 413, "the request is larger than 65536 bytes"),
+    ],
+)
+def test_wrong_bodies_are_explained(client: httpx.Client, content: bytes, status: int, detail: str) -> None:
+    answer = client.post("/api/walks", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    assert answer.json()["detail"].startswith(detail)
+
+
+def test_a_large_body_in_pieces_is_refused_too(client: httpx.Client) -> None:
+    answer = client.post("/api/walks", content=(b"x" * 1000 for _ in range(100)))
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../live.py",
+        "/static/%2e%2e/live.py",
+        "/static/..%2f..%2f..%2fpyproject.toml",
+        "/static//etc/passwd",
+        "/static/live.html",
+        "/api/houses/..%2f..%2fetc",
+        "/docs",
+        "/nowhere",
+    ],
+)
+def test_there_is_nothing_to_find_beside_the_page(client: httpx.Client, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert set(answer.json()) == {"detail"}
+
+
+def test_the_page_is_served_with_its_guards(client: httpx.Client) -> None:
+    for path, kind in {
+        "/": "text/html",
+        "/static/live.js": "text/javascript",
+        "/static/live.css": "text/css",
+    }.items():
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith(kind)
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+        assert "access-control-allow-origin" not in answer.headers
+    page = client.get("/").text
+    assert "<script src=" in page
+    assert page.count("<script") == 1, "nothing inline, the policy would not run it"
+    assert " style=" not in page
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "[::1", ""])
+def test_foreign_host_names_are_not_answered(client: httpx.Client, host: str) -> None:
+    answer = client.get("/api/session", headers={"Host": host})
+    assert answer.status_code == 421
+    assert answer.json() == {"detail": f"this server only answers to localhost, not to '{host}'"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8765", "localhost:1", "LOCALHOST", "[::1]:8765", "127.0.0.9"])
+def test_names_of_this_machine_are_answered(client: httpx.Client, host: str) -> None:
+    assert client.get("/api/session", headers={"Host": host}).status_code == 200
+
+
+def test_other_hosts_are_answered_when_the_page_is_public(stage: Stage, serve: Serve) -> None:
+    with serve(stage, local=False) as address:
+        assert httpx.get(f"{address}/api/session", headers={"Host": "rover.example"}).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9", "http://[::1"])
+def test_other_pages_are_not_answered(client: httpx.Client, origin: str) -> None:
+    answer = client.post("/api/walks", json=WISH, headers={"Origin": origin})
+    assert (answer.status_code, answer.json()["detail"]) == (
+        403,
+        "requests from other pages are not answered",
+    )
+    own = client.get("/api/session", headers={"Origin": str(client.base_url).rstrip("/")})
+    assert own.status_code == 200
+
+
+def test_houses_and_looks(client: httpx.Client) -> None:
+    house = client.get("/api/houses/grid").json()
+    assert len(house["scene"]["places"]) == 13
+    assert house["examples"] == [{"text": "Walk on.", "start": 0, "heading": 0.5, "goal": 3}]
+    assert client.get("/api/houses/grid/looks/3").json() == {"picture": None, "labels": []}
+    for path, detail in {
+        "/api/houses/atlantis": "unknown house 'atlantis'; this world has 3 houses",
+        "/api/houses/atlantis/looks/0": "unknown house 'atlantis'; this world has 3 houses",
+        "/api/houses/grid/looks/13": "'grid' has 13 places, no number 13",
+    }.items():
+        answer = client.get(path)
+        assert (answer.status_code, answer.json()["detail"]) == (404, detail)
+    assert client.get("/api/houses/grid/looks/-1").status_code == 422
+
+
+def test_the_speaker_describes_routes(client: httpx.Client, stage: Stage) -> None:
+    wish = {"house": "grid", "start": "g00", "goal": "g22"}
+    answer = client.post("/api/descriptions", json=wish)
+    assert answer.status_code == 200
+    route = stage.route("grid", "g00", "g22", None)
+    assert answer.json()["path"] == stage.world.local[route.path].tolist()
+    assert answer.json()["metres"] == pytest.approx(route.metres, abs=0.01)
+    speaker = stage.speaker
+    assert speaker is not None
+    again = client.post("/api/descriptions", json=wish | {"heading_degrees": 0.0}).json()
+    assert answer.json()["log_likelihood"] != again["log_likelihood"], "the first view differs"
+    same = client.post("/api/descriptions", json=wish | {"goal": "g00"})
+    assert (same.status_code, same.json()["detail"]) == (422, "start and goal are the same place; choose two")
+
+
+def test_without_a_speaker_the_page_says_why(stage: Stage, serve: Serve) -> None:
+    mute = Stage(stage.agents, stage.sceneries)
+    with serve(mute) as address, httpx.Client(base_url=address) as client:
+        reason = "no speaker was named; start the page with --speaker RUN"
+        assert client.get("/api/session").json()["speaker"] == {"name": None, "off_because": reason}
+        answer = client.post("/api/descriptions", json={"house": "grid", "start": "g00", "goal": "g22"})
+        assert (answer.status_code, answer.json()["detail"]) == (409, reason)
+
+
+def test_failures_tell_nothing_of_the_inside(
+    make_stage: MakeStage, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = make_stage("ssm", "basic")
+
+    def explode(*_: object) -> None:
+        raise RuntimeError("secret path /home/someone")
+
+    stage.agents["ssm"].choose = explode  # type: ignore[assignment]
+    with serve(stage) as address, httpx.Client(base_url=address, timeout=30) as client:
+        events = events_of(client.post("/api/walks", json=WISH).text)
+        assert {"type": "failed", "agent": 0, "detail": FAILED} in events
+        assert events[-1]["type"] == "ended", "the other agent is not concerned"
+        stage.speaker.describe_best = explode  # type: ignore[method-assign, union-attr]
+        answer = client.post("/api/descriptions", json={"house": "grid", "start": "g00", "goal": "g22"})
+        assert answer.status_code == 500
+        assert answer.json() == {"detail": "something went wrong; the log of the server says what"}
+    assert "secret path" in caplog.text
+
+
+def test_everything_is_documented(client: httpx.Client) -> None:
+    schema = client.get("/openapi.json").json()
+    assert set(schema["paths"]) == {
+        "/api/session",
+        "/api/houses/{house}",
+        "/api/houses/{house}/looks/{place}",
+        "/api/walks",
+        "/api/descriptions",
+    }
+    known = schema["components"]["schemas"]
+    assert {"Trace", "HTTPValidationError"} & set(known) == set()
+    assert {"Round", "Decision", "Memory", "WalkRound", "Problem", "HouseView"} <= set(known)
+    for path in schema["paths"].values():
+        for operation in path.values():
+            assert operation["description"]
+            assert {"422", "403", "421"} <= set(operation["responses"])
+    for name in set(json.dumps(schema).split('"#/components/schemas/')[1:]):
+        assert name.split('"')[0] in known
+
+
+def test_only_loopback_is_this_machine() -> None:
+    assert all(is_loopback(name) for name in ("127.0.0.1", "::1", "localhost", "127.8.8.8"))
+    assert not any(is_loopback(name) for name in ("0.0.0.0", "10.0.0.1", "example.org", "", "::"))
+
+
+def test_a_stage_is_checked(stage: Stage, make_stage: MakeStage) -> None:
+    with pytest.raises(ValueError, match="at least one agent"):
+        Stage({}, stage.sceneries)
+    with pytest.raises(SettingError, match="waiting must be positive, got 0"):
+        LiveLimits(waiting=0)
+    other = make_stage("basic").agents["basic"]
+    world = other.sight.world
+    object.__setattr__(other.sight, "world", replace(world, viewpoints=world.viewpoints[::-1]))
+    with pytest.raises(UserError, match="the runs do not share one world"):
+        Stage({**stage.agents, "other": other}, stage.sceneries)

@@ -1,0 +1,183 @@
+"""The live page in a real browser: choose, type, watch, describe; small and large, light and dark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from scenemem.viewer.live_stage import Stage
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+if CHROMIUM is None and os.environ.get("SCENEMEM_REQUIRE_BROWSER"):
+    pytest.fail("SCENEMEM_REQUIRE_BROWSER is set but there is no chromium; install it", pytrace=False)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="needs chromium on the PATH (apt-get install chromium)"
+)
+
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+PHONE, DESKTOP = (360, 740), (1280, 900)
+
+Page = Browser = Any  # playwright may be missing where the types are checked
+Serve = Callable[..., AbstractContextManager[str]]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """The opened page; it must not complain, nor ask anybody but its own server."""
+    opened = browser.new_page(viewport={"width": DESKTOP[0], "height": DESKTOP[1]})
+    complaints: list[str] = []
+    opened.on("console", lambda message: complaints.append(message.text) if _bad(message) else None)
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("request", lambda asked: complaints.append(asked.url) if not _own(asked.url, address) else None)
+    opened.goto(address)
+    opened.wait_for_selector("#plan .place")
+    yield opened
+    opened.close()
+    assert complaints == []
+
+
+def _bad(message: Any) -> bool:
+    """Whether something went wrong; a refused request is no fault of the page."""
+    return message.type == "error" and "422" not in message.text
+
+
+def _own(url: str, address: str) -> bool:
+    return url.startswith((f"{address}/", "data:"))
+
+
+def _walk(page: Page, instruction: str = "Walk from g00 to g22.") -> None:
+    page.fill("#instruction", instruction)
+    page.click("#walk")
+    page.wait_for_function("document.getElementById('status').textContent.startsWith('Every round')")
+
+
+def test_an_instruction_is_walked_by_both_agents(page: Page) -> None:
+    assert page.locator(".player").is_hidden()
+    page.select_option("#start", "5")
+    _walk(page, "Go past the 🛋️ sofa, <b>then</b> stop.")
+    assert page.locator("#agents article").count() == 2
+    assert page.locator("#agents .name").all_inner_texts()[0].startswith("ssm — ")
+    assert page.locator("#agents b").first.inner_text() == "Round 1:", "what is typed is never markup"
+    assert "🛋️" in page.locator("#agents .words").first.inner_text()
+    assert page.locator("#agents .node").count() >= 2
+    page.wait_for_function("document.getElementById('count').textContent.startsWith('Round 2')")
+    page.click("#last")
+    assert page.inner_text("#count") == "The end"
+    assert "The end" in page.locator(".caption").first.inner_text()
+    page.click("#first")
+    assert page.inner_text("#count").startswith("Round 1 of")
+
+
+def test_a_second_walk_replaces_the_first(page: Page) -> None:
+    _walk(page)
+    page.select_option("#house", "yard")
+    page.wait_for_function("document.getElementById('start').options.length === 10")
+    _walk(page, "Wait here.")
+    assert page.locator("#agents article").count() == 2
+    assert "Wait here." in page.locator("#agents .words").first.inner_text().replace("\n", " ")
+
+
+def test_places_are_chosen_on_the_map(page: Page) -> None:
+    box = page.locator("#plan").bounding_box()
+    places = page.locator("#plan .place")
+    spot = places.nth(7).bounding_box()
+    assert box is not None
+    assert spot is not None
+    x, y = spot["x"] + spot["width"] / 2, spot["y"] + spot["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 60, y)
+    page.mouse.up()
+    assert page.input_value("#start") == "7"
+    assert page.inner_text("#wind") == "east"
+    page.check("#click-goal")
+    page.mouse.click(x, y)
+    assert page.input_value("#goal") == "7"
+    assert page.locator("#plan .star").count() == 1
+    page.select_option("#start", "2")
+    page.select_option("#goal", "")
+    assert page.locator("#plan .star").count() == 0
+
+
+def test_the_speaker_describes_the_route_between_two_places(page: Page) -> None:
+    page.click("#describe")
+    assert page.inner_text("#status") == "choose a goal first: where should the route end?"
+    page.select_option("#goal", "6")
+    page.click("#describe")
+    page.wait_for_selector("#plan .reference")
+    assert "m long" in page.inner_text("#status")
+    assert "parrot" in page.inner_text("#speaker")
+
+
+def test_suggestions_fill_the_form(page: Page) -> None:
+    page.select_option("#house", "grid")
+    page.wait_for_function("document.getElementById('example').options.length === 2")
+    page.select_option("#example", "0")
+    assert page.input_value("#instruction") == "Walk on."
+    assert (page.input_value("#start"), page.input_value("#goal")) == ("0", "3")
+
+
+def test_the_keys_of_the_player_do_not_disturb_typing(page: Page) -> None:
+    _walk(page)
+    page.click("#instruction")
+    page.fill("#instruction", "")
+    page.keyboard.type("fly to a far corner")
+    assert page.input_value("#instruction") == "fly to a far corner"
+    page.locator("#last").click()
+    page.locator("#agents").click()
+    page.keyboard.press("Home")
+    assert page.inner_text("#count").startswith("Round 1")
+
+
+def test_without_a_speaker_the_button_says_why(browser: Browser, stage: Stage, serve: object) -> None:
+    assert callable(serve)
+    with serve(Stage(stage.agents, stage.sceneries)) as address:
+        tab = browser.new_page()
+        tab.goto(address)
+        tab.wait_for_selector("#plan .place")
+        assert tab.locator("#describe").is_disabled()
+        assert "no speaker was named; start the page with --speaker RUN" in tab.inner_text("#speaker")
+        tab.close()
+
+
+def test_refusals_are_shown(page: Page) -> None:
+    page.fill("#instruction", "   ")
+    page.click("#walk")
+    page.wait_for_selector("#status.bad")
+    assert page.inner_text("#status") == "instruction: the instruction is empty; say where to go"
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_and_everybody_can_use_it(page: Page, size: tuple[int, int], scheme: str) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    _walk(page)
+    page.click("#last")
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    results = axe.Axe().run(page)
+    serious = [
+        f"{found['id']}: {found['nodes'][0]['html']}"
+        for found in results.response["violations"]
+        if found["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
