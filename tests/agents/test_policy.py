@@ -47,7 +47,7 @@ def test_only_options_are_chosen(space: ActionSpace) -> None:
 
 
 def test_scores_that_are_not_numbers_are_refused(space: ActionSpace) -> None:
-    with pytest.raises(UserError, match="a score of decision 'action' is not a finite number; look for broken"):
+    with pytest.raises(UserError, match="a score of decision 'action' is not a finite number; look"):
         _answer([[1.0, torch.nan, 2.0], [0.0, 0.0, 0.0]], [[True] * 3] * 2, space)
 
 

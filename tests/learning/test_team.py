@@ -58,9 +58,7 @@ def test_two_processes_compute_what_one_does(tiny_trainable: Path, tmp_path: Pat
     for alone, shared in zip(one.logged(), two.logged(), strict=True):
         assert alone["losses"] == pytest.approx(shared["losses"], abs=1e-5, rel=1e-5)
         assert alone["gradient"] == pytest.approx(shared["gradient"], rel=1e-3)
-    assert (
-        json.loads(one.description.read_text())["preset"] == json.loads(two.description.read_text())["preset"]
-    )
+    assert one.describe()["preset"] == two.describe()["preset"]
 
 
 def test_a_run_is_resumed_by_another_number_of_processes(tiny_trainable: Path, tmp_path: Path) -> None:

@@ -24,10 +24,8 @@ def page() -> str:
 @cache
 def script() -> str:
     """Everything the page runs."""
-    shared = "\n".join(static_text(f"{name}.js") for name in _SHARED)
-    shared = shared.replace('begin(JSON.parse(document.getElementById("data").textContent));\n', "")
-    own = "\n".join(static_text(f"{name}.js") for name in _OWN)
-    return f'(() => {{\n"use strict";\n{shared}\n{own}\n}})();\n'
+    body = "\n".join(static_text(f"{name}.js") for name in (*_SHARED, *_OWN))
+    return f'(() => {{\n"use strict";\n{body}\n}})();\n'
 
 
 @cache

@@ -42,7 +42,9 @@ def tiny_agent(name: str, folder: DataFolder) -> TrainedAgent:
         memory=replace(preset.memory, stream=None),
         data=replace(preset.data, min_count=1),
     )
-    return new_experiment(small, folder, seed=0).agent
+    agent = new_experiment(small, folder, seed=0).agent
+    agent.max_ticks = 6  # without training hardly any walk would end earlier
+    return agent
 
 
 @pytest.fixture(scope="session")

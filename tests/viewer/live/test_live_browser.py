@@ -6,13 +6,16 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from scenemem.viewer.live_stage import Stage
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page
+
+driver = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -26,16 +29,16 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
+Scheme = Literal["light", "dark"]
 PHONE, DESKTOP = (360, 740), (1280, 900)
 
-Page = Browser = Any  # playwright may be missing where the types are checked
 Serve = Callable[..., AbstractContextManager[str]]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+    with driver.sync_playwright() as playing:
+        started = playing.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield started
         started.close()
 
@@ -55,7 +58,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     assert complaints == []
 
 
-def _bad(message: Any) -> bool:
+def _bad(message: ConsoleMessage) -> bool:
     """Whether something went wrong; a refused request is no fault of the page."""
     return message.type == "error" and "422" not in message.text
 
@@ -67,7 +70,7 @@ def _own(url: str, address: str) -> bool:
 def _walk(page: Page, instruction: str = "Walk from g00 to g22.") -> None:
     page.fill("#instruction", instruction)
     page.click("#walk")
-    page.wait_for_function("document.getElementById('status').textContent.startsWith('Every round')")
+    driver.expect(page.locator("#status")).to_have_text("Every round is here; play them below.")
 
 
 def test_an_instruction_is_walked_by_both_agents(page: Page) -> None:
@@ -79,7 +82,7 @@ def test_an_instruction_is_walked_by_both_agents(page: Page) -> None:
     assert page.locator("#agents b").first.inner_text() == "Round 1:", "what is typed is never markup"
     assert "🛋️" in page.locator("#agents .words").first.inner_text()
     assert page.locator("#agents .node").count() >= 2
-    page.wait_for_function("document.getElementById('count').textContent.startsWith('Round 2')")
+    driver.expect(page.locator("#count")).to_contain_text("Round 2")
     page.click("#last")
     assert page.inner_text("#count") == "The end"
     assert "The end" in page.locator(".caption").first.inner_text()
@@ -90,7 +93,7 @@ def test_an_instruction_is_walked_by_both_agents(page: Page) -> None:
 def test_a_second_walk_replaces_the_first(page: Page) -> None:
     _walk(page)
     page.select_option("#house", "yard")
-    page.wait_for_function("document.getElementById('start').options.length === 10")
+    driver.expect(page.locator("#start option")).to_have_count(10)
     _walk(page, "Wait here.")
     assert page.locator("#agents article").count() == 2
     assert "Wait here." in page.locator("#agents .words").first.inner_text().replace("\n", " ")
@@ -130,7 +133,7 @@ def test_the_speaker_describes_the_route_between_two_places(page: Page) -> None:
 
 def test_suggestions_fill_the_form(page: Page) -> None:
     page.select_option("#house", "grid")
-    page.wait_for_function("document.getElementById('example').options.length === 2")
+    driver.expect(page.locator("#example option")).to_have_count(2)
     page.select_option("#example", "0")
     assert page.input_value("#instruction") == "Walk on."
     assert (page.input_value("#start"), page.input_value("#goal")) == ("0", "3")
@@ -168,7 +171,7 @@ def test_refusals_are_shown(page: Page) -> None:
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_fits_and_everybody_can_use_it(page: Page, size: tuple[int, int], scheme: str) -> None:
+def test_the_page_fits_and_everybody_can_use_it(page: Page, size: tuple[int, int], scheme: Scheme) -> None:
     page.set_viewport_size({"width": size[0], "height": size[1]})
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     _walk(page)

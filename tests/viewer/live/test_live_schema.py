@@ -20,6 +20,8 @@ def test_no_request_makes_the_server_fail(address: str, mode: str) -> None:
     operations = [found.ok() for found in schema.get_all_operations()]
     assert len(operations) == 5
     for operation in operations:
+        if mode == "negative" and operation.path == "/api/session":
+            continue  # it takes nothing that could be wrong
         _ask_anything(operation, schemathesis.GenerationMode(mode))
 
 
@@ -29,7 +31,7 @@ def _ask_anything(operation: Any, mode: Any) -> None:
         promised.append(checks.response_schema_conformance)
 
     @given(case=operation.as_strategy(generation_mode=mode), real=st.booleans())
-    @settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     def ask(case: Any, real: bool) -> None:
         if real and isinstance(case.body, dict):
             case.body |= {name: value for name, value in REAL.items() if name in case.body}

@@ -23,9 +23,9 @@ class PlanMap extends FloorMap {
 
   /** Draw a floor of a house; `choice` holds start, goal, heading and the route between them. */
   drawPlan(house, choice, floor, width, height) {
-    Object.assign(this, { data: house, places: house.scene.places, floor });
-    const everything = { scene: house.scene, agents: [], task: { start: choice.start, reference: [...house.scene.places.keys()] } };
-    const bounds = mapBounds(everything, floor, width, height);
+    const task = { start: choice.start, goal: choice.goal, reference: [...house.scene.places.keys()] }; // all of it is in view
+    Object.assign(this, { data: { ...house, agents: [], task }, places: house.scene.places, floor });
+    const bounds = mapBounds(this.data, floor, width, height);
     Object.assign(this, { scale: bounds.scale, origin: [bounds.west, bounds.north], radius: 7.5, labels: new Labels(width, bounds.height) });
     this.svg.setAttribute("viewBox", `0 0 ${width} ${bounds.height}`);
     this.svg.replaceChildren();
@@ -37,7 +37,7 @@ class PlanMap extends FloorMap {
       this.labels.block(this.point(number), 6);
     });
     if (choice.goal !== null && this.here(choice.goal)) {
-      drawStar(this.svg, this.point(choice.goal), 14);
+      drawStar(this.svg, this.point(choice.goal), 15);
       this.text(this.point(choice.goal), "goal", "goal-name", [0, 26]);
     }
     this.drawAgent({ here: choice.start, heading: choice.heading });

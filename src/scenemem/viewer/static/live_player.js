@@ -43,7 +43,7 @@ class LivePlayer extends Player {
     const panel = this.panels[this.seats.get(agent)];
     Object.assign(panel.agent, { ending, headline });
     panel.agent.captions.push(caption);
-    panel.root.querySelector(".name small").textContent = ` — ${headline.toLowerCase()}`;
+    panel.root.querySelector("h2 small").textContent = ` — ${headline.toLowerCase()}`;
     this.grown(panel);
   }
 
