@@ -86,9 +86,11 @@ def test_any_text_survives_embedding_and_never_closes_the_script(text: str) -> N
 
 
 def test_agents_stand_side_by_side_on_the_same_episode_only(turning_back: Trace) -> None:
-    rival = msgspec.structs.replace(turning_back, agent="basic")
+    cut = msgspec.structs.replace(turning_back.task, words=turning_back.task.words[:2])
+    rival = msgspec.structs.replace(turning_back, agent="basic", task=cut, rounds=())
     data = _data(replay_page([turning_back, rival], Scenery()))
     assert [agent["name"] for agent in data["agents"]] == ["ssm", "basic"]
+    assert [len(agent["task"]["words"]) for agent in data["agents"]] == [5, 2], "each has read its own words"
     with pytest.raises(ValueError, match="at least one trace, and all of them of the same episode"):
         replay_page([turning_back, _renamed(turning_back, "Other")], Scenery())
     with pytest.raises(ValueError, match="at least one trace"):

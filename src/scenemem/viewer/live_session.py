@@ -76,7 +76,7 @@ class LiveSession:
         self._bench = Bench(self._work, waiting=self.limits.waiting, together=self.limits.together)
         self._studio = ThreadPoolExecutor(1, thread_name_prefix="live-studio")
         self._drawing = 0
-        self._views: dict[str, HouseView] = {}
+        self._views: dict[str, asyncio.Future[HouseView]] = {}
 
     def close(self) -> None:
         """Finish what is being done, refuse the rest."""
@@ -90,9 +90,15 @@ class LiveSession:
             UnknownError: there is no such house.
             BusyError: too many visitors wait for pictures.
         """
-        if house not in self._views:
-            self._views[house] = await self._draw(lambda: self.stage.view(house))
-        return self._views[house]
+        if house not in self._views:  # drawn once, however many visitors come at the same moment
+            drawing = asyncio.ensure_future(self._draw(lambda: self.stage.view(house)))
+            drawing.add_done_callback(partial(self._keep_if_drawn, house))
+            self._views[house] = drawing
+        return await asyncio.shield(self._views[house])
+
+    def _keep_if_drawn(self, house: str, drawing: asyncio.Future[HouseView]) -> None:
+        if drawing.cancelled() or drawing.exception() is not None:
+            del self._views[house]
 
     async def look(self, house: str, place: int) -> Look:
         """What one sees all around a place; errors as ``view``."""

@@ -27,6 +27,7 @@ class _AgentPage:
     """What the page knows of one agent."""
 
     name: str
+    task: Task  # agents may know different words
     headline: str
     captions: list[str]  # one per round, and one for the end
     letters: list[dict[int, str]]  # per round: names of the unvisited places that could be chosen
@@ -67,7 +68,7 @@ def replay_page(traces: Sequence[Trace], scenery: Scenery) -> str:
     Raises:
         ValueError: there is no trace, or they are not of the same episode.
     """
-    if not traces or any(trace.task != traces[0].task for trace in traces):
+    if len({(trace.scene.scan, trace.task.instruction_id, trace.task.text) for trace in traces}) != 1:
         raise ValueError("a replay needs at least one trace, and all of them of the same episode")
     page = _Page(traces[0].task, traces[0].scene, scenery, [_agent_page(trace, scenery) for trace in traces])
     titles = [agent.headline for agent in page.agents]
@@ -114,7 +115,7 @@ def filled(template: str, **parts: str) -> str:
 
 def _agent_page(trace: Trace, scenery: Scenery) -> _AgentPage:
     texts, names = captions(trace, scenery.room_of), letters(trace)
-    return _AgentPage(trace.agent, headline(trace), texts, names, trace.rounds, trace.ending)
+    return _AgentPage(trace.agent, trace.task, headline(trace), texts, names, trace.rounds, trace.ending)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -30,6 +31,7 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 Scheme = Literal["light", "dark"]
+PATIENCE = 30_000  # milliseconds
 PHONE, DESKTOP = (360, 740), (1280, 900)
 
 Serve = Callable[..., AbstractContextManager[str]]
@@ -70,7 +72,8 @@ def _own(url: str, address: str) -> bool:
 def _walk(page: Page, instruction: str = "Walk from g00 to g22.") -> None:
     page.fill("#instruction", instruction)
     page.click("#walk")
-    driver.expect(page.locator("#status")).to_have_text("Every round is here; play them below.")
+    done = "Every round is here; play them below."
+    driver.expect(page.locator("#status")).to_have_text(done, timeout=PATIENCE)
 
 
 def test_an_instruction_is_walked_by_both_agents(page: Page) -> None:
@@ -79,10 +82,10 @@ def test_an_instruction_is_walked_by_both_agents(page: Page) -> None:
     _walk(page, "Go past the 🛋️ sofa, <b>then</b> stop.")
     assert page.locator("#agents article").count() == 2
     assert page.locator("#agents .name").all_inner_texts()[0].startswith("ssm — ")
-    assert page.locator("#agents b").first.inner_text() == "Round 1:", "what is typed is never markup"
+    assert page.locator("#agents b").count() == 2, "one per caption: what is typed is never markup"
     assert "🛋️" in page.locator("#agents .words").first.inner_text()
     assert page.locator("#agents .node").count() >= 2
-    driver.expect(page.locator("#count")).to_contain_text("Round 2")
+    driver.expect(page.locator("#count")).to_have_text(re.compile("Round [2-9]|The end"), timeout=PATIENCE)
     page.click("#last")
     assert page.inner_text("#count") == "The end"
     assert "The end" in page.locator(".caption").first.inner_text()

@@ -40,7 +40,7 @@ class Labels {
 function chancesOf(frame) {
   const shares = new Map();
   const places = frame.frontier ? frame.frontier.options : [];
-  const certain = places.some((option) => option.place === frame.here && option.probability > 0.95);
+  const certain = places.some((option) => option.place === frame.here && option.probability > 0.9);
   for (const option of certain ? [] : places) shares.set(option.place, option.probability);
   for (const option of frame.action ? frame.action.options : []) {
     if (!option.stop && !(frame.frontier && frame.numbers.has(option.place))) {

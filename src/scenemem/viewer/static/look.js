@@ -12,7 +12,7 @@ function buildLook(title, data, place, facing, ways) {
   WINDS.forEach((wind, i) => strip.append(at(element("span", { class: "wind" }, wind), turned((i * TURN) / 8, facing))));
   for (const way of ways) {
     const flag = element("span", { class: way.taken ? "flag taken" : "flag" }, way.name);
-    strip.append(at(flag, turned(way.heading, facing)));
+    strip.append(at(flag, turned(way.heading, facing), 0.45));
   }
   strip.setAttribute("aria-label", described(title, look, ways, facing));
   return element("figure", { class: "look" }, element("figcaption", {}, element("span", { class: "title" }, title)), strip);
@@ -24,8 +24,9 @@ function turned(heading, facing) {
   return turn - Math.round(turn);
 }
 
-function at(node, offset) {
-  node.style.left = `${50 + 100 * Math.max(-0.48, Math.min(0.48, offset))}%`;
+/** Put something on the strip, but not over its edge. */
+function at(node, offset, farthest = 0.48) {
+  node.style.left = `${50 + 100 * Math.max(-farthest, Math.min(farthest, offset))}%`;
   return node;
 }
 
@@ -44,9 +45,9 @@ function showThings(strip, labels, facing) {
   for (const label of labels) {
     const half = (label.text.length * 3.6 + 8) / 400; // of the strip on a small screen
     const x = Math.max(half - 0.49, Math.min(0.49 - half, turned(label.heading, facing)));
-    const y = Math.min(0.74, Math.max(0.2, 0.46 - label.elevation * 0.5));
+    const y = Math.min(0.58, Math.max(0.22, 0.4 - label.elevation * 0.4));
     const row = [0, -0.13, 0.13, -0.26, 0.26].map((shift) => y + shift)
-      .find((spot) => spot > 0.17 && spot < 0.76 && !taken.some((box) => Math.abs(box.y - spot) < 0.12 && Math.abs(box.x - x) < box.half + half));
+      .find((spot) => spot > 0.2 && spot < 0.6 && !taken.some((box) => Math.abs(box.y - spot) < 0.12 && Math.abs(box.x - x) < box.half + half));
     if (row === undefined) continue;
     taken.push({ x, y: row, half });
     const name = at(element("span", { class: label.room ? "thing room-ahead" : "thing" }, label.text), x);

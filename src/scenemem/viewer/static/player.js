@@ -131,7 +131,7 @@ function roomOf(data, place) {
 
 class Player {
   constructor(data) {
-    this.panels = data.agents.map((agent) => new AgentPanel(data, agent, data.agents.length === 1));
+    this.panels = data.agents.map((agent) => new AgentPanel({ ...data, task: agent.task }, agent, data.agents.length === 1));
     this.frames = Math.max(...data.agents.map((agent) => agent.rounds.length + (agent.ending ? 1 : 0)));
     this.index = 0;
     this.timer = null;
