@@ -7,6 +7,7 @@ import re
 import shlex
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NoReturn
 from unittest import mock
 
@@ -54,6 +55,7 @@ class _Parsing(BaseException):
         self.subject, self.default, self.words, self.program = subject, default, words, program
 
 
+@cache
 def manual_of(example: str) -> Manual:
     """The manual of the command in an example such as ``scenemem eval expert``, which has to parse.
 

@@ -66,6 +66,7 @@ def test_the_site_is_complete_and_needs_no_network(site: Path) -> None:
     shown = (site / "presets/index.html").read_text(encoding="utf-8")
     assert "--memory.reasoning-steps" in shown
     assert "<!-- preset" not in shown
+    assert "UnvisitedSpace" in (site / "extending/index.html").read_text(encoding="utf-8")
     _check_api(pages)
 
 

@@ -154,11 +154,6 @@ class Round(msgspec.Struct, frozen=True):
             raise ValueError("a round has at least one place and one decision")
 
     @property
-    def frontier(self) -> Decision | None:
-        """The choice of a frontier, when there was one."""
-        return self.decisions[0] if self.decisions[0].kind == "frontier" else None
-
-    @property
     def stops(self) -> bool:
         """Whether the round ends the episode by the agent's own choice."""
         return self.decisions[-1].chosen.stop

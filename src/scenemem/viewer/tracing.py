@@ -48,6 +48,8 @@ def trace_episodes(
 ) -> list[Trace]:
     """Walk the episodes exactly as ``agent.walk`` does and keep everything worth seeing.
 
+    The network is watched meanwhile, so two threads must not trace with the same one at once.
+
     Args:
         agent: who walks.
         episodes: one lane each; goals may be secret.
