@@ -11,11 +11,13 @@ from griffe import Attribute, Docstring, Extension, ObjectNode
 class AttributeComments(Extension):
     """Shows ``name: Tensor  # (B, N) what it is`` with what it is."""
 
-    def on_attribute_instance(self, *, node: ast.AST | ObjectNode, attr: Attribute, **_: Any) -> None:
+    def on_attribute_instance(self, *, node: ast.AST | ObjectNode, attr: Attribute, **_others: Any) -> None:
         """Take the comment of an attribute that has no docstring."""
         if attr.docstring is not None or isinstance(node, ObjectNode) or attr.endlineno is None:
             return
-        lines = attr.lines_collection[attr.filepath]
-        _, mark, comment = lines[attr.endlineno - 1].partition("  # ")
+        module = attr.filepath
+        if isinstance(module, list):  # a namespace package has no lines
+            return
+        _, mark, comment = attr.lines_collection[module][attr.endlineno - 1].partition("  # ")
         if mark:
             attr.docstring = Docstring(comment, lineno=attr.endlineno, parent=attr)

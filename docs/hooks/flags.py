@@ -79,16 +79,17 @@ def _caught(words: list[str]) -> _Parsing:
     def stop(subject: Any, *, args: list[str], prog: str, default: Any = None) -> NoReturn:
         raise _Parsing(subject, default, args, prog)
 
-    try:
-        with mock.patch.object(tyro, "cli", stop):
+    with mock.patch.object(tyro, "cli", stop):
+        try:
             main(words)
-    except _Parsing as parsing:
-        return parsing
-    except SystemExit as error:
-        raise ValueError(f"'scenemem {' '.join(words)}' is no command") from error
+        except _Parsing as parsing:
+            return parsing
+        except SystemExit:
+            pass
+    raise ValueError(f"'scenemem {' '.join(words)}' reads no flags")
 
 
-def _parser(parsing: _Parsing) -> argparse.ArgumentParser:
+def _parser(parsing: _Parsing) -> Any:
     options = {} if parsing.default is None else {"default": parsing.default}
     with warnings.catch_warnings():
         # there is no other way to ask tyro for flags one by one; the version is pinned in constraints.txt

@@ -29,6 +29,7 @@ _MISSING = "the live page needs FastAPI and uvicorn; install them with: pip inst
 _SPLITS = ("val_unseen", "val_seen", "train")  # where suggestions come from
 _SUGGESTED = 8  # per house
 _GRACE = 2  # seconds for open streams when the server is stopped
+_IDLE = 60  # seconds an unused connection is kept; a visitor thinks before the next walk
 
 
 def serve(
@@ -74,6 +75,7 @@ def serve(
             log_level="warning",
             server_header=False,
             timeout_graceful_shutdown=_GRACE,
+            timeout_keep_alive=_IDLE,
         )
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
         console.print(f"the page is at {address}  (stop with Ctrl-C)", highlight=False, soft_wrap=True)

@@ -72,7 +72,13 @@ def serve() -> Serve:
     @contextmanager
     def served(stage: Stage, *, local: bool = True, limits: LiveLimits | None = None) -> Iterator[str]:
         app = live_app(stage, local=local, limits=limits)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            timeout_graceful_shutdown=1,
+            timeout_keep_alive=120,  # a slow client must not meet a connection that is just being closed
+        )
+        server = uvicorn.Server(config)
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
