@@ -12,7 +12,7 @@ from scenemem.cli import COMMANDS
 MARK = "<!-- every command -->"
 
 EXAMPLES = {
-    "demo": "scenemem demo --out demo --iterations 220",
+    "demo": "scenemem demo --out demo --iterations 300",
     "data check": "scenemem data check --data DIR",
     "data houses": "scenemem data houses --out houses --houses 12 --seed 3",
     "data r4r": "scenemem data r4r --data DIR",

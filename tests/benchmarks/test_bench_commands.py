@@ -196,7 +196,7 @@ def test_peak_memory_falls_back_to_what_the_system_tells(
     peak, now = process_memory.peak_megabytes(), process_memory.resident_megabytes()
     if now is not None:
         assert peak is not None
-        assert peak >= now > 10
+        assert peak >= 0.99 * now > 10, "the two are read one after the other"
     monkeypatch.setattr(process_memory, "_STATUS", tmp_path / "missing")
     monkeypatch.setattr(process_memory, "_RESET", tmp_path / "missing" / "too")
     process_memory.reset_peak()
