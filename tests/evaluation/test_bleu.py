@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -125,3 +126,11 @@ def test_retrieval_follows_the_gists(sight: Sight, episodes: EpisodeSet) -> None
     for text, gist in zip(retrieved_texts(sight, asked, known), wanted, strict=True):
         nearest = min(range(half), key=lambda number: float((library[number] - gist).norm()))
         assert text == known.references[nearest][0]
+
+
+def test_without_its_library_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
+    with pytest.raises(
+        UserError, match=r"BLEU needs sacrebleu; install it with: pip install 'scenemem\[speak\]'"
+    ):
+        corpus_bleu(["go"], [["go"]])

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 import torch
-from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor
 from torch.nn import functional
 
@@ -70,7 +69,14 @@ def corpus_bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> fl
     Args:
         texts: one per path.
         references: all that was said about every path; their number may differ from path to path.
+
+    Raises:
+        UserError: the library that counts is not installed.
     """
+    try:
+        from sacrebleu.metrics.bleu import BLEU  # an extra, and only needed here
+    except ImportError as error:
+        raise UserError("BLEU needs sacrebleu; install it with: pip install 'scenemem[speak]'") from error
     # the library takes the first references of all paths, then all second ones, ...; None where there is none
     streams = zip_longest(*([_spaced(text) for text in group] for group in references))
     scorer = BLEU(tokenize="none", smooth_method="none", force=True)

@@ -105,9 +105,9 @@ class InstructionEncoder(nn.Module):
 
 
 def _turned_on(mask: Tensor, words: int) -> Tensor:
-    """Another mask for every word from one per text: the mask turned by a step that shares no factor with it.
+    """Another mask for every word from one per text: the mask, turned a prime number of columns further.
 
-    A fraction of the random numbers, and no two words near each other lose the same columns.
+    A fraction of the random numbers, and words near each other lose different columns.
 
     mask: (B, H)  ->  (B, L, H)
     """

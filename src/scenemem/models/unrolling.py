@@ -113,6 +113,8 @@ class Unrolling:
 
     def learnable(self) -> Tensor:
         """The attended state after every observation, with gradients; rows as ``seating`` says  ->  (X, H)"""
+        if not self.steps:
+            raise ValueError("nothing was kept to learn from; observe something, with keeps=True")
         weights = [getattr(self.weights, item.name) for item in fields(NavigatorWeights)]
         words = self.instructions
         hidden: Tensor = _Unrolled.apply(  # type: ignore[no-untyped-call]
