@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,23 @@ def test_mistakes_are_one_line(
     out = ("--out", tmp_path / "run") if words[0] == "train" else ()
     assert _run("speak", *filled, "--data", tiny_trainable, *out) == 2
     assert message in _error(capsys)
+
+
+def test_only_bleu_needs_the_extra_package(
+    trained: Path,
+    tiny_trainable: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
+    data = ("--data", tiny_trainable)
+    for words in (("eval", trained), ("train", "--out", tmp_path / "run", *SMALL)):
+        assert _run("speak", *words, *data) == 2
+        assert "BLEU needs sacrebleu; install it with: pip install 'scenemem[speak]'" in _error(capsys)
+    assert not (tmp_path / "run").exists(), "it is noticed before anything is done"
+    assert _run("speak", "describe", trained, *data, "--count", 1) == 0
+    assert _run("speak", "augment", trained, *data, "--count", 1, "--out", tmp_path / "augmented.json") == 0
 
 
 def test_a_run_folder_that_describes_something_else_is_not_resumed(

@@ -130,7 +130,5 @@ def test_retrieval_follows_the_gists(sight: Sight, episodes: EpisodeSet) -> None
 
 def test_without_its_library_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
-    with pytest.raises(
-        UserError, match="BLEU needs sacrebleu; install it with: pip install"
-    ):
+    with pytest.raises(UserError, match="BLEU needs sacrebleu; install it with: pip install"):
         corpus_bleu(["go"], [["go"]])

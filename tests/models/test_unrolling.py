@@ -210,9 +210,7 @@ def test_walks_that_will_not_be_learned_from_keep_nothing(walks: Walks) -> None:
     assert forgetful.steps == []
     assert forgetful.observations == []
     assert torch.equal(forgetful.hidden, walks.unrolled().hidden)
-    with pytest.raises(
-        ValueError, match="nothing was kept to learn from; observe something"
-    ):
+    with pytest.raises(ValueError, match="nothing was kept to learn from; observe something"):
         forgetful.learnable()
 
 

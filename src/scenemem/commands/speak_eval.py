@@ -11,6 +11,7 @@ from rich.table import Table
 from scenemem.commands.console import open_data, output, print_json, progress_bar, use_threads
 from scenemem.errors import UserError
 from scenemem.evaluation.bleu import (
+    bleu_scorer,
     corpus_bleu,
     describe_paths,
     paths_of,
@@ -74,6 +75,7 @@ def open_speaker(run: Path, data: Path | None, checkpoint: str) -> Speaking:
 
 def evaluation(speaking: Speaking, split: str, beams: int, seed: int) -> dict[str, Any]:
     """What ``--json`` prints."""
+    bleu_scorer()  # before the descriptions
     paths = paths_of(speaking.episodes(split))
     with progress_bar(f"describing {split}") as progress:
         said = describe_paths(speaking.speaker, paths, beams=beams, progress=progress)

@@ -13,7 +13,7 @@ import tyro
 
 from scenemem.commands.console import open_data, print_json, training_bar, use_threads
 from scenemem.errors import DataError, UserError
-from scenemem.evaluation.bleu import corpus_bleu, describe_paths, paths_of
+from scenemem.evaluation.bleu import bleu_scorer, corpus_bleu, describe_paths, paths_of
 from scenemem.experiment import versions
 from scenemem.learning.run_folder import RunFolder
 from scenemem.learning.session import Glimpse, Rhythm, Session
@@ -103,6 +103,7 @@ def run_training(
     watch: Callable[[Glimpse], None] | None = None,
 ) -> None:
     """Train a new speaker into a run folder, from the start or where it was left."""
+    bleu_scorer()  # before hours of work that could not be judged
     preset, speaker = speaking.preset, speaking.speaker
     paths = paths_of(speaking.episodes(preset.selection.split))
 

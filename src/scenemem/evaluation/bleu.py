@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,15 +74,25 @@ def corpus_bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> fl
     Raises:
         UserError: the library that counts is not installed.
     """
+    # the library takes the first references of all paths, then all second ones, ...; None where there is none
+    streams = zip_longest(*([_spaced(text) for text in group] for group in references))
+    result = bleu_scorer().corpus_score(
+        [_spaced(text) for text in texts], [list(stream) for stream in streams]
+    )
+    return float(result.score) / 100.0
+
+
+def bleu_scorer() -> Any:
+    """The library's scorer; ask for it early to learn about a missing library before the work is done.
+
+    Raises:
+        UserError: sacrebleu is not installed.
+    """
     try:
         from sacrebleu.metrics.bleu import BLEU  # an extra, and only needed here
     except ImportError as error:
         raise UserError("BLEU needs sacrebleu; install it with: pip install 'scenemem[speak]'") from error
-    # the library takes the first references of all paths, then all second ones, ...; None where there is none
-    streams = zip_longest(*([_spaced(text) for text in group] for group in references))
-    scorer = BLEU(tokenize="none", smooth_method="none", force=True)
-    result = scorer.corpus_score([_spaced(text) for text in texts], [list(stream) for stream in streams])
-    return float(result.score) / 100.0
+    return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
 def shuffled_bleu(texts: Sequence[str], references: Sequence[Sequence[str]], seed: int) -> float:
