@@ -40,13 +40,22 @@ class LivePage {
 
   async enter(name) {
     this.say(`opening ${name} …`);
+    this.opening = name;
+    const chosen = [fields.example, fields.start, fields.goal]; // what is chosen now would be lost
+    for (const field of chosen) field.disabled = true;
+    let house;
     try {
-      this.house = await askJson(addressOf("houses", name));
+      house = await askJson(addressOf("houses", name));
     } catch (error) {
+      if (this.opening !== name) return;
       this.say(error.message, true);
+      for (const field of chosen) field.disabled = !this.house;
       return;
     }
+    if (this.opening !== name) return; // another house was asked for meanwhile
+    this.house = house;
     this.say("");
+    for (const field of chosen) field.disabled = false;
     const { scene, scenery, examples } = this.house;
     const named = scene.places.map((_, number) => {
       const room = scenery.room_of[number];
