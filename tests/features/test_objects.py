@@ -18,9 +18,12 @@ from scenemem.features.objects import (
     SPACE,
     WORD_COLUMNS,
     build_object_features,
+    doors,
     rooms_ahead,
+    rooms_next,
     seen_labels,
     space,
+    ways,
 )
 from scenemem.features.store import open_store
 from scenemem.formats.connectivity import Scan, Viewpoint, connectivity_files, read_scan, write_scan
@@ -146,6 +149,39 @@ def test_rooms_are_those_of_the_visible_viewpoints(data: DataFolder) -> None:
     assert ahead[1, UP_NORTH].tolist() == [0, 0, 0], "the room of c is not known"
 
 
+def test_ways_tell_what_they_lead_to(data: DataFolder) -> None:
+    (building,) = load_annotations(data).buildings
+    end, crossing, near = ways(building).transpose(2, 0, 1)
+    assert end[1, SOUTH] == 1, "nothing leads on from a"
+    assert end[1, SOUTH + 1] == pytest.approx(0.25, abs=1e-3), "one view step aside"
+    assert end[0].max() == 0, "from b one can go on"
+    assert crossing[0, NORTH] == pytest.approx(2 / 6, abs=1e-3)
+    assert near[0, NORTH] == pytest.approx(math.exp(-1), abs=1e-3)
+    assert (near[0, [SOUTH, EAST]] == 0).all()
+
+
+def test_the_next_room_is_that_of_the_place_one_step_away(data: DataFolder) -> None:
+    (building,) = load_annotations(data).buildings
+    following = rooms_next(building, 3)
+    assert following[0, NORTH].tolist() == [0, 1, 0]
+    assert following[1, SOUTH].tolist() == [1, 0, 0]
+    assert following[1, UP_NORTH].tolist() == [0, 0, 0], "the room of c is not known"
+
+
+def test_doors_tell_rooms_of_one_kind_apart(data: DataFolder) -> None:
+    (building,) = load_annotations(data).buildings
+    assert not doors(building).any(), "the table does not say which room is which"
+    (data.rooms / "viewpoint_rooms.tsv").write_text(
+        "scan\tviewpoint\tregion_index\troom_code\troom\n"
+        "house\ta\t0\th\thallway\nhouse\tb\t1\th\thallway\nhouse\tc\t1\th\thallway\n"
+    )
+    stays, leaves = doors(load_annotations(data).buildings[0]).transpose(2, 0, 1)
+    assert leaves[0, NORTH] == leaves[1, SOUTH] == 1
+    assert stays[0].max() == 0
+    assert stays[1, UP_NORTH] > 0.5
+    assert leaves[2].max() == 0
+
+
 def test_two_stores_are_written_and_described(data: DataFolder, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     stores = build_object_features(
@@ -155,22 +191,25 @@ def test_two_stores_are_written_and_described(data: DataFolder, tmp_path: Path) 
     assert seen == [(1, 2), (2, 2)]
     plain, rooms = stores.values()
     groups = [(column.name, column.stop - column.start) for column in rooms.columns]
-    assert groups == [("words", 128), ("classes", 2), ("space", 7), ("room ahead", 3), ("room here", 3)]
+    assert groups == [
+        *(("words", 128), ("classes", 2), ("space", 7), ("ways", 3)),
+        *(("room ahead", 3), ("room here", 3), ("room next", 3), ("doors", 2)),
+    ]
     assert rooms.columns[1].description.endswith("bed, lighting")
-    assert rooms.columns[3].description.endswith("hallway, kitchen, other")
-    assert plain.columns == rooms.columns[:3]
-    assert (plain.width, rooms.width) == (137, 143)
+    assert rooms.columns[4].description.endswith("hallway, kitchen, other")
+    assert plain.columns == rooms.columns[:4]
+    assert (plain.width, rooms.width) == (140, 151)
     assert plain.keys == rooms.keys == ("house_a", "house_b", "house_c")
     assert plain.source.startswith("objects/view_objects.jsonl.gz; objects/object_positions.tsv")
     assert "viewpoint_rooms" in rooms.source
     assert "hashed words" in rooms.encoder
     _, values = read_store(tmp_path / "out" / "objects+rooms.npy")
-    np.testing.assert_array_equal(values[..., :137], read_store(tmp_path / "out" / "objects.npy")[1])
-    here = values[..., 140:]
+    np.testing.assert_array_equal(values[..., :140], read_store(tmp_path / "out" / "objects.npy")[1])
+    here = values[..., 143:146]
     assert (here[0] == [1, 0, 0]).all()
     assert (here[2] == 0).all(), "no room label"
     store = open_store(tmp_path / "out" / "objects.npy", load_world(data.connectivity, cache=False))
-    assert store.width == 137
+    assert store.width == 140
 
 
 def test_class_columns_hold_the_largest_weight_of_their_class(data: DataFolder, tmp_path: Path) -> None:
@@ -218,7 +257,7 @@ def test_bbox_files_give_the_same_features_as_the_compact_file(data: DataFolder,
     assert raw["objects"].source.startswith("objects/BBox;")
     (data.objects / "object_positions.tsv").unlink()
     alone = build_object_features(data, tmp_path / "3", rooms=False)["objects"]
-    assert [column.name for column in alone.columns] == ["words", "space"], "no coarse class is known"
+    assert [column.name for column in alone.columns] == ["words", "space", "ways"], "no coarse class is known"
 
 
 def test_without_positions_only_boxed_objects_count(data: DataFolder, tmp_path: Path) -> None:
@@ -256,6 +295,7 @@ def test_a_building_without_any_object_still_tells_its_space(data: DataFolder, t
     assert [(column.name, column.start, column.stop) for column in info.columns] == [
         ("words", 0, 128),
         ("space", 128, 135),
+        ("ways", 135, 138),
     ]
     _, values = read_store(tmp_path / "objects.npy")
     assert (values[..., :128] == 0).all()
@@ -286,8 +326,8 @@ def test_the_real_annotations_cover_every_included_viewpoint(real_data: Path, tm
     data = DataFolder(real_data)
     stores = build_object_features(data, tmp_path)
     assert {name: (len(info.keys), info.width) for name, info in stores.items()} == {
-        "objects": (10_567, 176),
-        "objects+rooms": (10_567, 238),
+        "objects": (10_567, 179),
+        "objects+rooms": (10_567, 274),
     }
     scans = [read_scan(file) for file in connectivity_files(data.connectivity)]
     expected = [f"{scan.name}_{v.image_id}" for scan in scans for v in scan.viewpoints if v.included]
@@ -298,4 +338,4 @@ def test_the_real_annotations_cover_every_included_viewpoint(real_data: Path, tm
     shown = (some[..., 128:169] > 0).any(axis=(1, 2))
     assert shown.mean() > 0.85, "most viewpoints have an object in sight"
     again = read_store(tmp_path / "objects.npy")[1][::20]
-    np.testing.assert_array_equal(some[..., :176], again, "the two stores were computed one after the other")
+    np.testing.assert_array_equal(some[..., :179], again, "the two stores were computed one after the other")

@@ -3,7 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scenemem.features.words import hashed_label_vectors, label_words, reduced_label_vectors
+from scenemem.features.words import (
+    first_embeddings,
+    hashed_label_vectors,
+    label_words,
+    reduced_label_vectors,
+)
 
 
 def _vectors(*words: str) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
@@ -61,3 +66,26 @@ def test_hashed_labels_that_share_a_word_are_alike() -> None:
     assert (nothing == 0).all()
     again = hashed_label_vectors([("bed", "")], 128)[0]
     np.testing.assert_array_equal(bed, again)
+
+
+def test_embeddings_begin_where_their_words_have_vectors() -> None:
+    vectors = _vectors("bed", "lamp", "side", "table", "chair")
+    known, begin = first_embeddings(["<PAD>", "lamp", "xyz", "bed", "chair"], vectors, 16)
+    assert known.tolist() == [1, 3, 4]
+    assert begin.std() == pytest.approx(1.0)
+    table = np.array([vectors[word] for word in ("lamp", "bed", "chair")], dtype=np.float64)
+    table -= table.mean(axis=0)
+    table /= np.linalg.norm(table, axis=1, keepdims=True)
+    begin /= np.linalg.norm(begin, axis=1, keepdims=True)
+    np.testing.assert_allclose(begin @ begin.T, table @ table.T, atol=1e-9)
+
+
+def test_embeddings_keep_no_more_columns_than_asked_for() -> None:
+    words = ["bed", "lamp", "side", "table", "chair"]
+    assert first_embeddings(words, _vectors(*words), 3)[1].shape == (5, 3)
+
+
+def test_without_a_known_word_nothing_begins() -> None:
+    known, begin = first_embeddings(["bed"], _vectors("lamp"), 3)
+    assert known.shape == (0,)
+    assert begin.shape[0] == 0

@@ -204,3 +204,13 @@ def test_more_padding_changes_nothing_for_the_noise(
     tokens, lengths = batch
     padded, encoded = encoder(pad(tokens, (0, 4), value=PADDING), lengths, noise), encoder(*batch, noise)
     torch.testing.assert_close(padded.context[:, :7][encoded.mask], encoded.context[encoded.mask])
+
+
+def test_embeddings_can_begin_with_vectors_of_fewer_columns(encoder: InstructionEncoder) -> None:
+    before = encoder.embedding.weight.detach().clone()
+    encoder.begin_with(torch.tensor([5, 2]), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    after = encoder.embedding.weight.detach()
+    assert after[5, :2].tolist() == [1.0, 2.0]
+    assert after[2, :2].tolist() == [3.0, 4.0]
+    before[torch.tensor([5, 2]), :2] = after[torch.tensor([5, 2]), :2]
+    assert torch.equal(before, after)

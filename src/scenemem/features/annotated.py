@@ -49,6 +49,7 @@ class Building:
     visible: BoolArray  # (n, n), row sees column: flagged so, or one can walk straight there
     way: BoolArray  # (n, n), one can walk from row to column
     room: IntArray  # (n,) index into the room codes, -1 when not known
+    region: IntArray  # (n,) which room of the building it is, -1 when not known
     listed: BoolArray  # (n, O), the object is annotated at the viewpoint, seen from there or not
     object_label: IntArray  # (O,) index into the labels
     object_position: FloatArray  # (O, 3) metres, NaN where not known
@@ -131,8 +132,8 @@ def _positions(data: DataFolder) -> dict[tuple[str, int], ObjectPosition]:
     return {(entry.scan, entry.object_id): entry for entry in read_table(file, ObjectPosition)}
 
 
-def _rooms(data: DataFolder) -> tuple[tuple[RoomCode, ...], dict[str, int]]:
-    """The kinds of rooms, and for every viewpoint name the index of its own."""
+def _rooms(data: DataFolder) -> tuple[tuple[RoomCode, ...], dict[str, tuple[int, int]]]:
+    """The kinds of rooms, and for every viewpoint name the index of its own kind and its region."""
     file = data.rooms / "viewpoint_rooms.tsv"
     if not file.is_file():
         return (), {}
@@ -153,7 +154,10 @@ def _rooms(data: DataFolder) -> tuple[tuple[RoomCode, ...], dict[str, int]]:
                 record=f"line {line}",
                 field="room_code",
             )
-    return tuple(kinds), {f"{entry.scan}_{entry.viewpoint}": number[entry.room_code] for entry in entries}
+    room_of = {
+        f"{entry.scan}_{entry.viewpoint}": (number[entry.room_code], entry.region_index) for entry in entries
+    }
+    return tuple(kinds), room_of
 
 
 def _label(entry: ListedObject, place: ObjectPosition | None) -> ObjectLabel:
@@ -166,7 +170,7 @@ def _building(
     records: Sequence[ViewpointObjects],
     positions: dict[tuple[str, int], ObjectPosition],
     labels: dict[ObjectLabel, int],
-    room_of: dict[str, int],
+    room_of: dict[str, tuple[int, int]],
 ) -> Building:
     included = [number for number, viewpoint in enumerate(scan.viewpoints) if viewpoint.included]
     names = [scan.viewpoints[number].image_id for number in included]
@@ -176,13 +180,15 @@ def _building(
     kinds = [labels[_label(entry, place)] for (_, entry), place in zip(objects, places, strict=True)]
     spots = [(place.x, place.y, place.z) if place else (np.nan,) * 3 for place in places]
     listed, boxes = _boxes(records, names, [number for number, _ in objects])
+    room, region = np.array([room_of.get(key, (UNKNOWN, UNKNOWN)) for key in keys], dtype=np.int64).T
     way = _flags([viewpoint.unobstructed for viewpoint in scan.viewpoints], included)
     return Building(
         keys=keys,
         position=np.array([scan.viewpoints[number].position for number in included]).reshape(-1, 3),
         visible=way | _flags([viewpoint.visible for viewpoint in scan.viewpoints], included),
         way=way,
-        room=np.array([room_of.get(key, UNKNOWN) for key in keys], dtype=np.int64),
+        room=room,
+        region=region,
         listed=listed,
         object_label=np.array(kinds, dtype=np.int64),
         object_position=np.array(spots, dtype=np.float64).reshape(-1, 3),

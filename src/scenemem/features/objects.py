@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scenemem.features.annotated import UNKNOWN, Annotations, Building, load_annotations
-from scenemem.features.sight import FloatArray, centredness, nearness, on_grid
+from scenemem.features.sight import FloatArray, aim, centredness, nearness, on_grid
 from scenemem.features.words import hashed_label_vectors, reduced_label_vectors
 from scenemem.formats.annotations import read_word_vectors
 from scenemem.formats.feature_files import Column, StoreInfo, write_store
@@ -22,6 +22,9 @@ BoolArray = npt.NDArray[np.bool_]
 
 WORD_COLUMNS = 128
 SPACE = ("sight", "place", "way", "rise", "fall", "rise in sight", "fall in sight")
+WAYS = ("end", "crossing", "near")
+DOORS = ("stays", "leaves")
+MANY = 6.0  # ways; a place with that many or more counts as a full crossing
 FAR = 10.0  # metres; a direction open that far or further counts as fully open
 STEEP = 2.0  # metres; a place that much or more above or below counts fully
 
@@ -105,6 +108,37 @@ def space(building: Building) -> FloatArray:
     return np.stack([sight, place, way, rise, fall, rise_seen, fall_seen], axis=-1)
 
 
+def ways(building: Building) -> FloatArray:
+    """What each view's way leads to: a dead end, a place with many ways, a place near by (n, 36, 3)."""
+    here, there = np.nonzero(building.way)
+    offset = building.position[there] - building.position[here]
+    onward = building.way.sum(axis=1)[there]
+    amounts = ((onward <= 1).astype(np.float64), np.minimum(onward / MANY, 1.0), nearness(offset))
+    aimed = aim(offset)
+    return np.stack(
+        [_best(here, on_grid(aimed * amount[:, None]), len(building.keys)) for amount in amounts], axis=-1
+    )
+
+
+def doors(building: Building) -> FloatArray:
+    """Whether each view's way stays in the room or leaves it (n, 36, 2); rooms of one kind are told apart."""
+    known = building.region != UNKNOWN
+    here, there = np.nonzero(building.way & known & known[:, None])
+    leaves = building.region[here] != building.region[there]
+    aimed = on_grid(aim(building.position[there] - building.position[here]))
+    return np.stack(
+        [_best(here[which], aimed[which], len(building.keys)) for which in (~leaves, leaves)], axis=-1
+    )
+
+
+def rooms_next(building: Building, kinds: int) -> FloatArray:
+    """The room of the place each view's way leads to (n, 36, kinds)."""
+    here, there = np.nonzero(building.way & (building.room != UNKNOWN))
+    aimed = on_grid(aim(building.position[there] - building.position[here]))
+    best = _best(here * kinds + building.room[there], aimed, len(building.keys) * kinds)
+    return best.reshape(-1, kinds, VIEWS).transpose(0, 2, 1)
+
+
 def rooms_ahead(building: Building, kinds: int) -> FloatArray:
     """The rooms of the visible viewpoints in each view, centred and near ones more (n, 36, kinds)."""
     here, there = np.nonzero(building.visible & (building.room != UNKNOWN))
@@ -131,10 +165,11 @@ def _rows(
             weight[..., coarse[present] == name].max(axis=-1, initial=0.0)[..., None]
             for name in _coarse_classes(annotations)
         ]
-        parts.append(space(building))
+        parts += [space(building), ways(building)]
         if with_rooms:
             kinds = len(annotations.rooms)
             parts += [rooms_ahead(building, kinds), room_here(building, kinds)]
+            parts += [rooms_next(building, kinds), doors(building)]
         yield from np.concatenate(parts, axis=-1)
         progress(done, len(annotations.buildings))
 
@@ -194,7 +229,7 @@ def _coarse_classes(annotations: Annotations) -> list[str]:
 def _label_vectors(data: DataFolder, annotations: Annotations) -> tuple[FloatArray, str]:
     """One vector per label (L, 128) and a word on where they come from."""
     spellings = [(label.category, label.coarse) for label in annotations.labels]
-    file = data.root / "glove" / "glove_300d.npz"
+    file = data.word_vectors
     if not file.is_file():
         return hashed_label_vectors(spellings, WORD_COLUMNS), "annotations, hashed words (no glove/)"
     words, vectors = read_word_vectors(file)
@@ -210,11 +245,14 @@ def _columns(annotations: Annotations, with_rooms: bool) -> tuple[Column, ...]:
         ("words", WORD_COLUMNS, "label vectors of the objects in sight, summed by weight"),
         ("classes", len(classes), f"largest weight of an object of each coarse class: {', '.join(classes)}"),
         ("space", len(SPACE), f"by the viewpoints in sight and in reach: {', '.join(SPACE)}"),
+        ("ways", len(WAYS), f"what the way in the middle of the view leads to: {', '.join(WAYS)}"),
     ]
     if with_rooms:
         groups += [
             ("room ahead", len(kinds), f"rooms of the viewpoints in sight: {', '.join(kinds)}"),
             ("room here", len(kinds), f"room of the viewpoint itself: {', '.join(kinds)}"),
+            ("room next", len(kinds), f"room of the place one step along the view: {', '.join(kinds)}"),
+            ("doors", len(DOORS), f"the step along the view, as to rooms: {', '.join(DOORS)}"),
         ]
     columns, start = [], 0
     for name, width, description in groups:

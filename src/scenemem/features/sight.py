@@ -47,6 +47,14 @@ def centredness(offset: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(2.0 * along * along - 1.0, 0.0))
 
 
+def aim(offset: FloatArray) -> FloatArray:
+    """How well each view points at a thing: the square of its centredness, a quarter a view step away.
+
+    offset: (..., 3) metres from the camera  ->  (..., 36) in [0, 1]
+    """
+    return np.asarray(centredness(offset) ** 2)
+
+
 def nearness(offset: FloatArray) -> FloatArray:
     """exp(-distance / 4 m).
 

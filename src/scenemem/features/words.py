@@ -1,4 +1,4 @@
-"""Short vectors for object labels, from word vectors where there are any, else from hashed words."""
+"""Vectors for object labels and for the words of instructions, from word vectors or from hashed words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reduced_label_vectors(
     """Label vectors on their ``width`` main axes.
 
     A label vector is the mean of the unit vectors of its words, made a unit vector again; the axes are the
-    right singular vectors of the table of all labels, each turned so that its largest entry is positive.
+    right singular vectors of the table of all labels.
     Numbers are rounded to the grid of ``on_grid``, so that the last bits of the decomposition do not matter.
 
     Args:
@@ -45,11 +45,35 @@ def reduced_label_vectors(
         found = next((words for words in known if words), None)
         if found is not None:
             row[:] = _unit(_unit(np.array(found, dtype=np.float64)).mean(axis=0))
-    axes = np.linalg.svd(table, full_matrices=False)[2][:width]
-    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
+    axes = _main_axes(table, width)
     reduced = np.zeros((len(labels), width))
-    reduced[:, : len(axes)] = table @ (axes * np.sign(largest)).T
+    reduced[:, : len(axes)] = table @ axes.T
     return on_grid(reduced)
+
+
+def first_embeddings(
+    words: Sequence[str], vectors: Mapping[str, npt.NDArray[np.float32]], width: int
+) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    """Where the embeddings of a vocabulary may begin: the vectors of its words on their main axes.
+
+    They are centred and made unit vectors first, and their numbers have variance 1 all together, as the
+    random numbers that other embeddings begin with.
+
+    Args:
+        words: the vocabulary.
+        vectors: word -> vector.
+        width: columns to keep at most.
+
+    Returns:
+        the numbers of the words with a vector (n,), and their embeddings (n, <= width).
+    """
+    known = np.array([number for number, word in enumerate(words) if word in vectors], dtype=np.int64)
+    if not len(known):
+        return known, np.zeros((0, 0))
+    table = np.array([vectors[words[number]] for number in known], dtype=np.float64)
+    table = _unit(table - table.mean(axis=0))
+    reduced = table @ _main_axes(table, width).T
+    return known, reduced / max(float(reduced.std()), 1e-12)
 
 
 def hashed_label_vectors(labels: Sequence[tuple[str, ...]], width: int) -> FloatArray:
@@ -65,6 +89,13 @@ def hashed_label_vectors(labels: Sequence[tuple[str, ...]], width: int) -> Float
         if words:
             row[:] = _unit(np.mean([_signs(word, width) for word in words], axis=0))
     return on_grid(table)
+
+
+def _main_axes(table: FloatArray, width: int) -> FloatArray:
+    """The right singular vectors, each turned so that its largest entry is positive  ->  (<= width, D)"""
+    axes = np.linalg.svd(table, full_matrices=False)[2][:width]
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
+    return np.asarray(axes * np.sign(largest))
 
 
 def _signs(word: str, width: int) -> FloatArray:

@@ -84,6 +84,7 @@ class ViewpointRoom(msgspec.Struct, frozen=True):
     viewpoint: str
     room_code: str  # Matterport region letter
     room: str  # short name
+    region_index: int = -1  # which room of the building; -1 when not told
 
 
 class RoomCode(msgspec.Struct, frozen=True):
@@ -244,4 +245,5 @@ def _listed(number: int, entry: _RawObject, labels: Mapping[str, Label]) -> List
 
 
 def _fields(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in msgspec.structs.fields(kind))
+    """The columns a table must have; those with a default may be missing."""
+    return tuple(field.name for field in msgspec.structs.fields(kind) if field.required)

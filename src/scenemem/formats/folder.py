@@ -51,6 +51,11 @@ class DataFolder:
         return self.root / "rooms"
 
     @property
+    def word_vectors(self) -> Path:
+        """Word vectors, GloVe's for example."""
+        return self.root / "glove" / "glove_300d.npz"
+
+    @property
     def derived(self) -> Path:
         """Where things built from this folder go: the folder itself, or the cache if it is read-only.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from scenemem.models.attention import masked_softmax, rows_of
 from scenemem.models.language import Instructions
@@ -42,16 +43,12 @@ class TextualAttention(nn.Module):
         self.query = nn.Linear(width, width, bias=False)
         self.join = nn.Linear(2 * width, width, bias=False)
 
-    def forward(self, state: Tensor, instructions: Instructions, seating: Seating) -> tuple[Tensor, Tensor]:
-        """state: (X, H)  ->  h' (X, H), alpha (B, T, L)"""
-        scores = torch.bmm(seating.table(self.query(state)), instructions.context.transpose(1, 2))
-        weights = masked_softmax(scores, instructions.mask.unsqueeze(1))
-        heard = seating.rows(torch.bmm(weights, instructions.context))
-        return self.join(torch.cat([state, heard], dim=-1)), weights
-
 
 class FineGrainedGrounding(nn.Module):
-    """h^p and h^a from two separate attentions over the words."""
+    """h^p and h^a from two separate attentions over the words.
+
+    Both streams ask the words at once, because reading the words is what an attention waits for.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -60,8 +57,19 @@ class FineGrainedGrounding(nn.Module):
 
     def forward(self, state: Tensor, instructions: Instructions, seating: Seating) -> Grounded:
         """state: (X, H)"""
-        perception, perception_words = self.perception(state, instructions, seating)
-        action, action_words = self.action(state, instructions, seating)
+        streams, width = (self.perception, self.action), state.shape[1]
+        asked = linear(state, torch.cat([stream.query.weight for stream in streams]))  # (X, 2H)
+        table = seating.table(asked).view(seating.lanes, 2 * seating.ticks, width)
+        scores = torch.bmm(table, instructions.context.transpose(1, 2))
+        words = masked_softmax(scores, instructions.mask.unsqueeze(1))
+        heard = torch.bmm(words, instructions.context).view(seating.lanes, seating.ticks, 2 * width)
+        of_state, of_words = zip(*(stream.join.weight.chunk(2, dim=1) for stream in streams), strict=True)
+        kept = linear(state, torch.cat(of_state)).chunk(2, dim=1)
+        perception, action = (
+            torch.addmm(known, new, weight.t())
+            for known, new, weight in zip(kept, seating.rows(heard).chunk(2, dim=1), of_words, strict=True)
+        )
+        perception_words, action_words = words.view(seating.lanes, seating.ticks, 2, -1).unbind(2)
         return Grounded(perception, action, perception_words, action_words)
 
 

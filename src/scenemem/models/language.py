@@ -66,6 +66,14 @@ class InstructionEncoder(nn.Module):
         self.begin_hidden = nn.Linear(width, width)
         self.begin_cell = nn.Linear(width, width)
 
+    @torch.no_grad()
+    def begin_with(self, words: Tensor, vectors: Tensor) -> None:
+        """Let the embeddings of some words begin with these numbers.
+
+        words: (n,) token numbers  vectors: (n, <= word_width), further columns stay as they are
+        """
+        self.embedding.weight[words, : vectors.shape[1]] = vectors.to(self.embedding.weight)
+
     def noise(self, texts: int) -> Tensor:
         """Dropout masks for the encoding of a batch of texts; ones in evaluation mode  ->  (B, H)"""
         ones = self.embedding.weight.new_ones(texts, self.begin_hidden.in_features)
