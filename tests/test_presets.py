@@ -12,7 +12,7 @@ from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import StoredEpisodes
 from scenemem.learning.config import LearningConfig, Stage
 from scenemem.learning.trainer import Trainer
-from scenemem.presets import PRESETS, Preset, SelectionConfig
+from scenemem.presets import PRESETS, SCOREBOARD, Preset, SelectionConfig
 
 
 def _differences(one: Any, other: Any, path: str = "") -> set[str]:
@@ -43,6 +43,26 @@ def _differences(one: Any, other: Any, path: str = "") -> set[str]:
 )
 def test_a_variant_changes_only_what_its_name_says(name: str, base: str, changed: set[str]) -> None:
     assert _differences(PRESETS[base], PRESETS[name]) == changed
+
+
+ON_R2R = {"data.features", "learning.iterations", "selection.split", "selection.every"}
+
+
+@pytest.mark.parametrize("base", SCOREBOARD)
+def test_the_rows_of_the_scoreboard_share_one_recipe(base: str) -> None:
+    row, more = PRESETS[f"{base}-r2r-objects"], PRESETS[f"{base}-r2r-objects-augmented"]
+    assert _differences(PRESETS[base], row) <= ON_R2R
+    assert _differences(row, more) == {"learning.learning_rate", "learning.stages"}
+    assert more.learning.stages[0].augmented == 0.6
+    assert row.learning.iterations == PRESETS["ssm-r2r-objects"].learning.iterations
+
+
+@pytest.mark.parametrize("base", ["basic", "ssm"])
+def test_r4r_follows_the_path(base: str) -> None:
+    row = PRESETS[f"{base}-r4r-objects"]
+    assert row.data.task == "r4r"
+    assert row.learning.labels == "path"
+    assert row.model == PRESETS[f"{base}-r2r-objects"].model
 
 
 def test_the_faithful_preset_has_nothing_the_paper_does_not_have() -> None:

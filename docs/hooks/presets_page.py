@@ -11,8 +11,9 @@ from scenemem.presets import PRESETS
 from scenemem.speaking import SPEAKERS
 
 MARK = re.compile(r"^<!-- preset: (\S+) -->$", re.MULTILINE)
+FAMILY = re.compile(r"^<!-- presets called \*(\S+) -->$", re.MULTILINE)
 BASES = {"basic": "ssm", "seq2seq": "basic"}
-"""Where the name does not tell: a preset called base-what is a variant of its base."""
+"""Where the name does not tell: a preset called base-what is a variant of the longest such base."""
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -21,18 +22,34 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     Raises:
         ValueError: a preset has no mark, or a mark no preset.
     """
-    marked = MARK.findall(markdown)
+    families = FAMILY.findall(markdown)
+    marked = [*MARK.findall(markdown), *(name for ending in families for name in members(ending))]
     if not marked:
         return markdown
     if sorted(marked) != sorted([*PRESETS, *SPEAKERS]):
         odd = ", ".join(sorted(set(marked) ^ {*PRESETS, *SPEAKERS}))
         raise ValueError(f"docs/presets.md and the code disagree about: {odd}")
+    markdown = FAMILY.sub(lambda found: family(found[1]), markdown)
     return MARK.sub(lambda found: differences(found[1]), markdown)
+
+
+def members(ending: str) -> list[str]:
+    """The presets whose names end so."""
+    return [name for name in PRESETS if name.endswith(ending)]
+
+
+def family(ending: str) -> str:
+    """Which presets have this ending, and what it changes in one of them."""
+    names = members(ending)
+    listed = ", ".join(f"`{name}`" for name in names)
+    return f"{listed}. For example:\n\n{differences(names[-1])}"
 
 
 def base_of(name: str) -> str | None:
     """The preset a preset is a variant of; None when it stands for itself."""
-    return BASES.get(name, name.rpartition("-")[0].split("-")[0] or None)
+    begins = [name[:place] for place, letter in enumerate(name) if letter == "-"]
+    known = [begin for begin in begins if begin in PRESETS or begin in SPEAKERS]
+    return BASES.get(name) or (known[-1] if known else None)
 
 
 def differences(name: str) -> str:

@@ -41,11 +41,14 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "view": ("view", "view", "replay episodes round by round as self-contained pages"),
     "report": ("report", "report", "one page about some runs: scores, curves, failures"),
     "serve": ("serve", "serve", "a live page: type an instruction and watch the memory grow"),
+    "weights pack": ("weights", "weights_pack", "pack the weights of a run, with a model card"),
+    "weights": ("weights", "weights", "the weights that come with SceneMem"),
     "score": ("score", "score", "metrics of a result file, ours or another system's"),
     "submit": ("submit", "submit", "validate results and write the leaderboard file"),
     "bench simulator": ("bench_simulator", "bench_simulator", "speed of the world tables and the simulator"),
     "bench memory": ("bench_memory", "bench_memory", "speed of the scene memory on its own"),
     "bench train": ("bench_train", "bench_train", "speed and arithmetic utilisation of training"),
+    "bench speak": ("bench_speak", "bench_speak", "speed of a speaker, and its share of training from it"),
     "bench eval": ("bench_eval", "bench_eval", "speed of walking a split"),
 }
 
@@ -78,12 +81,20 @@ def _dispatch(words: Sequence[str]) -> int:
         return _show_commands(words)
     module_name, function, _ = COMMANDS[name]
     module = importlib.import_module(f"scenemem.commands.{module_name}")
-    rest = words[len(name.split()) :]
+    rest = [_run_behind(word) for word in words[len(name.split()) :]]
     if function == "parse":  # the command reads its own words, because they depend on the first one
         module.parse(rest)
     else:
         tyro.cli(getattr(module, function), prog=f"scenemem {name}", args=rest)
     return 0
+
+
+def _run_behind(word: str) -> str:
+    """A word of the command line, ``weights:NAME`` replaced by the run folder it stands for."""
+    if not word.startswith("weights:"):
+        return word
+    published = importlib.import_module("scenemem.learning.published")  # loads torch, which takes a second
+    return str(published.unpacked(word.removeprefix("weights:")))
 
 
 def _command_named_by(words: Sequence[str]) -> str | None:

@@ -17,13 +17,15 @@ from scenemem.agents.sight import Sight
 from scenemem.agents.trained import TrainedAgent
 from scenemem.errors import DataError, UserError
 from scenemem.features.store import open_store
+from scenemem.features.words import first_embeddings
+from scenemem.formats.annotations import read_word_vectors
 from scenemem.formats.feature_files import StoreInfo, read_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import Checkpoint, load_network, read_checkpoint
 from scenemem.presets import Preset
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.holdout import split_off
-from scenemem.tasks.vocabulary import Vocabulary
+from scenemem.tasks.vocabulary import SPECIAL, Vocabulary
 from scenemem.world.build import load_world
 
 DEV_UNSEEN = "dev_unseen"
@@ -80,7 +82,10 @@ def new_experiment(preset: Preset, folder: DataFolder, seed: int, device: str = 
     held_in = split_off(whole)[0] if preset.selection.split == DEV_UNSEEN else whole
     vocabulary = Vocabulary.build(held_in.texts, min_count=preset.data.min_count)
     torch.manual_seed(seed)
-    return _assembled(preset, folder, sight, vocabulary)
+    experiment = _assembled(preset, folder, sight, vocabulary)
+    if preset.data.word_vectors and folder.word_vectors.is_file():
+        _begin_with_word_vectors(experiment)
+    return experiment
 
 
 def stored_experiment(
@@ -114,6 +119,16 @@ def _assembled(preset: Preset, folder: DataFolder, sight: Sight, vocabulary: Voc
     network.to(sight.world.device)
     agent = TrainedAgent(network, sight, vocabulary, max_words=preset.walk.words, max_ticks=preset.walk.ticks)
     return Experiment(preset, folder, sight, vocabulary, agent)
+
+
+def _begin_with_word_vectors(experiment: Experiment) -> None:
+    words, rows = read_word_vectors(experiment.folder.word_vectors)
+    # the marks have no meaning to borrow, and padding has to stay 0
+    vectors = {word: row for word, row in zip(words, rows, strict=True) if word not in SPECIAL}
+    encoder = experiment.agent.network.encoder
+    width = encoder.embedding.embedding_dim
+    known, begin = first_embeddings(experiment.vocabulary.words, vectors, width)
+    encoder.begin_with(torch.from_numpy(known), torch.from_numpy(begin))
 
 
 def open_sight(store: Path, folder: DataFolder, device: str) -> Sight:

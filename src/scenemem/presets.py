@@ -26,6 +26,8 @@ class DataConfig:
     """name of the feature store; None takes the only one there is"""
     min_count: int = 5
     """words seen less often are unknown"""
+    word_vectors: bool = True
+    """words begin with the word vectors of the data folder (glove/), where it has any"""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,44 @@ PRESETS: dict[str, Preset] = {
     ),
 }
 """Agents that learn, by name."""
+
+SCOREBOARD = ("seq2seq", "basic", "ssm", "ssm-no-grounding", "ssm-no-reasoning", "ssm-local", "ssm-global")
+"""The agents of the scoreboard: the baselines, the memory agent and its four ablations."""
+
+
+def _r2r_objects(preset: Preset) -> Preset:
+    """On all training buildings of R2R with object and room features; val_unseen is only watched."""
+    return replace(
+        preset,
+        data=replace(preset.data, features="objects+rooms"),
+        learning=replace(preset.learning, iterations=1000),
+        selection=replace(preset.selection, split="val_unseen", every=200),
+    )
+
+
+def _described(preset: Preset) -> Preset:
+    """Goes on from a trained agent with paths described by a speaker beside the instructions of people."""
+    stages = tuple(
+        replace(stage, name="augmented", teacher=1.0, augmented=0.6) for stage in preset.learning.stages
+    )
+    return replace(preset, learning=replace(preset.learning, learning_rate=5e-4, stages=stages))
+
+
+def _r4r_objects(preset: Preset) -> Preset:
+    """Twice as long paths, which are to be followed: labels and rewards look at the rest of the path."""
+    return replace(
+        preset,
+        walk=WalkConfig(rounds=30, ticks=80, words=160),
+        data=replace(preset.data, task="r4r"),
+        learning=replace(preset.learning, rounds=20, ticks=32, labels="path"),
+        selection=replace(preset.selection, metric="sdtw"),
+    )
+
+
+_R2R = {name: _r2r_objects(PRESETS[name]) for name in SCOREBOARD}
+PRESETS |= {f"{name}-r2r-objects": preset for name, preset in _R2R.items()}
+PRESETS |= {f"{name}-r2r-objects-augmented": _described(preset) for name, preset in _R2R.items()}
+PRESETS |= {f"{name}-r4r-objects": _r4r_objects(_R2R[name]) for name in ("basic", "ssm")}
 
 SCRIPTED = ("expert", "random", "stop")
 """Agents that need no training, by name."""

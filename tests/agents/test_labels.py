@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.collect import FollowLabels, collect
-from scenemem.agents.labels import ClosestToGoal, LabelRule, ReferencePath
+from scenemem.agents.labels import ClosestToGoal, LabelRule, ReferencePath, RestOfPath
 from scenemem.agents.rollout import Kind, Question
 from scenemem.agents.spaces import ActionSpace, AnywhereSpace, FrontierSpace, LocalSpace, MemorySpace
 from scenemem.evaluation.metrics import measure
@@ -213,6 +214,60 @@ def test_a_memory_agent_off_the_reference_is_led_back_to_it(world: World, episod
         label_rule=ReferencePath(world, path),
     )
     assert [world.viewpoints[place] for place in rollout.viewpoint[0].tolist()] == ["g10", "g00", *names]
+
+
+def _single(world: World, episodes: EpisodeSet, names: str, start: str | None = None) -> EpisodeSet:
+    """One episode along grid viewpoints given by name, begun at its first one unless told."""
+    path = torch.tensor([[world.index_of("grid", name) for name in names.split()]])
+    begin = path[:, 0] if start is None else torch.tensor([world.index_of("grid", start)])
+    return replace(episodes.select([0]), start=begin, goal=path[:, -1], path=path)
+
+
+LOOPS = ("g10 g20 g21 g11 g10 g00", "g00 g10 g20 g10 g11", "g01 g11 g21 g20 g10 g11 g12", "g10 g20 g10")
+
+
+@pytest.mark.parametrize("names", LOOPS)
+def test_the_rest_of_a_path_is_walked_in_order_even_where_it_crosses_itself(
+    world: World, episodes: EpisodeSet, names: str
+) -> None:
+    one = _single(world, episodes, names)
+    rule = RestOfPath(world, one.path, passes_over=False)
+    (walk,) = _followed(world, one, LocalSpace(world, 1, 15), rule)
+    assert " ".join(world.viewpoints[place] for place in walk) == names
+
+
+@pytest.mark.parametrize("kind", [FrontierSpace, AnywhereSpace])
+@pytest.mark.parametrize("names", LOOPS[:3])
+def test_memory_agents_pass_over_points_where_they_have_stood(
+    world: World, episodes: EpisodeSet, kind: type[FrontierSpace | AnywhereSpace], names: str
+) -> None:
+    one = _single(world, episodes, names)
+    rule = RestOfPath(world, one.path, passes_over=True)
+    (walk,) = _followed(world, one, kind(world, 1, 15), rule)
+    assert walk[-1] == int(one.goal)
+    assert set(walk) == set(one.path[0].tolist())
+
+
+def test_an_agent_off_the_path_is_led_to_its_next_point(world: World, episodes: EpisodeSet) -> None:
+    one = _single(world, episodes, "g10 g20 g30 g31", start="g00")
+    rule = RestOfPath(world, one.path, passes_over=False)
+    (walk,) = _followed(world, one, LocalSpace(world, 1, 15), rule)
+    assert [world.viewpoints[place] for place in walk] == ["g00", "g10", "g20", "g30", "g31"]
+
+
+def test_what_is_still_to_go_is_the_way_to_the_next_point_and_the_rest(
+    world: World, episodes: EpisodeSet, metres: dict[int, dict[int, float]]
+) -> None:
+    one = _single(world, episodes, "g10 g20 g21 g11 g10 g00")
+    points = one.path[0].tolist()
+    rule, lane = RestOfPath(world, one.path, passes_over=False), torch.tensor([0])
+    for number, place in enumerate(points):
+        rule.arrive(torch.tensor([place]), lane)
+        ahead = points[min(number + 1, len(points) - 1) :]
+        rest = sum(metres[a][b] for a, b in itertools.pairwise(ahead))
+        for there in points:
+            seen = float(rule.metres(torch.tensor([[there]]), lane))
+            assert seen == pytest.approx(metres[there][ahead[0]] + rest, abs=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["frontier", "anywhere"])

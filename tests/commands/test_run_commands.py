@@ -63,6 +63,31 @@ def test_eval_prints_what_score_says_about_its_trajectories(
     assert "stopped nearer than 3 m" in capsys.readouterr().out
 
 
+def test_packed_weights_stand_for_a_run_and_reach_what_their_card_says(
+    trained: Path,
+    tiny_trainable: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("scenemem.learning.published.WEIGHTS", tmp_path)
+    assert _run("weights", "pack", trained, "--data", tiny_trainable, "--out", tmp_path / "x.bin") == 2
+    file = tmp_path / "tiny.safetensors"
+    assert _run("weights", "pack", trained, "--data", tiny_trainable, "--out", file) == 0
+    capsys.readouterr()
+    assert _run("eval", "weights:tiny", "--data", tiny_trainable, "--json") == 0
+    measured = _json(capsys)["metrics"]
+    assert _run("weights", "--json") == 0
+    assert _json(capsys)["tiny"]["metrics"]["val_unseen"] == measured
+    assert _run("weights") == 0
+    assert "weights:tiny" in capsys.readouterr().out
+    card = file.with_suffix(".md").read_text()
+    assert f"| val_unseen | {measured['sr']:.3f} |" in card
+    assert str(tmp_path) not in card
+    assert _run("eval", "weights:unknown", "--data", tiny_trainable) == 2
+    assert "there are: tiny" in capsys.readouterr().err
+
+
 def test_submit_writes_a_valid_file_for_the_secret_split(
     trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

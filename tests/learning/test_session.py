@@ -22,6 +22,7 @@ from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, Preset
 
 ITERATIONS = 12
+TIMES = ("episodes_per_second", "cpu_seconds")  # differ from run to run
 
 
 def _preset(**learning: Any) -> Preset:
@@ -57,7 +58,7 @@ def _session(data: Path, out: Path, seed: int = 0, stop_at: int | None = None) -
 
 def _outcome(out: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
     folder = RunFolder(out)
-    lines = [{k: v for k, v in line.items() if k != "episodes_per_second"} for line in folder.logged()]
+    lines = [{k: v for k, v in line.items() if k not in TIMES} for line in folder.logged()]
     return read_checkpoint(folder.last).tensors, lines
 
 
@@ -93,6 +94,19 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     continued.resume()
     continued.run()
     _assert_same(tmp_path, finished)
+
+
+def test_the_cost_of_a_run_counts_all_its_sessions(tiny_trainable: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _session(tiny_trainable, tmp_path, stop_at=7).run()
+    spent = [line["cpu_seconds"] for line in RunFolder(tmp_path).logged()]
+    continued = _session(tiny_trainable, tmp_path)
+    continued.resume()
+    continued.run()
+    costs = [line["cpu_seconds"] for line in RunFolder(tmp_path).logged()]
+    assert costs[: len(spent)] == spent
+    assert costs == sorted(costs)
+    assert 0 < spent[-1] < costs[-1]
 
 
 def _train_or_resume(data: Path, out: Path) -> None:

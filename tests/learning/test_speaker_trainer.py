@@ -46,7 +46,7 @@ def _train(data: Path, out: Path, *, seed: int = 0, stop_at: int | None = None, 
 
 def _outcome(out: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
     lines = [
-        {name: value for name, value in line.items() if name != "episodes_per_second"}
+        {name: value for name, value in line.items() if name not in ("episodes_per_second", "cpu_seconds")}
         for line in RunFolder(out).logged()
     ]
     return read_checkpoint(RunFolder(out).last).tensors, lines

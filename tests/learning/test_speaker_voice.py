@@ -83,6 +83,21 @@ def test_a_description_is_as_likely_as_its_score(speaker: Speaker, walks: tuple[
     torch.testing.assert_close(again.total, scored.total)
 
 
+def test_routes_are_scored_by_the_words_of_their_episodes(opened: tuple[Speaker, EpisodeSet]) -> None:
+    speaker, episodes = opened
+    texts = speaker.tokens(episodes.texts)
+    own = speaker.score_routes(episodes, episodes.path)
+    torch.testing.assert_close(own, speaker.score(episodes.path, episodes.heading, texts).per_word)
+    order = torch.arange(len(episodes)).flip(0)
+    torch.testing.assert_close(
+        speaker.score_routes(episodes.select(order), episodes.path[order]), own.flip(0)
+    )
+    elsewhere = speaker.score_routes(episodes, episodes.path[:, :2])
+    assert not torch.allclose(elsewhere, own), "the route matters"
+    longer = torch.nn.functional.pad(episodes.path, (0, 3), value=NONE)
+    torch.testing.assert_close(speaker.score_routes(episodes, longer), own)
+
+
 def test_the_feature_mask_reaches_the_features(speaker: Speaker, walks: tuple[Tensor, Tensor]) -> None:
     store = speaker.sight.store
     blind = Sight(speaker.sight.world, replace(store, values=torch.zeros_like(store.values)))

@@ -59,10 +59,12 @@ def collect(
     stance = simulator.reset(episodes.start, episodes.heading)
 
     def ask(question: Question) -> Tensor:
-        known = label_rule is not None
-        distance = _distances(world, episodes, question, stance, known=known)
-        label = torch.full_like(question.lanes, NONE)
-        if label_rule is not None:
+        places = torch.cat([stance.viewpoint[question.lanes].unsqueeze(1), question.place], dim=1)
+        if label_rule is None:
+            distance = torch.full(places.shape, torch.nan, device=places.device)
+            label = torch.full_like(question.lanes, NONE)
+        else:
+            distance = label_rule.metres(places, question.lanes)
             label = label_rule(question, space, distance)
         choice = policy.answer(question, label, stance, space)
         recorder.decision(question, choice, label, distance)
@@ -89,14 +91,3 @@ def _record_tick(recorder: Recorder, stance: Stance, space: ActionSpace) -> None
     memory = space.memory
     known = () if memory is None else (memory.here.clone(), memory.count.clone())
     recorder.tick(stance.viewpoint, stance.view, ~stance.done, *known)
-
-
-def _distances(
-    world: World, episodes: EpisodeSet, question: Question, stance: Stance, *, known: bool
-) -> Tensor:
-    """Metres to the goal from here and from every option  ->  (M, 1 + O), nan when goals are unknown"""
-    here = stance.viewpoint[question.lanes].unsqueeze(1)
-    places = torch.cat([here, question.place], dim=1)
-    if not known:
-        return torch.full(places.shape, torch.nan, device=places.device)
-    return world.geodesic(places.clamp_min(0), episodes.goal[question.lanes].unsqueeze(1))

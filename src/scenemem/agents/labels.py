@@ -24,8 +24,11 @@ class LabelRule(Protocol):
     def arrive(self, viewpoint: Tensor, lanes: Tensor, /) -> None:
         """Lanes ``lanes`` (M,) have just arrived at ``viewpoint`` (M,)."""
 
+    def metres(self, places: Tensor, lanes: Tensor, /) -> Tensor:
+        """How far it still is from places (M, P) that lanes (M,) could be at  ->  (M, P)"""
+
     def __call__(self, question: Question, space: ActionSpace, distance: Tensor, /) -> Tensor:
-        """distance: (M, 1 + O) metres to the goal from here and from each option  ->  (M,) option"""
+        """distance: (M, 1 + O) metres still to go from here and from each option  ->  (M,) option"""
 
 
 class ClosestToGoal:
@@ -41,6 +44,10 @@ class ClosestToGoal:
 
     def arrive(self, viewpoint: Tensor, lanes: Tensor, /) -> None:
         """Nothing to remember: only distances count."""
+
+    def metres(self, places: Tensor, lanes: Tensor, /) -> Tensor:
+        """To the goal  ->  (M, P)"""
+        return self._world.geodesic(places.clamp_min(0), self._goal[lanes].unsqueeze(1))
 
     def __call__(self, question: Question, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """(M,) option"""
@@ -73,6 +80,52 @@ class ClosestToGoal:
         return torch.where(stuck, here, cost.argmin(dim=1))
 
 
+class RestOfPath(ClosestToGoal):
+    """Student forcing for tasks that reward fidelity (R4R): reach all reference points, in their order.
+
+    The next point is the goal until the last one is reached, so a lane off the path is led back to it; what
+    is still to go is the way to the next point and the rest of the path.
+
+    Args:
+        world: the world to walk in.
+        reference: (B, L) viewpoints, padded with -1.
+        passes_over: a point where the lane has stood before counts as reached, for agents that cannot go
+            back to such places.
+    """
+
+    def __init__(self, world: World, reference: Tensor, *, passes_over: bool) -> None:
+        super().__init__(world, reference[:, 0].clone())
+        self._reference = reference
+        self._passes_over = passes_over
+        exists = reference != NONE
+        self._last = exists.sum(dim=1) - 1
+        self._next = torch.zeros_like(self._last)
+        self._stood = torch.zeros_like(exists)
+        step = world.geodesic(reference[:, :-1].clamp_min(0), reference[:, 1:].clamp_min(0))
+        after = step.masked_fill(~exists[:, 1:], 0.0).flip(1).cumsum(dim=1).flip(1)
+        self._rest = torch.nn.functional.pad(after, (0, 1))  # (B, L) metres from each point to the end
+
+    def arrive(self, viewpoint: Tensor, lanes: Tensor, /) -> None:
+        """Count the reference points reached, in order."""
+        reference = self._reference[lanes]
+        reached = reference_progress(reference, self._next[lanes], viewpoint)
+        if self._passes_over:
+            stood = self._stood[lanes] | (reference == viewpoint.unsqueeze(1))
+            self._stood[lanes] = stood
+            reached = _first_open(~stood & (reference != NONE), reached)
+        self._next[lanes] = reached
+        self._goal[lanes] = reference.gather(1, self._point(lanes).unsqueeze(1)).squeeze(1)
+
+    def metres(self, places: Tensor, lanes: Tensor, /) -> Tensor:
+        """To the next point and along the rest of the path  ->  (M, P)"""
+        rest = self._rest[lanes, self._point(lanes)]
+        return super().metres(places, lanes) + rest.unsqueeze(1)
+
+    def _point(self, lanes: Tensor) -> Tensor:
+        """The point to go to; the last one when all are reached  ->  (M,)"""
+        return torch.minimum(self._next[lanes], self._last[lanes])
+
+
 class ReferencePath:
     """Teacher forcing: walk the reference path, point by point, and stop at its end.
 
@@ -88,6 +141,10 @@ class ReferencePath:
     def arrive(self, viewpoint: Tensor, lanes: Tensor, /) -> None:
         """Count the reference points reached, in order."""
         self._progress[lanes] = reference_progress(self._reference[lanes], self._progress[lanes], viewpoint)
+
+    def metres(self, places: Tensor, lanes: Tensor, /) -> Tensor:
+        """To the end of the path  ->  (M, P)"""
+        return self._world.geodesic(places.clamp_min(0), self._end(lanes))
 
     def __call__(self, question: Question, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """(M,) option"""
@@ -119,12 +176,16 @@ class ReferencePath:
         if memory is None:
             raise TypeError("a frontier was asked for in a space without a memory")
         lanes = question.lanes
-        length = (self._reference[lanes] != NONE).sum(dim=1, keepdim=True)
-        goal = self._reference[lanes].gather(1, length - 1)
         sees = (self._world.neighbour[question.place] == wanted[:, None, None]).any(dim=2)
-        right = torch.where(wanted.unsqueeze(1) == NONE, question.place == goal, sees) & question.options
+        right = torch.where(wanted.unsqueeze(1) == NONE, question.place == self._end(lanes), sees)
+        right &= question.options
         walk = memory.walk[lanes, memory.here[lanes]].masked_fill(~right, torch.inf)
         return torch.where(right.any(dim=1), walk.argmin(dim=1), memory.here[lanes])
+
+    def _end(self, lanes: Tensor) -> Tensor:
+        """The last viewpoint of the path  ->  (M, 1)"""
+        length = (self._reference[lanes] != NONE).sum(dim=1, keepdim=True)
+        return self._reference[lanes].gather(1, length - 1)
 
 
 class TaughtLanes:
@@ -153,6 +214,10 @@ class TaughtLanes:
             label[rows] = rule(question.select(rows), space, distance[rows])
         return label
 
+    def metres(self, places: Tensor, lanes: Tensor, /) -> Tensor:
+        """As the students measure it; nobody asks about the lanes with a teacher  ->  (M, P)"""
+        return self._student.metres(places, lanes)
+
     def _shared(self, lanes: Tensor) -> list[tuple[LabelRule, Tensor]]:
         """The rules that have lanes among ``lanes`` (M,), with the rows of theirs."""
         taught = lanes < self._taught
@@ -161,6 +226,13 @@ class TaughtLanes:
             (self._student, (~taught).nonzero().squeeze(1)),
         ]
         return [(rule, rows) for rule, rows in parts if len(rows)]
+
+
+def _first_open(is_open: Tensor, begin: Tensor) -> Tensor:
+    """The first true column from ``begin`` (M,) on; the number of columns if none.  (M, L)  ->  (M,)"""
+    columns = torch.arange(is_open.shape[1], device=is_open.device)
+    ahead = is_open & (columns >= begin.unsqueeze(1))
+    return torch.where(ahead.any(dim=1), ahead.int().argmax(dim=1), is_open.shape[1])
 
 
 def _walk_to_parents(question: Question, space: ActionSpace) -> Tensor:

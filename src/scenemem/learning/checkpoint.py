@@ -20,7 +20,9 @@ from scenemem.errors import DataError
 from scenemem.formats.atomic import atomic_file
 
 VERSION = 1
-_NETWORK, _OPTIMISER = "network.", "optimiser."
+NETWORK = "network."
+"""What the names of weights begin with."""
+_OPTIMISER = "optimiser."
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,9 @@ class Checkpoint:
     def network(self) -> dict[str, Tensor]:
         """The weights by parameter name."""
         return {
-            name.removeprefix(_NETWORK): tensor
+            name.removeprefix(NETWORK): tensor
             for name, tensor in self.tensors.items()
-            if name.startswith(_NETWORK)
+            if name.startswith(NETWORK)
         }
 
 
@@ -47,7 +49,7 @@ def write_checkpoint(
     extra: dict[str, Tensor] | None = None,
 ) -> None:
     """Write a checkpoint; with ``optimiser`` and ``extra`` (random states) the run can be resumed from it."""
-    tensors = {_NETWORK + name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+    tensors = {NETWORK + name: tensor.contiguous() for name, tensor in network.state_dict().items()}
     if optimiser is not None:
         tensors.update(_optimiser_tensors(optimiser))
     tensors.update(extra or {})

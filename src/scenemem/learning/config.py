@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from scenemem.errors import SettingError
 from scenemem.learning.losses import RewardConfig
@@ -65,6 +66,8 @@ class LearningConfig:
     """decisions before a walk sampled while learning is cut off; the critic says what was still to come"""
     ticks: int = 40
     """observations before such a walk is cut off"""
+    labels: Literal["goal", "path"] = "goal"
+    """what is right on sampled walks: the shortest way to the goal, or the rest of the reference path"""
     entropy: float = 0.01
     """weight of the entropy bonus in A2C"""
     value: float = 0.5

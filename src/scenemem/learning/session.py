@@ -108,6 +108,8 @@ class Session:
         self._watch = watch
         self._best: dict[str, float] | None = None
         self._validation: dict[str, float] | None = None
+        self._earlier = 0.0  # processor seconds spent on the run before this session
+        self._begun = time.process_time()
         self._mirror = open_mirror(folder.root / "tensorboard") if trainer.team.leads else None
 
     def resume(self) -> None:
@@ -130,6 +132,7 @@ class Session:
         trainer.iteration = progress["iteration"]
         trainer.batches.load_state_dict(progress["batches"])
         self._best, self._validation = progress["best"], progress["validation"]
+        self._earlier = progress.get("cpu_seconds", 0.0)
         torch.set_rng_state(checkpoint.tensors["random.global"])
         trainer.sampling.set_state(checkpoint.tensors["random.sampling"])
         if trainer.team.leads:
@@ -167,6 +170,7 @@ class Session:
             "losses": losses,
             "gradient": report.gradient,
             "episodes_per_second": round(speed, 1),
+            "cpu_seconds": self._cpu_seconds(),
         }
         better = False
         if validates:
@@ -201,4 +205,9 @@ class Session:
             "batches": self._trainer.batches.state_dict(),
             "best": self._best,
             "validation": self._validation,
+            "cpu_seconds": self._cpu_seconds(),
         }
+
+    def _cpu_seconds(self) -> float:
+        """What the run has cost this process so far, validations and earlier sessions included."""
+        return round(self._earlier + time.process_time() - self._begun, 1)

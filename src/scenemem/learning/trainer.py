@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.agents.collect import collect
-from scenemem.agents.labels import ClosestToGoal, ReferencePath, TaughtLanes
+from scenemem.agents.labels import ClosestToGoal, LabelRule, ReferencePath, RestOfPath, TaughtLanes
 from scenemem.agents.network import AgentNetwork, Replay
 from scenemem.agents.policy import LanewiseSampling
 from scenemem.agents.rollout import Rollout
+from scenemem.agents.spaces import ActionSpace
 from scenemem.agents.trained import TrainedAgent
 from scenemem.errors import NotFiniteError, UserError
 from scenemem.learning.augmentation import Augmentation
@@ -208,16 +209,22 @@ class Trainer:
         length = batch.path_length
         is_taught = torch.arange(len(batch), device=world.device) < taught
         acting = self.network.acting(self.agent.sight, unrolling)
+        space = self.network.space(world, len(batch), torch.where(is_taught, length, self.config.rounds))
         return collect(
             world,
             batch,
-            self.network.space(world, len(batch), torch.where(is_taught, length, self.config.rounds)),
+            space,
             LanewiseSampling(acting, self._drawn(len(batch)), taught=taught),
             max_ticks=torch.where(is_taught, length.square(), self.config.ticks),
-            label_rule=TaughtLanes(
-                taught, ReferencePath(world, batch.path), ClosestToGoal(world, batch.goal)
-            ),
+            label_rule=TaughtLanes(taught, ReferencePath(world, batch.path), self._own_rule(batch, space)),
         )
+
+    def _own_rule(self, batch: EpisodeSet, space: ActionSpace) -> LabelRule:
+        """What is right on the agent's own walks."""
+        world = self.agent.sight.world
+        if self.config.labels == "goal":
+            return ClosestToGoal(world, batch.goal)
+        return RestOfPath(world, batch.path, passes_over=space.memory is not None)
 
     def _drawn(self, lanes: int) -> Tensor:
         """A random number for every decision; a round has at most two  ->  (J, lanes)"""
