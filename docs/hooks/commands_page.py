@@ -24,6 +24,8 @@ EXAMPLES = {
     "report": "scenemem report runs/ssm-0 runs/ssm-1 runs/basic-0 --out report.html",
     "serve": "scenemem serve runs/ssm-0",
     "compare": "scenemem compare runs/ssm-0 runs/ssm-1 runs/basic-0 --out table.md",
+    "weights": "scenemem weights",
+    "weights pack": "scenemem weights pack runs/ssm-0 --data DIR --out mine.safetensors",
     "score": "scenemem score results.json --data DIR --split val_unseen --json",
     "submit": "scenemem submit runs/ssm-0 --data DIR --split test --out test.json",
     "speak train": "scenemem speak train speaker --out runs/speaker-0",
@@ -32,6 +34,7 @@ EXAMPLES = {
     "speak augment": "scenemem speak augment runs/speaker-0 --count 1000 --out described.json.gz",
     "bench simulator": "scenemem bench simulator --json",
     "bench train": "scenemem bench train ssm basic --widths everyday --batches 64",
+    "bench speak": "scenemem bench speak basic-augmented --speaker runs/speaker-0",
     "bench eval": "scenemem bench eval runs/ssm-0 --split val_unseen",
     "bench memory": "scenemem bench memory --places 8 16 32",
 }

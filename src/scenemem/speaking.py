@@ -11,10 +11,18 @@ import msgspec
 import torch
 
 from scenemem.agents.sight import Sight
-from scenemem.errors import DataError, SettingError
-from scenemem.experiment import DEV_UNSEEN, check_features, chosen_store, open_sight, store_trained_on
+from scenemem.errors import DataError, SettingError, UserError
+from scenemem.experiment import (
+    DEV_UNSEEN,
+    Experiment,
+    check_features,
+    chosen_store,
+    open_sight,
+    store_trained_on,
+)
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import load_network, read_checkpoint
+from scenemem.learning.run_folder import RunFolder
 from scenemem.learning.speaker_config import SpeakerLearning
 from scenemem.learning.speaker_voice import Speaker
 from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
@@ -155,6 +163,23 @@ def stored_speaking(checkpoint_file: Path, folder: DataFolder, device: str = "cp
     speaking = _assembled(preset, folder, sight, vocabulary)
     load_network(speaking.speaker.network, checkpoint, checkpoint_file)
     return speaking
+
+
+def speaker_beside(run: RunFolder, experiment: Experiment) -> Speaker:
+    """The trained speaker of a run, for an agent that will work with it.
+
+    Raises:
+        UserError: there is no such run, or its speaker sees other features than the agent.
+        DataError: the checkpoint is damaged or holds no speaker.
+    """
+    run.describe()
+    speaking = stored_speaking(run.best, experiment.folder, str(experiment.sight.world.device))
+    if speaking.sight.store.info.sha256 != experiment.sight.store.info.sha256:
+        raise UserError(
+            f"the speaker in {run.root} sees other features than the agent; "
+            "train both with the same --features"
+        )
+    return speaking.speaker
 
 
 def _assembled(preset: SpeakerPreset, folder: DataFolder, sight: Sight, vocabulary: Vocabulary) -> Speaking:

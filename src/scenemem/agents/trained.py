@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
-from scenemem.agents.collect import collect
-from scenemem.agents.network import AgentNetwork
+from scenemem.agents.collect import Policy, collect
+from scenemem.agents.network import Acting, AgentNetwork
 from scenemem.agents.policy import Chooser, NetworkPolicy, take_best
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.sight import Sight
@@ -51,13 +53,19 @@ class TrainedAgent:
         return encoded
 
     @torch.no_grad()
-    def walk(self, episodes: EpisodeSet, /) -> Rollout:
-        """Walk the episodes in evaluation mode."""
+    def walk(self, episodes: EpisodeSet, /, policy_of: Callable[[Acting], Policy] | None = None) -> Rollout:
+        """Walk the episodes in evaluation mode.
+
+        Args:
+            episodes: one lane each.
+            policy_of: who answers with the network in use; one that chooses as this agent does unless told.
+        """
         was_training = self.network.training
         self.network.eval()
         lanes, world = len(episodes), self.sight.world
         unrolling = self.network.unrolling(self.sight, self.read(episodes.texts), self.network.noise(lanes))
-        policy = NetworkPolicy(self.network.acting(self.sight, unrolling), self.choose)
+        acting = self.network.acting(self.sight, unrolling)
+        policy = NetworkPolicy(acting, self.choose) if policy_of is None else policy_of(acting)
         space = self.network.space(world, lanes, self.network.rounds)
         rollout = collect(world, episodes, space, policy, max_ticks=self.max_ticks)
         self.network.train(was_training)

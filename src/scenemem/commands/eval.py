@@ -1,6 +1,7 @@
 """``scenemem eval RUN``: walk a trained (or scripted) agent over a split and print its metrics.
 
 With ``--grounding`` the agent is led along the reference paths instead, and its word attention is measured.
+With ``--speaker`` it walks several candidate routes and a speaker helps to choose among them.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ import tyro
 from rich.table import Table
 
 from scenemem.agents.labels import ClosestToGoal
+from scenemem.agents.reranking import Reranking, RerankingAgent
 from scenemem.agents.scripted import Agent, ExpertAgent, RandomAgent, StopAgent
 from scenemem.commands.console import open_data, output, print_json, progress_bar, use_threads
+from scenemem.commands.speaker_choice import add_rows, check_flags, facts
 from scenemem.commands.tables import metric_table
 from scenemem.crew import Crew
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Estimate
-from scenemem.evaluation.evaluate import Walked, walk_split
+from scenemem.evaluation.evaluate import Surveyor, Walked, walk_split
 from scenemem.evaluation.grounding import OWN, GroundingQuality, measure_grounding
 from scenemem.evaluation.outcomes import Witness, episode_results
 from scenemem.experiment import DEV_UNSEEN, Experiment, stored_experiment
@@ -32,12 +35,15 @@ from scenemem.formats.landmark_labels import landmark_label_file, read_landmark_
 from scenemem.formats.submission import write_trajectories
 from scenemem.learning.run_folder import RunFolder
 from scenemem.presets import SCRIPTED
+from scenemem.speaking import speaker_beside
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
 
 Weights = Literal["best", "last"]
 """Which checkpoint of a run."""
+
+_LANES = 256  # walks at once
 
 
 def eval_run(
@@ -50,6 +56,9 @@ def eval_run(
     seed: int = 0,
     threads: int = 1,
     processes: int = 1,
+    speaker: Path | None = None,
+    candidates: int = 1,
+    speaker_weight: float = Reranking.weight,
     grounding: bool = False,
     json: bool = False,
 ) -> None:
@@ -61,19 +70,25 @@ def eval_run(
         data: the data folder; the embedded houses when left out.
         checkpoint: the last weights of the run, or those that did best on its selection split.
         task: which episode files a scripted agent walks; a run knows its own.
-        seed: of the random agent.
+        seed: of the random agent, and of sampled candidates.
         threads: torch threads; more than one only pays on an otherwise idle machine.
         processes: walk a run's episodes with this many processes of one thread each, for large splits.
+        speaker: run of a speaker that helps to choose among candidate routes, see --candidates.
+        candidates: routes walked per episode before one is the answer: the greedy one, the others sampled.
+        speaker_weight: of the speaker's log-likelihood per word; the agent's per decision has the rest.
         grounding: measure instead how well the word attention agrees with hand-made labels (lar2r/).
         json: print one JSON object instead of a table.
     """
     use_threads(threads)
     if processes < 1:
         raise UserError(f"--processes must be 1 or more, got {processes}")
+    check_flags(run, speaker, candidates, processes, grounding=grounding)
+    reranking = None if speaker is None else Reranking(candidates, speaker_weight, seed)
     folder = open_data(data)
     if grounding:
         _show_grounding(run, split, folder, checkpoint, json=json)
         return
+    surveyor = None
     if run in SCRIPTED:
         world = load_world(folder.connectivity)
         episodes = load_split(folder, world, task, split)
@@ -82,15 +97,23 @@ def eval_run(
     else:
         opened = open_run(RunFolder(Path(run)), folder, checkpoint)
         world = opened.experiment.sight.world
-        walked, _ = opened.evaluate(split, processes)
+        if speaker is None or reranking is None:
+            walked, _ = opened.evaluate(split, processes)
+        else:
+            walked, surveyor = opened.evaluate_reranked(split, RunFolder(speaker), reranking)
     report = summary(walked, world, split)
+    if surveyor is not None:
+        report["reranking"] = {"speaker": str(speaker), **facts(surveyor, walked, world)}
     if json:
         print_json(report)
     else:
         title = (
             f"{run} on {walked.episodes.name}: {report['n']} instructions, {report['jumps']:.2f} jumps each"
         )
-        output.print(metric_table(title, report["metrics"]))
+        table = metric_table(title, report["metrics"])
+        if "reranking" in report:
+            add_rows(table, report["reranking"])
+        output.print(table)
 
 
 def scripted_agent(name: str, world: World, seed: int) -> Agent:
@@ -138,7 +161,7 @@ class OpenedRun:
         with self._agent(processes) as agent:
             witness = Witness(agent)
             walked = _walk(
-                witness, self.experiment.episodes(split), self.run.root.name, batch_size=256 * processes
+                witness, self.experiment.episodes(split), self.run.root.name, batch_size=_LANES * processes
             )
         write_trajectories(self.run.results(split), walked.trajectories(world))
         if not walked.episodes.has_goals:
@@ -148,6 +171,24 @@ class OpenedRun:
         )
         write_episode_results(outcome_file(self.run, split), results)
         return walked, results
+
+    def evaluate_reranked(
+        self, split: str, speaker: RunFolder, reranking: Reranking
+    ) -> tuple[Walked, Surveyor]:
+        """Walk a split, the best of several candidates each; trajectories lie apart from ordinary ones."""
+        listener = speaker_beside(speaker, self.experiment)
+        surveyor = Surveyor(RerankingAgent(self.experiment.agent, listener, reranking))
+        walked = _walk(
+            surveyor,
+            self.experiment.episodes(split),
+            self.run.root.name,
+            batch_size=max(1, _LANES // reranking.candidates),
+        )
+        write_trajectories(
+            self.run.root / "results" / "reranked" / f"{split}.json",
+            walked.trajectories(self.experiment.sight.world),
+        )
+        return walked, surveyor
 
     @contextmanager
     def _agent(self, processes: int) -> Iterator[Agent]:
@@ -176,7 +217,7 @@ def outcome_file(run: RunFolder, split: str) -> Path:
     return run.results(split).with_suffix(".jsonl")
 
 
-def _walk(agent: Agent, episodes: EpisodeSet, name: str, batch_size: int = 256) -> Walked:
+def _walk(agent: Agent, episodes: EpisodeSet, name: str, batch_size: int = _LANES) -> Walked:
     with progress_bar(f"walking {name}") as progress:
         return walk_split(agent, episodes, batch_size=batch_size, progress=progress)
 

@@ -11,7 +11,7 @@ from scenemem.formats.episodes import read_episodes
 from scenemem.learning.augmentation import Augmentation, BackTranslation, StoredEpisodes
 from scenemem.learning.checkpoint import load_network, read_checkpoint
 from scenemem.learning.run_folder import RunFolder
-from scenemem.speaking import stored_speaking
+from scenemem.speaking import speaker_beside
 from scenemem.tasks.episode_set import bind_episodes
 from scenemem.tasks.paths import path_pool
 
@@ -49,15 +49,10 @@ def open_augmentation(sources: Sources, experiment: Experiment, seed: int) -> Au
         return StoredEpisodes(bind_episodes(world, episodes, sources.augment, name=name), seed)
     if sources.speaker is None:
         return None
-    speaking = stored_speaking(RunFolder(sources.speaker).best, experiment.folder, str(world.device))
-    if speaking.sight.store.info.sha256 != experiment.sight.store.info.sha256:
-        raise UserError(
-            f"the speaker in {sources.speaker} sees other features than the agent; "
-            "train both with the same --features"
-        )
+    speaker = speaker_beside(RunFolder(sources.speaker), experiment)
     train = experiment.episodes("train")
     scans = [train.scans[number] for number in sorted(set(train.scan.tolist()))]
-    return BackTranslation(speaking.speaker, path_pool(world, scans), seed)
+    return BackTranslation(speaker, path_pool(world, scans), seed)
 
 
 def begin_with(experiment: Experiment, run: RunFolder) -> None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from scenemem.agents.reranking import RerankingAgent
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.scripted import Agent
-from scenemem.evaluation.metrics import Metrics, measure
+from scenemem.evaluation.metrics import Metrics, length_weighted, measure, path_length
 from scenemem.formats.submission import Point, Trajectory
 from scenemem.tasks.batches import in_order
 from scenemem.tasks.episode_set import EpisodeSet
@@ -49,6 +50,35 @@ class Walked:
             )
             for instruction_id, *walk in zip(self.episodes.instruction_ids, *columns, strict=True)
         ]
+
+
+class Surveyor:
+    """An agent that answers with the best of several walks, and keeps how far it went in all of them.
+
+    Args:
+        agent: who walks.
+    """
+
+    def __init__(self, agent: RerankingAgent) -> None:
+        self.agent = agent
+        self._metres: list[Tensor] = []
+
+    def walk(self, episodes: EpisodeSet, /) -> Rollout:
+        """Walk the episodes, one lane each."""
+        candidates = self.agent.candidates(episodes)
+        metres = path_length(self.agent.agent.sight.world, candidates.walked)
+        self._metres.append(metres.view_as(candidates.score).sum(dim=0))
+        return candidates.best(self.agent.config.weight)
+
+    @property
+    def metres(self) -> Tensor:
+        """(N,) length of all candidates together, of all episodes so far"""
+        return torch.cat(self._metres)
+
+    def spl(self, walked: Walked, world: World) -> Tensor:
+        """(N,) success, weighted by shortest distance / everything walked; goals must be known"""
+        shortest = world.geodesic(walked.episodes.start, walked.episodes.goal)
+        return length_weighted(walked.measured(world).sr, shortest, self.metres)
 
 
 def walk_split(

@@ -14,6 +14,7 @@ from scenemem.errors import SettingError, UserError
 from scenemem.learning.speaker_paths import steps_along, views_along
 from scenemem.models.speaker import EncodedPaths, Likelihood, SpeakerNetwork
 from scenemem.models.speaker_decoding import Sayings, beam_search, speak
+from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import UNK, Vocabulary
 
 
@@ -83,6 +84,13 @@ class Speaker:
         with self._at_rest():
             views = views_along(self.sight, steps_along(self.sight.world, path, heading))
             return self.network.likelihood(views, self._mask(feature_mask), tokens)
+
+    def score_routes(self, episodes: EpisodeSet, route: Tensor, /) -> Tensor:
+        """How likely a word of each instruction is on average, given a route; for re-ranking.
+
+        route: (B, T) viewpoints from the start of each episode on, padded with -1  ->  (B,)
+        """
+        return self.score(route, episodes.heading, self.tokens(episodes.texts)).per_word
 
     def texts(self, tokens: Tensor) -> list[str]:
         """tokens: (B, L)  ->  B texts"""

@@ -1,0 +1,197 @@
+"""Re-ranking: walk several candidate routes and answer with the one that fits the instruction best.
+
+The pragmatic inference of Speaker-Follower: a follower proposes routes, a speaker says how likely the
+instruction is given each of them. Shape letters: B episodes, K candidates, T ticks, J decisions of a walk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Protocol
+from zlib import crc32
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scenemem.agents.network import Acting
+from scenemem.agents.policy import LanewiseSampling
+from scenemem.agents.rollout import Decisions, Map, Rollout
+from scenemem.agents.trained import TrainedAgent
+from scenemem.errors import NotFiniteError, SettingError
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.world.graph import NONE
+
+
+class RouteScorer(Protocol):
+    """Says how well routes fit instructions; a speaker does."""
+
+    def score_routes(self, episodes: EpisodeSet, route: Tensor, /) -> Tensor:
+        """Mean log-likelihood of a word of each instruction, given a route.
+
+        route: (B, T) viewpoints from the start of each episode on, padded with -1  ->  (B,)
+        """
+
+
+@dataclass(frozen=True)
+class Reranking:
+    """How an agent looks at several routes before it answers."""
+
+    candidates: int = 8
+    """walks per episode: a greedy one, the others sampled; 1 is the greedy agent itself"""
+    weight: float = 0.9
+    """of the scorer's log-likelihood per word; the agent's log-probability per decision has the rest"""
+    seed: int = 0
+    """of the sampled walks"""
+
+    def __post_init__(self) -> None:
+        if self.candidates < 1:
+            raise SettingError(f"the number of candidates must be 1 or more, got {self.candidates}")
+        if not 0 <= self.weight <= 1:
+            raise SettingError(f"the speaker's weight must be in [0, 1], got {self.weight}")
+        if self.seed < 0:
+            raise SettingError(f"the seed of the candidates must be 0 or more, got {self.seed}")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """K walks of every episode; walk k of episode b is lane k * B + b, and walk 0 is the greedy one."""
+
+    rollout: Rollout  # K * B lanes
+    confidence: Tensor  # (K, B) mean log-probability of a walk's decisions, as the agent sees them
+    score: Tensor  # (K, B) of its route, as the scorer sees it
+
+    @property
+    def walked(self) -> Tensor:
+        """(K * B, T) every viewpoint passed, padded with -1"""
+        return self.rollout.viewpoint.masked_fill(~self.rollout.alive, NONE)
+
+    def best(self, weight: float) -> Rollout:
+        """The walk of every episode whose weighed scores are highest, the first of equals."""
+        together = weight * self.score + (1 - weight) * self.confidence
+        if not bool(together.isfinite().all()):
+            raise NotFiniteError("the score of a candidate route")
+        episode = torch.arange(together.shape[1], device=together.device)
+        return _selected(self.rollout, together.argmax(dim=0) * len(episode) + episode)
+
+
+class RerankingAgent:
+    """A trained agent that answers with the best of several walks.
+
+    It looks at more of the building than an agent that walks once, which its results have to say.
+
+    Args:
+        agent: who walks.
+        scorer: who scores the routes; it has to see the features the agent sees.
+        config: how many walks, and what counts.
+    """
+
+    def __init__(self, agent: TrainedAgent, scorer: RouteScorer, config: Reranking) -> None:
+        self.agent = agent
+        self.scorer = scorer
+        self.config = config
+
+    def walk(self, episodes: EpisodeSet, /) -> Rollout:
+        """Walk the episodes, one lane each."""
+        return self.candidates(episodes).best(self.config.weight)
+
+    @torch.no_grad()
+    def candidates(self, episodes: EpisodeSet) -> Candidates:
+        """All walks of the episodes in one rollout, scored."""
+        shape = (self.config.candidates, len(episodes))
+        repeated = episodes.select(torch.arange(len(episodes)).repeat(self.config.candidates))
+        drawn = self._drawn(episodes)
+        chances = torch.zeros_like(drawn[0])
+        rollout = self.agent.walk(
+            repeated, lambda acting: _GreedyFirst(acting, drawn, greedy=len(episodes), chances=chances)
+        )
+        taken = torch.zeros_like(chances)
+        for table in rollout.decisions.values():
+            taken += torch.bincount(table.lane, minlength=len(repeated))
+        route = without_detours(rollout.viewpoint.masked_fill(~rollout.alive, NONE))
+        score = self.scorer.score_routes(repeated, route)
+        return Candidates(rollout, (chances / taken.clamp_min(1)).view(shape), score.view(shape))
+
+    def _drawn(self, episodes: EpisodeSet) -> Tensor:
+        """Random numbers for every decision; a round has at most two  ->  (J, K * B)
+
+        They belong to an instruction and a candidate: neither the other episodes of a batch nor a larger
+        number of candidates changes them.
+        """
+        shape = (self.config.candidates, 2 * self.agent.network.rounds + 1)
+        drawn = np.stack(  # a generator per text, microseconds each: torch has none per lane
+            [
+                np.random.default_rng((self.config.seed, crc32(name.encode()))).random(shape)
+                for name in episodes.instruction_ids
+            ],
+            axis=1,
+        )
+        return torch.from_numpy(drawn).flatten(0, 1).t().to(self.agent.sight.world.device)
+
+
+class _GreedyFirst(LanewiseSampling):
+    """The first lanes take the best option, the others draw.
+
+    Args:
+        acting: the network in use.
+        drawn: (J, lanes) in [0, 1), for every decision.
+        greedy: how many lanes take the best option.
+        chances: (lanes,) the log-probability of every decision is added here.
+    """
+
+    def __init__(self, acting: Acting, drawn: Tensor, *, greedy: int, chances: Tensor) -> None:
+        super().__init__(acting, drawn)
+        self._greedy = greedy
+        self._chances = chances
+
+    def _pick(self, logits: Tensor, lanes: Tensor) -> Tensor:
+        sampled = super()._pick(logits, lanes)
+        choice = torch.where(lanes < self._greedy, logits.argmax(dim=-1), sampled)
+        self._chances[lanes] += logits.log_softmax(dim=-1).gather(1, choice.unsqueeze(1)).squeeze(1)
+        return choice
+
+
+def without_detours(walked: Tensor) -> Tensor:
+    """Walks without the loops in them: whoever comes back to a place might have gone on from there at once.
+
+    Instructions speak of no detour, and a speaker has never described one.
+
+    walked: (B, T) viewpoints, padded with -1  ->  (B, <= T)
+    """
+    lanes, ticks = walked.shape
+    lane = torch.arange(lanes, device=walked.device)
+    again = walked.unsqueeze(2) == walked.unsqueeze(1)
+    last = torch.where(again, torch.arange(ticks, device=walked.device), NONE).amax(dim=2)
+    padded = torch.nn.functional.pad(walked, (0, 1), value=NONE)
+    here = torch.zeros_like(lane)  # the tick of the next place that stays
+    columns = []
+    for _ in range(ticks):
+        columns.append(padded[lane, here])
+        here = torch.where(columns[-1] == NONE, here, last[lane, here.clamp_max(ticks - 1)] + 1)
+    route = torch.stack(columns, dim=1)
+    return route[:, : int((route != NONE).sum(dim=1).max())]
+
+
+def _selected(rollout: Rollout, lanes: Tensor) -> Rollout:
+    """Some lanes of a rollout, in the given order, without ticks that none of them reaches.  lanes: (B,)"""
+    ticks = int(rollout.ticks[lanes].max())
+    number = torch.full_like(rollout.viewpoint[:, 0], NONE)
+    number[lanes] = torch.arange(len(lanes), device=lanes.device)
+    decisions = {kind: _renumbered(table, number) for kind, table in rollout.decisions.items()}
+    known = rollout.map
+    return Rollout(
+        viewpoint=rollout.viewpoint[lanes, :ticks],
+        view=rollout.view[lanes, :ticks],
+        alive=rollout.alive[lanes, :ticks],
+        decisions={kind: table for kind, table in decisions.items() if len(table.lane)},
+        map=None
+        if known is None
+        else Map(known.node[lanes], known.edge[lanes], known.at[lanes, :ticks], known.count[lanes, :ticks]),
+    )
+
+
+def _renumbered(table: Decisions, number: Tensor) -> Decisions:
+    """The decisions of lanes that have a number, under it.  number: (lanes before,), -1 for none"""
+    rows = (number[table.lane] != NONE).nonzero().squeeze(1)
+    columns = {item.name: getattr(table, item.name)[rows] for item in fields(Decisions)}
+    return Decisions(**{**columns, "lane": number[columns["lane"]]})

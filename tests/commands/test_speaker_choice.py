@@ -1,0 +1,157 @@
+"""``scenemem eval --speaker``: re-rank candidate routes, as a user would."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scenemem.cli import main
+from scenemem.formats.feature_files import write_store
+from scenemem.world.build import load_world
+
+SMALL = (
+    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--features", "tiny"),
+    *("--learning.batch", 4, "--iterations", 2, "--selection.every", 2, "--selection.save-every", 2),
+)
+
+
+def _run(*words: object) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main([str(word) for word in words])
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def _json(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def _error(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.fixture(scope="module")
+def data(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny world with two feature stores."""
+    root = Path(shutil.copytree(tiny_trainable, tmp_path_factory.mktemp("two") / "data"))
+    names = load_world(root / "connectivity").names
+    rows = np.random.default_rng(1).normal(size=(len(names), 36, 8)).astype(np.float16)
+    write_store(root / "features" / "other.npy", names, rows, width=8, source="test", encoder="other")
+    return root
+
+
+@pytest.fixture(scope="module")
+def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """An agent, a speaker that sees what it sees, and one that does not."""
+    root = tmp_path_factory.mktemp("runs")
+    assert _run("train", "ssm", "--data", data, "--out", root / "ssm", "--memory.stream", 8, *SMALL) == 0
+    for name in ("tiny", "other"):
+        words = ("--data", data, "--out", root / name, *SMALL, "--features", name)
+        assert _run("speak", "train", *words) == 0
+    return root / "ssm", root / "tiny", root / "other"
+
+
+def test_one_candidate_is_the_ordinary_evaluation(
+    runs: tuple[Path, Path, Path], data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent, speaker, _ = runs
+    assert _run("eval", agent, "--data", data, "--json") == 0
+    plain = _json(capsys)
+    assert _run("eval", agent, "--data", data, "--speaker", speaker, "--json") == 0
+    alone = _json(capsys)
+    reranking = alone.pop("reranking")
+    assert alone == plain
+    assert reranking["candidates"] == 1
+    assert reranking["all_walked"] == {"tl": plain["metrics"]["tl"], "spl": plain["metrics"]["spl"]}
+    ordinary, reranked = agent / "results" / "val_unseen.json", agent / "results" / "reranked"
+    assert (reranked / ordinary.name).read_bytes() == ordinary.read_bytes()
+
+
+def test_everything_walked_is_reported_and_ordinary_results_stay(
+    runs: tuple[Path, Path, Path], data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent, speaker, _ = runs
+    assert _run("eval", agent, "--data", data, "--json") == 0
+    files = [agent / "results" / name for name in ("val_unseen.json", "val_unseen.jsonl")]
+    before, plain = [file.read_bytes() for file in files], _json(capsys)
+    words = ("eval", agent, "--data", data, "--speaker", speaker, "--candidates", 5)
+    assert _run(*words, "--speaker-weight", 1, "--seed", 3, "--json") == 0
+    report = _json(capsys)
+    assert report["metrics"] != plain["metrics"]
+    facts = report["reranking"]
+    assert {name: facts[name] for name in ("speaker", "candidates", "weight", "seed")} == {
+        "speaker": str(speaker),
+        "candidates": 5,
+        "weight": 1.0,
+        "seed": 3,
+    }
+    assert facts["all_walked"]["tl"] > report["metrics"]["tl"]
+    assert facts["all_walked"]["spl"] <= report["metrics"]["spl"]
+    assert [file.read_bytes() for file in files] == before
+    assert not list((agent / "results" / "reranked").glob("*.jsonl")), "reports show ordinary walks only"
+    kept = agent / "results" / "reranked" / "val_unseen.json"
+    assert _run("score", kept, "--data", data, "--split", "val_unseen", "--json") == 0
+    scored = _json(capsys)
+    assert scored == {key: report[key] for key in scored}
+    assert _run(*words, "--speaker-weight", 1, "--seed", 3, "--json") == 0
+    assert _json(capsys) == report, "the same seed, the same answers"
+    assert _run(*words) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "TL, all walked" in shown
+    assert "not comparable with agents that walk once" in shown
+
+
+def test_a_speaker_that_sees_other_features_is_refused(
+    runs: tuple[Path, Path, Path], data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent, _, other = runs
+    assert _run("eval", agent, "--data", data, "--speaker", other, "--candidates", 2) == 2
+    message = (
+        f"the speaker in {other} sees other features than the agent; train both with the same --features"
+    )
+    assert message in _error(capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("AGENT", "--candidates", 4), "--candidates 4 needs a --speaker to help choose among them"),
+        (("AGENT", "--candidates", 0), "--candidates 0 needs a --speaker to help choose among them"),
+        (
+            ("AGENT", "--speaker", "SPEAKER", "--candidates", 0),
+            "the number of candidates must be 1 or more, got 0",
+        ),
+        (
+            ("AGENT", "--speaker", "SPEAKER", "--speaker-weight", 2),
+            "the speaker's weight must be in [0, 1], got 2.0",
+        ),
+        (("expert", "--speaker", "SPEAKER"), "'expert' draws no candidates; --speaker needs a trained run"),
+        (
+            ("AGENT", "--speaker", "SPEAKER", "--candidates", 2, "--processes", 2),
+            "candidates are walked by one process; leave out --processes or --speaker",
+        ),
+        (
+            ("AGENT", "--speaker", "SPEAKER", "--grounding"),
+            "--grounding leads the agent along the reference paths; leave out --speaker",
+        ),
+        (("AGENT", "--speaker", "nowhere"), "nowhere holds no run (no preset.json)"),
+        (("AGENT", "--speaker", "AGENT"), "holds no speaker; train one with 'scenemem speak train'"),
+        (("AGENT", "--speaker", "SPEAKER", "--split", "test"), "'r2r test' keeps its goals secret"),
+    ],
+)
+def test_mistakes_are_one_line(
+    words: tuple[object, ...],
+    message: str,
+    runs: tuple[Path, Path, Path],
+    data: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    places = {"AGENT": runs[0], "SPEAKER": runs[1]}
+    filled = [places.get(word, word) if isinstance(word, str) else word for word in words]
+    assert _run("eval", *filled, "--data", data) == 2
+    assert message in _error(capsys)
