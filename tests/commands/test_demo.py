@@ -9,6 +9,7 @@ from PIL import Image
 
 from scenemem.cli import main
 from scenemem.commands import demo as demo_module
+from scenemem.commands import report_replays
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import build_houses
 from scenemem.houses.config import HousesConfig
@@ -20,12 +21,13 @@ def small_houses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     config = HousesConfig(houses=3, unseen_houses=1, train_routes=4, val_seen_routes=2, val_unseen_routes=2)
     build_houses(tmp_path / "houses", config, jobs=1)
     monkeypatch.setattr(demo_module, "open_data", lambda _: DataFolder(tmp_path / "houses"))
+    monkeypatch.setattr(report_replays, "MOST", 1)  # agents that have learnt nothing wander far
     return tmp_path / "houses"
 
 
-def _demo(out: Path) -> None:
+def _demo(out: Path, *flags: str) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["demo", "--out", str(out), "--iterations", "2"])
+        main(["demo", "--out", str(out), "--iterations", "2", *flags])
     assert caught.value.code == 0
 
 
@@ -47,9 +49,14 @@ def test_the_demo_trains_evaluates_and_reports(tmp_path: Path, capsys: pytest.Ca
     for agent in ("expert", "random", "stop", "basic", "ssm"):
         assert f'<th scope="row">{agent}</th>' in page
     assert not re.search(r"(src|href)=['\"]https?:", page), "the page needs no network"
+    links = re.findall(r'<h3><a href="(replays/[^"]+)">', page)
+    assert links
+    for link in links:
+        assert "data:image/webp" in (out / link).read_text(encoding="utf-8"), "with pictures of the house"
 
     finished = (out / "runs" / "ssm-0" / "checkpoints" / "last.safetensors").read_bytes()
-    _demo(out)
+    _demo(out, "--no-replays")
+    assert "Replays" not in (out / "report.html").read_text(encoding="utf-8")
     assert RunFolder(out / "runs" / "ssm-0").last.read_bytes() == finished, (
         "a finished run is not trained again"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -87,15 +88,64 @@ def test_a_report_evaluates_what_is_missing_and_keeps_it(
 def test_a_second_report_walks_nothing_and_needs_no_data(
     trained: Path, tiny_trainable: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert _run("report", trained, "--data", tiny_trainable) == 0
+    assert _run("report", trained, "--data", tiny_trainable, "--no-replays") == 0
     first = (trained / "report.html").read_text(encoding="utf-8")
 
     def refuse(*_args: object) -> None:
         raise AssertionError("everything has been walked")
 
     monkeypatch.setattr(report_module, "open_run", refuse)
-    assert _run("report", trained) == 0
+    assert _run("report", trained, "--no-replays") == 0
     assert (trained / "report.html").read_text(encoding="utf-8") == first
+
+
+def _links(page: Path) -> list[str]:
+    return re.findall(r'<h3><a href="([^"]+)">', page.read_text(encoding="utf-8"))
+
+
+def test_replays_are_written_beside_the_report_and_linked(
+    runs: tuple[Path, Path], trained: Path, tiny_trainable: Path, tmp_path: Path
+) -> None:
+    own = _links(runs[0] / "report.html")
+    assert own, "training ends with them"
+    assert all(link.startswith("replays/report-dev_unseen-") for link in own)
+    page, rival = tmp_path / "pair" / "both.html", shutil.copytree(runs[1], tmp_path / "basic")
+    words = ("report", trained, rival, "--data", tiny_trainable, "--splits", "val_unseen", "--out", page)
+    assert _run(*words) == 0
+    links = _links(page)
+    assert 1 <= len(links) <= 4
+    for link in links:
+        replay = (page.parent / link).read_text(encoding="utf-8")
+        assert "basic" in replay, "both agents are shown"
+        assert 10_000 < len(replay) < 1_000_000
+        story = link.removesuffix(".html").split("-", 3)[-1]
+        assert story in ("fixed", "wrong-stop", "lost", "straight")
+    assert not list((page.parent / "replays").glob("*.tmp*"))
+    before = page.read_text(encoding="utf-8")
+    assert _run(*words) == 0
+    assert page.read_text(encoding="utf-8") == before, "the same again, over the same files"
+
+
+def test_replays_can_be_left_out(trained: Path, tiny_trainable: Path, tmp_path: Path) -> None:
+    page = tmp_path / "plain.html"
+    assert _run("report", trained, "--data", tiny_trainable, "--no-replays", "--out", page) == 0
+    assert not (tmp_path / "replays").exists()
+    assert "Replays" not in page.read_text(encoding="utf-8")
+
+
+def test_without_its_data_a_report_says_how_to_get_replays(
+    trained: Path, tiny_data: Path, tiny_trainable: Path
+) -> None:
+    assert _run("report", trained, "--data", tiny_trainable) == 0
+    shutil.rmtree(trained / "replays")
+    told = "There are none here: the data of the runs was not named. They are written by"
+    assert _run("report", trained) == 0
+    assert told in (trained / "report.html").read_text(encoding="utf-8")
+    assert _run("report", trained, "--data", tiny_data) == 0, "a folder without the features of the run"
+    page = (trained / "report.html").read_text(encoding="utf-8")
+    assert "There are none here: " in page
+    assert "features" in page
+    assert not (trained / "replays").exists()
 
 
 def test_results_of_other_weights_are_not_used(

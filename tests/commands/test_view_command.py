@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scenemem.cli import main
+from scenemem.commands.eval import OpenedRun
 from scenemem.formats.traces import read_trace
 
 SMALL = (
@@ -51,6 +52,21 @@ def test_telling_episodes_are_chosen_and_linked(
         assert facts["scores"]["ssm-0"]["ne"] >= 0
     assert _run(*words) == 0
     assert f"written to {index}" in capsys.readouterr().err
+
+
+def test_what_was_walked_already_is_not_walked_again(
+    runs: dict[str, Path], tiny_trainable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("view", runs["basic-0"], "--data", tiny_trainable, "--out", tmp_path / "v", "--count", 2)
+    assert _run(*words) == 0
+    first = (tmp_path / "v" / "index.html").read_text(encoding="utf-8")
+
+    def refuse(*_args: object) -> None:
+        raise AssertionError("everything has been walked")
+
+    monkeypatch.setattr(OpenedRun, "evaluate", refuse)
+    assert _run(*words) == 0
+    assert (tmp_path / "v" / "index.html").read_text(encoding="utf-8") == first
 
 
 def test_two_agents_on_one_episode(runs: dict[str, Path], tiny_trainable: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.scripted import RandomAgent
 from scenemem.evaluation.evaluate import Walked, walk_split
-from scenemem.evaluation.outcomes import Witness, episode_results
+from scenemem.evaluation.outcomes import episode_results
 from scenemem.formats.episodes import Episode
 from scenemem.formats.folder import DataFolder
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
@@ -52,21 +52,19 @@ def walked(world: World) -> Walked:
     episodes = bind_episodes(world, [episode], "test", name="test")
     places = [torch.tensor([world.index_of("grid", name) for name in walk]) for walk in WALKS]
     viewpoint = torch.nn.utils.rnn.pad_sequence(places, batch_first=True, padding_value=NONE)
-    return Walked(episodes, viewpoint, torch.zeros_like(viewpoint), torch.arange(len(WALKS)))
+    stopped = torch.tensor([stopped for stopped, _ in WALKS.values()])
+    return Walked(episodes, viewpoint, torch.zeros_like(viewpoint), torch.arange(len(WALKS)), stopped)
 
 
 def test_every_end_has_its_name(world: World, walked: Walked) -> None:
-    stopped = torch.tensor([stopped for stopped, _ in WALKS.values()])
-    results = episode_results(world, walked, stopped, checkpoint="best", iteration=7)
+    results = episode_results(world, walked, checkpoint="best", iteration=7)
     assert [result.outcome for result in results] == [outcome for _, outcome in WALKS.values()]
     assert [result.instr_id for result in results] == [f"1_{number}" for number in range(len(WALKS))]
     assert {(result.checkpoint, result.iteration) for result in results} == {("best", 7)}
 
 
 def test_facts_are_those_of_the_walk_and_the_instruction(world: World, walked: Walked) -> None:
-    results = episode_results(
-        world, walked, torch.ones(len(WALKS), dtype=torch.bool), checkpoint="last", iteration=1
-    )
+    results = episode_results(world, walked, checkpoint="last", iteration=1)
     metrics = walked.measured(world)
     assert [result.hops for result in results] == [sum(a != b for a, b in pairwise(walk)) for walk in WALKS]
     assert [result.jumps for result in results] == list(range(len(WALKS)))
@@ -76,25 +74,17 @@ def test_facts_are_those_of_the_walk_and_the_instruction(world: World, walked: W
     assert results[0].reference == pytest.approx(results[0].tl)
 
 
-def test_a_witness_sees_who_stopped_and_changes_nothing(world: World, tiny_data: Path) -> None:
+def test_who_stopped_is_kept_over_batches(world: World, tiny_data: Path) -> None:
     episodes = load_split(DataFolder(tiny_data), world, "r2r", "val_unseen")
-
-    def agent() -> RandomAgent:
-        return RandomAgent(world, torch.Generator().manual_seed(0))
-
-    witness = Witness(agent())
-    seen = walk_split(witness, episodes, batch_size=5)
-    assert torch.equal(seen.viewpoint, walk_split(agent(), episodes, batch_size=5).viewpoint)
-    assert witness.stopped.shape == (len(episodes),)
-    assert witness.stopped.all(), "the random walker always stops by itself"
+    walked = walk_split(RandomAgent(world, torch.Generator().manual_seed(0)), episodes, batch_size=5)
+    assert walked.stopped.shape == (len(episodes),)
+    assert walked.stopped.all(), "the random walker always stops by itself"
 
 
 def test_lanes_that_are_cut_off_did_not_stop(world: World, tiny_data: Path) -> None:
     episodes: EpisodeSet = load_split(DataFolder(tiny_data), world, "r2r", "val_unseen")
     agent = RandomAgent(world, torch.Generator().manual_seed(0), hops=3)
-    witness = Witness(_CutOff(agent))
-    walk_split(witness, episodes)
-    assert not witness.stopped.any()
+    assert not walk_split(_CutOff(agent), episodes).stopped.any()
 
 
 class _CutOff:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from scenemem.agents.policy import Sample
+from scenemem.commands.train import run_training
 from scenemem.experiment import Experiment, new_experiment
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import (
@@ -28,7 +31,37 @@ from scenemem.formats.traces import (
     Way,
     Word,
 )
+from scenemem.learning.run_folder import RunFolder
 from scenemem.presets import PRESETS, Preset
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real browser; of a module, because its event loop would be in the way of other modules."""
+    driver = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
+    if CHROMIUM is None and os.environ.get("SCENEMEM_REQUIRE_BROWSER"):
+        pytest.fail("SCENEMEM_REQUIRE_BROWSER is set but there is no chromium; install it", pytrace=False)
+    if CHROMIUM is None:
+        pytest.skip("needs chromium on the PATH (apt-get install chromium)")
+    with driver.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Page:
+    """One tab for all tests of a module, because opening one takes a second."""
+    return browser.new_page()
 
 
 def small_preset(name: str, **memory: Any) -> Preset:
@@ -40,6 +73,22 @@ def small_preset(name: str, **memory: Any) -> Preset:
         memory=replace(preset.memory, stream=None, **memory),
         data=replace(preset.data, min_count=1),
     )
+
+
+@pytest.fixture(scope="session")
+def trained_runs(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
+    """Tiny agents, trained for a few iterations; tests leave them as they are."""
+    root = tmp_path_factory.mktemp("trained")
+    runs = {name: RunFolder(root / f"{name}-0") for name in ("ssm", "basic")}
+    for name, run in runs.items():
+        preset = small_preset(name)
+        short = replace(
+            preset,
+            learning=replace(preset.learning, iterations=8, batch=4),
+            selection=replace(preset.selection, every=8, save_every=8),
+        )
+        run_training(name, short, DataFolder(tiny_trainable), run, seed=0, resume=False, watch=lambda _: None)
+    return runs
 
 
 @pytest.fixture

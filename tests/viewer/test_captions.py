@@ -15,13 +15,14 @@ def _with_round(trace: Trace, number: int, turn: Round) -> Trace:
 
 def test_every_round_and_the_end_are_told(turning_back: Trace) -> None:
     assert captions(turning_back, {1: "hallway", 3: "kitchen"}) == [
-        "Round 1: goes east to new place A (hallway), 90 % sure, looking for “sofa” and moving by “Go past”.",
-        "Round 2: goes east to new place B, 60 % sure, looking for “sofa” and moving by “Go past”.",
-        "Round 3: turns back to place 2 (hallway), 2.0 m away, because what it saw there fits “sofa” "
-        "better than what is here (80 % against 20 % for staying). From there it goes north to new place A "
-        "(kitchen), 75 % sure, looking for “sofa” and moving by “Go past”.",
-        "Round 4: goes north to new place A, 100 % sure, with no word left to follow.",
-        "Round 5: stops, 100 % sure, with no word left to follow.",
+        "Round 1: it goes east to new place A (hallway), 90 % sure, looking for “sofa” and told to move by "
+        "“Go past”.",
+        "Round 2: it goes east to new place B, 60 % sure, looking for “sofa” and told to move by “Go past”.",
+        "Round 3: it turns back to place 2 (hallway), 2.0 m back on its map, because what it saw there fits "
+        "“sofa” better than what is here (80 % against 20 % for going on from here). From there it goes "
+        "north to new place A (kitchen), 75 % sure, looking for “sofa” and told to move by “Go past”.",
+        "Round 4: it goes north to new place A, 100 % sure, with no word left to follow.",
+        "Round 5: it stops, 100 % sure, with no word left to follow.",
         "The end: it stopped 0.0 m from the goal, under 3 m, so this counts as a success. "
         "It walked 11.6 m and turned back once.",
     ]
@@ -45,9 +46,9 @@ def _returning(trace: Trace, **changes: object) -> Trace:
         ),
         (
             {"visual": 0.5, "geometric": 1.0, "logit": 5.0},
-            "because a way it had left open there",
+            "because a place it had left unvisited there",
         ),
-        ({"visual": None}, "turns back to place 2, 2.0 m away (80 % against"),
+        ({"visual": None}, "turns back to place 2, 2.0 m back on its map (80 % against"),
         ({"walk": None}, "turns back to place 2, because what it saw there"),
     ],
 )
@@ -63,7 +64,7 @@ def test_an_agent_without_attention_is_told_without_words(turning_back: Trace) -
     first = msgspec.structs.replace(turn, decisions=(plain,), memory=None)
     assert (
         captions(_with_round(turning_back, 0, first), {})[0]
-        == "Round 1: goes east to new place A, 90 % sure."
+        == "Round 1: it goes east to new place A, 90 % sure."
     )
     assert cues(plain, plain.options[0]) is None
 
@@ -72,12 +73,14 @@ def test_going_back_in_one_step_and_being_cut_off_have_their_words(turning_back:
     turn = turning_back.rounds[2]
     at_once = Decision("anywhere", (Option(3, 1.0, 0.0, node=1, heading=0.0, compass="north"),), 0)
     told = captions(_with_round(turning_back, 2, msgspec.structs.replace(turn, decisions=(at_once,))), {})
-    assert told[2] == "Round 3: turns back to place 2. From there it goes north to new place A, 100 % sure."
+    assert (
+        told[2] == "Round 3: it turns back to place 2. From there it goes north to new place A, 100 % sure."
+    )
     lost = Ending(False, 1, None, 5.6, Scores(6.0, 5.6, 0.0, 0.0, 0.0, 0.0, 0.1, 0.2, 0.0))
     cut = msgspec.structs.replace(turn, walk=(2, 1), decisions=turn.decisions[:1])
     short = msgspec.structs.replace(turning_back, rounds=(*turning_back.rounds[:2], cut), ending=lost)
     told = captions(short, {})
-    assert told[2].endswith("(80 % against 20 % for staying).")
+    assert told[2].endswith("(80 % against 20 % for going on from here).")
     assert told[3] == (
         "The end: it was cut off after 3 rounds 5.6 m from the goal, not under 3 m, "
         "so this counts as a failure. It walked 6.0 m and turned back once."
@@ -85,7 +88,7 @@ def test_going_back_in_one_step_and_being_cut_off_have_their_words(turning_back:
     stays = msgspec.structs.replace(turn.decisions[0], choice=1)
     still = msgspec.structs.replace(cut, walk=(2,), decisions=(stays,))
     told = captions(msgspec.structs.replace(short, rounds=(*turning_back.rounds[:2], still), ending=None), {})
-    assert told[2] == "Round 3: stays where it is."
+    assert told[2] == "Round 3: it stays where it is."
     assert len(told) == 3, "an episode under way has no end"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,44 +10,19 @@ import msgspec
 import pytest
 
 from scenemem.formats.traces import Trace
-from scenemem.viewer.gallery import Replay, write_index
+from scenemem.viewer.gallery import Replay, Told, write_index
 from scenemem.viewer.replay import write_replay
 from scenemem.viewer.scenery import Doorway, Label, Look, RoomOutline, Scenery
+from scenemem.viewer.thumbnails import draw_thumbnail
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-driver = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if CHROMIUM is None and os.environ.get("SCENEMEM_REQUIRE_BROWSER"):
-    pytest.fail("SCENEMEM_REQUIRE_BROWSER is set but there is no chromium; install it", pytrace=False)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="needs chromium on the PATH (apt-get install chromium)"
-)
-
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
 PHONE, DESKTOP = (360, 740), (1280, 900)
 
 Scheme = Literal["light", "dark"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with driver.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
-def tab(browser: Browser) -> Page:
-    """One tab for all tests, because opening one takes a second."""
-    return browser.new_page()
 
 
 @pytest.fixture
@@ -78,7 +51,9 @@ def pages(turning_back: Trace, tmp_path: Path) -> dict[str, Path]:
     files = {name: tmp_path / f"{name}.html" for name in ("one", "two", "index")}
     write_replay(files["one"], [turning_back], scenery)
     write_replay(files["two"], [turning_back, rival], scenery)
-    write_index(files["index"], "All of them", [Replay(files["two"], (turning_back, rival), 1)])
+    both = (turning_back, rival)
+    told = tuple(Told(trace.agent, "Got lost", "It did.", draw_thumbnail(trace, scenery)) for trace in both)
+    write_index(files["index"], "All of them", [Replay(files["two"], both, told, 1)])
     return files
 
 
@@ -156,6 +131,27 @@ def test_it_scrubs_and_the_memory_grows(opened: Watched) -> None:
     opened.page.locator("#scrub").fill("3")
     assert opened.page.locator(".map > svg .jumped").count() == 1, "the return stays on the map"
     assert opened.page.locator("#scrub").get_attribute("aria-valuetext") == "Round 4 of 5"
+
+
+def test_a_newcomer_is_told_what_happens_and_led_to_the_turn(opened: Watched) -> None:
+    assert "The map is its memory: numbered circles are places it has been to" in opened.text("#lead")
+    assert opened.text(".story").startswith(
+        "In round 3 it turned back to place 2 (hall) on its map; in round 5 it stopped at the goal."
+    )
+    assert opened.text(".holds") == "1 place visited, 1 only seen"
+    opened.page.get_by_role("button", name="Show round 3: it turns back").click()
+    assert opened.text("#count") == "Round 3 of 5"
+    assert opened.text(".holds") == "3 places visited, 1 only seen"
+    assert "stands for no word in particular" in opened.text(".key")
+
+
+def test_playing_on_a_phone_brings_the_map_into_view(tab: Page, pages: dict[str, Path]) -> None:
+    watched = Watched(tab, pages["one"], PHONE)
+    assert tab.evaluate("scrollY") == 0
+    tab.get_by_role("button", name="Play").click()
+    assert tab.evaluate("scrollY") > 100
+    assert tab.evaluate("document.querySelector('.caption').getBoundingClientRect().top") >= 0
+    watched.close()
 
 
 def test_floors_follow_the_agent_and_can_be_toggled(opened: Watched) -> None:

@@ -14,7 +14,7 @@ import pytest
 from scenemem.formats.episode_results import EpisodeResult, Outcome
 from scenemem.viewer.report import Section
 from scenemem.viewer.run_report import write_run_report
-from scenemem.viewer.runs import ReportRun, curves, grouped
+from scenemem.viewer.runs import ReportRun, contenders, curves, grouped
 
 METRICS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
 
@@ -248,6 +248,16 @@ def test_agents_that_were_trained_for_different_lengths_are_told_apart(tmp_path:
     assert "Not trained" not in page
 
 
+def test_the_best_and_the_worst_agent_are_the_contenders() -> None:
+    def sure(name: str, rate: float) -> ReportRun:
+        results = [_episode(number, 0, sr=float(number < rate)) for number in range(10)]
+        return replace(_run(name, 0), results={"val_unseen": results})
+
+    runs = [sure("basic", 3), sure("ssm", 8), sure("ssm-local", 6), _run("ssm-flat", 0, splits=())]
+    assert contenders(grouped(runs), "val_unseen") == [runs[1], runs[0]]
+    assert contenders(grouped(runs[:1]), "val_unseen") == [runs[0]], "one agent has nobody beside it"
+
+
 def test_a_run_under_way_says_how_far_it_is(tmp_path: Path) -> None:
     run = _run("ssm", 0, learning={"iterations": 5000})
     _, tables = _page(tmp_path / "r.html", [run])
@@ -262,7 +272,6 @@ def test_names_from_outside_are_only_ever_text(tmp_path: Path) -> None:
         [run],
         world=nasty,
         remarks=[nasty],
-        replays={nasty: 'a.html"><script>'},
         references={nasty: {nasty: dict.fromkeys(METRICS, 0.5)}},
     )
     assert "script" not in Tables(page).elements
@@ -273,12 +282,12 @@ def test_replays_references_remarks_and_further_sections_are_shown(tmp_path: Pat
     page, tables = _page(
         tmp_path / "r.html",
         RUNS,
-        replays={"fixed by backtracking": "replays/7.html"},
+        replays=Section("Replays", "<p>linked</p>"),
         remarks=["val_seen is missing"],
         references={"val_unseen": {"expert": dict.fromkeys(METRICS, 1.0)}},
         more=[Section("A route", "<p>drawn</p>")],
     )
-    assert '<a href="replays/7.html">fixed by backtracking</a>' in page
+    assert page.index("Scores</h2>") < page.index("<p>linked</p>") < page.index("Learning curves</h2>")
     assert "<p>val_seen is missing</p>" in page
     expert = tables["val_unseen: 60 instructions; mean ± standard deviation over runs"][1]
     assert expert == ["expert", "-", *["1.000"] * 3, "1.00", "1.00", *["1.000"] * 3, "-"]

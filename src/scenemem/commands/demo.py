@@ -26,7 +26,7 @@ from scenemem.world.graph import World
 TRAINED = ("basic", "ssm")
 
 
-def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0) -> None:
+def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, replays: bool = True) -> None:
     """Build the embedded houses, train two agents side by side, and evaluate them in houses they never saw.
 
     A demo that was interrupted goes on where it stopped; one that is finished only evaluates again.
@@ -35,6 +35,7 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0) -> N
         out: folder for runs, pictures and the report.
         iterations: training steps of each agent; a few hundred show the difference, more make both better.
         seed: of weights, batches, dropout, sampling and the random agent.
+        replays: write replays of telling episodes, both agents side by side, beside the report.
     """
     folder = open_data(None)
     presets = {name: _short(PRESETS[name], iterations) for name in TRAINED}
@@ -43,10 +44,16 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0) -> N
     opened = {name: open_run(run, folder, "last") for name, run in runs.items()}
     references = {split: _evaluate(folder, world, opened, split, seed) for split in SPLITS}
     route = _drawn_route(folder, world, load_split(folder, world, "r2r", "val_unseen"), out)
-    page = out / "report.html"
-    say_where(
-        report_on(list(runs.values()), folder, page, splits=SPLITS, references=references, more=[route])
+    page = report_on(
+        list(runs.values()),
+        folder,
+        out / "report.html",
+        splits=SPLITS,
+        references=references,
+        more=[route],
+        replays=replays,
     )
+    say_where(page)
 
 
 def _short(preset: Preset, iterations: int) -> Preset:

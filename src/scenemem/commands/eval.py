@@ -27,7 +27,7 @@ from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Estimate
 from scenemem.evaluation.evaluate import Surveyor, Walked, walk_split
 from scenemem.evaluation.grounding import OWN, GroundingQuality, measure_grounding
-from scenemem.evaluation.outcomes import Witness, episode_results
+from scenemem.evaluation.outcomes import episode_results
 from scenemem.experiment import DEV_UNSEEN, Experiment, stored_experiment
 from scenemem.formats.episode_results import EpisodeResult, write_episode_results
 from scenemem.formats.folder import DataFolder
@@ -159,16 +159,13 @@ class OpenedRun:
         """Walk a split; trajectories and (unless goals are secret) outcomes are kept in the run folder."""
         world = self.experiment.sight.world
         with self._agent(processes) as agent:
-            witness = Witness(agent)
             walked = _walk(
-                witness, self.experiment.episodes(split), self.run.root.name, batch_size=_LANES * processes
+                agent, self.experiment.episodes(split), self.run.root.name, batch_size=_LANES * processes
             )
         write_trajectories(self.run.results(split), walked.trajectories(world))
         if not walked.episodes.has_goals:
             return walked, []
-        results = episode_results(
-            world, walked, witness.stopped, checkpoint=self.checkpoint, iteration=self.iteration
-        )
+        results = episode_results(world, walked, checkpoint=self.checkpoint, iteration=self.iteration)
         write_episode_results(outcome_file(self.run, split), results)
         return walked, results
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,15 +12,16 @@ import msgspec
 import tyro
 
 from scenemem.commands.console import console, open_data, use_threads
-from scenemem.commands.eval import Weights, open_run
+from scenemem.commands.eval import OpenedRun, Weights, open_run
+from scenemem.commands.opened_runs import kept_results, run_names
+from scenemem.commands.report_replays import no_replays, write_telling_replays
 from scenemem.errors import DataError, UserError
-from scenemem.formats.episode_results import EpisodeResult, read_episode_results
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.run_folder import RunFolder
 from scenemem.presets import Preset
 from scenemem.viewer.report import Section
 from scenemem.viewer.run_report import Scores, write_run_report
-from scenemem.viewer.runs import ReportRun
+from scenemem.viewer.runs import ReportRun, contenders, grouped, splits_of
 
 SPLITS = ("val_seen", "val_unseen")
 _HOUSES = "scenemem.houses.features"  # what runs on the embedded houses see
@@ -32,11 +34,14 @@ def report(
     *,
     splits: tuple[str, ...] = SPLITS,
     checkpoint: Weights = "last",
+    replays: bool = True,
     threads: int = 1,
 ) -> None:
     """Write a page about runs; runs of the same preset and settings are one line with mean and deviation.
 
     Splits that a run has not walked yet are walked first, and kept in its folder as 'scenemem eval' does.
+    Replays of telling episodes go into the folder 'replays' beside the page; of several agents the best and
+    the worst are shown side by side.
 
     Args:
         runs: run folders.
@@ -44,6 +49,7 @@ def report(
         out: the page; report.html in the run folder, or here when there are several runs.
         splits: what to evaluate.
         checkpoint: the last weights of the runs, or those that did best on their selection split.
+        replays: write and link replays of telling episodes.
         threads: torch threads; more than one only pays on an otherwise idle machine.
     """
     if not runs:
@@ -53,7 +59,7 @@ def report(
     if out is None:
         out = folders[0].root / "report.html" if len(folders) == 1 else Path("report.html")
     folder = None if data is None else DataFolder(data)
-    say_where(report_on(folders, folder, out, splits=splits, checkpoint=checkpoint))
+    say_where(report_on(folders, folder, out, splits=splits, checkpoint=checkpoint, replays=replays))
 
 
 def report_on(
@@ -65,7 +71,7 @@ def report_on(
     checkpoint: Weights = "last",
     references: Mapping[str, Scores] | None = None,
     more: Iterable[Section] = (),
-    replays: Mapping[str, str] | None = None,
+    replays: bool = True,
 ) -> Path:
     """Evaluate what is missing, write the page and return where it is.
 
@@ -77,7 +83,7 @@ def report_on(
         checkpoint: which weights.
         references: scores of agents that are no runs, by split.
         more: further sections.
-        replays: what a replay shows -> link relative to the page.
+        replays: write replays of telling episodes beside the page, and link them.
 
     Raises:
         UserError: the runs were trained on different data.
@@ -88,7 +94,8 @@ def report_on(
     if folder is None and first.features == _HOUSES:
         folder = open_data(None)
     remarks: list[str] = []
-    shown = [_with_results(one, folder, splits, checkpoint, remarks) for one in begun]
+    opened = _opener(folder, checkpoint)
+    shown = [_with_results(one, opened, splits, checkpoint, remarks) for one in begun]
     world = f"{first.task.upper()}, features: {first.features}"
     write_run_report(
         out,
@@ -98,10 +105,39 @@ def report_on(
         task=first.task,
         references=references,
         more=more,
-        replays=replays,
+        replays=_replays(out, begun, shown, opened) if replays else None,
         remarks=remarks,
     )
     return out
+
+
+Opener = Callable[[RunFolder], OpenedRun]
+"""Loads the agent of a run."""
+
+
+def _opener(folder: DataFolder | None, checkpoint: Weights) -> Opener | None:
+    """Opens runs when they are needed and keeps the last two; None without data to open them with."""
+    if folder is None:
+        return None
+    return lru_cache(maxsize=2)(lambda run: open_run(run, folder, checkpoint))
+
+
+def _replays(
+    page: Path, begun: Sequence[_Begun], shown: Sequence[ReportRun], opened: Opener | None
+) -> Section | None:
+    groups = grouped(shown)
+    splits = splits_of(groups)
+    if not splits:
+        return None
+    if opened is None:
+        return no_replays("the data of the runs was not named")
+    chosen = contenders(groups, splits[0])
+    folders = [one.run.root for run in chosen for one, its in zip(begun, shown, strict=True) if its is run]
+    try:
+        agents = {name: opened(RunFolder(folder)) for name, folder in run_names(folders).items()}
+        return write_telling_replays(page, agents, [run.results[splits[0]] for run in chosen], splits[0])
+    except UserError as error:  # the page can do without them
+        return no_replays(str(error))
 
 
 def say_where(page: Path) -> None:
@@ -167,22 +203,22 @@ def _check_same_data(begun: Sequence[_Begun]) -> None:
 
 
 def _with_results(
-    begun: _Begun, folder: DataFolder | None, splits: Sequence[str], checkpoint: Weights, remarks: list[str]
+    begun: _Begun, opened: Opener | None, splits: Sequence[str], checkpoint: Weights, remarks: list[str]
 ) -> ReportRun:
     """A run with the outcome of every episode; what cannot be had is remarked."""
     iteration = begun.iteration(checkpoint)
-    results = _stored(begun.run, checkpoint, iteration)
+    results = kept_results(begun.run, checkpoint, iteration)
     missing = [split for split in splits if split not in results]
-    if missing and folder is None:
+    if missing and opened is None:
         remark = (
             f"{begun.run.root.name} has not walked {', '.join(missing)}; name its data folder with --data"
         )
         remarks.append(remark)
         console.print(remark, markup=False, highlight=False, soft_wrap=True)
-    elif missing and folder is not None:
-        opened = open_run(begun.run, folder, checkpoint)
+    elif missing and opened is not None:
+        run = opened(begun.run)
         for split in missing:
-            results[split] = opened.evaluate(split)[1]
+            results[split] = run.evaluate(split)[1]
     settings = asdict(begun.preset)
     settings["data"].pop("features")  # a name; that the features are the same has been checked
     return ReportRun(
@@ -195,13 +231,3 @@ def _with_results(
         log=list(begun.run.logged()),
         results={split: episodes for split, episodes in results.items() if episodes},
     )
-
-
-def _stored(run: RunFolder, checkpoint: Weights, iteration: int) -> dict[str, Sequence[EpisodeResult]]:
-    """What these very weights have walked already, by split."""
-    found: dict[str, Sequence[EpisodeResult]] = {}
-    for file in sorted((run.root / "results").glob("*.jsonl")):
-        episodes = read_episode_results(file)
-        if (episodes[0].checkpoint, episodes[0].iteration) == (checkpoint, iteration):
-            found[file.stem] = episodes
-    return found

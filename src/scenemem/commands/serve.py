@@ -14,6 +14,7 @@ import tyro
 
 from scenemem.commands.console import console, open_data, use_threads
 from scenemem.commands.eval import open_run
+from scenemem.commands.opened_runs import run_names
 from scenemem.errors import UserError
 from scenemem.experiment import Experiment
 from scenemem.formats.folder import DataFolder
@@ -98,19 +99,17 @@ def open_stage(
     """
     from scenemem.viewer.live_stage import Stage
 
-    paths = [path.resolve() for path in runs]
-    if len(set(paths)) < len(paths):
-        raise UserError(f"{runs[0]} is named twice; name another run to compare it with")
-    alike = len({path.name for path in paths}) < len(paths)
-    opened = [open_run(RunFolder(path), folder, checkpoint).experiment for path in runs]
-    names = [str(path.relative_to(path.parents[1])) if alike else path.name for path in paths]
+    opened = {
+        name: open_run(RunFolder(path), folder, checkpoint).experiment
+        for name, path in run_names(runs).items()
+    }
     speaking = None if speaker is None else stored_speaking(RunFolder(speaker).best, folder)
     return Stage(
-        agents={name: experiment.agent for name, experiment in zip(names, opened, strict=True)},
+        agents={name: experiment.agent for name, experiment in opened.items()},
         sceneries=Sceneries(folder),
         speaker=None if speaking is None else speaking.speaker,
         speaker_name="speaker" if speaker is None else speaker.resolve().name,
-        examples=suggestions(opened[0]),
+        examples=suggestions(next(iter(opened.values()))),
     )
 
 

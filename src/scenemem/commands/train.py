@@ -52,6 +52,8 @@ class TrainArguments:
     """where to compute: cpu, or cuda (with torchrun one card per process)"""
     threads: int = 1
     """torch threads; more than one only pays on an otherwise idle machine"""
+    replays: bool = True
+    """write replays of telling episodes beside the report"""
     json: bool = False
     """print one JSON object at the end"""
     preset: Annotated[Preset, tyro.conf.arg(name="")] = field(default_factory=Preset)
@@ -124,7 +126,9 @@ def train(name: str, arguments: TrainArguments) -> dict[str, Any]:
         )
     if not team.leads:
         return {}
-    page = report_on([out], folder, out.root / "report.html", splits=[preset.selection.split])
+    page = report_on(
+        [out], folder, out.root / "report.html", splits=[preset.selection.split], replays=arguments.replays
+    )
     say_where(page)
     last = list(out.logged())[-1]
     return {

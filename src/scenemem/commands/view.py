@@ -8,14 +8,13 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from scenemem.commands.console import console, open_data, print_json, progress_bar, use_threads
-from scenemem.commands.eval import open_run
+from scenemem.commands.eval import OpenedRun, open_run
+from scenemem.commands.opened_runs import results_of, run_names
 from scenemem.errors import UserError
-from scenemem.evaluation.evaluate import Walked, walk_split
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.run_folder import RunFolder
-from scenemem.viewer.gallery import Replay, Walker, plain, write_index, write_replays
+from scenemem.viewer.gallery import Replay, Walker, plain, telling, write_index, write_replays
 from scenemem.viewer.scenery import Sceneries
-from scenemem.viewer.stories import instructive
 
 
 def view(
@@ -37,7 +36,7 @@ def view(
         run: a run folder.
         rival: another run folder, to be shown beside it on the same episodes.
         episode: the id of one instruction; when left out, telling ones are chosen: mended by turning back,
-            stopped in the wrong place, lost.
+            stopped in the wrong place, lost, faultless.
         split: which episodes.
         data: the data folder; the embedded houses when left out.
         checkpoint: the last weights of the runs, or those that did best on their selection split.
@@ -54,8 +53,9 @@ def view(
         )
     use_threads(threads)
     folder = open_data(data)
-    walkers = _walkers([run] if rival is None else [run, rival], split, folder, checkpoint)
-    ids = [episode] if episode is not None else _telling(walkers, count)
+    runs = _opened([run] if rival is None else [run, rival], folder, checkpoint)
+    walkers = [Walker(name, it.experiment.agent, it.experiment.episodes(split)) for name, it in runs.items()]
+    ids = [episode] if episode is not None else _telling(walkers, list(runs.values()), split, count)
     place = out or run / "replays"
 
     def file_of(name: str) -> Path:
@@ -74,38 +74,25 @@ def view(
         console.print(f"written to {page}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _walkers(
-    runs: list[Path], split: str, folder: DataFolder, checkpoint: Literal["best", "last"]
-) -> list[Walker]:
-    """The agents of the runs; runs of the same name are told apart by their folders."""
-    paths = [path.resolve() for path in runs]
-    alike = len({path.name for path in paths}) < len(paths)
-    opened = [open_run(RunFolder(path), folder, checkpoint).experiment for path in runs]
-    return [
-        Walker(str(path.relative_to(path.parents[1])) if alike else path.name, it.agent, it.episodes(split))
-        for path, it in zip(paths, opened, strict=True)
-    ]
+def _opened(
+    runs: list[Path], folder: DataFolder, checkpoint: Literal["best", "last"]
+) -> dict[str, OpenedRun]:
+    """The runs by their names, with their agents."""
+    return {name: open_run(RunFolder(path), folder, checkpoint) for name, path in run_names(runs).items()}
 
 
-def _telling(walkers: list[Walker], count: int) -> list[str]:
+def _telling(walkers: list[Walker], runs: list[OpenedRun], split: str, count: int) -> list[str]:
     """The ids of telling episodes; the first ones of the split when none stands out."""
     first = walkers[0]
     if not first.episodes.has_goals:
         raise UserError(
             f"'{first.episodes.name}' keeps its goals secret, so nothing can be chosen; name an --episode"
         )
-    walked = [_walk(walker) for walker in walkers]
-    rival = walked[1] if len(walked) > 1 else None
-    if rival is not None and rival.episodes.instruction_ids != first.episodes.instruction_ids:
+    if any(walker.episodes.instruction_ids != first.episodes.instruction_ids for walker in walkers):
         raise UserError("the two runs walk different episodes; name one that both have with --episode")
-    chosen = instructive(walked[0], first.agent.sight.world, count, rival)
-    rows = [item.row for item in chosen] or list(range(min(count, len(first.episodes))))
-    return [first.episodes.instruction_ids[row] for row in rows]
-
-
-def _walk(walker: Walker) -> Walked:
-    with progress_bar(f"walking {walker.name}") as progress:
-        return walk_split(walker.agent, walker.episodes, progress=progress)
+    own, *others = [results_of(run, split) for run in runs]
+    chosen = telling(first, own, count, *others)
+    return [item.instruction_id for item in chosen] or list(first.episodes.instruction_ids[:count])
 
 
 def _facts(replay: Replay) -> dict[str, Any]:

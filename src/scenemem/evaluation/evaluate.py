@@ -27,6 +27,7 @@ class Walked:
     viewpoint: Tensor  # (N, T) int64, padded with -1
     view: Tensor  # (N, T) int64, the view faced; 0 at pads
     jumps: Tensor  # (N,) int64, frontier decisions that left the current place
+    stopped: Tensor  # (N,) bool, ended by its own decision; false where a walk was cut off
 
     def measured(self, world: World) -> Metrics:
         """The metrics of every walk; goals must be known."""
@@ -108,6 +109,7 @@ def walk_split(
         viewpoint=_stacked([r.viewpoint.masked_fill(~r.alive, NONE) for r in rollouts], ticks, NONE),
         view=_stacked([r.view.masked_fill(~r.alive, 0) for r in rollouts], ticks, 0),
         jumps=torch.cat([_jumps(rollout) for rollout in rollouts]),
+        stopped=torch.cat([rollout.stopped for rollout in rollouts]),
     )
 
 

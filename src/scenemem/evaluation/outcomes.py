@@ -11,51 +11,22 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from scenemem.agents.rollout import Rollout
-from scenemem.agents.scripted import Agent
 from scenemem.evaluation.evaluate import Walked
 from scenemem.evaluation.metrics import Metrics, collapse_repeats, last_viewpoint, path_length
 from scenemem.formats.episode_results import EpisodeResult, Outcome
-from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
+from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.tasks.vocabulary import split_words
 from scenemem.world.graph import NONE, World
-
-
-class Witness:
-    """An agent that also keeps which of its walks ended by their own decision.
-
-    Args:
-        agent: who walks.
-    """
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self._stopped: list[Tensor] = []
-
-    def walk(self, episodes: EpisodeSet, /) -> Rollout:
-        """Walk the episodes."""
-        rollout = self._agent.walk(episodes)
-        self._stopped.append(rollout.stopped)
-        return rollout
-
-    @property
-    def stopped(self) -> Tensor:
-        """(N,) bool, of all walks so far; false where a walk was cut off"""
-        return torch.cat(self._stopped)
 
 
 def episode_results(
     world: World,
     walked: Walked,
-    stopped: Tensor,
     *,
     checkpoint: Literal["best", "last"],
     iteration: int,
 ) -> list[EpisodeResult]:
-    """The outcome of every walk, in the order of the episodes; goals must be known.
-
-    stopped: (N,) bool, ended by its own decision
-    """
+    """The outcome of every walk, in the order of the episodes; goals must be known."""
     metrics, episodes = walked.measured(world), walked.episodes
     columns: dict[str, list[float]] = {
         field.name: getattr(metrics, field.name).tolist() for field in fields(Metrics)
@@ -75,14 +46,14 @@ def episode_results(
         for name, text, outcome, *values in zip(
             episodes.instruction_ids,
             episodes.texts,
-            _outcomes(world, walked, metrics, stopped),
+            _outcomes(world, walked, metrics),
             *columns.values(),
             strict=True,
         )
     ]
 
 
-def _outcomes(world: World, walked: Walked, metrics: Metrics, stopped: Tensor) -> list[Outcome]:
+def _outcomes(world: World, walked: Walked, metrics: Metrics) -> list[Outcome]:
     start, goal = walked.episodes.start, walked.episodes.goal
     end = last_viewpoint(walked.viewpoint)
     detour = world.geodesic(start, end) + metrics.ne - world.geodesic(start, goal)
@@ -90,9 +61,9 @@ def _outcomes(world: World, walked: Walked, metrics: Metrics, stopped: Tensor) -
     tests: dict[Outcome, Tensor] = {
         "reached": metrics.sr > 0,
         "passed": metrics.osr > 0,
-        "cut": ~stopped,
+        "cut": ~walked.stopped,
         "early": detour < SUCCESS_METRES,
-        "astray": torch.ones_like(stopped),
+        "astray": torch.ones_like(walked.stopped),
     }
     names = list(tests)
     first = torch.stack(list(tests.values()), dim=1).int().argmax(dim=1)

@@ -83,7 +83,7 @@ class _Narrator:
             parts.append(self._stops(turn, last))
         else:
             parts.append(self._goes_on(turn, last, self._letters[number]))
-        return f"Round {number + 1}: {' '.join(parts)}"
+        return f"Round {number + 1}: it {' '.join(parts)}"
 
     def _returns(self, turn: Round, back: int) -> str:
         decision = turn.decisions[0]
@@ -91,8 +91,8 @@ class _Narrator:
         if decision.kind == "anywhere" or here is None:
             return f"turns back to {self._place(back)}."
         walk = decision.chosen.walk
-        distance = "" if walk is None else f", {walk:.1f} m away"
-        odds = f"{_percent(decision.chosen)} against {_percent(here)} for staying"
+        distance = "" if walk is None else f", {walk:.1f} m back on its map"
+        odds = f"{_percent(decision.chosen)} against {_percent(here)} for going on from here"
         return f"turns back to {self._place(back)}{distance}{self._reason(decision, here)} ({odds})."
 
     def _reason(self, decision: Decision, here: Option) -> str:
@@ -109,7 +109,7 @@ class _Narrator:
         if strongest == 1:
             words = None if heard is None else quoted(self._trace, heard.action)
             return f", because the way it lies fits {words or 'the instruction'} better than what is here"
-        return ", because a way it had left open there looks more promising than what is here"
+        return ", because a place it had left unvisited there looks more promising than what is here"
 
     def _goes_on(self, turn: Round, decision: Decision, names: Mapping[int, str]) -> str:
         option = decision.chosen
@@ -132,7 +132,7 @@ class _Narrator:
         if things is None and moves is None:
             return ", with no word left to follow"
         parts = [f"looking for {things}"] if things else []
-        return ", " + " and ".join([*parts, *([f"moving by {moves}"] if moves else [])])
+        return ", " + " and ".join([*parts, *([f"told to move by {moves}"] if moves else [])])
 
     def _place(self, place: int) -> str:
         room = self._room_of.get(place)

@@ -1,4 +1,4 @@
-"""Replays of chosen episodes, their traces beside them, and a page that links them all."""
+"""Replays of chosen episodes, their traces beside them, and what links them: a page or part of a report."""
 
 from __future__ import annotations
 
@@ -12,14 +12,23 @@ from pathlib import Path
 from scenemem.agents.trained import TrainedAgent
 from scenemem.errors import UserError
 from scenemem.formats.atomic import atomic_file
+from scenemem.formats.episode_results import EpisodeResult
 from scenemem.formats.traces import Trace, write_trace
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.replay import filled, policy, static_text, write_replay
+from scenemem.viewer.report import Section, note
 from scenemem.viewer.scenery import Sceneries
-from scenemem.viewer.stories import headline
+from scenemem.viewer.stories import Chosen, headline, instructive, summary, went_on
+from scenemem.viewer.thumbnails import draw_thumbnail
 from scenemem.viewer.tracing import trace_episodes
 
 _MARKS = re.compile(r"[^\w.-]+")
+_LOOKED_AT = 8  # returns that are traced to find one to show
+_KEY = (
+    "Each page plays one episode round by round: the map the agent remembers, the words it listens to, and "
+    "what it weighed up before it decided. On the little maps the star is the goal, the dotted line the "
+    "described way, the full line the way it went from the ring to the dot, and the dashed line going back."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,19 +56,49 @@ class Walker:
 
 
 @dataclass(frozen=True)
+class Told:
+    """One agent's part of a replay, for whoever links it."""
+
+    agent: str
+    headline: str  # how it came out
+    summary: str  # what happened, one sentence
+    thumbnail: str  # SVG
+
+
+@dataclass(frozen=True)
 class Replay:
     """A page that was written, and what it shows."""
 
     file: Path
     traces: tuple[Trace, ...]  # one per agent
+    told: tuple[Told, ...]  # one per agent
     size: int  # bytes
 
     @property
     def title(self) -> str:
         """How the episode came out."""
-        if len(self.traces) == 1:
-            return headline(self.traces[0])
-        return "; ".join(f"{trace.agent}: {headline(trace).lower()}" for trace in self.traces)
+        if len(self.told) == 1:
+            return self.told[0].headline
+        return "; ".join(f"{part.agent}: {part.headline.lower()}" for part in self.told)
+
+
+def telling(
+    walker: Walker, results: Sequence[EpisodeResult], count: int, rival: Sequence[EpisodeResult] = ()
+) -> list[Chosen]:
+    """The most instructive episodes of an agent; of returns those from where it took another way come first.
+
+    Args:
+        walker: whose results these are.
+        results: what came out of every episode.
+        count: how many to choose.
+        rival: what came out for another agent.
+    """
+    ranked = instructive(results, len(results), rival)
+    fixed = [chosen.instruction_id for chosen in ranked if chosen.story == "fixed"][:_LOOKED_AT]
+    rows = walker.episodes.select(walker.rows(fixed))
+    traces = trace_episodes(walker.agent, rows) if fixed else []
+    favoured = {trace.task.instruction_id for trace in traces if went_on(trace)}
+    return instructive(results, count, rival, favoured)
 
 
 def write_replays(
@@ -86,16 +125,29 @@ def write_replays(
         for walker in walkers
     ]
     together = list(zip(*traced, strict=True))
-    visited = [{place for trace in traces for place in trace.path} for traces in together]
-    total, replays = sum(map(len, visited)), list[Replay]()
+    looked_at = [{place for trace in traces for place in _shown_places(trace)} for traces in together]
+    total, replays = sum(map(len, looked_at)), list[Replay]()
     for number, (name, traces) in enumerate(zip(instruction_ids, together, strict=True)):
-        file, before = file_of(name), sum(map(len, visited[:number]))
+        file, before = file_of(name), sum(map(len, looked_at[:number]))
         for trace in traces:
             write_trace(file.with_name(f"{file.stem}.{plain(trace.agent)}.trace.json"), trace)
         looked = None if progress is None else partial(_later, progress, before, total)
-        size = write_replay(file, traces, sceneries.of(traces[0].scene, visited[number], looked))
-        replays.append(Replay(file, traces, size))
+        scenery = sceneries.of(traces[0].scene, looked_at[number], looked)
+        size = write_replay(file, traces, scenery)
+        told = tuple(
+            Told(
+                trace.agent, headline(trace), summary(trace, scenery.room_of), draw_thumbnail(trace, scenery)
+            )
+            for trace in traces
+        )
+        replays.append(Replay(file, traces, told, size))
     return replays
+
+
+def _shown_places(trace: Trace) -> set[int]:
+    """The places a replay shows the surroundings of: where it decides, where it returns to, where it ends."""
+    begun = {turn.walk[0] for turn in trace.rounds}
+    return begun | {turn.back_to for turn in trace.rounds if turn.back_to is not None} | {trace.path[-1]}
 
 
 def _later(progress: Callable[[int, int], None], before: int, total: int, done: int, _of_these: int) -> None:
@@ -105,16 +157,22 @@ def _later(progress: Callable[[int, int], None], before: int, total: int, done: 
 
 def write_index(file: Path, title: str, replays: Sequence[Replay]) -> None:
     """Write a page that links replays in the same folder."""
-    style = static_text("replay.css")
+    style = static_text("replay.css") + static_text("cards.css")
     page = filled(
         static_text("index.html"),
         title=escape(title),
         policy=policy("", style),
         style=style,
-        cards="\n".join(_card(replay) for replay in replays),
+        lead=escape(_KEY),
+        cards=_cards(replays, file.parent, level=2),
     )
     with atomic_file(file) as unfinished:
         unfinished.write_text(page, encoding="utf-8")
+
+
+def replays_section(replays: Sequence[Replay], split: str, folder: Path) -> Section:
+    """The part of a report in ``folder`` that links replays of a split."""
+    return Section(f"Replays of {split}", note(_KEY) + "\n" + _cards(replays, folder, level=3))
 
 
 def plain(name: str) -> str:
@@ -122,17 +180,20 @@ def plain(name: str) -> str:
     return _MARKS.sub("_", name)
 
 
-def _card(replay: Replay) -> str:
-    task = replay.traces[0].task
-    facts = "".join(f"<p>{escape(_fact(trace))}</p>" for trace in replay.traces)
-    return (
-        f'<li class="card"><h2><a href="{escape(replay.file.name)}">{escape(replay.title)}</a></h2>'
-        f"<blockquote>{escape(task.text)}</blockquote>{facts}</li>"
+def _cards(replays: Sequence[Replay], folder: Path, *, level: int) -> str:
+    return f'<ul class="replays">\n{"".join(_card(replay, folder, level) for replay in replays)}</ul>'
+
+
+def _card(replay: Replay, folder: Path, level: int) -> str:
+    alone = len(replay.told) == 1
+    parts = "".join(
+        f"<div>{part.thumbnail}<p>{'' if alone else f'<b>{escape(part.agent)}</b>: '}"
+        f"{escape(part.summary)}</p></div>"
+        for part in replay.told
     )
-
-
-def _fact(trace: Trace) -> str:
-    ending, rounds = trace.ending, len(trace.rounds)
-    end = "" if ending is None or ending.to_goal is None else f", ends {ending.to_goal:.1f} m from the goal"
-    returns = sum(turn.back_to is not None for turn in trace.rounds)
-    return f"{trace.agent}: {rounds} rounds, {returns} of them going back{end}"
+    link = replay.file.relative_to(folder).as_posix()
+    return (
+        f'<li><h{level}><a href="{escape(link)}">{escape(replay.title)}</a></h{level}>'
+        f'<div class="{"one" if alone else "side"}">{parts}</div>'
+        f"<blockquote>{escape(replay.traces[0].task.text)}</blockquote></li>\n"
+    )

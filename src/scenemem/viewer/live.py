@@ -28,6 +28,7 @@ from scenemem.viewer.live_schema import (
 )
 from scenemem.viewer.live_session import LiveLimits, LiveSession
 from scenemem.viewer.live_stage import NO_SPEAKER, HouseView, Stage, UnknownError
+from scenemem.viewer.replay import replay_frame
 from scenemem.viewer.scenery import Look
 
 _RETRY = "2"  # seconds
@@ -92,6 +93,10 @@ def _add_page(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
     async def root() -> Response:
         return HTMLResponse(page())
+
+    @app.get("/static/replay.html", include_in_schema=False)
+    async def frame() -> Response:
+        return Response(replay_frame(), media_type="text/plain")  # no page before its data is in it
 
     @app.get("/static/live.js", include_in_schema=False)
     async def scripts() -> Response:

@@ -8,7 +8,7 @@ import msgspec
 
 from scenemem.formats.traces import Ending, Round, Task, Trace
 from scenemem.viewer.captions import captions, letters
-from scenemem.viewer.stories import headline
+from scenemem.viewer.stories import headline, summary
 
 
 class WalkOpened(msgspec.Struct, frozen=True, tag="opened"):
@@ -37,6 +37,7 @@ class WalkEnded(msgspec.Struct, frozen=True, tag="ended"):
     ending: Ending
     caption: str
     headline: str
+    story: str  # what happened in all, one sentence
 
 
 class WalkFailed(msgspec.Struct, frozen=True, tag="failed"):
@@ -97,11 +98,9 @@ class Narration:
         if ending is None:
             raise ValueError("the walk has not ended")
         if trace.task.goal is not None:
-            return WalkEnded(self._agent, ending, captions(trace, self._room_of)[-1], headline(trace))
+            caption = captions(trace, self._room_of)[-1]
+            return WalkEnded(self._agent, ending, caption, headline(trace), summary(trace, self._room_of))
+        story = summary(trace, self._room_of)
         how = "it stopped" if ending.stopped else "it was cut off"
-        returns = sum(turn.back_to is not None for turn in trace.rounds)
-        back = {0: "without turning back", 1: "turning back once"}.get(
-            returns, f"turning back {returns} times"
-        )
-        caption = f"The end: {how} after {len(trace.rounds)} rounds, {back}. Was it right? You know best."
-        return WalkEnded(self._agent, ending, caption, "Stopped" if ending.stopped else "Was cut off")
+        caption = f"The end: {how} after {len(trace.rounds)} rounds. Was it right? You know best."
+        return WalkEnded(self._agent, ending, caption, "Stopped" if ending.stopped else "Was cut off", story)

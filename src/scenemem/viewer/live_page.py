@@ -7,7 +7,7 @@ from functools import cache
 from scenemem.viewer.replay import filled, static_text
 
 _SHARED = ("model", "dom", "words", "look", "decision", "labels", "map", "legend", "player")
-_OWN = ("live_stream", "live_map", "live_player", "live")
+_OWN = ("live_stream", "live_map", "live_player", "live_keep", "live")
 
 
 @cache

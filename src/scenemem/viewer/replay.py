@@ -17,7 +17,7 @@ from scenemem.formats.atomic import atomic_file
 from scenemem.formats.traces import Ending, Round, Scene, Task, Trace
 from scenemem.viewer.captions import captions, letters
 from scenemem.viewer.scenery import Scenery
-from scenemem.viewer.stories import headline
+from scenemem.viewer.stories import headline, summary
 
 _SCRIPTS = ("model", "dom", "words", "look", "decision", "labels", "map", "legend", "player", "replay")
 
@@ -29,6 +29,7 @@ class _AgentPage:
     name: str
     task: Task  # agents may know different words
     headline: str
+    story: str  # what happens in all, one sentence
     captions: list[str]  # one per round, and one for the end
     letters: list[dict[int, str]]  # per round: names of the unvisited places that could be chosen
     rounds: tuple[Round, ...]
@@ -72,14 +73,24 @@ def replay_page(traces: Sequence[Trace], scenery: Scenery) -> str:
         raise ValueError("a replay needs at least one trace, and all of them of the same episode")
     page = _Page(traces[0].task, traces[0].scene, scenery, [_agent_page(trace, scenery) for trace in traces])
     titles = [agent.headline for agent in page.agents]
+    return _filled_page(f"{' / '.join(titles)} - instruction {page.task.instruction_id}", embedded(page))
+
+
+@cache
+def replay_frame() -> str:
+    """A page without its data, for whoever has it: ``{{data}}`` stands where it belongs."""
+    return _filled_page("SceneMem replay", "{{data}}")
+
+
+def _filled_page(title: str, data: str) -> str:
     script, style = _script(), static_text("replay.css")
     return filled(
         static_text("replay.html"),
-        title=escape(f"{' / '.join(titles)} - instruction {page.task.instruction_id}"),
+        title=escape(title),
         policy=policy(script, style),
         style=style,
         script=script,
-        data=embedded(page),
+        data=data,
     )
 
 
@@ -114,8 +125,16 @@ def filled(template: str, **parts: str) -> str:
 
 
 def _agent_page(trace: Trace, scenery: Scenery) -> _AgentPage:
-    texts, names = captions(trace, scenery.room_of), letters(trace)
-    return _AgentPage(trace.agent, trace.task, headline(trace), texts, names, trace.rounds, trace.ending)
+    return _AgentPage(
+        name=trace.agent,
+        task=trace.task,
+        headline=headline(trace),
+        story=summary(trace, scenery.room_of),
+        captions=captions(trace, scenery.room_of),
+        letters=letters(trace),
+        rounds=trace.rounds,
+        ending=trace.ending,
+    )
 
 
 @cache

@@ -14,6 +14,7 @@ from scenemem.viewer.curves import legend
 
 # nothing but what is in the page itself: no script, no font, no picture from anywhere else
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_STYLES = ("report.css", "cards.css")
 _LEAST_CONTENTS = 4  # sections before a page gets a table of contents
 
 
@@ -48,7 +49,8 @@ def write_report(
             f'<li><a href="#part-{number}">{escape(section.title)}</a></li>' for number, section in numbered
         )
         contents = f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n'
-    style = files("scenemem.viewer").joinpath("static", "report.css").read_text(encoding="utf-8")
+    static = files("scenemem.viewer").joinpath("static")
+    style = "".join(static.joinpath(name).read_text(encoding="utf-8") for name in _STYLES)
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'

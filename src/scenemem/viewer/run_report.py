@@ -44,7 +44,7 @@ def write_run_report(
     task: str,
     references: Mapping[str, Scores] | None = None,
     more: Iterable[Section] = (),
-    replays: Mapping[str, str] | None = None,
+    replays: Section | None = None,
     remarks: Sequence[str] = (),
 ) -> None:
     """Write the report on some runs.
@@ -57,12 +57,14 @@ def write_run_report(
         task: whose published numbers stand beside ours: r2r or r4r.
         references: agents that are no runs, by split, to be listed with the metrics.
         more: further sections, before the published numbers.
-        replays: what a replay shows -> link to it, relative to the page.
+        replays: links to replays.
         remarks: what the reader should know, for example what is missing.
     """
     groups = grouped(runs)
     splits = splits_of(groups)
-    sections = [_scores_section(groups, splits, references or {}, remarks), _curves_section(groups, runs)]
+    sections = [_scores_section(groups, splits, references or {}, remarks)]
+    sections += [] if replays is None else [replays]
+    sections.append(_curves_section(groups, runs))
     if splits:
         sections.append(failures_section(groups, splits))
         sections.append(distributions_section(groups, splits[0]))
@@ -71,8 +73,6 @@ def write_run_report(
         if pooled(jumping, splits[0]):
             sections.append(jumps_section(jumping, splits[0]))
     sections += more
-    if replays:
-        sections.append(_replays_section(replays))
     ours = {split: metric_spreads(groups, split) for split in splits}
     sections += [ablation_section(ours, world), published_section(task), _runs_section(groups)]
     write_report(file, title, sections, lead=world)
@@ -163,13 +163,6 @@ def _at(point: Point | None) -> str:
     if point is None:
         return "-"
     return f"{point.y:.3f} ± {point.spread:.3f}" if point.spread else f"{point.y:.3f}"
-
-
-def _replays_section(replays: Mapping[str, str]) -> Section:
-    links = "".join(
-        f'<li><a href="{escape(link)}">{escape(title)}</a></li>' for title, link in replays.items()
-    )
-    return Section("Replays", f'<ul class="links">{links}</ul>')
 
 
 def _runs_section(groups: Groups) -> Section:

@@ -116,6 +116,18 @@ def splits_of(groups: Groups) -> list[str]:
     return sorted(seen, key=lambda split: split != "val_unseen")
 
 
+def contenders(groups: Groups, split: str) -> list[ReportRun]:
+    """The first run of the best agent on a split and, when there are several, that of the worst."""
+    walked = {name: [run for run in runs if split in run.results] for name, runs in groups.items()}
+    rates = {
+        name: statistics.fmean(result.sr for run in runs for result in run.results[split])
+        for name, runs in walked.items()
+        if runs
+    }
+    ranked = sorted(rates, key=lambda name: rates[name], reverse=True)
+    return [walked[name][0] for name in dict.fromkeys((ranked[0], ranked[-1]))]
+
+
 def shown(metric: str, spread: Spread) -> str:
     """A metric as tables show it: metres and counts with two digits, fractions with three."""
     digits = 2 if metric in _ROUGH else 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +21,13 @@ from scenemem.houses.records import EYE, STOREY, Door, House
 
 Progress = Callable[[int, int], None]
 
-_WIDTH, _QUALITY = 576, 60  # of the pictures: pixels, and WebP's scale of 0 to 100
+WIDTH = 576
+"""Pixels of a picture all around a place."""
+
+SMALL_WIDTH = 240
+"""Pixels of a picture that is drawn five times as fast."""
+
+_QUALITY = 60  # WebP's scale of 0 to 100
 _MOST_LABELS = 14  # around one place
 _FAINTEST = 0.15  # weight below which an object is not worth a word
 _NAMELESS = ("no label", "junk", "other room")
@@ -79,10 +85,12 @@ class Sceneries:
 
     Args:
         folder: the data folder.
+        width: of pictures, pixels.
     """
 
-    def __init__(self, folder: DataFolder) -> None:
+    def __init__(self, folder: DataFolder, width: int = WIDTH) -> None:
         self._folder = folder
+        self._width = width
         self._looks: dict[tuple[str, str], Look] = {}  # drawing takes about a second, so each is kept
         self._annotations: Annotations | None = None
 
@@ -104,11 +112,7 @@ class Sceneries:
         stands = {stand.viewpoint: number for number, stand in enumerate(house.stands)}
         looks = {}
         for done, number in enumerate(sorted(visited), start=1):
-            viewpoint = scene.places[number].id
-            key = (scene.scan, viewpoint)
-            if key not in self._looks:
-                self._looks[key] = Look(picture=_picture(house, stands[viewpoint]))
-            looks[number] = self._looks[key]
+            looks[number] = self._look(house, stands, scene.places[number].id)
             if progress is not None:
                 progress(done, len(visited))
         rooms = [house.rooms[house.stands[stands[place.id]].room].kind for place in scene.places]
@@ -118,6 +122,12 @@ class Sceneries:
             room_of=dict(enumerate(rooms)),
             looks=looks,
         )
+
+    def _look(self, house: House, stands: Mapping[str, int], viewpoint: str) -> Look:
+        key = (house.name, viewpoint)
+        if key not in self._looks:
+            self._looks[key] = Look(picture=_picture(house, stands[viewpoint], self._width))
+        return self._looks[key]
 
     def _of_annotations(self, scene: Scene, visited: Collection[int]) -> Scenery:
         if self._annotations is None:
@@ -140,9 +150,9 @@ class Sceneries:
         )
 
 
-def _picture(house: House, stand: int) -> str:
+def _picture(house: House, stand: int, width: int) -> str:
     content = io.BytesIO()
-    draw_panorama(house, stand, _WIDTH).save(content, format="WEBP", quality=_QUALITY)
+    draw_panorama(house, stand, width).save(content, format="WEBP", quality=_QUALITY)
     return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode()}"
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from scenemem.agents.collect import collect
 from scenemem.agents.network import Acting
 from scenemem.agents.policy import Chooser, NetworkPolicy
 from scenemem.agents.rollout import Question
@@ -56,28 +55,19 @@ def trace_episodes(
         on_round: told of every round as it happens.
         name: of the agent, for people.
     """
-    opened = open_traces(agent, episodes, name=name)
-    network, world, lanes = agent.network, agent.sight.world, len(episodes)
-    was_training = network.training
-    network.eval()
     insight = Insight()
-    unrolling = network.unrolling(agent.sight, agent.read(episodes.texts), network.noise(lanes))
-    acting = network.acting(agent.sight, unrolling)
-    space = network.space(world, lanes, network.rounds)
-    policy = TracingPolicy(acting, agent.choose, insight, opened, on_round)
-    with insight.watching(network):
-        rollout = collect(world, episodes, space, policy, max_ticks=agent.max_ticks)
-    network.train(was_training)
+    policy = TracingPolicy(agent.choose, insight, open_traces(agent, episodes, name=name), on_round)
+    with insight.watching(agent.network):
+        rollout = agent.walk(episodes, policy.using)
     walked = rollout.viewpoint.masked_fill(~rollout.alive, NONE)
-    metrics = measure(world, walked, episodes.path) if episodes.has_goals else None
-    return policy.finished(space, metrics)
+    metrics = measure(agent.sight.world, walked, episodes.path) if episodes.has_goals else None
+    return policy.finished(metrics)
 
 
 class TracingPolicy:
     """Answers as a ``NetworkPolicy`` and records, per lane, what it knew and how it decided.
 
     Args:
-        acting: the network in use.
         choose: how an option is chosen from the scores.
         insight: watches the network.
         opened: the traces to fill, one per lane.
@@ -86,13 +76,13 @@ class TracingPolicy:
 
     def __init__(
         self,
-        acting: Acting,
         choose: Chooser,
         insight: Insight,
         opened: Sequence[Trace],
         on_round: OnRound | None = None,
     ) -> None:
-        self._policy = NetworkPolicy(acting, self._note_logits)
+        self._policy: NetworkPolicy
+        self._space: ActionSpace  # both known from the first observation on
         self._choose = choose
         self._insight = insight
         self._opened = opened
@@ -101,8 +91,14 @@ class TracingPolicy:
         self._open: list[RoundInProgress | None] = [None] * len(opened)
         self._logits = torch.empty(0)
 
+    def using(self, acting: Acting) -> TracingPolicy:
+        """This policy, answering with a network in use."""
+        self._policy = NetworkPolicy(acting, self._note_logits)
+        return self
+
     def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace, /) -> None:
         """Update the states of ``lanes`` and note where they stand."""
+        self._space = space
         with self._insight.about(lanes):
             self._policy.observe(stance, lanes, space)
         places = space.world.local[stance.viewpoint[lanes]].tolist()
@@ -126,7 +122,7 @@ class TracingPolicy:
             )
         return choice
 
-    def finished(self, space: ActionSpace, metrics: Metrics | None) -> list[Trace]:
+    def finished(self, metrics: Metrics | None) -> list[Trace]:
         """The whole traces, when every lane has ended."""
         traces = []
         for lane, opened in enumerate(self._opened):
@@ -136,7 +132,7 @@ class TracingPolicy:
             ending = Ending(
                 stopped=bool(rounds) and rounds[-1].stops,
                 place=place,
-                memory=memory_of(space, lane),
+                memory=memory_of(self._space, lane),
                 to_goal=opened.scene.places[place].to_goal,
                 scores=None if metrics is None else _scores(metrics, lane),
             )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
+from scenemem.commands.serve import open_stage
+from scenemem.formats.folder import DataFolder
+from scenemem.learning.run_folder import RunFolder
 from scenemem.viewer.live_stage import Stage
 
 if TYPE_CHECKING:
@@ -19,30 +21,11 @@ if TYPE_CHECKING:
 driver = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if CHROMIUM is None and os.environ.get("SCENEMEM_REQUIRE_BROWSER"):
-    pytest.fail("SCENEMEM_REQUIRE_BROWSER is set but there is no chromium; install it", pytrace=False)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="needs chromium on the PATH (apt-get install chromium)"
-)
-
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
 Scheme = Literal["light", "dark"]
 PATIENCE = 30_000  # milliseconds
 PHONE, DESKTOP = (360, 740), (1280, 900)
 
 Serve = Callable[..., AbstractContextManager[str]]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with driver.sync_playwright() as playing:
-        started = playing.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield started
-        started.close()
 
 
 @pytest.fixture
@@ -72,7 +55,7 @@ def _own(url: str, address: str) -> bool:
 def _walk(page: Page, instruction: str = "Walk from g00 to g22.") -> None:
     page.fill("#instruction", instruction)
     page.click("#walk")
-    done = "Every round is here; play them below."
+    done = "Every round is here; play them below, or save the walk as a page."
     driver.expect(page.locator("#status")).to_have_text(done, timeout=PATIENCE)
 
 
@@ -91,6 +74,49 @@ def test_an_instruction_is_walked_by_both_agents(page: Page) -> None:
     assert "The end" in page.locator(".caption").first.inner_text()
     page.click("#first")
     assert page.inner_text("#count").startswith("Round 1 of")
+
+
+@pytest.fixture(scope="module")
+def trained_address(trained_runs: dict[str, RunFolder], tiny_trainable: Path, serve: Serve) -> Iterator[str]:
+    """A page with an agent that was trained for a few iterations, opened as the command opens it."""
+    stage = open_stage([trained_runs["ssm"].root], None, DataFolder(tiny_trainable), "last")
+    with serve(stage) as address:
+        yield address
+
+
+def test_a_trained_agent_walks_and_its_walk_can_be_kept(
+    browser: Browser, trained_address: str, tmp_path: Path
+) -> None:
+    page = browser.new_page(viewport={"width": DESKTOP[0], "height": DESKTOP[1]})
+    page.goto(trained_address)
+    page.wait_for_selector("#plan .place")
+    page.select_option("#house", "yard")
+    driver.expect(page.locator("#start option")).to_have_count(10)
+    page.select_option("#example", "0")
+    nasty = "Walk </script><script>window.harmed = 1</script> on."
+    assert page.locator("#keep").is_disabled(), "there is nothing to keep yet"
+    _walk(page, nasty)
+    page.click("#last")
+    shown = page.locator(".caption").text_content()
+    with page.expect_download() as kept:
+        page.click("#keep")
+    file = tmp_path / kept.value.suggested_filename
+    kept.value.save_as(file)
+    assert file.name == "walk-yard.html"
+    wrong: list[str] = []
+    replay = browser.new_page()
+    replay.on("console", lambda message: wrong.append(message.text))
+    replay.on("pageerror", lambda error: wrong.append(str(error)))
+    replay.on("request", lambda asked: None if asked.url == file.as_uri() else wrong.append(asked.url))
+    replay.goto(file.as_uri())
+    replay.keyboard.press("End")
+    assert replay.locator(".caption").text_content() == shown, "it is the walk that was shown"
+    assert "ssm-0" in str(replay.text_content("#where"))
+    assert "</script>" in str(replay.text_content(".words"))
+    assert replay.evaluate("window.harmed") is None
+    assert wrong == []
+    replay.close()
+    page.close()
 
 
 def test_a_second_walk_replaces_the_first(page: Page) -> None:

@@ -11,13 +11,14 @@ function buildDecisions(box, data, frame) {
   }
   const several = frame.round.decisions.length > 1;
   frame.round.decisions.forEach((decision, i) => {
-    box.append(element("h4", {}, `${several ? `${i + 1}. ` : ""}${questionOf(decision, frame)}`));
-    box.append(decisionTable(decision, data, frame));
+    box.append(element("div", {}, element("h4", {}, `${several ? `${i + 1}. ` : ""}${questionOf(decision, frame)}`),
+      decisionTable(decision, data, frame)));
   });
   if (frame.round.decisions.some(cuesOf)) {
-    box.append(element("p", { class: "note" },
-      "Sight: how well what is seen there fits the shaded words. Heading: how well where it lies fits the underlined words. "
-      + "Facts: how far it is, how long ago it was found and how good it looked. Bars to the right speak for an option, "
+    box.append(element("p", { class: several ? "note whole" : "note" },
+      "Chance: how likely the agent thinks each option is right; it takes the likeliest. What speaks for an option: "
+      + "Sight, how well what is seen there fits the shaded words. Heading, how well where it lies fits the underlined words. "
+      + "Facts, how far it is, how long ago it was found and how good it looked. Bars to the right speak for an option, "
       + "hatched bars to the left against it, compared with the average option."));
   }
 }
@@ -54,7 +55,7 @@ function decisionTable(decision, data, frame) {
 
 function longName(option, data, frame) {
   const facts = [];
-  if (option.place === frame.here && !option.stop) facts.push("stay here");
+  if (option.place === frame.here && !option.stop) facts.push("here");
   const room = data.scenery.room_of[option.place];
   if (room && !option.stop) facts.push(room);
   return optionName(option, frame) + (facts.length ? ` (${facts.join(", ")})` : "");

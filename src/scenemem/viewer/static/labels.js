@@ -2,6 +2,7 @@
 
 const CHARACTER = 6.9; // pixels, of the small type on the map
 const LINE = 14;
+const MOST_CHANCES = 3; // of one decision
 
 class Labels {
   constructor(width, height) {
@@ -27,7 +28,7 @@ class Labels {
         return [x + dx, y + dy + 4];
       }
     }
-    return needed ? [x + aside, y + 4] : null;
+    return needed ? [Math.min(x + aside, this.width - half), y + 4] : null;
   }
 
   free([left, top, right, bottom]) {
@@ -36,16 +37,19 @@ class Labels {
   }
 }
 
-/** The chance of every place that could be chosen; where to go on from is left out when it was no question. */
+/** The chances worth a word: of the likeliest places to go on from, unless that was no question, and of the likeliest ways. */
 function chancesOf(frame) {
   const shares = new Map();
   const places = frame.frontier ? frame.frontier.options : [];
   const certain = places.some((option) => option.place === frame.here && option.probability > 0.9);
-  for (const option of certain ? [] : places) shares.set(option.place, option.probability);
-  for (const option of frame.action ? frame.action.options : []) {
-    if (!option.stop && !(frame.frontier && frame.numbers.has(option.place))) {
-      shares.set(option.place, (shares.get(option.place) ?? 0) + option.probability);
-    }
+  const ways = (frame.action ? frame.action.options : [])
+    .filter((option) => !option.stop && !(frame.frontier && frame.numbers.has(option.place)));
+  for (const option of [...likeliest(certain ? [] : places), ...likeliest(ways)]) {
+    shares.set(option.place, (shares.get(option.place) ?? 0) + option.probability);
   }
   return shares;
+}
+
+function likeliest(options) {
+  return [...options].sort((a, b) => b.probability - a.probability).slice(0, MOST_CHANCES);
 }

@@ -12,6 +12,9 @@ class LivePage {
     this.walking = null;
     this.player = new LivePlayer((place) => this.loadLook(place));
     this.map = new PlanMap(fields.plan, (place) => this.picked(place), (heading) => this.turned(heading));
+    fields.keep = element("button", { type: "button", id: "keep", disabled: "", title: "One file that plays anywhere, without this server" },
+      "Save walk");
+    document.querySelector(".player .keys").before(fields.keep);
     document.getElementById("where").textContent = `SceneMem live · ${session.agents.join(" and ")}`;
     fields.describe.disabled = session.speaker.name === null;
     fields.speaker.textContent = session.speaker.name === null ? `Routes cannot be described: ${session.speaker.off_because}.`
@@ -35,6 +38,7 @@ class LivePage {
     });
     fields.stop.addEventListener("click", () => this.walking?.abort());
     fields.describe.addEventListener("click", () => this.describe());
+    fields.keep.addEventListener("click", () => this.keep());
     new ResizeObserver(() => this.draw()).observe(fields.plan.parentElement);
   }
 
@@ -154,12 +158,13 @@ class LivePage {
     const walking = new AbortController();
     this.walking = walking;
     fields.stop.disabled = false;
+    fields.keep.disabled = true;
     this.say("walking …");
     try {
       const answer = await ask("/api/walks", { ...this.wish(), instruction: fields.instruction.value }, walking.signal);
       this.player.open(this.house, this.session.agents.length);
       for await (const event of eventsOf(answer)) this.happened(event);
-      if (!fields.status.classList.contains("bad")) this.say("Every round is here; play them below.");
+      if (!fields.status.classList.contains("bad")) this.say("Every round is here; play them below, or save the walk as a page.");
     } catch (error) {
       this.say(walking.signal.aborted ? "stopped" : error.message, !walking.signal.aborted);
     }
@@ -167,6 +172,20 @@ class LivePage {
     this.walking = null;
     fields.stop.disabled = true;
     this.player.finish();
+    fields.keep.disabled = !this.player.frames;
+  }
+
+  /** Offer the walk that has just been shown as a replay, one file. */
+  async keep() {
+    const { data } = this.player.panels[0];
+    fields.keep.disabled = true;
+    try {
+      const page = await pageOf(data, (place) => askJson(addressOf("houses", data.scene.scan, "looks", place)));
+      download(page, `walk-${data.scene.scan}.html`);
+    } catch (error) {
+      this.say(error.message, true);
+    }
+    fields.keep.disabled = this.walking !== null;
   }
 
   happened(event) {
@@ -177,6 +196,10 @@ class LivePage {
     list.replaceChildren();
     buildLegend(list, this.player.panels[0].data);
     fields.legend.hidden = false;
+    if (this.session.agents.length === 1) {
+      fields.legend.firstElementChild.open = window.innerWidth >= SMALL;
+      this.player.panels[0].root.querySelector(".side").append(fields.legend);
+    }
     if (event.agent === 0) document.getElementById("agents").scrollIntoView({ behavior: "smooth", block: "start" });
   }
 

@@ -18,7 +18,7 @@ class LivePlayer extends Player {
   }
 
   opened({ agent, name, task, to_goal: left }) {
-    const walk = { name, headline: "On its way", captions: [], letters: [], rounds: [], ending: null };
+    const walk = { name, task, headline: "On its way", story: "", captions: [], letters: [], rounds: [], ending: null };
     this.seats.set(agent, this.agents.length);
     this.agents.push(walk);
     const places = this.house.scene.places.map((place, i) => ({ ...place, to_goal: left[i] }));
@@ -39,9 +39,9 @@ class LivePlayer extends Player {
     this.grown(panel);
   }
 
-  ended({ agent, ending, caption, headline }) {
+  ended({ agent, ending, caption, headline, story }) {
     const panel = this.panels[this.seats.get(agent)];
-    Object.assign(panel.agent, { ending, headline });
+    Object.assign(panel.agent, { ending, headline, story });
     panel.agent.captions.push(caption);
     panel.root.querySelector("h2 small").textContent = ` — ${headline.toLowerCase()}`;
     this.grown(panel);
@@ -67,7 +67,8 @@ class LivePlayer extends Player {
     const heard = agent.rounds.some((round) => round.decisions.some((decision) => decision.attention));
     root.querySelector(".key").replaceChildren();
     buildKey(root.querySelector(".key"), heard, data.task.words.some((word) => !word.known));
-    root.querySelector(".map .title").textContent = agent.rounds.some((round) => round.memory) ? "Its memory so far" : "Its way so far";
+    root.querySelector(".map .title").textContent = titleOf(agent);
+    panel.tell((round) => this.leap(round));
   }
 
   finish() {

@@ -45,9 +45,9 @@ function showThings(strip, labels, facing) {
   for (const label of labels) {
     const half = (label.text.length * 3.6 + 8) / 400; // of the strip on a small screen
     const x = Math.max(half - 0.49, Math.min(0.49 - half, turned(label.heading, facing)));
-    const y = Math.min(0.58, Math.max(0.22, 0.4 - label.elevation * 0.4));
+    const y = Math.min(0.54, Math.max(0.22, 0.4 - label.elevation * 0.4));
     const row = [0, -0.13, 0.13, -0.26, 0.26].map((shift) => y + shift)
-      .find((spot) => spot > 0.2 && spot < 0.6 && !taken.some((box) => Math.abs(box.y - spot) < 0.12 && Math.abs(box.x - x) < box.half + half));
+      .find((spot) => spot > 0.22 && spot < 0.56 && !taken.some((box) => Math.abs(box.y - spot) < 0.12 && Math.abs(box.x - x) < box.half + half));
     if (row === undefined) continue;
     taken.push({ x, y: row, half });
     const name = at(element("span", { class: label.room ? "thing room-ahead" : "thing" }, label.text), x);

@@ -3,9 +3,9 @@
 const MARGIN = 1.7; // metres round everything worth seeing
 const LEAST = 6; // metres shown at least
 
-/** West, south, east and north of what is drawn of a floor, in metres: all that is ever touched there. */
-function mapBounds(data, floor, width, height) {
-  const touched = [...touchedPlaces(data)].map((number) => data.scene.places[number]).filter((place) => place.floor === floor);
+/** What is drawn of a floor, in metres: all that has been touched there up to a round. */
+function mapBounds(data, floor, width, height, last) {
+  const touched = [...touchedPlaces(data, last)].map((number) => data.scene.places[number]).filter((place) => place.floor === floor);
   const places = touched.length ? touched : data.scene.places.filter((place) => place.floor === floor);
   const range = (axis) => {
     const values = places.map((place) => place[axis]);
@@ -27,7 +27,7 @@ class FloorMap {
 
   /** Draw a frame on a floor; `width` and `height` are the most pixels there are. */
   draw(frame, floor, width, height) {
-    const bounds = mapBounds(this.data, floor, width, height);
+    const bounds = mapBounds(this.data, floor, width, height, frame.index);
     this.scale = bounds.scale;
     this.origin = [bounds.west, bounds.north];
     this.floor = floor;

@@ -26,7 +26,7 @@ function frameOf(data, agent, index) {
   const action = round ? round.decisions.find((decision) => decision.kind !== "frontier") ?? null : null;
   const memory = round ? round.memory : ended && agent.ending ? agent.ending.memory : null;
   return {
-    round, path, numbers, frontier, action, memory,
+    index, round, path, numbers, frontier, action, memory,
     ended: ended && Boolean(agent.ending),
     here: path[path.length - 1],
     heading: round ? round.heading : arrivalHeading(data.scene.places, path, agent),
@@ -86,11 +86,11 @@ function percent(share) {
   return `${Math.round(100 * share)} %`;
 }
 
-/** Everything any agent ever touched on a floor: places to keep in view. */
-function touchedPlaces(data) {
+/** Everything the agents have touched up to a round, or ever: places to keep in view. */
+function touchedPlaces(data, last = Infinity) {
   const touched = new Set([...data.task.reference, data.task.start]);
   for (const agent of data.agents) {
-    for (const round of agent.rounds) {
+    for (const round of agent.rounds.slice(0, last + 1)) {
       round.walk.forEach((place) => touched.add(place));
       round.decisions.forEach((decision) => decision.options.forEach((option) => touched.add(option.place)));
       if (round.memory) round.memory.ways.forEach((way) => touched.add(way.place));

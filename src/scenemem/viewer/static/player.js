@@ -2,6 +2,8 @@
 
 const PAUSE = 2600; // milliseconds a round is shown while playing
 const WALK = 900; // of which the agent walks
+const SMALL = 700; // pixels of a screen that cannot show a map and all that stands above it
+const MOST_TURNS = 3; // that have a button of their own
 
 class AgentPanel {
   constructor(data, agent, alone) {
@@ -15,6 +17,8 @@ class AgentPanel {
     this.svg = find(".map > svg");
     this.floors = find(".floors");
     this.left = find(".left");
+    this.holds = find(".holds");
+    this.story = find(".story");
     this.map = new FloorMap(this.svg, data);
     this.floor = 0;
     find(".name").append(agent.name, element("small", {}, ` — ${agent.headline.toLowerCase()}`));
@@ -24,8 +28,18 @@ class AgentPanel {
     this.words = buildWords(find(".words"), data.task);
     const heard = agent.rounds.some((round) => round.decisions.some((decision) => decision.attention));
     buildKey(find(".key"), heard, data.task.words.some((word) => !word.known));
-    find(".map .title").textContent = agent.rounds.some((round) => round.memory) ? "Its memory so far" : "Its way so far";
+    find(".map .title").textContent = titleOf(agent);
     this.buildFloors();
+  }
+
+  /** Say what happens in all, with a way to every round in which the agent turns back. */
+  tell(onRound) {
+    const turns = this.agent.rounds.map((round, i) => [round, i]).filter(([round]) => backTo(round) !== null);
+    this.story.replaceChildren(this.agent.story, ...turns.slice(0, MOST_TURNS).flatMap(([, i]) => {
+      const button = element("button", { type: "button" }, `Show round ${i + 1}: it turns back`);
+      button.addEventListener("click", () => onRound(i));
+      return [" ", button];
+    }));
   }
 
   buildFloors() {
@@ -55,6 +69,7 @@ class AgentPanel {
     buildDecisions(this.tables, this.data, frame);
     this.showLooks();
     const left = this.data.scene.places[frame.here].to_goal;
+    this.holds.textContent = heldBy(frame);
     this.left.textContent = typeof left === "number" ? `${left.toFixed(1)} m to the goal` : "";
     this.showFloor(this.data.scene.places[frame.here].floor);
     if (walking && before && before.round) this.animate(before.round.walk);
@@ -120,6 +135,16 @@ class AgentPanel {
   }
 }
 
+function titleOf(agent) {
+  return agent.rounds.some((round) => round.memory) ? "Its memory so far" : "Its way so far";
+}
+
+/** What the map holds, in words. */
+function heldBy({ numbers, memory }) {
+  const visited = `${numbers.size} ${numbers.size === 1 ? "place" : "places"} visited`;
+  return memory ? `${visited}, ${new Set(memory.ways.map((way) => way.place)).size} only seen` : visited;
+}
+
 function shortName(option, frame) {
   return String(frame.letters.get(option.place) ?? frame.numbers.get(option.place));
 }
@@ -133,6 +158,7 @@ class Player {
   constructor(data) {
     this.panels = data.agents.map((agent) => new AgentPanel({ ...data, task: agent.task }, agent, data.agents.length === 1));
     this.frames = Math.max(...data.agents.map((agent) => agent.rounds.length + (agent.ending ? 1 : 0)));
+    this.panels.forEach((panel) => panel.tell((round) => this.leap(round)));
     this.index = 0;
     this.timer = null;
     this.controls = Object.fromEntries(["first", "back", "play", "next", "last", "scrub", "count"]
@@ -195,6 +221,7 @@ class Player {
       return;
     }
     if (this.index === this.frames - 1) this.show(0);
+    if (window.innerWidth < SMALL) this.panels[0].caption.scrollIntoView({ block: "start" });
     this.timer = setInterval(() => {
       this.show(this.index + 1);
       if (this.index === this.frames - 1) this.pause();
@@ -210,6 +237,7 @@ class Player {
 
   showPlaying(playing) {
     this.controls.play.setAttribute("aria-label", playing ? "Pause" : "Play");
+    this.controls.play.querySelector("span").textContent = playing ? "Pause" : "Play";
     this.controls.play.querySelector("path").setAttribute("d", playing ? "M3 2h4v12H3zM9 2h4v12H9z" : "M3 1v14l11-7z");
   }
 }

@@ -1,8 +1,8 @@
 // Opening a replay: what the page is about, and the player on its first round.
 
-const INTRODUCTION = "An agent that has never been in this building is asked to follow an instruction. ";
-const WITH_MEMORY = "It keeps a map of every place it has seen: its memory. Each round it may go on from any place on that map, "
-  + "so when things stop fitting the words it can turn back.";
+const INTRODUCTION = "A computer program, the agent, follows an instruction through a building it has never been in. ";
+const WITH_MEMORY = "The map is its memory: numbered circles are places it has been to, diamonds are places it has only seen. "
+  + "In every round it weighs up all of them, so when things stop fitting the words it can turn back to one it left behind.";
 const WITHOUT_MEMORY = "It has no map: each round it only chooses among the ways from where it stands.";
 
 function begin(data) {
@@ -22,8 +22,8 @@ function begin(data) {
   document.getElementById("agents").replaceChildren(...player.panels.map((panel) => panel.root));
   const legend = document.getElementById("legend");
   buildLegend(legend.querySelector("ul"), data);
-  legend.firstElementChild.open = window.innerWidth >= 700;
-  if (alone) player.panels[0].root.querySelector(".map").append(legend);
+  legend.firstElementChild.open = window.innerWidth >= SMALL;
+  if (alone) player.panels[0].root.querySelector(".side").append(legend);
   player.show(0);
 }
 

@@ -30,7 +30,8 @@ function buildKey(box, hasAttention, unknown) {
   looks.style.setProperty("--looks", 0.8);
   const moves = element("span", { class: "word" }, "underlined");
   moves.style.setProperty("--moves", 0.8);
-  box.append(looks, " words tell it what to look for, ", moves, " words how to move: the stronger, the louder.");
+  box.append(looks, " words tell it what to look for, ", moves, " words how to move: the stronger, the more it listens. ",
+    element("span", { class: "word mark" }, "end"), " stands for no word in particular.");
   if (unknown) box.append(" Words in italics it has never learnt.");
 }
 

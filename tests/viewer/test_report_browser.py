@@ -1,0 +1,83 @@
+"""A report and the replays beside it in a real browser: links open, pages play, everybody can use them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from scenemem.commands.report import report_on
+from scenemem.formats.folder import DataFolder
+from scenemem.learning.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
+
+PHONE, DESKTOP = (390, 844), (1280, 900)
+
+
+@pytest.fixture(scope="module")
+def report(
+    trained_runs: dict[str, RunFolder], tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A report on two agents, moved to where neither runs nor data are."""
+    folder = tmp_path_factory.mktemp("report")
+    runs = [trained_runs["ssm"], trained_runs["basic"]]
+    report_on(runs, DataFolder(tiny_trainable), folder / "made" / "report.html", splits=["val_unseen"])
+    return Path(shutil.move(folder / "made", folder / "mailed")) / "report.html"
+
+
+@pytest.fixture
+def opened(tab: Page, report: Path) -> Iterator[Page]:
+    """The report in a browser that must not complain and not leave the folder."""
+    complaints: list[str] = []
+    inside = report.parent.as_uri()
+    listeners = {
+        "console": lambda message: complaints.append(message.text),
+        "pageerror": lambda error: complaints.append(str(error)),
+        "request": lambda asked: (
+            None if asked.url.startswith((inside, "data:")) else complaints.append(asked.url)
+        ),
+    }
+    for event, listener in listeners.items():
+        tab.on(event, listener)  # type: ignore[call-overload]
+    tab.set_viewport_size({"width": DESKTOP[0], "height": DESKTOP[1]})
+    tab.goto(report.as_uri())
+    yield tab
+    for event, listener in listeners.items():
+        tab.remove_listener(event, listener)
+    assert complaints == []
+
+
+def test_every_link_opens_a_replay_that_plays(opened: Page, report: Path) -> None:
+    links = opened.locator(".replays a")
+    count = links.count()
+    assert 1 <= count <= 4
+    assert opened.locator(".replays .thumb").count() == 2 * count, "one map for each agent"
+    for number in range(count):
+        title = links.nth(number).text_content()
+        links.nth(number).click()
+        opened.wait_for_selector("#scrub")
+        assert Path(opened.url.removeprefix("file://")).parent == report.parent / "replays"
+        told = " ".join(opened.locator("#headline span").all_text_contents())
+        assert told.replace("ssm-0: ", "").split(" basic-0: ")[0] in str(title)
+        assert opened.locator("article").count() == 2, "both agents"
+        opened.keyboard.press("End")
+        assert opened.text_content("#count") == "The end"
+        opened.go_back()
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(PHONE, "dark"), (DESKTOP, "light")], ids=["phone", "desktop"])
+def test_the_report_fits_and_is_accessible(
+    opened: Page, size: tuple[int, int], scheme: Literal["light", "dark"]
+) -> None:
+    opened.emulate_media(color_scheme=scheme)
+    opened.set_viewport_size({"width": size[0], "height": size[1]})
+    assert opened.evaluate("document.documentElement.scrollWidth") <= size[0]
+    found = axe.Axe().run(opened).response["violations"]
+    assert [(item["id"], item["nodes"][0]["html"]) for item in found] == []
