@@ -63,6 +63,17 @@ def test_eval_prints_what_score_says_about_its_trajectories(
     assert "stopped nearer than 3 m" in capsys.readouterr().out
 
 
+def test_fast_products_are_allowed_only_when_asked_for(
+    tiny_trainable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", asked.append)
+    for number, flags in enumerate(((), ("--precision", "fast"))):
+        out = tmp_path / str(number)
+        assert _run("train", "basic", "--data", tiny_trainable, "--out", out, *SMALL, *flags) == 0
+    assert asked == ["highest", "medium"]
+
+
 def test_packed_weights_stand_for_a_run_and_reach_what_their_card_says(
     trained: Path,
     tiny_trainable: Path,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from rich.console import Console
@@ -27,6 +27,9 @@ console = Console(stderr=True)
 
 output = Console()
 """Tables that are the command's result."""
+
+Precision = Literal["full", "fast"]
+"""How matrix products are computed."""
 
 
 def print_json(value: Any) -> None:
@@ -82,6 +85,13 @@ def use_threads(threads: int) -> None:
     import torch  # not at the top: listing the commands must not take a second
 
     torch.set_num_threads(threads)
+
+
+def use_precision(precision: Precision) -> None:
+    """Let torch compute matrix products this way; weights, states and gradients stay in single precision."""
+    import torch
+
+    torch.set_float32_matmul_precision("highest" if precision == "full" else "medium")
 
 
 def open_data(data: Path | None) -> DataFolder:

@@ -12,7 +12,15 @@ import msgspec
 import torch
 import tyro
 
-from scenemem.commands.console import open_data, output, print_json, training_bar, use_threads
+from scenemem.commands.console import (
+    Precision,
+    open_data,
+    output,
+    print_json,
+    training_bar,
+    use_precision,
+    use_threads,
+)
 from scenemem.commands.report import report_on, say_where
 from scenemem.commands.sources import Sources, begin_with, open_augmentation
 from scenemem.errors import DataError, UserError
@@ -52,6 +60,8 @@ class TrainArguments:
     """where to compute: cpu, or cuda (with torchrun one card per process)"""
     threads: int = 1
     """torch threads; more than one only pays on an otherwise idle machine"""
+    precision: Precision = "full"
+    """of matrix products: full, or fast: TF32 or bfloat16 inside them, where the device has it"""
     replays: bool = True
     """write replays of telling episodes beside the report"""
     json: bool = False
@@ -107,6 +117,7 @@ def _as_begun(default: TrainArguments, run: RunFolder) -> TrainArguments:
 def train(name: str, arguments: TrainArguments) -> dict[str, Any]:
     """Train preset ``name`` as the flags say, and return what came out."""
     use_threads(arguments.threads)
+    use_precision(arguments.precision)
     if arguments.seed < 0:
         raise UserError(f"--seed must be 0 or more, got {arguments.seed}")
     out = _run_folder(name, arguments)
