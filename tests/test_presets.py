@@ -35,7 +35,8 @@ def _differences(one: Any, other: Any, path: str = "") -> set[str]:
         ("ssm-local", "ssm", {"agent"}),
         ("ssm-global", "ssm", {"agent"}),
         ("ssm-no-hints", "ssm", {"memory.hints"}),
-        ("basic", "ssm", {"agent", "memory.stream", "memory.orientation", "memory.hints"}),
+        ("ssm-no-recall", "ssm", {"memory.recalls"}),
+        ("basic", "ssm", {"agent", "memory.stream", "memory.orientation", "memory.hints", "memory.recalls"}),
         ("ssm-augmented", "ssm", {"learning.learning_rate", "learning.stages"}),
         ("basic-augmented", "basic", {"learning.learning_rate", "learning.stages"}),
         ("seq2seq", "basic", {"model.panorama", "learning.stages"}),
@@ -68,6 +69,7 @@ def test_r4r_follows_the_path(base: str) -> None:
 def test_the_faithful_preset_has_nothing_the_paper_does_not_have() -> None:
     paper = PRESETS["ssm-paper"]
     assert not paper.memory.hints
+    assert not paper.memory.recalls
     assert paper.memory.stream is None
     assert paper.model.width == 512
 
@@ -78,7 +80,7 @@ def test_every_preset_trains_two_iterations(name: str, tiny_trainable: Path) -> 
     small = replace(
         preset,
         model=replace(preset.model, width=16, word_width=8),
-        data=replace(preset.data, min_count=1),
+        data=replace(preset.data, min_count=1, features="tiny", task="r2r"),
         learning=replace(preset.learning, iterations=2, batch=4),
     )
     experiment = new_experiment(small, DataFolder(tiny_trainable), seed=0)

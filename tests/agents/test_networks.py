@@ -337,6 +337,7 @@ def test_training_drops_whole_columns_and_scales_the_rest(setting: Setting) -> N
         (lambda: NetworkConfig(dropout=1.0), r"dropout must be in \[0, 1\), got 1.0"),
         (lambda: NetworkConfig(feature_dropout=-0.1), r"feature_dropout must be in \[0, 1\), got -0.1"),
         (lambda: MemoryConfig(reasoning_steps=-1), "reasoning_steps must be 0 or more, got -1; use 0"),
+        (lambda: MemoryConfig(recalls=True, read_before=True), "recalls and read_before exclude each other"),
         (lambda: MemoryConfig(stream=0), "stream must be 1 or more, got 0; leave it out for the feature"),
     ],
 )

@@ -293,3 +293,39 @@ def test_an_agent_with_nowhere_to_go_can_only_stop(world: World, episodes: Episo
         rollout = _wander(world, alone, space, stops=False)
         assert rollout.ticks.tolist() == [1]
         assert rollout.stopped.all()
+
+
+@pytest.mark.parametrize("kind", [FrontierSpace, AnywhereSpace])
+def test_coming_back_restores_where_one_looked_and_what_one_had_seen(
+    world: World, episodes: EpisodeSet, kind: type[FrontierSpace | AnywhereSpace]
+) -> None:
+    space = kind(world, len(episodes), ROUNDS, recalls=True)
+    rollout = _wander(world, episodes, space, stops=False)
+    plain = _wander(world, episodes, kind(world, len(episodes), ROUNDS), stops=False)
+    assert torch.equal(rollout.viewpoint, plain.viewpoint), "random walks do not depend on where one looks"
+    ticks = torch.arange(rollout.alive.shape[1]).expand_as(rollout.seen)
+    assert torch.equal(plain.seen[plain.alive], ticks[plain.alive])
+    came_back = 0
+    for lane, count in enumerate(rollout.ticks.tolist()):
+        walked = rollout.viewpoint[lane, :count].tolist()
+        first = [walked.index(place) for place in walked]
+        assert rollout.seen[lane, :count].tolist() == first
+        assert rollout.view[lane, :count].tolist() == plain.view[lane, first].tolist()
+        came_back += sum(tick != then for tick, then in enumerate(first))
+    assert came_back > 10
+
+
+def test_whoever_comes_back_sees_nothing_new(world: World, episodes: EpisodeSet) -> None:
+    known: dict[int, set[int]] = {}
+
+    class Watcher(Wanderer):
+        def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace, /) -> None:
+            super().observe(stance, lanes, space)
+            new = space.newcomers(lanes).tolist()
+            places = stance.viewpoint.tolist()
+            for lane in lanes.tolist():
+                assert (lane in new) == (places[lane] not in known.setdefault(lane, set()))
+                known[lane].add(places[lane])
+
+    space = FrontierSpace(world, len(episodes), ROUNDS, recalls=True)
+    collect(world, episodes, space, Watcher(1, stops=False), max_ticks=200)

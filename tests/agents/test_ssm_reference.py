@@ -58,6 +58,7 @@ class Walk:
     viewpoints: list[int] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     memory: nx.Graph = field(default_factory=nx.Graph)  # visited places and the edges between them
+    kept: dict[int, tuple[Tensor, Tensor, int]] = field(default_factory=dict)  # state and view at each place
     jumps: int = 0  # frontiers elsewhere that were gone to
 
     @property
@@ -109,7 +110,9 @@ class PlainSsm:
             if place in walk.memory:
                 metres = math.dist(self.position[walk.here], self.position[place])
                 walk.memory.add_edge(walk.here, place, metres=metres)
-        walk.hidden, walk.cell = self.observed(walk)
+        if not (self.network.memory.recalls and walk.here in walk.kept):
+            walk.kept[walk.here] = (*self.observed(walk), walk.view)
+        walk.hidden, walk.cell, walk.view = walk.kept[walk.here]
 
     def go_to_frontier(self, walk: Walk) -> None:
         frontiers = [v for v in walk.nodes if self.sub_nodes(walk, v)]
@@ -266,10 +269,11 @@ def _setting(world: World, episodes: EpisodeSet, folder: Path) -> Setting:
     return Setting(Sight(world, open_store(folder / "random.npy", world)), episodes, vocabulary)
 
 
-def _network(stream: int | None, words: int) -> FrontierNetwork:
+def _network(stream: int | None, words: int, *, recalls: bool = False) -> FrontierNetwork:
     """Random weights, large enough for clear decisions."""
     torch.manual_seed(4)
-    config, memory = NetworkConfig(word_width=16, width=WIDTH), MemoryConfig(stream=stream, reasoning_steps=3)
+    config = NetworkConfig(word_width=16, width=WIDTH)
+    memory = MemoryConfig(stream=stream, reasoning_steps=3, recalls=recalls)
     network = FrontierNetwork(config, memory, words, PAD, VISUAL, ROUNDS)
     for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.12)
@@ -342,22 +346,28 @@ def _uneven(scan: Scan) -> Scan:
     return msgspec.structs.replace(scan, viewpoints=viewpoints)
 
 
-streams = pytest.mark.parametrize("stream", [None, 16], ids=["paper", "narrow"])
+variants = pytest.mark.parametrize(
+    ("stream", "recalls"), [(None, False), (16, False), (16, True)], ids=["paper", "narrow", "recalls"]
+)
 
 
-@streams
-def test_thirty_episodes_of_the_tiny_world(tiny_data: Path, tmp_path: Path, stream: int | None) -> None:
+@variants
+def test_thirty_episodes_of_the_tiny_world(
+    tiny_data: Path, tmp_path: Path, stream: int | None, recalls: bool
+) -> None:
     world = build_world(_uneven(read_scan(file)) for file in connectivity_files(tiny_data / "connectivity"))
     file = tiny_data / "r2r" / "R2R_train.json"
     episodes = bind_episodes(world, read_episodes(file), file, name="tiny")
     setting = _setting(world, episodes.select(range(0, 90, 3)), tmp_path)
-    jumps, _ = _compare(_network(stream, len(setting.vocabulary)), setting)
+    jumps, _ = _compare(_network(stream, len(setting.vocabulary), recalls=recalls), setting)
     assert jumps > 20
 
 
 @pytest.mark.real_data
-@streams
-def test_two_hundred_real_episodes(real_data: Path, tmp_path: Path, stream: int | None) -> None:
+@variants
+def test_two_hundred_real_episodes(
+    real_data: Path, tmp_path: Path, stream: int | None, recalls: bool
+) -> None:
     file = real_data / "r2r" / "R2R_val_unseen.json"
     records = read_episodes(file)
     scans = sorted({record.scan for record in records})
@@ -365,6 +375,6 @@ def test_two_hundred_real_episodes(real_data: Path, tmp_path: Path, stream: int 
     episodes = bind_episodes(world, records, file, name="r2r val_unseen")
     setting = _setting(world, episodes.select(torch.linspace(0, len(episodes) - 1, 200).long()), tmp_path)
     assert len(set(setting.episodes.scan.tolist())) == len(scans)
-    jumps, cut_off = _compare(_network(stream, len(setting.vocabulary)), setting)
+    jumps, cut_off = _compare(_network(stream, len(setting.vocabulary), recalls=recalls), setting)
     assert jumps > 100
     assert cut_off > 0, "some walks end because their time is up"

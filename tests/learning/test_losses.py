@@ -124,6 +124,7 @@ class Walked:
                 viewpoint=self.rollout.viewpoint[one, :ticks],
                 view=self.rollout.view[one, :ticks],
                 alive=self.rollout.alive[one, :ticks],
+                seen=self.rollout.seen[one, :ticks],
                 decisions={
                     kind: _rows(table, table.lane == lane)
                     for kind, table in self.rollout.decisions.items()
@@ -302,7 +303,7 @@ def test_only_cut_off_lanes_expect_more() -> None:
     )
     nowhere = torch.zeros(2, 2, dtype=torch.long)
     alive = torch.tensor([[True, False], [True, True]])
-    rollout = Rollout(nowhere, nowhere, alive, {"action": decided}, map=None)
+    rollout = Rollout(nowhere, nowhere, alive, nowhere, {"action": decided}, map=None)
     replay = Replay({"action": torch.zeros(2, 2)}, values=torch.tensor([[1.0, 100.0], [0.5, 4.0]]))
     loss = actor_critic(rollout, replay, RewardConfig(discount=0.5), entropy_weight=0.1, value_weight=0.5)
     surprise = math.log(2.0)  # of a choice between two equal options, and their entropy

@@ -53,7 +53,7 @@ class Walks:
 
     def observe(self, unrolling: Unrolling, tick: int) -> None:
         lanes = self.lanes[tick]
-        unrolling.observe(lanes, self.viewpoint[tick, lanes], self.view[tick, lanes])
+        unrolling.observe(lanes, self.viewpoint[tick, lanes], self.view[tick, lanes], tick)
 
     def stepped(self) -> list[list[NavigatorState]]:
         """The states of every lane by ``Navigator.forward`` alone, the first one included."""
@@ -214,16 +214,57 @@ def test_walks_that_will_not_be_learned_from_keep_nothing(walks: Walks) -> None:
         forgetful.learnable()
 
 
-def test_a_panorama_at_hand_is_not_looked_up_again(walks: Walks) -> None:
-    def blind(viewpoint: Tensor) -> Tensor:
-        raise AssertionError(f"looked at {viewpoint.tolist()}")
+def test_a_recalled_state_is_the_one_made_then(walks: Walks) -> None:
+    unrolling, stepped = walks.begin(), walks.stepped()
+    for tick in range(3):
+        walks.observe(unrolling, tick)
+    lanes = torch.tensor([3, 1])
+    unrolling.recall(lanes, torch.tensor([0, 1]))
+    expected = [stepped[3][1], stepped[1][2]]
+    torch.testing.assert_close(unrolling.hidden[lanes], torch.cat([state.hidden for state in expected]))
+    torch.testing.assert_close(unrolling.cell[lanes], torch.cat([state.cell for state in expected]))
+    torch.testing.assert_close(unrolling.hidden[0], stepped[0][3].hidden[0])
 
-    unrolling = Unrolling(walks.navigator, walks.instructions, walks.noise, blind, keeps=False)
-    lanes = walks.lanes[0]
-    unrolling.observe(lanes, walks.viewpoint[0], walks.view[0], walks.look(walks.viewpoint[0]))
-    seeing = walks.begin()
-    walks.observe(seeing, 0)
-    assert torch.equal(unrolling.hidden, seeing.hidden)
+
+def _recalling(walks: Walks, recalled: list[dict[int, int]]) -> tuple[Tensor, Tensor]:
+    """The states of walks that recall, by an unrolling and by the navigator alone.
+
+    recalled: for every tick, which lanes recall which tick before they observe
+    """
+    unrolling, rows = walks.begin(), []
+    words = walks.instructions
+    now = {
+        lane: NavigatorState(words.hidden[lane : lane + 1], words.cell[lane : lane + 1])
+        for lane in range(LANES)
+    }
+    made: dict[tuple[int, int], NavigatorState] = {}
+    for tick, lanes in enumerate(walks.lanes):
+        back = {lane: then for lane, then in recalled[tick].items() if (lane, then) in made}
+        if back:
+            unrolling.recall(torch.tensor(list(back)), torch.tensor(list(back.values())))
+            now.update({lane: made[lane, then] for lane, then in back.items()})
+        walks.observe(unrolling, tick)
+        for lane in lanes.tolist():
+            one = torch.tensor([lane])
+            seen, view = walks.look(walks.viewpoint[tick, one]), walks.view[tick, one]
+            alone, noise = words.select(one), walks.noise.select(one)
+            now[lane] = made[lane, tick] = walks.navigator(now[lane], seen, view, alone, noise)
+            rows.append(now[lane].hidden)
+    return unrolling.learnable(), torch.cat(rows)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.integers(0, LANES - 1), st.integers(0, TICKS - 1)), min_size=TICKS, max_size=TICKS
+    )
+)
+def test_gradients_through_recalled_states_are_those_of_autograd(recalled: list[dict[int, int]]) -> None:
+    walks = _random_walks(_under_way([TICKS] * LANES), ahead=False)
+    rows, expected = _recalling(walks, recalled)
+    torch.testing.assert_close(rows, expected)
+    matters = torch.randn_like(rows)
+    torch.testing.assert_close(walks.gradients(rows, matters), walks.gradients(expected, matters))
 
 
 def test_instructions_stay_as_they_are(walks: Walks) -> None:

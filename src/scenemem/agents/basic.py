@@ -12,7 +12,7 @@ from scenemem.agents.network import Acting, AgentNetwork, NetworkConfig, States
 from scenemem.agents.rollout import Kind, Question, Rollout
 from scenemem.agents.sight import Sight
 from scenemem.agents.spaces import ActionSpace, LocalSpace, Rounds
-from scenemem.models.attention import dots, untiled
+from scenemem.models.attention import dots, rows_of, untiled
 from scenemem.models.unrolling import Unrolling
 from scenemem.simulator.panorama import Stance
 from scenemem.world.geometry import ANGLE_WIDTH
@@ -40,7 +40,7 @@ class BasicNetwork(AgentNetwork):
         table = rollout.decisions["action"]
         where = (table.lane, table.tick)
         seen = sight.neighbours(rollout.viewpoint[where], rollout.view[where])
-        state = states.seating.at(states.dropped(), *where)
+        state = rows_of(states.dropped(), states.rows_at(rollout)[where])
         return {"action": self.score(state, *seen, states.noise.feature)}
 
     def score(self, state: Tensor, visual: Tensor, orientation: Tensor, feature_mask: Tensor) -> Tensor:

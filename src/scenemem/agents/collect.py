@@ -75,7 +75,7 @@ def collect(
         lanes = (~stance.done).nonzero().squeeze(1)
         if not len(lanes):
             break
-        space.arrive(stance, lanes)
+        stance = space.arrive(stance, lanes)
         policy.observe(stance, lanes, space)
         if label_rule is not None:
             label_rule.arrive(stance.viewpoint[lanes], lanes)
@@ -90,4 +90,4 @@ def collect(
 def _record_tick(recorder: Recorder, stance: Stance, space: ActionSpace) -> None:
     memory = space.memory
     known = () if memory is None else (memory.here.clone(), memory.count.clone())
-    recorder.tick(stance.viewpoint, stance.view, ~stance.done, *known)
+    recorder.tick(stance.viewpoint, stance.view, ~stance.done, space.seen.clone(), *known)

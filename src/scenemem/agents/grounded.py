@@ -43,6 +43,8 @@ class MemoryConfig:
     """plain facts as further frontier inputs (here, distance, age, remembered scores); not in the paper"""
     weights: Weights = "metres"
     """what the shortest way over the memory counts"""
+    recalls: bool = False
+    """coming back to a place restores the state the agent had there; not in the paper, where it goes on"""
     read_before: bool = False
     """read the memory with the state before the observation, as the released code does"""
     hop_prior: bool = False
@@ -56,6 +58,10 @@ class MemoryConfig:
         if self.stream is not None and self.stream < 1:
             raise SettingError(
                 f"stream must be 1 or more, got {self.stream}; leave it out for the feature width"
+            )
+        if self.recalls and self.read_before:
+            raise SettingError(
+                "recalls and read_before exclude each other: a recalled state has none before it"
             )
         if self.orientation < 4 or self.orientation % 4:
             raise SettingError(
@@ -113,7 +119,7 @@ class LocalNetwork(GroundedNetwork):
     def decision_logits(self, rollout: Rollout, states: States, sight: Sight) -> dict[Kind, Tensor]:
         """->  action: (M, K + 1)"""
         table = rollout.decisions["action"]
-        row = states.seating.row[table.lane, table.tick]
+        row = states.rows_at(rollout)[table.lane, table.tick]
         return {"action": self.score_rows(self.ground(states), row, rollout, states, sight)}
 
     def score_rows(

@@ -21,8 +21,16 @@ NEAREST, FARTHEST = 4, 6  # hops from the start, counted on the known graph
 class HopPriorSpace(FrontierSpace):
     """Frontier decisions that know how long R2R paths are."""
 
-    def __init__(self, world: World, lanes: int, rounds: Rounds, weights: Weights = "metres") -> None:
-        super().__init__(world, lanes, rounds, weights)
+    def __init__(
+        self,
+        world: World,
+        lanes: int,
+        rounds: Rounds,
+        weights: Weights = "metres",
+        *,
+        recalls: bool = False,
+    ) -> None:
+        super().__init__(world, lanes, rounds, weights, recalls=recalls)
         self._final = torch.zeros(lanes, dtype=torch.bool, device=world.device)  # on the way to the last stop
 
     def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:

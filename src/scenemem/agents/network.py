@@ -78,6 +78,11 @@ class States:
     instructions: Instructions  # one per lane
     noise: Noise
 
+    def rows_at(self, rollout: Rollout) -> Tensor:
+        """(B, T) the row of the state that each lane had at each tick, 0 after the end"""
+        seen = rollout.seen.clamp_max(self.seating.ticks - 1)
+        return self.seating.row.gather(1, seen)
+
     def dropped(self) -> Tensor:
         """(X, H) the states that decide"""
         return self.hidden * rows_of(self.noise.deciding, self.seating.lane)
@@ -124,9 +129,7 @@ class AgentNetwork(nn.Module, ABC):
     def replay(self, rollout: Rollout, sight: Sight, instructions: Instructions, noise: Noise) -> Replay:
         """The logits and values of a rollout, whoever walked it, with gradients."""
         unrolling = self.unrolling(sight, instructions, noise, keeps=True)
-        for tick in range(rollout.alive.shape[1]):
-            lanes = rollout.alive[:, tick].nonzero().squeeze(1)
-            unrolling.observe(lanes, rollout.viewpoint[lanes, tick], rollout.view[lanes, tick])
+        follow(unrolling, rollout)
         return self.judge(rollout, sight, unrolling)
 
     def judge(self, rollout: Rollout, sight: Sight, unrolling: Unrolling) -> Replay:
@@ -137,8 +140,8 @@ class AgentNetwork(nn.Module, ABC):
             kind: scores.masked_fill(~rollout.decisions[kind].options, -torch.inf)
             for kind, scores in logits.items()
         }
-        values = states.seating.table(self.critic(states.hidden).unsqueeze(1))
-        return Replay(masked, values.squeeze(-1))
+        values = self.critic(states.hidden)[states.rows_at(rollout)]
+        return Replay(masked, values.masked_fill(~rollout.alive, 0.0))
 
     def noise(self, lanes: int) -> Noise:
         """Dropout masks for one rollout; ones in evaluation mode."""
@@ -157,6 +160,18 @@ class AgentNetwork(nn.Module, ABC):
             listening=kept(lanes, width),
             deciding=kept(lanes, width),
         )
+
+
+def follow(unrolling: Unrolling, rollout: Rollout) -> None:
+    """Let a navigator see what was seen on finished walks, in the same order."""
+    for tick in range(rollout.alive.shape[1]):
+        alive, seen = rollout.alive[:, tick], rollout.seen[:, tick]
+        new = (alive & (seen == tick)).nonzero().squeeze(1)
+        if len(new):
+            unrolling.observe(new, rollout.viewpoint[new, tick], rollout.view[new, tick], tick)
+        known = (alive & (seen != tick)).nonzero().squeeze(1)
+        if len(known):
+            unrolling.recall(known, seen[known])
 
 
 class Acting(ABC):
@@ -183,9 +198,14 @@ class Acting(ABC):
         """(B, H) the attended states"""
         return self.unrolling.hidden
 
-    def observe(self, stance: Stance, lanes: Tensor) -> None:
-        """Update the states of ``lanes`` (M,) by what they see."""
-        self.unrolling.observe(lanes, stance.viewpoint[lanes], stance.view[lanes])
+    def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
+        """Update the states of ``lanes`` (M,) by what they see; those who came back may recall theirs."""
+        new = space.newcomers(lanes)
+        if len(new):
+            self.unrolling.observe(new, stance.viewpoint[new], stance.view[new], space.now)
+        if space.recalls and len(new) < len(lanes):
+            known = lanes[space.seen[lanes] != space.now]
+            self.unrolling.recall(known, space.seen[known])
 
     def consider(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
         """Prepare the answers of ``lanes`` (M,), which have just observed and may be asked next."""

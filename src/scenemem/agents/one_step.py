@@ -43,7 +43,7 @@ class AnywhereNetwork(GroundedNetwork):
 
     def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
         """Any sub-node of the memory, or stop."""
-        return AnywhereSpace(world, lanes, rounds, self.memory.weights)
+        return AnywhereSpace(world, lanes, rounds, self.memory.weights, recalls=self.memory.recalls)
 
     def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:
         """Begin to act."""
@@ -52,7 +52,7 @@ class AnywhereNetwork(GroundedNetwork):
     def decision_logits(self, rollout: Rollout, states: States, sight: Sight) -> dict[Kind, Tensor]:
         """->  anywhere: (R, N * K + 1)"""
         table = rollout.decisions["anywhere"]
-        row = states.seating.row[table.lane, table.tick]
+        row = states.rows_at(rollout)[table.lane, table.tick]
         grounded = self.ground(states)
         logits = self.score_map(
             grounded.at(row),

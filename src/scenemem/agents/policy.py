@@ -53,7 +53,7 @@ class NetworkPolicy:
 
     def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace, /) -> None:
         """Update the states of ``lanes``."""
-        self._acting.observe(stance, lanes)
+        self._acting.observe(stance, lanes, space)
         own = lanes[lanes >= self._taught] if self._taught else lanes
         if len(own):
             self._acting.consider(stance, own, space)

@@ -183,6 +183,7 @@ def _selected(rollout: Rollout, lanes: Tensor) -> Rollout:
         viewpoint=rollout.viewpoint[lanes, :ticks],
         view=rollout.view[lanes, :ticks],
         alive=rollout.alive[lanes, :ticks],
+        seen=rollout.seen[lanes, :ticks],
         decisions={kind: table for kind, table in decisions.items() if len(table.lane)},
         map=None
         if known is None

@@ -94,7 +94,8 @@ class Rollout:
 
     viewpoint: Tensor  # (B, T) where the lane stands
     view: Tensor  # (B, T) which view it faces
-    alive: Tensor  # (B, T) bool, the lane observes at this tick; true first, false after the end
+    alive: Tensor  # (B, T) bool, the lane is under way at this tick; true first, false after the end
+    seen: Tensor  # (B, T) the tick whose observation made the state: this one, or an earlier one it recalls
     decisions: dict[Kind, Decisions]
     map: Map | None  # None for agents without a memory
 
@@ -102,7 +103,14 @@ class Rollout:
         """Some lanes that stand together, without their map."""
         first, last, _ = lanes.indices(len(self.alive))
         decisions = {kind: table.part(first, last) for kind, table in self.decisions.items()}
-        return Rollout(self.viewpoint[lanes], self.view[lanes], self.alive[lanes], decisions, None)
+        return Rollout(
+            viewpoint=self.viewpoint[lanes],
+            view=self.view[lanes],
+            alive=self.alive[lanes],
+            seen=self.seen[lanes],
+            decisions=decisions,
+            map=None,
+        )
 
     @property
     def ticks(self) -> Tensor:
@@ -127,7 +135,7 @@ class Recorder:
         self._asked = 0
 
     def tick(self, *columns: Tensor) -> None:
-        """One observation of all lanes: (B,) viewpoint, view, alive and, with a memory, node and count."""
+        """One moment of all lanes: (B,) viewpoint, view, alive, seen and, with a memory, node and count."""
         self._ticks.append(columns)
 
     def decision(self, question: Question, choice: Tensor, label: Tensor, distance: Tensor) -> None:
@@ -157,13 +165,13 @@ class Recorder:
         """The whole rollout; ``memory`` is what the lanes remember at its end."""
         columns = [torch.stack(column, dim=1) for column in zip(*self._ticks, strict=True)]
         decisions = {kind: _joined(rows) for kind, rows in self._rows.items()}
-        viewpoint, view, alive, *known = columns
+        viewpoint, view, alive, seen, *known = columns
         if memory is None:
-            return Rollout(viewpoint, view, alive, decisions, None)
+            return Rollout(viewpoint, view, alive, seen, decisions, None)
         at, count = known
         nodes = int(count.max())
         final = Map(memory.node[:, :nodes], memory.edge[:, :nodes, :nodes], at, count)
-        return Rollout(viewpoint, view, alive, decisions, final)
+        return Rollout(viewpoint, view, alive, seen, decisions, final)
 
 
 def _joined(rows: list[tuple[Tensor, ...]]) -> Decisions:
@@ -180,6 +188,7 @@ def joined(rollouts: Sequence[Rollout]) -> Rollout:
         viewpoint=_stacked([rollout.viewpoint for rollout in rollouts], ticks),
         view=_stacked([rollout.view for rollout in rollouts], ticks),
         alive=_stacked([rollout.alive for rollout in rollouts], ticks),
+        seen=_stacked([rollout.seen for rollout in rollouts], ticks),
         decisions={kind: _joined_decisions(kind, rollouts, begin) for kind in kinds},
         map=_joined_maps(maps, ticks) if maps else None,
     )

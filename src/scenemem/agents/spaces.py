@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -35,14 +36,23 @@ class ActionSpace(ABC):
     """
 
     memory: SceneMemory | None = None
+    recalls = False  # whether lanes have the state again that they had at a place when they come back to it
 
     def __init__(self, world: World, lanes: int, rounds: Rounds) -> None:
         self.world = world
+        self.now = -1  # the tick
+        self.seen = torch.zeros(lanes, dtype=torch.long, device=world.device)  # tick that made the states
         self._rounds_left = torch.as_tensor(rounds, device=world.device).repeat(lanes)[:lanes]
 
-    @abstractmethod
-    def arrive(self, stance: Stance, lanes: Tensor) -> None:
-        """Lanes ``lanes`` (M,) have just arrived where ``stance`` says."""
+    def arrive(self, stance: Stance, lanes: Tensor) -> Stance:
+        """Lanes ``lanes`` (M,) have just arrived where ``stance`` says  ->  where they look from now on"""
+        self.now += 1
+        self.seen[lanes] = self.now
+        return stance
+
+    def newcomers(self, lanes: Tensor) -> Tensor:
+        """Those of ``lanes`` (M,) that see something new"""
+        return lanes[self.seen[lanes] == self.now] if self.recalls else lanes
 
     @abstractmethod
     def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
@@ -69,9 +79,6 @@ class ActionSpace(ABC):
 class LocalSpace(ActionSpace):
     """The neighbours of here, or stop."""
 
-    def arrive(self, stance: Stance, lanes: Tensor) -> None:
-        """There is no memory to write."""
-
     def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
         """Every lane chooses a neighbour or stops."""
         action = torch.full_like(stance.viewpoint, STOP)
@@ -91,19 +98,41 @@ class MemorySpace(ActionSpace):
         lanes: number of lanes B.
         rounds: a lane that has decided this often is cut off where it stands; one number, or (B,).
         weights: what the shortest way over the memory counts.
+        recalls: a lane that comes back to a place looks the way it looked there first, and takes up the state
+            it had; it learns nothing new on the way.
     """
 
     memory: SceneMemory
 
-    def __init__(self, world: World, lanes: int, rounds: Rounds, weights: Weights = "metres") -> None:
+    def __init__(
+        self,
+        world: World,
+        lanes: int,
+        rounds: Rounds,
+        weights: Weights = "metres",
+        *,
+        recalls: bool = False,
+    ) -> None:
         super().__init__(world, lanes, rounds)
         most = int(self._rounds_left.max()) if lanes else 0
         self.memory = SceneMemory(world, lanes, capacity=most + 1, weights=weights)
+        self.recalls = recalls
+        self._first = torch.full_like(self.memory.node, NONE)  # (B, N) tick of the first visit
+        self._view = torch.zeros_like(self.memory.node)  # (B, N) view faced then
         self._target = torch.full((lanes,), NONE, device=world.device)  # node a lane walks to; -1 for none
 
-    def arrive(self, stance: Stance, lanes: Tensor) -> None:
-        """Remember the place."""
+    def arrive(self, stance: Stance, lanes: Tensor) -> Stance:
+        """Remember the place, or recall it."""
+        stance = super().arrive(stance, lanes)
         self.memory.visit(stance.viewpoint[lanes], lanes)
+        if not self.recalls:
+            return stance
+        node = self.memory.here[lanes]
+        new = self._first[lanes, node] == NONE
+        self._first[lanes[new], node[new]] = self.now
+        self._view[lanes[new], node[new]] = stance.view[lanes[new]]
+        self.seen[lanes] = self._first[lanes, node]
+        return replace(stance, view=stance.view.index_copy(0, lanes, self._view[lanes, node]))
 
     def _at_target(self, lanes: Tensor) -> Tensor:
         """The lanes that stand where they wanted to go; they are nowhere bound any more  ->  (<= M,)"""
@@ -166,8 +195,16 @@ class FrontierSpace(MemorySpace):
 class AnywhereSpace(MemorySpace):
     """The one-step ablation: any sub-node on the map, or stop; then walk there."""
 
-    def __init__(self, world: World, lanes: int, rounds: Rounds, weights: Weights = "metres") -> None:
-        super().__init__(world, lanes, rounds, weights)
+    def __init__(
+        self,
+        world: World,
+        lanes: int,
+        rounds: Rounds,
+        weights: Weights = "metres",
+        *,
+        recalls: bool = False,
+    ) -> None:
+        super().__init__(world, lanes, rounds, weights, recalls=recalls)
         self._then = torch.full((lanes,), STOP, device=world.device)  # the slot to take at the target
 
     def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:

@@ -50,7 +50,7 @@ class FrontierNetwork(LocalNetwork):
     def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
         """Frontiers of the memory, then their sub-nodes."""
         space = HopPriorSpace if self.memory.hop_prior else FrontierSpace
-        return space(world, lanes, rounds, self.memory.weights)
+        return space(world, lanes, rounds, self.memory.weights, recalls=self.memory.recalls)
 
     def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:
         """Begin to act."""
@@ -63,7 +63,7 @@ class FrontierNetwork(LocalNetwork):
         grounded = self.ground(states)
         actions, facts = self._actions_and_facts(rollout, grounded, states, sight)
         table = rollout.decisions["frontier"]
-        row = states.seating.row[table.lane, table.tick]
+        row = states.rows_at(rollout)[table.lane, table.tick]
         readers = self.ground_readers(states, grounded)
         frontiers = self.score_frontiers(
             rows_of(states.hidden, row),
@@ -98,12 +98,13 @@ class FrontierNetwork(LocalNetwork):
     ) -> tuple[Tensor, NodeFacts | None]:
         """The scores of all action decisions; with hints, every observation is scored and remembered."""
         table, seating = rollout.decisions["action"], states.seating
-        decided = seating.row[table.lane, table.tick]
+        rows_at = states.rows_at(rollout)
+        decided = rows_at[table.lane, table.tick]
         if self.hints is None:
             return self.score_rows(grounded, decided, rollout, states, sight), None
         everywhere = torch.arange(len(seating.lane), device=decided.device)
         logits = self.score_rows(grounded, everywhere, rollout, states, sight)
-        return rows_of(logits, decided), _facts_then(rollout, seating.table(logits.detach()), sight)
+        return rows_of(logits, decided), _facts_then(rollout, rows_of(logits.detach(), rows_at), sight)
 
 
 class _FrontierActing(GroundedActing):

@@ -15,7 +15,7 @@ from torch import Tensor
 from scenemem.agents.collect import FollowLabels, collect
 from scenemem.agents.grounded import GroundedNetwork
 from scenemem.agents.labels import ReferencePath
-from scenemem.agents.network import States
+from scenemem.agents.network import States, follow
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.trained import TrainedAgent
 from scenemem.models.language import Instructions
@@ -90,9 +90,7 @@ def _unrolled(agent: TrainedAgent, rollout: Rollout, instructions: Instructions)
     """The navigator over a walk  ->  its states, its attention over the words (B, T, L)"""
     noise = agent.network.noise(len(rollout.alive))
     unrolling = agent.network.unrolling(agent.sight, instructions, noise, keeps=True)
-    for tick in range(rollout.alive.shape[1]):
-        lanes = rollout.alive[:, tick].nonzero().squeeze(1)
-        unrolling.observe(lanes, rollout.viewpoint[lanes, tick], rollout.view[lanes, tick])
+    follow(unrolling, rollout)
     seating = unrolling.seating
     hidden = torch.cat([step.hidden for step in unrolling.steps])
     heard = torch.cat([step.heard for step in unrolling.steps])

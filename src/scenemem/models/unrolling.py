@@ -31,6 +31,7 @@ from scenemem.models.navigator import (
     observe,
 )
 from scenemem.models.seating import Seating
+from scenemem.world.graph import NONE
 
 Look = Callable[[Tensor], Tensor]
 """viewpoints (M,)  ->  the visual features of their views (M, 36, D)"""
@@ -38,9 +39,11 @@ Look = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class _Observation:
-    """Who observed, from where."""
+    """Who observed, when and from where."""
 
+    tick: int
     lanes: Tensor  # (M,)
+    parent: Tensor  # (M,) row of the state before, of all observations; -1 for the state at the beginning
     viewpoint: Tensor  # (M,)
     view: Tensor  # (M,)
 
@@ -87,29 +90,50 @@ class Unrolling:
         self.observations: list[_Observation] = []
         self.steps: list[Step] = []
         self._keeps = keeps
+        self._made: list[tuple[Tensor, Tensor]] = []  # (M, H) hidden and cell after every observation
+        self._row = torch.full_like(instructions.mask[:, 0], NONE, dtype=torch.long)  # (B,) of the state now
+        self._row_at = self._row.unsqueeze(1)[:, :0]  # (B, T) the row made at each tick
         self._under_way = LaneSelection(instructions.detached(), noise)
 
     @torch.no_grad()
-    def observe(self, lanes: Tensor, viewpoint: Tensor, view: Tensor, panorama: Tensor | None = None) -> None:
-        """Lanes ``lanes`` stand at ``viewpoint`` and face ``view``, all (M,); ``panorama`` if at hand."""
+    def observe(self, lanes: Tensor, viewpoint: Tensor, view: Tensor, tick: int) -> None:
+        """At ``tick``, which only grows, ``lanes`` stand at ``viewpoint`` and face ``view``, all (M,)."""
         words, noise = self._under_way.select(lanes)
-        panorama = self.look(viewpoint) if panorama is None else panorama
-        seen = self.navigator.around(panorama, view)
+        seen = self.navigator.around(self.look(viewpoint), view)
         before = self.hidden[lanes]
         step = observe(self.weights, NavigatorState(before, self.cell[lanes]), seen, words, noise)
         self.earlier[lanes] = before
         self.hidden[lanes] = step.hidden
         self.cell[lanes] = step.cell
         if self._keeps:
-            self.observations.append(_Observation(lanes, viewpoint, view))
+            self.observations.append(_Observation(tick, lanes, self._row[lanes], viewpoint, view))
             self.steps.append(step)
+        self._note(lanes, tick, step)
+
+    def _note(self, lanes: Tensor, tick: int, step: Step) -> None:
+        """Number the states just made, so that they can be recalled."""
+        first = sum(len(hidden) for hidden, _ in self._made)
+        self._made.append((step.hidden, step.cell))
+        self._row[lanes] = torch.arange(first, first + len(lanes), device=lanes.device)
+        missing = tick + 1 - self._row_at.shape[1]
+        self._row_at = torch.nn.functional.pad(self._row_at, (0, missing), value=NONE)
+        self._row_at[lanes, tick] = self._row[lanes]
+
+    @torch.no_grad()
+    def recall(self, lanes: Tensor, ticks: Tensor) -> None:
+        """Lanes ``lanes`` (M,) have the state again that they made at ``ticks`` (M,)."""
+        rows = self._row_at[lanes, ticks]
+        hidden, cell = (torch.cat(parts) for parts in zip(*self._made, strict=True))
+        self._row[lanes] = rows
+        self.hidden[lanes] = hidden[rows]
+        self.cell[lanes] = cell[rows]
 
     @property
     def seating(self) -> Seating:
         """Who made which observation when, tick after tick."""
-        ticks = [torch.full_like(seen.lanes, tick) for tick, seen in enumerate(self.observations)]
+        ticks = [torch.full_like(seen.lanes, seen.tick) for seen in self.observations]
         lanes = torch.cat([seen.lanes for seen in self.observations])
-        return Seating(lanes, torch.cat(ticks), len(self.hidden), len(ticks))
+        return Seating(lanes, torch.cat(ticks), len(self.hidden), self.observations[-1].tick + 1)
 
     def learnable(self) -> Tensor:
         """The attended state after every observation, with gradients; rows as ``seating`` says  ->  (X, H)"""
@@ -158,20 +182,23 @@ class _WayBack:
     def __init__(self, unrolling: Unrolling, gradient: Tensor) -> None:
         """gradient: (X, H) of the states handed out"""
         self._unrolling = unrolling
-        self.hidden = torch.zeros_like(unrolling.hidden)
-        self.cell = torch.zeros_like(unrolling.cell)
         under_way = LaneSelection(unrolling.instructions.detached(), unrolling.noise)
-        by_tick = gradient.split_with_sizes([len(seen.lanes) for seen in unrolling.observations])
-        steps = []
-        for seen, step, given in zip(
-            reversed(unrolling.observations), reversed(unrolling.steps), reversed(by_tick), strict=True
-        ):
+        # a state may have several successors, so gradients gather per state; the first ones stand at the end
+        hidden = torch.cat([gradient, torch.zeros_like(unrolling.hidden)])
+        cell = torch.zeros_like(hidden)
+        steps, end = [], len(gradient)
+        for seen, step in zip(reversed(unrolling.observations), reversed(unrolling.steps), strict=True):
+            rows = slice(end - len(seen.lanes), end)
+            end = rows.start
             around = unrolling.navigator.around(unrolling.look(seen.viewpoint), seen.view)
-            state = NavigatorState(self.hidden[seen.lanes] + given, self.cell[seen.lanes])
+            state = NavigatorState(hidden[rows], cell[rows])
             before, found = _before(unrolling.weights, step, state, around, *under_way.select(seen.lanes))
-            self.hidden[seen.lanes], self.cell[seen.lanes] = before.hidden, before.cell
+            parent = torch.where(seen.parent == NONE, len(gradient) + seen.lanes, seen.parent)
+            hidden.index_add_(0, parent, before.hidden)
+            cell.index_add_(0, parent, before.cell)
             steps.append(found)
         self._steps = steps[::-1]
+        self.hidden, self.cell = hidden[len(gradient) :], cell[len(gradient) :]
 
     def words(self) -> Tensor:
         """The gradient of the encoded words  ->  (B, L, H)"""
