@@ -116,7 +116,8 @@ def _option(place: int, chance: float, node: int | None, heading: float | None =
 def turning_back() -> Trace:
     """Two floors: 0 - 1 - 2 in a row on the lower, 3 beside 1, 4 upstairs of 3, where the goal is.
 
-    The agent goes 0, 1, 2, turns back to 1 because of what it saw there, goes on to 3 and 4 and stops.
+    The agent goes 0, 1, 2, a dead end, turns back to 1 because of what it saw there, listens to other words
+    when it has arrived, goes on to 3 and 4 and stops.
     """
     spots = [(0.0, 0.0, 0), (2.0, 0.0, 0), (4.0, 0.0, 0), (2.0, 2.0, 0), (2.0, 4.0, 1)]
     places = tuple(
@@ -124,6 +125,7 @@ def turning_back() -> Trace:
         for n, ((x, y, floor), to_goal) in enumerate(zip(spots, (7.6, 5.6, 7.6, 3.6, 0.0), strict=True))
     )
     sofa = Attention((0.0, 0.1, 0.2, 0.7, 0.0), (0.6, 0.3, 0.1, 0.0, 0.0))
+    arrived = Attention((0.0, 0.6, 0.1, 0.1, 0.0), (0.1, 0.1, 0.1, 0.6, 0.0))
     over = Attention((0.02,) * 5, (0.02,) * 5)
     ways = {1: (1, 3, 0.0, 0.0, "north"), 2: (2, 4, 0.0, 0.7, "north")}
     east = Decision("action", (_option(1, 0.9, 0, 1.57), _option(0, 0.1, 0, stop=True)), 0, (1.0, 0.5), sofa)
@@ -136,7 +138,7 @@ def turning_back() -> Trace:
         sofa,
     )
     north = Decision(
-        "action", (_option(3, 0.75, 1, 0.0), _option(1, 0.25, 1, stop=True)), 0, (1.0, 0.5), sofa
+        "action", (_option(3, 0.75, 1, 0.0), _option(1, 0.25, 1, stop=True)), 0, (1.0, 0.5), arrived
     )
     up = Decision("action", (_option(4, 1.0, 3, 0.0),), 0, (1.0, 0.5), over)
     stop = Decision("action", (_option(4, 1.0, 4, stop=True),), 0, (1.0, 0.5), over)

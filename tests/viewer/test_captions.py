@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from scenemem.formats.traces import Attention, Decision, Ending, Memory, Option, Round, Scores, Trace, Word
-from scenemem.viewer.captions import captions, cues, letters, quoted
+from scenemem.formats.traces import Attention, Decision, Ending, Memory, Option, Round, Scores, Trace
+from scenemem.viewer.captions import captions, compared, cues, letters
 from scenemem.viewer.stories import headline
 
 
@@ -15,14 +15,16 @@ def _with_round(trace: Trace, number: int, turn: Round) -> Trace:
 
 def test_every_round_and_the_end_are_told(turning_back: Trace) -> None:
     assert captions(turning_back, {1: "hallway", 3: "kitchen"}) == [
-        "Round 1: it goes east to new place A (hallway), 90 % sure, looking for “sofa” and told to move by "
-        "“Go past”.",
-        "Round 2: it goes east to new place B, 60 % sure, looking for “sofa” and told to move by “Go past”.",
-        "Round 3: it turns back to place 2 (hallway), 2.0 m back on its map, because what it saw there fits "
-        "“sofa” better than what is here (80 % against 20 % for going on from here). From there it goes "
-        "north to new place A (kitchen), 75 % sure, looking for “sofa” and told to move by “Go past”.",
-        "Round 4: it goes north to new place A, 100 % sure, with no word left to follow.",
-        "Round 5: it stops, 100 % sure, with no word left to follow.",
+        "Round 1: it goes east to new place A (hallway), 90 % sure. It looks for “sofa”; it moves by “Go”.",
+        "Round 2: it goes east to new place B, 60 % sure. It looks for “sofa”; it moves by “Go”.",
+        "Round 3: it is in a dead end (no unvisited place next to it) and turns back to place 2 (hallway), "
+        "2.0 m back on its map (80 % against 20 % for stopping here). Sight speaks most for it: what it saw "
+        "there fits the shaded words. It looks for “sofa”; it moves by “Go”.\n"
+        "From there it goes north to new place A (kitchen), 75 % sure. "
+        "It looks for “past”; it moves by “sofa”.",
+        "Round 4: it goes north to new place A, the only option. It follows no word in particular.",
+        "Round 5: it stops, the only option here: no place next to it is unvisited. "
+        "It looked for no word in particular.",
         "The end: it stopped 0.0 m from the goal, under 3 m, so this counts as a success. "
         "It walked 11.6 m and turned back once.",
     ]
@@ -42,20 +44,91 @@ def _returning(trace: Trace, **changes: object) -> Trace:
     [
         (
             {"visual": 0.5, "geometric": 9.0, "logit": 5.0},
-            "because the way it lies fits “Go past”",
+            "Heading speaks most for it: where it lies fits the underlined words.",
         ),
         (
-            {"visual": 0.5, "geometric": 1.0, "logit": 5.0},
-            "because a place it had left unvisited there",
+            {"visual": -0.5, "geometric": -3.0, "logit": 5.0},
+            "Facts speak most for it: how near and how new it is, and how good the way on looked "
+            "(40 % for A when it was last there); sight and heading speak against it.",
         ),
-        ({"visual": None}, "turns back to place 2, 2.0 m back on its map (80 % against"),
-        ({"walk": None}, "turns back to place 2, because what it saw there"),
+        (
+            {"visual": -0.5, "logit": 5.0},
+            "when it was last there); sight speaks against it.",
+        ),
+        ({"visual": None}, "2.0 m back on its map (80 % against 20 % for stopping here). It looks for"),
+        ({"visual": 0.5, "logit": 1.0}, "(80 % against 20 % for stopping here). It looks for"),
+        ({"walk": None}, "turns back to place 2 (80 % against 20 % for stopping here). Sight"),
     ],
 )
 def test_the_strongest_cue_is_the_reason(
     changes: dict[str, object], reason: str, turning_back: Trace
 ) -> None:
-    assert reason in captions(_returning(turning_back, **changes), {})[2]
+    trace = _returning(turning_back, **changes)
+    assert reason in captions(trace, {})[2]
+    spoken = compared(trace.rounds[2].decisions[0])
+    assert spoken is None or ("Sight speaks most" in captions(trace, {})[2]) == (spoken[0] == max(spoken) > 0)
+
+
+def test_facts_without_a_chance_to_remember_have_no_number(turning_back: Trace) -> None:
+    trace = _returning(turning_back, visual=0.5, logit=5.0)
+    at_once = msgspec.structs.replace(trace.rounds[1].decisions[0], kind="anywhere")
+    trace = _with_round(trace, 1, msgspec.structs.replace(trace.rounds[1], decisions=(at_once,)))
+    assert "and how good the way on looked. It looks for" in captions(trace, {})[2]
+
+
+def _with_chances(decision: Decision, *chances: float, choice: int = 0) -> Decision:
+    pairs = zip(decision.options, chances, strict=True)
+    options = tuple(msgspec.structs.replace(option, probability=chance) for option, chance in pairs)
+    return msgspec.structs.replace(decision, options=options, choice=choice)
+
+
+def test_near_ties_are_close_calls(turning_back: Trace) -> None:
+    first, _, third = turning_back.rounds[:3]
+    tie = msgspec.structs.replace(first, decisions=(_with_chances(first.decisions[0], 0.54, 0.46),))
+    told = captions(_with_round(turning_back, 0, tie), {})[0]
+    assert "to new place A, a close call (54 % against 46 % for stopping)." in told
+    back, north = third.decisions
+    tie = msgspec.structs.replace(third, decisions=(_with_chances(back, 0.52, 0.48), north))
+    told = captions(_with_round(turning_back, 2, tie), {})[2]
+    assert "(a close call, 52 % against 48 % for stopping here)" in told
+    three = tuple(
+        msgspec.structs.replace(option, probability=chance)
+        for option, chance in zip(
+            (*back.options, Option(0, 0.0, 0.0, node=0)), (0.45, 0.15, 0.4), strict=True
+        )
+    )
+    turn = msgspec.structs.replace(third, decisions=(msgspec.structs.replace(back, options=three), north))
+    told = captions(_with_round(turning_back, 2, turn), {})[2]
+    assert "(a close call, 45 % against 15 % for stopping here and 40 % for place 1)" in told
+    alone = msgspec.structs.replace(back.options[0], probability=1.0)
+    turn = msgspec.structs.replace(third, decisions=(msgspec.structs.replace(back, options=(alone,)), north))
+    assert "2.0 m back on its map. It looks for" in captions(_with_round(turning_back, 2, turn), {})[2]
+
+
+def test_stopping_says_what_it_looked_for(turning_back: Trace) -> None:
+    first, third = turning_back.rounds[0], turning_back.rounds[2]
+    stop = msgspec.structs.replace(
+        first, walk=(0,), decisions=(_with_chances(first.decisions[0], 0.1, 0.9, choice=1),)
+    )
+    short = msgspec.structs.replace(turning_back, rounds=(stop,), ending=None)
+    assert captions(short, {}) == ["Round 1: it stops, 90 % sure. It looked for “sofa”."]
+    only = Decision("action", (Option(2, 1.0, 0.0, stop=True, node=2),), 0)
+    stay = _with_chances(third.decisions[0], 0.2, 0.8, choice=1)
+    dead_end = msgspec.structs.replace(third, walk=(2,), decisions=(stay, only))
+    rounds = (*turning_back.rounds[:2], dead_end)
+    assert captions(msgspec.structs.replace(turning_back, rounds=rounds, ending=None), {})[2] == (
+        "Round 3: it stops, the only option here: no place next to it is unvisited, "
+        "and it does not turn back to place 2 (20 % against 80 %)."
+    )
+
+
+def test_going_back_to_what_is_no_dead_end(turning_back: Trace) -> None:
+    turn = turning_back.rounds[2]
+    assert turn.memory is not None
+    memory = msgspec.structs.replace(turn.memory, frontier=(False, True, True))
+    told = captions(_with_round(turning_back, 2, msgspec.structs.replace(turn, memory=memory)), {})[2]
+    assert told.startswith("Round 3: it turns back to place 2")
+    assert "20 % for going on from here)" in told
 
 
 def test_an_agent_without_attention_is_told_without_words(turning_back: Trace) -> None:
@@ -74,13 +147,14 @@ def test_going_back_in_one_step_and_being_cut_off_have_their_words(turning_back:
     at_once = Decision("anywhere", (Option(3, 1.0, 0.0, node=1, heading=0.0, compass="north"),), 0)
     told = captions(_with_round(turning_back, 2, msgspec.structs.replace(turn, decisions=(at_once,))), {})
     assert (
-        told[2] == "Round 3: it turns back to place 2. From there it goes north to new place A, 100 % sure."
+        told[2] == "Round 3: it is in a dead end (no unvisited place next to it) and turns back to place 2. "
+        "From there it goes north to new place A, the only option."
     )
     lost = Ending(False, 1, None, 5.6, Scores(6.0, 5.6, 0.0, 0.0, 0.0, 0.0, 0.1, 0.2, 0.0))
     cut = msgspec.structs.replace(turn, walk=(2, 1), decisions=turn.decisions[:1])
     short = msgspec.structs.replace(turning_back, rounds=(*turning_back.rounds[:2], cut), ending=lost)
     told = captions(short, {})
-    assert told[2].endswith("(80 % against 20 % for going on from here).")
+    assert told[2].endswith("It looks for “sofa”; it moves by “Go”.")
     assert told[3] == (
         "The end: it was cut off after 3 rounds 5.6 m from the goal, not under 3 m, "
         "so this counts as a failure. It walked 6.0 m and turned back once."
@@ -96,18 +170,6 @@ def test_secret_goals_are_not_judged(turning_back: Trace) -> None:
     secret = msgspec.structs.replace(turning_back, ending=Ending(True, 4))
     assert captions(secret, {})[-1] == "The end: it stopped. The goal is not public."
     assert headline(secret) == "Walked to an unknown goal"
-
-
-def test_quotes_take_the_loudest_words_and_leave_punctuation(turning_back: Trace) -> None:
-    assert quoted(turning_back, (0.0, 0.0, 0.0, 0.1, 0.9)) == "“sofa”"
-    assert quoted(turning_back, (0.0, 0.3, 0.3, 0.4, 0.0)) == "“past the sofa”"
-    assert quoted(turning_back, (0.1, 0.0, 0.0, 0.0, 0.0)) is None, "it listened to the marks"
-    signs = msgspec.structs.replace(turning_back.task, words=(Word("!"),))
-    silent = msgspec.structs.replace(turning_back, task=signs, rounds=())
-    assert quoted(silent, (1.0,)) is None
-    long = tuple(Word(word, " ") for word in ["a", "b", "c", "d", "e", "f"])
-    many = msgspec.structs.replace(turning_back, task=msgspec.structs.replace(signs, words=long), rounds=())
-    assert quoted(many, (0.16,) * 6) == "“a b c d”", "four words are enough"
 
 
 def test_unvisited_choices_are_lettered_clockwise(turning_back: Trace) -> None:

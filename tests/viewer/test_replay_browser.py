@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+import numpy as np
 import pytest
+from PIL import Image
 
 from scenemem.formats.traces import Trace
 from scenemem.viewer.gallery import Replay, Told, write_index
@@ -16,7 +19,7 @@ from scenemem.viewer.scenery import Doorway, Label, Look, RoomOutline, Scenery
 from scenemem.viewer.thumbnails import draw_thumbnail
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
 
@@ -142,16 +145,121 @@ def test_a_newcomer_is_told_what_happens_and_led_to_the_turn(opened: Watched) ->
     opened.page.get_by_role("button", name="Show round 3: it turns back").click()
     assert opened.text("#count") == "Round 3 of 5"
     assert opened.text(".holds") == "3 places visited, 1 only seen"
-    assert "stands for no word in particular" in opened.text(".key")
+    assert "SceneMem replay: one walk, round by round" in opened.text("#where")
 
 
-def test_playing_on_a_phone_brings_the_map_into_view(tab: Page, pages: dict[str, Path]) -> None:
+def test_every_control_brings_caption_and_map_into_view_on_a_phone(tab: Page, pages: dict[str, Path]) -> None:
     watched = Watched(tab, pages["one"], PHONE)
+    caption, svg, player = (tab.locator(name) for name in (".caption", ".map > svg", ".player"))
     assert tab.evaluate("scrollY") == 0
-    tab.get_by_role("button", name="Play").click()
-    assert tab.evaluate("scrollY") > 100
-    assert tab.evaluate("document.querySelector('.caption').getBoundingClientRect().top") >= 0
+    names = ("Show round 3: it turns back", "Next round", "The end", "Previous round", "First round", "Play")
+    for button in names:
+        for away in (0, 9999):
+            tab.locator("#scrub").fill("2")
+            tab.evaluate("y => window.scrollTo(0, y)", away)
+            tab.get_by_role("button", name=button).evaluate("node => node.click()")
+            boxes = [part.bounding_box() for part in (caption, svg, player)]
+            tops = [box["y"] for box in boxes if box]
+            assert 0 <= tops[0] < tops[1] < tops[2], f"{button} from {away}"
+            if button == "Play":
+                tab.get_by_role("button", name="Pause").click()
+    tab.get_by_role("button", name="First round").click()
+    before = tab.evaluate("scrollY")
+    tab.get_by_role("button", name="Next round").click()
+    assert tab.evaluate("scrollY") == before, "what is in view stays where it is"
     watched.close()
+
+
+def test_the_first_table_is_seen_at_once_on_a_large_screen(tab: Page, pages: dict[str, Path]) -> None:
+    watched = Watched(tab, pages["one"], (1280, 1000))
+    tab.locator("#scrub").fill("2")
+    table, player = (tab.locator(name).first.bounding_box() for name in (".decision table", ".player"))
+    assert table is not None
+    assert player is not None
+    assert table["y"] + table["height"] <= player["y"]
+    watched.close()
+
+
+def test_floors_are_not_spoken_of_when_there_is_only_one(
+    tab: Page, turning_back: Trace, tmp_path: Path
+) -> None:
+    watched = Watched(tab, _one_floor(turning_back, tmp_path))
+    assert tab.locator("#floor-key").is_hidden()
+    assert tab.locator(".floors button").count() == 0
+    assert "floor" not in watched.text("#legend")
+    watched.close()
+
+
+def _one_floor(trace: Trace, folder: Path) -> Path:
+    places = tuple(msgspec.structs.replace(place, floor=0) for place in trace.scene.places)
+    scene = msgspec.structs.replace(trace.scene, places=places)
+    write_replay(folder / "flat.html", [msgspec.structs.replace(trace, scene=scene)], Scenery())
+    return folder / "flat.html"
+
+
+def test_the_goal_is_seen_even_where_the_agent_stands(tab: Page, turning_back: Trace, tmp_path: Path) -> None:
+    watched = Watched(tab, _one_floor(turning_back, tmp_path))
+    assert tab.locator(".goal-ring").count() == 0
+    tab.keyboard.press("End")
+    signs = tab.locator(".map > svg > *")
+    drawn = signs.evaluate_all("nodes => nodes.map((node) => node.getAttribute('class'))")
+    assert drawn.index("agent-mark") < drawn.index("goal-ring") < drawn.index("star")
+    watched.close()
+
+
+def test_chances_of_two_decisions_are_told_apart(opened: Watched) -> None:
+    assert opened.text(".chances") == ""
+    opened.page.locator("#scrub").fill("2")
+    assert opened.page.locator(".chance.to-place").all_text_contents() == ["80 %", "20 %"]
+    assert opened.page.locator(".chance.to-way").all_text_contents() == ["75 %"]
+    assert opened.text(".chances") == ("Chances beside circles: which place; beside diamonds: which way.")
+
+
+def test_a_round_that_turns_back_shows_the_words_of_each_decision(opened: Watched) -> None:
+    def marked() -> list[str]:
+        strong = ".words .word[data-looks='3'], .words .word[data-moves='3']"
+        return opened.page.locator(strong).all_text_contents()
+
+    assert opened.page.locator(".choices").is_hidden()
+    opened.page.locator("#scrub").fill("2")
+    assert marked() == ["Go", "sofa"]
+    assert "“sofa”; it moves by “Go”" in opened.text(".caption .told")
+    opened.page.get_by_role("button", name="2. which way").focus()
+    opened.page.keyboard.press("Enter")
+    assert marked() == ["past", "sofa"]
+    assert "“past”; it moves by “sofa”" in opened.text(".caption .told")
+    pressed = opened.page.locator(".choices [aria-pressed=true]")
+    assert pressed.all_text_contents() == ["2. which way"]
+    opened.page.keyboard.press("ArrowRight")
+    assert opened.page.locator(".choices").is_hidden()
+    none = opened.page.locator(".key .none")
+    assert [none.get_attribute(f"data-{kind}") for kind in ("looks", "moves")] == ["3", "3"]
+
+
+def test_marks_do_not_depend_on_the_width_of_the_window(tab: Page, pages: dict[str, Path]) -> None:
+    drawn = []
+    for width in (390, 768, 1280):
+        watched = Watched(tab, pages["one"], (width, 1000))
+        tab.keyboard.press("ArrowRight")
+        tab.evaluate("window.scrollTo(0, 0)")
+        words = tab.locator(".words .word").all()
+        drawn.append([_colours(tab, word) for word in words])
+        watched.close()
+    assert drawn[0] == drawn[1] == drawn[2]
+    assert drawn[0] == [(False, True), (False, True), (False, False), (True, False), (False, False)]
+
+
+def _colours(tab: Page, word: Locator) -> tuple[bool, bool]:
+    """Whether a word is drawn on blue, and over an orange line."""
+    box = word.bounding_box()
+    assert box is not None
+    x, y, width, height = box["x"], box["y"], box["width"], box["height"]
+    shot = tab.screenshot(clip={"x": x, "y": y, "width": width, "height": height + 6})
+    picture = np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).astype(int)
+    over, under = picture[: int(height) - 1], picture[int(height) :]
+    blue = (over[..., 2] - over[..., 0] > 60).mean() > 0.2
+    orange = (under[..., 0] - under[..., 2] > 100).any(axis=0).mean() > 0.3
+    return bool(blue), bool(orange)
 
 
 def test_floors_follow_the_agent_and_can_be_toggled(opened: Watched) -> None:
@@ -169,22 +277,16 @@ def test_floors_follow_the_agent_and_can_be_toggled(opened: Watched) -> None:
     assert pressed() == "Floor 2"
 
 
-def test_words_are_shaded_by_what_is_listened_to(opened: Watched) -> None:
-    def shade(word: int, name: str) -> float:
-        script = "([node, name]) => parseFloat(node.style.getPropertyValue(name))"
-        handle = opened.page.locator(".words .word").nth(word).element_handle()
-        return float(opened.page.evaluate(script, [handle, name]))
+def test_words_are_marked_by_what_is_listened_to(opened: Watched) -> None:
+    def levels(kind: str) -> list[str | None]:
+        return [word.get_attribute(f"data-{kind}") for word in opened.page.locator(".words .word").all()]
 
     assert opened.text(".words .word >> nth=3") == "sofa"
-    assert [shade(word, "--looks") for word in range(5)] == pytest.approx([0, 0.143, 0.286, 1, 0])
-    assert [shade(word, "--moves") for word in range(5)] == pytest.approx([1, 0.5, 0.167, 0, 0])
-    script = "node => [getComputedStyle(node).backgroundColor, getComputedStyle(node, '::after').height]"
-    loud, quiet = (opened.page.locator(".words .word").nth(n).evaluate(script) for n in (3, 0))
-    assert loud[0] != quiet[0], "shading is seen"
-    assert float(quiet[1].removesuffix("px")) > float(loud[1].removesuffix("px")), "and so is the underline"
+    assert levels("looks") == ["0", "0", "0", "3", "0"]
+    assert levels("moves") == ["3", "2", "0", "0", "0"]
     assert opened.page.locator(".words .word").nth(3).get_attribute("title") == "look for: 70 %, move by: 0 %"
     opened.page.keyboard.press("End")
-    assert shade(3, "--looks") == 0, "nothing is listened to at the end"
+    assert levels("looks") == ["0"] * 5, "nothing is listened to at the end"
 
 
 def test_the_keyboard_does_everything(opened: Watched) -> None:

@@ -23,7 +23,7 @@ Make = Callable[..., Experiment]
 KINDS = {(preset.agent, preset.model, preset.memory): name for name, preset in reversed(PRESETS.items())}
 VARIANTS = [
     *((name, {}) for name in KINDS.values()),
-    ("ssm", {"read_before": True}),
+    ("ssm", {"read_before": True, "recalls": False}),
     ("ssm", {"hop_prior": True}),
     ("ssm", {"weights": "hops"}),
     ("ssm-global", {"weights": "hops"}),

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from scenemem.formats.traces import Attention, Decision, Ending, Option, Round, Trace
+from scenemem.formats.traces import Decision, Ending, Option, Round, Trace
 from scenemem.tasks.episode_set import SUCCESS_METRES
+from scenemem.viewer.marks import marks_of, quoted
 
-_LOUD = 0.4  # neighbours of the loudest word that reach this share of it are quoted with it
-_LONGEST = 4  # words quoted
-_HEARD = 0.3  # attention on words below which an agent has listened to the marks instead
+_AUDIBLE = 0.05  # a cue that rounds to nothing in the table is no reason
+_CLOSE = 0.1  # chances that differ less are a close call
+_CUES = ("sight", "heading", "facts")
+_SEEN = "Sight speaks most for it: what it saw there fits the shaded words"
+_LIES = "Heading speaks most for it: where it lies fits the underlined words"
+_FACTS = "Facts speak most for it: how near and how new it is, and how good the way on looked"
+_NOTHING = "no word in particular"
 
 
 def captions(trace: Trace, room_of: Mapping[int, str]) -> list[str]:
@@ -39,24 +44,6 @@ def _letter(number: int) -> str:
     return before + alphabet[number % len(alphabet)]
 
 
-def quoted(trace: Trace, shares: Sequence[float]) -> str | None:
-    """The words listened to most, as they stand in the instruction; None when none was heard."""
-    words = trace.task.words
-    spoken = [number for number, word in enumerate(words) if not set(word.text) <= set(string.punctuation)]
-    if not spoken or sum(shares) < _HEARD:
-        return None
-    loudest = max(spoken, key=lambda number: shares[number])
-    first = last = loudest
-    while last - first + 1 < _LONGEST:
-        beside = [number for number in (first - 1, last + 1) if number in spoken]
-        best = max(beside, key=lambda number: shares[number], default=None)
-        if best is None or shares[best] < _LOUD * shares[loudest]:
-            break
-        first, last = min(first, best), max(last, best)
-    text = "".join(word.before + word.text for word in words[first : last + 1])
-    return f"“{' '.join(text.split())}”"
-
-
 def cues(decision: Decision, option: Option) -> tuple[float, float, float] | None:
     """What an option's logit is made of: sight, direction and further facts; None when it is not known."""
     if decision.weights is None or option.visual is None or option.geometric is None:
@@ -64,6 +51,18 @@ def cues(decision: Decision, option: Option) -> tuple[float, float, float] | Non
     sight = decision.weights[0] * option.visual
     direction = decision.weights[1] * option.geometric
     return sight, direction, option.logit - sight - direction
+
+
+def compared(decision: Decision) -> tuple[float, float, float] | None:
+    """The cues of the choice against the average option, as the table of a replay shows them."""
+    made_of = [cues(decision, option) for option in decision.options]
+    known = [cue for cue in made_of if cue is not None]
+    if len(known) < len(made_of):
+        return None
+    sight, direction, facts = (
+        known[decision.choice][kind] - sum(cue[kind] for cue in known) / len(known) for kind in range(3)
+    )
+    return sight, direction, facts
 
 
 class _Narrator:
@@ -74,69 +73,150 @@ class _Narrator:
         self._number = {place: number for number, place in enumerate(dict.fromkeys(trace.path), start=1)}
 
     def round(self, number: int) -> str:
+        """What happens in a round; when it has two decisions, a line for each."""
         turn = self._trace.rounds[number]
         last, back = turn.decisions[-1], turn.back_to
-        parts = [] if back is None else [self._returns(turn, back)]
+        parts = [] if back is None else [self._returns(number, back)]
         if last.kind == "frontier":  # cut off before it could go on
             parts = parts or ["stays where it is."]
         elif last.chosen.stop:
-            parts.append(self._stops(turn, last))
+            parts.append(self._stops(number))
         else:
-            parts.append(self._goes_on(turn, last, self._letters[number]))
-        return f"Round {number + 1}: it {' '.join(parts)}"
+            parts.append(self._goes_on(number))
+        between = "\n" if len(turn.decisions) > 1 else " "
+        return f"Round {number + 1}: it {between.join(parts)}"
 
-    def _returns(self, turn: Round, back: int) -> str:
-        decision = turn.decisions[0]
-        here = next((option for option in decision.options if option.place == turn.walk[0]), None)
-        if decision.kind == "anywhere" or here is None:
-            return f"turns back to {self._place(back)}."
-        walk = decision.chosen.walk
+    def _returns(self, number: int, back: int) -> str:
+        turn = self._trace.rounds[number]
+        decision, walk = turn.decisions[0], turn.decisions[0].chosen.walk
+        dead_end = "is in a dead end (no unvisited place next to it) and " if _dead_end(turn) else ""
+        turns = f"{dead_end}turns back to {self._place(back)}"
+        if decision.kind == "anywhere":
+            return f"{turns}."
         distance = "" if walk is None else f", {walk:.1f} m back on its map"
-        odds = f"{_percent(decision.chosen)} against {_percent(here)} for going on from here"
-        return f"turns back to {self._place(back)}{distance}{self._reason(decision, here)} ({odds})."
+        odds = self._odds(number, decision)
+        return f"{turns}{distance}{odds}.{self._reason(number, decision)}{self._listening(decision)}"
 
-    def _reason(self, decision: Decision, here: Option) -> str:
-        """Which cue speaks most for going rather than staying."""
-        for_going, for_staying = cues(decision, decision.chosen), cues(decision, here)
-        if for_going is None or for_staying is None:
+    def _odds(self, number: int, decision: Decision) -> str:
+        """The chance of going back against that of staying, and against any other that came close."""
+        here = [option for option in decision.options if option.place == self._trace.rounds[number].walk[0]]
+        close = _close_rival(decision)
+        rivals = [*here, *([close] if close is not None and close not in here else [])]
+        if not rivals:
             return ""
-        gain = [going - staying for going, staying in zip(for_going, for_staying, strict=True)]
-        strongest = gain.index(max(gain))
-        heard = decision.attention
-        if strongest == 0:
-            words = None if heard is None else quoted(self._trace, heard.perception)
-            return f", because what it saw there fits {words or 'the instruction'} better than what is here"
-        if strongest == 1:
-            words = None if heard is None else quoted(self._trace, heard.action)
-            return f", because the way it lies fits {words or 'the instruction'} better than what is here"
-        return ", because a place it had left unvisited there looks more promising than what is here"
+        against = " and ".join(f"{_percent(rival)} for {self._called(number, rival)}" for rival in rivals)
+        tie = "" if close is None else "a close call, "
+        return f" ({tie}{_percent(decision.chosen)} against {against})"
 
-    def _goes_on(self, turn: Round, decision: Decision, names: Mapping[int, str]) -> str:
-        option = decision.chosen
+    def _reason(self, number: int, decision: Decision) -> str:
+        """Which cue speaks most for going back, and which speak against it."""
+        spoken, strongest = compared(decision), _strongest(decision)
+        if spoken is None or strongest is None:
+            return ""
+        why = (_SEEN, _LIES, self._facts(number, decision.chosen))[strongest]
+        against = [name for name, cue in zip(_CUES, spoken, strict=True) if cue < -_AUDIBLE]
+        but = (
+            f"; {' and '.join(against)} speak{'' if len(against) > 1 else 's'} against it" if against else ""
+        )
+        return f" {why}{but}."
+
+    def _facts(self, number: int, option: Option) -> str:
+        """What an agent knows of a place besides what it saw; the last chance of its open ways is told."""
+        turn, names = self._trace.rounds[number], self._letters[number]
+        ways = () if turn.memory is None else turn.memory.ways
+        open_places = {way.place for way in ways if way.node == option.node}
+        for before in reversed(self._trace.rounds[:number]):
+            decision = before.decisions[-1]
+            if decision.kind == "action" and decision.chosen.node == option.node:
+                left = [way for way in decision.options if way.place in open_places and not way.stop]
+                best = max(left, key=lambda way: way.probability, default=None)
+                if best is not None:
+                    name = names.get(best.place, "it")
+                    return f"{_FACTS} ({_percent(best)} for {name} when it was last there)"
+        return _FACTS
+
+    def _goes_on(self, number: int) -> str:
+        turn = self._trace.rounds[number]
+        decision, option = turn.decisions[-1], turn.decisions[-1].chosen
         room = self._room_of.get(option.place)
-        goal = self._place(option.place)
-        if option.place in names:
-            goal = f"new place {names[option.place]}" + (f" ({room})" if room else "")
+        goal = self._called(number, option) + (f" ({room})" if room else "")
         verb = "goes" if turn.back_to is None else "From there it goes"
         way = f"{option.compass} " if option.compass else ""
-        return f"{verb} {way}to {goal}, {_percent(option)} sure{self._listening(decision.attention)}."
+        strongest = _strongest(decision)
+        cue = "" if strongest is None else f", mostly by {_CUES[strongest]}"
+        return f"{verb} {way}to {goal}, {self._sure(number, decision)}{cue}.{self._listening(decision)}"
 
-    def _stops(self, turn: Round, decision: Decision) -> str:
-        verb = "stops" if turn.back_to is None else "There it stops"
-        return f"{verb}, {_percent(decision.chosen)} sure{self._listening(decision.attention)}."
+    def _stops(self, number: int) -> str:
+        turn = self._trace.rounds[number]
+        verb, last = ("stops" if turn.back_to is None else "There it stops"), turn.decisions[-1]
+        heard = self._listening(last)
+        if len(last.options) > 1:
+            return f"{verb}, {self._sure(number, last)}.{heard}"
+        first = turn.decisions[0]
+        others = [option for option in first.options if option is not first.chosen]
+        rival = max(others, key=lambda option: option.probability, default=None)
+        odds = ""
+        if turn.back_to is None and first is not last and rival is not None:
+            odds = f", and it does not turn back to {self._place(rival.place)}"
+            odds += f" ({_percent(rival)} against {_percent(first.chosen)})"
+        return f"{verb}, the only option here: no place next to it is unvisited{odds}.{heard}"
 
-    def _listening(self, attention: Attention | None) -> str:
-        if attention is None:
+    def _sure(self, number: int, decision: Decision) -> str:
+        if len(decision.options) == 1:
+            return "the only option"
+        rival = _close_rival(decision)
+        if rival is None:
+            return f"{_percent(decision.chosen)} sure"
+        against = f"{_percent(rival)} for {self._called(number, rival)}"
+        return f"a close call ({_percent(decision.chosen)} against {against})"
+
+    def _listening(self, decision: Decision) -> str:
+        """The words marked for a decision; when it stops, only those it looked for."""
+        words = self._trace.task.words
+        marks = marks_of(words, decision)
+        if marks is None:
             return ""
-        things, moves = quoted(self._trace, attention.perception), quoted(self._trace, attention.action)
+        things, moves = quoted(words, marks.looks), quoted(words, marks.moves)
+        if decision.chosen.stop:
+            return f" It looked for {things or _NOTHING}."
         if things is None and moves is None:
-            return ", with no word left to follow"
-        parts = [f"looking for {things}"] if things else []
-        return ", " + " and ".join([*parts, *([f"told to move by {moves}"] if moves else [])])
+            return f" It follows {_NOTHING}."
+        return f" It looks for {things or _NOTHING}; it moves by {moves or _NOTHING}."
+
+    def _called(self, number: int, option: Option) -> str:
+        """What an option is called in a round."""
+        turn, names = self._trace.rounds[number], self._letters[number]
+        if option.stop:
+            return "stopping"
+        if option.place in names:
+            return f"new place {names[option.place]}"
+        if option.place == turn.walk[0]:
+            return "stopping here" if _dead_end(turn) else "going on from here"
+        return f"place {self._number[option.place]}"
 
     def _place(self, place: int) -> str:
         room = self._room_of.get(place)
         return f"place {self._number[place]}" + (f" ({room})" if room else "")
+
+
+def _dead_end(turn: Round) -> bool:
+    """Whether no unvisited place is next to where the agent stands."""
+    return turn.memory is not None and not turn.memory.frontier[turn.memory.here]
+
+
+def _strongest(decision: Decision) -> int | None:
+    """The cue that speaks most for the choice; None when nothing is known to speak for it."""
+    spoken = compared(decision)
+    return None if spoken is None or max(spoken) < _AUDIBLE else spoken.index(max(spoken))
+
+
+def _close_rival(decision: Decision) -> Option | None:
+    """The best other option, when there was little between the two."""
+    others = [option for option in decision.options if option is not decision.chosen]
+    rival = max(others, key=lambda option: option.probability, default=None)
+    if rival is None or abs(decision.chosen.probability - rival.probability) >= _CLOSE:
+        return None
+    return rival
 
 
 def _ended(trace: Trace, ending: Ending) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from scenemem.formats.traces import Ending, Round, Task, Trace
 from scenemem.viewer.captions import captions, letters
+from scenemem.viewer.marks import Marks, marks
 from scenemem.viewer.stories import headline, summary
 
 
@@ -28,6 +29,7 @@ class WalkRound(msgspec.Struct, frozen=True, tag="round"):
     round: Round
     caption: str
     letters: dict[int, str]  # names of the unvisited places that could be chosen
+    marks: list[Marks | None]  # per decision: the words it marks
 
 
 class WalkEnded(msgspec.Struct, frozen=True, tag="ended"):
@@ -90,6 +92,7 @@ class Narration:
             round=turn,
             caption=captions(self._trace, self._room_of)[-1],
             letters=letters(self._trace)[-1],
+            marks=marks(self._trace)[-1],
         )
 
     def ended(self, trace: Trace) -> WalkEnded:

@@ -16,6 +16,7 @@ import msgspec
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.traces import Ending, Round, Scene, Task, Trace
 from scenemem.viewer.captions import captions, letters
+from scenemem.viewer.marks import Marks, marks
 from scenemem.viewer.scenery import Scenery
 from scenemem.viewer.stories import headline, summary
 
@@ -30,8 +31,9 @@ class _AgentPage:
     task: Task  # agents may know different words
     headline: str
     story: str  # what happens in all, one sentence
-    captions: list[str]  # one per round, and one for the end
+    captions: list[str]  # one per round, a line for each decision it explains, and one for the end
     letters: list[dict[int, str]]  # per round: names of the unvisited places that could be chosen
+    marks: list[list[Marks | None]]  # per round and decision: the words it marks
     rounds: tuple[Round, ...]
     ending: Ending | None
 
@@ -132,6 +134,7 @@ def _agent_page(trace: Trace, scenery: Scenery) -> _AgentPage:
         story=summary(trace, scenery.room_of),
         captions=captions(trace, scenery.room_of),
         letters=letters(trace),
+        marks=marks(trace),
         rounds=trace.rounds,
         ending=trace.ending,
     )

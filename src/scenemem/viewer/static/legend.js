@@ -6,12 +6,13 @@ function buildLegend(list, data) {
     ["A place it has visited, numbered in order", (svg) => drawNode(svg, [23, 13], 9, 3, false)],
     remembers && ["A frontier: visited, with ways left to explore", (svg) => drawNode(svg, [23, 13], 9, 3, true)],
     ["Seen but not visited; letters are the choices now", (svg) => drawWay(svg, [23, 13], 9, "A", false)],
+    remembers && ["Leads to a place it has only seen", (svg) => svg.append(legendLine("seen-way"))],
     ["Where it stands and looks", (svg) => svg.append(
       shape("g", { transform: "translate(18 13)" }, shape("path", { class: "cone", d: conePath(Math.PI / 2, 24) }),
         shape("circle", { class: "me", r: 9 })))],
     ["The way it has walked", (svg) => svg.append(legendLine("walked"))],
     remembers && ["Going back over places it remembers", (svg) => svg.append(legendLine("jumped"))],
-    ["What it does next, and the chance it gave it", (svg) => {
+    ["What it does next; numbers are the chances it gave", (svg) => {
       svg.append(shape("line", { class: "next", x1: 4, y1: 13, x2: 36, y2: 13 }));
       drawHead(svg, [4, 13], [44, 13], 2, "head");
     }],
@@ -20,7 +21,7 @@ function buildLegend(list, data) {
     ["Places it knows nothing about", (svg) => svg.append(
       shape("line", { class: "unseen-edge", x1: 6, y1: 13, x2: 40, y2: 13 }),
       ...[6, 23, 40].map((cx) => shape("circle", { class: "unseen", cx, cy: 13, r: 2.5 })))],
-    data.scene.floors.length > 1 && ["Leads to the floor above or below", (svg) => svg.append(
+    touchedFloors(data).length > 1 && ["Leads to the floor above or below", (svg) => svg.append(
       shape("text", { class: "stairs", x: 23, y: 18 }, "▲ ▼"))],
   ];
   for (const row of rows.filter(Boolean)) {

@@ -18,7 +18,7 @@ class LivePlayer extends Player {
   }
 
   opened({ agent, name, task, to_goal: left }) {
-    const walk = { name, task, headline: "On its way", story: "", captions: [], letters: [], rounds: [], ending: null };
+    const walk = { name, task, headline: "On its way", story: "", captions: [], letters: [], marks: [], rounds: [], ending: null };
     this.seats.set(agent, this.agents.length);
     this.agents.push(walk);
     const places = this.house.scene.places.map((place, i) => ({ ...place, to_goal: left[i] }));
@@ -29,12 +29,13 @@ class LivePlayer extends Player {
     panel.show(this.index, false);
   }
 
-  round({ agent, round, caption, letters }) {
+  round({ agent, round, caption, letters, marks }) {
     const panel = this.panels[this.seats.get(agent)];
     const walk = panel.agent;
     walk.rounds.push(round);
     walk.captions.push(caption);
     walk.letters.push(letters);
+    walk.marks.push(marks);
     this.onPlace(round.walk[round.walk.length - 1]);
     this.grown(panel);
   }
@@ -61,13 +62,7 @@ class LivePlayer extends Player {
 
   /** What can only be said of an agent once it has decided something. */
   describe(panel) {
-    const { agent, data, root } = panel;
-    panel.floors.replaceChildren();
-    panel.buildFloors();
-    const heard = agent.rounds.some((round) => round.decisions.some((decision) => decision.attention));
-    root.querySelector(".key").replaceChildren();
-    buildKey(root.querySelector(".key"), heard, data.task.words.some((word) => !word.known));
-    root.querySelector(".map .title").textContent = titleOf(agent);
+    panel.describe();
     panel.tell((round) => this.leap(round));
   }
 

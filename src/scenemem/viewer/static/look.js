@@ -5,14 +5,14 @@ const SIDES = [["behind", -0.5, "first"], ["left", -0.25, ""], ["ahead", 0, ""],
 
 function buildLook(title, data, place, facing, ways) {
   const look = data.scenery.looks[place];
-  const strip = element("div", { class: "strip", role: "img" });
+  const strip = element("div", { class: look?.picture ? "strip" : "strip things", role: "img" });
   if (look?.picture) showPicture(strip, look.picture, facing);
   else showThings(strip, look?.labels ?? [], facing);
   for (const [name, offset, end] of SIDES) strip.append(at(element("span", { class: `side-name ${end}` }, name), offset));
   WINDS.forEach((wind, i) => strip.append(at(element("span", { class: "wind" }, wind), turned((i * TURN) / 8, facing))));
   for (const way of ways) {
     const flag = element("span", { class: way.taken ? "flag taken" : "flag" }, way.name);
-    strip.append(at(flag, turned(way.heading, facing), 0.45));
+    strip.append(at(flag, turned(way.heading, facing)));
   }
   strip.setAttribute("aria-label", described(title, look, ways, facing));
   return element("figure", { class: "look" }, element("figcaption", {}, element("span", { class: "title" }, title)), strip);
@@ -25,8 +25,8 @@ function turned(heading, facing) {
 }
 
 /** Put something on the strip, but not over its edge. */
-function at(node, offset, farthest = 0.48) {
-  node.style.left = `${50 + 100 * Math.max(-farthest, Math.min(farthest, offset))}%`;
+function at(node, offset) {
+  node.style.left = `clamp(1.1rem, ${50 + 100 * offset}%, calc(100% - 1.1rem))`;
   return node;
 }
 

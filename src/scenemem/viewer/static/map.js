@@ -2,6 +2,7 @@
 
 const MARGIN = 1.7; // metres round everything worth seeing
 const LEAST = 6; // metres shown at least
+const OUTSIDE = 0.25; // metres shown round a building
 
 /** What is drawn of a floor, in metres: all that has been touched there up to a round. */
 function mapBounds(data, floor, width, height, last) {
@@ -13,7 +14,11 @@ function mapBounds(data, floor, width, height, last) {
     const more = Math.max(0, LEAST - (high - low)) / 2;
     return [low - more, high + more];
   };
-  const [[west, east], [south, north]] = [range("x"), range("y")];
+  const walls = data.scenery.rooms.filter((room) => room.floor === floor && room.rect).map((room) => room.rect);
+  const inside = ([low, high], axis) => (walls.length // nothing is to be seen outside the walls
+    ? [Math.max(low, Math.min(...walls.map((rect) => rect[axis])) - OUTSIDE), Math.min(high, Math.max(...walls.map((rect) => rect[axis + 2])) + OUTSIDE)]
+    : [low, high]);
+  const [[west, east], [south, north]] = [inside(range("x"), 0), inside(range("y"), 1)];
   const scale = Math.min(width / (east - west), height / (north - south));
   const spare = (width / scale - (east - west)) / 2; // a tall building leaves room beside it
   return { west: west - spare, north, scale, height: Math.round((north - south) * scale) };
@@ -39,10 +44,10 @@ class FloorMap {
     this.drawReference();
     this.drawMemory(frame);
     this.drawWalk(frame);
-    this.drawGoal();
     this.drawPlaces(frame);
     this.drawChoice(frame);
     this.drawAgent(frame);
+    this.drawGoal(frame);
     this.drawNames(frame);
     this.svg.append(shape("text", { class: "north", x: width - 18, y: 18 }, "N ↑"));
   }
@@ -89,6 +94,8 @@ class FloorMap {
     for (const room of rooms.filter((item) => onFloor(item) && item.rect)) {
       const [[x, y], [right, bottom]] = [spot(room.rect[0], room.rect[3]), spot(room.rect[2], room.rect[1])];
       this.svg.append(shape("rect", { class: "room", x, y, width: right - x, height: bottom - y }));
+      const corners = [[x, y], [right, y], [right, bottom], [x, bottom], [x, y]];
+      corners.slice(1).forEach((corner, i) => this.labels.avoid(corners[i], corner));
     }
     for (const door of doorways.filter(onFloor)) this.line(spot(...door.ends.slice(0, 2)), spot(...door.ends.slice(2)), "door");
     for (const [a, b] of this.data.scene.edges) if (this.here(a) && this.here(b)) this.line(this.point(a), this.point(b), "unseen-edge");
@@ -112,7 +119,7 @@ class FloorMap {
   drawMemory({ memory }) {
     if (!memory) return;
     for (const [a, b] of memory.edges) this.edge(memory.nodes[a], memory.nodes[b], "known");
-    for (const way of memory.ways) this.edge(memory.nodes[way.node], way.place, "to-way");
+    for (const way of memory.ways) this.edge(memory.nodes[way.node], way.place, "seen-way");
   }
 
   drawWalk(frame) {
@@ -150,9 +157,9 @@ class FloorMap {
     for (const place of [...frame.numbers.keys(), ...(frame.memory ? frame.memory.ways.map((way) => way.place) : []), ...frame.letters.keys()]) {
       if (this.here(place)) this.labels.block(this.point(place), this.radius + 2);
     }
-    this.keepClear(frame.round ? frame.round.walk : []);
-    for (const [place, share] of chancesOf(frame)) {
-      if (share >= 0.05 && this.here(place)) this.name(this.point(place), percent(share), "chance", true);
+    this.keepClear(frame);
+    for (const [place, { share, kind }] of chancesOf(frame)) {
+      if (this.here(place)) this.name(this.point(place), percent(share), `chance ${kind}`, true);
     }
     for (const room of this.data.scenery.rooms.filter((item) => item.floor === this.floor)) {
       const x = (room.x - this.origin[0]) * this.scale;
@@ -161,14 +168,14 @@ class FloorMap {
     }
   }
 
-  /** Keep words off the arrows of this round and off the goal. */
-  keepClear(walk) {
-    walk.slice(1).forEach((place, i) => {
-      if (!this.here(place) || !this.here(walk[i])) return;
-      const [from, to] = [this.point(walk[i]), this.point(place)];
-      for (const share of [0.25, 0.5, 0.75]) this.labels.block(from.map((value, axis) => value + (to[axis] - value) * share), 5);
-    });
-    const { goal } = this.data.task;
+  /** Keep words off the goal, and off the ways walked, described and chosen. */
+  keepClear({ path, round }) {
+    const { goal, reference } = this.data.task;
+    for (const way of [path, reference, round ? round.walk : []]) {
+      way.slice(1).forEach((place, i) => {
+        if (this.here(place) && this.here(way[i])) this.labels.avoid(this.point(way[i]), this.point(place));
+      });
+    }
     if (typeof goal === "number" && this.here(goal)) {
       const [x, y] = this.point(goal);
       this.labels.block([x, y], this.radius * 2);
@@ -181,11 +188,15 @@ class FloorMap {
     if (found) this.text(found, words, kind);
   }
 
-  drawGoal() {
+  /** A star, or a ring with a small star on it when another sign has the place. */
+  drawGoal({ numbers, letters, memory }) {
     const { goal } = this.data.task;
     if (goal === null || goal === undefined || !this.here(goal)) return;
-    drawStar(this.svg, this.point(goal), this.radius * 2.1); // its points show behind any other sign
-    this.text(this.point(goal), "goal", "goal-name", [0, this.radius * 2.1 + 9]);
+    const [[cx, cy], r] = [this.point(goal), this.radius * 2.1];
+    const taken = numbers.has(goal) || letters.has(goal) || (memory ? memory.ways.some((way) => way.place === goal) : false);
+    if (taken) this.svg.append(shape("circle", { class: "goal-ring", cx, cy, r }));
+    drawStar(this.svg, taken ? [cx + 0.75 * r, cy - 0.75 * r] : [cx, cy], taken ? this.radius : r);
+    this.text([cx, cy], "goal", "goal-name", [0, r + (taken ? 14 : 9)]);
   }
 
   /** Where this round leads: first back, perhaps, then to the next place. */

@@ -33,7 +33,7 @@ function frameOf(data, agent, index) {
     letters: new Map(Object.entries(round ? agent.letters[index] : {}).map(([place, letter]) => [Number(place), letter])),
     back: backTo(round),
     returns: agent.rounds.slice(0, count).map(returnOf).filter((way) => way.length > 1),
-    decision: round ? (backTo(round) === null ? action ?? frontier : round.decisions[0]) : null,
+    told: round ? (backTo(round) === null ? round.decisions.length - 1 : 0) : null, // the decision whose words are marked
   };
 }
 
@@ -84,6 +84,12 @@ function optionName(option, frame) {
 
 function percent(share) {
   return `${Math.round(100 * share)} %`;
+}
+
+/** The floors that are worth a look, lowest first. */
+function touchedFloors(data) {
+  const floors = [...touchedPlaces(data)].map((place) => data.scene.places[place].floor);
+  return [...new Set(floors)].sort((a, b) => a - b);
 }
 
 /** Everything the agents have touched up to a round, or ever: places to keep in view. */

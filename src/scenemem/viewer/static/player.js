@@ -19,6 +19,9 @@ class AgentPanel {
     this.left = find(".left");
     this.holds = find(".holds");
     this.story = find(".story");
+    this.choices = find(".choices");
+    this.key = find(".key");
+    this.chances = find(".chances");
     this.map = new FloorMap(this.svg, data);
     this.floor = 0;
     find(".name").append(agent.name, element("small", {}, ` — ${agent.headline.toLowerCase()}`));
@@ -26,10 +29,39 @@ class AgentPanel {
     this.root.setAttribute("aria-label", `Agent ${agent.name}`);
     this.caption.setAttribute("aria-live", "polite");
     this.words = buildWords(find(".words"), data.task);
+    this.describe();
+    this.buildChoices();
+  }
+
+  /** Say what depends on what the agent has done so far. */
+  describe() {
+    const { agent, data } = this;
     const heard = agent.rounds.some((round) => round.decisions.some((decision) => decision.attention));
-    buildKey(find(".key"), heard, data.task.words.some((word) => !word.known));
-    find(".map .title").textContent = titleOf(agent);
+    this.key.replaceChildren();
+    this.none = buildKey(this.key, heard, data.task.words.some((word) => !word.known));
+    this.root.querySelector(".map .title").textContent = titleOf(agent);
+    this.floors.replaceChildren();
     this.buildFloors();
+  }
+
+  /** Two buttons for a round that turns back: each of its decisions has words of its own. */
+  buildChoices() {
+    this.choices.append("as heard when it chose ", ...["which place", "which way"].map((name, i) => {
+      const button = element("button", { type: "button" }, `${i + 1}. ${name}`);
+      button.addEventListener("click", () => this.tellDecision(i));
+      return button;
+    }));
+  }
+
+  /** Mark the words of one decision of the round, and the sentence that quotes them. */
+  tellDecision(told) {
+    const { round, index } = this.frame;
+    const marks = round ? this.agent.marks[index] : [];
+    markWords(this.words, this.none, marks[told], round?.decisions[told].attention);
+    this.choices.hidden = this.frame.back === null || marks.filter(Boolean).length < 2;
+    this.choices.querySelectorAll("button").forEach((button, i) => button.setAttribute("aria-pressed", String(i === told)));
+    const parts = this.caption.children;
+    [...parts].forEach((part, i) => part.classList.toggle("told", parts.length > 1 && i === told));
   }
 
   /** Say what happens in all, with a way to every round in which the agent turns back. */
@@ -43,8 +75,7 @@ class AgentPanel {
   }
 
   buildFloors() {
-    const touched = [...touchedPlaces(this.data)].map((place) => this.data.scene.places[place].floor);
-    this.visible = [...new Set(touched)].sort((a, b) => a - b);
+    this.visible = touchedFloors(this.data);
     if (this.visible.length < 2) return;
     for (const floor of this.visible) {
       const button = element("button", { type: "button", "data-floor": floor }, `Floor ${floor + 1}`);
@@ -59,13 +90,14 @@ class AgentPanel {
     this.frame = frameOf(this.data, this.agent, index);
     const { frame, agent } = this;
     const number = Math.min(index, agent.rounds.length);
-    const text = agent.captions[number] ?? "";
+    const [text, ...more] = (agent.captions[number] ?? "").replaceAll(" %", "\u00a0%").split("\n"); // a line for each decision
     const colon = text.indexOf(":") + 1;
-    this.caption.replaceChildren(element("b", {}, text.slice(0, colon)), text.slice(colon));
+    this.caption.replaceChildren(element("span", {}, element("b", {}, text.slice(0, colon)), text.slice(colon)),
+      ...more.flatMap((part) => [" ", element("span", {}, part)]));
     const arrived = agent.ending && agent.ending.scores ? agent.ending.scores.sr > 0 : null;
     const state = frame.ended ? { true: "good", false: "bad" }[arrived] : frame.back !== null ? "back" : "";
     this.caption.className = `caption ${state ?? ""}`.trim();
-    shadeWords(this.words, frame.decision ? frame.decision.attention : null);
+    this.tellDecision(frame.told);
     buildDecisions(this.tables, this.data, frame);
     this.showLooks();
     const left = this.data.scene.places[frame.here].to_goal;
@@ -88,13 +120,16 @@ class AgentPanel {
   redraw() {
     if (!this.frame) return;
     const width = this.svg.parentElement.clientWidth;
-    this.map.draw(this.frame, this.floor, width, Math.max(300, Math.min(600, window.innerHeight * 0.52)));
+    this.map.draw(this.frame, this.floor, width, Math.max(300, Math.min(600, window.innerHeight * 0.42)));
+    const kinds = new Set([...chancesOf(this.frame)].filter(([place]) => this.map.here(place)).map(([, { kind }]) => kind));
+    this.chances.replaceChildren(...(kinds.size < 2 ? [] : ["Chances ", element("b", { class: "to-place" }, "beside circles"),
+      ": which place; ", element("b", { class: "to-way" }, "beside diamonds"), ": which way."]));
     this.svg.setAttribute("aria-label", this.described());
   }
 
   described() {
     const { numbers, memory, here } = this.frame;
-    const open = memory ? ` ${memory.frontier.filter(Boolean).length} of them are frontiers; ${memory.ways.length} ways are open.` : "";
+    const open = memory ? ` ${memory.frontier.filter(Boolean).length} of them have unvisited places next to them; ${memory.ways.length} ways are open.` : "";
     return `Map of floor ${this.floor + 1}: ${numbers.size} places visited, the agent stands at place ${numbers.get(here)}.${open}`;
   }
 
@@ -198,6 +233,16 @@ class Player {
   leap(index) {
     this.pause();
     this.show(index);
+    this.reveal();
+  }
+
+  /** On a small screen, bring what has changed into view: the caption, and the map below it. */
+  reveal() {
+    if (window.innerWidth >= SMALL || !this.panels.length) return;
+    const { caption, svg } = this.panels[0];
+    const bottom = document.querySelector(".player").getBoundingClientRect().top;
+    const seen = caption.getBoundingClientRect().top >= 0 && svg.getBoundingClientRect().bottom <= bottom;
+    if (!seen) caption.scrollIntoView({ block: "start" });
   }
 
   show(index) {
@@ -208,6 +253,7 @@ class Player {
     this.panels.forEach((panel) => panel.show(wanted, walking));
     const { first, back, next, last, scrub, count } = this.controls;
     const name = wanted === this.frames - 1 ? "The end" : `Round ${wanted + 1} of ${this.frames - 1}`;
+    document.getElementById("floor-key").hidden = this.panels.every((panel) => panel.visible.length < 2);
     scrub.value = wanted;
     scrub.setAttribute("aria-valuetext", name);
     count.textContent = name;
@@ -221,7 +267,7 @@ class Player {
       return;
     }
     if (this.index === this.frames - 1) this.show(0);
-    if (window.innerWidth < SMALL) this.panels[0].caption.scrollIntoView({ block: "start" });
+    this.reveal();
     this.timer = setInterval(() => {
       this.show(this.index + 1);
       if (this.index === this.frames - 1) this.pause();

@@ -1,4 +1,4 @@
-// The instruction, its words shaded by what the agent listens to.
+// The instruction, its words marked by what the agent listens to.
 
 function buildWords(box, task) {
   const spans = [];
@@ -16,35 +16,33 @@ function buildWords(box, task) {
   }
   const rest = task.text.startsWith(read) ? task.text.slice(read.length) : "";
   if (rest.trim()) box.append(element("span", { class: "unread", title: "too long: not read by the agent" }, rest));
-  const mark = element("span", { class: "word mark" }, "end");
-  box.append(" ", mark);
-  return { spans, mark };
+  return spans;
 }
 
 function buildKey(box, hasAttention, unknown) {
   if (!hasAttention) {
     box.textContent = "This agent does not tell words about things from words about directions.";
-    return;
+    return null;
   }
-  const looks = element("span", { class: "word" }, "shaded");
-  looks.style.setProperty("--looks", 0.8);
-  const moves = element("span", { class: "word" }, "underlined");
-  moves.style.setProperty("--moves", 0.8);
-  box.append(looks, " words tell it what to look for, ", moves, " words how to move: the stronger, the more it listens. ",
-    element("span", { class: "word mark" }, "end"), " stands for no word in particular.");
+  const looks = element("span", { class: "word", "data-looks": 3 }, "shaded");
+  const moves = element("span", { class: "word", "data-moves": 3 }, "underlined");
+  const none = element("span", { class: "word none" }, "no word in particular");
+  box.append(looks, " words tell it what to look for, ", moves, " words how to move; the strongest are quoted below. Or it follows ", none, ".");
   if (unknown) box.append(" Words in italics it has never learnt.");
+  return none;
 }
 
-function shadeWords({ spans, mark }, attention) {
-  mark.hidden = !attention;
-  const shares = (list) => (list ? [...list, Math.max(0, 1 - list.reduce((sum, share) => sum + share, 0))] : []);
-  const looks = shares(attention?.perception);
-  const moves = shares(attention?.action);
-  const loudest = [Math.max(...looks, 0.01), Math.max(...moves, 0.01)];
-  [...spans, mark].forEach((span, i) => {
-    span.style.setProperty("--looks", attention ? (looks[i] / loudest[0]).toFixed(3) : 0);
-    span.style.setProperty("--moves", attention ? (moves[i] / loudest[1]).toFixed(3) : 0);
-    if (attention) span.title = `look for: ${percent(looks[i])}, move by: ${percent(moves[i])}`;
+/** Mark the words a decision listened to; `none` is marked when that was no word in particular. */
+function markWords(spans, none, marks, attention) {
+  const show = (span, looks, moves) => {
+    span.dataset.looks = looks;
+    span.dataset.moves = moves;
+  };
+  spans.forEach((span, i) => {
+    show(span, marks?.looks[i] ?? 0, marks?.moves[i] ?? 0);
+    if (attention) span.title = `look for: ${percent(attention.perception[i])}, move by: ${percent(attention.action[i])}`;
     else span.removeAttribute("title");
   });
+  const unheard = (levels) => (levels && !levels.some(Boolean) ? 3 : 0);
+  if (none) show(none, unheard(marks?.looks), unheard(marks?.moves));
 }
