@@ -41,7 +41,7 @@ def members(ending: str) -> list[str]:
 def family(ending: str) -> str:
     """Which presets have this ending, and what it changes in one of them."""
     names = members(ending)
-    listed = ", ".join(f"`{name}`" for name in names)
+    listed = ", ".join(f'<span id="{name}">`{name}`</span>' for name in names)
     return f"{listed}. For example:\n\n{differences(names[-1])}"
 
 

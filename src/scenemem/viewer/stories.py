@@ -115,7 +115,8 @@ def summary(trace: Trace, room_of: Mapping[int, str]) -> str:
     if ending.to_goal is not None:
         ended += " at the goal" if ending.to_goal < _THERE else f" {ending.to_goal:.1f} m from the goal"
     if ending.to_goal is None or ending.to_goal < SUCCESS_METRES:
-        when = f"in round {len(trace.rounds)} it" if ending.stopped else "it"
+        last = len(trace.rounds)
+        when = "it" if not ending.stopped else "then it" if last in _turns(trace) else f"in round {last} it"
         return f"{returned}; {when} {ended}." if returned else f"It never turned back and {ended}."
     nearest, number = _nearest(trace)
     if nearest < SUCCESS_METRES:
