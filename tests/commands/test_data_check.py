@@ -72,7 +72,10 @@ def test_feature_stores_are_listed_and_satisfy_the_need(
         {"name": "part", "width": 3, "viewpoints": 5, "complete": False},
         {"name": "whole", "width": 3, "viewpoints": len(names), "complete": True},
     ]
-    assert not set(report["needs"]) & set(PRESETS)
+    anywhere = {name for name, preset in PRESETS.items() if preset.data.features is None}
+    assert not set(report["needs"]) & anywhere
+    assert report["needs"]["ssm-r2r-objects"] == "the feature store 'objects+rooms' ('scenemem data objects')"
+    assert "R4R_train.json" in report["needs"]["ssm-r4r-objects"]
 
 
 def test_problems_of_all_files_are_collected(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:

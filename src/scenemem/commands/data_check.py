@@ -194,9 +194,15 @@ def _needs(report: Report, folder: DataFolder) -> dict[str, str]:
         if find_view_objects(folder.objects)
         else "a feature store ('scenemem data features FILE', or object annotations in objects/)"
     )
-    basics = [] if report.scans else ["connectivity/<scan>_connectivity.json"]
-    basics += [] if any(state.complete for state in report.features) else [store]
-    needs = {name: [*basics, *_missing_train(report, preset.data.task)] for name, preset in PRESETS.items()}
+    complete = {state.name for state in report.features if state.complete}
+    graphs = [] if report.scans else ["connectivity/<scan>_connectivity.json"]
+    basics = [*graphs, *([] if complete else [store])]
+    needs = {}
+    for name, preset in PRESETS.items():
+        wanted = preset.data.features
+        named = [f"the feature store '{wanted}' ('scenemem data objects')"]
+        stored = basics if wanted is None else [*graphs, *([] if wanted in complete else named)]
+        needs[name] = [*stored, *_missing_train(report, preset.data.task)]
     needs["any preset on R4R"] = [*basics, *_missing_train(report, "r4r")]
     needs["leaderboard submission"] = [] if "test" in report.splits.get("r2r", {}) else ["r2r/R2R_test.json"]
     return {job: ", ".join(missing) for job, missing in needs.items() if missing}
