@@ -6,7 +6,7 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from scenemem.commands.console import open_data, output, progress_bar
+from scenemem.commands.console import open_data, output, progress_bar, use_threads
 from scenemem.commands.eval import OpenedRun, open_run, scripted_agent
 from scenemem.commands.report import SPLITS, report_on, say_where
 from scenemem.commands.side_by_side import train_side_by_side
@@ -37,6 +37,7 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
         seed: of weights, batches, dropout, sampling and the random agent.
         replays: write replays of telling episodes, both agents side by side, beside the report.
     """
+    use_threads(1)  # two threads that wait for each other beside another program are far slower than one
     folder = open_data(None)
     presets = {name: _short(PRESETS[name], iterations) for name in TRAINED}
     runs = train_side_by_side(presets, folder.root, out / "runs", seed)

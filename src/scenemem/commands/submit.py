@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from scenemem.commands.console import console, open_data
+from scenemem.commands.console import console, open_data, use_threads
 from scenemem.commands.eval import walk_run
 from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.submission import read_trajectories, write_trajectories
@@ -37,6 +37,7 @@ def submit(
         task: which task a result file belongs to: r2r, r4r, reverie; a run knows its own.
         checkpoint: of a run folder, the last weights or the best on its selection split.
     """
+    use_threads(1)
     folder = open_data(data)
     if source.is_dir():
         world, walked = walk_run(RunFolder(source), split, folder, checkpoint)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 from rich.table import Table
 
-from scenemem.commands.console import console, open_data, output, print_json
+from scenemem.commands.console import console, open_data, output, print_json, use_threads
 from scenemem.commands.eval import Weights, open_run, summary, weights_file
 from scenemem.errors import UserError
 from scenemem.experiment import DEV_UNSEEN
@@ -59,6 +59,7 @@ def weights_pack(
     """
     if out.suffix != ".safetensors":
         raise UserError(f"{out}: the name of packed weights ends in .safetensors")
+    use_threads(1)
     folder, source = open_data(data), RunFolder(run)
     description = source.describe()
     packed = halved(read_checkpoint(weights_file(source, checkpoint)))
