@@ -82,6 +82,10 @@ def test_packed_weights_stand_for_a_run_and_reach_what_their_card_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("scenemem.learning.published.WEIGHTS", tmp_path)
+    trained = Path(shutil.copytree(trained, tmp_path / "augmented-0"))
+    description = json.loads((trained / "preset.json").read_text())
+    description["augmentation"] = {"speaker": str(tmp_path / "speaker-0")}
+    (trained / "preset.json").write_text(json.dumps(description))
     assert _run("weights", "pack", trained, "--data", tiny_trainable, "--out", tmp_path / "x.bin") == 2
     file = tmp_path / "tiny.safetensors"
     assert _run("weights", "pack", trained, "--data", tiny_trainable, "--out", file) == 0
@@ -89,7 +93,9 @@ def test_packed_weights_stand_for_a_run_and_reach_what_their_card_says(
     assert _run("eval", "weights:tiny", "--data", tiny_trainable, "--json") == 0
     measured = _json(capsys)["metrics"]
     assert _run("weights", "--json") == 0
-    assert _json(capsys)["tiny"]["metrics"]["val_unseen"] == measured
+    packed = _json(capsys)["tiny"]
+    assert packed["metrics"]["val_unseen"] == measured
+    assert packed["augmentation"] == {"speaker": "speaker-0"}, "not where it lay on this machine"
     assert _run("weights") == 0
     assert "weights:tiny" in capsys.readouterr().out
     card = file.with_suffix(".md").read_text()

@@ -62,6 +62,9 @@ def weights_pack(
     use_threads(1)
     folder, source = open_data(data), RunFolder(run)
     description = source.describe()
+    # what it learnt from besides, without where that lay on this machine
+    learnt_from = description.get("augmentation", {})
+    description["augmentation"] = {name: Path(place).name for name, place in learnt_from.items()}
     packed = halved(read_checkpoint(weights_file(source, checkpoint)))
     metrics = _measured(packed, description, folder, splits)
     write_published(out, packed, description, metrics)
