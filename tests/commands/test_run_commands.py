@@ -141,6 +141,26 @@ def test_compare_gathers_seeds_of_a_preset(
     assert "expected a name ending in .md or .html" in capsys.readouterr().err
 
 
+def test_compare_tells_how_far_presets_are_from_one_of_them(
+    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other, table = tmp_path / "basic", tmp_path / "table.md"
+    assert _run("train", "basic", "--data", tiny_trainable, "--out", other, "--json", *SMALL) == 0
+    capsys.readouterr()
+    words = ("compare", trained, other, "--data", tiny_trainable)
+    assert _run(*words, "--against", "ssm", "--json", "--out", table) == 0
+    report = _json(capsys)
+    distance = report["against"]["ssm"]["basic"]["sr"]
+    means = {name: row["sr"]["mean"] for name, row in report["rows"].items()}
+    assert distance["value"] == pytest.approx(means["basic"] - means["ssm"])
+    assert distance["low"] <= distance["value"] <= distance["high"]
+    assert "| basic | " + "{:+.3f} [".format(distance["value"]) in table.read_text(encoding="utf-8")
+    assert _run(*words, "--against", "ssm") == 0
+    assert "distance from ssm" in capsys.readouterr().out
+    assert _run(*words, "--against", "seq2seq") == 2
+    assert "no such preset among the runs (ssm, basic)" in capsys.readouterr().err
+
+
 def test_a_run_is_never_overwritten_but_can_be_continued(
     trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -141,10 +141,20 @@ def test_a_place_without_edges_is_read_as_zero(setting: Setting) -> None:
     assert not felt.any()
 
 
-def _states(graphs: Graphs, width: int) -> tuple[list[Tensor], Tensor, Tensor]:
-    """Random states of all known nodes, moment by moment, and where they belong."""
-    rows, nodes = graphs.states()
-    return [torch.randn(count, width) for count in graphs.count.tolist()], rows, nodes
+def _states(graphs: Graphs, width: int) -> tuple[list[Tensor], Tensor]:
+    """Random states of all known nodes, moment by moment, and the moment each belongs to."""
+    return [torch.randn(count, width) for count in graphs.count.tolist()], graphs.states()[0]
+
+
+def test_the_sum_over_neighbours_is_a_product_with_the_edges(setting: Setting) -> None:
+    """Its values and its gradient, at moments that know different numbers of nodes."""
+    states, rows = _states(setting.graphs, STREAM)
+    known = torch.cat(states).double().requires_grad_()
+    total = setting.graphs.neighbours().sum(known)
+    for row, count in enumerate(setting.graphs.count.tolist()):
+        edge = setting.graphs.edge[row, :count, :count].double()
+        torch.testing.assert_close(total[rows == row], edge @ known[rows == row])
+    assert torch.autograd.gradcheck(setting.graphs.neighbours().sum, known)
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 4])
@@ -152,8 +162,8 @@ def test_messages_are_passed_as_by_a_loop_over_nodes(rounds: int, setting: Setti
     messages = MessagePassing(STREAM, rounds)
     assert isinstance(messages.update, nn.GRUCell)
     graphs = setting.graphs
-    states, rows, nodes = _states(graphs, STREAM)
-    passed = messages(torch.cat(states), graphs.edge, rows, nodes)
+    states, rows = _states(graphs, STREAM)
+    passed = messages(torch.cat(states), graphs.neighbours())
 
     for row, memory in enumerate(states):
         state = list(memory)
@@ -168,9 +178,9 @@ def test_messages_are_passed_as_by_a_loop_over_nodes(rounds: int, setting: Setti
 
 def test_no_rounds_is_no_message_passing(setting: Setting) -> None:
     nothing = MessagePassing(STREAM, 0)
-    states, rows, nodes = _states(setting.graphs, STREAM)
+    states, _ = _states(setting.graphs, STREAM)
     assert list(nothing.parameters()) == []
-    assert torch.equal(nothing(torch.cat(states), setting.graphs.edge, rows, nodes), torch.cat(states))
+    assert torch.equal(nothing(torch.cat(states), setting.graphs.neighbours()), torch.cat(states))
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, 3])
@@ -181,10 +191,11 @@ def test_messages_about_directions_are_messages_of_tiled_states(
     """The first round is folded; the values and all gradients stay those of the plain one."""
     folded, plain = OrientationMessages(width, rounds).double(), MessagePassing(width, rounds).double()
     plain.load_state_dict(folded.state_dict())
-    memories, rows, nodes = _states(setting.graphs, 4)
+    memories, _ = _states(setting.graphs, 4)
+    neighbours = setting.graphs.neighbours()
     states = torch.cat(memories).double().requires_grad_()
-    passed = folded(states, setting.graphs.edge, rows, nodes)
-    expected = plain(tiled(states, width), setting.graphs.edge, rows, nodes)
+    passed = folded(states, neighbours)
+    expected = plain(tiled(states, width), neighbours)
     torch.testing.assert_close(passed, expected)
 
     matters = torch.randn_like(expected)

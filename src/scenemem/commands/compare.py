@@ -1,21 +1,36 @@
-"""``scenemem compare RUN RUN ...``: mean and standard deviation over seeds, one row per preset."""
+"""``scenemem compare RUN RUN ...``: mean and standard deviation over seeds, one row per preset.
+
+With ``--against PRESET`` also how far the other presets are from it, paired by episode, with intervals.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import torch
 import tyro
 from rich.table import Table
+from torch import Tensor
 
 from scenemem.commands.console import console, open_data, output, print_json, use_threads
 from scenemem.commands.eval import walk_run
 from scenemem.commands.tables import SIDE_BY_SIDE
 from scenemem.errors import UserError
+from scenemem.evaluation.bootstrap import Estimate
+from scenemem.evaluation.evaluate import Walked
+from scenemem.evaluation.metrics import Metrics
+from scenemem.evaluation.paired import difference
 from scenemem.evaluation.tables import Rows, as_markdown, cell_rows, spreads
 from scenemem.formats.atomic import atomic_file
 from scenemem.learning.run_folder import RunFolder
+from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.report import table_section, write_report
+
+Differences = Mapping[str, Mapping[str, Estimate]]
+"""preset -> metric -> its distance from the preset compared with"""
 
 
 def compare(
@@ -24,6 +39,7 @@ def compare(
     data: Path | None = None,
     *,
     checkpoint: Literal["best", "last"] = "last",
+    against: str | None = None,
     out: Path | None = None,
     threads: int = 1,
     json: bool = False,
@@ -35,6 +51,8 @@ def compare(
         split: which episodes.
         data: the data folder; the embedded houses when left out.
         checkpoint: the last weights of the runs, or those that did best on their selection split.
+        against: name of a preset among the runs; the others' distances from it are printed too, paired by
+            episode, with 95 % intervals over seeds and paths.
         out: also write the table to this file, as Markdown (.md) or HTML (.html).
         threads: torch threads; more than one only pays on an otherwise idle machine.
         json: print one JSON object instead of a table.
@@ -47,28 +65,90 @@ def compare(
         )
     use_threads(threads)
     folder = open_data(data)
-    measured = []
+    measured: dict[str, list[Metrics]] = {}
+    episodes = None
     for path in runs:
         run = RunFolder(path)
         world, walked = walk_run(run, split, folder, checkpoint)
-        measured.append((str(run.describe()["name"]), walked.measured(world).means()))
-    rows = spreads(measured)
+        episodes = _same_episodes(episodes, walked, run)
+        measured.setdefault(str(run.describe()["name"]), []).append(walked.measured(world))
+    if against is not None and against not in measured:
+        raise UserError(f"--against {against}: no such preset among the runs ({', '.join(measured)})")
+    rows = spreads([(name, metrics.means()) for name, members in measured.items() for metrics in members])
+    distances = {} if against is None or episodes is None else _distances(measured, against, episodes.record)
     if out is not None:
-        _write(out, rows, split)
+        _write(out, split, _tables(rows, distances, against))
         console.print(f"written to {out}", markup=False, highlight=False)
     if json:
-        print_json({"split": split, "rows": rows})
+        print_json({"split": split, "rows": rows, **({"against": {against: distances}} if against else {})})
         return
-    table = Table("agent", "n", *SIDE_BY_SIDE, title=split)
-    for cells in cell_rows(rows, SIDE_BY_SIDE):
-        table.add_row(*cells)
-    output.print(table)
+    for number, shown in enumerate(_tables(rows, distances, against)):
+        table = Table(*shown.header, title=shown.title if number else split)
+        for cells in shown.cells:
+            table.add_row(*cells)
+        output.print(table)
 
 
-def _write(out: Path, rows: Rows, split: str) -> None:
+def _same_episodes(known: EpisodeSet | None, walked: Walked, run: RunFolder) -> EpisodeSet:
+    """The episodes all runs walk.
+
+    Raises:
+        UserError: this run walked other ones.
+    """
+    if known is not None and known.instruction_ids != walked.episodes.instruction_ids:
+        raise UserError(
+            f"{run.root} walks other episodes than the runs before it; compare runs of one task at a time"
+        )
+    return walked.episodes
+
+
+def _distances(
+    measured: Mapping[str, Sequence[Metrics]], against: str, path: Tensor
+) -> dict[str, dict[str, Estimate]]:
+    """Every preset but ``against`` minus it.  path: (N,) which path each episode belongs to"""
+    return {
+        name: {
+            metric: difference(_column(members, metric), _column(measured[against], metric), path)
+            for metric in SIDE_BY_SIDE
+        }
+        for name, members in measured.items()
+        if name != against
+    }
+
+
+def _column(members: Sequence[Metrics], metric: str) -> Tensor:
+    """One metric of all runs on all episodes  ->  (n, N)"""
+    return torch.stack([getattr(metrics, metric) for metrics in members])
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A table for people."""
+
+    title: str
+    header: tuple[str, ...]
+    cells: list[list[str]]
+
+
+def _tables(rows: Rows, distances: Differences, against: str | None) -> list[_Shown]:
+    """The metrics of all presets and, when asked for, their distances from one of them."""
+    tables = [_Shown("", ("agent", "n", *SIDE_BY_SIDE), cell_rows(rows, SIDE_BY_SIDE))]
+    if distances:
+        cells = [[name, *(_signed(of[metric]) for metric in SIDE_BY_SIDE)] for name, of in distances.items()]
+        title = f"distance from {against}, with 95 % intervals over seeds and paths"
+        tables.append(_Shown(title, ("agent", *SIDE_BY_SIDE), cells))
+    return tables
+
+
+def _signed(estimate: Estimate) -> str:
+    return f"{estimate.value:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]"
+
+
+def _write(out: Path, split: str, tables: Sequence[_Shown]) -> None:
     if out.suffix == ".html":
-        cells = cell_rows(rows, SIDE_BY_SIDE)
-        write_report(out, "Comparison", [table_section(split, ("agent", "n", *SIDE_BY_SIDE), cells)])
+        sections = [table_section(shown.title or split, shown.header, shown.cells) for shown in tables]
+        write_report(out, "Comparison", sections)
         return
     with atomic_file(out) as partial:
-        partial.write_text(as_markdown(rows, SIDE_BY_SIDE), encoding="utf-8")
+        text = "\n".join(as_markdown(shown.header, shown.cells) for shown in tables)
+        partial.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Bootstrap intervals of ratios of sums, resampling whole clusters.
+"""Bootstrap intervals of means and of ratios of sums, resampling whole clusters.
 
 Shape letters: N rows, P clusters, R draws.
 """
@@ -18,6 +18,12 @@ class Estimate:
     value: float
     low: float
     high: float
+
+
+def interval(value: float, resampled: Tensor) -> Estimate:
+    """The middle 95 % of what came out of the resamples.  resampled: (R,)"""
+    low, high = resampled.double().nanquantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return Estimate(value, low, high)
 
 
 class Clusters:
@@ -42,10 +48,14 @@ class Clusters:
         """Sum of ``numerator`` / sum of ``denominator`` over all rows.  (N,), (N,)"""
         above, below = self._summed(numerator), self._summed(denominator)
         resampled = (self._times @ above) / (self._times @ below)
-        low, high = resampled.nanquantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-        return Estimate(float(above.sum() / below.sum()), low, high)
+        return interval(float(above.sum() / below.sum()), resampled)
+
+    def means(self, values: Tensor) -> Tensor:
+        """The mean over the rows of every resample, of several columns at once.  (n, N)  ->  (R, n)"""
+        rows = self._times @ self._summed(torch.ones(values.shape[1]))  # (R,)
+        return (self._times @ self._summed(values.t())) / rows.unsqueeze(1)
 
     def _summed(self, values: Tensor) -> Tensor:
-        """(N,)  ->  (P,)"""
-        sums = torch.zeros(self.count, dtype=torch.float64)
+        """(N, ...)  ->  (P, ...)"""
+        sums = torch.zeros(self.count, *values.shape[1:], dtype=torch.float64)
         return sums.index_add_(0, self._place, values.cpu().double())

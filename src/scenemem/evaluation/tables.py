@@ -37,11 +37,10 @@ def spreads(runs: Sequence[tuple[str, Mapping[str, float]]]) -> dict[str, dict[s
     }
 
 
-def as_markdown(rows: Rows, metrics: Sequence[str]) -> str:
-    """A Markdown table, one row per group."""
-    lines = ["| agent | n | " + " | ".join(metrics) + " |", "|---|---|" + "---|" * len(metrics)]
-    lines += ["| " + " | ".join(cells) + " |" for cells in cell_rows(rows, metrics)]
-    return "\n".join(lines) + "\n"
+def as_markdown(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *cells]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def cell_rows(rows: Rows, metrics: Sequence[str]) -> list[list[str]]:

@@ -1,12 +1,14 @@
 """The collect-read controller (paper, Eqs. 7 to 9): read every node, then pass messages between nodes.
 
 Shape letters: B lanes, R moments of all lanes, T moments of the busiest lane, P places of all lanes,
-K neighbour slots, D visual columns, N nodes of the largest memory, S node states (a node at a moment).
+K neighbour slots, D visual columns, N nodes of the largest memory, S node states (a node at a moment),
+E pairs of neighbouring node states.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +44,43 @@ class Graphs:
         nodes = torch.arange(self.edge.shape[1], device=self.count.device)
         row, node = (nodes < self.count.unsqueeze(1)).nonzero().unbind(1)
         return row, node
+
+    def neighbours(self) -> Neighbours:
+        """Who hears whom among the node states there are."""
+        nodes = torch.arange(self.edge.shape[1], device=self.count.device)
+        known = nodes < self.count.unsqueeze(1)  # (R, N)
+        number = known.flatten().cumsum(0).view_as(known) - 1  # of every state
+        heard = self.edge & known.unsqueeze(2) & known.unsqueeze(1)
+        row, _, other = heard.nonzero().unbind(1)
+        many = heard.sum(dim=2)[known]
+        return Neighbours(number[row, other], many.cumsum(0) - many)
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The neighbours of every node state, state after state. Edges have no direction."""
+
+    state: Tensor  # (E,) the neighbour
+    first: Tensor  # (S,) where each state's neighbours begin
+
+    def sum(self, states: Tensor) -> Tensor:
+        """Over each state's neighbours.  (S, W)  ->  (S, W)"""
+        total: Tensor = _NeighbourSum.apply(states, self)  # type: ignore[no-untyped-call]
+        return total
+
+
+class _NeighbourSum(torch.autograd.Function):
+    """A product with a symmetric matrix of zeros and ones, which is never written down."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, neighbours: Neighbours) -> Tensor:
+        ctx.neighbours = neighbours
+        return nn.functional.embedding_bag(neighbours.state, states, neighbours.first, mode="sum")
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        state, first = ctx.neighbours.state, ctx.neighbours.first
+        return nn.functional.embedding_bag(state, gradients[0].contiguous(), first, mode="sum"), None
 
 
 class VisualRead(nn.Module):
@@ -87,7 +126,7 @@ class OrientationRead(nn.Module):
 class MessagePassing(nn.Module):
     """m_v = sum_{u in N_v} s_u,  s_v <- GRU(m_v, s_v), repeated S times with the same weights (Eq. 9).
 
-    Only node states that exist go through the GRU; the sum runs over padded neighbourhoods, which is cheap.
+    Only node states that exist go through it.
 
     Args:
         width: of a node state.
@@ -101,15 +140,10 @@ class MessagePassing(nn.Module):
         self.rounds = rounds
         self.update = nn.GRUCell(width, width) if rounds else None
 
-    def forward(self, states: Tensor, edge: Tensor, rows: Tensor, nodes: Tensor) -> Tensor:
-        """One state per existing node.
-
-        states: (S, W)  edge: (R, N, N) bool, one graph per row  rows, nodes: (S,) where each state belongs
-        ->  (S, W)
-        """
-        links, spot = edge.to(states.dtype), _spots(edge, rows, nodes)
+    def forward(self, states: Tensor, neighbours: Neighbours) -> Tensor:
+        """One state per existing node.  states: (S, W)  ->  (S, W)"""
         for _ in range(self.rounds):
-            states = self._updated(_messages(states, links, spot), states)
+            states = self._updated(neighbours.sum(states), states)
         return states
 
     def _updated(self, messages: Tensor, states: Tensor) -> Tensor:
@@ -130,14 +164,13 @@ class OrientationMessages(MessagePassing):
         super().__init__(width, rounds)
         self.width = width
 
-    def forward(self, states: Tensor, edge: Tensor, rows: Tensor, nodes: Tensor) -> Tensor:
-        """states: (S, 4)  edge: (R, N, N) bool  rows, nodes: (S,)  ->  (S, W)"""
+    def forward(self, states: Tensor, neighbours: Neighbours) -> Tensor:
+        """states: (S, 4)  ->  (S, W)"""
         if self.update is None:
             return tiled(states, self.width)
-        links, spot = edge.to(states.dtype), _spots(edge, rows, nodes)
-        later = _folded_gru(self.update, _messages(states, links, spot), states)
+        later = _folded_gru(self.update, neighbours.sum(states), states)
         for _ in range(self.rounds - 1):
-            later = self._updated(_messages(later, links, spot), later)
+            later = self._updated(neighbours.sum(later), later)
         return later
 
 
@@ -176,10 +209,10 @@ class CollectRead(nn.Module):
         read = (places.first[seating.lane[row]] + node) * seating.ticks + seating.tick[row]
         visual = self.narrow(rows_of(seen.flatten(0, 1), read) * feature_mask)
         orientation = rotated(rows_of(felt.flatten(0, 1), read), heading[row])
-        spot = _spots(graphs.edge, row, node)
+        neighbours = graphs.neighbours()
         return (
-            _padded(self.visual_messages(visual, graphs.edge, row, node), graphs.edge, spot),
-            _padded(self.orientation_messages(orientation, graphs.edge, row, node), graphs.edge, spot),
+            _padded(self.visual_messages(visual, neighbours), graphs.edge, row, node),
+            _padded(self.orientation_messages(orientation, neighbours), graphs.edge, row, node),
         )
 
 
@@ -189,21 +222,11 @@ def _asked(rows: Tensor, places: Places, seating: Seating) -> Tensor:
     return rows_of(table.flatten(1), places.lane).view(-1, *table.shape[1:])
 
 
-def _spots(edge: Tensor, rows: Tensor, nodes: Tensor) -> Tensor:
-    """Where each state stands in a padded table of all nodes, row after row  ->  (S,)"""
-    return rows * edge.shape[1] + nodes
-
-
-def _messages(states: Tensor, links: Tensor, spot: Tensor) -> Tensor:
-    """The sum over each state's neighbours.  states: (S, W)  links: (R, N, N)  spot: (S,)  ->  (S, W)"""
-    return rows_of(torch.bmm(links, _padded(states, links, spot)).flatten(0, 1), spot)
-
-
-def _padded(states: Tensor, edge: Tensor, spot: Tensor) -> Tensor:
-    """states: (S, W)  ->  (R, N, W)"""
+def _padded(states: Tensor, edge: Tensor, row: Tensor, node: Tensor) -> Tensor:
+    """A table of all nodes.  states: (S, W)  edge: (R, N, N)  row, node: (S,)  ->  (R, N, W)"""
     rows, nodes = edge.shape[:2]
     table = states.new_zeros(rows * nodes, states.shape[1])
-    return table.index_copy(0, spot, states).view(rows, nodes, -1)
+    return table.index_copy(0, row * nodes + node, states).view(rows, nodes, -1)
 
 
 def _folded_gru(cell: nn.GRUCell, messages: Tensor, states: Tensor) -> Tensor:
