@@ -247,14 +247,22 @@ def test_the_map_tells_what_was_known_when(world: World, episodes: EpisodeSet) -
             assert visited[int(rollout.map.at[lane, tick])] == walk[tick]
 
 
-def test_seating_numbers_the_decisions_of_every_lane(world: World, episodes: EpisodeSet) -> None:
+def test_moments_are_when_a_lane_decides_lane_after_lane(world: World, episodes: EpisodeSet) -> None:
+    """A lane that chooses a frontier and a sub-node at one tick does so at one moment."""
     rollout = _wander(world, episodes, FrontierSpace(world, len(episodes), ROUNDS))
-    for table in rollout.decisions.values():
-        seating = table.seating(len(episodes))
-        assert torch.equal(seating.lane, table.lane)
-        for lane in range(len(episodes)):
-            own = table.lane == lane
-            assert seating.tick[own][table.order[own].argsort()].tolist() == list(range(int(own.sum())))
+    moments = rollout.moments(["frontier", "action"])
+    for kind, table in rollout.decisions.items():
+        assert torch.equal(moments.lane[moments.of[kind]], table.lane)
+        assert torch.equal(moments.tick[moments.of[kind]], table.tick)
+    for lane in range(len(episodes)):
+        ticks = {
+            tick for table in rollout.decisions.values() for tick in table.tick[table.lane == lane].tolist()
+        }
+        assert moments.tick[moments.lane == lane].tolist() == sorted(ticks)
+        assert moments.seating.tick[moments.lane == lane].tolist() == list(range(len(ticks)))
+    assert len(moments.lane) < sum(len(table.lane) for table in rollout.decisions.values())
+    alone = rollout.moments(["frontier"])
+    assert len(alone.lane) == len(rollout.decisions["frontier"].lane)
 
 
 def test_distances_before_and_after_are_those_to_the_goal(world: World, episodes: EpisodeSet) -> None:

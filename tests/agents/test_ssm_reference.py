@@ -144,10 +144,20 @@ class PlainSsm:
         ]
         seen.append((self.network.stop.visual, self.network.stop.orientation))
         scores = [float(self.scored(self.network.action_score, p, a, f, r)) for f, r in seen]
+        scores[-1] += self.stop_fits(walk)
         options = [self.neighbours[walk.here].index(place) for place in places] + [self.stop]
         best = scores.index(max(scores))
         walk.decisions.append(Decision("action", options, scores, options[best]))
         return places[best] if best < len(places) else None
+
+    def stop_fits(self, walk: Walk) -> float:
+        """How well stopping fits what the memory says about here; 0 without the option."""
+        if self.network.stop_read is None:
+            return 0.0
+        p, a = self.grounded(walk)
+        seen, felt = self.read_memory(walk)[walk.here]
+        stop = self.network.stop_read
+        return float(seen @ stop.ask_visual(p) + felt @ stop.ask_orientation(a))
 
     def sub_nodes(self, walk: Walk, place: int) -> list[int]:
         return [n for n in self.neighbours[place] if n not in walk.memory]
@@ -269,11 +279,13 @@ def _setting(world: World, episodes: EpisodeSet, folder: Path) -> Setting:
     return Setting(Sight(world, open_store(folder / "random.npy", world)), episodes, vocabulary)
 
 
-def _network(stream: int | None, words: int, *, recalls: bool = False) -> FrontierNetwork:
+def _network(
+    stream: int | None, words: int, *, recalls: bool = False, stop_reads: bool = False
+) -> FrontierNetwork:
     """Random weights, large enough for clear decisions."""
     torch.manual_seed(4)
     config = NetworkConfig(word_width=16, width=WIDTH)
-    memory = MemoryConfig(stream=stream, reasoning_steps=3, recalls=recalls)
+    memory = MemoryConfig(stream=stream, reasoning_steps=3, recalls=recalls, stop_reads=stop_reads)
     network = FrontierNetwork(config, memory, words, PAD, VISUAL, ROUNDS)
     for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.12)
@@ -347,26 +359,28 @@ def _uneven(scan: Scan) -> Scan:
 
 
 variants = pytest.mark.parametrize(
-    ("stream", "recalls"), [(None, False), (16, False), (16, True)], ids=["paper", "narrow", "recalls"]
+    ("stream", "options"),
+    [(None, {}), (16, {}), (16, {"recalls": True}), (16, {"recalls": True, "stop_reads": True})],
+    ids=["paper", "narrow", "recalls", "stop reads"],
 )
 
 
 @variants
 def test_thirty_episodes_of_the_tiny_world(
-    tiny_data: Path, tmp_path: Path, stream: int | None, recalls: bool
+    tiny_data: Path, tmp_path: Path, stream: int | None, options: dict[str, bool]
 ) -> None:
     world = build_world(_uneven(read_scan(file)) for file in connectivity_files(tiny_data / "connectivity"))
     file = tiny_data / "r2r" / "R2R_train.json"
     episodes = bind_episodes(world, read_episodes(file), file, name="tiny")
     setting = _setting(world, episodes.select(range(0, 90, 3)), tmp_path)
-    jumps, _ = _compare(_network(stream, len(setting.vocabulary), recalls=recalls), setting)
+    jumps, _ = _compare(_network(stream, len(setting.vocabulary), **options), setting)
     assert jumps > 20
 
 
 @pytest.mark.real_data
 @variants
 def test_two_hundred_real_episodes(
-    real_data: Path, tmp_path: Path, stream: int | None, recalls: bool
+    real_data: Path, tmp_path: Path, stream: int | None, options: dict[str, bool]
 ) -> None:
     file = real_data / "r2r" / "R2R_val_unseen.json"
     records = read_episodes(file)
@@ -375,6 +389,6 @@ def test_two_hundred_real_episodes(
     episodes = bind_episodes(world, records, file, name="r2r val_unseen")
     setting = _setting(world, episodes.select(torch.linspace(0, len(episodes) - 1, 200).long()), tmp_path)
     assert len(set(setting.episodes.scan.tolist())) == len(scans)
-    jumps, cut_off = _compare(_network(stream, len(setting.vocabulary), recalls=recalls), setting)
+    jumps, cut_off = _compare(_network(stream, len(setting.vocabulary), **options), setting)
     assert jumps > 100
     assert cut_off > 0, "some walks end because their time is up"

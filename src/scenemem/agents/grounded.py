@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.network import Acting, AgentNetwork, NetworkConfig, States
-from scenemem.agents.rollout import Decisions, Kind, Map, Question, Rollout
+from scenemem.agents.rollout import Kind, Map, Moments, Question, Rollout
 from scenemem.agents.sight import Sight
 from scenemem.agents.spaces import ActionSpace, LocalSpace, Rounds
 from scenemem.errors import SettingError
@@ -45,6 +45,8 @@ class MemoryConfig:
     """what the shortest way over the memory counts"""
     recalls: bool = False
     """coming back to a place restores the state the agent had there; not in the paper, where it goes on"""
+    stop_reads: bool = False
+    """the option to stop is scored by what the memory says about the place as well; not in the paper"""
     read_before: bool = False
     """read the memory with the state before the observation, as the released code does"""
     hop_prior: bool = False
@@ -209,11 +211,11 @@ def graphs_now(memory: SceneMemory, lanes: Tensor) -> Graphs:
     return Graphs(alone(len(lanes), lanes.device), memory.edge[lanes, :nodes, :nodes], memory.count[lanes])
 
 
-def graphs_then(rollout: Rollout, table: Decisions) -> Graphs:
-    """The memories of a rollout as they were at its decisions."""
+def graphs_then(rollout: Rollout, moments: Moments) -> Graphs:
+    """The memories of a rollout as they were at some of its moments."""
     known = map_of(rollout)
-    count = known.count[table.lane, table.tick]
-    return Graphs(table.seating(len(rollout.alive)), known.edge[table.lane], count)
+    count = known.count[moments.lane, moments.tick]
+    return Graphs(moments.seating, known.edge[moments.lane], count)
 
 
 def map_of(rollout: Rollout) -> Map:

@@ -21,8 +21,9 @@ from scenemem.agents.network import Acting, NetworkConfig, States
 from scenemem.agents.rollout import Kind, Question, Rollout
 from scenemem.agents.sight import Sight
 from scenemem.agents.spaces import ActionSpace, AnywhereSpace, Rounds
+from scenemem.models.attention import rows_of
 from scenemem.models.collect_read import CollectRead, Graphs, Places
-from scenemem.models.decision import OneStepScore
+from scenemem.models.decision import OneStepScore, StopRead, with_stop
 from scenemem.models.grounding import Grounded
 from scenemem.models.unrolling import Unrolling
 from scenemem.simulator.panorama import Stance
@@ -40,6 +41,7 @@ class AnywhereNetwork(GroundedNetwork):
         stream = memory.stream or visual
         self.read = CollectRead(config.width, visual, stream, memory.reasoning_steps, memory.orientation)
         self.anywhere_score = OneStepScore(config.width, visual, stream, memory.orientation)
+        self.stop_read = StopRead(config.width, stream, memory.orientation) if memory.stop_reads else None
 
     def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
         """Any sub-node of the memory, or stop."""
@@ -51,18 +53,19 @@ class AnywhereNetwork(GroundedNetwork):
 
     def decision_logits(self, rollout: Rollout, states: States, sight: Sight) -> dict[Kind, Tensor]:
         """->  anywhere: (R, N * K + 1)"""
-        table = rollout.decisions["anywhere"]
-        row = states.rows_at(rollout)[table.lane, table.tick]
+        table, moments = rollout.decisions["anywhere"], rollout.moments(["anywhere"])
+        row = states.rows_at(rollout)[moments.lane, moments.tick]
         grounded = self.ground(states)
         logits = self.score_map(
             grounded.at(row),
             self.ground_readers(states, grounded).at(row),
             sight.places(map_of(rollout).node),
-            view_heading(rollout.view[table.lane, table.tick]),
+            view_heading(rollout.view[moments.lane, moments.tick]),
             states.noise.feature,
-            graphs_then(rollout, table),
+            graphs_then(rollout, moments),
+            map_of(rollout).at[moments.lane, moments.tick],
         )
-        return {"anywhere": _widened(logits, table.options)}
+        return {"anywhere": _widened(rows_of(logits, moments.of["anywhere"]), table.options)}
 
     def score_map(
         self,
@@ -72,11 +75,12 @@ class AnywhereNetwork(GroundedNetwork):
         heading: Tensor,
         feature_mask: Tensor,
         graphs: Graphs,
+        here: Tensor,
     ) -> Tensor:
-        """grounded, readers: (R, H)  heading: (R,)  ->  (R, n * K + 1)"""
+        """grounded, readers: (R, H)  heading, here: (R,)  ->  (R, n * K + 1)"""
         nodes = self.read(readers, places, heading, feature_mask, graphs)
         logits: Tensor = self.anywhere_score(grounded, places, nodes, heading, feature_mask, graphs)
-        return logits
+        return logits if self.stop_read is None else with_stop(logits, self.stop_read(grounded, nodes, here))
 
 
 class _AnywhereActing(GroundedActing):
@@ -95,6 +99,7 @@ class _AnywhereActing(GroundedActing):
             view_heading(stance.view[lanes]),
             self.noise.feature,
             graphs,
+            memory.here[lanes],
         )
         return _widened(logits, question.options)
 

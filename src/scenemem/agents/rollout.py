@@ -68,14 +68,18 @@ class Decisions:
         columns = {item.name: getattr(self, item.name)[rows] for item in fields(self)}
         return replace(Decisions(**columns), lane=columns["lane"] - first)
 
-    def seating(self, lanes: int) -> Seating:
-        """The decisions of each lane, numbered from 0, because most ticks of a long walk decide nothing."""
-        taken = torch.bincount(self.lane, minlength=lanes)
-        by_lane = torch.argsort(self.lane * (int(self.order.max()) + 1) + self.order)
-        begin = (taken.cumsum(0) - taken)[self.lane[by_lane]]
-        number = torch.empty_like(self.lane)
-        number[by_lane] = torch.arange(len(by_lane), device=begin.device) - begin
-        return Seating(self.lane, number, lanes, int(taken.max()))
+
+@dataclass(frozen=True)
+class Moments:
+    """When something was decided, lane by lane: a lane that decides twice at a tick does so at one moment.
+
+    Shape letters: R moments.
+    """
+
+    lane: Tensor  # (R,)
+    tick: Tensor  # (R,)
+    seating: Seating  # the moments of each lane, numbered from 0, because many ticks of a walk decide nothing
+    of: dict[Kind, Tensor]  # (M,) the moment of every decision
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,24 @@ class Rollout:
     seen: Tensor  # (B, T) the tick whose observation made the state: this one, or an earlier one it recalls
     decisions: dict[Kind, Decisions]
     map: Map | None  # None for agents without a memory
+
+    def moments(self, kinds: Sequence[Kind]) -> Moments:
+        """When decisions of some kinds were taken; there must be one."""
+        tables = {kind: self.decisions[kind] for kind in kinds if kind in self.decisions}
+        lanes, ticks = self.alive.shape
+        moment, number = torch.unique(
+            torch.cat([table.lane * ticks + table.tick for table in tables.values()]), return_inverse=True
+        )
+        lane = moment // ticks
+        many = torch.bincount(lane, minlength=lanes)
+        place = torch.arange(len(lane), device=lane.device) - (many.cumsum(0) - many)[lane]
+        of = number.split([len(table.lane) for table in tables.values()])
+        return Moments(
+            lane,
+            moment % ticks,
+            Seating(lane, place, lanes, int(many.max())),
+            dict(zip(tables, of, strict=True)),
+        )
 
     def part(self, lanes: slice) -> Rollout:
         """Some lanes that stand together, without their map."""

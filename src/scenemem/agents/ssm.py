@@ -26,13 +26,13 @@ from scenemem.agents.rollout import Kind, Map, Question, Rollout
 from scenemem.agents.sight import Sight
 from scenemem.agents.spaces import ActionSpace, FrontierSpace, Rounds
 from scenemem.models.attention import rows_of
-from scenemem.models.collect_read import CollectRead, Graphs, Places
-from scenemem.models.decision import FrontierScore
+from scenemem.models.collect_read import CollectRead
+from scenemem.models.decision import FrontierScore, StopRead, with_stop
 from scenemem.models.grounding import Grounded
 from scenemem.models.unrolling import Unrolling
 from scenemem.simulator.panorama import Stance
 from scenemem.world.geometry import view_heading
-from scenemem.world.graph import World
+from scenemem.world.graph import NONE, World
 
 
 class FrontierNetwork(LocalNetwork):
@@ -46,6 +46,7 @@ class FrontierNetwork(LocalNetwork):
         self.read = CollectRead(config.width, visual, stream, memory.reasoning_steps, memory.orientation)
         self.frontier_score = FrontierScore(config.width, stream, memory.orientation)
         self.hints = FrontierHints(config.width) if memory.hints else None
+        self.stop_read = StopRead(config.width, stream, memory.orientation) if memory.stop_reads else None
 
     def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
         """Frontiers of the memory, then their sub-nodes."""
@@ -58,40 +59,40 @@ class FrontierNetwork(LocalNetwork):
 
     def decision_logits(self, rollout: Rollout, states: States, sight: Sight) -> dict[Kind, Tensor]:
         """->  action: (M, K + 1), frontier: (R, N)"""
-        if "frontier" not in rollout.decisions:
+        reading = [kind for kind in self._read_for if kind in rollout.decisions]
+        if not reading:
             return super().decision_logits(rollout, states, sight)
         grounded = self.ground(states)
         actions, facts = self._actions_and_facts(rollout, grounded, states, sight)
-        table = rollout.decisions["frontier"]
-        row = states.rows_at(rollout)[table.lane, table.tick]
-        readers = self.ground_readers(states, grounded)
-        frontiers = self.score_frontiers(
-            rows_of(states.hidden, row),
-            grounded.at(row),
-            readers.at(row),
+        moments = rollout.moments(reading)
+        row = states.rows_at(rollout)[moments.lane, moments.tick]
+        asks = grounded.at(row)
+        nodes = self.read(
+            self.ground_readers(states, grounded).at(row),
             sight.places(map_of(rollout).node),
-            view_heading(rollout.view[table.lane, table.tick]),
+            view_heading(rollout.view[moments.lane, moments.tick]),
             states.noise.feature,
-            graphs_then(rollout, table),
-            facts,
+            graphs_then(rollout, moments),
         )
-        return {"action": actions, "frontier": _widened(frontiers, table.options)}
+        if self.stop_read is not None:
+            here = map_of(rollout).at[moments.lane, moments.tick]
+            actions = with_stop(actions, self.stop_read(asks, nodes, here)[moments.of["action"]])
+        logits: dict[Kind, Tensor] = {"action": actions}
+        if "frontier" in reading:
+            table, asked = rollout.decisions["frontier"], moments.of["frontier"]
+            scores = rows_of(self.frontier_score(*asks.asks, *nodes), asked)
+            state = rows_of(states.hidden, row[asked])
+            logits["frontier"] = _widened(self.hinted(scores, state, facts), table.options)
+        return logits
 
-    def score_frontiers(
-        self,
-        state: Tensor,
-        grounded: Grounded,
-        readers: Grounded,
-        places: Places,
-        heading: Tensor,
-        feature_mask: Tensor,
-        graphs: Graphs,
-        facts: NodeFacts | None,
-    ) -> Tensor:
-        """Eqs. 7 to 9 and 13.  state, grounded, readers: (R, H)  heading: (R,)  ->  (R, N)"""
-        visual, orientation = self.read(readers, places, heading, feature_mask, graphs)
-        logits: Tensor = self.frontier_score(*grounded.asks, visual, orientation)
-        return logits if self.hints is None or facts is None else logits + self.hints(state, facts)
+    @property
+    def _read_for(self) -> tuple[Kind, ...]:
+        """The decisions that need the memory to be read."""
+        return ("frontier",) if self.stop_read is None else ("action", "frontier")
+
+    def hinted(self, scores: Tensor, state: Tensor, facts: NodeFacts | None) -> Tensor:
+        """The scores of frontiers with what plain facts add.  scores: (R, N)  state: (R, H)  ->  (R, N)"""
+        return scores if self.hints is None or facts is None else scores + self.hints(state, facts)
 
     def _actions_and_facts(
         self, rollout: Rollout, grounded: Grounded, states: States, sight: Sight
@@ -100,7 +101,7 @@ class FrontierNetwork(LocalNetwork):
         table, seating = rollout.decisions["action"], states.seating
         rows_at = states.rows_at(rollout)
         decided = rows_at[table.lane, table.tick]
-        if self.hints is None:
+        if self.hints is None or "frontier" not in rollout.decisions:
             return self.score_rows(grounded, decided, rollout, states, sight), None
         everywhere = torch.arange(len(seating.lane), device=decided.device)
         logits = self.score_rows(grounded, everywhere, rollout, states, sight)
@@ -111,6 +112,8 @@ class _FrontierActing(GroundedActing):
     network: FrontierNetwork
     _scores: Tensor | None = None  # (B, N, K + 1) log-probabilities when last at each node
     _actions: Tensor | None = None  # (B, K + 1) action logits where the lanes stand, when they are at hand
+    _fits: Tensor | None = None  # (B,) how well stopping fits what the memory said about where they stand
+    _read: Tensor | None = None  # (B,) the tick at which it did
 
     @torch.no_grad()
     def consider(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
@@ -130,33 +133,59 @@ class _FrontierActing(GroundedActing):
     @torch.no_grad()
     def logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
         """(M, K + 1) for actions, (R, N) for frontiers"""
-        if question.kind != "frontier":
-            if self._actions is not None:
-                return self._actions[question.lanes]
-            return action_logits(self.network, self, stance, question.lanes)
+        if question.kind == "frontier":
+            return self._frontier_logits(question, stance, space)
+        lanes = question.lanes
+        if self._actions is not None:
+            logits = self._actions[lanes]
+        else:
+            logits = action_logits(self.network, self, stance, lanes)
+        if self.network.stop_read is None:
+            return logits
+        return with_stop(logits, self._stop_fits(stance, lanes, space))
+
+    def _frontier_logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
+        """(R, N)"""
         memory, lanes = memory_of(space), question.lanes
-        graphs = graphs_now(memory, lanes)
-        nodes = graphs.edge.shape[1]
+        nodes = self._read_memory(stance, lanes, space)
         facts = None
         if self._scores is not None and question.walk is not None:
+            known = nodes[0].shape[1]
             facts = NodeFacts(
                 here=memory.here[lanes],
-                count=graphs.count,
-                walk=question.walk[:, :nodes],
-                remembered=self._scores[lanes, :nodes],
-                open=memory.subnode[lanes, :nodes],
+                count=memory.count[lanes],
+                walk=question.walk[:, :known],
+                remembered=self._scores[lanes, :known],
+                open=memory.subnode[lanes, :known],
             )
-        logits = self.network.score_frontiers(
-            self.hidden[lanes],
-            self.grounded(lanes),
+        scores = self.network.frontier_score(*self.grounded(lanes).asks, *nodes)
+        return _widened(self.network.hinted(scores, self.hidden[lanes], facts), question.options)
+
+    def _read_memory(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> tuple[Tensor, Tensor]:
+        """The states of all nodes ``lanes`` know, visual (R, n, V) and orientation (R, n, W)."""
+        memory = memory_of(space)
+        graphs = graphs_now(memory, lanes)
+        nodes: tuple[Tensor, Tensor] = self.network.read(
             self.readers(lanes),
-            self.sight.places(memory.node[lanes, :nodes]),
+            self.sight.places(memory.node[lanes, : graphs.edge.shape[1]]),
             view_heading(stance.view[lanes]),
             self.noise.feature,
             graphs,
-            facts,
         )
-        return _widened(logits, question.options)
+        if self.network.stop_read is not None:
+            if self._fits is None or self._read is None:
+                self._fits = self.hidden.new_zeros(len(memory.node))
+                self._read = torch.full_like(memory.here, NONE)
+            self._fits[lanes] = self.network.stop_read(self.grounded(lanes), nodes, memory.here[lanes])
+            self._read[lanes] = space.now
+        return nodes
+
+    def _stop_fits(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> Tensor:
+        """(M,); lanes that have not read their memory at this tick do so now"""
+        unread = lanes if self._read is None else lanes[self._read[lanes] != space.now]
+        if len(unread):
+            self._read_memory(stance, unread, space)
+        return self.hidden.new_zeros(len(lanes)) if self._fits is None else self._fits[lanes]
 
 
 def _widened(logits: Tensor, options: Tensor) -> Tensor:

@@ -65,6 +65,30 @@ class StopOption(nn.Module):
         return torch.stack([sight @ self.visual, direction @ self.orientation], dim=-1).unsqueeze(1)
 
 
+class StopRead(nn.Module):
+    """How well what the memory says about a place fits stopping there (an option; not in the paper).
+
+    f^_v . W_f h^p + r^_v . W_r h^a, the terms that Eqs. 10 and 11 have for the parent of a sub-node. Both W
+    begin at 0.
+    """
+
+    def __init__(self, width: int, visual: int, orientation: int = ANGLE_WIDTH) -> None:
+        super().__init__()
+        self.ask_visual = nn.Linear(width, visual, bias=False)
+        self.ask_orientation = nn.Linear(width, orientation, bias=False)
+        nn.init.zeros_(self.ask_visual.weight)
+        nn.init.zeros_(self.ask_orientation.weight)
+
+    def forward(self, grounded: Grounded, nodes: tuple[Tensor, Tensor], here: Tensor) -> Tensor:
+        """grounded: (R, H)  nodes: visual (R, N, V), orientation (R, N, W)  here: (R,) a node  ->  (R,)"""
+        moment = torch.arange(len(here), device=here.device)
+        asked = (self.ask_visual(grounded.perception), self.ask_orientation(grounded.action))
+        fits = [
+            (states[moment, here] * wanted).sum(dim=-1) for states, wanted in zip(nodes, asked, strict=True)
+        ]
+        return torch.stack(fits).sum(dim=0)
+
+
 class ActionScore(WeighedScore):
     """Eq. 14 on the neighbours of here and on stopping.
 
@@ -161,6 +185,11 @@ def _slots(sight: Tensor, direction: Tensor, places: Places, graphs: Graphs) -> 
     by_direction = dots(places.directions[place], direction[row])
     table = sight.new_zeros(*graphs.edge.shape[:2], places.views.shape[1], 2)
     return table.index_put((row, node), torch.stack([by_sight, by_direction], dim=-1))
+
+
+def with_stop(logits: Tensor, fits: Tensor) -> Tensor:
+    """Scores with something added to the option to stop, the last one.  (M, O), (M,)  ->  (M, O)"""
+    return torch.cat([logits[:, :-1], logits[:, -1:] + fits.unsqueeze(1)], dim=1)
 
 
 class Critic(nn.Module):
