@@ -36,7 +36,13 @@ def _differences(one: Any, other: Any, path: str = "") -> set[str]:
         ("ssm-global", "ssm", {"agent"}),
         ("ssm-no-hints", "ssm", {"memory.hints"}),
         ("ssm-no-recall", "ssm", {"memory.recalls"}),
-        ("basic", "ssm", {"agent", "memory.stream", "memory.orientation", "memory.hints", "memory.recalls"}),
+        ("ssm-no-stop-read", "ssm", {"memory.stop_reads"}),
+        (
+            "basic",
+            "ssm",
+            {"agent"}
+            | {f"memory.{name}" for name in ("stream", "orientation", "hints", "recalls", "stop_reads")},
+        ),
         ("ssm-augmented", "ssm", {"learning.learning_rate", "learning.stages"}),
         ("basic-augmented", "basic", {"learning.learning_rate", "learning.stages"}),
         ("seq2seq", "basic", {"model.panorama", "learning.stages"}),
@@ -70,6 +76,7 @@ def test_the_faithful_preset_has_nothing_the_paper_does_not_have() -> None:
     paper = PRESETS["ssm-paper"]
     assert not paper.memory.hints
     assert not paper.memory.recalls
+    assert not paper.memory.stop_reads
     assert paper.memory.stream is None
     assert paper.model.width == 512
 
