@@ -36,12 +36,14 @@ def _differences(one: Any, other: Any, path: str = "") -> set[str]:
         ("ssm-global", "ssm", {"agent"}),
         ("ssm-no-hints", "ssm", {"memory.hints"}),
         ("ssm-no-recall", "ssm", {"memory.recalls"}),
+        ("ssm-no-return", "ssm", {"memory.goes_back"}),
         ("ssm-no-stop-read", "ssm", {"memory.stop_reads"}),
         (
             "basic",
             "ssm",
             {"agent"}
-            | {f"memory.{name}" for name in ("stream", "orientation", "hints", "recalls", "stop_reads")},
+            | {f"memory.{name}" for name in ("stream", "orientation", "hints", "recalls")}
+            | {"memory.stop_reads", "memory.goes_back"},
         ),
         ("ssm-augmented", "ssm", {"learning.learning_rate", "learning.stages"}),
         ("basic-augmented", "basic", {"learning.learning_rate", "learning.stages"}),
@@ -77,6 +79,7 @@ def test_the_faithful_preset_has_nothing_the_paper_does_not_have() -> None:
     assert not paper.memory.hints
     assert not paper.memory.recalls
     assert not paper.memory.stop_reads
+    assert not paper.memory.goes_back
     assert paper.memory.stream is None
     assert paper.model.width == 512
 

@@ -69,7 +69,7 @@ _MIXED = Stage("mixed", teacher=1.0, student=0.3, reinforce=1.0)
 SSM = Preset(
     agent="frontier",
     model=NetworkConfig(word_width=256, width=256, dropout=0.3, feature_dropout=0.2),
-    memory=MemoryConfig(stream=64, orientation=32, hints=True, recalls=True, stop_reads=True),
+    memory=MemoryConfig(stream=64, orientation=32, hints=True, recalls=True, stop_reads=True, goes_back=True),
     # an agent that is lost stays lost for long; cutting its walks short saves a third of the time
     learning=LearningConfig(rounds=10, ticks=16, stages=(_MIXED,)),
 )
@@ -91,6 +91,7 @@ PRESETS: dict[str, Preset] = {
     "ssm-global": replace(SSM, agent="anywhere"),
     "ssm-no-hints": replace(SSM, memory=replace(SSM.memory, hints=False)),
     "ssm-no-recall": replace(SSM, memory=replace(SSM.memory, recalls=False)),
+    "ssm-no-return": replace(SSM, memory=replace(SSM.memory, goes_back=False)),
     "ssm-no-stop-read": replace(SSM, memory=replace(SSM.memory, stop_reads=False)),
     "ssm-paper": replace(
         SSM,

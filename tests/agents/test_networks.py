@@ -33,7 +33,7 @@ from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import PAD, Vocabulary
 from scenemem.world.build import load_world
 from scenemem.world.geometry import VIEWS
-from scenemem.world.graph import World
+from scenemem.world.graph import NONE, World
 
 VISUAL, ROUNDS, TICKS = 6, 6, 60
 SIZES = NetworkConfig(word_width=8, width=16)
@@ -330,6 +330,44 @@ def test_training_drops_whole_columns_and_scales_the_rest(setting: Setting) -> N
         assert set(mask.flatten().tolist()) == {0.0, 2.0}
         assert 0.3 < float((mask == 0.0).float().mean()) < 0.7
         assert not torch.equal(mask[0], mask[1]), "lanes drop different numbers"
+
+
+@pytest.mark.parametrize("name", ["frontier hints narrow", "stop reads", "anywhere"])
+def test_whoever_has_used_up_its_decisions_ends_where_stopping_was_likeliest(
+    name: str, setting: Setting
+) -> None:
+    network = _network(name, len(setting.vocabulary))
+    assert isinstance(network, GroundedNetwork)
+    network.memory = replace(network.memory, goes_back=True)
+
+    def never_stop(logits: Tensor) -> Tensor:
+        wanderer = logits.clone()
+        wanderer[:, -1] = torch.where(wanderer[:, :-1].isfinite().any(dim=1), -1e6, wanderer[:, -1])
+        return take_best(wanderer)
+
+    rollout, logits = _walk(setting, network, setting.episodes, never_stop, rounds=3)
+    table, known = rollout.decisions["last"], rollout.map
+    assert known is not None
+    kind: Kind = "anywhere" if name == "anywhere" else "action"
+    asked = rollout.decisions[kind]
+    likely = logits[kind].log_softmax(dim=-1)[:, -1]
+    assert len(table.lane) > 5
+    for lane, scores in zip(table.lane.tolist(), logits["last"], strict=True):
+        best: dict[int, float] = {}
+        for row in (asked.lane == lane).nonzero().squeeze(1).tolist():
+            best[int(known.at[lane, asked.tick[row]])] = float(likely[row])  # the latest counts
+        for node, score in best.items():
+            assert float(scores[node]) == pytest.approx(score, abs=1e-5)
+        others = [float(scores[node]) for node in range(int(known.count[lane].max())) if node not in best]
+        assert all(score < min(best.values()) for score in others), "nobody has asked there"
+    ends = setting.world.geodesic(known.node[table.lane, table.label], setting.episodes.goal[table.lane])
+    nearest = setting.world.geodesic(
+        known.node[table.lane].clamp_min(0), setting.episodes.goal[table.lane].unsqueeze(1)
+    )
+    assert torch.equal(ends, nearest.masked_fill(known.node[table.lane] == NONE, torch.inf).amin(dim=1))
+    network.train()
+    learning, _ = _walk(setting, network, setting.episodes, never_stop, rounds=3)
+    assert "last" not in learning.decisions, "while it learns, walks are cut off"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import networkx as nx
@@ -337,3 +338,30 @@ def test_whoever_comes_back_sees_nothing_new(world: World, episodes: EpisodeSet)
 
     space = FrontierSpace(world, len(episodes), ROUNDS, recalls=True)
     collect(world, episodes, space, Watcher(1, stops=False), max_ticks=200)
+
+
+@pytest.mark.parametrize("kind", [FrontierSpace, AnywhereSpace])
+def test_whoever_has_used_up_its_rounds_goes_to_the_place_it_chooses(
+    world: World, episodes: EpisodeSet, kind: type[FrontierSpace | AnywhereSpace]
+) -> None:
+    assert (~_wander(world, episodes, kind(world, len(episodes), ROUNDS), stops=False).stopped).any()
+    rollout = _wander(world, episodes, kind(world, len(episodes), ROUNDS, goes_back=True), stops=False)
+    assert rollout.stopped.all(), "nobody is cut off any more"
+    last, known = rollout.decisions["last"], rollout.map
+    assert known is not None
+    assert last.stops.all()
+    decided = rollout.decisions["action" if kind is FrontierSpace else "anywhere"]
+    went_back = 0
+    for lane, tick, choice, options in zip(
+        last.lane.tolist(), last.tick.tolist(), last.choice.tolist(), last.options, strict=True
+    ):
+        assert int((decided.lane == lane).sum()) == ROUNDS
+        assert options.nonzero().squeeze(1).tolist() == list(range(int(known.count[lane, tick])))
+        end = int(rollout.ticks[lane]) - 1
+        assert rollout.viewpoint[lane, end] == known.node[lane, choice]
+        steps = rollout.viewpoint[lane, tick : end + 1].tolist()
+        assert all(there in world.neighbour[here] for here, there in pairwise(steps))
+        went_back += end > tick
+    assert went_back > 5
+    others = set(range(len(episodes))) - set(last.lane.tolist())
+    assert others == set(decided.lane[decided.stops].tolist())

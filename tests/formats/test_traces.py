@@ -87,7 +87,10 @@ def _set(*path: Any) -> Callable[[Any], None]:
             "listens to other words than the 2",
         ),
         (_set("rounds", 0, "decisions", 0, "choice", 2), "choice is 2, but there are 2 options"),
-        (_set("rounds", 0, "decisions", 0, "kind", "guess"), "kind is 'guess', expected frontier, action or"),
+        (
+            _set("rounds", 0, "decisions", 0, "kind", "guess"),
+            "kind is 'guess', expected frontier, action, anywhere or",
+        ),
         (_set("rounds", 1, "decisions", 0, "options", 0, "probability", 0.5), "probabilities sum to 0.500"),
         (_set("rounds", 1, "decisions", 0, "options", 0, "probability", 1.5), "expected `float` <= 1.0"),
         (_set("rounds", 0, "decisions", []), "a round has at least one place and one decision"),

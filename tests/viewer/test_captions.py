@@ -166,6 +166,19 @@ def test_going_back_in_one_step_and_being_cut_off_have_their_words(turning_back:
     assert len(told) == 3, "an episode under way has no end"
 
 
+def test_running_out_of_decisions_has_its_words(turning_back: Trace) -> None:
+    turn = turning_back.rounds[2]
+    back = Decision("last", (Option(1, 0.7, 0.0, node=1), Option(2, 0.3, -0.8, node=2)), 0)
+    told = captions(_with_round(turning_back, 2, msgspec.structs.replace(turn, decisions=(back,))), {})[2]
+    assert told == (
+        "Round 3: its decisions are used up, and it goes back to place 2 and stops there: "
+        "no other place seemed as right to stop at."
+    )
+    here = msgspec.structs.replace(turn, decisions=(msgspec.structs.replace(back, choice=1),))
+    assert "it stops where it stands: no other" in captions(_with_round(turning_back, 2, here), {})[2]
+    assert here.stops
+
+
 def test_secret_goals_are_not_judged(turning_back: Trace) -> None:
     secret = msgspec.structs.replace(turning_back, ending=Ending(True, 4))
     assert captions(secret, {})[-1] == "The end: it stopped. The goal is not public."

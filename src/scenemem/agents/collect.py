@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from scenemem.agents.labels import LabelRule
+from scenemem.agents.labels import LabelRule, nearest
 from scenemem.agents.rollout import Question, Recorder, Rollout
 from scenemem.agents.spaces import ActionSpace
 from scenemem.simulator.panorama import Simulator, Stance
@@ -65,7 +65,8 @@ def collect(
             label = torch.full_like(question.lanes, NONE)
         else:
             distance = label_rule.metres(places, question.lanes)
-            label = label_rule(question, space, distance)
+            by_rule = question.kind != "last"  # where to end is the same for all rules
+            label = label_rule(question, space, distance) if by_rule else nearest(question, distance)
         choice = policy.answer(question, label, stance, space)
         recorder.decision(question, choice, label, distance)
         return choice

@@ -47,6 +47,8 @@ class MemoryConfig:
     """coming back to a place restores the state the agent had there; not in the paper, where it goes on"""
     stop_reads: bool = False
     """the option to stop is scored by what the memory says about the place as well; not in the paper"""
+    goes_back: bool = False
+    """who has used up its decisions goes back to where stopping seemed best, and stops; not in the paper"""
     read_before: bool = False
     """read the memory with the state before the observation, as the released code does"""
     hop_prior: bool = False
@@ -80,6 +82,10 @@ class GroundedNetwork(AgentNetwork):
         super().__init__(config, words, padding, visual, rounds)
         self.memory = memory
         self.grounding = FineGrainedGrounding(config.width) if memory.grounding else SharedGrounding()
+
+    def habits(self) -> dict[str, bool]:
+        """How the agent walks over its memory; while it learns, walks are cut off for the critic to judge."""
+        return {"recalls": self.memory.recalls, "goes_back": self.memory.goes_back and not self.training}
 
     def ground(self, states: States) -> Grounded:
         """Of every observation."""
@@ -156,6 +162,7 @@ class GroundedActing(Acting):
         if self.network.memory.read_before:
             self._reads = tuple(torch.zeros_like(self.hidden) for _ in range(2))
         self._asked = LaneSelection(unrolling.instructions.detached(), unrolling.noise)
+        self.stopping = Stopping()
 
     @torch.no_grad()
     def consider(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
@@ -178,6 +185,27 @@ class GroundedActing(Acting):
         found = self.network.ground(States(hidden[lanes], alone(len(lanes), lanes.device), words, noise))
         for states, fresh in zip(into, found.asks, strict=True):
             states[lanes] = fresh
+
+
+class Stopping:
+    """Remembers how likely stopping was at every place, for who has to choose among them in the end."""
+
+    def __init__(self) -> None:
+        self._scores: Tensor | None = None  # (B, N) log-probabilities, lowest where nobody has asked
+
+    def note(self, logits: Tensor, question: Question, memory: SceneMemory) -> None:
+        """How the options of a question with stop among them scored.  logits: (M, O)"""
+        if self._scores is None:
+            lowest = torch.finfo(logits.dtype).min
+            self._scores = torch.full(memory.node.shape, lowest, dtype=logits.dtype, device=logits.device)
+        likely = logits.masked_fill(~question.options, -torch.inf).log_softmax(dim=-1)
+        self._scores[question.lanes, memory.here[question.lanes]] = likely[:, -1]
+
+    def of(self, lanes: Tensor) -> Tensor:
+        """lanes: (M,), which all have been asked before  ->  (M, N)"""
+        if self._scores is None:
+            raise ValueError("nothing has been noted yet")
+        return self._scores[lanes]
 
 
 class LocalActing(GroundedActing):

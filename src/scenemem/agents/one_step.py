@@ -45,7 +45,7 @@ class AnywhereNetwork(GroundedNetwork):
 
     def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
         """Any sub-node of the memory, or stop."""
-        return AnywhereSpace(world, lanes, rounds, self.memory.weights, recalls=self.memory.recalls)
+        return AnywhereSpace(world, lanes, rounds, self.memory.weights, **self.habits())
 
     def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:
         """Begin to act."""
@@ -88,20 +88,23 @@ class _AnywhereActing(GroundedActing):
 
     @torch.no_grad()
     def logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
-        """(R, N * K + 1)"""
+        """(R, N * K + 1), or (R, N) for last places"""
         memory, lanes = memory_of(space), question.lanes
+        if question.kind == "last":
+            return self.stopping.of(lanes)
         graphs = graphs_now(memory, lanes)
-        nodes = graphs.edge.shape[1]
-        logits = self.network.score_map(
+        scores = self.network.score_map(
             self.grounded(lanes),
             self.readers(lanes),
-            self.sight.places(memory.node[lanes, :nodes]),
+            self.sight.places(memory.node[lanes, : graphs.edge.shape[1]]),
             view_heading(stance.view[lanes]),
             self.noise.feature,
             graphs,
             memory.here[lanes],
         )
-        return _widened(logits, question.options)
+        logits = _widened(scores, question.options)
+        self.stopping.note(logits, question, memory)
+        return logits
 
 
 def _widened(logits: Tensor, options: Tensor) -> Tensor:

@@ -18,8 +18,9 @@ from scenemem.memory.scene_memory import SceneMemory
 from scenemem.models.seating import Seating
 from scenemem.world.graph import NONE
 
-Kind = Literal["frontier", "action", "anywhere"]
-"""Which decision: a frontier to go to, a neighbour of here, or any sub-node on the map in one step."""
+Kind = Literal["frontier", "action", "anywhere", "last"]
+"""Which decision: a frontier to go to, a neighbour of here, any sub-node on the map in one step, or the place
+to end at when all others are used up."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Question:
 
     @property
     def stop(self) -> int | None:
-        """The option that ends the episode, always the last; None when a frontier is asked for."""
-        return None if self.kind == "frontier" else self.options.shape[1] - 1
+        """The option that ends the episode, always the last; None when a remembered place is asked for."""
+        return None if self.kind in ("frontier", "last") else self.options.shape[1] - 1
 
     def select(self, rows: Tensor) -> Question:
         """The question to some of the lanes only.  rows: (R,)"""
@@ -168,6 +169,8 @@ class Recorder:
         tick = len(self._ticks) - 1
         chosen = distance[:, 1:].gather(1, choice.unsqueeze(1)).squeeze(1)
         stops = choice == (NONE if question.stop is None else question.stop)
+        if question.kind == "last":
+            stops = torch.ones_like(stops)
         row = (
             question.lanes,
             torch.full_like(choice, tick),

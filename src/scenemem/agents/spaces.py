@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from scenemem.agents.rollout import Question
+from scenemem.agents.rollout import Kind, Question
 from scenemem.memory.scene_memory import SceneMemory, Weights
 from scenemem.simulator.panorama import STOP, Stance
 from scenemem.world.graph import NONE, World
@@ -100,6 +100,8 @@ class MemorySpace(ActionSpace):
         weights: what the shortest way over the memory counts.
         recalls: a lane that comes back to a place looks the way it looked there first, and takes up the state
             it had; it learns nothing new on the way.
+        goes_back: a lane that has used up its rounds is not cut off: it is asked for the visited place to end
+            at, and walks there.
     """
 
     memory: SceneMemory
@@ -112,14 +114,20 @@ class MemorySpace(ActionSpace):
         weights: Weights = "metres",
         *,
         recalls: bool = False,
+        goes_back: bool = False,
     ) -> None:
         super().__init__(world, lanes, rounds)
         most = int(self._rounds_left.max()) if lanes else 0
         self.memory = SceneMemory(world, lanes, capacity=most + 1, weights=weights)
         self.recalls = recalls
+        self.goes_back = goes_back
         self._first = torch.full_like(self.memory.node, NONE)  # (B, N) tick of the first visit
         self._view = torch.zeros_like(self.memory.node)  # (B, N) view faced then
         self._target = torch.full((lanes,), NONE, device=world.device)  # node a lane walks to; -1 for none
+        self._then = torch.full((lanes,), STOP, device=world.device)  # slot to take there, when chosen before
+        self._ending = torch.zeros(
+            lanes, dtype=torch.bool, device=world.device
+        )  # on the way to its last place
 
     def arrive(self, stance: Stance, lanes: Tensor) -> Stance:
         """Remember the place, or recall it."""
@@ -133,6 +141,42 @@ class MemorySpace(ActionSpace):
         self._view[lanes[new], node[new]] = stance.view[lanes[new]]
         self.seen[lanes] = self._first[lanes, node]
         return replace(stance, view=stance.view.index_copy(0, lanes, self._view[lanes, node]))
+
+    def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+        """Lanes decide as long as they have rounds; then they go to the place to end at, and stop."""
+        self._send_to_the_end(lanes, ask)
+        action = self._decide(stance, lanes[~self._ending[lanes]], ask)
+        self._at_target(lanes[self._ending[lanes]])  # who has got there stops
+        return self._walk_on(action, stance, lanes)
+
+    @abstractmethod
+    def _decide(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+        """Let lanes that have nowhere to go or have got there decide  ->  (B,) slot to hop to, or STOP"""
+
+    def _send_to_the_end(self, lanes: Tensor, ask: Ask) -> None:
+        """Lanes without rounds choose where to end, if there is a choice; others are cut off as they are."""
+        tired = lanes[(self._rounds_left[lanes] == 0) & (self._target[lanes] == NONE) & ~self._ending[lanes]]
+        if not len(tired):
+            return
+        options = self._last_places(tired)
+        possible = options.any(dim=1)
+        if bool(possible.any()):
+            sent = tired[possible]
+            self._target[sent] = ask(self._last_question(sent, options[possible]))
+            self._ending[sent] = True
+
+    def _last_places(self, lanes: Tensor) -> Tensor:
+        """(M, N) bool, where lanes without rounds may end"""
+        known = self.memory.node[lanes] != NONE
+        return known if self.goes_back else torch.zeros_like(known)
+
+    def _last_question(self, lanes: Tensor, options: Tensor) -> Question:
+        return self._which_node("last", lanes, options)
+
+    def _which_node(self, kind: Kind, lanes: Tensor, options: Tensor) -> Question:
+        """Which of these nodes (M, N) to go to."""
+        walk = self.memory.walk[lanes, self.memory.here[lanes]]
+        return Question(kind, lanes, options, self.memory.node[lanes], walk)
 
     def _at_target(self, lanes: Tensor) -> Tensor:
         """The lanes that stand where they wanted to go; they are nowhere bound any more  ->  (<= M,)"""
@@ -154,7 +198,7 @@ class FrontierSpace(MemorySpace):
     The current node can always be chosen as the frontier, so that stopping is always possible.
     """
 
-    def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+    def _decide(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
         """Lanes that are nowhere bound choose a frontier; lanes at their frontier a sub-node or stop."""
         asked = self._begin_round(lanes[self._target[lanes] == NONE])
         self._target[asked] = self._chosen_frontiers(asked, ask)
@@ -166,7 +210,7 @@ class FrontierSpace(MemorySpace):
                 arrived, stance.viewpoint[arrived], open_slots, self._may_stop(arrived, open_slots)
             )
             action[arrived] = self._as_action(ask(question))
-        return self._walk_on(action, stance, lanes)
+        return action
 
     def _chosen_frontiers(self, lanes: Tensor, ask: Ask) -> Tensor:
         """(M,) nodes; lanes that can only stay are not asked"""
@@ -174,13 +218,8 @@ class FrontierSpace(MemorySpace):
         options = self._frontiers(lanes).scatter(1, chosen.unsqueeze(1), True)
         several = options.sum(dim=1) > 1
         if bool(several.any()):
-            chosen[several] = ask(self._which_node(lanes[several], options[several]))
+            chosen[several] = ask(self._which_node("frontier", lanes[several], options[several]))
         return chosen
-
-    def _which_node(self, lanes: Tensor, options: Tensor) -> Question:
-        """Which of these nodes (M, N) to go to."""
-        walk = self.memory.walk[lanes, self.memory.here[lanes]]
-        return Question("frontier", lanes, options, self.memory.node[lanes], walk)
 
     def _frontiers(self, lanes: Tensor) -> Tensor:
         """(M, N) bool, nodes with a sub-node"""
@@ -195,19 +234,7 @@ class FrontierSpace(MemorySpace):
 class AnywhereSpace(MemorySpace):
     """The one-step ablation: any sub-node on the map, or stop; then walk there."""
 
-    def __init__(
-        self,
-        world: World,
-        lanes: int,
-        rounds: Rounds,
-        weights: Weights = "metres",
-        *,
-        recalls: bool = False,
-    ) -> None:
-        super().__init__(world, lanes, rounds, weights, recalls=recalls)
-        self._then = torch.full((lanes,), STOP, device=world.device)  # the slot to take at the target
-
-    def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+    def _decide(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
         """Lanes that are nowhere bound choose; lanes at their node hop on; the others walk."""
         asked = self._begin_round(lanes[self._target[lanes] == NONE])
         if len(asked):
@@ -219,7 +246,7 @@ class AnywhereSpace(MemorySpace):
         action = torch.full_like(stance.viewpoint, STOP)
         arrived = self._at_target(lanes)
         action[arrived] = self._then[arrived]
-        return self._walk_on(action, stance, lanes)
+        return action
 
     def _question(self, stance: Stance, lanes: Tensor) -> Question:
         """Options: slot k of node n is option n * K + k; the last one stops."""

@@ -51,7 +51,7 @@ class FrontierNetwork(LocalNetwork):
     def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
         """Frontiers of the memory, then their sub-nodes."""
         space = HopPriorSpace if self.memory.hop_prior else FrontierSpace
-        return space(world, lanes, rounds, self.memory.weights, recalls=self.memory.recalls)
+        return space(world, lanes, rounds, self.memory.weights, **self.habits())
 
     def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:
         """Begin to act."""
@@ -132,10 +132,17 @@ class _FrontierActing(GroundedActing):
 
     @torch.no_grad()
     def logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
-        """(M, K + 1) for actions, (R, N) for frontiers"""
+        """(M, K + 1) for actions, (R, N) for frontiers and last places"""
         if question.kind == "frontier":
             return self._frontier_logits(question, stance, space)
-        lanes = question.lanes
+        if question.kind == "last":
+            return self.stopping.of(question.lanes)
+        logits = self._action_logits(stance, question.lanes, space)
+        self.stopping.note(logits, question, memory_of(space))
+        return logits
+
+    def _action_logits(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> Tensor:
+        """(M, K + 1)"""
         if self._actions is not None:
             logits = self._actions[lanes]
         else:

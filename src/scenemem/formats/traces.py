@@ -117,7 +117,7 @@ class Attention(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """One choice: a frontier, a neighbour of here (or stop), or any sub-node at once (or stop)."""
+    """One choice: a frontier, a neighbour of here or stop, any sub-node at once or stop, the last place."""
 
     kind: str
     options: tuple[Option, ...]
@@ -126,8 +126,8 @@ class Decision(msgspec.Struct, frozen=True):
     attention: Attention | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in ("frontier", "action", "anywhere"):
-            raise ValueError(f"kind is '{self.kind}', expected frontier, action or anywhere")
+        if self.kind not in ("frontier", "action", "anywhere", "last"):
+            raise ValueError(f"kind is '{self.kind}', expected frontier, action, anywhere or last")
         if self.choice >= len(self.options):
             raise ValueError(f"choice is {self.choice}, but there are {len(self.options)} options")
         total = sum(option.probability for option in self.options)
@@ -156,7 +156,8 @@ class Round(msgspec.Struct, frozen=True):
     @property
     def stops(self) -> bool:
         """Whether the round ends the episode by the agent's own choice."""
-        return self.decisions[-1].chosen.stop
+        last = self.decisions[-1]
+        return last.chosen.stop or last.kind == "last"
 
     @property
     def back_to(self) -> int | None:

@@ -76,6 +76,8 @@ class _Narrator:
         """What happens in a round; when it has two decisions, a line for each."""
         turn = self._trace.rounds[number]
         last, back = turn.decisions[-1], turn.back_to
+        if last.kind == "last":
+            return f"Round {number + 1}: {self._ends(back)}"
         parts = [] if back is None else [self._returns(number, back)]
         if last.kind == "frontier":  # cut off before it could go on
             parts = parts or ["stays where it is."]
@@ -85,6 +87,12 @@ class _Narrator:
             parts.append(self._goes_on(number))
         between = "\n" if len(turn.decisions) > 1 else " "
         return f"Round {number + 1}: it {between.join(parts)}"
+
+    def _ends(self, back: int | None) -> str:
+        where = (
+            "stops where it stands" if back is None else f"goes back to {self._place(back)} and stops there"
+        )
+        return f"its decisions are used up, and it {where}: no other place seemed as right to stop at."
 
     def _returns(self, number: int, back: int) -> str:
         turn = self._trace.rounds[number]

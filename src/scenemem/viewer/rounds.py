@@ -138,6 +138,7 @@ def _destination(question: Question, row: int, number: int, space: ActionSpace) 
     slots = space.world.neighbour.shape[1]
     node, slot = {
         "frontier": (number, None),
+        "last": (number, None),
         "action": (stands, number),
         "anywhere": divmod(number, slots),
     }[question.kind]

@@ -2,6 +2,9 @@
 
 const TURN = 2 * Math.PI;
 
+/** Decisions for a remembered place. */
+const PLACES = ["frontier", "last"];
+
 /** The places an agent stood at up to round `count`, start included. */
 function pathUntil(task, rounds, count) {
   return [task.start, ...rounds.slice(0, count).flatMap((round) => round.walk.slice(1))];
@@ -22,8 +25,8 @@ function frameOf(data, agent, index) {
   const round = ended ? null : agent.rounds[index];
   const path = pathUntil(task, agent.rounds, count);
   const numbers = numbered(path);
-  const frontier = round && round.decisions[0].kind === "frontier" ? round.decisions[0] : null;
-  const action = round ? round.decisions.find((decision) => decision.kind !== "frontier") ?? null : null;
+  const frontier = round && PLACES.includes(round.decisions[0].kind) ? round.decisions[0] : null;
+  const action = round ? round.decisions.find((decision) => !PLACES.includes(decision.kind)) ?? null : null;
   const memory = round ? round.memory : ended && agent.ending ? agent.ending.memory : null;
   return {
     index, round, path, numbers, frontier, action, memory,
