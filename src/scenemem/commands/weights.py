@@ -62,7 +62,8 @@ def weights_pack(
     use_threads(1)
     folder, source = open_data(data), RunFolder(run)
     description = source.describe()
-    # what it learnt from besides, without where that lay on this machine
+    # what it learnt from, without where that lay on this machine
+    description["data"].pop("folder", None)
     learnt_from = description.get("augmentation", {})
     description["augmentation"] = {name: Path(place).name for name, place in learnt_from.items()}
     packed = halved(read_checkpoint(weights_file(source, checkpoint)))
