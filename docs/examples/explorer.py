@@ -25,7 +25,7 @@ from scenemem.world.graph import World
 class UnvisitedSpace(MemorySpace):
     """The neighbours of here that have not been visited, or stop."""
 
-    def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+    def _decide(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
         """Every lane chooses a sub-node of where it stands, or stops."""
         action = torch.full_like(stance.viewpoint, STOP)
         asked = self._begin_round(lanes)

@@ -360,11 +360,7 @@ def test_whoever_has_used_up_its_decisions_ends_where_stopping_was_likeliest(
             assert float(scores[node]) == pytest.approx(score, abs=1e-5)
         others = [float(scores[node]) for node in range(int(known.count[lane].max())) if node not in best]
         assert all(score < min(best.values()) for score in others), "nobody has asked there"
-    ends = setting.world.geodesic(known.node[table.lane, table.label], setting.episodes.goal[table.lane])
-    nearest = setting.world.geodesic(
-        known.node[table.lane].clamp_min(0), setting.episodes.goal[table.lane].unsqueeze(1)
-    )
-    assert torch.equal(ends, nearest.masked_fill(known.node[table.lane] == NONE, torch.inf).amin(dim=1))
+    assert (table.label == NONE).all(), "where to end is not learnt"
     network.train()
     learning, _ = _walk(setting, network, setting.episodes, never_stop, rounds=3)
     assert "last" not in learning.decisions, "while it learns, walks are cut off"
@@ -379,6 +375,7 @@ def test_whoever_has_used_up_its_decisions_ends_where_stopping_was_likeliest(
         (lambda: NetworkConfig(feature_dropout=-0.1), r"feature_dropout must be in \[0, 1\), got -0.1"),
         (lambda: MemoryConfig(reasoning_steps=-1), "reasoning_steps must be 0 or more, got -1; use 0"),
         (lambda: MemoryConfig(recalls=True, read_before=True), "recalls and read_before exclude each other"),
+        (lambda: MemoryConfig(hop_prior=True, goes_back=True), "hop_prior and goes_back exclude each other"),
         (lambda: MemoryConfig(stream=0), "stream must be 1 or more, got 0; leave it out for the feature"),
     ],
 )

@@ -365,3 +365,15 @@ def test_whoever_has_used_up_its_rounds_goes_to_the_place_it_chooses(
     assert went_back > 5
     others = set(range(len(episodes))) - set(last.lane.tolist())
     assert others == set(decided.lane[decided.stops].tolist())
+
+
+def test_whoever_is_cut_off_on_the_way_to_its_last_place_has_not_stopped(
+    world: World, episodes: EpisodeSet
+) -> None:
+    space = FrontierSpace(world, len(episodes), ROUNDS, goes_back=True)
+    rollout = collect(world, episodes, space, Wanderer(stops=False), max_ticks=ROUNDS + 5)
+    last, known = rollout.decisions["last"], rollout.map
+    assert known is not None
+    end = known.at[last.lane, rollout.ticks[last.lane] - 1]
+    assert torch.equal(rollout.stopped[last.lane], end == last.choice)
+    assert 0 < int(last.stops.sum()) < len(last.stops)

@@ -158,7 +158,21 @@ def test_compare_tells_how_far_presets_are_from_one_of_them(
     assert _run(*words, "--against", "ssm") == 0
     assert "distance from ssm" in capsys.readouterr().out
     assert _run(*words, "--against", "seq2seq") == 2
-    assert "no such preset among the runs (ssm, basic)" in capsys.readouterr().err
+    assert "no such row; there are: ssm, basic" in capsys.readouterr().err
+    assert _run("compare", other, "--data", tiny_trainable, "--against", "basic") == 2
+    assert "all runs belong to that row; name runs of another one, too" in capsys.readouterr().err
+
+
+def test_compare_keeps_runs_with_other_settings_apart(
+    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "ssm-other"
+    words = ("train", "ssm", "--data", tiny_trainable, "--out", other, "--json", *SMALL)
+    assert _run(*words, "--memory.reasoning-steps", 1) == 0
+    capsys.readouterr()
+    assert _run("compare", trained, other, "--data", tiny_trainable, "--json") == 0
+    rows = _json(capsys)["rows"]
+    assert list(rows) == ["ssm (memory.reasoning_steps 3)", "ssm (memory.reasoning_steps 1)"]
 
 
 def test_a_run_is_never_overwritten_but_can_be_continued(

@@ -167,16 +167,23 @@ def test_going_back_in_one_step_and_being_cut_off_have_their_words(turning_back:
 
 
 def test_running_out_of_decisions_has_its_words(turning_back: Trace) -> None:
-    turn = turning_back.rounds[2]
+    def told(last: Round) -> str:
+        rounds = (*turning_back.rounds[:2], last)
+        return captions(msgspec.structs.replace(turning_back, rounds=rounds, ending=None), {})[2]
+
     back = Decision("last", (Option(1, 0.7, 0.0, node=1), Option(2, 0.3, -0.8, node=2)), 0)
-    told = captions(_with_round(turning_back, 2, msgspec.structs.replace(turn, decisions=(back,))), {})[2]
-    assert told == (
+    arrives = msgspec.structs.replace(turning_back.rounds[2], decisions=(back,), walk=(2, 1))
+    assert arrives.stops
+    assert told(arrives) == (
         "Round 3: its decisions are used up, and it goes back to place 2 and stops there: "
         "no other place seemed as right to stop at."
     )
-    here = msgspec.structs.replace(turn, decisions=(msgspec.structs.replace(back, choice=1),))
-    assert "it stops where it stands: no other" in captions(_with_round(turning_back, 2, here), {})[2]
+    cut_off = msgspec.structs.replace(arrives, walk=(2,))
+    assert not cut_off.stops
+    assert "place 2 but is cut off on the way" in told(cut_off)
+    here = msgspec.structs.replace(cut_off, decisions=(msgspec.structs.replace(back, choice=1),))
     assert here.stops
+    assert "it stops where it stands: no other" in told(here)
 
 
 def test_secret_goals_are_not_judged(turning_back: Trace) -> None:

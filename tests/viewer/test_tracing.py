@@ -24,7 +24,7 @@ KINDS = {(preset.agent, preset.model, preset.memory): name for name, preset in r
 VARIANTS = [
     *((name, {}) for name in KINDS.values()),
     ("ssm", {"read_before": True, "recalls": False}),
-    ("ssm", {"hop_prior": True}),
+    ("ssm", {"hop_prior": True, "goes_back": False}),
     ("ssm", {"weights": "hops"}),
     ("ssm-global", {"weights": "hops"}),
 ]
@@ -50,7 +50,10 @@ def test_a_traced_walk_is_the_untraced_one(name: str, memory: dict[str, object],
         assert trace.path == path
         assert (trace.rounds[0].memory is None) == (PRESETS[name].agent in ("basic", "local"))
     if walked.jumps.any():
-        jumps = [sum(turn.back_to is not None for turn in trace.rounds) for trace in traces]
+        jumps = [
+            sum(turn.back_to is not None and turn.decisions[0].kind == "frontier" for turn in trace.rounds)
+            for trace in traces
+        ]
         assert jumps == walked.jumps.tolist()
 
 
@@ -70,6 +73,34 @@ def _decisions(traces: list[Trace], kind: str) -> list[tuple[Trace, Round, int]]
     ]
 
 
+def test_the_rest_of_the_score_of_stopping_is_what_the_memory_says(experiment: Make) -> None:
+    rest = {}
+    for name in ("ssm", "ssm-no-stop-read"):
+        made = experiment(name)
+        for parameter, value in made.agent.network.named_parameters():
+            if parameter.startswith("stop_read"):
+                torch.nn.init.normal_(value)
+        traces = trace_episodes(made.agent, made.episodes("val_unseen"))
+        decisions = [turn.decisions[number] for _, turn, number in _decisions(traces, "action")]
+        parts = [cues(one, option) for one in decisions for option in one.options if option.stop]
+        rest[name] = max(abs(part[2]) for part in parts if part is not None)
+    assert rest["ssm"] > 0.1
+    assert rest["ssm-no-stop-read"] < 2e-3
+
+
+def test_an_agent_that_runs_out_of_decisions_is_traced_to_its_last_place(experiment: Make) -> None:
+    made = experiment("ssm")
+    made.agent.network.rounds = 2
+    traces = trace_episodes(made.agent, made.episodes("val_unseen"))
+    ends = _decisions(traces, "last")
+    assert ends
+    for trace, turn, _ in ends:
+        assert turn is trace.rounds[-1]
+        assert turn.decisions[0].chosen.place == turn.walk[-1]
+        assert trace.ending is not None
+        assert trace.ending.stopped
+
+
 def test_scores_are_made_of_their_cues(traces: list[Trace]) -> None:
     assert _decisions(traces, "frontier")
     for _, turn, number in _decisions(traces, "action"):
@@ -77,7 +108,7 @@ def test_scores_are_made_of_their_cues(traces: list[Trace]) -> None:
         for option in decision.options:
             parts = cues(decision, option)
             assert parts is not None
-            assert parts[2] == pytest.approx(0.0, abs=2e-3), (
+            assert option.stop or parts[2] == pytest.approx(0.0, abs=2e-3), (
                 "nothing but sight and direction scores a neighbour"
             )
         likely = sum(math.exp(option.logit) for option in decision.options)

@@ -21,7 +21,7 @@ class WalkConfig:
     """How long an agent may read and walk."""
 
     rounds: int = 15
-    """decisions before a walk is cut off; a frontier and its sub-node are one round"""
+    """decisions before a walk is cut off or goes back to end; a frontier and its sub-node are one round"""
     ticks: int = 40
     """observations before a walk is cut off, walks over known places included"""
     words: int = 80

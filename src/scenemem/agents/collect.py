@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from scenemem.agents.labels import LabelRule, nearest
+from scenemem.agents.labels import LabelRule
 from scenemem.agents.rollout import Question, Recorder, Rollout
 from scenemem.agents.spaces import ActionSpace
 from scenemem.simulator.panorama import Simulator, Stance
@@ -60,13 +60,12 @@ def collect(
 
     def ask(question: Question) -> Tensor:
         places = torch.cat([stance.viewpoint[question.lanes].unsqueeze(1), question.place], dim=1)
-        if label_rule is None:
-            distance = torch.full(places.shape, torch.nan, device=places.device)
-            label = torch.full_like(question.lanes, NONE)
-        else:
+        distance = torch.full(places.shape, torch.nan, device=places.device)
+        label = torch.full_like(question.lanes, NONE)
+        if label_rule is not None:
             distance = label_rule.metres(places, question.lanes)
-            by_rule = question.kind != "last"  # where to end is the same for all rules
-            label = label_rule(question, space, distance) if by_rule else nearest(question, distance)
+            if question.kind != "last":  # which is never learnt
+                label = label_rule(question, space, distance)
         choice = policy.answer(question, label, stance, space)
         recorder.decision(question, choice, label, distance)
         return choice

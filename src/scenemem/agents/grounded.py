@@ -67,6 +67,11 @@ class MemoryConfig:
             raise SettingError(
                 "recalls and read_before exclude each other: a recalled state has none before it"
             )
+        if self.hop_prior and self.goes_back:
+            raise SettingError(
+                "hop_prior and goes_back exclude each other: the hop prior has its own place to end at; "
+                "add --no-memory.goes-back"
+            )
         if self.orientation < 4 or self.orientation % 4:
             raise SettingError(
                 f"orientation must be a multiple of 4, got {self.orientation}; four numbers are repeated"

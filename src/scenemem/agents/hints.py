@@ -21,7 +21,8 @@ class NodeFacts:
     here: Tensor  # (R,) node the lane stands at
     count: Tensor  # (R,) known nodes
     walk: Tensor  # (R, N) metres to walk there
-    remembered: Tensor  # (R, N, K + 1) log-probabilities of the neighbours and of stopping, when last there
+    # log-probabilities of the neighbours and of stopping when last there, without what the memory said then
+    remembered: Tensor  # (R, N, K + 1)
     open: Tensor  # (R, N, K) bool, neighbours still unvisited
 
     def columns(self) -> Tensor:

@@ -31,11 +31,6 @@ class LabelRule(Protocol):
         """distance: (M, 1 + O) metres still to go from here and from each option  ->  (M,) option"""
 
 
-def nearest(question: Question, distance: Tensor) -> Tensor:
-    """The option with the fewest metres still to go.  distance: (M, 1 + O)  ->  (M,)"""
-    return distance[:, 1:].masked_fill(~question.options, torch.inf).argmin(dim=1)
-
-
 class ClosestToGoal:
     """Student forcing: the place on the memory closest to the goal; stop at the goal.
 

@@ -118,7 +118,7 @@ class AgentNetwork(nn.Module, ABC):
 
     @abstractmethod
     def decision_logits(self, rollout: Rollout, states: States, sight: Sight) -> dict[Kind, Tensor]:
-        """The logits of all decisions of a rollout  ->  kind: (M, O)"""
+        """The logits of all decisions of a rollout but last places, which are not learnt  ->  kind: (M, O)"""
 
     def unrolling(
         self, sight: Sight, instructions: Instructions, noise: Noise, *, keeps: bool = False

@@ -103,7 +103,8 @@ class _AnywhereActing(GroundedActing):
             memory.here[lanes],
         )
         logits = _widened(scores, question.options)
-        self.stopping.note(logits, question, memory)
+        if self.network.memory.goes_back:
+            self.stopping.note(logits, question, memory)
         return logits
 
 

@@ -169,8 +169,6 @@ class Recorder:
         tick = len(self._ticks) - 1
         chosen = distance[:, 1:].gather(1, choice.unsqueeze(1)).squeeze(1)
         stops = choice == (NONE if question.stop is None else question.stop)
-        if question.kind == "last":
-            stops = torch.ones_like(stops)
         row = (
             question.lanes,
             torch.full_like(choice, tick),
@@ -194,9 +192,17 @@ class Recorder:
         if memory is None:
             return Rollout(viewpoint, view, alive, seen, decisions, None)
         at, count = known
+        if "last" in decisions:
+            decisions["last"] = _who_got_there(decisions["last"], at, alive)
         nodes = int(count.max())
         final = Map(memory.node[:, :nodes], memory.edge[:, :nodes, :nodes], at, count)
         return Rollout(viewpoint, view, alive, seen, decisions, final)
+
+
+def _who_got_there(last: Decisions, at: Tensor, alive: Tensor) -> Decisions:
+    """Last places end an episode only where the lane was not cut off on its way.  at, alive: (B, T)"""
+    end = at.gather(1, alive.sum(dim=1, keepdim=True) - 1).squeeze(1)
+    return replace(last, stops=end[last.lane] == last.choice)
 
 
 def _joined(rows: list[tuple[Tensor, ...]]) -> Decisions:

@@ -124,7 +124,6 @@ class MemorySpace(ActionSpace):
         self._first = torch.full_like(self.memory.node, NONE)  # (B, N) tick of the first visit
         self._view = torch.zeros_like(self.memory.node)  # (B, N) view faced then
         self._target = torch.full((lanes,), NONE, device=world.device)  # node a lane walks to; -1 for none
-        self._then = torch.full((lanes,), STOP, device=world.device)  # slot to take there, when chosen before
         self._ending = torch.zeros(
             lanes, dtype=torch.bool, device=world.device
         )  # on the way to its last place
@@ -233,6 +232,12 @@ class FrontierSpace(MemorySpace):
 
 class AnywhereSpace(MemorySpace):
     """The one-step ablation: any sub-node on the map, or stop; then walk there."""
+
+    def __init__(
+        self, world: World, lanes: int, rounds: Rounds, weights: Weights = "metres", **habits: bool
+    ) -> None:
+        super().__init__(world, lanes, rounds, weights, **habits)
+        self._then = torch.full((lanes,), STOP, device=world.device)  # the slot to take at the target
 
     def _decide(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
         """Lanes that are nowhere bound choose; lanes at their node hop on; the others walk."""

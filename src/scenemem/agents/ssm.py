@@ -21,7 +21,7 @@ from scenemem.agents.grounded import (
 )
 from scenemem.agents.hints import FrontierHints, NodeFacts
 from scenemem.agents.hop_prior import HopPriorSpace
-from scenemem.agents.network import Acting, NetworkConfig, States
+from scenemem.agents.network import Acting, AgentNetwork, NetworkConfig, States
 from scenemem.agents.rollout import Kind, Map, Question, Rollout
 from scenemem.agents.sight import Sight
 from scenemem.agents.spaces import ActionSpace, FrontierSpace, Rounds
@@ -112,8 +112,12 @@ class _FrontierActing(GroundedActing):
     network: FrontierNetwork
     _scores: Tensor | None = None  # (B, N, K + 1) log-probabilities when last at each node
     _actions: Tensor | None = None  # (B, K + 1) action logits where the lanes stand, when they are at hand
-    _fits: Tensor | None = None  # (B,) how well stopping fits what the memory said about where they stand
-    _read: Tensor | None = None  # (B,) the tick at which it did
+
+    def __init__(self, network: AgentNetwork, sight: Sight, unrolling: Unrolling) -> None:
+        super().__init__(network, sight, unrolling)
+        # (B,) how well stopping fits what the memory says about where they stand, and the tick it was read at
+        self._fits = torch.zeros_like(self.hidden[:, 0])
+        self._read = torch.full_like(self._fits, NONE, dtype=torch.long)
 
     @torch.no_grad()
     def consider(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
@@ -138,7 +142,8 @@ class _FrontierActing(GroundedActing):
         if question.kind == "last":
             return self.stopping.of(question.lanes)
         logits = self._action_logits(stance, question.lanes, space)
-        self.stopping.note(logits, question, memory_of(space))
+        if self.network.memory.goes_back:
+            self.stopping.note(logits, question, memory_of(space))
         return logits
 
     def _action_logits(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> Tensor:
@@ -180,19 +185,16 @@ class _FrontierActing(GroundedActing):
             graphs,
         )
         if self.network.stop_read is not None:
-            if self._fits is None or self._read is None:
-                self._fits = self.hidden.new_zeros(len(memory.node))
-                self._read = torch.full_like(memory.here, NONE)
             self._fits[lanes] = self.network.stop_read(self.grounded(lanes), nodes, memory.here[lanes])
             self._read[lanes] = space.now
         return nodes
 
     def _stop_fits(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> Tensor:
         """(M,); lanes that have not read their memory at this tick do so now"""
-        unread = lanes if self._read is None else lanes[self._read[lanes] != space.now]
+        unread = lanes[self._read[lanes] != space.now]
         if len(unread):
             self._read_memory(stance, unread, space)
-        return self.hidden.new_zeros(len(lanes)) if self._fits is None else self._fits[lanes]
+        return self._fits[lanes]
 
 
 def _widened(logits: Tensor, options: Tensor) -> Tensor:

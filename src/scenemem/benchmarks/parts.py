@@ -47,6 +47,8 @@ _MODULES = {
     "read.orientation_messages": "reasoning",
     "action_score": "decision",
     "frontier_score": "decision",
+    "anywhere_score": "decision",
+    "stop_read": "decision",
     "score": "decision",
     "stop": "decision",
     "hints": "decision",
@@ -60,7 +62,6 @@ _NETWORK_METHODS = {
     "ground_readers": "grounding",
     "decision_logits": "decision",
     "score_actions": "decision",
-    "score_frontiers": "decision",
 }
 
 Function = Callable[..., Any]

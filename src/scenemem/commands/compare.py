@@ -28,6 +28,7 @@ from scenemem.formats.atomic import atomic_file
 from scenemem.learning.run_folder import RunFolder
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.report import table_section, write_report
+from scenemem.viewer.runs import group_names
 
 Differences = Mapping[str, Mapping[str, Estimate]]
 """preset -> metric -> its distance from the preset compared with"""
@@ -47,12 +48,12 @@ def compare(
     """Evaluate runs on a split and print mean +- standard deviation per preset.
 
     Args:
-        runs: run folders; runs of the same preset are one row.
+        runs: run folders; runs of the same preset and settings are one row.
         split: which episodes.
         data: the data folder; the embedded houses when left out.
         checkpoint: the last weights of the runs, or those that did best on their selection split.
-        against: name of a preset among the runs; the others' distances from it are printed too, paired by
-            episode, with 95 % intervals over seeds and paths.
+        against: name of a row; how far the others are from it is printed too, paired by episode, with
+            95 % bootstrap intervals over seeds and paths (rough with two or three seeds, see the docs).
         out: also write the table to this file, as Markdown (.md) or HTML (.html).
         threads: torch threads; more than one only pays on an otherwise idle machine.
         json: print one JSON object instead of a table.
@@ -63,17 +64,16 @@ def compare(
         raise UserError(
             f"{out}: unknown kind of table '{out.suffix}'; expected a name ending in .md or .html"
         )
+    names = _row_names([RunFolder(path) for path in runs], against)
     use_threads(threads)
     folder = open_data(data)
     measured: dict[str, list[Metrics]] = {}
     episodes = None
-    for path in runs:
+    for name, path in zip(names, runs, strict=True):
         run = RunFolder(path)
         world, walked = walk_run(run, split, folder, checkpoint)
         episodes = _same_episodes(episodes, walked, run)
-        measured.setdefault(str(run.describe()["name"]), []).append(walked.measured(world))
-    if against is not None and against not in measured:
-        raise UserError(f"--against {against}: no such preset among the runs ({', '.join(measured)})")
+        measured.setdefault(name, []).append(walked.measured(world))
     rows = spreads([(name, metrics.means()) for name, members in measured.items() for metrics in members])
     distances = {} if against is None or episodes is None else _distances(measured, against, episodes.record)
     if out is not None:
@@ -87,6 +87,21 @@ def compare(
         for cells in shown.cells:
             table.add_row(*cells)
         output.print(table)
+
+
+def _row_names(runs: Sequence[RunFolder], against: str | None) -> list[str]:
+    """The row of every run.
+
+    Raises:
+        UserError: there is no row ``against``, or no other one.
+    """
+    described = [run.describe() for run in runs]
+    names = group_names([(str(one["name"]), one["preset"]) for one in described])
+    if against is not None and against not in names:
+        raise UserError(f"--against {against}: no such row; there are: {', '.join(dict.fromkeys(names))}")
+    if against is not None and len(set(names)) == 1:
+        raise UserError(f"--against {against}: all runs belong to that row; name runs of another one, too")
+    return names
 
 
 def _same_episodes(known: EpisodeSet | None, walked: Walked, run: RunFolder) -> EpisodeSet:

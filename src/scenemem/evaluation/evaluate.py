@@ -26,7 +26,7 @@ class Walked:
     episodes: EpisodeSet
     viewpoint: Tensor  # (N, T) int64, padded with -1
     view: Tensor  # (N, T) int64, the view faced; 0 at pads
-    jumps: Tensor  # (N,) int64, decisions to go back to another place
+    jumps: Tensor  # (N,) int64, frontier decisions that left the current place
     stopped: Tensor  # (N,) bool, ended by its own decision; false where a walk was cut off
 
     def measured(self, world: World) -> Metrics:
@@ -123,8 +123,8 @@ def _stacked(tables: list[Tensor], ticks: int, pad: int) -> Tensor:
 def _jumps(rollout: Rollout) -> Tensor:
     """(B,)"""
     jumps = torch.zeros_like(rollout.viewpoint[:, 0])
-    for kind, table in rollout.decisions.items():
-        if kind in ("frontier", "last") and rollout.map is not None:
-            left = table.choice != rollout.map.at[table.lane, table.tick]
-            jumps.index_add_(0, table.lane, left.long())
+    if "frontier" in rollout.decisions and rollout.map is not None:
+        table = rollout.decisions["frontier"]
+        left = table.choice != rollout.map.at[table.lane, table.tick]
+        jumps.index_add_(0, table.lane, left.long())
     return jumps

@@ -157,7 +157,7 @@ class Round(msgspec.Struct, frozen=True):
     def stops(self) -> bool:
         """Whether the round ends the episode by the agent's own choice."""
         last = self.decisions[-1]
-        return last.chosen.stop or last.kind == "last"
+        return last.chosen.stop or (last.kind == "last" and last.chosen.place == self.walk[-1])
 
     @property
     def back_to(self) -> int | None:

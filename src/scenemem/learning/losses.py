@@ -41,8 +41,8 @@ def imitation(rollout: Rollout, replay: Replay, weights: Mapping[Kind, float]) -
     """
     lanes = len(rollout.alive)
     terms = [
-        _label_losses(replay.logits[kind], table.label).sum() * weights.get(kind, 1.0)
-        for kind, table in rollout.decisions.items()
+        _label_losses(logits, rollout.decisions[kind].label).sum() * weights.get(kind, 1.0)
+        for kind, logits in replay.logits.items()
     ]
     return torch.stack(terms).sum() / lanes
 
@@ -63,7 +63,7 @@ def actor_critic(
     Every frontier step and every action step earns its own reward; lanes that were cut off expect what the
     critic says about their last observation.
     """
-    kinds = list(rollout.decisions)
+    kinds = list(replay.logits)
     tables = [rollout.decisions[kind] for kind in kinds]
     lane = torch.cat([table.lane for table in tables])
     order = torch.cat([table.order for table in tables])

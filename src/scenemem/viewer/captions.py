@@ -11,7 +11,8 @@ from scenemem.viewer.marks import marks_of, quoted
 
 _AUDIBLE = 0.05  # a cue that rounds to nothing in the table is no reason
 _CLOSE = 0.1  # chances that differ less are a close call
-_CUES = ("sight", "heading", "facts")
+_CUES = ("sight", "heading", "facts")  # of a frontier
+_WAY_CUES = ("sight", "heading", "its memory of here")  # of a neighbour, or of stopping
 _SEEN = "Sight speaks most for it: what it saw there fits the shaded words"
 _LIES = "Heading speaks most for it: where it lies fits the underlined words"
 _FACTS = "Facts speak most for it: how near and how new it is, and how good the way on looked"
@@ -45,7 +46,10 @@ def _letter(number: int) -> str:
 
 
 def cues(decision: Decision, option: Option) -> tuple[float, float, float] | None:
-    """What an option's logit is made of: sight, direction and further facts; None when it is not known."""
+    """What an option's logit is made of: sight, direction and the rest; None when it is not known.
+
+    The rest are facts about a frontier; of the option to stop it is what the memory says about the place.
+    """
     if decision.weights is None or option.visual is None or option.geometric is None:
         return None
     sight = decision.weights[0] * option.visual
@@ -77,7 +81,7 @@ class _Narrator:
         turn = self._trace.rounds[number]
         last, back = turn.decisions[-1], turn.back_to
         if last.kind == "last":
-            return f"Round {number + 1}: {self._ends(back)}"
+            return f"Round {number + 1}: {self._ends(turn, back)}"
         parts = [] if back is None else [self._returns(number, back)]
         if last.kind == "frontier":  # cut off before it could go on
             parts = parts or ["stays where it is."]
@@ -88,10 +92,11 @@ class _Narrator:
         between = "\n" if len(turn.decisions) > 1 else " "
         return f"Round {number + 1}: it {between.join(parts)}"
 
-    def _ends(self, back: int | None) -> str:
-        where = (
-            "stops where it stands" if back is None else f"goes back to {self._place(back)} and stops there"
-        )
+    def _ends(self, turn: Round, back: int | None) -> str:
+        where = "stops where it stands"
+        if back is not None:
+            arrives = "and stops there" if turn.stops else "but is cut off on the way"
+            where = f"goes back to {self._place(back)} {arrives}"
         return f"its decisions are used up, and it {where}: no other place seemed as right to stop at."
 
     def _returns(self, number: int, back: int) -> str:
@@ -151,7 +156,7 @@ class _Narrator:
         verb = "goes" if turn.back_to is None else "From there it goes"
         way = f"{option.compass} " if option.compass else ""
         strongest = _strongest(decision)
-        cue = "" if strongest is None else f", mostly by {_CUES[strongest]}"
+        cue = "" if strongest is None else f", mostly by {_WAY_CUES[strongest]}"
         return f"{verb} {way}to {goal}, {self._sure(number, decision)}{cue}.{self._listening(decision)}"
 
     def _stops(self, number: int) -> str:

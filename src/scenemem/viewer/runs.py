@@ -50,15 +50,19 @@ def grouped(runs: Sequence[ReportRun]) -> dict[str, list[ReportRun]]:
     Groups are called as their preset; where a preset was trained with different settings, the settings that
     differ are added to its name.
     """
-    alike: list[list[ReportRun]] = []
-    for run in runs:
-        same = (group for group in alike if (group[0].name, group[0].settings) == (run.name, run.settings))
-        group = next(same, None)
-        if group is None:
-            alike.append([run])
-        else:
-            group.append(run)
-    return {_called(group[0], [other[0] for other in alike]): group for group in alike}
+    groups: dict[str, list[ReportRun]] = {}
+    for name, run in zip(group_names([(run.name, run.settings) for run in runs]), runs, strict=True):
+        groups.setdefault(name, []).append(run)
+    return groups
+
+
+def group_names(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """What the group of every run is called: its preset, and the settings in which namesakes differ.
+
+    runs: (name of the preset, its settings)
+    """
+    flat = [(name, _flat(settings)) for name, settings in runs]
+    return [_called(name, own, [other for namesake, other in flat if namesake == name]) for name, own in flat]
 
 
 def metric_spreads(groups: Groups, split: str) -> dict[str, dict[str, Spread]]:
@@ -145,15 +149,13 @@ def _means(results: Sequence[EpisodeResult]) -> dict[str, float]:
     return {name: statistics.fmean(getattr(result, name) for result in results) for name in names}
 
 
-def _called(run: ReportRun, others: Sequence[ReportRun]) -> str:
-    namesakes = [_flat(other.settings) for other in others if other.name == run.name]
-    own = _flat(run.settings)
+def _called(name: str, own: Mapping[str, Any], namesakes: Sequence[Mapping[str, Any]]) -> str:
     differing = [
-        f"{name} {value}"
-        for name, value in own.items()
-        if any(other.get(name) != value for other in namesakes)
+        f"{setting} {value}"
+        for setting, value in own.items()
+        if any(other.get(setting) != value for other in namesakes)
     ]
-    return f"{run.name} ({', '.join(differing)})" if differing else run.name
+    return f"{name} ({', '.join(differing)})" if differing else name
 
 
 def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 const MOST = 7; // options shown; a whole map can offer dozens
 const CUES = ["Sight", "Heading", "Facts"];
+const WAY_CUES = ["Sight", "Heading", "Memory"]; // what the memory says about stopping here
 
 function buildDecisions(box, data, frame) {
   box.replaceChildren();
@@ -18,7 +19,8 @@ function buildDecisions(box, data, frame) {
     box.append(element("p", { class: several ? "note whole" : "note" },
       "Chance: how likely the agent thinks each option is right; it takes the likeliest. What speaks for an option: "
       + "Sight, how well what is seen there fits the shaded words. Heading, how well where it lies fits the underlined words. "
-      + "Facts, how far it is, how long ago it was found and how good it looked. Bars to the right speak for an option, "
+      + "Facts, how far it is, how long ago it was found and how good it looked. Memory, how well what it remembers of this "
+      + "place and those around it fits stopping here. Bars to the right speak for an option, "
       + "hatched bars to the left against it, compared with the average option."));
   }
 }
@@ -44,7 +46,7 @@ function decisionTable(decision, data, frame) {
       element("td", {}, shareBar(option.probability)));
   });
   const head = element("tr", {}, element("th", { scope: "col" }, "Option"),
-    ...shown.map((cue) => element("th", { scope: "col" }, CUES[cue])), element("th", { scope: "col" }, "Chance"));
+    ...shown.map((cue) => element("th", { scope: "col" }, (decision.kind === "action" ? WAY_CUES : CUES)[cue])), element("th", { scope: "col" }, "Chance"));
   const columns = element("colgroup", {}, element("col", { class: "option" }), ...shown.map(() => element("col")),
     element("col", { class: "chance-column" }));
   const table = element("table", {}, columns, element("thead", {}, head), element("tbody", {}, ...rows));

@@ -146,7 +146,8 @@ class AgentPanel {
     if (frame.back !== null) {
       const walk = frame.round.walk;
       const spot = walk.indexOf(frame.back);
-      const facing = headingOf(data.scene.places[walk[spot - 1]], data.scene.places[frame.back]);
+      const before = spot < 1 ? frame.here : walk[spot - 1]; // it may be cut off before it gets there
+      const facing = headingOf(data.scene.places[before], data.scene.places[frame.back]);
       const there = `What it remembers of place ${frame.numbers.get(frame.back)}${roomOf(data, frame.back)}`;
       figures.push(buildLook(there, data, frame.back, facing, ways));
     }
