@@ -163,6 +163,16 @@ def test_compare_tells_how_far_presets_are_from_one_of_them(
     assert "all runs belong to that row; name runs of another one, too" in capsys.readouterr().err
 
 
+def test_compare_refuses_a_run_that_does_not_say_what_it_is(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = Path(shutil.copytree(trained, tmp_path / "broken"))
+    for text in ('{"name": "ssm"}', '{"name": "ssm", "preset": 3}'):
+        (broken / "preset.json").write_text(text, encoding="utf-8")
+        assert _run("compare", trained, broken) == 2
+        assert "does not describe a run" in capsys.readouterr().err
+
+
 def test_compare_keeps_runs_with_other_settings_apart(
     trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

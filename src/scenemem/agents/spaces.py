@@ -124,9 +124,8 @@ class MemorySpace(ActionSpace):
         self._first = torch.full_like(self.memory.node, NONE)  # (B, N) tick of the first visit
         self._view = torch.zeros_like(self.memory.node)  # (B, N) view faced then
         self._target = torch.full((lanes,), NONE, device=world.device)  # node a lane walks to; -1 for none
-        self._ending = torch.zeros(
-            lanes, dtype=torch.bool, device=world.device
-        )  # on the way to its last place
+        # (B,) on the way to the last place
+        self._ending = torch.zeros(lanes, dtype=torch.bool, device=world.device)
 
     def arrive(self, stance: Stance, lanes: Tensor) -> Stance:
         """Remember the place, or recall it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import tyro
@@ -18,7 +18,7 @@ from torch import Tensor
 from scenemem.commands.console import console, open_data, output, print_json, use_threads
 from scenemem.commands.eval import walk_run
 from scenemem.commands.tables import SIDE_BY_SIDE
-from scenemem.errors import UserError
+from scenemem.errors import DataError, UserError
 from scenemem.evaluation.bootstrap import Estimate
 from scenemem.evaluation.evaluate import Walked
 from scenemem.evaluation.metrics import Metrics
@@ -94,14 +94,22 @@ def _row_names(runs: Sequence[RunFolder], against: str | None) -> list[str]:
 
     Raises:
         UserError: there is no row ``against``, or no other one.
+        DataError: a run does not say what it is.
     """
-    described = [run.describe() for run in runs]
-    names = group_names([(str(one["name"]), one["preset"]) for one in described])
+    names = group_names([_settings(run) for run in runs])
     if against is not None and against not in names:
         raise UserError(f"--against {against}: no such row; there are: {', '.join(dict.fromkeys(names))}")
     if against is not None and len(set(names)) == 1:
         raise UserError(f"--against {against}: all runs belong to that row; name runs of another one, too")
     return names
+
+
+def _settings(run: RunFolder) -> tuple[str, Mapping[str, Any]]:
+    described = run.describe()
+    try:
+        return str(described["name"]), dict(described["preset"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(run.description, f"does not describe a run ({error})") from error
 
 
 def _same_episodes(known: EpisodeSet | None, walked: Walked, run: RunFolder) -> EpisodeSet:
