@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from scenemem.models import collect_read
 from scenemem.models.attention import rotated, tiled
 from scenemem.models.collect_read import (
     CollectRead,
@@ -174,6 +175,31 @@ def test_messages_are_passed_as_by_a_loop_over_nodes(rounds: int, setting: Setti
             ]
             state = [messages.update(sent[v], state[v]) for v in range(len(state))]
         torch.testing.assert_close(passed[rows == row], torch.stack(state))
+
+
+def test_large_states_keep_no_gates_but_learn_the_same(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages, neighbours = MessagePassing(STREAM, 3), setting.graphs.neighbours()
+    states = torch.cat(_states(setting.graphs, STREAM)[0]).requires_grad_()
+
+    def learned() -> tuple[tuple[Tensor, ...], int]:
+        """Gradients, and the numbers kept for them."""
+        kept = []
+
+        def keep(tensor: Tensor) -> Tensor:
+            kept.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = messages(states, neighbours).square().sum()
+        return torch.autograd.grad(loss, [states, *messages.parameters()]), sum(kept)
+
+    gradients, kept = learned()
+    monkeypatch.setattr(collect_read, "_LARGE", 0)
+    again, less = learned()
+    torch.testing.assert_close(again, gradients)
+    assert less < kept
 
 
 def test_no_rounds_is_no_message_passing(setting: Setting) -> None:

@@ -12,11 +12,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from scenemem.models.attention import masked_softmax, rotated, rows_of, tiled, untiled
 from scenemem.models.grounding import Grounded
 from scenemem.models.seating import Seating
 from scenemem.world.geometry import ANGLE_WIDTH
+
+_LARGE = 8_000_000
+"""Numbers in the node states from which on a round computes its gates again for the gradient.
+
+They would be kept five times over in every round: gigabytes at the width of the paper. Smaller states are
+quicker when kept.
+"""
 
 
 @dataclass(frozen=True)
@@ -149,7 +157,11 @@ class MessagePassing(nn.Module):
     def _updated(self, messages: Tensor, states: Tensor) -> Tensor:
         if self.update is None:
             return states
-        updated: Tensor = self.update(messages, states)
+        updated: Tensor
+        if states.requires_grad and states.numel() > _LARGE:
+            updated = checkpoint(self.update, messages, states, use_reentrant=False)
+        else:
+            updated = self.update(messages, states)
         return updated
 
 
