@@ -27,6 +27,7 @@ from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
+PLAIN = MemoryConfig(stream=8)
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +41,13 @@ def episodes(tiny_trainable: Path, sight: Sight) -> EpisodeSet:
     return load_split(DataFolder(tiny_trainable), sight.world, "r2r", "train").select(range(0, 60, 2))
 
 
-def _agent(kind: Kind, sight: Sight, episodes: EpisodeSet) -> TrainedAgent:
+def _agent(
+    kind: Kind, sight: Sight, episodes: EpisodeSet, memory: MemoryConfig = PLAIN, rounds: int = 6
+) -> TrainedAgent:
     torch.manual_seed(0)
     vocabulary = Vocabulary.build(episodes.texts, min_count=1)
-    config, walk = NetworkConfig(word_width=6, width=8), WalkConfig(rounds=6, ticks=12, words=12)
-    network = build_network(kind, config, MemoryConfig(stream=8), walk, vocabulary, sight.width)
+    config, walk = NetworkConfig(word_width=6, width=8), WalkConfig(rounds=rounds, ticks=12, words=12)
+    network = build_network(kind, config, memory, walk, vocabulary, sight.width)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.mul_(3)  # so that it prefers something
@@ -107,6 +110,21 @@ def test_one_candidate_is_the_greedy_walk_itself(kind: Kind, sight: Sight, episo
             torch.equal(getattr(plain.map, column.name), getattr(chosen.map, column.name))
             for column in fields(Map)
         )
+
+
+@pytest.mark.parametrize("kind", ["frontier", "anywhere"])
+def test_agents_that_go_back_in_the_end_are_led_to_the_goal_too(
+    kind: Kind, sight: Sight, episodes: EpisodeSet
+) -> None:
+    memory = MemoryConfig(stream=8, hints=True, recalls=True, stop_reads=True, goes_back=True)
+    greedy, world = _agent(kind, sight, episodes, memory, rounds=2), sight.world
+    found = RerankingAgent(greedy, NearTheGoal(world), Reranking(candidates=6, weight=1.0)).candidates(
+        episodes
+    )
+    assert "last" in found.rollout.decisions, "some candidates used up their decisions"
+    assert bool(found.confidence.isfinite().all())
+    after = world.geodesic(_ends(found.best(1.0)), episodes.goal)
+    assert bool((after <= world.geodesic(_ends(greedy.walk(episodes)), episodes.goal)).all())
 
 
 @pytest.mark.parametrize("kind", KINDS)

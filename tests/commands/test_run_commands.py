@@ -173,6 +173,17 @@ def test_compare_refuses_a_run_that_does_not_say_what_it_is(
         assert "does not describe a run" in capsys.readouterr().err
 
 
+def test_compare_refuses_to_mix_tasks(
+    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, other = Path(shutil.copytree(tiny_trainable, tmp_path / "data")), tmp_path / "longer"
+    assert _run("data", "r4r", "--data", data, "--splits", "train", "val_seen", "val_unseen") == 0
+    assert _run("train", "ssm", "--data", data, "--out", other, "--data.task", "r4r", *SMALL) == 0
+    capsys.readouterr()
+    assert _run("compare", trained, other, "--data", data) == 2
+    assert "walks other episodes than the runs before it" in capsys.readouterr().err
+
+
 def test_compare_keeps_runs_with_other_settings_apart(
     trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,8 +27,9 @@ class BasicNetwork(AgentNetwork):
         self.ask_visual = nn.Linear(config.width, visual, bias=False)
         self.ask_orientation = nn.Linear(config.width, ANGLE_WIDTH, bias=False)
 
-    def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
+    def space(self, world: World, lanes: int, rounds: Rounds, *, returns: bool = True) -> ActionSpace:
         """The neighbours of here, or stop."""
+        del returns
         return LocalSpace(world, lanes, rounds)
 
     def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:

@@ -88,9 +88,9 @@ class GroundedNetwork(AgentNetwork):
         self.memory = memory
         self.grounding = FineGrainedGrounding(config.width) if memory.grounding else SharedGrounding()
 
-    def habits(self) -> dict[str, bool]:
-        """How the agent walks over its memory; while it learns, walks are cut off for the critic to judge."""
-        return {"recalls": self.memory.recalls, "goes_back": self.memory.goes_back and not self.training}
+    def habits(self, *, returns: bool) -> dict[str, bool]:
+        """How the agent walks over its memory."""
+        return {"recalls": self.memory.recalls, "goes_back": self.memory.goes_back and returns}
 
     def ground(self, states: States) -> Grounded:
         """Of every observation."""
@@ -121,8 +121,9 @@ class LocalNetwork(GroundedNetwork):
         self.stop = StopOption(visual)
         self.action_score = ActionScore(config.width, visual)
 
-    def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
+    def space(self, world: World, lanes: int, rounds: Rounds, *, returns: bool = True) -> ActionSpace:
         """The neighbours of here, or stop."""
+        del returns
         return LocalSpace(world, lanes, rounds)
 
     def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:

@@ -109,8 +109,16 @@ class AgentNetwork(nn.Module, ABC):
         self.critic = Critic(config.width)
 
     @abstractmethod
-    def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
-        """A fresh action space for a rollout of this agent over ``lanes`` episodes."""
+    def space(self, world: World, lanes: int, rounds: Rounds, *, returns: bool = True) -> ActionSpace:
+        """A fresh action space for a rollout of this agent over ``lanes`` episodes.
+
+        Args:
+            world: where to walk.
+            lanes: episodes at once.
+            rounds: decisions an episode may take.
+            returns: whether an agent that goes back in the end may; walks to learn from are cut off instead,
+                for the critic to judge.
+        """
 
     @abstractmethod
     def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:

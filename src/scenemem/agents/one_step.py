@@ -43,9 +43,9 @@ class AnywhereNetwork(GroundedNetwork):
         self.anywhere_score = OneStepScore(config.width, visual, stream, memory.orientation)
         self.stop_read = StopRead(config.width, stream, memory.orientation) if memory.stop_reads else None
 
-    def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
+    def space(self, world: World, lanes: int, rounds: Rounds, *, returns: bool = True) -> ActionSpace:
         """Any sub-node of the memory, or stop."""
-        return AnywhereSpace(world, lanes, rounds, self.memory.weights, **self.habits())
+        return AnywhereSpace(world, lanes, rounds, self.memory.weights, **self.habits(returns=returns))
 
     def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:
         """Begin to act."""

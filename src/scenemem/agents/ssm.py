@@ -48,10 +48,10 @@ class FrontierNetwork(LocalNetwork):
         self.hints = FrontierHints(config.width) if memory.hints else None
         self.stop_read = StopRead(config.width, stream, memory.orientation) if memory.stop_reads else None
 
-    def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
+    def space(self, world: World, lanes: int, rounds: Rounds, *, returns: bool = True) -> ActionSpace:
         """Frontiers of the memory, then their sub-nodes."""
         space = HopPriorSpace if self.memory.hop_prior else FrontierSpace
-        return space(world, lanes, rounds, self.memory.weights, **self.habits())
+        return space(world, lanes, rounds, self.memory.weights, **self.habits(returns=returns))
 
     def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:
         """Begin to act."""

@@ -80,7 +80,7 @@ def _listened(agent: TrainedAgent, episodes: EpisodeSet) -> Listened:
 def _led(agent: TrainedAgent, episodes: EpisodeSet) -> Rollout:
     """The walk along the reference path, as in teacher forcing."""
     world, longest = agent.sight.world, int(episodes.path_length.max())
-    space = agent.network.space(world, len(episodes), rounds=longest)
+    space = agent.network.space(world, len(episodes), longest, returns=False)
     rule = ReferencePath(world, episodes.path)
     # a path that crosses itself is walked over known places again
     return collect(world, episodes, space, FollowLabels(), max_ticks=longest * longest, label_rule=rule)

@@ -209,7 +209,8 @@ class Trainer:
         length = batch.path_length
         is_taught = torch.arange(len(batch), device=world.device) < taught
         acting = self.network.acting(self.agent.sight, unrolling)
-        space = self.network.space(world, len(batch), torch.where(is_taught, length, self.config.rounds))
+        rounds = torch.where(is_taught, length, self.config.rounds)
+        space = self.network.space(world, len(batch), rounds, returns=False)
         return collect(
             world,
             batch,
