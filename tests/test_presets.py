@@ -70,6 +70,7 @@ def test_the_rows_of_the_scoreboard_share_one_recipe(base: str) -> None:
 def test_r4r_follows_the_path(base: str) -> None:
     row = PRESETS[f"{base}-r4r-objects"]
     assert row.data.task == "r4r"
+    assert not row.memory.recalls, "coming back belongs to the path"
     assert row.learning.labels == "path"
     assert row.model == PRESETS[f"{base}-r2r-objects"].model
 

@@ -140,6 +140,8 @@ def _r4r_objects(preset: Preset) -> Preset:
     """Twice as long paths, which are to be followed: labels and rewards look at the rest of the path."""
     return replace(
         preset,
+        # coming back belongs to these paths; a state from before would forget how far the agent has read
+        memory=replace(preset.memory, recalls=False),
         walk=WalkConfig(rounds=30, ticks=80, words=160),
         data=replace(preset.data, task="r4r"),
         learning=replace(preset.learning, rounds=20, ticks=32, labels="path"),

@@ -70,7 +70,7 @@ class MemoryConfig:
         if self.hop_prior and self.goes_back:
             raise SettingError(
                 "hop_prior and goes_back exclude each other: the hop prior has its own place to end at; "
-                "add --no-memory.goes-back"
+                "add --memory.no-goes-back"
             )
         if self.orientation < 4 or self.orientation % 4:
             raise SettingError(
