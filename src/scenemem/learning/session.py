@@ -75,7 +75,7 @@ class Glimpse:
     iteration: int
     iterations: int
     step: StepReport
-    episodes_per_second: float  # since the session began
+    episodes_per_second: float  # of all steps since the session began
     validation: dict[str, float] | None  # the last one
 
 
@@ -143,16 +143,18 @@ class Session:
         trainer, last = self._trainer, self._trainer.config.iterations
         if trainer.iteration == 0:
             self._save()
-        begun, walked = time.perf_counter(), 0
+        seconds, walked = 0.0, 0  # of steps; looking and saving do not count
         sums: dict[str, float] = {}
         steps = 0
         while trainer.iteration < last:
+            begun = time.perf_counter()
             report = trainer.step()
+            seconds += time.perf_counter() - begun
             walked += report.episodes
             steps += 1
             for name, loss in report.losses.items():
                 sums[name] = sums.get(name, 0.0) + loss
-            speed = walked / (time.perf_counter() - begun)
+            speed = walked / seconds
             if self._watch is not None and trainer.team.leads:
                 self._watch(Glimpse(trainer.iteration, last, report, speed, self._validation))
             ends = trainer.iteration == last
