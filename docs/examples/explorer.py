@@ -46,8 +46,9 @@ class ExplorerNetwork(AgentNetwork):
         self.think = nn.Linear(config.width, config.width)
         self.verdict = nn.Linear(config.width, 1)
 
-    def space(self, world: World, lanes: int, rounds: Rounds) -> ActionSpace:
+    def space(self, world: World, lanes: int, rounds: Rounds, *, returns: bool = True) -> ActionSpace:
         """The unvisited neighbours of here, or stop."""
+        del returns  # this agent never goes back
         return UnvisitedSpace(world, lanes, rounds)
 
     def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:
