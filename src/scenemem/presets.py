@@ -140,8 +140,6 @@ def _r4r_objects(preset: Preset) -> Preset:
     """Twice as long paths, which are to be followed: labels and rewards look at the rest of the path."""
     return replace(
         preset,
-        # coming back belongs to these paths; a state from before would forget how far the agent has read
-        memory=replace(preset.memory, recalls=False),
         walk=WalkConfig(rounds=30, ticks=80, words=160),
         data=replace(preset.data, task="r4r"),
         learning=replace(preset.learning, rounds=20, ticks=32, labels="path"),
@@ -153,7 +151,9 @@ def _r4r_objects(preset: Preset) -> Preset:
 _R2R = {name: _r2r_objects(PRESETS[name]) for name in SCOREBOARD}
 PRESETS |= {f"{name}-r2r-objects": preset for name, preset in _R2R.items()}
 PRESETS |= {f"{name}-r2r-objects-augmented": _described(preset) for name, preset in _R2R.items()}
-PRESETS |= {f"{name}-r4r-objects": _r4r_objects(_R2R[name]) for name in ("basic", "ssm")}
+PRESETS["basic-r4r-objects"] = _r4r_objects(_R2R["basic"])
+# coming back belongs to these paths
+PRESETS["ssm-r4r-objects"] = _r4r_objects(replace(_R2R["ssm"], memory=replace(SSM.memory, revisits=True)))
 
 SCRIPTED = ("expert", "random", "stop")
 """Agents that need no training, by name."""

@@ -248,6 +248,34 @@ def test_memory_agents_pass_over_points_where_they_have_stood(
     assert set(walk) == set(one.path[0].tolist())
 
 
+@pytest.mark.parametrize("kind", [FrontierSpace, AnywhereSpace])
+@pytest.mark.parametrize("names", LOOPS)
+def test_who_revisits_places_walks_every_point_of_a_path(
+    world: World, episodes: EpisodeSet, kind: type[FrontierSpace | AnywhereSpace], names: str
+) -> None:
+    """By both rules, as an agent without a memory does."""
+    one = _single(world, episodes, names)
+    rules = (ReferencePath(world, one.path), RestOfPath(world, one.path, passes_over=False))
+    for rule in rules:
+        (walk,) = _followed(world, one, kind(world, 1, 15, revisits=True), rule)
+        assert " ".join(world.viewpoints[place] for place in walk) == names
+
+
+def test_who_revisits_places_comes_back_to_a_goal_it_has_left(world: World, episodes: EpisodeSet) -> None:
+    one = _single(world, episodes, "g10", start="g10")
+    wrong = int(world.slot_of(one.start[0], torch.tensor(world.index_of("grid", "g20"))))
+    rollout = collect(
+        world,
+        one,
+        FrontierSpace(world, 1, 15, revisits=True),
+        Detour(wrong),
+        max_ticks=30,
+        label_rule=ClosestToGoal(world, one.goal),
+    )
+    assert rollout.stopped.all()
+    assert [world.viewpoints[place] for place in rollout.viewpoint[0].tolist()] == ["g10", "g20", "g10"]
+
+
 def test_an_agent_off_the_path_is_led_to_its_next_point(world: World, episodes: EpisodeSet) -> None:
     one = _single(world, episodes, "g10 g20 g30 g31", start="g00")
     rule = RestOfPath(world, one.path, passes_over=False)
@@ -276,7 +304,7 @@ def test_questions_over_a_map_need_a_memory(world: World, episodes: EpisodeSet, 
     question = Question(kind, torch.tensor([0]), torch.ones(1, 2, dtype=torch.bool), place)
     rules: list[LabelRule] = [ClosestToGoal(world, episodes.goal), ReferencePath(world, episodes.path)]
     for rule in rules:
-        with pytest.raises(TypeError, match="was asked for in a space without a memory"):
+        with pytest.raises(TypeError, match="LocalSpace has no memory"):
             rule(question, LocalSpace(world, 1, 1), torch.zeros(1, 3))
 
 

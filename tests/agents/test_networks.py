@@ -55,6 +55,9 @@ MEMORY_NETWORKS: dict[str, tuple[type[GroundedNetwork], MemoryConfig]] = {
     "frontier read before": (FrontierNetwork, MemoryConfig(read_before=True)),
     "anywhere read before": (AnywhereNetwork, MemoryConfig(read_before=True)),
     "hop prior": (FrontierNetwork, MemoryConfig(hop_prior=True)),
+    "frontier revisits": (FrontierNetwork, MemoryConfig(revisits=True, hints=True, stop_reads=True)),
+    "recalls and revisits": (FrontierNetwork, MemoryConfig(recalls=True, revisits=True, hints=True)),
+    "anywhere revisits": (AnywhereNetwork, MemoryConfig(revisits=True)),
 }
 NAMES = ("basic", "seq2seq", *MEMORY_NETWORKS)
 
@@ -385,7 +388,7 @@ def test_impossible_sizes_are_refused(build: Callable[[], object], message: str)
 
 
 def test_a_map_agent_refuses_a_space_without_a_memory(setting: Setting) -> None:
-    with pytest.raises(TypeError, match="LocalSpace has no memory, but this agent decides over one"):
+    with pytest.raises(TypeError, match="LocalSpace has no memory, but this is decided over one"):
         memory_of(LocalSpace(setting.world, 1, 1))
 
 

@@ -340,6 +340,53 @@ def test_whoever_comes_back_sees_nothing_new(world: World, episodes: EpisodeSet)
     collect(world, episodes, space, Watcher(1, stops=False), max_ticks=200)
 
 
+def test_who_revisits_places_may_hop_to_every_neighbour(world: World, episodes: EpisodeSet) -> None:
+    """Frontiers stay what they are: nodes that have seen an unvisited place, and here."""
+    rollout = _wander(world, episodes, FrontierSpace(world, len(episodes), ROUNDS, revisits=True))
+    stop, back = world.neighbour.shape[1], 0
+    for moment in _moments(rollout):
+        if "frontier" in moment.decided:
+            options, _ = moment.decided["frontier"]
+            open_nodes = {place for place in moment.visited if _open_slots(world, place, moment.visited)}
+            assert {moment.visited[node] for node in options} == open_nodes | {moment.here}
+        if "action" in moment.decided:
+            options, choice = moment.decided["action"]
+            assert options == [*range(int(world.degree[moment.here])), stop]
+            back += choice != stop and int(world.neighbour[moment.here, choice]) in moment.visited
+    assert back > 5
+
+
+def test_who_hops_back_sees_anew_and_who_jumps_back_recalls(world: World, episodes: EpisodeSet) -> None:
+    space = FrontierSpace(world, len(episodes), ROUNDS, recalls=True, revisits=True)
+    rollout = _wander(world, episodes, space, stops=False)
+    actions = rollout.decisions["action"]
+    hops = {(lane, tick + 1) for lane, tick in zip(actions.lane.tolist(), actions.tick.tolist(), strict=True)}
+    anew = recalled = 0
+    for lane, count in enumerate(rollout.ticks.tolist()):
+        saw: dict[int, int] = {}
+        for tick, place in enumerate(rollout.viewpoint[lane, :count].tolist()):
+            anew += (lane, tick) in hops and place in saw
+            recalled += (lane, tick) not in hops and place in saw
+            if (lane, tick) in hops:
+                saw[place] = tick
+            assert int(rollout.seen[lane, tick]) == saw.setdefault(place, tick)
+    assert anew > 5
+    assert recalled > 5
+
+
+def test_every_neighbour_of_a_known_place_can_be_named_by_who_revisits(
+    world: World, episodes: EpisodeSet
+) -> None:
+    rollout = _wander(world, episodes, AnywhereSpace(world, len(episodes), ROUNDS, revisits=True))
+    slots = world.neighbour.shape[1]
+    for moment in _moments(rollout):
+        if "anywhere" in moment.decided:
+            options, _ = moment.decided["anywhere"]
+            named = {(moment.visited[option // slots], option % slots) for option in options[:-1]}
+            known = {(place, slot) for place in moment.visited for slot in range(int(world.degree[place]))}
+            assert named == known
+
+
 @pytest.mark.parametrize("kind", [FrontierSpace, AnywhereSpace])
 def test_whoever_has_used_up_its_rounds_goes_to_the_place_it_chooses(
     world: World, episodes: EpisodeSet, kind: type[FrontierSpace | AnywhereSpace]

@@ -90,6 +90,8 @@ class PlainSsm:
             place = self.chosen_sub_node(walk)
             if place is None:
                 break
+            if self.network.memory.revisits:
+                walk.kept.pop(place, None)  # a hop is part of the way, so the place is seen anew
             self.hop(walk, place)
             if len(walk.viewpoints) == MAX_TICKS:
                 break
@@ -134,7 +136,8 @@ class PlainSsm:
     def chosen_sub_node(self, walk: Walk) -> int | None:
         """Eq. 14; None stops."""
         p, a = self.grounded(walk)
-        places = self.sub_nodes(walk, walk.here)
+        revisits = self.network.memory.revisits
+        places = self.neighbours[walk.here] if revisits else self.sub_nodes(walk, walk.here)
         seen = [
             (
                 self.features[walk.here][self.view_towards(walk.here, place)],
@@ -280,12 +283,14 @@ def _setting(world: World, episodes: EpisodeSet, folder: Path) -> Setting:
 
 
 def _network(
-    stream: int | None, words: int, *, recalls: bool = False, stop_reads: bool = False
+    stream: int | None, words: int, *, recalls: bool = False, stop_reads: bool = False, revisits: bool = False
 ) -> FrontierNetwork:
     """Random weights, large enough for clear decisions."""
     torch.manual_seed(4)
     config = NetworkConfig(word_width=16, width=WIDTH)
-    memory = MemoryConfig(stream=stream, reasoning_steps=3, recalls=recalls, stop_reads=stop_reads)
+    memory = MemoryConfig(
+        stream=stream, reasoning_steps=3, recalls=recalls, stop_reads=stop_reads, revisits=revisits
+    )
     network = FrontierNetwork(config, memory, words, PAD, VISUAL, ROUNDS)
     for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.12)
@@ -360,8 +365,14 @@ def _uneven(scan: Scan) -> Scan:
 
 variants = pytest.mark.parametrize(
     ("stream", "options"),
-    [(None, {}), (16, {}), (16, {"recalls": True}), (16, {"recalls": True, "stop_reads": True})],
-    ids=["paper", "narrow", "recalls", "stop reads"],
+    [
+        (None, {}),
+        (16, {}),
+        (16, {"recalls": True}),
+        (16, {"recalls": True, "stop_reads": True}),
+        (16, {"recalls": True, "stop_reads": True, "revisits": True}),
+    ],
+    ids=["paper", "narrow", "recalls", "stop reads", "revisits"],
 )
 
 

@@ -18,7 +18,7 @@ def test_every_round_and_the_end_are_told(turning_back: Trace) -> None:
         "Round 1: it goes east to new place A (hallway), 90 % sure. It looks for “sofa”; it moves by “Go”.",
         "Round 2: it goes east to new place B, 60 % sure. It looks for “sofa”; it moves by “Go”.",
         "Round 3: it is in a dead end (no unvisited place next to it) and turns back to place 2 (hallway), "
-        "2.0 m back on its map (80 % against 20 % for stopping here). Sight speaks most for it: what it saw "
+        "2.0 m back on its map (80 % against 20 % for staying here). Sight speaks most for it: what it saw "
         "there fits the shaded words. It looks for “sofa”; it moves by “Go”.\n"
         "From there it goes north to new place A (kitchen), 75 % sure. "
         "It looks for “past”; it moves by “sofa”.",
@@ -55,9 +55,9 @@ def _returning(trace: Trace, **changes: object) -> Trace:
             {"visual": -0.5, "logit": 5.0},
             "when it was last there); sight speaks against it.",
         ),
-        ({"visual": None}, "2.0 m back on its map (80 % against 20 % for stopping here). It looks for"),
-        ({"visual": 0.5, "logit": 1.0}, "(80 % against 20 % for stopping here). It looks for"),
-        ({"walk": None}, "turns back to place 2 (80 % against 20 % for stopping here). Sight"),
+        ({"visual": None}, "2.0 m back on its map (80 % against 20 % for staying here). It looks for"),
+        ({"visual": 0.5, "logit": 1.0}, "(80 % against 20 % for staying here). It looks for"),
+        ({"walk": None}, "turns back to place 2 (80 % against 20 % for staying here). Sight"),
     ],
 )
 def test_the_strongest_cue_is_the_reason(
@@ -90,7 +90,7 @@ def test_near_ties_are_close_calls(turning_back: Trace) -> None:
     back, north = third.decisions
     tie = msgspec.structs.replace(third, decisions=(_with_chances(back, 0.52, 0.48), north))
     told = captions(_with_round(turning_back, 2, tie), {})[2]
-    assert "(a close call, 52 % against 48 % for stopping here)" in told
+    assert "(a close call, 52 % against 48 % for staying here)" in told
     three = tuple(
         msgspec.structs.replace(option, probability=chance)
         for option, chance in zip(
@@ -99,7 +99,7 @@ def test_near_ties_are_close_calls(turning_back: Trace) -> None:
     )
     turn = msgspec.structs.replace(third, decisions=(msgspec.structs.replace(back, options=three), north))
     told = captions(_with_round(turning_back, 2, turn), {})[2]
-    assert "(a close call, 45 % against 15 % for stopping here and 40 % for place 1)" in told
+    assert "(a close call, 45 % against 15 % for staying here and 40 % for place 1)" in told
     alone = msgspec.structs.replace(back.options[0], probability=1.0)
     turn = msgspec.structs.replace(third, decisions=(msgspec.structs.replace(back, options=(alone,)), north))
     assert "2.0 m back on its map. It looks for" in captions(_with_round(turning_back, 2, turn), {})[2]

@@ -13,7 +13,7 @@ from torch import Tensor
 from scenemem.agents.network import Acting, AgentNetwork, NetworkConfig, States
 from scenemem.agents.rollout import Kind, Map, Moments, Question, Rollout
 from scenemem.agents.sight import Sight
-from scenemem.agents.spaces import ActionSpace, LocalSpace, Rounds
+from scenemem.agents.spaces import ActionSpace, LocalSpace, Rounds, with_memory
 from scenemem.errors import SettingError
 from scenemem.memory.scene_memory import SceneMemory, Weights
 from scenemem.models.attention import rows_of
@@ -49,6 +49,8 @@ class MemoryConfig:
     """the option to stop is scored by what the memory says about the place as well; not in the paper"""
     goes_back: bool = False
     """who has used up its decisions goes back to where stopping seemed best, and stops; not in the paper"""
+    revisits: bool = False
+    """visited neighbours stay options, for paths that lead back; in the paper only unvisited ones are"""
     read_before: bool = False
     """read the memory with the state before the observation, as the released code does"""
     hop_prior: bool = False
@@ -90,7 +92,11 @@ class GroundedNetwork(AgentNetwork):
 
     def habits(self, *, returns: bool) -> dict[str, bool]:
         """How the agent walks over its memory."""
-        return {"recalls": self.memory.recalls, "goes_back": self.memory.goes_back and returns}
+        return {
+            "recalls": self.memory.recalls,
+            "goes_back": self.memory.goes_back and returns,
+            "revisits": self.memory.revisits,
+        }
 
     def ground(self, states: States) -> Grounded:
         """Of every observation."""
@@ -234,9 +240,7 @@ def action_logits(network: LocalNetwork, acting: GroundedActing, stance: Stance,
 
 def memory_of(space: ActionSpace) -> SceneMemory:
     """The memory of a space that must have one."""
-    if space.memory is None:
-        raise TypeError(f"{type(space).__name__} has no memory, but this agent decides over one")
-    return space.memory
+    return with_memory(space).memory
 
 
 def graphs_now(memory: SceneMemory, lanes: Tensor) -> Graphs:

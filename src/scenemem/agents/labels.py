@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.rollout import Question
-from scenemem.agents.spaces import ActionSpace
+from scenemem.agents.spaces import ActionSpace, with_memory
 from scenemem.simulator.experts import reference_progress
 from scenemem.world.graph import NONE, World
 
@@ -64,18 +64,17 @@ class ClosestToGoal:
         return torch.where(at_goal | nowhere, stop, cost.argmin(dim=1))
 
     def _frontier(self, question: Question, space: ActionSpace) -> Tensor:
-        memory = space.memory
-        if memory is None:
-            raise TypeError("a frontier was asked for in a space without a memory")
-        lanes = question.lanes
+        space = with_memory(space)
+        lanes, here = question.lanes, space.memory.here[question.lanes]
         places = self._world.neighbour[question.place]  # (M, N, K)
         ahead = self._world.geodesic(places.clamp_min(0), self._goal[lanes, None, None])
-        promise = ahead.masked_fill(~memory.subnode[lanes], torch.inf).amin(dim=2)
+        promise = ahead.masked_fill(~space.ways(lanes), torch.inf).amin(dim=2)
         is_goal = question.place == self._goal[lanes].unsqueeze(1)
-        walk = memory.walk[lanes, memory.here[lanes]]
+        if space.revisits:  # a goal left behind is hopped to like any other place
+            is_goal &= question.place == question.place.gather(1, here.unsqueeze(1))
+        walk = space.memory.walk[lanes, here]
         cost = torch.where(is_goal, -1.0, promise) + _WALK_PRICE * walk
         cost = cost.masked_fill(~question.options, torch.inf)
-        here = memory.here[lanes]
         stuck = cost.isinf().all(dim=1)
         return torch.where(stuck, here, cost.argmin(dim=1))
 
@@ -89,8 +88,8 @@ class RestOfPath(ClosestToGoal):
     Args:
         world: the world to walk in.
         reference: (B, L) viewpoints, padded with -1.
-        passes_over: a point where the lane has stood before counts as reached, for agents that cannot go
-            back to such places.
+        passes_over: a point where the lane has stood before counts as reached, for agents that do not
+            revisit places.
     """
 
     def __init__(self, world: World, reference: Tensor, *, passes_over: bool) -> None:
@@ -129,8 +128,8 @@ class RestOfPath(ClosestToGoal):
 class ReferencePath:
     """Teacher forcing: walk the reference path, point by point, and stop at its end.
 
-    A memory agent goes to places it has not visited; where the path crosses itself, points it has already
-    visited are passed over and the frontier that leads on is chosen.
+    An agent that revisits no place passes over points it has already visited, where the path crosses itself,
+    and chooses the frontier that leads on.
     """
 
     def __init__(self, world: World, reference: Tensor) -> None:
@@ -164,7 +163,7 @@ class ReferencePath:
         reference = self._reference[question.lanes]
         points = torch.arange(reference.shape[1], device=reference.device)
         ahead = (points >= self._progress[question.lanes].unsqueeze(1)) & (reference != NONE)
-        if space.memory is not None:
+        if space.memory is not None and not space.revisits:
             nodes = space.memory.node[question.lanes]
             ahead &= ~(reference.unsqueeze(2) == nodes.unsqueeze(1)).any(dim=2)
         first = ahead.int().argmax(dim=1, keepdim=True)
@@ -172,10 +171,7 @@ class ReferencePath:
 
     def _frontier(self, question: Question, space: ActionSpace, wanted: Tensor) -> Tensor:
         """The nearest node that sees ``wanted``; at the end of the path the node that is the goal."""
-        memory = space.memory
-        if memory is None:
-            raise TypeError("a frontier was asked for in a space without a memory")
-        lanes = question.lanes
+        lanes, memory = question.lanes, with_memory(space).memory
         sees = (self._world.neighbour[question.place] == wanted[:, None, None]).any(dim=2)
         right = torch.where(wanted.unsqueeze(1) == NONE, question.place == self._end(lanes), sees)
         right &= question.options
@@ -237,8 +233,6 @@ def _first_open(is_open: Tensor, begin: Tensor) -> Tensor:
 
 def _walk_to_parents(question: Question, space: ActionSpace) -> Tensor:
     """Metres to the node each sub-node is seen from; several nodes may see one place.  ->  (M, N * K)"""
-    memory = space.memory
-    if memory is None:
-        raise TypeError("a sub-node was asked for in a space without a memory")
+    memory = with_memory(space).memory
     walk = memory.walk[question.lanes, memory.here[question.lanes]]
     return walk.repeat_interleave(memory.subnode.shape[2], dim=1)

@@ -37,6 +37,7 @@ class ActionSpace(ABC):
 
     memory: SceneMemory | None = None
     recalls = False  # whether lanes have the state again that they had at a place when they come back to it
+    revisits = True  # whether lanes may hop to places where they have been before
 
     def __init__(self, world: World, lanes: int, rounds: Rounds) -> None:
         self.world = world
@@ -98,10 +99,11 @@ class MemorySpace(ActionSpace):
         lanes: number of lanes B.
         rounds: a lane that has decided this often is cut off where it stands; one number, or (B,).
         weights: what the shortest way over the memory counts.
-        recalls: a lane that comes back to a place looks the way it looked there first, and takes up the state
-            it had; it learns nothing new on the way.
+        recalls: a lane that jumps back to a place looks the way it looked there, and takes up the state it
+            had; it learns nothing new on the way.
         goes_back: a lane that has used up its rounds is not cut off: it is asked for the visited place to end
             at, and walks there.
+        revisits: visited neighbours can be chosen like unvisited ones; who hops to one sees it anew.
     """
 
     memory: SceneMemory
@@ -115,13 +117,15 @@ class MemorySpace(ActionSpace):
         *,
         recalls: bool = False,
         goes_back: bool = False,
+        revisits: bool = False,
     ) -> None:
         super().__init__(world, lanes, rounds)
         most = int(self._rounds_left.max()) if lanes else 0
         self.memory = SceneMemory(world, lanes, capacity=most + 1, weights=weights)
         self.recalls = recalls
         self.goes_back = goes_back
-        self._first = torch.full_like(self.memory.node, NONE)  # (B, N) tick of the first visit
+        self.revisits = revisits
+        self._saw = torch.full_like(self.memory.node, NONE)  # (B, N) tick at which the place was seen last
         self._view = torch.zeros_like(self.memory.node)  # (B, N) view faced then
         self._target = torch.full((lanes,), NONE, device=world.device)  # node a lane walks to; -1 for none
         # (B,) on the way to the last place
@@ -134,11 +138,20 @@ class MemorySpace(ActionSpace):
         if not self.recalls:
             return stance
         node = self.memory.here[lanes]
-        new = self._first[lanes, node] == NONE
-        self._first[lanes[new], node[new]] = self.now
+        new = self._saw[lanes, node] == NONE
+        if self.revisits:
+            new |= self._target[lanes] == NONE  # hopped here, and is not on the way back
+        self._saw[lanes[new], node[new]] = self.now
         self._view[lanes[new], node[new]] = stance.view[lanes[new]]
-        self.seen[lanes] = self._first[lanes, node]
+        self.seen[lanes] = self._saw[lanes, node]
         return replace(stance, view=stance.view.index_copy(0, lanes, self._view[lanes, node]))
+
+    def ways(self, lanes: Tensor) -> Tensor:
+        """The neighbour slots that may be taken at every node: its sub-nodes, or all  ->  (M, N, K) bool"""
+        if not self.revisits:
+            return self.memory.subnode[lanes]
+        node = self.memory.node[lanes]
+        return self.world.neighbour_mask[node.clamp_min(0)] & (node != NONE).unsqueeze(-1)
 
     def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
         """Lanes decide as long as they have rounds; then they go to the place to end at, and stop."""
@@ -203,7 +216,7 @@ class FrontierSpace(MemorySpace):
         action = torch.full_like(stance.viewpoint, STOP)
         arrived = self._at_target(lanes)
         if len(arrived):
-            open_slots = self.memory.subnode[arrived, self.memory.here[arrived]]
+            open_slots = self.ways(arrived)[torch.arange(len(arrived)), self.memory.here[arrived]]
             question = self._neighbours_or_stop(
                 arrived, stance.viewpoint[arrived], open_slots, self._may_stop(arrived, open_slots)
             )
@@ -254,10 +267,17 @@ class AnywhereSpace(MemorySpace):
 
     def _question(self, stance: Stance, lanes: Tensor) -> Question:
         """Options: slot k of node n is option n * K + k; the last one stops."""
-        subnode = self.memory.subnode[lanes].flatten(1)
-        options = _with_last(subnode, subnode.new_ones(len(lanes)))
+        ways = self.ways(lanes).flatten(1)
+        options = _with_last(ways, ways.new_ones(len(lanes)))
         places = self.world.neighbour[self.memory.node[lanes]].flatten(1)
         return Question("anywhere", lanes, options, _with_last(places, stance.viewpoint[lanes]))
+
+
+def with_memory(space: ActionSpace) -> MemorySpace:
+    """A space that must have a memory."""
+    if not isinstance(space, MemorySpace):
+        raise TypeError(f"{type(space).__name__} has no memory, but this is decided over one")
+    return space
 
 
 def _with_last(columns: Tensor, last: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from scenemem.agents.hop_prior import HopPriorSpace
 from scenemem.agents.network import Acting, AgentNetwork, NetworkConfig, States
 from scenemem.agents.rollout import Kind, Map, Question, Rollout
 from scenemem.agents.sight import Sight
-from scenemem.agents.spaces import ActionSpace, FrontierSpace, Rounds
+from scenemem.agents.spaces import ActionSpace, FrontierSpace, Rounds, with_memory
 from scenemem.models.attention import rows_of
 from scenemem.models.collect_read import CollectRead
 from scenemem.models.decision import FrontierScore, StopRead, with_stop
@@ -105,7 +105,8 @@ class FrontierNetwork(LocalNetwork):
             return self.score_rows(grounded, decided, rollout, states, sight), None
         everywhere = torch.arange(len(seating.lane), device=decided.device)
         logits = self.score_rows(grounded, everywhere, rollout, states, sight)
-        return rows_of(logits, decided), _facts_then(rollout, rows_of(logits.detach(), rows_at), sight)
+        facts = _facts_then(rollout, rows_of(logits.detach(), rows_at), sight, revisits=self.memory.revisits)
+        return rows_of(logits, decided), facts
 
 
 class _FrontierActing(GroundedActing):
@@ -168,7 +169,7 @@ class _FrontierActing(GroundedActing):
                 count=memory.count[lanes],
                 walk=question.walk[:, :known],
                 remembered=self._scores[lanes, :known],
-                open=memory.subnode[lanes, :known],
+                open=with_memory(space).ways(lanes)[:, :known],
             )
         scores = self.network.frontier_score(*self.grounded(lanes).asks, *nodes)
         return _widened(self.network.hinted(scores, self.hidden[lanes], facts), question.options)
@@ -208,7 +209,7 @@ def _log_probabilities(logits: Tensor, exists: Tensor) -> Tensor:
     return logits.masked_fill(~options, -torch.inf).log_softmax(dim=-1).masked_fill(~options, -1e4)
 
 
-def _facts_then(rollout: Rollout, at_tick: Tensor, sight: Sight) -> NodeFacts:
+def _facts_then(rollout: Rollout, at_tick: Tensor, sight: Sight, *, revisits: bool) -> NodeFacts:
     """What was known about the nodes at every frontier decision.  at_tick: (B, T, K + 1) action logits"""
     known, table = map_of(rollout), rollout.decisions["frontier"]
     where, nodes = (table.lane, table.tick), known.node.shape[1]
@@ -224,7 +225,7 @@ def _facts_then(rollout: Rollout, at_tick: Tensor, sight: Sight) -> NodeFacts:
         count=count,
         walk=table.walk[:, :nodes],
         remembered=remembered.masked_fill((last < 0).unsqueeze(-1), 0.0),
-        open=exists[table.lane] & (visited_as >= count[:, None, None]),
+        open=exists[table.lane] & (revisits | (visited_as >= count[:, None, None])),
     )
 
 

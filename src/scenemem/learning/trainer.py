@@ -225,7 +225,7 @@ class Trainer:
         world = self.agent.sight.world
         if self.config.labels == "goal":
             return ClosestToGoal(world, batch.goal)
-        return RestOfPath(world, batch.path, passes_over=space.memory is not None)
+        return RestOfPath(world, batch.path, passes_over=not space.revisits)
 
     def _drawn(self, lanes: int) -> Tensor:
         """A random number for every decision; a round has at most two  ->  (J, lanes)"""

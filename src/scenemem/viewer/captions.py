@@ -204,7 +204,7 @@ class _Narrator:
         if option.place in names:
             return f"new place {names[option.place]}"
         if option.place == turn.walk[0]:
-            return "stopping here" if _dead_end(turn) else "going on from here"
+            return "staying here" if _dead_end(turn) else "going on from here"
         return f"place {self._number[option.place]}"
 
     def _place(self, place: int) -> str:
