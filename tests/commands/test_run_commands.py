@@ -173,6 +173,17 @@ def test_compare_refuses_a_run_that_does_not_say_what_it_is(
         assert "does not describe a run" in capsys.readouterr().err
 
 
+def test_compare_gives_runs_from_before_a_setting_existed_its_default(
+    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older = Path(shutil.copytree(trained, tmp_path / "older"))
+    described = json.loads((older / "preset.json").read_text(encoding="utf-8"))
+    del described["preset"]["memory"]["revisits"]
+    (older / "preset.json").write_text(json.dumps(described), encoding="utf-8")
+    assert _run("compare", trained, older, "--data", tiny_trainable, "--json") == 0
+    assert list(_json(capsys)["rows"]) == ["ssm"]
+
+
 def test_compare_refuses_to_mix_tasks(
     trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

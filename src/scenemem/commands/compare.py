@@ -6,10 +6,11 @@ With ``--against PRESET`` also how far the other presets are from it, paired by 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 import torch
 import tyro
 from rich.table import Table
@@ -26,6 +27,7 @@ from scenemem.evaluation.paired import difference
 from scenemem.evaluation.tables import Rows, as_markdown, cell_rows, spreads
 from scenemem.formats.atomic import atomic_file
 from scenemem.learning.run_folder import RunFolder
+from scenemem.presets import Preset
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.report import table_section, write_report
 from scenemem.viewer.runs import group_names
@@ -105,10 +107,11 @@ def _row_names(runs: Sequence[RunFolder], against: str | None) -> list[str]:
 
 
 def _settings(run: RunFolder) -> tuple[str, Mapping[str, Any]]:
+    """The preset's name and all its settings; those a run does not know yet have their defaults."""
     described = run.describe()
     try:
-        return str(described["name"]), dict(described["preset"])
-    except (KeyError, TypeError, ValueError) as error:
+        return str(described["name"]), asdict(msgspec.convert(described["preset"], Preset))
+    except (KeyError, TypeError, msgspec.ValidationError) as error:
         raise DataError(run.description, f"does not describe a run ({error})") from error
 
 
