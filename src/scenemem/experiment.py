@@ -21,15 +21,12 @@ from scenemem.features.words import first_embeddings
 from scenemem.formats.annotations import read_word_vectors
 from scenemem.formats.feature_files import StoreInfo, read_store
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.allocator import keep_freed_memory
 from scenemem.learning.checkpoint import Checkpoint, load_network, read_checkpoint
 from scenemem.presets import Preset
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.holdout import split_off
 from scenemem.tasks.vocabulary import SPECIAL, Vocabulary
 from scenemem.world.build import load_world
-
-_NARROW = 1024  # columns; what wider features need makes gaps that cost more memory than they save time
 
 DEV_UNSEEN = "dev_unseen"
 """The split made of held-out training buildings."""
@@ -138,8 +135,6 @@ def open_sight(store: Path, folder: DataFolder, device: str) -> Sight:
     """The world of a data folder and the features of its views, on a device."""
     world = load_world(folder.connectivity)
     features = open_store(store, world)
-    if features.width <= _NARROW:
-        keep_freed_memory()
     return Sight(world, features) if device == "cpu" else Sight(world.to(device), features.to(device))
 
 
