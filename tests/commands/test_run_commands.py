@@ -150,6 +150,8 @@ def test_compare_tells_how_far_presets_are_from_one_of_them(
     words = ("compare", trained, other, "--data", tiny_trainable)
     assert _run(*words, "--against", "ssm", "--json", "--out", table) == 0
     report = _json(capsys)
+    assert _run(*words, "--against", "ssm", "--json", "--processes", 2) == 0
+    assert _json(capsys) == report, "it does not matter how many walk"
     distance = report["against"]["ssm"]["basic"]["sr"]
     means = {name: row["sr"]["mean"] for name, row in report["rows"].items()}
     assert distance["value"] == pytest.approx(means["basic"] - means["ssm"])
@@ -267,6 +269,7 @@ def test_impossible_settings_are_one_line(
         (("train", "hal9000"), "unknown preset 'hal9000'; there are: ssm"),
         (("eval", "nowhere"), "holds no run (no preset.json); start one with 'scenemem train'"),
         (("compare",), "name at least one run folder"),
+        (("compare", "RUN", "--processes", "0"), "--processes must be 1 or more, got 0"),
     ],
 )
 def test_mistakes_are_one_line(

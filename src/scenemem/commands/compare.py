@@ -17,7 +17,7 @@ from rich.table import Table
 from torch import Tensor
 
 from scenemem.commands.console import console, open_data, output, print_json, use_threads
-from scenemem.commands.eval import walk_run
+from scenemem.commands.eval import check_processes, walk_run
 from scenemem.commands.tables import SIDE_BY_SIDE
 from scenemem.errors import DataError, UserError
 from scenemem.evaluation.bootstrap import Estimate
@@ -45,6 +45,7 @@ def compare(
     against: str | None = None,
     out: Path | None = None,
     threads: int = 1,
+    processes: int = 1,
     json: bool = False,
 ) -> None:
     """Evaluate runs on a split and print mean +- standard deviation per preset.
@@ -58,6 +59,7 @@ def compare(
             95 % bootstrap intervals over seeds and paths (rough with two or three seeds, see the docs).
         out: also write the table to this file, as Markdown (.md) or HTML (.html).
         threads: torch threads; more than one only pays on an otherwise idle machine.
+        processes: how many walk at once, each with one thread; pays on large splits and idle processors.
         json: print one JSON object instead of a table.
     """
     if not runs:
@@ -66,6 +68,7 @@ def compare(
         raise UserError(
             f"{out}: unknown kind of table '{out.suffix}'; expected a name ending in .md or .html"
         )
+    check_processes(processes)
     names = _row_names([RunFolder(path) for path in runs], against)
     use_threads(threads)
     folder = open_data(data)
@@ -73,7 +76,7 @@ def compare(
     episodes = None
     for name, path in zip(names, runs, strict=True):
         run = RunFolder(path)
-        world, walked = walk_run(run, split, folder, checkpoint)
+        world, walked = walk_run(run, split, folder, checkpoint, processes)
         episodes = _same_episodes(episodes, walked, run)
         measured.setdefault(name, []).append(walked.measured(world))
     rows = spreads([(name, metrics.means()) for name, members in measured.items() for metrics in members])

@@ -80,8 +80,7 @@ def eval_run(
         json: print one JSON object instead of a table.
     """
     use_threads(threads)
-    if processes < 1:
-        raise UserError(f"--processes must be 1 or more, got {processes}")
+    check_processes(processes)
     check_flags(run, speaker, candidates, processes, grounding=grounding)
     reranking = None if speaker is None else Reranking(candidates, speaker_weight, seed)
     folder = open_data(data)
@@ -140,10 +139,22 @@ def summary(walked: Walked, world: World, split: str) -> dict[str, Any]:
     }
 
 
-def walk_run(run: RunFolder, split: str, folder: DataFolder, checkpoint: Weights) -> tuple[World, Walked]:
+def check_processes(processes: int) -> None:
+    """Refuse impossible numbers before anything is opened.
+
+    Raises:
+        UserError: there is no such number of processes.
+    """
+    if processes < 1:
+        raise UserError(f"--processes must be 1 or more, got {processes}")
+
+
+def walk_run(
+    run: RunFolder, split: str, folder: DataFolder, checkpoint: Weights, processes: int = 1
+) -> tuple[World, Walked]:
     """Walk the agent of a run over a split."""
-    experiment = open_run(run, folder, checkpoint).experiment
-    return experiment.sight.world, _walk(experiment.agent, experiment.episodes(split), run.root.name)
+    opened = open_run(run, folder, checkpoint)
+    return opened.experiment.sight.world, opened.walk(split, processes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,13 +166,16 @@ class OpenedRun:
     checkpoint: Weights
     iteration: int  # of the weights
 
+    def walk(self, split: str, processes: int = 1) -> Walked:
+        """Walk a split, alone or with copies in several processes."""
+        episodes = self.experiment.episodes(split)
+        with self._agent(processes) as agent:
+            return _walk(agent, episodes, self.run.root.name, batch_size=_LANES * processes)
+
     def evaluate(self, split: str, processes: int = 1) -> tuple[Walked, list[EpisodeResult]]:
         """Walk a split; trajectories and (unless goals are secret) outcomes are kept in the run folder."""
         world = self.experiment.sight.world
-        with self._agent(processes) as agent:
-            walked = _walk(
-                agent, self.experiment.episodes(split), self.run.root.name, batch_size=_LANES * processes
-            )
+        walked = self.walk(split, processes)
         write_trajectories(self.run.results(split), walked.trajectories(world))
         if not walked.episodes.has_goals:
             return walked, []
