@@ -153,6 +153,11 @@ class MemorySpace(ActionSpace):
         node = self.memory.node[lanes]
         return self.world.neighbour_mask[node.clamp_min(0)] & (node != NONE).unsqueeze(-1)
 
+    def _ways_from_here(self, lanes: Tensor) -> Tensor:
+        """(M, K) bool"""
+        rows = torch.arange(len(lanes), device=lanes.device)
+        return self.ways(lanes)[rows, self.memory.here[lanes]]
+
     def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
         """Lanes decide as long as they have rounds; then they go to the place to end at, and stop."""
         self._send_to_the_end(lanes, ask)
@@ -216,7 +221,7 @@ class FrontierSpace(MemorySpace):
         action = torch.full_like(stance.viewpoint, STOP)
         arrived = self._at_target(lanes)
         if len(arrived):
-            open_slots = self.ways(arrived)[torch.arange(len(arrived)), self.memory.here[arrived]]
+            open_slots = self._ways_from_here(arrived)
             question = self._neighbours_or_stop(
                 arrived, stance.viewpoint[arrived], open_slots, self._may_stop(arrived, open_slots)
             )
