@@ -9,6 +9,7 @@ from torch import Tensor
 
 from scenemem.agents.collect import collect
 from scenemem.agents.hop_prior import FARTHEST, NEAREST, HopPriorSpace
+from scenemem.agents.labels import ClosestToGoal, ReferencePath
 from scenemem.agents.rollout import Question, Rollout
 from scenemem.agents.spaces import ActionSpace
 from scenemem.formats.folder import DataFolder
@@ -104,3 +105,18 @@ def test_who_never_stopped_ends_in_the_ring_when_it_knows_one(world: World, epis
     cut_off = knows_ring & ~rollout.stopped
     assert bool(cut_off.any())
     assert ((final >= NEAREST) & (final <= FARTHEST))[cut_off].all()
+
+
+@pytest.mark.parametrize("kind", ["goal", "path"])
+def test_what_is_right_is_always_possible(world: World, episodes: EpisodeSet, kind: str) -> None:
+    """Where stopping or staying is forbidden, labels name something else; the loss would be infinite."""
+    rule = ClosestToGoal(world, episodes.goal) if kind == "goal" else ReferencePath(world, episodes.path)
+    forbidden = 0
+    for seed in range(4):
+        space = HopPriorSpace(world, len(episodes), 8)
+        rollout = collect(world, episodes, space, Wanderer(seed, 0.2), max_ticks=200, label_rule=rule)
+        for table in rollout.decisions.values():
+            assert table.options.gather(1, table.label.unsqueeze(1)).all()
+        actions = rollout.decisions["action"]
+        forbidden += int((~actions.options[:, -1]).sum())
+    assert forbidden > 20

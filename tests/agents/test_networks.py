@@ -198,7 +198,7 @@ def test_replaying_says_what_acting_said(network: AgentNetwork, setting: Setting
     _close(replay.logits, acted)
     assert replay.values.shape == rollout.alive.shape
     if rollout.map is not None:
-        assert int(rollout.map.count.max()) == ROUNDS + 1
+        assert int(rollout.map.count.max()) >= ROUNDS, "somebody went far"
         assert rollout.decisions.keys() in ({"action", "frontier"}, {"anywhere"})
 
 

@@ -20,12 +20,17 @@ from scenemem.world.graph import NONE
 
 Make = Callable[..., Experiment]
 
-KINDS = {(preset.agent, preset.model, preset.memory): name for name, preset in reversed(PRESETS.items())}
+KINDS = {
+    (preset.agent, preset.model, preset.memory): name
+    for name, preset in reversed(PRESETS.items())
+    if not preset.data.features  # others need features of their own
+}
 VARIANTS = [
     *((name, {}) for name in KINDS.values()),
     ("ssm", {"read_before": True, "recalls": False}),
     ("ssm", {"hop_prior": True, "goes_back": False}),
     ("ssm", {"weights": "hops"}),
+    ("ssm", {"revisits": True}),
     ("ssm-global", {"weights": "hops"}),
 ]
 

@@ -15,6 +15,7 @@ from scenemem.agents.spaces import ActionSpace, with_memory
 from scenemem.simulator.experts import reference_progress
 from scenemem.world.graph import NONE, World
 
+_DEAD_END = 1e4  # metres, more than any way; of nodes that lead nowhere the nearest is right
 _WALK_PRICE = 1e-3  # per metre, only breaks ties between equally promising frontiers
 
 
@@ -61,7 +62,7 @@ class ClosestToGoal:
             cost = cost + _WALK_PRICE * _walk_to_parents(question, space)
         # going on comes before stopping short of the goal, unless there is nowhere to go
         at_goal, nowhere = distance[:, 0] == 0.0, cost.isinf().all(dim=1)
-        return torch.where(at_goal | nowhere, stop, cost.argmin(dim=1))
+        return torch.where((at_goal & question.options[:, stop]) | nowhere, stop, cost.argmin(dim=1))
 
     def _frontier(self, question: Question, space: ActionSpace) -> Tensor:
         space = with_memory(space)
@@ -73,10 +74,8 @@ class ClosestToGoal:
         if space.revisits:  # a goal left behind is hopped to like any other place
             is_goal &= question.place == question.place.gather(1, here.unsqueeze(1))
         walk = space.memory.walk[lanes, here]
-        cost = torch.where(is_goal, -1.0, promise) + _WALK_PRICE * walk
-        cost = cost.masked_fill(~question.options, torch.inf)
-        stuck = cost.isinf().all(dim=1)
-        return torch.where(stuck, here, cost.argmin(dim=1))
+        cost = torch.where(is_goal, -1.0, promise.clamp_max(_DEAD_END)) + _WALK_PRICE * walk
+        return cost.masked_fill(~question.options, torch.inf).argmin(dim=1)
 
 
 class RestOfPath(ClosestToGoal):
@@ -154,7 +153,9 @@ class ReferencePath:
         match = (question.place == wanted.unsqueeze(1)) & question.options
         stop = question.options.shape[1] - 1
         if question.kind == "action":
-            return torch.where(match.any(dim=1), match.int().argmax(dim=1), stop)
+            # who may not stop where the path ends goes anywhere else
+            end = torch.where(question.options[:, stop], stop, question.options.int().argmax(dim=1))
+            return torch.where(match.any(dim=1), match.int().argmax(dim=1), end)
         walk = _walk_to_parents(question, space).masked_fill(~match[:, :stop], torch.inf)
         return torch.where(match.any(dim=1), walk.argmin(dim=1), stop)
 
@@ -175,8 +176,8 @@ class ReferencePath:
         sees = (self._world.neighbour[question.place] == wanted[:, None, None]).any(dim=2)
         right = torch.where(wanted.unsqueeze(1) == NONE, question.place == self._end(lanes), sees)
         right &= question.options
-        walk = memory.walk[lanes, memory.here[lanes]].masked_fill(~right, torch.inf)
-        return torch.where(right.any(dim=1), walk.argmin(dim=1), memory.here[lanes])
+        right = torch.where(right.any(dim=1, keepdim=True), right, question.options)  # here is the nearest
+        return memory.walk[lanes, memory.here[lanes]].masked_fill(~right, torch.inf).argmin(dim=1)
 
     def _end(self, lanes: Tensor) -> Tensor:
         """The last viewpoint of the path  ->  (M, 1)"""
