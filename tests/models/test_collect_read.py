@@ -45,6 +45,18 @@ class Setting:
         visual, orientation = reader(self.grounded, self.places, self.heading, self.feature_mask, self.graphs)
         return visual, orientation
 
+    @property
+    def panoramas(self) -> Tensor:
+        """(P, 36, D)"""
+        return self.places.look(torch.arange(sum(SIZES)))
+
+    def seen(self, read: VisualRead) -> Tensor:
+        """What every known node is read as  ->  (S, D)"""
+        row, node = self.graphs.states()
+        place = self.places.first[self.graphs.seating.lane[row]] + node
+        seen: Tensor = read(self.grounded.perception, self.feature_mask, self.places.look, row, place)
+        return seen
+
     def only(self, moments: list[int]) -> Setting:
         """The same memories, asked at some of the moments."""
         seating, row = self.graphs.seating, torch.tensor(moments)
@@ -79,7 +91,7 @@ def setting() -> Setting:
     places = Places(
         lane=torch.arange(len(SIZES)).repeat_interleave(torch.tensor(SIZES)),
         first=torch.tensor([0, *SIZES[:-1]]).cumsum(0),
-        panoramas=torch.randn(number, VIEWS, VISUAL),
+        look=torch.randn(number, VIEWS, VISUAL).__getitem__,
         directions=angle_feature(heading, elevation, width=4),
         exists=torch.arange(SLOTS) < torch.randint(1, SLOTS + 1, (number, 1)),
         views=torch.randint(0, VIEWS, (number, SLOTS)),
@@ -105,13 +117,13 @@ def test_the_node_states_there_are_stand_moment_after_moment(setting: Setting) -
 
 def test_reading_views_is_attention_over_each_panorama(setting: Setting) -> None:
     read = VisualRead(WIDTH, VISUAL)
-    seen = read(setting.grounded.perception, setting.places, setting.feature_mask, setting.graphs.seating)
-    for row, _, place, tick in setting.known():
+    seen = setting.seen(read)
+    for state, (row, _, place, _) in enumerate(setting.known()):
         asked = read.query.weight @ setting.grounded.perception[row]
-        views = setting.places.panoramas[place] * setting.feature_mask
+        views = setting.panoramas[place] * setting.feature_mask
         share = torch.stack([view @ asked for view in views]).softmax(0)
         plain = sum((s * v for s, v in zip(share, views, strict=True)), torch.zeros(VISUAL))
-        torch.testing.assert_close(seen[place, tick] * setting.feature_mask, plain)
+        torch.testing.assert_close(seen[state] * setting.feature_mask, plain)
 
 
 def _plain_orientation(setting: Setting, asked: Tensor, row: int, place: int) -> Tensor:
@@ -234,11 +246,9 @@ def test_messages_about_directions_are_messages_of_tiled_states(
 def test_without_rounds_the_nodes_are_what_was_read(setting: Setting) -> None:
     reader = CollectRead(WIDTH, VISUAL, STREAM, rounds=0)
     visual, orientation = setting.read(reader)
-    seen = reader.visual_read(
-        setting.grounded.perception, setting.places, setting.feature_mask, setting.graphs.seating
-    )
-    for row, node, place, tick in setting.known():
-        read = reader.narrow(seen[place, tick] * setting.feature_mask)
+    seen = setting.seen(reader.visual_read)
+    for state, (row, node, place, _) in enumerate(setting.known()):
+        read = reader.narrow(seen[state] * setting.feature_mask)
         torch.testing.assert_close(visual[row, node], read)
         asked = reader.orientation_read.query.weight @ setting.grounded.action[row]
         plain = _plain_orientation(setting, asked, row, place)
@@ -275,7 +285,7 @@ def test_renaming_nodes_renames_their_states(reader: CollectRead, setting: Setti
         one,
         places=replace(
             places,
-            panoramas=places.panoramas[order],
+            look=setting.panoramas[order].__getitem__,
             directions=places.directions[order],
             exists=places.exists[order],
             views=places.views[order],
@@ -300,7 +310,7 @@ def test_the_order_of_neighbour_slots_does_not_matter(reader: CollectRead, setti
 def test_only_known_nodes_and_real_edges_matter(reader: CollectRead, setting: Setting) -> None:
     """Moment 1 knows 3 nodes of lane 1; what comes later may hold anything, also edges to it."""
     setting = setting.only([1])
-    panoramas, directions = setting.places.panoramas.clone(), setting.places.directions.clone()
+    panoramas, directions = setting.panoramas.clone(), setting.places.directions.clone()
     elsewhere = torch.ones(sum(SIZES), dtype=torch.bool)
     elsewhere[4:7] = False
     panoramas[elsewhere], directions[elsewhere] = 40.0, -3.0
@@ -309,7 +319,7 @@ def test_only_known_nodes_and_real_edges_matter(reader: CollectRead, setting: Se
     edge[:, 3:], edge[:, :, 3:] = True, True
     garbage = replace(
         setting,
-        places=replace(setting.places, panoramas=panoramas, directions=directions),
+        places=replace(setting.places, look=panoramas.__getitem__, directions=directions),
         graphs=replace(setting.graphs, edge=edge),
     )
     expected, seen = setting.read(reader), garbage.read(reader)
@@ -319,9 +329,9 @@ def test_only_known_nodes_and_real_edges_matter(reader: CollectRead, setting: Se
 
 
 def test_a_dropped_column_can_hold_anything(reader: CollectRead, setting: Setting) -> None:
-    panoramas = setting.places.panoramas.clone()
+    panoramas = setting.panoramas.clone()
     panoramas[..., setting.feature_mask == 0] = 30.0
-    garbage = replace(setting, places=replace(setting.places, panoramas=panoramas))
+    garbage = replace(setting, places=replace(setting.places, look=panoramas.__getitem__))
     torch.testing.assert_close(garbage.read(reader), setting.read(reader))
 
 
@@ -368,10 +378,9 @@ def test_what_reads_a_memory_learns_from_it(reader: CollectRead, setting: Settin
 def test_a_memory_of_one_node_listens_to_nobody(setting: Setting) -> None:
     reader = CollectRead(WIDTH, VISUAL, VISUAL, rounds=2)
     visual, _ = setting.read(reader)  # moment 2 knows one node, place 9
-    seen = reader.visual_read(
-        setting.grounded.perception, setting.places, setting.feature_mask, setting.graphs.seating
-    )
-    state, update = seen[9, 0] * setting.feature_mask, reader.visual_messages.update
+    number = setting.known().index((2, 0, 9, 0))
+    state = setting.seen(reader.visual_read)[number] * setting.feature_mask
+    update = reader.visual_messages.update
     assert update is not None
     for _ in range(2):
         state = update(torch.zeros(VISUAL), state)

@@ -155,6 +155,11 @@ class Setting:
     edge_heading: Tensor  # (P, K)
     edge_elevation: Tensor  # (P, K)
 
+    @property
+    def panoramas(self) -> Tensor:
+        """(P, 36, D)"""
+        return self.places.look(torch.arange(5))
+
     def score(self, one_step: OneStepScore, mask: Tensor = MASK) -> Tensor:
         logits: Tensor = one_step(self.grounded, self.places, self.nodes, self.heading, mask, self.graphs)
         return logits
@@ -183,7 +188,7 @@ def setting(orientation: int) -> Setting:
     places = Places(
         lane=torch.tensor([0, 0, 1, 1, 1]),
         first=torch.tensor([0, 2]),
-        panoramas=torch.randn(5, VIEWS, VISUAL),
+        look=torch.randn(5, VIEWS, VISUAL).__getitem__,
         directions=angle_feature(heading, elevation, width=4),
         exists=torch.ones(5, SLOTS, dtype=torch.bool),
         views=torch.randint(0, VIEWS, (5, SLOTS)),
@@ -224,7 +229,7 @@ def test_all_sub_nodes_are_scored_by_equations_10_and_11(
     for row, (first, count) in enumerate([(2, 1), (0, 2), (2, 3)]):
         for n, k in [(n, k) for n in range(count) for k in range(SLOTS)]:
             place = first + n
-            view = places.panoramas[place, int(places.views[place, k])] * MASK
+            view = setting.panoramas[place, int(places.views[place, k])] * MASK
             relative = setting.edge_heading[place, k] - setting.heading[row]
             direction = angle_feature(relative, setting.edge_elevation[place, k])
             seen, felt = [view, nodes[0][row, n]], [direction, nodes[1][row, n]]
@@ -241,7 +246,7 @@ def test_renaming_nodes_and_slots_only_moves_the_scores_of_sub_nodes(
     names, order = torch.tensor([2, 0, 1]), torch.tensor([0, 1, 4, 2, 3])
     places = replace(
         setting.places,
-        panoramas=setting.places.panoramas[order],
+        look=setting.panoramas[order].__getitem__,
         directions=setting.places.directions[order].flip(1),
         views=setting.places.views[order].flip(1),
     )
@@ -272,9 +277,9 @@ def test_places_a_memory_does_not_know_and_dropped_columns_do_not_matter(
     one_step: OneStepScore, setting: Setting
 ) -> None:
     """The first decision knows one node of lane 1, place 2."""
-    panoramas = setting.places.panoramas.masked_fill(MASK == 0, 40.0)
+    panoramas = setting.panoramas.masked_fill(MASK == 0, 40.0)
     panoramas[torch.tensor([0, 1, 3, 4])] = -9.0
-    garbage = replace(setting, places=replace(setting.places, panoramas=panoramas))
+    garbage = replace(setting, places=replace(setting.places, look=panoramas.__getitem__))
     known = [*range(SLOTS), -1]
     torch.testing.assert_close(garbage.score(one_step)[0, known], setting.score(one_step)[0, known])
 

@@ -49,7 +49,7 @@ class Sight:
         return Places(
             lane=known.nonzero()[:, 0],
             first=count.cumsum(0) - count,
-            panoramas=self.panorama(viewpoint),
+            look=lambda place: self.panorama(viewpoint[place]),
             directions=self._directions[viewpoint],
             exists=self.world.neighbour_mask[viewpoint],
             views=self.world.neighbour_view[viewpoint],

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from scenemem.models.attention import masked_softmax, rotated, rows_of, tiled, untiled
 from scenemem.models.grounding import Grounded
+from scenemem.models.place_attention import Look, attend_to_places
 from scenemem.models.seating import Seating
 from scenemem.world.geometry import ANGLE_WIDTH
 
@@ -33,7 +34,7 @@ class Places:
 
     lane: Tensor  # (P,) who remembers the place
     first: Tensor  # (B,) number of each lane's first place; a lane's node n is place first + n
-    panoramas: Tensor  # (P, 36, D) visual features of all views
+    look: Look  # places  ->  visual features of all their views
     directions: Tensor  # (P, K, 4) absolute orientation features of the outgoing edges
     exists: Tensor  # (P, K) bool, which slots are edges
     views: Tensor  # (P, K) the view of the panorama that looks along each edge
@@ -98,15 +99,15 @@ class VisualRead(nn.Module):
         super().__init__()
         self.query = nn.Linear(width, visual, bias=False)
 
-    def forward(self, perception: Tensor, places: Places, feature_mask: Tensor, seating: Seating) -> Tensor:
-        """Every place at every moment of its lane; masked columns still hold something.
+    def forward(
+        self, perception: Tensor, feature_mask: Tensor, look: Look, row: Tensor, place: Tensor
+    ) -> Tensor:
+        """Every node state reads its place; masked columns still hold something.
 
-        perception: (R, H)  feature_mask: (D,)  ->  (P, T, D)
+        perception: (R, H)  feature_mask: (D,)  row, place: (S,) who reads what  ->  (S, D)
         """
-        # all moments ask a place at once: one matrix product instead of many products with a vector
-        asked = _asked(self.query(perception) * feature_mask, places, seating)
-        weights = torch.bmm(asked, places.panoramas.transpose(1, 2)).softmax(dim=-1)  # (P, T, 36)
-        return torch.bmm(weights, places.panoramas)
+        asked = rows_of(self.query(perception) * feature_mask, row)
+        return attend_to_places(asked, place, look)
 
 
 class OrientationRead(nn.Module):
@@ -215,12 +216,14 @@ class CollectRead(nn.Module):
         grounded: (R, H)  heading: (R,)  ->  visual (R, N, V), orientation (R, N, W)
         """
         seating = graphs.seating
-        seen = self.visual_read(grounded.perception, places, feature_mask, seating)  # (P, T, D)
-        felt = self.orientation_read(grounded.action, places, heading, seating)  # (P, T, 4)
         row, node = graphs.states()
-        read = (places.first[seating.lane[row]] + node) * seating.ticks + seating.tick[row]
-        visual = self.narrow(rows_of(seen.flatten(0, 1), read) * feature_mask)
-        orientation = rotated(rows_of(felt.flatten(0, 1), read), heading[row])
+        place = places.first[seating.lane[row]] + node
+        seen = self.visual_read(grounded.perception, feature_mask, places.look, row, place)  # (S, D)
+        visual = self.narrow(seen * feature_mask)
+        felt = self.orientation_read(grounded.action, places, heading, seating)  # (P, T, 4)
+        orientation = rotated(
+            rows_of(felt.flatten(0, 1), place * seating.ticks + seating.tick[row]), heading[row]
+        )
         neighbours = graphs.neighbours()
         return (
             _padded(self.visual_messages(visual, neighbours), graphs.edge, row, node),

@@ -180,7 +180,7 @@ def _slots(sight: Tensor, direction: Tensor, places: Places, graphs: Graphs) -> 
     """
     row, node = graphs.states()
     place = places.first[graphs.seating.lane[row]] + node
-    views = dots(places.panoramas[place], rows_of(sight, row))  # (S, 36)
+    views = dots(places.look(place), rows_of(sight, row))  # (S, 36)
     by_sight = views.gather(1, places.views[place])
     by_direction = dots(places.directions[place], direction[row])
     table = sight.new_zeros(*graphs.edge.shape[:2], places.views.shape[1], 2)

@@ -10,7 +10,6 @@ L words, D visual columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -30,11 +29,9 @@ from scenemem.models.navigator import (
     Step,
     observe,
 )
+from scenemem.models.place_attention import Look
 from scenemem.models.seating import Seating
 from scenemem.world.graph import NONE
-
-Look = Callable[[Tensor], Tensor]
-"""viewpoints (M,)  ->  the visual features of their views (M, 36, D)"""
 
 
 @dataclass(frozen=True)
