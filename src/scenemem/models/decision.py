@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from scenemem.models.attention import dots, rotated, rows_of, untiled
 from scenemem.models.collect_read import Graphs, Places
 from scenemem.models.grounding import Grounded
+from scenemem.models.place_attention import score_places
 from scenemem.world.geometry import ANGLE_WIDTH
 
 
@@ -180,7 +181,7 @@ def _slots(sight: Tensor, direction: Tensor, places: Places, graphs: Graphs) -> 
     """
     row, node = graphs.states()
     place = places.first[graphs.seating.lane[row]] + node
-    views = dots(places.look(place), rows_of(sight, row))  # (S, 36)
+    views = score_places(rows_of(sight, row), place, places.look)  # (S, 36)
     by_sight = views.gather(1, places.views[place])
     by_direction = dots(places.directions[place], direction[row])
     table = sight.new_zeros(*graphs.edge.shape[:2], places.views.shape[1], 2)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scenemem.models.attention import dots
 from scenemem.world.geometry import VIEWS
 
 Look = Callable[[Tensor], Tensor]
@@ -37,12 +38,21 @@ def attend_to_places(asked: Tensor, place: Tensor, look: Look) -> Tensor:
     return attended
 
 
+def score_places(asked: Tensor, place: Tensor, look: Look) -> Tensor:
+    """<f_k, q> of all views f_k of the place that each state asks.
+
+    asked: (S, D)  place: (S,)  ->  (S, 36)
+    """
+    scores: Tensor = _PlaceScores.apply(asked, place, look)  # type: ignore[no-untyped-call]
+    return scores
+
+
 class _PlaceAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, asked: Tensor, place: Tensor, look: Look) -> Tensor:
         attended = torch.empty_like(asked)
         kept = []
-        for group in _groups(place, max(1, _AT_A_TIME // (VIEWS * asked.shape[1]))):
+        for group in _groups(place, _places_at_a_time(asked)):
             views = look(group.place)
             weights = torch.bmm(group.take(asked), views.transpose(1, 2)).softmax(dim=-1)
             group.put(torch.bmm(weights, views), attended)
@@ -59,6 +69,25 @@ class _PlaceAttention(torch.autograd.Function):
             of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, weights.dtype)
             group.put(torch.bmm(of_scores, views), asked)
         return asked, None, None
+
+
+class _PlaceScores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, asked: Tensor, place: Tensor, look: Look) -> Tensor:
+        scores = asked.new_empty(len(asked), VIEWS)
+        ctx.look, ctx.parts = look, []
+        for some in _parts(torch.arange(len(place), device=place.device), _places_at_a_time(asked)):
+            scores[some] = dots(look(place[some]), asked[some])
+            ctx.parts.append((some, place[some]))
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        rows = [
+            torch.bmm(gradients[0][some].unsqueeze(1), ctx.look(places)).squeeze(1)
+            for some, places in ctx.parts
+        ]
+        return torch.cat(rows), None, None
 
 
 @dataclass(frozen=True)
@@ -100,6 +129,12 @@ def _groups(place: Tensor, at_a_time: int) -> Iterator[_Group]:
             yield _Group(some, by_place[seat.minimum(end).flatten()], real)
 
 
+def _places_at_a_time(asked: Tensor) -> int:
+    """A multiple of 16, so that rows lie in memory as if there were one part, and products round alike."""
+    return max(1, _AT_A_TIME // (VIEWS * asked.shape[1] * 16)) * 16
+
+
 def _parts(rows: Tensor, size: int) -> Iterator[Tensor]:
-    """(n,)  ->  (<= size,) each"""
-    return (rows[first : first + size] for first in range(0, len(rows), size))
+    """(n,)  ->  (about ``size``,) each, never a single row, which would be another kind of product"""
+    ends = [*range(size, len(rows) - 1, size), len(rows)] if len(rows) else []
+    return (rows[first:end] for first, end in zip([0, *ends], ends, strict=False))
