@@ -75,19 +75,20 @@ class _PlaceScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, asked: Tensor, place: Tensor, look: Look) -> Tensor:
         scores = asked.new_empty(len(asked), VIEWS)
-        ctx.look, ctx.parts = look, []
-        for some in _parts(torch.arange(len(place), device=place.device), _places_at_a_time(asked)):
+        everybody = torch.arange(len(place), device=place.device)
+        ctx.look, ctx.place, ctx.shape = look, place, asked.shape
+        ctx.parts = list(_parts(everybody, _places_at_a_time(asked)))
+        for some in ctx.parts:
             scores[some] = dots(look(place[some]), asked[some])
-            ctx.parts.append((some, place[some]))
         return scores
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        rows = [
-            torch.bmm(gradients[0][some].unsqueeze(1), ctx.look(places)).squeeze(1)
-            for some, places in ctx.parts
-        ]
-        return torch.cat(rows), None, None
+        asked = gradients[0].new_empty(ctx.shape)
+        for some in ctx.parts:
+            views = ctx.look(ctx.place[some])
+            asked[some] = torch.bmm(gradients[0][some].unsqueeze(1), views).squeeze(1)
+        return asked, None, None
 
 
 @dataclass(frozen=True)
@@ -120,9 +121,9 @@ def _groups(place: Tensor, at_a_time: int) -> Iterator[_Group]:
     by_place, many = place.argsort(stable=True), place.bincount()
     last = many.cumsum(0) - 1
     padded = (-(-many // _TOGETHER) * _TOGETHER).clamp_max(many.max())
-    for askers in padded.bincount().nonzero().flatten().tolist():
+    for askers in padded[padded > 0].bincount().nonzero().flatten().tolist():
         turn = torch.arange(askers, device=place.device)
-        for some in _parts((padded == askers).nonzero().squeeze(1), at_a_time) if askers else ():
+        for some in _parts((padded == askers).nonzero().squeeze(1), at_a_time):
             end = last[some].unsqueeze(1)
             seat = end - many[some].unsqueeze(1) + 1 + turn
             real = (seat <= end).flatten().nonzero().squeeze(1)
