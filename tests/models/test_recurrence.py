@@ -21,23 +21,27 @@ def _lstms(number: int) -> list[nn.LSTM]:
 
 
 def _run(lstms: list[nn.LSTM], inputs: Tensor) -> Tensor:
-    """The states by the function under test.  inputs: (L, D, B, E)  ->  (L, D, B, W)"""
-    entered = [
-        inputs[:, number] @ gate_order(lstm.get_parameter("weight_ih_l0")).t()
+    """The states by the function under test, every input a row of its own.
+
+    inputs: (D, L, B, E)  ->  (D, L, B, W)
+    """
+    entering = [
+        inputs[number].flatten(0, 1) @ gate_order(lstm.get_parameter("weight_ih_l0")).t()
         + gate_order(lstm.get_parameter("bias_ih_l0") + lstm.get_parameter("bias_hh_l0"))
         for number, lstm in enumerate(lstms)
     ]
     recurrent = torch.stack([gate_order(lstm.get_parameter("weight_hh_l0")) for lstm in lstms])
-    return run_lstms(torch.stack(entered, dim=1), recurrent)
+    which = torch.arange(inputs[..., 0].numel()).view(inputs.shape[:3])
+    return run_lstms(torch.cat(entering), which, recurrent)
 
 
 def _run_by_torch(lstms: list[nn.LSTM], inputs: Tensor) -> Tensor:
-    return torch.stack([lstm(inputs[:, number])[0] for number, lstm in enumerate(lstms)], dim=1)
+    return torch.stack([lstm(inputs[number])[0] for number, lstm in enumerate(lstms)])
 
 
 @sizes
 def test_the_states_are_those_of_torch(lstms: int, steps: int, rows: int) -> None:
-    modules, inputs = _lstms(lstms), torch.randn(steps, lstms, rows, ENTERING, dtype=torch.float64)
+    modules, inputs = _lstms(lstms), torch.randn(lstms, steps, rows, ENTERING, dtype=torch.float64)
     torch.testing.assert_close(_run(modules, inputs), _run_by_torch(modules, inputs))
 
 
@@ -45,36 +49,60 @@ def test_the_states_are_those_of_torch(lstms: int, steps: int, rows: int) -> Non
 def test_the_gradients_are_those_of_torch(lstms: int, steps: int, rows: int) -> None:
     """Of the inputs and of every weight, when every state matters."""
     modules = _lstms(lstms)
-    inputs = torch.randn(steps, lstms, rows, ENTERING, dtype=torch.float64, requires_grad=True)
-    matters = torch.randn(steps, lstms, rows, WIDTH, dtype=torch.float64)
+    inputs = torch.randn(lstms, steps, rows, ENTERING, dtype=torch.float64, requires_grad=True)
+    matters = torch.randn(lstms, steps, rows, WIDTH, dtype=torch.float64)
     learned = [inputs, *nn.ModuleList(modules).parameters()]
     gradients = torch.autograd.grad((_run(modules, inputs) * matters).sum(), learned)
     expected = torch.autograd.grad((_run_by_torch(modules, inputs) * matters).sum(), learned)
     torch.testing.assert_close(gradients, expected)
 
 
-def test_a_state_depends_on_what_came_before_only() -> None:
-    entered = torch.randn(6, 2, 3, 4 * WIDTH)
-    recurrent = torch.randn(2, 4 * WIDTH, WIDTH)
-    states = run_lstms(entered, recurrent)
-    torch.testing.assert_close(run_lstms(entered[:4], recurrent), states[:4])
-    torch.testing.assert_close(run_lstms(entered[:, :, 1:2], recurrent), states[:, :, 1:2])
-    torch.testing.assert_close(run_lstms(entered[:, 1:], recurrent[1:]), states[:, 1:])
-
-
-def test_inputs_may_lie_in_memory_in_any_order_and_stay_as_they_are() -> None:
-    """The encoder hands over (D, B, L, 4W), turned; autograd an expanded gradient."""
-    turned = torch.randn(2, 3, 4, 4 * WIDTH, dtype=torch.float64, requires_grad=True)
+@pytest.fixture
+def shared() -> tuple[Tensor, Tensor, Tensor]:
+    """Five different inputs that enter two LSTMs again and again, and one that never does."""
+    torch.manual_seed(0)
+    entering = torch.randn(6, 4 * WIDTH, dtype=torch.float64, requires_grad=True)
     recurrent = torch.randn(2, 4 * WIDTH, WIDTH, dtype=torch.float64, requires_grad=True)
-    before = turned.detach().clone()
-    plain = turned.detach().permute(2, 0, 1, 3).contiguous().requires_grad_()
-    states, expected = run_lstms(turned.permute(2, 0, 1, 3), recurrent), run_lstms(plain, recurrent)
+    return entering, torch.randint(0, 5, (2, 6, 3)), recurrent
+
+
+def test_a_state_depends_on_what_came_before_only(shared: tuple[Tensor, Tensor, Tensor]) -> None:
+    entering, which, recurrent = shared
+    states = run_lstms(entering, which, recurrent)
+    torch.testing.assert_close(run_lstms(entering, which[:, :4], recurrent), states[:, :4])
+    torch.testing.assert_close(run_lstms(entering, which[:, :, 1:2], recurrent), states[:, :, 1:2])
+    torch.testing.assert_close(run_lstms(entering, which[1:], recurrent[1:]), states[1:])
+
+
+def test_equal_inputs_may_be_given_once(shared: tuple[Tensor, Tensor, Tensor]) -> None:
+    """Values and gradients are those of inputs written out; what never enters has none."""
+    entering, which, recurrent = shared
+    every = torch.arange(which.numel()).view_as(which)
+    states = run_lstms(entering, which, recurrent)
+    expected = run_lstms(entering[which.flatten()], every, recurrent)
     torch.testing.assert_close(states, expected)
-    gradients = torch.autograd.grad(states.sum(), [turned, recurrent])
-    (entered, weights) = torch.autograd.grad((expected * torch.ones_like(expected)).sum(), [plain, recurrent])
-    torch.testing.assert_close(gradients[0].permute(2, 0, 1, 3), entered)
-    torch.testing.assert_close(gradients[1], weights)
-    assert torch.equal(turned, before)
+
+    matters = torch.randn_like(expected)
+    gradients = torch.autograd.grad((states * matters).sum(), [entering, recurrent])
+    torch.testing.assert_close(
+        gradients, torch.autograd.grad((expected * matters).sum(), [entering, recurrent])
+    )
+    assert not gradients[0][5].any()
+
+
+def test_the_gradient_may_lie_in_memory_in_any_order_and_the_inputs_stay_as_they_are(
+    shared: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    """Autograd hands over expanded and turned gradients."""
+    entering, _, recurrent = shared
+    before = entering.detach().clone()
+    plain, matters = torch.ones(2, 6, 3, WIDTH, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    turned = torch.ones(3, WIDTH, 2, 6, dtype=torch.float64).permute(2, 3, 0, 1)
+    expected = torch.autograd.grad(run_lstms(*shared), [entering, recurrent], plain)
+    for gradient in (turned, matters.expand_as(plain)):
+        found = torch.autograd.grad(run_lstms(*shared), [entering, recurrent], gradient)
+        torch.testing.assert_close(found, expected)
+    assert torch.equal(entering, before)
 
 
 def test_gates_are_put_in_order() -> None:

@@ -56,7 +56,6 @@ class Speed:
 class _Timing:
     seconds: float
     square: float
-    peak: float | None
     cpus: float
 
 
@@ -68,7 +67,7 @@ def measure_speeds(
     repeats: int,
     progress: Progress | None = None,
 ) -> dict[str, Speed]:
-    """Time all works, which are warm already, in turn; then profile each once and count each once.
+    """Time all works, which are warm already, in turn; then profile, weigh and count each once.
 
     Args:
         works: what to measure, by name.
@@ -77,7 +76,7 @@ def measure_speeds(
         repeats: timed repetitions; medians are reported.
         progress: called with (works done, works in all).
     """
-    total, done = len(works) * (repeats + 2), 0
+    total, done = len(works) * (repeats + 3), 0
     timings: dict[str, list[_Timing]] = {name: [] for name in works}
     results: dict[str, Speed] = {}
 
@@ -94,20 +93,27 @@ def measure_speeds(
     for name, work in works.items():
         shares = _shares(work, agent, optimiser)
         advance()
-        results[name] = _counted(work, agent, optimiser, timings[name], shares)
+        peak = _peak_megabytes(work)
+        advance()
+        results[name] = _counted(work, agent, optimiser, timings[name], shares, peak)
         advance()
     return results
 
 
 def _timed(work: Work) -> _Timing:
     before = square_gigaflops()
-    reset_peak()
     begun, cpu_begun, wall_begun = now(), time.process_time(), time.perf_counter()
     work()
     seconds, cpu, wall = now() - begun, time.process_time() - cpu_begun, time.perf_counter() - wall_begun
-    peak = peak_megabytes()
     # the speed of a machine drifts: what its product reaches is measured on both sides of the work
-    return _Timing(seconds, (before + square_gigaflops()) / 2, peak, cpu / wall)
+    return _Timing(seconds, (before + square_gigaflops()) / 2, cpu / wall)
+
+
+def _peak_megabytes(work: Work) -> float | None:
+    """Apart from the timing: memory given back has to be asked for again, as never in a running training."""
+    reset_peak()
+    work()
+    return peak_megabytes()
 
 
 def _shares(work: Work, agent: TrainedAgent, optimiser: torch.optim.Optimizer | None) -> dict[str, float]:
@@ -122,6 +128,7 @@ def _counted(
     optimiser: torch.optim.Optimizer | None,
     timings: list[_Timing],
     shares: dict[str, float],
+    peak: float | None,
 ) -> Speed:
     with watched_parts(agent, optimiser) as clock:
         counter = ProductCounter(lambda: clock.part)
@@ -146,7 +153,7 @@ def _counted(
         shapes=shapes,
         utilisation_of_square=utilisation,
         utilisation_of_shapes=None if shapes is None else utilisation / shapes.of_square,
-        peak_megabytes=max((t.peak for t in timings if t.peak is not None), default=None),
+        peak_megabytes=peak,
         parts=_parts(shares, counter.by_part(), seconds, episodes),
     )
 

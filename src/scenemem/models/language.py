@@ -85,31 +85,28 @@ class InstructionEncoder(nn.Module):
         length = lengths.to(tokens.device).unsqueeze(-1)
         mask = place < length
         turned = torch.where(mask, length - 1 - place, place)
-        ahead, back = self._both_ways(tokens, turned)
-        context = torch.cat([ahead, _rearranged(back, turned)], dim=-1)
+        states = self._both_ways(tokens, turned)
+        context = _rearranged(states, place.expand_as(turned), turned)
         strongest = context.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(dim=1)
-        last = _rearranged(ahead, length - 1).squeeze(1)
-        first = _rearranged(back, length - 1).squeeze(1)
+        ends = _rearranged(states, length - 1, length - 1).squeeze(1)
         return Instructions(
             context=context if noise is None else context * _turned_on(noise, tokens.shape[1]),
             mask=mask,
             hidden=torch.tanh(self.begin_hidden(strongest)),
-            cell=self.begin_cell(torch.cat([last, first], dim=-1)),
+            cell=self.begin_cell(ends),
         )
 
-    def _both_ways(self, tokens: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]:
-        """The states over the words and over the turned words.  tokens, turned: (B, L)  ->  (B, L, H / 2)"""
+    def _both_ways(self, tokens: Tensor, turned: Tensor) -> Tensor:
+        """The states over the words and over the turned words.
+
+        tokens, turned: (B, L)  ->  (2, L, B, H / 2)
+        """
         lstms = (self.forward_lstm, self.backward_lstm)
         different, word = torch.unique(tokens, return_inverse=True)
         entered = self.embedding(different)
-        gates = [
-            rows_of(_gates(lstm, entered), way)
-            for lstm, way in zip(lstms, (word, word.gather(1, turned)), strict=True)
-        ]  # (B, L, 2H)
+        which = torch.stack([word.t(), word.gather(1, turned).t() + len(different)])
         recurrent = torch.stack([gate_order(lstm.get_parameter("weight_hh_l0")) for lstm in lstms])
-        states = run_lstms(torch.stack(gates).permute(2, 0, 1, 3), recurrent)
-        ahead, back = states.permute(1, 2, 0, 3)
-        return ahead, back
+        return run_lstms(torch.cat([_gates(lstm, entered) for lstm in lstms]), which, recurrent)
 
 
 def _turned_on(mask: Tensor, words: int) -> Tensor:
@@ -119,9 +116,9 @@ def _turned_on(mask: Tensor, words: int) -> Tensor:
 
     mask: (B, H)  ->  (B, L, H)
     """
-    columns = torch.arange(mask.shape[1], device=mask.device)
-    turns = torch.arange(words, device=mask.device).unsqueeze(1) * _TURN
-    return mask[:, (columns + turns) % mask.shape[1]]
+    width = mask.shape[1]
+    rounds = 1 + -(-(words - 1) * _TURN // width)
+    return mask.repeat(1, rounds).unfold(1, width, _TURN)[:, :words]
 
 
 def _gates(lstm: nn.LSTM, entered: Tensor) -> Tensor:
@@ -130,6 +127,12 @@ def _gates(lstm: nn.LSTM, entered: Tensor) -> Tensor:
     return torch.addmm(gate_order(bias), entered, gate_order(lstm.get_parameter("weight_ih_l0")).t())
 
 
-def _rearranged(rows: Tensor, place: Tensor) -> Tensor:
-    """rows: (B, L, W)  place: (B, P)  ->  (B, P, W)"""
-    return rows.gather(1, place.unsqueeze(-1).expand(-1, -1, rows.shape[-1]))
+def _rearranged(states: Tensor, ahead: Tensor, back: Tensor) -> Tensor:
+    """The states of both directions side by side, each at places of its own.
+
+    states: (2, L, B, W)  ahead, back: (B, P)  ->  (B, P, 2W)
+    """
+    _, words, texts, width = states.shape
+    text = torch.arange(texts, device=states.device).unsqueeze(1)
+    row = torch.stack([ahead * texts + text, (words + back) * texts + text], dim=-1)
+    return rows_of(states.view(-1, width), row).flatten(2)
