@@ -6,14 +6,21 @@ their base only where their name says; a test holds them to it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Generic, Literal, TypeVar
 
-from scenemem.agents.build import Kind, WalkConfig
-from scenemem.agents.grounded import MemoryConfig
-from scenemem.agents.network import NetworkConfig
+import msgspec
+
+from scenemem.agents import basic as _basic  # noqa: F401  registers its agents
+from scenemem.agents.agent import AGENTS, ModelConfig
+from scenemem.agents.ssm import GlobalSSMConfig, LocalSSMConfig, SSMConfig
+from scenemem.agents.walker import WalkConfig
 from scenemem.errors import SettingError
 from scenemem.learning.config import LearningConfig, Stage
+from scenemem.registry import Registry
+
+Model = TypeVar("Model")
 
 
 @dataclass(frozen=True)
@@ -51,74 +58,131 @@ class SelectionConfig:
 
 
 @dataclass(frozen=True)
-class Preset:
+class Preset(Generic[Model]):
     """A whole experiment."""
 
-    agent: Kind = "frontier"
-    """basic: no memory; frontier: the paper's two steps; local and anywhere: its ablations"""
-    model: NetworkConfig = field(default_factory=NetworkConfig)
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    agent: str
+    """name of a registered agent"""
+    model: Model
+    """the settings of that agent"""
     walk: WalkConfig = field(default_factory=WalkConfig)
     data: DataConfig = field(default_factory=DataConfig)
     learning: LearningConfig = field(default_factory=LearningConfig)
     selection: SelectionConfig = field(default_factory=SelectionConfig)
 
 
-_MIXED = Stage("mixed", teacher=1.0, student=0.3, reinforce=1.0)
+def preset_type(agent: str) -> Any:
+    """``Preset`` with the settings of a registered agent, for readers and flags.
 
-SSM = Preset(
-    agent="frontier",
-    model=NetworkConfig(word_width=256, width=256, dropout=0.3, feature_dropout=0.2),
-    memory=MemoryConfig(stream=64, orientation=32, hints=True, recalls=True, stop_reads=True, goes_back=True),
-    # an agent that is lost stays lost for long; cutting its walks short saves a third of the time
-    learning=LearningConfig(rounds=10, ticks=16, stages=(_MIXED,)),
-)
-BASIC = replace(SSM, agent="basic", memory=MemoryConfig())
+    Raises:
+        UserError: there is no such agent.
+    """
+    return Preset[AGENTS[agent].config]  # type: ignore[name-defined]
+
+
+def read_preset(values: Mapping[str, Any]) -> Preset[Any]:
+    """A preset from plain values, as files hold it; presets of earlier versions are understood.
+
+    Raises:
+        UserError: it names an unknown agent.
+        msgspec.ValidationError: it is not a preset.
+        KeyError: it names no agent.
+    """
+    current = dict(values)
+    if "memory" in current or "rounds" in current.get("walk", {}):
+        current = _from_version_1(current)
+    preset: Preset[Any] = msgspec.convert(current, preset_type(current["agent"]))
+    return preset
+
+
+_AGENTS_V1 = {"basic": "basic", "frontier": "ssm", "local": "ssm-local", "anywhere": "ssm-global"}
+_MEMORY_V1 = {
+    "stream": "node_width",
+    "orientation": "orientation_width",
+    "weights": "walk_cost",
+    "recalls": "restore_state",
+    "stop_reads": "stop_from_memory",
+    "goes_back": "final_backtrack",
+    "revisits": "allow_revisits",
+    "read_before": "read_before_update",
+}
+_LOSSES_V1 = {"teacher": "teacher_forcing", "student": "student_forcing", "reinforce": "a2c"}
+_STAGE_V1 = {"name": "mixed", "teacher": 1.0, "student": 0.0, "reinforce": 1.0}
+_LIMITS_V1 = {"rounds": "max_decisions", "ticks": "max_steps", "words": "max_words"}
+
+
+def _from_version_1(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of runs and weights from before agents had settings of their own."""
+    agent = _AGENTS_V1[values.get("agent", "frontier")]
+    own = set(AGENTS[agent].config.__dataclass_fields__)
+    memory = {_MEMORY_V1.get(name, name): value for name, value in values.get("memory", {}).items()}
+    model = {**values.get("model", {}), **{name: value for name, value in memory.items() if name in own}}
+    learning = {_LIMITS_V1.get(name, name): value for name, value in values.get("learning", {}).items()}
+    if "stages" in learning:
+        learning["stages"] = [_stage_from_version_1(stage) for stage in learning["stages"]]
+    walk = {_LIMITS_V1.get(name, name): value for name, value in values.get("walk", {}).items()}
+    rest = {name: value for name, value in values.items() if name in ("data", "selection")}
+    return {"agent": agent, "model": model, "walk": walk, "learning": learning, **rest}
+
+
+def _stage_from_version_1(stage: Mapping[str, Any]) -> dict[str, Any]:
+    whole = {**_STAGE_V1, **stage}
+    losses = {new: whole.pop(old) for old, new in _LOSSES_V1.items()}
+    return {**whole, "losses": {name: weight for name, weight in losses.items() if weight}}
+
+
+_MIXED = Stage("mixed", losses={"teacher_forcing": 1.0, "student_forcing": 0.3, "a2c": 1.0})
+_EVERYDAY: dict[str, Any] = {
+    "word_width": 256,
+    "width": 256,
+    "dropout": 0.3,
+    "feature_dropout": 0.2,
+}
+_OURS: dict[str, Any] = {
+    "node_width": 64,
+    "orientation_width": 32,
+    "restore_state": True,
+    "stop_from_memory": True,
+    "final_backtrack": True,
+}
+# an agent that is lost stays lost for long; cutting its walks short saves a third of the time
+_LEARNING = LearningConfig(max_decisions=10, max_steps=16, stages=(_MIXED,))
+
+SSM = Preset("ssm", SSMConfig(**_EVERYDAY, **_OURS, hints=True), learning=_LEARNING)
+BASIC = Preset("basic", ModelConfig(**_EVERYDAY), learning=_LEARNING)
 
 # back-translation starts from a trained agent: its own instructions count little, described paths more
-_AUGMENTED = LearningConfig(
-    rounds=10,
-    ticks=16,
+_AUGMENTED = replace(
+    _LEARNING,
     learning_rate=5e-4,
-    stages=(Stage("augmented", teacher=0.2, augmented=0.6, student=0.3, reinforce=1.0),),
-)
-
-PRESETS: dict[str, Preset] = {
-    "ssm": SSM,
-    "ssm-no-grounding": replace(SSM, memory=replace(SSM.memory, grounding=False)),
-    "ssm-no-reasoning": replace(SSM, memory=replace(SSM.memory, reasoning_steps=0)),
-    "ssm-local": replace(SSM, agent="local"),
-    "ssm-global": replace(SSM, agent="anywhere"),
-    "ssm-no-hints": replace(SSM, memory=replace(SSM.memory, hints=False)),
-    "ssm-no-recall": replace(SSM, memory=replace(SSM.memory, recalls=False)),
-    "ssm-no-return": replace(SSM, memory=replace(SSM.memory, goes_back=False)),
-    "ssm-no-stop-read": replace(SSM, memory=replace(SSM.memory, stop_reads=False)),
-    "ssm-paper": replace(
-        SSM,
-        model=NetworkConfig(word_width=256, width=512, dropout=0.5, feature_dropout=0.4),
-        memory=MemoryConfig(stream=None, hints=False),
-        learning=LearningConfig(
-            iterations=80_000,
-            learning_rate=1e-4,
-            stages=(Stage("mixed", teacher=0.2, student=0.2, reinforce=1.0, teacher_frontier=1.0),),
+    stages=(
+        Stage(
+            "augmented",
+            losses={"teacher_forcing": 0.2, "student_forcing": 0.3, "a2c": 1.0},
+            augmented=0.6,
         ),
     ),
-    "ssm-augmented": replace(SSM, learning=_AUGMENTED),
-    "basic": BASIC,
-    "basic-augmented": replace(BASIC, learning=_AUGMENTED),
-    "seq2seq": replace(
-        BASIC,
-        model=replace(BASIC.model, panorama=False),
-        learning=replace(BASIC.learning, stages=(Stage("student", teacher=0.0, student=1.0, reinforce=0.0),)),
+)
+_PAPER = LearningConfig(
+    iterations=80_000,
+    learning_rate=1e-4,
+    stages=(
+        Stage(
+            "mixed",
+            losses={"teacher_forcing": 0.2, "student_forcing": 0.2, "a2c": 1.0},
+            teacher_frontier=1.0,
+        ),
     ),
-}
+)
+
+PRESETS: Registry[Preset[Any]] = Registry("preset")
 """Agents that learn, by name."""
 
 SCOREBOARD = ("seq2seq", "basic", "ssm", "ssm-no-grounding", "ssm-no-reasoning", "ssm-local", "ssm-global")
 """The agents of the scoreboard: the baselines, the memory agent and its four ablations."""
 
 
-def _r2r_objects(preset: Preset) -> Preset:
+def _r2r_objects(preset: Preset[Any]) -> Preset[Any]:
     """On all training buildings of R2R with object and room features; val_unseen is only watched."""
     return replace(
         preset,
@@ -128,32 +192,60 @@ def _r2r_objects(preset: Preset) -> Preset:
     )
 
 
-def _described(preset: Preset) -> Preset:
+def _described(preset: Preset[Any]) -> Preset[Any]:
     """Goes on from a trained agent with paths described by a speaker beside the instructions of people."""
     stages = tuple(
-        replace(stage, name="augmented", teacher=1.0, augmented=0.6) for stage in preset.learning.stages
+        replace(stage, name="augmented", losses={**stage.losses, "teacher_forcing": 1.0}, augmented=0.6)
+        for stage in preset.learning.stages
     )
     return replace(preset, learning=replace(preset.learning, learning_rate=5e-4, stages=stages))
 
 
-def _r4r_objects(preset: Preset) -> Preset:
+def _r4r_objects(preset: Preset[Any]) -> Preset[Any]:
     """Twice as long paths, which are to be followed: labels and rewards look at the rest of the path."""
     return replace(
         preset,
-        walk=WalkConfig(rounds=30, ticks=80, words=160),
+        walk=WalkConfig(max_decisions=30, max_steps=80, max_words=160),
         data=replace(preset.data, task="r4r"),
-        learning=replace(preset.learning, rounds=20, ticks=32, labels="path"),
+        learning=replace(preset.learning, max_decisions=20, max_steps=32, labels="path"),
         # 45,162 instructions of val_unseen would take longer than the training between two looks
         selection=replace(preset.selection, split="val_seen", metric="sdtw"),
     )
 
 
-_R2R = {name: _r2r_objects(PRESETS[name]) for name in SCOREBOARD}
-PRESETS |= {f"{name}-r2r-objects": preset for name, preset in _R2R.items()}
-PRESETS |= {f"{name}-r2r-objects-augmented": _described(preset) for name, preset in _R2R.items()}
-PRESETS["basic-r4r-objects"] = _r4r_objects(_R2R["basic"])
-# coming back belongs to these paths
-PRESETS["ssm-r4r-objects"] = _r4r_objects(replace(_R2R["ssm"], memory=replace(SSM.memory, revisits=True)))
+def _with(preset: Preset[Any], **changes: Any) -> Preset[Any]:
+    """A preset with other settings of its agent."""
+    return replace(preset, model=replace(preset.model, **changes))
 
-SCRIPTED = ("expert", "random", "stop")
-"""Agents that need no training, by name."""
+
+def _rows() -> dict[str, Preset[Any]]:
+    rows: dict[str, Preset[Any]] = {
+        "ssm": SSM,
+        "ssm-no-grounding": _with(SSM, grounding=False),
+        "ssm-no-reasoning": _with(SSM, reasoning_steps=0),
+        "ssm-local": replace(SSM, agent="ssm-local", model=LocalSSMConfig(**_EVERYDAY)),
+        "ssm-global": replace(SSM, agent="ssm-global", model=GlobalSSMConfig(**_EVERYDAY, **_OURS)),
+        "ssm-no-hints": _with(SSM, hints=False),
+        "ssm-no-restore": _with(SSM, restore_state=False),
+        "ssm-no-backtrack": _with(SSM, final_backtrack=False),
+        "ssm-no-stop-from-memory": _with(SSM, stop_from_memory=False),
+        "ssm-paper": replace(SSM, model=SSMConfig(), learning=_PAPER),
+        "ssm-augmented": replace(SSM, learning=_AUGMENTED),
+        "basic": BASIC,
+        "basic-augmented": replace(BASIC, learning=_AUGMENTED),
+        "seq2seq": replace(
+            _with(BASIC, panorama=False),
+            learning=replace(_LEARNING, stages=(Stage("student", losses={"student_forcing": 1.0}),)),
+        ),
+    }
+    r2r = {name: _r2r_objects(rows[name]) for name in SCOREBOARD}
+    rows |= {f"{name}-r2r-objects": preset for name, preset in r2r.items()}
+    rows |= {f"{name}-r2r-objects-augmented": _described(preset) for name, preset in r2r.items()}
+    rows["basic-r4r-objects"] = _r4r_objects(r2r["basic"])
+    # coming back belongs to these paths
+    rows["ssm-r4r-objects"] = _r4r_objects(_with(r2r["ssm"], allow_revisits=True))
+    return rows
+
+
+for _name, _preset in _rows().items():
+    PRESETS.register(_name, _preset)

@@ -1,12 +1,12 @@
 """Re-ranking: walk several candidate routes and answer with the one that fits the instruction best.
 
 The pragmatic inference of Speaker-Follower: a follower proposes routes, a speaker says how likely the
-instruction is given each of them. Shape letters: B episodes, K candidates, T ticks, J decisions of a walk.
+instruction is given each of them. Shape letters: B episodes, K candidates, T steps, J decisions of a walk.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Protocol
 from zlib import crc32
 
@@ -14,10 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scenemem.agents.network import Acting
-from scenemem.agents.policy import LanewiseSampling
-from scenemem.agents.rollout import Decisions, Map, Rollout
-from scenemem.agents.trained import TrainedAgent
+from scenemem.agents.rollout import Rollout
+from scenemem.agents.walker import SamplePerEpisode, TrainedAgent
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE
@@ -55,16 +53,11 @@ class Reranking:
 
 @dataclass(frozen=True)
 class Candidates:
-    """K walks of every episode; walk k of episode b is lane k * B + b, and walk 0 is the greedy one."""
+    """K walks of every episode; walk k of episode b is episode k * B + b of the rollout, and walk 0 is the greedy one."""
 
-    rollout: Rollout  # K * B lanes
+    rollout: Rollout  # K * B episodes
     confidence: Tensor  # (K, B) mean log-probability of a walk's decisions, as the agent sees them
     score: Tensor  # (K, B) of its route, as the scorer sees it
-
-    @property
-    def walked(self) -> Tensor:
-        """(K * B, T) every viewpoint passed, padded with -1"""
-        return self.rollout.viewpoint.masked_fill(~self.rollout.alive, NONE)
 
     def best(self, weight: float) -> Rollout:
         """The walk of every episode whose weighed scores are highest, the first of equals."""
@@ -72,7 +65,7 @@ class Candidates:
         if not bool(together.isfinite().all()):
             raise NotFiniteError("the score of a candidate route")
         episode = torch.arange(together.shape[1], device=together.device)
-        return _selected(self.rollout, together.argmax(dim=0) * len(episode) + episode)
+        return self.rollout.select(together.argmax(dim=0) * len(episode) + episode)
 
 
 class RerankingAgent:
@@ -92,7 +85,7 @@ class RerankingAgent:
         self.config = config
 
     def walk(self, episodes: EpisodeSet, /) -> Rollout:
-        """Walk the episodes, one lane each."""
+        """Walk the episodes."""
         return self.candidates(episodes).best(self.config.weight)
 
     @torch.no_grad()
@@ -102,52 +95,50 @@ class RerankingAgent:
         repeated = episodes.select(torch.arange(len(episodes)).repeat(self.config.candidates))
         drawn = self._drawn(episodes)
         chances = torch.zeros_like(drawn[0])
-        rollout = self.agent.walk(
-            repeated, lambda acting: _GreedyFirst(acting, drawn, greedy=len(episodes), chances=chances)
-        )
+        rollout = self.agent.walk(repeated, _GreedyFirst(drawn, greedy=len(episodes), chances=chances))
         taken = torch.zeros_like(chances)
         for table in rollout.decisions.values():
-            taken += torch.bincount(table.lane, minlength=len(repeated))
-        route = without_detours(rollout.viewpoint.masked_fill(~rollout.alive, NONE))
+            taken += torch.bincount(table.episode, minlength=len(repeated))
+        route = without_detours(rollout.walked)
         score = self.scorer.score_routes(repeated, route)
         return Candidates(rollout, (chances / taken.clamp_min(1)).view(shape), score.view(shape))
 
     def _drawn(self, episodes: EpisodeSet) -> Tensor:
-        """Random numbers for every decision; a round has at most two  ->  (J, K * B)
+        """Random numbers for every decision; a frontier and its action are two  ->  (J, K * B)
 
         They belong to an instruction and a candidate: neither the other episodes of a batch nor a larger
         number of candidates changes them.
         """
-        shape = (self.config.candidates, 2 * self.agent.network.rounds + 1)
-        drawn = np.stack(  # a generator per text, microseconds each: torch has none per lane
+        shape = (self.config.candidates, 2 * self.agent.limits.max_decisions + 1)
+        drawn = np.stack(  # a generator per text, microseconds each: torch has none per episode
             [
                 np.random.default_rng((self.config.seed, crc32(name.encode()))).random(shape)
                 for name in episodes.instruction_ids
             ],
             axis=1,
         )
-        return torch.from_numpy(drawn).flatten(0, 1).t().to(self.agent.sight.world.device)
+        return torch.from_numpy(drawn).flatten(0, 1).t().to(self.agent.environment.world.device)
 
 
-class _GreedyFirst(LanewiseSampling):
-    """The first lanes take the best option, the others draw.
+class _GreedyFirst(SamplePerEpisode):
+    """The first episodes take the best option, the others draw.
 
     Args:
-        acting: the network in use.
-        drawn: (J, lanes) in [0, 1), for every decision.
-        greedy: how many lanes take the best option.
-        chances: (lanes,) the log-probability of every decision is added here.
+        drawn: (J, episodes) in [0, 1), for every decision.
+        greedy: how many episodes take the best option.
+        chances: (episodes,) the log-probability of every decision is added here.
     """
 
-    def __init__(self, acting: Acting, drawn: Tensor, *, greedy: int, chances: Tensor) -> None:
-        super().__init__(acting, drawn)
+    def __init__(self, drawn: Tensor, *, greedy: int, chances: Tensor) -> None:
+        super().__init__(drawn)
         self._greedy = greedy
         self._chances = chances
 
-    def _pick(self, logits: Tensor, lanes: Tensor) -> Tensor:
-        sampled = super()._pick(logits, lanes)
-        choice = torch.where(lanes < self._greedy, logits.argmax(dim=-1), sampled)
-        self._chances[lanes] += logits.log_softmax(dim=-1).gather(1, choice.unsqueeze(1)).squeeze(1)
+    def __call__(self, logits: Tensor, episode: Tensor, /) -> Tensor:
+        """(M, O), (M,)  ->  (M,)"""
+        sampled = super().__call__(logits, episode)
+        choice = torch.where(episode < self._greedy, logits.argmax(dim=-1), sampled)
+        self._chances[episode] += logits.log_softmax(dim=-1).gather(1, choice.unsqueeze(1)).squeeze(1)
         return choice
 
 
@@ -158,41 +149,15 @@ def without_detours(walked: Tensor) -> Tensor:
 
     walked: (B, T) viewpoints, padded with -1  ->  (B, <= T)
     """
-    lanes, ticks = walked.shape
-    lane = torch.arange(lanes, device=walked.device)
+    episodes, steps = walked.shape
+    episode = torch.arange(episodes, device=walked.device)
     again = walked.unsqueeze(2) == walked.unsqueeze(1)
-    last = torch.where(again, torch.arange(ticks, device=walked.device), NONE).amax(dim=2)
+    last = torch.where(again, torch.arange(steps, device=walked.device), NONE).amax(dim=2)
     padded = torch.nn.functional.pad(walked, (0, 1), value=NONE)
-    here = torch.zeros_like(lane)  # the tick of the next place that stays
+    here = torch.zeros_like(episode)  # the step of the next place that stays
     columns = []
-    for _ in range(ticks):
-        columns.append(padded[lane, here])
-        here = torch.where(columns[-1] == NONE, here, last[lane, here.clamp_max(ticks - 1)] + 1)
+    for _ in range(steps):
+        columns.append(padded[episode, here])
+        here = torch.where(columns[-1] == NONE, here, last[episode, here.clamp_max(steps - 1)] + 1)
     route = torch.stack(columns, dim=1)
     return route[:, : int((route != NONE).sum(dim=1).max())]
-
-
-def _selected(rollout: Rollout, lanes: Tensor) -> Rollout:
-    """Some lanes of a rollout, in the given order, without ticks that none of them reaches.  lanes: (B,)"""
-    ticks = int(rollout.ticks[lanes].max())
-    number = torch.full_like(rollout.viewpoint[:, 0], NONE)
-    number[lanes] = torch.arange(len(lanes), device=lanes.device)
-    decisions = {kind: _renumbered(table, number) for kind, table in rollout.decisions.items()}
-    known = rollout.map
-    return Rollout(
-        viewpoint=rollout.viewpoint[lanes, :ticks],
-        view=rollout.view[lanes, :ticks],
-        alive=rollout.alive[lanes, :ticks],
-        seen=rollout.seen[lanes, :ticks],
-        decisions={kind: table for kind, table in decisions.items() if len(table.lane)},
-        map=None
-        if known is None
-        else Map(known.node[lanes], known.edge[lanes], known.at[lanes, :ticks], known.count[lanes, :ticks]),
-    )
-
-
-def _renumbered(table: Decisions, number: Tensor) -> Decisions:
-    """The decisions of lanes that have a number, under it.  number: (lanes before,), -1 for none"""
-    rows = (number[table.lane] != NONE).nonzero().squeeze(1)
-    columns = {item.name: getattr(table, item.name)[rows] for item in fields(Decisions)}
-    return Decisions(**{**columns, "lane": number[columns["lane"]]})

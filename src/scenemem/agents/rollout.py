@@ -1,7 +1,7 @@
-"""What a rollout records: where every lane stood, what it could choose, what it chose, what was right.
+"""What a rollout records: where every agent stood, what it could choose, what it chose, what was right.
 
-Shape letters: B lanes, T ticks (one observation each), N remembered places, M decisions, O options.
-A rollout knows no network and no loss; it is integers and distances.
+A rollout knows no network and no loss; it is integers and distances. Shape letters: B episodes, T steps (one
+observation each), N nodes of a memory, M decisions, O options, R decision steps.
 """
 
 from __future__ import annotations
@@ -9,200 +9,251 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from scenemem.memory.scene_memory import SceneMemory
-from scenemem.models.seating import Seating
+from scenemem.models.packing import Packing
 from scenemem.world.graph import NONE
-
-Kind = Literal["frontier", "action", "anywhere", "last"]
-"""Which decision: a frontier to go to, a neighbour of here, any sub-node on the map in one step, or the place
-to end at when all others are used up."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """A decision some lanes have to take now."""
+class DecisionType:
+    """A kind of decision; what its options are does not change from agent to agent."""
 
-    kind: Kind
-    lanes: Tensor  # (M,) lane numbers
+    name: str
+    over_nodes: bool
+    """options are the nodes of the memory; otherwise candidate slots, and the last option stops"""
+    learned: bool = True
+    """scored by the agent's network and taught by losses"""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+FRONTIER = DecisionType("frontier", over_nodes=True)
+"""Which visited place to go on from (paper, Eq. 13)."""
+ACTION = DecisionType("action", over_nodes=False)
+"""Which neighbour of here to go to, or stop (Eq. 14)."""
+GLOBAL = DecisionType("global", over_nodes=False)
+"""Which sub-node of the whole memory to go to, or stop, in one decision (Eqs. 10, 11)."""
+FINAL = DecisionType("final", over_nodes=True, learned=False)
+"""Which visited place to end at when all decisions are used up."""
+
+DECISION_TYPES = (FRONTIER, ACTION, GLOBAL, FINAL)
+
+
+@dataclass(frozen=True)
+class DecisionRequest:
+    """A decision some episodes have to take now."""
+
+    type: DecisionType
+    episode: Tensor  # (M,) index into the batch
     options: Tensor  # (M, O) bool, what may be chosen
-    place: Tensor  # (M, O) viewpoint each option leads to
-    walk: Tensor | None = None  # (M, O) metres to walk to each frontier
+    viewpoint: Tensor  # (M, O) where each option leads
+
+    def select(self, rows: Tensor) -> DecisionRequest:
+        """The request to some of the episodes only.  rows: (R,)"""
+        return DecisionRequest(self.type, self.episode[rows], self.options[rows], self.viewpoint[rows])
+
+    def stops(self, choice: Tensor) -> Tensor:
+        """Whether a choice ends the episode.  (M,)  ->  (M,) bool"""
+        return torch.zeros_like(choice, dtype=torch.bool) if self.type.over_nodes else choice == self.stop
 
     @property
-    def stop(self) -> int | None:
-        """The option that ends the episode, always the last; None when a remembered place is asked for."""
-        return None if self.kind in ("frontier", "last") else self.options.shape[1] - 1
-
-    def select(self, rows: Tensor) -> Question:
-        """The question to some of the lanes only.  rows: (R,)"""
-        walk = None if self.walk is None else self.walk[rows]
-        return Question(self.kind, self.lanes[rows], self.options[rows], self.place[rows], walk)
+    def stop(self) -> int:
+        """The option that stops, the last one; decisions over nodes have none."""
+        return self.options.shape[1] - 1
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """All decisions of one kind in a rollout, one row each."""
+    """All decisions of one type in a rollout, one row each."""
 
-    lane: Tensor  # (M,)
-    tick: Tensor  # (M,)
-    order: Tensor  # (M,) counts the questions of the rollout, so it sorts the decisions of a lane
+    episode: Tensor  # (M,) index into the batch
+    step: Tensor  # (M,)
+    order: Tensor  # (M,) counts the requests of the rollout, so it sorts the decisions of an episode
     options: Tensor  # (M, O) bool
     choice: Tensor  # (M,) option taken
     label: Tensor  # (M,) option that would have been right; -1 when unknown
     before: Tensor  # (M,) metres to the goal before the decision; nan when the goal is unknown
     after: Tensor  # (M,) metres to the goal at the place chosen
     stops: Tensor  # (M,) bool, the choice ends the episode
-    walk: Tensor  # (M, O) metres to walk to each frontier; (M, 0) for other decisions
 
-    def rows(self, first: int, last: int) -> Tensor:
-        """Where the decisions of lanes first to last - 1 are  ->  (<= M,)"""
-        return ((self.lane >= first) & (self.lane < last)).nonzero().squeeze(1)
+    def select(self, rows: Tensor) -> Decisions:
+        """Some of the decisions.  rows: (R,)"""
+        return Decisions(*(getattr(self, item.name)[rows] for item in fields(self)))
 
-    def part(self, first: int, last: int) -> Decisions:
-        """The decisions of lanes first to last - 1, which are numbered from 0 again."""
-        rows = self.rows(first, last)
-        columns = {item.name: getattr(self, item.name)[rows] for item in fields(self)}
-        return replace(Decisions(**columns), lane=columns["lane"] - first)
+    def renumbered(self, number: Tensor) -> Decisions:
+        """The decisions of episodes that have a new number, under it.  number: (B,), -1 for none"""
+        kept = self.select((number[self.episode] != NONE).nonzero().squeeze(1))
+        return replace(kept, episode=number[kept.episode])
 
 
 @dataclass(frozen=True)
-class Moments:
-    """When something was decided, lane by lane: a lane that decides twice at a tick does so at one moment.
+class DecisionSteps:
+    """When something was decided: an episode that decides twice at a step has one decision step."""
 
-    Shape letters: R moments.
-    """
-
-    lane: Tensor  # (R,)
-    tick: Tensor  # (R,)
-    seating: Seating  # the moments of each lane, numbered from 0, because many ticks of a walk decide nothing
-    of: dict[Kind, Tensor]  # (M,) the moment of every decision
+    episode: Tensor  # (R,)
+    step: Tensor  # (R,)
+    packing: Packing  # of each episode, numbered from 0, because many steps of a walk decide nothing
+    of: dict[DecisionType, Tensor]  # (M,) the decision step of every decision
 
 
 @dataclass(frozen=True)
-class Map:
-    """The memories at the end of a rollout; at tick t a lane knows its first ``count[t]`` nodes."""
+class MemoryRecord:
+    """The memories at the end of a rollout; at step t an episode knows its first ``count[t]`` nodes."""
 
     node: Tensor  # (B, N) viewpoint, -1 where empty
     edge: Tensor  # (B, N, N) bool
-    at: Tensor  # (B, T) node the lane stands at
+    here: Tensor  # (B, T) node the agent stands at
     count: Tensor  # (B, T) nodes known
+    walk: Tensor  # (B, T, N) metres over known edges from here to every node
+    allow_revisits: bool  # whether the agents might hop to visited places
 
 
 @dataclass(frozen=True)
 class Rollout:
     """A batch of walks with every observation and every decision."""
 
-    viewpoint: Tensor  # (B, T) where the lane stands
+    viewpoint: Tensor  # (B, T) where the agent stands
     view: Tensor  # (B, T) which view it faces
-    alive: Tensor  # (B, T) bool, the lane is under way at this tick; true first, false after the end
-    seen: Tensor  # (B, T) the tick whose observation made the state: this one, or an earlier one it recalls
-    decisions: dict[Kind, Decisions]
-    map: Map | None  # None for agents without a memory
+    alive: Tensor  # (B, T) bool, the walk goes on at this step; true first, false after the end
+    state_step: Tensor  # (B, T) the step whose observation made the state: this one, or a restored one
+    decisions: dict[DecisionType, Decisions]
+    memory: MemoryRecord | None  # None for agents without a memory
 
-    def moments(self, kinds: Sequence[Kind]) -> Moments:
-        """When decisions of some kinds were taken; there must be one."""
-        tables = {kind: self.decisions[kind] for kind in kinds if kind in self.decisions}
-        lanes, ticks = self.alive.shape
+    def decision_steps(self) -> DecisionSteps:
+        """When learned decisions were taken; there must be one."""
+        tables = {kind: table for kind, table in self.decisions.items() if kind.learned}
+        episodes, steps = self.alive.shape
         moment, number = torch.unique(
-            torch.cat([table.lane * ticks + table.tick for table in tables.values()]), return_inverse=True
+            torch.cat([table.episode * steps + table.step for table in tables.values()]), return_inverse=True
         )
-        lane = moment // ticks
-        many = torch.bincount(lane, minlength=lanes)
-        place = torch.arange(len(lane), device=lane.device) - (many.cumsum(0) - many)[lane]
-        of = number.split([len(table.lane) for table in tables.values()])
-        return Moments(
-            lane,
-            moment % ticks,
-            Seating(lane, place, lanes, int(many.max())),
+        episode = moment // steps
+        many = torch.bincount(episode, minlength=episodes)
+        place = torch.arange(len(episode), device=episode.device) - (many.cumsum(0) - many)[episode]
+        of = number.split([len(table.episode) for table in tables.values()])
+        return DecisionSteps(
+            episode,
+            moment % steps,
+            Packing(episode, place, episodes, int(many.max())),
             dict(zip(tables, of, strict=True)),
         )
 
-    def part(self, lanes: slice) -> Rollout:
-        """Some lanes that stand together, without their map."""
-        first, last, _ = lanes.indices(len(self.alive))
-        decisions = {kind: table.part(first, last) for kind, table in self.decisions.items()}
+    def select(self, episodes: Tensor) -> Rollout:
+        """Some episodes, in the given order, without steps that none of them reaches.  episodes: (b,)"""
+        steps = int(self.length[episodes].max()) if len(episodes) else 0
+        number = torch.full_like(self.viewpoint[:, 0], NONE)
+        number[episodes] = torch.arange(len(episodes), device=episodes.device)
+        decisions = {kind: table.renumbered(number) for kind, table in self.decisions.items()}
+        memory = self.memory
+        if memory is not None:
+            memory = MemoryRecord(
+                memory.node[episodes],
+                memory.edge[episodes],
+                memory.here[episodes, :steps],
+                memory.count[episodes, :steps],
+                memory.walk[episodes, :steps],
+                memory.allow_revisits,
+            )
         return Rollout(
-            viewpoint=self.viewpoint[lanes],
-            view=self.view[lanes],
-            alive=self.alive[lanes],
-            seen=self.seen[lanes],
-            decisions=decisions,
-            map=None,
+            viewpoint=self.viewpoint[episodes, :steps],
+            view=self.view[episodes, :steps],
+            alive=self.alive[episodes, :steps],
+            state_step=self.state_step[episodes, :steps],
+            decisions={kind: table for kind, table in decisions.items() if len(table.episode)},
+            memory=memory,
         )
 
     @property
-    def ticks(self) -> Tensor:
-        """(B,) observations per lane."""
+    def length(self) -> Tensor:
+        """(B,) observations per episode."""
         return self.alive.sum(dim=1)
 
     @property
+    def walked(self) -> Tensor:
+        """(B, T) every viewpoint passed, padded with -1"""
+        return self.viewpoint.masked_fill(~self.alive, NONE)
+
+    @property
     def stopped(self) -> Tensor:
-        """(B,) bool, ended by its own decision; false when the lane was cut off."""
+        """(B,) bool, ended by the agent's own decision; false when the walk was cut off."""
         stopped = torch.zeros_like(self.alive[:, 0])
         for table in self.decisions.values():
-            stopped[table.lane[table.stops]] = True
+            stopped[table.episode[table.stops]] = True
         return stopped
+
+    @property
+    def jumps(self) -> Tensor:
+        """(B,) frontier decisions that left the current place"""
+        jumps = torch.zeros_like(self.viewpoint[:, 0])
+        if FRONTIER in self.decisions and self.memory is not None:
+            table = self.decisions[FRONTIER]
+            left = table.choice != self.memory.here[table.episode, table.step]
+            jumps.index_add_(0, table.episode, left.long())
+        return jumps
 
 
 class Recorder:
-    """Collects ticks and decisions while a rollout is under way."""
+    """Collects steps and decisions while a rollout is under way."""
 
     def __init__(self) -> None:
-        self._ticks: list[tuple[Tensor, ...]] = []
-        self._rows: dict[Kind, list[tuple[Tensor, ...]]] = {}
-        self._asked = 0
+        self._steps: list[tuple[Tensor, ...]] = []
+        self._rows: dict[DecisionType, list[tuple[Tensor, ...]]] = {}
+        self._requests = 0
 
-    def tick(self, *columns: Tensor) -> None:
-        """One moment of all lanes: (B,) viewpoint, view, alive, seen and, with a memory, node and count."""
-        self._ticks.append(columns)
+    def step(self, *columns: Tensor) -> None:
+        """One step of all episodes: (B,) viewpoint, view, alive, state step and, with a memory, its columns."""
+        self._steps.append(columns)
 
-    def decision(self, question: Question, choice: Tensor, label: Tensor, distance: Tensor) -> None:
-        """One answered question.
+    def decision(self, request: DecisionRequest, choice: Tensor, label: Tensor, distance: Tensor) -> None:
+        """One answered request.
 
         choice, label: (M,)  distance: (M, 1 + O) metres to the goal from here and from every option
         """
-        tick = len(self._ticks) - 1
         chosen = distance[:, 1:].gather(1, choice.unsqueeze(1)).squeeze(1)
-        stops = choice == (NONE if question.stop is None else question.stop)
         row = (
-            question.lanes,
-            torch.full_like(choice, tick),
-            torch.full_like(choice, self._asked),
-            question.options,
+            request.episode,
+            torch.full_like(choice, len(self._steps) - 1),
+            torch.full_like(choice, self._requests),
+            request.options,
             choice,
             label,
             distance[:, 0],
             chosen,
-            stops,
-            distance.new_empty(len(choice), 0) if question.walk is None else question.walk,
+            request.stops(choice),
         )
-        self._rows.setdefault(question.kind, []).append(row)
-        self._asked += 1
+        self._rows.setdefault(request.type, []).append(row)
+        self._requests += 1
 
-    def finished(self, memory: SceneMemory | None) -> Rollout:
-        """The whole rollout; ``memory`` is what the lanes remember at its end."""
-        columns = [torch.stack(column, dim=1) for column in zip(*self._ticks, strict=True)]
+    def finished(self, memory: SceneMemory | None, *, allow_revisits: bool) -> Rollout:
+        """The whole rollout; ``memory`` is what the agents remember at its end."""
+        columns = [torch.stack(column, dim=1) for column in zip(*self._steps, strict=True)]
         decisions = {kind: _joined(rows) for kind, rows in self._rows.items()}
-        viewpoint, view, alive, seen, *known = columns
+        viewpoint, view, alive, state_step, *known = columns
         if memory is None:
-            return Rollout(viewpoint, view, alive, seen, decisions, None)
-        at, count = known
-        if "last" in decisions:
-            decisions["last"] = _who_got_there(decisions["last"], at, alive)
+            return Rollout(viewpoint, view, alive, state_step, decisions, None)
+        here, count, walk = known
+        if FINAL in decisions:
+            decisions[FINAL] = _who_got_there(decisions[FINAL], here, alive)
         nodes = int(count.max())
-        final = Map(memory.node[:, :nodes], memory.edge[:, :nodes, :nodes], at, count)
-        return Rollout(viewpoint, view, alive, seen, decisions, final)
+        record = MemoryRecord(
+            memory.node[:, :nodes],
+            memory.edge[:, :nodes, :nodes],
+            here,
+            count,
+            walk[:, :, :nodes],
+            allow_revisits,
+        )
+        return Rollout(viewpoint, view, alive, state_step, decisions, record)
 
 
-def _who_got_there(last: Decisions, at: Tensor, alive: Tensor) -> Decisions:
-    """Last places end an episode only where the lane was not cut off on its way.  at, alive: (B, T)"""
-    end = at.gather(1, alive.sum(dim=1, keepdim=True) - 1).squeeze(1)
-    return replace(last, stops=end[last.lane] == last.choice)
+def _who_got_there(final: Decisions, here: Tensor, alive: Tensor) -> Decisions:
+    """Final places end an episode only where the walk was not cut off on its way.  here, alive: (B, T)"""
+    end = here.gather(1, alive.sum(dim=1, keepdim=True) - 1).squeeze(1)
+    return replace(final, stops=end[final.episode] == final.choice)
 
 
 def _joined(rows: list[tuple[Tensor, ...]]) -> Decisions:
@@ -210,37 +261,39 @@ def _joined(rows: list[tuple[Tensor, ...]]) -> Decisions:
 
 
 def joined(rollouts: Sequence[Rollout]) -> Rollout:
-    """Several rollouts of the same agent as one, lanes in the order given."""
+    """Several rollouts of the same agent as one, episodes in the order given."""
     begin = [0, *accumulate(len(rollout.alive) for rollout in rollouts)]
-    ticks = max(rollout.alive.shape[1] for rollout in rollouts)
+    steps = max(rollout.alive.shape[1] for rollout in rollouts)
     kinds = dict.fromkeys(kind for rollout in rollouts for kind in rollout.decisions)
-    maps = [rollout.map for rollout in rollouts if rollout.map is not None]
+    memories = [rollout.memory for rollout in rollouts if rollout.memory is not None]
     return Rollout(
-        viewpoint=_stacked([rollout.viewpoint for rollout in rollouts], ticks),
-        view=_stacked([rollout.view for rollout in rollouts], ticks),
-        alive=_stacked([rollout.alive for rollout in rollouts], ticks),
-        seen=_stacked([rollout.seen for rollout in rollouts], ticks),
+        viewpoint=_stacked([rollout.viewpoint for rollout in rollouts], steps),
+        view=_stacked([rollout.view for rollout in rollouts], steps),
+        alive=_stacked([rollout.alive for rollout in rollouts], steps),
+        state_step=_stacked([rollout.state_step for rollout in rollouts], steps),
         decisions={kind: _joined_decisions(kind, rollouts, begin) for kind in kinds},
-        map=_joined_maps(maps, ticks) if maps else None,
+        memory=_joined_memories(memories, steps) if memories else None,
     )
 
 
-def _joined_decisions(kind: Kind, rollouts: Sequence[Rollout], begin: Sequence[int]) -> Decisions:
+def _joined_decisions(kind: DecisionType, rollouts: Sequence[Rollout], begin: Sequence[int]) -> Decisions:
     tables = [
-        replace(rollout.decisions[kind], lane=rollout.decisions[kind].lane + first)
+        replace(rollout.decisions[kind], episode=rollout.decisions[kind].episode + first)
         for rollout, first in zip(rollouts, begin, strict=False)
         if kind in rollout.decisions
     ]
     return Decisions(*(torch.cat([getattr(t, item.name) for t in tables]) for item in fields(Decisions)))
 
 
-def _joined_maps(maps: Sequence[Map], ticks: int) -> Map:
-    nodes = max(known.node.shape[1] for known in maps)
-    return Map(
-        node=_stacked([known.node for known in maps], nodes, NONE),
-        edge=torch.cat([_padded_edges(known.edge, nodes) for known in maps]),
-        at=_stacked([known.at for known in maps], ticks),
-        count=_stacked([known.count for known in maps], ticks),
+def _joined_memories(memories: Sequence[MemoryRecord], steps: int) -> MemoryRecord:
+    nodes = max(memory.node.shape[1] for memory in memories)
+    return MemoryRecord(
+        node=_stacked([memory.node for memory in memories], nodes, NONE),
+        edge=torch.cat([_padded(memory.edge, nodes, nodes) for memory in memories]),
+        here=_stacked([memory.here for memory in memories], steps),
+        count=_stacked([memory.count for memory in memories], steps),
+        walk=torch.cat([_padded(memory.walk, steps, nodes) for memory in memories]),
+        allow_revisits=memories[0].allow_revisits,
     )
 
 
@@ -251,6 +304,6 @@ def _stacked(tables: Sequence[Tensor], width: int, pad: int = 0) -> Tensor:
     )
 
 
-def _padded_edges(edge: Tensor, nodes: int) -> Tensor:
-    missing = nodes - edge.shape[1]
-    return torch.nn.functional.pad(edge, (0, missing, 0, missing))
+def _padded(table: Tensor, rows: int, columns: int) -> Tensor:
+    """(B, r, c)  ->  (B, rows, columns)"""
+    return torch.nn.functional.pad(table, (0, columns - table.shape[2], 0, rows - table.shape[1]))

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from scenemem.agents.collect import FollowLabels, Policy, collect
-from scenemem.agents.labels import LabelRule
-from scenemem.agents.rollout import Question, Rollout
-from scenemem.agents.spaces import ActionSpace, LocalSpace
-from scenemem.simulator.panorama import Stance
+from scenemem.agents.actions import ActionSpace, LocalActions
+from scenemem.agents.labels import ClosestToGoal, LabelRule
+from scenemem.agents.rollout import DecisionRequest, Rollout
+from scenemem.agents.walker import FollowLabels, Policy, Walker, collect
+from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World
 
 RANDOM_HOPS = 5  # before the random walker stops, as the random baseline of R2R
-
-
-class Agent(Protocol):
-    """Whoever can walk a batch of episodes."""
-
-    def walk(self, episodes: EpisodeSet, /) -> Rollout:
-        """Walk the episodes, one lane each, and stop."""
 
 
 class ExpertAgent:
@@ -42,9 +34,9 @@ class ExpertAgent:
         """Walk the episodes."""
         # a path that never repeats a hop is shorter than the reference path and the graph together
         most = len(self._world.viewpoints) + int(episodes.path_length.max())
-        space = LocalSpace(self._world, len(episodes), rounds=most)
+        space = LocalActions(self._world, len(episodes), most)
         rule = self._rule(episodes)
-        return collect(self._world, episodes, space, FollowLabels(), max_ticks=most + 1, label_rule=rule)
+        return collect(self._world, episodes, space, FollowLabels(), max_steps=most + 1, label_rule=rule)
 
 
 class RandomAgent:
@@ -83,8 +75,8 @@ class StopAgent:
         return _walk_locally(self._world, episodes, _RandomHops(torch.Generator(), 0), 1)
 
 
-def _walk_locally(world: World, episodes: EpisodeSet, policy: Policy, rounds: int) -> Rollout:
-    return collect(world, episodes, LocalSpace(world, len(episodes), rounds), policy, max_ticks=rounds + 1)
+def _walk_locally(world: World, episodes: EpisodeSet, policy: Policy, max_decisions: int) -> Rollout:
+    return collect(world, episodes, LocalActions(world, len(episodes), max_decisions), policy, max_steps=max_decisions + 1)
 
 
 class _RandomHops:
@@ -94,16 +86,29 @@ class _RandomHops:
         self._generator = generator
         self._hops_left = hops
 
-    def observe(self, _stance: Stance, _lanes: Tensor, _space: ActionSpace, /) -> None:
+    def observe(self, _pose: Pose, _active: Tensor, _space: ActionSpace, /) -> None:
         """A random walker does not look."""
 
-    def answer(self, question: Question, _label: Tensor, _stance: Stance, _space: ActionSpace, /) -> Tensor:
+    def decide(self, request: DecisionRequest, _label: Tensor, _pose: Pose, _space: ActionSpace, /) -> Tensor:
         """(M,) a random neighbour slot or stop"""
-        stop = question.options.shape[1] - 1
-        wish = question.options.double()
+        stop = request.options.shape[1] - 1
+        wish = request.options.double()
         wish[:, stop] = 0.0 if self._hops_left > 0 else 1.0
         wish[:, :stop] *= float(self._hops_left > 0)
         wish[wish.sum(dim=1) == 0.0, stop] = 1.0
         self._hops_left -= 1
         drawn = torch.multinomial(wish.to(self._generator.device), 1, generator=self._generator)
-        return drawn.squeeze(1).to(question.lanes.device)
+        return drawn.squeeze(1).to(request.episode.device)
+
+
+SCRIPTED = ("expert", "random", "stop")
+"""Agents that need no training, by name."""
+
+
+def scripted_agent(name: str, world: World, seed: int) -> Walker:
+    """The agent called ``expert``, ``random`` or ``stop``."""
+    if name == "expert":
+        return ExpertAgent(world, lambda episodes: ClosestToGoal(world, episodes.goal))
+    if name == "random":
+        return RandomAgent(world, torch.Generator().manual_seed(seed))
+    return StopAgent(world)

@@ -1,206 +1,418 @@
-"""The agent of the paper: frontier decisions over a Structured Scene Memory.
+"""The agent of the paper: decisions over a Structured Scene Memory, and the ablations that decide otherwise.
 
-Shape letters: B lanes, T ticks, R frontier decisions, M action decisions, N remembered places, K neighbour
+``SSM`` chooses a frontier, then one of its sub-nodes; ``LocalSSM`` only sees the neighbours of here; ``GlobalSSM``
+chooses among all sub-nodes at once. Shape letters: X observations, R decision steps, N nodes, K candidate
 slots, H state width.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.grounded import (
-    GroundedActing,
-    LocalNetwork,
-    MemoryConfig,
-    action_logits,
-    graphs_now,
-    graphs_then,
-    map_of,
-    memory_of,
+from scenemem.agents.actions import (
+    ActionSpace,
+    FrontierActions,
+    GlobalActions,
+    HopPriorActions,
+    Limit,
+    WalkOptions,
 )
-from scenemem.agents.hints import FrontierHints, NodeFacts
-from scenemem.agents.hop_prior import HopPriorSpace
-from scenemem.agents.network import Acting, AgentNetwork, NetworkConfig, States
-from scenemem.agents.rollout import Kind, Map, Question, Rollout
-from scenemem.agents.sight import Sight
-from scenemem.agents.spaces import ActionSpace, FrontierSpace, Rounds, with_memory
-from scenemem.models.attention import rows_of
-from scenemem.models.collect_read import CollectRead
-from scenemem.models.decision import FrontierScore, StopRead, with_stop
-from scenemem.models.grounding import Grounded
-from scenemem.models.unrolling import Unrolling
-from scenemem.simulator.panorama import Stance
-from scenemem.world.geometry import view_heading
-from scenemem.world.graph import NONE, World
+from scenemem.agents.agent import (
+    AGENTS,
+    Agent,
+    AgentSpec,
+    DataSizes,
+    Explanation,
+    MakeUpdater,
+    ModelConfig,
+    Parts,
+    lstm_parts,
+)
+from scenemem.agents.points import DecisionPoint, Observations
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionType
+from scenemem.errors import SettingError
+from scenemem.memory.scene_memory import WalkCost
+from scenemem.models.grounding import FineGrainedGrounding, Grounded, SharedGrounding
+from scenemem.models.reading import CollectRead
+from scenemem.models.scoring import (
+    ActionScore,
+    FrontierHints,
+    FrontierScore,
+    GlobalScore,
+    StopFromMemory,
+    StopOption,
+    with_stop,
+)
+from scenemem.world.geometry import ANGLE_WIDTH
+from scenemem.world.graph import World
+
+REMEMBERED = "action_log_probabilities"
+"""The per-node column of agents with hints: how the candidates of a place scored when the agent was there."""
 
 
-class FrontierNetwork(LocalNetwork):
-    """Reads its memory, chooses a frontier, walks there, and chooses one of its sub-nodes or stops."""
+@dataclass(frozen=True)
+class LocalSSMConfig(ModelConfig):
+    """Settings of the local ablation."""
+
+    grounding: bool = True
+    """separate perception- and action-aware states; False queries everything with the state itself"""
+
+
+@dataclass(frozen=True)
+class GlobalSSMConfig(LocalSSMConfig):
+    """What agents that read a memory have in common; the ablations of table 3 each change one thing."""
+
+    reasoning_steps: int = 3
+    """S steps of message passing; 0 switches it off"""
+    node_width: int | None = None
+    """width of the visual node states; None keeps the width of the features, as in the paper"""
+    orientation_width: int = ANGLE_WIDTH
+    """width of the orientation node states: four numbers repeated, 128 in the paper"""
+    walk_cost: WalkCost = "metres"
+    """what the shortest way over the memory counts"""
+    restore_state: bool = False
+    """coming back to a place restores the state the agent had there; not in the paper, where it goes on"""
+    stop_from_memory: bool = False
+    """the option to stop is scored by what the memory says about the place as well; not in the paper"""
+    final_backtrack: bool = False
+    """who has used up its decisions goes back to where stopping seemed best, and stops; not in the paper"""
+    allow_revisits: bool = False
+    """visited neighbours stay options, for paths that lead back; in the paper only unvisited ones are"""
+    read_before_update: bool = False
+    """read the memory with the state before the observation, as the released code does"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reasoning_steps < 0:
+            raise SettingError(
+                f"reasoning_steps must be 0 or more, got {self.reasoning_steps}; use 0 to switch it off"
+            )
+        if self.node_width is not None and self.node_width < 1:
+            raise SettingError(
+                f"node_width must be 1 or more, got {self.node_width}; leave it out for the feature width"
+            )
+        if self.restore_state and self.read_before_update:
+            raise SettingError(
+                "restore_state and read_before_update exclude each other: a restored state has none before it"
+            )
+        if self.orientation_width < 4 or self.orientation_width % 4:
+            raise SettingError(
+                f"orientation_width must be a multiple of 4, got {self.orientation_width}; "
+                "four numbers are repeated"
+            )
+
+
+@dataclass(frozen=True)
+class SSMConfig(GlobalSSMConfig):
+    """Settings of the paper's agent, and of our additions to it."""
+
+    hints: bool = False
+    """plain facts as further frontier inputs (here, distance, age, remembered scores); not in the paper"""
+    hop_prior: bool = False
+    """the released code's knowledge of R2R path lengths: stop only 4 to 6 hops from the start"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hop_prior and self.final_backtrack:
+            raise SettingError(
+                "hop_prior and final_backtrack exclude each other: the hop prior has its own place to end at; "
+                "add --model.no-final-backtrack"
+            )
+
+
+def _grounding(config: LocalSSMConfig) -> FineGrainedGrounding | SharedGrounding:
+    return FineGrainedGrounding(config.width) if config.grounding else SharedGrounding()
+
+
+def _reader(config: GlobalSSMConfig, sizes: DataSizes) -> CollectRead:
+    return CollectRead(
+        config.width,
+        sizes.visual,
+        config.node_width or sizes.visual,
+        config.reasoning_steps,
+        config.orientation_width,
+    )
+
+
+def _stop_from_memory(config: GlobalSSMConfig, sizes: DataSizes) -> StopFromMemory | None:
+    if not config.stop_from_memory:
+        return None
+    return StopFromMemory(config.width, config.node_width or sizes.visual, config.orientation_width)
+
+
+def _walk_options(config: GlobalSSMConfig, *, learning: bool) -> WalkOptions:
+    return WalkOptions(
+        walk_cost=config.walk_cost,
+        restore_state=config.restore_state,
+        final_backtrack=config.final_backtrack and not learning,
+        allow_revisits=config.allow_revisits,
+    )
+
+
+class GroundedAgent(Agent):
+    """An agent with a perception-aware and an action-aware state (Eqs. 5 and 6)."""
 
     def __init__(
-        self, config: NetworkConfig, memory: MemoryConfig, words: int, padding: int, visual: int, rounds: int
+        self,
+        config: LocalSSMConfig,
+        sizes: DataSizes,
+        parts: Parts,
+        grounding: FineGrainedGrounding | SharedGrounding,
     ) -> None:
-        super().__init__(config, memory, words, padding, visual, rounds)
-        stream = memory.stream or visual
-        self.read = CollectRead(config.width, visual, stream, memory.reasoning_steps, memory.orientation)
-        self.frontier_score = FrontierScore(config.width, stream, memory.orientation)
-        self.hints = FrontierHints(config.width) if memory.hints else None
-        self.stop_read = StopRead(config.width, stream, memory.orientation) if memory.stop_reads else None
+        super().__init__(config, sizes, parts)
+        self.grounding = grounding
 
-    def space(self, world: World, lanes: int, rounds: Rounds, *, returns: bool = True) -> ActionSpace:
+    def ground(self, observations: Observations) -> Grounded:
+        """Of every observation  ->  (X, H)"""
+        return self._grounded(observations.state.hidden, observations)
+
+    def ground_earlier(self, observations: Observations) -> Grounded:
+        """Of the states before every observation  ->  (X, H)"""
+        return self._grounded(observations.earlier, observations)
+
+    def _grounded(self, hidden: Tensor, observations: Observations) -> Grounded:
+        grounded: Grounded = self.grounding(
+            hidden * observations.mask("decision"), observations.instructions
+        )
+        return grounded
+
+    def word_attention(self, point: DecisionPoint) -> dict[str, Tensor]:
+        """Which words the two states and the recurrent navigator attend to  ->  name: (R, L)"""
+        observations = point.observations
+        hidden = observations.state.hidden * observations.mask("decision")
+        words = self.grounding.word_attention(hidden, observations.instructions)
+        words["navigator"] = observations.state.word_attention
+        return {name: weights[point.row] for name, weights in words.items()}
+
+
+class ActionScorer(nn.Module):
+    """Eq. 14 on the neighbours of here, and on stopping."""
+
+    def __init__(self, width: int, visual: int) -> None:
+        super().__init__()
+        self.stop = StopOption(visual)
+        self.action = ActionScore(width, visual)
+
+    def forward(self, grounded: Grounded, observations: Observations) -> Tensor:
+        """grounded: (X, H)  ->  (X, K + 1), stop last"""
+        seen = observations.candidates
+        logits: Tensor = self.action(
+            grounded.perception,
+            grounded.action,
+            seen.visual,
+            seen.orientation,
+            observations.feature_mask,
+            self.stop,
+        )
+        return logits
+
+    def confidences(self, grounded: Grounded, observations: Observations) -> Tensor:
+        """How the parts of the scores come about  ->  (X, K + 1, 2)"""
+        seen = observations.candidates
+        return self.action.confidences(
+            grounded.perception,
+            grounded.action,
+            seen.visual,
+            seen.orientation,
+            observations.feature_mask,
+            self.stop,
+        )
+
+
+class LocalSSM(GroundedAgent):
+    """The ablation without a memory: scores the neighbours of here with its grounded states (Eq. 14)."""
+
+    def __init__(
+        self,
+        config: LocalSSMConfig,
+        sizes: DataSizes,
+        parts: Parts,
+        grounding: FineGrainedGrounding | SharedGrounding,
+        actions: ActionScorer,
+    ) -> None:
+        super().__init__(config, sizes, parts, grounding)
+        self.actions = actions
+
+    @classmethod
+    def build(
+        cls, config: LocalSSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None
+    ) -> LocalSSM:
+        """Fresh weights; ``updater`` makes another recurrent core."""
+        parts = lstm_parts(config, sizes, updater)
+        return cls(config, sizes, parts, _grounding(config), ActionScorer(config.width, sizes.visual))
+
+    def action_logits(self, observations: Observations) -> Tensor:
+        """(X, K + 1)"""
+        logits: Tensor = self.actions(observations.cached(self.ground), observations)
+        return logits
+
+    def score(self, point: DecisionPoint) -> Tensor:
+        """Actions: (R, K + 1)"""
+        return point.per_observation(self.action_logits)
+
+    def explain(self, point: DecisionPoint) -> Explanation:
+        """Words, and confidences by view and by direction."""
+        observations = point.observations
+        grounded = observations.cached(self.ground)
+        mix = self.actions.action.mix(torch.cat([grounded.perception, grounded.action], dim=-1))
+        confidence = self.actions.confidences(grounded, observations)
+        return Explanation(
+            self.word_attention(point), {ACTION: confidence[point.row]}, {ACTION: mix[point.row]}
+        )
+
+
+class SSM(GroundedAgent):
+    """The paper's agent: reads its memory, chooses a frontier, walks there, and chooses a sub-node or stops."""
+
+    config: SSMConfig
+
+    def __init__(
+        self,
+        config: SSMConfig,
+        sizes: DataSizes,
+        parts: Parts,
+        grounding: FineGrainedGrounding | SharedGrounding,
+        actions: ActionScorer,
+        reader: CollectRead,
+        frontier_score: FrontierScore,
+        hints: FrontierHints | None,
+        stop_from_memory: StopFromMemory | None,
+    ) -> None:
+        super().__init__(config, sizes, parts, grounding)
+        self.actions = actions
+        self.reader = reader
+        self.frontier_score = frontier_score
+        self.hints = hints
+        self.stop_from_memory = stop_from_memory
+
+    @classmethod
+    def build(cls, config: SSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> SSM:
+        """Fresh weights; ``updater`` makes another recurrent core."""
+        node_width = config.node_width or sizes.visual
+        return cls(
+            config,
+            sizes,
+            lstm_parts(config, sizes, updater),
+            _grounding(config),
+            ActionScorer(config.width, sizes.visual),
+            _reader(config, sizes),
+            FrontierScore(config.width, node_width, config.orientation_width),
+            FrontierHints(config.width) if config.hints else None,
+            _stop_from_memory(config, sizes),
+        )
+
+    def action_space(
+        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
+    ) -> ActionSpace:
         """Frontiers of the memory, then their sub-nodes."""
-        space = HopPriorSpace if self.memory.hop_prior else FrontierSpace
-        return space(world, lanes, rounds, self.memory.weights, **self.habits(returns=returns))
+        space = HopPriorActions if self.config.hop_prior else FrontierActions
+        return space(world, episodes, max_decisions, _walk_options(self.config, learning=learning))
 
-    def acting(self, sight: Sight, unrolling: Unrolling) -> Acting:
-        """Begin to act."""
-        return _FrontierActing(self, sight, unrolling)
+    def columns(self, observations: Observations) -> dict[str, Tensor]:
+        """With hints, how the candidates of every place scored is remembered there."""
+        if self.hints is None:
+            return {}
+        logits = observations.cached(self.action_logits).detach()
+        return {REMEMBERED: _log_probabilities(logits, observations.candidates.mask)}
 
-    def decision_logits(self, rollout: Rollout, states: States, sight: Sight) -> dict[Kind, Tensor]:
-        """->  action: (M, K + 1), frontier: (R, N)"""
-        reading = [kind for kind in self._read_for if kind in rollout.decisions]
-        if not reading:
-            return super().decision_logits(rollout, states, sight)
-        grounded = self.ground(states)
-        actions, facts = self._actions_and_facts(rollout, grounded, states, sight)
-        moments = rollout.moments(reading)
-        row = states.rows_at(rollout)[moments.lane, moments.tick]
-        asks = grounded.at(row)
-        nodes = self.read(
-            self.ground_readers(states, grounded).at(row),
-            sight.places(map_of(rollout).node),
-            view_heading(rollout.view[moments.lane, moments.tick]),
-            states.noise.feature,
-            graphs_then(rollout, moments),
-        )
-        if self.stop_read is not None:
-            here = map_of(rollout).at[moments.lane, moments.tick]
-            actions = with_stop(actions, self.stop_read(asks, nodes, here)[moments.of["action"]])
-        logits: dict[Kind, Tensor] = {"action": actions}
-        if "frontier" in reading:
-            table, asked = rollout.decisions["frontier"], moments.of["frontier"]
-            scores = rows_of(self.frontier_score(*asks.asks, *nodes), asked)
-            state = rows_of(states.hidden, row[asked])
-            logits["frontier"] = _widened(self.hinted(scores, state, facts), table.options)
+    def action_logits(self, observations: Observations) -> Tensor:
+        """What the views of here say  ->  (X, K + 1)"""
+        logits: Tensor = self.actions(observations.cached(self.ground), observations)
         return logits
 
-    @property
-    def _read_for(self) -> tuple[Kind, ...]:
-        """The decisions that need the memory to be read."""
-        return ("frontier",) if self.stop_read is None else ("action", "frontier")
+    def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
+        """Frontiers: (R, N), actions: (R, K + 1)"""
+        graph, grounded = point.memory(), point.per_observation(self.ground)
+        nodes = self.read(point)
+        frontiers = self.frontier_score(grounded.perception, grounded.action, *nodes)
+        if self.hints is not None:
+            frontiers = frontiers + self.hints(point.state.hidden, graph, graph.column(REMEMBERED))
+        actions = point.per_observation(self.action_logits)
+        if self.stop_from_memory is not None:
+            actions = with_stop(actions, self.stop_from_memory(grounded, nodes, graph.here))
+        return {FRONTIER: frontiers, ACTION: actions}
 
-    def hinted(self, scores: Tensor, state: Tensor, facts: NodeFacts | None) -> Tensor:
-        """The scores of frontiers with what plain facts add.  scores: (R, N)  state: (R, H)  ->  (R, N)"""
-        return scores if self.hints is None or facts is None else scores + self.hints(state, facts)
-
-    def _actions_and_facts(
-        self, rollout: Rollout, grounded: Grounded, states: States, sight: Sight
-    ) -> tuple[Tensor, NodeFacts | None]:
-        """The scores of all action decisions; with hints, every observation is scored and remembered."""
-        table, seating = rollout.decisions["action"], states.seating
-        rows_at = states.rows_at(rollout)
-        decided = rows_at[table.lane, table.tick]
-        if self.hints is None or "frontier" not in rollout.decisions:
-            return self.score_rows(grounded, decided, rollout, states, sight), None
-        everywhere = torch.arange(len(seating.lane), device=decided.device)
-        logits = self.score_rows(grounded, everywhere, rollout, states, sight)
-        facts = _facts_then(rollout, rows_of(logits.detach(), rows_at), sight, revisits=self.memory.revisits)
-        return rows_of(logits, decided), facts
-
-
-class _FrontierActing(GroundedActing):
-    network: FrontierNetwork
-    _scores: Tensor | None = None  # (B, N, K + 1) log-probabilities when last at each node
-    _actions: Tensor | None = None  # (B, K + 1) action logits where the lanes stand, when they are at hand
-
-    def __init__(self, network: AgentNetwork, sight: Sight, unrolling: Unrolling) -> None:
-        super().__init__(network, sight, unrolling)
-        # (B,) how well stopping fits what the memory says about where they stand, and the tick it was read at
-        self._fits = torch.zeros_like(self.hidden[:, 0])
-        self._read = torch.full_like(self._fits, NONE, dtype=torch.long)
-
-    @torch.no_grad()
-    def consider(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
-        """Ground the states; with hints, remember how the neighbours scored."""
-        super().consider(stance, lanes, space)
-        if self.network.hints is None:
-            return
-        memory = memory_of(space)
-        exists = self.sight.world.neighbour_mask[stance.viewpoint[lanes]]
-        logits = action_logits(self.network, self, stance, lanes)
-        if self._scores is None or self._actions is None:
-            self._scores = logits.new_zeros(*memory.node.shape, logits.shape[-1])
-            self._actions = logits.new_zeros(len(memory.node), logits.shape[-1])
-        self._scores[lanes, memory.here[lanes]] = _log_probabilities(logits, exists)
-        self._actions[lanes] = logits
-
-    @torch.no_grad()
-    def logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
-        """(M, K + 1) for actions, (R, N) for frontiers and last places"""
-        if question.kind == "frontier":
-            return self._frontier_logits(question, stance, space)
-        if question.kind == "last":
-            return self.stopping.of(question.lanes)
-        logits = self._action_logits(stance, question.lanes, space)
-        if self.network.memory.goes_back:
-            self.stopping.note(logits, question, memory_of(space))
-        return logits
-
-    def _action_logits(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> Tensor:
-        """(M, K + 1)"""
-        if self._actions is not None:
-            logits = self._actions[lanes]
-        else:
-            logits = action_logits(self.network, self, stance, lanes)
-        if self.network.stop_read is None:
-            return logits
-        return with_stop(logits, self._stop_fits(stance, lanes, space))
-
-    def _frontier_logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
-        """(R, N)"""
-        memory, lanes = memory_of(space), question.lanes
-        nodes = self._read_memory(stance, lanes, space)
-        facts = None
-        if self._scores is not None and question.walk is not None:
-            known = nodes[0].shape[1]
-            facts = NodeFacts(
-                here=memory.here[lanes],
-                count=memory.count[lanes],
-                walk=question.walk[:, :known],
-                remembered=self._scores[lanes, :known],
-                open=with_memory(space).ways(lanes)[:, :known],
-            )
-        scores = self.network.frontier_score(*self.grounded(lanes).asks, *nodes)
-        return _widened(self.network.hinted(scores, self.hidden[lanes], facts), question.options)
-
-    def _read_memory(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> tuple[Tensor, Tensor]:
-        """The states of all nodes ``lanes`` know, visual (R, n, V) and orientation (R, n, W)."""
-        memory = memory_of(space)
-        graphs = graphs_now(memory, lanes)
-        nodes: tuple[Tensor, Tensor] = self.network.read(
-            self.readers(lanes),
-            self.sight.places(memory.node[lanes, : graphs.edge.shape[1]]),
-            view_heading(stance.view[lanes]),
-            self.noise.feature,
-            graphs,
+    def read(self, point: DecisionPoint) -> tuple[Tensor, Tensor]:
+        """The states of all nodes (Eqs. 7 to 9)  ->  visual (R, N, V), orientation (R, N, W)"""
+        ground = self.ground_earlier if self.config.read_before_update else self.ground
+        nodes: tuple[Tensor, Tensor] = self.reader(
+            point.per_observation(ground), point.heading, point.feature_mask, point.memory()
         )
-        if self.network.stop_read is not None:
-            self._fits[lanes] = self.network.stop_read(self.grounded(lanes), nodes, memory.here[lanes])
-            self._read[lanes] = space.now
         return nodes
 
-    def _stop_fits(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> Tensor:
-        """(M,); lanes that have not read their memory at this tick do so now"""
-        unread = lanes[self._read[lanes] != space.now]
-        if len(unread):
-            self._read_memory(stance, unread, space)
-        return self._fits[lanes]
+    def explain(self, point: DecisionPoint) -> Explanation:
+        """Words, and confidences by view and by direction, of frontiers and actions."""
+        observations = point.observations
+        grounded = point.per_observation(self.ground)
+        together = torch.cat([grounded.perception, grounded.action], dim=-1)
+        actions = self.actions.confidences(observations.cached(self.ground), observations)[point.row]
+        frontiers = self.frontier_score.confidences(grounded.perception, grounded.action, *self.read(point))
+        return Explanation(
+            self.word_attention(point),
+            {FRONTIER: frontiers, ACTION: actions},
+            {FRONTIER: self.frontier_score.mix(together), ACTION: self.actions.action.mix(together)},
+        )
 
 
-def _widened(logits: Tensor, options: Tensor) -> Tensor:
-    """Scores of the known nodes, padded to all nodes there could be.  (R, n)  ->  (R, N)"""
-    return nn.functional.pad(logits, (0, options.shape[1] - logits.shape[1]))
+class GlobalSSM(GroundedAgent):
+    """The one-step ablation: all sub-nodes of the memory compete in a single decision (Eqs. 10, 11)."""
+
+    config: GlobalSSMConfig
+
+    def __init__(
+        self,
+        config: GlobalSSMConfig,
+        sizes: DataSizes,
+        parts: Parts,
+        grounding: FineGrainedGrounding | SharedGrounding,
+        reader: CollectRead,
+        global_score: GlobalScore,
+        stop_from_memory: StopFromMemory | None,
+    ) -> None:
+        super().__init__(config, sizes, parts, grounding)
+        self.reader = reader
+        self.global_score = global_score
+        self.stop_from_memory = stop_from_memory
+
+    @classmethod
+    def build(
+        cls, config: GlobalSSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None
+    ) -> GlobalSSM:
+        """Fresh weights; ``updater`` makes another recurrent core."""
+        return cls(
+            config,
+            sizes,
+            lstm_parts(config, sizes, updater),
+            _grounding(config),
+            _reader(config, sizes),
+            GlobalScore(
+                config.width, sizes.visual, config.node_width or sizes.visual, config.orientation_width
+            ),
+            _stop_from_memory(config, sizes),
+        )
+
+    def action_space(
+        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
+    ) -> ActionSpace:
+        """Any sub-node of the memory, or stop."""
+        return GlobalActions(world, episodes, max_decisions, _walk_options(self.config, learning=learning))
+
+    def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
+        """Global decisions: (R, N * K + 1)"""
+        graph, grounded = point.memory(), point.per_observation(self.ground)
+        ground = self.ground_earlier if self.config.read_before_update else self.ground
+        nodes = self.reader(point.per_observation(ground), point.heading, point.feature_mask, graph)
+        logits = self.global_score(grounded, nodes, point.heading, point.feature_mask, graph)
+        if self.stop_from_memory is not None:
+            logits = with_stop(logits, self.stop_from_memory(grounded, nodes, graph.here))
+        return {GLOBAL: logits}
+
+    def explain(self, point: DecisionPoint) -> Explanation:
+        """The words attended to."""
+        return Explanation(self.word_attention(point))
 
 
 def _log_probabilities(logits: Tensor, exists: Tensor) -> Tensor:
@@ -209,34 +421,6 @@ def _log_probabilities(logits: Tensor, exists: Tensor) -> Tensor:
     return logits.masked_fill(~options, -torch.inf).log_softmax(dim=-1).masked_fill(~options, -1e4)
 
 
-def _facts_then(rollout: Rollout, at_tick: Tensor, sight: Sight, *, revisits: bool) -> NodeFacts:
-    """What was known about the nodes at every frontier decision.  at_tick: (B, T, K + 1) action logits"""
-    known, table = map_of(rollout), rollout.decisions["frontier"]
-    where, nodes = (table.lane, table.tick), known.node.shape[1]
-    places = known.node.clamp_min(0)
-    exists = sight.world.neighbour_mask[places]
-    count = known.count[where]
-    last = _last_stood(known, rollout.alive)[where]  # (R, n)
-    logits = at_tick[table.lane.unsqueeze(1), last.clamp_min(0)]
-    remembered = _log_probabilities(logits, exists[table.lane])
-    visited_as = _node_number(sight.world.neighbour[places], known.node)[table.lane]  # (R, n, K)
-    return NodeFacts(
-        here=known.at[where],
-        count=count,
-        walk=table.walk[:, :nodes],
-        remembered=remembered.masked_fill((last < 0).unsqueeze(-1), 0.0),
-        open=exists[table.lane] & (revisits | (visited_as >= count[:, None, None])),
-    )
-
-
-def _last_stood(known: Map, alive: Tensor) -> Tensor:
-    """The last tick, up to each tick, at which the lane stood at each node; -1 before  ->  (B, T, N)"""
-    ticks = torch.arange(alive.shape[1], device=alive.device).unsqueeze(-1)
-    stood = known.at.unsqueeze(-1) == torch.arange(known.node.shape[1], device=alive.device)
-    return torch.where(stood & alive.unsqueeze(-1), ticks, -1).cummax(dim=1).values
-
-
-def _node_number(places: Tensor, node: Tensor) -> Tensor:
-    """Which node each place became; N where it never did.  places: (B, N, K)  node: (B, N)  ->  (B, N, K)"""
-    match = places.unsqueeze(-1) == node[:, None, None, :]
-    return torch.where(match.any(dim=-1), match.int().argmax(dim=-1), node.shape[1])
+AGENTS.register("ssm", AgentSpec(SSM.build, SSMConfig))
+AGENTS.register("ssm-local", AgentSpec(LocalSSM.build, LocalSSMConfig))
+AGENTS.register("ssm-global", AgentSpec(GlobalSSM.build, GlobalSSMConfig))

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scenemem.agents.policy import Sample
+from scenemem.agents.walker import Sample
 from scenemem.errors import UserError
+from scenemem.learning.distributed import ProcessGroup
 from scenemem.learning.speaker_voice import Speaker
-from scenemem.learning.team import Team
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import PathPool, shortest_paths
 from scenemem.world.geometry import HEADINGS, STEP
@@ -23,7 +23,7 @@ from scenemem.world.geometry import HEADINGS, STEP
 class Augmentation(Protocol):
     """Where further episodes come from."""
 
-    def draw(self, iteration: int, batch: int, feature_mask: Tensor, team: Team, /) -> EpisodeSet:
+    def draw(self, iteration: int, batch: int, feature_mask: Tensor, group: ProcessGroup, /) -> EpisodeSet:
         """This process's share of ``batch`` episodes; the agent will learn under ``feature_mask`` (D,)."""
 
 
@@ -41,15 +41,15 @@ class BackTranslation:
         self._pool = pool
         self._seed = seed
 
-    def draw(self, iteration: int, batch: int, feature_mask: Tensor, team: Team, /) -> EpisodeSet:
-        """The paths are the same for every team; every process describes its own."""
-        world = self.speaker.sight.world
+    def draw(self, iteration: int, batch: int, feature_mask: Tensor, group: ProcessGroup, /) -> EpisodeSet:
+        """The paths are the same for every group; every process describes its own."""
+        world = self.speaker.environment.world
         shared = _randomness(self._seed, iteration)
-        start, goal = (team.share(ends) for ends in self._pool.sample(batch, shared))
+        start, goal = (group.share(ends) for ends in self._pool.sample(batch, shared))
         steps = torch.randint(HEADINGS, (batch,), generator=shared)
-        heading = team.share(steps).to(world.position) * STEP
+        heading = group.share(steps).to(world.position) * STEP
         path, length = shortest_paths(world, start, goal)
-        words = Sample(_randomness(self._seed, iteration, 1 + team.rank))
+        words = Sample(_randomness(self._seed, iteration, 1 + group.rank))
         said = self.speaker.describe(path, heading, feature_mask=feature_mask, choose=words)
         return EpisodeSet(
             name="described",
@@ -80,11 +80,11 @@ class StoredEpisodes:
         self._episodes = episodes
         self._seed = seed
 
-    def draw(self, iteration: int, batch: int, feature_mask: Tensor, team: Team, /) -> EpisodeSet:
-        """Random episodes, the same for every team."""
+    def draw(self, iteration: int, batch: int, feature_mask: Tensor, group: ProcessGroup, /) -> EpisodeSet:
+        """Random episodes, the same for every group."""
         del feature_mask
         rows = torch.randint(len(self._episodes), (batch,), generator=_randomness(self._seed, iteration))
-        return self._episodes.select(team.share(rows))
+        return self._episodes.select(group.share(rows))
 
 
 def _randomness(*numbers: int) -> torch.Generator:

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from scenemem.errors import SettingError
-from scenemem.learning.losses import RewardConfig
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """What an agent earns."""
+
+    rule: str = "distance"
+    """name of the reward rule; distance pays for getting closer to the goal"""
+    quantised: bool = True
+    """+1 for closer, -1 for farther; False pays the metres themselves"""
+    success: float = 2.0
+    """for stopping within 3 m of the goal; the same is taken for stopping elsewhere"""
+    discount: float = 0.9
+    """per decision"""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.discount <= 1:
+            raise SettingError(f"discount must be in [0, 1], got {self.discount}")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of training with its own mix of losses; a weight of 0 leaves that loss out."""
+    """A stretch of training with its own mix of losses."""
 
     name: str = "mixed"
     """for logs"""
     share: float = 1.0
     """of all iterations, relative to the other stages"""
-    teacher: float = 1.0
-    """teacher forcing: clone the reference path"""
-    student: float = 0.0
-    """student forcing: on sampled walks, the place known to be closest to the goal"""
-    reinforce: float = 1.0
-    """A2C on sampled walks"""
+    losses: dict[str, float] = field(default_factory=lambda: {"teacher_forcing": 1.0, "a2c": 1.0})
+    """weight of every loss by its name; losses that are not named are left out"""
     augmented: float = 0.0
     """teacher forcing on a further batch of augmented episodes, which also get the other losses"""
     teacher_frontier: float = 0.2
@@ -33,19 +45,14 @@ class Stage:
     def __post_init__(self) -> None:
         if self.share <= 0:
             raise SettingError(f"the share of stage '{self.name}' must be positive, got {self.share}")
-        if self.augmented and not self.teacher:
+        if not any(self.losses.values()):
             raise SettingError(
-                f"stage '{self.name}' learns from augmented episodes only; give teacher a weight, too"
+                f"stage '{self.name}' has no loss; give one a weight, for example teacher_forcing"
             )
-        if not (self.teacher or self.student or self.reinforce):
+        if self.augmented and not self.losses.get("teacher_forcing"):
             raise SettingError(
-                f"stage '{self.name}' has no loss; give teacher, student or reinforce a weight"
+                f"stage '{self.name}' learns from augmented episodes only; give teacher_forcing a weight, too"
             )
-
-    @property
-    def samples(self) -> bool:
-        """Whether the agent has to walk by itself in this stage."""
-        return bool(self.student or self.reinforce)
 
 
 @dataclass(frozen=True)
@@ -62,12 +69,12 @@ class LearningConfig:
     """of AdamW"""
     clip: float = 40.0
     """largest norm of all gradients together"""
-    rounds: int = 15
+    max_decisions: int = 15
     """decisions before a walk sampled while learning is cut off; the critic says what was still to come"""
-    ticks: int = 40
+    max_steps: int = 40
     """observations before such a walk is cut off"""
-    labels: Literal["goal", "path"] = "goal"
-    """what is right on sampled walks: the shortest way to the goal, or the rest of the reference path"""
+    labels: str = "goal"
+    """label rule on sampled walks: goal is the shortest way to it, path the rest of the reference path"""
     entropy: float = 0.01
     """weight of the entropy bonus in A2C"""
     value: float = 0.5
@@ -76,9 +83,11 @@ class LearningConfig:
     """what is earned"""
     stages: tuple[Stage, ...] = (Stage(),)
     """one after the other"""
+    fused: bool = True
+    """use hand-written gradients through time where the recurrent core has them; same results, faster"""
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "batch", "rounds", "ticks"):
+        for name in ("iterations", "batch", "max_decisions", "max_steps"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
         for name in ("learning_rate", "clip"):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenemem.agents.sight import Sight
+from scenemem.agents.environment import Environment
 from scenemem.errors import UserError
 from scenemem.models.attention import rotated
 from scenemem.models.speaker import PathViews
@@ -58,13 +58,13 @@ def steps_along(world: World, path: Tensor, heading: Tensor) -> Steps:
     return Steps(path, torch.cat([begin, walked_along], dim=1), functional.pad(slot, (0, 1), value=STOP))
 
 
-def views_along(sight: Sight, steps: Steps) -> PathViews:
+def views_along(environment: Environment, steps: Steps) -> PathViews:
     """What is seen on the way."""
-    world, mask = sight.world, steps.viewpoint != NONE
+    world, mask = environment.world, steps.viewpoint != NONE
     here, facing, slot = steps.viewpoint[mask], steps.view[mask], steps.slot[mask]
     goes, slot = (slot != STOP).unsqueeze(-1), slot.clamp_min(0)
     heading = view_heading(facing)
-    panoramas = sight.panorama(here).float()
+    panoramas = environment.panorama(here).float()
     chosen = panoramas[torch.arange(len(here), device=here.device), world.neighbour_view[here, slot]]
     direction = angle_feature(world.neighbour_heading[here, slot], world.neighbour_elevation[here, slot], 4)
     views = torch.arange(VIEWS, device=here.device)

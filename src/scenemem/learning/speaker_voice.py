@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from scenemem.agents.policy import Chooser, take_best
-from scenemem.agents.sight import Sight
+from scenemem.agents.environment import Environment
+from scenemem.agents.walker import take_best
 from scenemem.errors import SettingError, UserError
 from scenemem.learning.speaker_paths import steps_along, views_along
 from scenemem.models.speaker import EncodedPaths, Likelihood, SpeakerNetwork
-from scenemem.models.speaker_decoding import Sayings, beam_search, speak
+from scenemem.models.speaker_decoding import Choose, Sayings, beam_search, speak
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import UNK, Vocabulary
 
@@ -23,16 +23,16 @@ class Speaker:
 
     Args:
         network: the parameters.
-        sight: the world and the features of its views.
+        environment: the world and the features of its views.
         vocabulary: the words it knows.
         max_words: tokens of the longest text, both marks included.
     """
 
     def __init__(
-        self, network: SpeakerNetwork, sight: Sight, vocabulary: Vocabulary, *, max_words: int
+        self, network: SpeakerNetwork, environment: Environment, vocabulary: Vocabulary, *, max_words: int
     ) -> None:
         self.network = network
-        self.sight = sight
+        self.environment = environment
         self.vocabulary = vocabulary
         self.max_words = max_words
 
@@ -42,7 +42,7 @@ class Speaker:
         heading: Tensor,
         *,
         feature_mask: Tensor | None = None,
-        choose: Chooser = take_best,
+        choose: Choose = take_best,
     ) -> Sayings:
         """Describe paths, word by word.
 
@@ -82,7 +82,7 @@ class Speaker:
         path: (B, T)  heading: (B,)  tokens: (B, L) in this speaker's vocabulary, padded  feature_mask: (D,)
         """
         with self._at_rest():
-            views = views_along(self.sight, steps_along(self.sight.world, path, heading))
+            views = views_along(self.environment, steps_along(self.environment.world, path, heading))
             return self.network.likelihood(views, self._mask(feature_mask), tokens)
 
     def score_routes(self, episodes: EpisodeSet, route: Tensor, /) -> Tensor:
@@ -98,7 +98,7 @@ class Speaker:
 
     def tokens(self, texts: Sequence[str]) -> Tensor:
         """B texts  ->  (B, L) in this speaker's vocabulary, cut where it would stop, padded"""
-        return self.vocabulary.encode_batch(texts, self.max_words)[0].to(self.sight.world.device)
+        return self.vocabulary.encode_batch(texts, self.max_words)[0].to(self.environment.world.device)
 
     def word_numbers_in(self, vocabulary: Vocabulary) -> Tensor:
         """The number of each of this speaker's words in another vocabulary: ``table[tokens]`` translates.
@@ -109,7 +109,7 @@ class Speaker:
         return torch.tensor([numbers.get(word, UNK) for word in self.vocabulary.words])
 
     def _encoded(self, path: Tensor, heading: Tensor, feature_mask: Tensor | None) -> EncodedPaths:
-        views = views_along(self.sight, steps_along(self.sight.world, path, heading))
+        views = views_along(self.environment, steps_along(self.environment.world, path, heading))
         encoded: EncodedPaths = self.network.encoder(views, self._mask(feature_mask))
         if not bool(encoded.state.cell.isfinite().all()):
             raise UserError("what the speaker sees is not a number; look for broken features")
@@ -118,7 +118,7 @@ class Speaker:
     def _mask(self, feature_mask: Tensor | None) -> Tensor:
         width = self.network.visual
         if feature_mask is None:
-            return torch.ones(width, device=self.sight.world.device)
+            return torch.ones(width, device=self.environment.world.device)
         if feature_mask.shape != (width,):
             raise SettingError(
                 f"the feature mask has shape {tuple(feature_mask.shape)}, expected ({width},): one number "

@@ -1,4 +1,4 @@
-"""The trainer: draws batches, lets teacher and agent walk, replays the walks and steps the optimiser."""
+"""The trainer: draws batches, lets teacher and agent walk, evaluates the walks and steps the optimiser."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.collect import collect
-from scenemem.agents.labels import ClosestToGoal, LabelRule, ReferencePath, RestOfPath, TaughtLanes
-from scenemem.agents.network import AgentNetwork, Replay
-from scenemem.agents.policy import LanewiseSampling
+from scenemem.agents.actions import ActionSpace
+from scenemem.agents.agent import Agent, Outputs
+from scenemem.agents.labels import LABEL_RULES, MixedRules, ReferencePath
 from scenemem.agents.rollout import Rollout
-from scenemem.agents.spaces import ActionSpace
-from scenemem.agents.trained import TrainedAgent
+from scenemem.agents.walker import AgentPolicy, SamplePerEpisode, TrainedAgent, collect
 from scenemem.errors import NotFiniteError, UserError
 from scenemem.learning.allocator import keep_freed_memory
 from scenemem.learning.augmentation import Augmentation
 from scenemem.learning.config import LearningConfig, Stage
-from scenemem.learning.losses import actor_critic, imitation
-from scenemem.learning.team import ALONE, Team
+from scenemem.learning.distributed import SINGLE, ProcessGroup
+from scenemem.learning.losses import LOSSES, Loss, LossContext
 from scenemem.models.language import Instructions
-from scenemem.models.navigator import Noise
-from scenemem.models.unrolling import Unrolling
+from scenemem.models.states import StateLog
+from scenemem.models.updater import DropoutMasks
 from scenemem.tasks.batches import Batches
 from scenemem.tasks.episode_set import EpisodeSet
 
@@ -32,6 +30,9 @@ _SMALL = 100_000
 
 Kept memory has gaps, as large as the blocks: half a gigabyte more for 64 walks with 2,048 columns.
 """
+
+Weighted = dict[str, tuple[float, Tensor]]
+"""Losses by name, each with its weight."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,27 @@ class StepReport:
     episodes: int  # walked and learnt from
 
 
+@dataclass(frozen=True)
+class _Walks:
+    """The walks of a batch: every episode once along its reference path, once by the agent itself, or both."""
+
+    losses: dict[str, Loss]
+    teacher: bool
+    student: bool
+
+    @classmethod
+    def of(cls, stage: Stage) -> _Walks:
+        """What the losses of a stage ask for."""
+        losses = {name: LOSSES[name] for name, weight in stage.losses.items() if weight}
+        kinds = {loss.walks for loss in losses.values()}
+        return cls(losses, teacher=bool(kinds & {"teacher", "all"}), student=bool(kinds & {"student", "all"}))
+
+    @property
+    def copies(self) -> int:
+        """Walks per episode."""
+        return int(self.teacher) + int(self.student)
+
+
 class _Lesson(nn.Module):
     """The losses of a batch as a module, which is what distributed training wants."""
 
@@ -51,7 +73,7 @@ class _Lesson(nn.Module):
         self.network = trainer.network
         self._trainer = trainer
 
-    def forward(self, rows: Tensor, stage: Stage) -> dict[str, tuple[float, Tensor]]:
+    def forward(self, rows: Tensor, stage: Stage) -> Weighted:
         """rows: (B,) of the episodes"""
         return self._trainer.losses(rows, stage)
 
@@ -62,11 +84,11 @@ class Trainer:
     Unless a step is large, the process keeps the memory that steps free (``allocator``).
 
     Args:
-        agent: network, eyes and vocabulary.
+        agent: network, environment and vocabulary.
         episodes: what to learn from.
         config: the course of the run.
         seed: of batches, dropout and sampling.
-        team: the processes that train together; each takes its share of every batch.
+        group: the processes that train together; each takes its share of every batch.
         augmentation: where stages that learn from augmented episodes get them from.
     """
 
@@ -76,7 +98,7 @@ class Trainer:
         episodes: EpisodeSet,
         config: LearningConfig,
         seed: int,
-        team: Team = ALONE,
+        group: ProcessGroup = SINGLE,
         augmentation: Augmentation | None = None,
     ) -> None:
         if not episodes.has_goals:
@@ -85,11 +107,14 @@ class Trainer:
             raise UserError(
                 "this preset learns from augmented episodes; name a --speaker or an --augment file"
             )
+        for stage in config.stages:
+            _Walks.of(stage)  # unknown losses are refused before anything is trained
+        self._label_rule = LABEL_RULES[config.labels]
         self.agent = agent
         self.episodes = episodes
         self.augmentation = augmentation
         self.config = config
-        self.team = team
+        self.group = group
         self.iteration = 0
         self.optimiser = torch.optim.AdamW(
             agent.network.parameters(),
@@ -98,17 +123,17 @@ class Trainer:
             fused=True,
         )
         self.sampling = torch.Generator().manual_seed(seed + 1)
-        tokens, lengths = agent.vocabulary.encode_batch(episodes.texts, agent.max_words)
+        tokens, lengths = agent.vocabulary.encode_batch(episodes.texts, agent.limits.max_words)
         self._tokens, self._lengths = tokens, lengths
         self.batches = Batches(
-            len(episodes), config.batch, seed, lengths=lengths, rank=team.rank, world_size=team.size
+            len(episodes), config.batch, seed, lengths=lengths, rank=group.rank, world_size=group.size
         )
-        self._lesson = team.together(_Lesson(self))
-        if config.batch * agent.sight.width <= _SMALL:
+        self._lesson = group.wrap(_Lesson(self))
+        if config.batch * agent.environment.width <= _SMALL:
             keep_freed_memory()
 
     @property
-    def network(self) -> AgentNetwork:
+    def network(self) -> Agent:
         """The parameters that learn."""
         return self.agent.network
 
@@ -133,117 +158,116 @@ class Trainer:
         self._check_gradients(gradient)
         self.optimiser.step()
         self.iteration += 1
-        named = self.team.means({name: float(loss.detach()) for name, (_, loss) in losses.items()})
-        walked = self.config.batch * _lanes_per_episode(stage) * (2 if stage.augmented else 1)
+        named = self.group.means({name: float(loss.detach()) for name, (_, loss) in losses.items()})
+        walked = self.config.batch * _Walks.of(stage).copies * (2 if stage.augmented else 1)
         return StepReport(named, float(gradient), walked)
 
-    def losses(self, rows: Tensor, stage: Stage) -> dict[str, tuple[float, Tensor]]:
+    def losses(self, rows: Tensor, stage: Stage) -> Weighted:
         """Named losses with their weights.  rows: (B,) of the episodes"""
-        times = _lanes_per_episode(stage)
+        copies = _Walks.of(stage).copies
         losses = self._learn(
-            self.episodes.select(rows), self._tokens[rows], self._lengths[rows], self._noise(times), stage
+            self.episodes.select(rows), self._tokens[rows], self._lengths[rows], self._masks(copies), stage
         )
         if stage.augmented and self.augmentation is not None:
-            noise = self._noise(times)
+            masks = self._masks(copies)
             # one environment mask: the speaker describes what the agent will see
-            more = self.augmentation.draw(self.iteration, self.config.batch, noise.feature, self.team)
-            tokens, lengths = self.agent.vocabulary.encode_batch(more.texts, self.agent.max_words)
-            found = self._learn(more, tokens, lengths, noise, replace(stage, teacher=stage.augmented))
+            more = self.augmentation.draw(self.iteration, self.config.batch, masks.feature, self.group)
+            tokens, lengths = self.agent.vocabulary.encode_batch(more.texts, self.agent.limits.max_words)
+            weights = {**stage.losses, "teacher_forcing": stage.augmented}
+            found = self._learn(more, tokens, lengths, masks, replace(stage, losses=weights))
             losses |= {f"augmented {name}": loss for name, loss in found.items()}
         for name, (_, loss) in losses.items():
             self._check_loss(name, loss)
         return losses
 
     def _learn(
-        self, episodes: EpisodeSet, tokens: Tensor, lengths: Tensor, noise: Noise, stage: Stage
-    ) -> dict[str, tuple[float, Tensor]]:
-        """Losses of one batch; an episode has two lanes in one rollout: a teacher's and the agent's own."""
-        times = _lanes_per_episode(stage)
-        taught = len(episodes) if stage.teacher else 0
-        batch = episodes.select(torch.arange(len(episodes)).repeat(times))
-        instructions = self._read(tokens, lengths).repeat(times)
-        unrolling = self.network.unrolling(self.agent.sight, instructions, noise, keeps=True)
-        rollout = self._walks(batch, unrolling, taught)
-        replay = self.network.judge(rollout, self.agent.sight, unrolling)
-        losses: dict[str, tuple[float, Tensor]] = {}
-        if stage.teacher:
-            lanes = slice(0, taught)
-            losses["teacher"] = (
-                stage.teacher,
-                imitation(
-                    rollout.part(lanes), replay.part(lanes, rollout), {"frontier": stage.teacher_frontier}
-                ),
-            )
-        if stage.samples:
-            lanes = slice(taught, len(batch))
-            losses |= self._own_losses(rollout.part(lanes), replay.part(lanes, rollout), stage)
-        return losses
+        self, episodes: EpisodeSet, tokens: Tensor, lengths: Tensor, masks: DropoutMasks, stage: Stage
+    ) -> Weighted:
+        """Losses of one batch; teacher and agent walk in one rollout."""
+        walks, count = _Walks.of(stage), len(episodes)
+        batch = episodes.select(torch.arange(count).repeat(walks.copies))
+        instructions = self._read(tokens, lengths).repeat(walks.copies)
+        forced = torch.zeros(len(batch), dtype=torch.bool, device=self.agent.environment.world.device)
+        forced[: count if walks.teacher else 0] = True
+        log = self.network.state_log(
+            self.agent.environment, instructions, masks, learns=True, fused=self.config.fused
+        )
+        rollout = self._walk(batch, log, forced)
+        outputs = self.network.evaluate_actions(rollout, log, self.agent.environment)
+        parts = {
+            "teacher": forced.nonzero().squeeze(1),
+            "student": (~forced).nonzero().squeeze(1),
+            "all": torch.arange(len(batch), device=forced.device),
+        }
+        views = {
+            kind: self._part(rollout, outputs, batch, parts[kind], stage)
+            for kind in dict.fromkeys(loss.walks for loss in walks.losses.values())
+        }
+        return {
+            name: (stage.losses[name], loss.function(*views[loss.walks]))
+            for name, loss in walks.losses.items()
+        }
 
-    def _own_losses(self, rollout: Rollout, replay: Replay, stage: Stage) -> dict[str, tuple[float, Tensor]]:
-        """What the agent learns from its own walks."""
-        losses = {}
-        if stage.student:
-            term = imitation(rollout, replay, {"frontier": stage.student_frontier})
-            losses["student"] = (stage.student, term)
-        if stage.reinforce:
-            term = actor_critic(
-                rollout,
-                replay,
-                self.config.reward,
-                entropy_weight=self.config.entropy,
-                value_weight=self.config.value,
-                decisions=self.team.mean(sum(len(table.lane) for table in rollout.decisions.values())),
-            )
-            losses["reinforce"] = (stage.reinforce, term)
-        return losses
+    def _part(
+        self, rollout: Rollout, outputs: Outputs, batch: EpisodeSet, episodes: Tensor, stage: Stage
+    ) -> tuple[Rollout, Outputs, LossContext]:
+        """What a loss on some of the episodes gets to see.  episodes: (b,)"""
+        part = rollout.select(episodes)
+        taken = sum(len(table.episode) for table in part.decisions.values())
+        context = LossContext(
+            world=self.agent.environment.world,
+            episodes=batch.select(episodes),
+            config=self.config,
+            stage=stage,
+            decisions=self.group.mean(taken),
+        )
+        return part, outputs.select(rollout, episodes), context
 
     def _read(self, tokens: Tensor, lengths: Tensor) -> Instructions:
         words = int(lengths.max())
-        device, encoder = self.agent.sight.world.device, self.network.encoder
-        noise = encoder.noise(self.config.batch)[self._own_lanes(1)]
-        read: Instructions = encoder(tokens[:, :words].to(device), lengths, noise)
+        device, encoder = self.agent.environment.world.device, self.network.encoder
+        mask = encoder.dropout_mask(self.config.batch)[self._own_episodes(1)]
+        read: Instructions = encoder(tokens[:, :words].to(device), lengths, mask)
         return read
 
-    def _noise(self, times: int) -> Noise:
-        """Drawn for the whole team, so that a lane's noise does not depend on who walks it."""
-        return self.network.noise(times * self.config.batch).select(self._own_lanes(times))
+    def _masks(self, copies: int) -> DropoutMasks:
+        """Drawn for the whole group, so that an episode's masks do not depend on who walks it."""
+        return self.network.dropout_masks(copies * self.config.batch).select(self._own_episodes(copies))
 
-    def _own_lanes(self, times: int) -> Tensor:
-        """Which lanes of the team's are this process's, with ``times`` lanes per episode."""
-        lanes = torch.arange(times * self.config.batch, device=self.agent.sight.world.device)
-        return torch.cat([self.team.share(part) for part in lanes.chunk(times)])
+    def _own_episodes(self, copies: int) -> Tensor:
+        """Which episodes of the group's are this process's, with ``copies`` walks per episode."""
+        episodes = torch.arange(copies * self.config.batch, device=self.agent.environment.world.device)
+        return torch.cat([self.group.share(part) for part in episodes.chunk(copies)])
 
-    def _walks(self, batch: EpisodeSet, unrolling: Unrolling, taught: int) -> Rollout:
-        """The first ``taught`` lanes follow the reference path, the others walk by themselves."""
-        world = self.agent.sight.world
+    def _walk(self, batch: EpisodeSet, log: StateLog, forced: Tensor) -> Rollout:
+        """Forced episodes follow the reference path, the others walk by themselves.  forced: (B,) bool"""
+        environment = self.agent.environment
+        world = environment.world
         # the reference path decides how long, and one that crosses itself is walked over known places again
         length = batch.path_length
-        is_taught = torch.arange(len(batch), device=world.device) < taught
-        acting = self.network.acting(self.agent.sight, unrolling)
-        rounds = torch.where(is_taught, length, self.config.rounds)
-        space = self.network.space(world, len(batch), rounds, returns=False)
+        max_decisions = torch.where(forced, length, self.config.max_decisions)
+        space = self.network.action_space(world, len(batch), max_decisions, learning=True)
+        pick = SamplePerEpisode(self._drawn(len(batch)))
         return collect(
             world,
             batch,
             space,
-            LanewiseSampling(acting, self._drawn(len(batch)), taught=taught),
-            max_ticks=torch.where(is_taught, length.square(), self.config.ticks),
-            label_rule=TaughtLanes(taught, ReferencePath(world, batch.path), self._own_rule(batch, space)),
+            AgentPolicy(self.network, log, environment, pick, forced=forced),
+            max_steps=torch.where(forced, length.square(), self.config.max_steps),
+            label_rule=self._labels(batch, space, forced),
         )
 
-    def _own_rule(self, batch: EpisodeSet, space: ActionSpace) -> LabelRule:
-        """What is right on the agent's own walks."""
-        world = self.agent.sight.world
-        if self.config.labels == "goal":
-            return ClosestToGoal(world, batch.goal)
-        return RestOfPath(world, batch.path, passes_over=not space.revisits)
+    def _labels(self, batch: EpisodeSet, space: ActionSpace, forced: Tensor) -> MixedRules:
+        """What is right along the reference path, and on the agent's own walks.  forced: (B,) bool"""
+        world = self.agent.environment.world
+        return MixedRules(forced, ReferencePath(world, batch.path), self._label_rule(world, batch, space))
 
-    def _drawn(self, lanes: int) -> Tensor:
-        """A random number for every decision; a round has at most two  ->  (J, lanes)"""
-        most = 2 * self.config.rounds + 1
+    def _drawn(self, episodes: int) -> Tensor:
+        """A random number for every decision; a frontier and its action are two  ->  (J, episodes)"""
+        most = 2 * self.config.max_decisions + 1
         drawn = torch.rand(most, self.config.batch, generator=self.sampling)
-        own = self.team.share(drawn.t()).t().to(self.agent.sight.world.device)
-        return own.repeat(1, lanes // own.shape[1])
+        own = self.group.share(drawn.t()).t().to(self.agent.environment.world.device)
+        return own.repeat(1, episodes // own.shape[1])
 
     def _set_learning_rate(self) -> None:
         share = self.iteration / self.config.iterations
@@ -267,7 +291,3 @@ class Trainer:
             f"{what} is not a finite number at step {self.iteration + 1}; the last good checkpoint is kept; "
             "look for broken features, or lower the learning rate"
         )
-
-
-def _lanes_per_episode(stage: Stage) -> int:
-    return int(stage.teacher > 0) + int(stage.samples)

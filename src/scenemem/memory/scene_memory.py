@@ -1,10 +1,11 @@
-"""The Structured Scene Memory (paper, section 3.1): a graph of visited places per lane, as batched tensors.
+"""The Structured Scene Memory (paper, section 3.1): a graph of visited places per episode, as batched tensors.
 
-Shape letters: B lanes, N places a lane can remember, K neighbour slots of the world.
+Shape letters: B episodes, R some of them, N places an episode can remember, K candidate slots of the world.
 
 A *node* is a visited place, a *sub-node* a neighbour of a node that can be seen and reached but has not been
 visited, a *frontier* a node with at least one sub-node. Nodes are numbered in the order of their first visit.
-Angles and features are not stored: they are looked up in the world's tables by viewpoint.
+Angles and features are not stored: they are looked up in the world's tables by viewpoint. Agents may write
+named columns at the node they stand at, and read them at every node later.
 """
 
 from __future__ import annotations
@@ -17,33 +18,34 @@ from torch import Tensor
 from scenemem.world.geometry import view_heading
 from scenemem.world.graph import NONE, World
 
-Weights = Literal["metres", "hops"]
+WalkCost = Literal["metres", "hops"]
 
 
 class SceneMemory:
     """What a batch of agents knows about the places they have seen.
 
     Args:
-        world: the tables of the world; a lane only ever uses the rows of places it has visited.
-        lanes: number of lanes B.
-        capacity: number of places N a lane can remember.
-        weights: whether shortest paths count ``metres`` or ``hops``.
+        world: the tables of the world; an episode only ever uses the rows of places it has visited.
+        episodes: their number B.
+        capacity: number of places N an episode can remember.
+        walk_cost: whether shortest paths count ``metres`` or ``hops``.
     """
 
-    def __init__(self, world: World, lanes: int, capacity: int, *, weights: Weights = "metres") -> None:
+    def __init__(self, world: World, episodes: int, capacity: int, *, walk_cost: WalkCost = "metres") -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be 1 or more, got {capacity}; the start needs a place")
         device, slots = world.device, world.neighbour.shape[1]
         self.world = world
-        self.weights = weights
-        self.node = torch.full((lanes, capacity), NONE, device=device)  # (B, N) viewpoint, -1 where empty
-        self.count = torch.zeros(lanes, dtype=torch.long, device=device)  # (B,) nodes so far
-        self.here = torch.zeros(lanes, dtype=torch.long, device=device)  # (B,) node the lane stands at
-        self.edge = torch.zeros(lanes, capacity, capacity, dtype=torch.bool, device=device)  # (B, N, N)
-        self.subnode = torch.zeros(lanes, capacity, slots, dtype=torch.bool, device=device)  # (B, N, K)
+        self.walk_cost = walk_cost
+        self.node = torch.full((episodes, capacity), NONE, device=device)  # (B, N) viewpoint, -1 where empty
+        self.count = torch.zeros(episodes, dtype=torch.long, device=device)  # (B,) nodes so far
+        self.here = torch.zeros(episodes, dtype=torch.long, device=device)  # (B,) node the agent stands at
+        self.edge = torch.zeros(episodes, capacity, capacity, dtype=torch.bool, device=device)  # (B, N, N)
+        self.subnode = torch.zeros(episodes, capacity, slots, dtype=torch.bool, device=device)  # (B, N, K)
         # shortest known way from node to node: its length, and the node to walk to first
-        self.walk = torch.full((lanes, capacity, capacity), torch.inf, device=device)  # (B, N, N)
-        self.first = torch.full((lanes, capacity, capacity), NONE, device=device)  # (B, N, N)
+        self.walk = torch.full((episodes, capacity, capacity), torch.inf, device=device)  # (B, N, N)
+        self.first = torch.full((episodes, capacity, capacity), NONE, device=device)  # (B, N, N)
+        self.columns: dict[str, Tensor] = {}  # (B, N, W) what agents wrote at their nodes; 0 where nothing
 
     @property
     def known(self) -> Tensor:
@@ -55,13 +57,13 @@ class SceneMemory:
         """(B, N) bool, true at nodes with a sub-node."""
         return self.subnode.any(dim=-1)
 
-    def hops_from_start(self, lanes: Tensor) -> Tensor:
-        """Edges between the start and every node of ``lanes``, over the known graph; -1 where no node is.
+    def hops_from_start(self, episodes: Tensor) -> Tensor:
+        """Edges between the start and every node of ``episodes``, over the known graph; -1 where no node is.
 
-        lanes: (R,)  ->  (R, N)
+        episodes: (R,)  ->  (R, N)
         """
-        edge = self.edge[lanes].float()
-        reached = torch.zeros_like(self.known[lanes])
+        edge = self.edge[episodes].float()
+        reached = torch.zeros_like(self.known[episodes])
         reached[:, 0] = True
         hops = torch.where(reached, 0, NONE)
         for step in range(1, edge.shape[1]):
@@ -70,64 +72,70 @@ class SceneMemory:
             reached = reached | fresh
         return hops
 
-    def towards(self, target: Tensor, lanes: Tensor) -> Tensor:
+    def towards(self, target: Tensor, episodes: Tensor) -> Tensor:
         """The viewpoint to hop to next on the shortest known way to a node; here itself when there.
 
-        target: (R,) nodes  lanes: (R,) lane numbers  ->  (R,) viewpoints
+        target: (R,) nodes  episodes: (R,)  ->  (R,) viewpoints
         """
-        here = self.here[lanes]
-        step = self.first[lanes, here, target]
-        return self.node[lanes, torch.where(step == NONE, here, step)]
+        here = self.here[episodes]
+        step = self.first[episodes, here, target]
+        return self.node[episodes, torch.where(step == NONE, here, step)]
 
-    def visit(self, viewpoint: Tensor, lanes: Tensor) -> None:
-        """Lanes ``lanes`` now stand at ``viewpoint``; places not visited before become nodes.
+    def visit(self, viewpoint: Tensor, episodes: Tensor) -> None:
+        """The episodes now stand at ``viewpoint``; places not visited before become nodes.
 
-        viewpoint: (R,) viewpoints  lanes: (R,) lane numbers, each at most once
+        viewpoint: (R,) viewpoints  episodes: (R,), each at most once
 
         Raises:
             ValueError: a memory is full.
         """
-        match = self.node[lanes] == viewpoint.unsqueeze(-1)
+        match = self.node[episodes] == viewpoint.unsqueeze(-1)
         visited = match.any(dim=-1)
-        self.here[lanes] = torch.where(visited, match.int().argmax(dim=-1), self.count[lanes])
+        self.here[episodes] = torch.where(visited, match.int().argmax(dim=-1), self.count[episodes])
         fresh = ~visited
         if bool(fresh.any()):
-            self._add(viewpoint[fresh], lanes[fresh])
+            self._add(viewpoint[fresh], episodes[fresh])
 
-    def _add(self, viewpoint: Tensor, lanes: Tensor) -> None:
+    def write(self, name: str, values: Tensor, episodes: Tensor) -> None:
+        """Write a column at the node each episode stands at.  values: (R, W)  episodes: (R,)"""
+        if name not in self.columns:
+            self.columns[name] = values.new_zeros(*self.node.shape, values.shape[1])
+        self.columns[name][episodes, self.here[episodes]] = values
+
+    def _add(self, viewpoint: Tensor, episodes: Tensor) -> None:
         """Write new nodes: connect them, hide them as sub-nodes, and open their own sub-nodes."""
-        spot = self.count[lanes]
+        spot = self.count[episodes]
         if int(spot.max()) >= self.node.shape[1]:
             raise ValueError(f"the memory is full: it was built for {self.node.shape[1]} places")
-        self.node[lanes, spot] = viewpoint
-        self.count[lanes] += 1
-        nodes = self.node[lanes]  # (R, N)
+        self.node[episodes, spot] = viewpoint
+        self.count[episodes] += 1
+        nodes = self.node[episodes]  # (R, N)
         neighbour = self.world.neighbour[viewpoint]  # (R, K)
         link = (neighbour.unsqueeze(-1) == nodes.unsqueeze(1)) & (neighbour != NONE).unsqueeze(
             -1
         )  # (R, K, N)
         known_neighbour = link.any(dim=1)  # (R, N)
-        self.edge[lanes, spot] = known_neighbour
-        self.edge[lanes, :, spot] = known_neighbour
+        self.edge[episodes, spot] = known_neighbour
+        self.edge[episodes, :, spot] = known_neighbour
 
         seen_from = self.world.neighbour[nodes] == viewpoint[:, None, None]  # (R, N, K)
-        self.subnode[lanes] = self.subnode[lanes] & ~seen_from
-        self.subnode[lanes, spot] = (neighbour != NONE) & ~link.any(dim=2)
-        self._extend_ways(lanes, spot, self._edge_lengths(viewpoint, link))
+        self.subnode[episodes] = self.subnode[episodes] & ~seen_from
+        self.subnode[episodes, spot] = (neighbour != NONE) & ~link.any(dim=2)
+        self._extend_ways(episodes, spot, self._edge_lengths(viewpoint, link))
 
     def _edge_lengths(self, viewpoint: Tensor, link: Tensor) -> Tensor:
         """viewpoint: (R,)  link: (R, K, N)  ->  length of the edge to every node, inf where none (R, N)"""
         length = self.world.neighbour_length[viewpoint].to(self.walk.dtype)
-        length = torch.ones_like(length) if self.weights == "hops" else length
+        length = torch.ones_like(length) if self.walk_cost == "hops" else length
         return torch.where(link, length.unsqueeze(-1), torch.inf).amin(dim=1)
 
-    def _extend_ways(self, lanes: Tensor, spot: Tensor, length: Tensor) -> None:
+    def _extend_ways(self, episodes: Tensor, spot: Tensor, length: Tensor) -> None:
         """Shortest ways after one more node: to it through its neighbours, and between others through it.
 
-        lanes, spot: (R,)  length: (R, N) of the new node's edges
+        episodes, spot: (R,)  length: (R, N) of the new node's edges
         """
-        rows = torch.arange(len(lanes), device=lanes.device)
-        walk, first = self.walk[lanes], self.first[lanes]  # (R, N, N)
+        rows = torch.arange(len(episodes), device=episodes.device)
+        walk, first = self.walk[episodes], self.first[episodes]  # (R, N, N)
         way, gate = (length.unsqueeze(-1) + walk).min(
             dim=1
         )  # (R, N): to every node, by which neighbour first
@@ -145,13 +153,13 @@ class SceneMemory:
         detour = way.unsqueeze(2) + way.unsqueeze(1)
         shorter = detour < walk
         first = torch.where(shorter, first[rows, :, spot].unsqueeze(-1), first)
-        self.walk[lanes] = torch.minimum(walk, detour)
-        self.first[lanes] = first
+        self.walk[episodes] = torch.minimum(walk, detour)
+        self.first[episodes] = first
 
-    def to_json(self, lane: int) -> dict[str, Any]:
-        """One lane as plain values, for viewers: nodes, edges, sub-nodes with their directions."""
-        count = int(self.count[lane])
-        nodes = self.node[lane, :count].tolist()
+    def to_json(self, episode: int) -> dict[str, Any]:
+        """One episode as plain values, for viewers: nodes, edges, sub-nodes with their directions."""
+        count = int(self.count[episode])
+        nodes = self.node[episode, :count].tolist()
         subnodes = [
             {
                 "node": node,
@@ -161,12 +169,12 @@ class SceneMemory:
                 "view_heading": float(view_heading(self.world.neighbour_view[nodes[node], slot])),
                 "elevation": float(self.world.neighbour_elevation[nodes[node], slot]),
             }
-            for node, slot in self.subnode[lane, :count].nonzero().tolist()
+            for node, slot in self.subnode[episode, :count].nonzero().tolist()
         ]
         return {
-            "here": int(self.here[lane]),
+            "here": int(self.here[episode]),
             "nodes": [self.world.viewpoints[viewpoint] for viewpoint in nodes],
-            "frontier": self.frontier[lane, :count].tolist(),
-            "edges": [pair for pair in self.edge[lane].nonzero().tolist() if pair[0] < pair[1]],
+            "frontier": self.frontier[episode, :count].tolist(),
+            "edges": [pair for pair in self.edge[episode].nonzero().tolist() if pair[0] < pair[1]],
             "subnodes": subnodes,
         }

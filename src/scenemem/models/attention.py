@@ -1,12 +1,33 @@
-"""Softmax attention with a mask, the one building block every read is made of."""
+"""Attention: masked softmax, orientation features, and attention over the panoramas of many viewpoints.
+
+Panoramas are the largest thing an agent looks at. All at once they do not fit into the caches of a processor,
+and every product waits for memory; a few viewpoints at a time they do. For the gradient they are gathered
+again, so that they are never all in memory.
+
+Shape letters: S queries, each about one viewpoint; D visual columns; C viewpoints at a time; Q queries per
+viewpoint; M, n, W any size.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenemem.world.geometry import ANGLE_WIDTH
+from scenemem.world.geometry import ANGLE_WIDTH, VIEWS
+
+PanoramaLookup = Callable[[Tensor], Tensor]
+"""viewpoints (C,), in any numbering the caller likes  ->  the visual features of their views (C, 36, D)"""
+
+_NUMBERS_AT_A_TIME = 2**19
+"""Numbers in the panoramas that are looked at together, 2 MB; half and twice as many are slower."""
+
+_QUERIES_TOGETHER = 4
+"""Queries of a viewpoint are padded to multiples of this, so that viewpoints share a product."""
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
@@ -65,3 +86,115 @@ def rotated(orientation: Tensor, heading: Tensor) -> Tensor:
     return torch.stack(
         [turned_ahead, turned_aside, rise.expand_as(turned_ahead), slope.expand_as(turned_ahead)], dim=-1
     )
+
+
+def attend_panoramas(query: Tensor, viewpoint: Tensor, lookup: PanoramaLookup) -> Tensor:
+    """sum_k softmax_k(<f_k, q>) f_k, over the views f_k of the viewpoint that each query is about.
+
+    query: (S, D)  viewpoint: (S,)  ->  (S, D)
+    """
+    attended: Tensor = _PanoramaAttention.apply(query, viewpoint, lookup)  # type: ignore[no-untyped-call]
+    return attended
+
+
+def score_panoramas(query: Tensor, viewpoint: Tensor, lookup: PanoramaLookup) -> Tensor:
+    """<f_k, q> of all views f_k of the viewpoint that each query is about.
+
+    query: (S, D)  viewpoint: (S,)  ->  (S, 36)
+    """
+    scores: Tensor = _PanoramaScores.apply(query, viewpoint, lookup)  # type: ignore[no-untyped-call]
+    return scores
+
+
+class _PanoramaAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, viewpoint: Tensor, lookup: PanoramaLookup) -> Tensor:
+        attended = torch.empty_like(query)
+        saved = []
+        for group in _groups(viewpoint, _viewpoints_at_a_time(query)):
+            views = lookup(group.viewpoint)
+            weights = torch.bmm(group.take(query), views.transpose(1, 2)).softmax(dim=-1)
+            group.put(torch.bmm(weights, views), attended)
+            saved.append((group, weights))
+        ctx.lookup, ctx.saved = lookup, saved
+        return attended
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        query = torch.empty_like(gradients[0])
+        for group, weights in ctx.saved:
+            views = ctx.lookup(group.viewpoint)
+            of_weights = torch.bmm(group.take(gradients[0]), views.transpose(1, 2))
+            of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+            group.put(torch.bmm(of_scores, views), query)
+        return query, None, None
+
+
+class _PanoramaScores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, viewpoint: Tensor, lookup: PanoramaLookup) -> Tensor:
+        scores = query.new_empty(len(query), VIEWS)
+        every_row = torch.arange(len(viewpoint), device=viewpoint.device)
+        ctx.lookup, ctx.viewpoint, ctx.shape = lookup, viewpoint, query.shape
+        ctx.parts = list(_parts(every_row, _viewpoints_at_a_time(query)))
+        for part in ctx.parts:
+            scores[part] = dots(lookup(viewpoint[part]), query[part])
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        query = gradients[0].new_empty(ctx.shape)
+        for part in ctx.parts:
+            views = ctx.lookup(ctx.viewpoint[part])
+            query[part] = torch.bmm(gradients[0][part].unsqueeze(1), views).squeeze(1)
+        return query, None, None
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Some viewpoints, and the queries about them."""
+
+    viewpoint: Tensor  # (C,)
+    query: Tensor  # (C * Q,) the queries, viewpoint after viewpoint; in the padding the last one again
+    real: Tensor  # (<= C * Q,) where there is no padding
+
+    def take(self, rows: Tensor) -> Tensor:
+        """(S, D)  ->  (C, Q, D)"""
+        return rows.index_select(0, self.query).view(len(self.viewpoint), -1, rows.shape[1])
+
+    def put(self, values: Tensor, rows: Tensor) -> None:
+        """Into the rows of the queries.  values: (C, Q, D)  rows: (S, D)"""
+        values = values.flatten(0, 1)
+        if len(self.real) < len(self.query):
+            rows.index_copy_(0, self.query[self.real], values.index_select(0, self.real))
+        else:
+            rows.index_copy_(0, self.query, values)
+
+
+def _groups(viewpoint: Tensor, at_a_time: int) -> Iterator[_Group]:
+    """All queries, by the viewpoint they are about.  viewpoint: (S,)"""
+    every_row = torch.arange(len(viewpoint), device=viewpoint.device)
+    if torch.equal(viewpoint, every_row):  # one query per viewpoint, as when acting
+        yield from (_Group(part, part, part) for part in _parts(every_row, at_a_time))
+        return
+    by_viewpoint, many = viewpoint.argsort(stable=True), viewpoint.bincount()
+    last = many.cumsum(0) - 1
+    padded = (-(-many // _QUERIES_TOGETHER) * _QUERIES_TOGETHER).clamp_max(many.max())
+    for queries in padded[padded > 0].bincount().nonzero().flatten().tolist():
+        turn = torch.arange(queries, device=viewpoint.device)
+        for part in _parts((padded == queries).nonzero().squeeze(1), at_a_time):
+            end = last[part].unsqueeze(1)
+            position = end - many[part].unsqueeze(1) + 1 + turn
+            real = (position <= end).flatten().nonzero().squeeze(1)
+            yield _Group(part, by_viewpoint[position.minimum(end).flatten()], real)
+
+
+def _viewpoints_at_a_time(query: Tensor) -> int:
+    """A multiple of 16, so that rows lie in memory as if there were one part, and products round alike."""
+    return max(1, _NUMBERS_AT_A_TIME // (VIEWS * query.shape[1] * 16)) * 16
+
+
+def _parts(rows: Tensor, size: int) -> Iterator[Tensor]:
+    """(n,)  ->  (about ``size``,) each, never a single row, which would be another kind of product"""
+    ends = [*range(size, len(rows) - 1, size), len(rows)] if len(rows) else []
+    return (rows[first:end] for first, end in zip([0, *ends], ends, strict=False))

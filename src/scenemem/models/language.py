@@ -1,16 +1,21 @@
-"""The instruction encoder: a one-layer bidirectional LSTM over word embeddings."""
+"""The instruction encoder: a one-layer bidirectional LSTM over word embeddings, and attention over its words.
+
+Shape letters: B instructions, L words of the longest, H width; X rows that read them, Q queries per row;
+D LSTMs side by side, W width of one LSTM, U different words of a batch.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from scenemem.models.attention import rows_of
-from scenemem.models.recurrence import gate_order, run_lstms
+from scenemem.models.attention import masked_softmax, rows_of
+from scenemem.models.packing import Packing
 
-_TURN = 37  # columns a dropout mask is turned by from word to word; a prime
+_SHIFT = 37  # columns a dropout mask is shifted by from word to word; a prime
 
 
 @dataclass(frozen=True)
@@ -19,8 +24,8 @@ class Instructions:
 
     context: Tensor  # (B, L, H) the textual embeddings X = {x_l}
     mask: Tensor  # (B, L) bool, true at words
-    hidden: Tensor  # (B, H) first hidden state of the navigator
-    cell: Tensor  # (B, H) first cell state of the navigator
+    hidden: Tensor  # (B, H) summary of the words, the first hidden state of an agent
+    cell: Tensor  # (B, H) summary of the ends of the text, the first cell state of an LSTM
 
     def detached(self) -> Instructions:
         """The same values without their history, for acting."""
@@ -42,11 +47,39 @@ class Instructions:
         )
 
 
-class InstructionEncoder(nn.Module):
-    """Words -> X, and the first state of the navigator: h_0 = tanh(W max_l x_l), c_0 = W [ends of X].
+@dataclass(frozen=True, eq=False)
+class PackedInstructions:
+    """The instructions of a batch, read by rows that belong to its episodes."""
 
-    Both directions run side by side over the padded batch, the backward one over every instruction turned
-    round within its own length, so padding always comes last and touches nothing. What a word brings into the
+    instructions: Instructions  # one per episode
+    packing: Packing  # the episode of each of the X rows
+
+    def attend(self, query: Tensor) -> tuple[Tensor, Tensor]:
+        """Attention of every row over the words of its instruction.
+
+        query: (X, H)  ->  sum_l a_l x_l (X, H), the weights a (X, L)
+        """
+        values, weights = self.attend_many(query)
+        return values, self.packing.rows(weights)
+
+    def attend_many(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """Several queries per row at once, because reading the words is what an attention waits for.
+
+        queries: (X, Q * H)  ->  (X, Q * H), the weights as a table (B, T * Q, L)
+        """
+        context, packing = self.instructions.context, self.packing
+        table = packing.table(queries).view(packing.episodes, -1, context.shape[2])
+        scores = torch.bmm(table, context.transpose(1, 2))
+        weights = masked_softmax(scores, self.instructions.mask.unsqueeze(1))
+        values = torch.bmm(weights, context).view(packing.episodes, packing.steps, -1)
+        return packing.rows(values), weights
+
+
+class InstructionEncoder(nn.Module):
+    """Words -> X, and the first state of an agent: h_0 = tanh(W max_l x_l), c_0 = W [ends of X].
+
+    Both directions run side by side over the padded batch, the backward one over every instruction reversed
+    within its own length, so padding always comes last and touches nothing. What a word brings into the
     gates is computed once for every different word of the batch.
 
     Args:
@@ -63,62 +96,62 @@ class InstructionEncoder(nn.Module):
         self.embedding = nn.Embedding(words, word_width, padding_idx=padding)
         self.forward_lstm = nn.LSTM(word_width, width // 2, batch_first=True)
         self.backward_lstm = nn.LSTM(word_width, width // 2, batch_first=True)
-        self.begin_hidden = nn.Linear(width, width)
-        self.begin_cell = nn.Linear(width, width)
+        self.initial_hidden = nn.Linear(width, width)
+        self.initial_cell = nn.Linear(width, width)
 
     @torch.no_grad()
-    def begin_with(self, words: Tensor, vectors: Tensor) -> None:
-        """Let the embeddings of some words begin with these numbers.
+    def initialise_words(self, words: Tensor, vectors: Tensor) -> None:
+        """Start the embeddings of some words from word vectors.
 
         words: (n,) token numbers  vectors: (n, <= word_width), further columns stay as they are
         """
         self.embedding.weight[words, : vectors.shape[1]] = vectors.to(self.embedding.weight)
 
-    def noise(self, texts: int) -> Tensor:
-        """Dropout masks for the encoding of a batch of texts; ones in evaluation mode  ->  (B, H)"""
-        ones = self.embedding.weight.new_ones(texts, self.begin_hidden.in_features)
+    def dropout_mask(self, texts: int) -> Tensor:
+        """Dropout mask for the encoding of a batch of texts; ones in evaluation mode  ->  (B, H)"""
+        ones = self.embedding.weight.new_ones(texts, self.initial_hidden.in_features)
         return nn.functional.dropout(ones, self.dropout, self.training)
 
-    def forward(self, tokens: Tensor, lengths: Tensor, noise: Tensor | None = None) -> Instructions:
-        """tokens: (B, L) int64  lengths: (B,) int64  noise: (B, H); nothing is dropped without it"""
+    def forward(self, tokens: Tensor, lengths: Tensor, dropout: Tensor | None = None) -> Instructions:
+        """tokens: (B, L) int64  lengths: (B,) int64  dropout: (B, H) mask; nothing is dropped without it"""
         place = torch.arange(tokens.shape[1], device=tokens.device)
         length = lengths.to(tokens.device).unsqueeze(-1)
         mask = place < length
-        turned = torch.where(mask, length - 1 - place, place)
-        states = self._both_ways(tokens, turned)
-        context = _rearranged(states, place.expand_as(turned), turned)
+        reversed_ = torch.where(mask, length - 1 - place, place)
+        states = self._both_ways(tokens, reversed_)
+        context = _rearranged(states, place.expand_as(reversed_), reversed_)
         strongest = context.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(dim=1)
         ends = _rearranged(states, length - 1, length - 1).squeeze(1)
         return Instructions(
-            context=context if noise is None else context * _turned_on(noise, tokens.shape[1]),
+            context=context if dropout is None else context * _mask_per_word(dropout, tokens.shape[1]),
             mask=mask,
-            hidden=torch.tanh(self.begin_hidden(strongest)),
-            cell=self.begin_cell(ends),
+            hidden=torch.tanh(self.initial_hidden(strongest)),
+            cell=self.initial_cell(ends),
         )
 
-    def _both_ways(self, tokens: Tensor, turned: Tensor) -> Tensor:
-        """The states over the words and over the turned words.
+    def _both_ways(self, tokens: Tensor, reversed_: Tensor) -> Tensor:
+        """The states over the words and over the reversed words.
 
-        tokens, turned: (B, L)  ->  (2, L, B, H / 2)
+        tokens, reversed_: (B, L)  ->  (2, L, B, H / 2)
         """
         lstms = (self.forward_lstm, self.backward_lstm)
         different, word = torch.unique(tokens, return_inverse=True)
         entered = self.embedding(different)
-        which = torch.stack([word.t(), word.gather(1, turned).t() + len(different)])
+        index = torch.stack([word.t(), word.gather(1, reversed_).t() + len(different)])
         recurrent = torch.stack([gate_order(lstm.get_parameter("weight_hh_l0")) for lstm in lstms])
-        return run_lstms(torch.cat([_gates(lstm, entered) for lstm in lstms]), which, recurrent)
+        return run_lstms(torch.cat([_gates(lstm, entered) for lstm in lstms]), index, recurrent)
 
 
-def _turned_on(mask: Tensor, words: int) -> Tensor:
-    """Another mask for every word from one per text: the mask, turned a prime number of columns further.
+def _mask_per_word(mask: Tensor, words: int) -> Tensor:
+    """Another mask for every word from one per text: the mask, shifted a prime number of columns further.
 
     A fraction of the random numbers, and words near each other lose different columns.
 
     mask: (B, H)  ->  (B, L, H)
     """
     width = mask.shape[1]
-    rounds = 1 + -(-(words - 1) * _TURN // width)
-    return mask.repeat(1, rounds).unfold(1, width, _TURN)[:, :words]
+    rounds = 1 + -(-(words - 1) * _SHIFT // width)
+    return mask.repeat(1, rounds).unfold(1, width, _SHIFT)[:, :words]
 
 
 def _gates(lstm: nn.LSTM, entered: Tensor) -> Tensor:
@@ -136,3 +169,85 @@ def _rearranged(states: Tensor, ahead: Tensor, back: Tensor) -> Tensor:
     text = torch.arange(texts, device=states.device).unsqueeze(1)
     row = torch.stack([ahead * texts + text, (words + back) * texts + text], dim=-1)
     return rows_of(states.view(-1, width), row).flatten(2)
+
+
+def gate_order(rows: Tensor) -> Tensor:
+    """From the order of ``nn.LSTM`` to input, forget, output, candidate.  (4W, ...)  ->  (4W, ...)"""
+    input_gate, forget_gate, candidate, output_gate = rows.chunk(4)
+    return torch.cat([input_gate, forget_gate, output_gate, candidate])
+
+
+def run_lstms(gate_inputs: Tensor, word: Tensor, recurrent: Tensor) -> Tensor:
+    """The states of D LSTMs that begin at 0; gates in the order input, forget, output, candidate.
+
+    gate_inputs: (U, 4W) what the different inputs bring into the gates, biases included
+    word: (D, L, B) the input of every step, a row of ``gate_inputs``
+    recurrent: (D, 4W, W) the weights on the previous state  ->  (D, L, B, W)
+    """
+    states: Tensor = _Lstms.apply(gate_inputs, word, recurrent)  # type: ignore[no-untyped-call]
+    return states
+
+
+class _Lstms(torch.autograd.Function):
+    """c = f * c' + i * g,  h = o * tanh(c)."""
+
+    @staticmethod
+    def forward(ctx: Any, gate_inputs: Tensor, word: Tensor, recurrent: Tensor) -> Tensor:
+        width = recurrent.shape[2]
+        # each LSTM's steps lie together: a step is one block, and all steps of an LSTM are one matrix
+        gates = rows_of(gate_inputs, word)
+        lstms, steps, rows = gates.shape[:3]
+        cells, tanh_cells, states = (gate_inputs.new_empty(lstms, steps, rows, width) for _ in range(3))
+        weights = recurrent.transpose(1, 2)
+        for step in range(steps):
+            gate, cell = gates[:, step], cells[:, step]
+            if step:
+                gate.baddbmm_(states[:, step - 1], weights)
+            gate[..., : 3 * width].sigmoid_()
+            gate[..., 3 * width :].tanh_()
+            input_gate, forget_gate, output_gate, candidate = gate.chunk(4, dim=-1)
+            torch.mul(input_gate, candidate, out=cell)
+            if step:
+                cell.addcmul_(forget_gate, cells[:, step - 1])
+            torch.tanh(cell, out=tanh_cells[:, step])
+            torch.mul(output_gate, tanh_cells[:, step], out=states[:, step])
+        ctx.save_for_backward(word, gates, cells, tanh_cells, states, recurrent)
+        ctx.inputs = len(gate_inputs)
+        return states
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor]:
+        word, gates, cells, tanh_cells, states, recurrent = ctx.saved_tensors
+        sums, width = torch.empty_like(gates), recurrent.shape[2]
+        state, cell = torch.zeros_like(states[:, 0]), torch.zeros_like(states[:, 0])
+        for step in range(gates.shape[1] - 1, -1, -1):
+            opened, candidate = gates[:, step].split_with_sizes([3 * width, width], dim=-1)
+            input_gate, forget_gate, output_gate = opened.chunk(3, dim=-1)
+            input_slope, forget_slope, output_slope = (1 - opened).mul_(opened).chunk(3, dim=-1)
+            to_input, to_forget, to_output, to_candidate = sums[:, step].chunk(4, dim=-1)
+            state = state + gradients[0][:, step]
+            torch.mul(state * tanh_cells[:, step], output_slope, out=to_output)
+            cell = cell + (state * output_gate).mul_(1 - tanh_cells[:, step].square())
+            torch.mul(cell * candidate, input_slope, out=to_input)
+            torch.mul(cell * input_gate, 1 - candidate.square(), out=to_candidate)
+            if not step:
+                to_forget.zero_()
+                break
+            torch.mul(cell * cells[:, step - 1], forget_slope, out=to_forget)
+            cell = cell * forget_gate
+            state = torch.bmm(sums[:, step], recurrent)
+        later = sums[:, 1:].flatten(1, 2)  # (D, (L - 1) * B, 4W)
+        earlier = states[:, :-1].flatten(1, 2)
+        return _summed_by(word, sums, ctx.inputs), None, torch.bmm(later.transpose(1, 2), earlier)
+
+
+def _summed_by(word: Tensor, sums: Tensor, inputs: int) -> Tensor:
+    """The gradient of what different inputs bring: where the same one entered, added up.
+
+    word: (D, L, B)  sums: (D, L, B, 4W)  ->  (U, 4W)
+    """
+    # text after text: rounding then does not depend on how the steps lie in memory
+    place = torch.arange(word.numel(), device=word.device).view_as(word).transpose(1, 2).flatten()
+    by_input = place[word.transpose(1, 2).flatten().argsort(stable=True)]
+    many = torch.bincount(word.flatten(), minlength=inputs)
+    return nn.functional.embedding_bag(by_input, sums.flatten(0, 2), many.cumsum(0) - many, mode="sum")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from scenemem.features.store import FeatureStore
 from scenemem.formats.feature_files import StoreInfo
-from scenemem.simulator.panorama import Simulator, Stance
+from scenemem.simulator.panorama import Simulator, Pose
 from scenemem.world.build import Progress, load_world
 from scenemem.world.geometry import VIEWS
 from scenemem.world.graph import World
@@ -139,11 +139,11 @@ def measure_stepping(world: World, *, batch: int, steps: int) -> Stepping:
     start, actions = _random_walk(trusting, batch, steps)
 
     def walk(simulator: Simulator, *, look: bool) -> None:
-        stance = start
+        pose = start
         for action in actions:
-            stance = simulator.step(stance, action)
+            pose = simulator.step(pose, action)
             if look:
-                simulator.candidates(stance)
+                simulator.candidates(pose)
 
     seconds = _rounds(
         lambda: walk(trusting, look=False),
@@ -198,16 +198,16 @@ def synthetic_store(rows: int = SYNTHETIC_ROWS, width: int = SYNTHETIC_WIDTH) ->
     return FeatureStore(info, values, torch.arange(rows), half=True)
 
 
-def _random_walk(simulator: Simulator, batch: int, steps: int) -> tuple[Stance, list[Tensor]]:
+def _random_walk(simulator: Simulator, batch: int, steps: int) -> tuple[Pose, list[Tensor]]:
     random = torch.Generator().manual_seed(0)
     degree = simulator.world.degree
     connected = torch.where(degree > 0)[0]
     start = connected[torch.randint(len(connected), (batch,), generator=random)]
-    stance = begun = simulator.reset(start, torch.zeros(batch))
+    pose = begun = simulator.reset(start, torch.zeros(batch))
     actions = []
     for _ in range(steps):
-        actions.append((torch.rand(batch, generator=random) * degree[stance.viewpoint]).long())
-        stance = simulator.step(stance, actions[-1])
+        actions.append((torch.rand(batch, generator=random) * degree[pose.viewpoint]).long())
+        pose = simulator.step(pose, actions[-1])
     return begun, actions
 
 

@@ -1,20 +1,31 @@
-"""What can be seen: view features and directions, looked up by viewpoint.
+"""The environment agents perceive: a world, and the features of its views, looked up by viewpoint.
 
-Shape letters: M places, K neighbour slots, D visual columns.
+Shape letters: M viewpoints, B episodes, N nodes, K candidate slots, D visual columns.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from scenemem.features.store import FeatureStore
 from scenemem.models.attention import rotated
-from scenemem.models.collect_read import Places
+from scenemem.models.reading import Places
 from scenemem.world.geometry import angle_feature, view_heading
 from scenemem.world.graph import World
 
 
-class Sight:
+@dataclass(frozen=True, eq=False)
+class CandidateFeatures:
+    """How the neighbours of where agents stand look to them."""
+
+    visual: Tensor  # (M, K, D) of the view that looks at the neighbour
+    orientation: Tensor  # (M, K, 4) relative to the agent's heading
+    mask: Tensor  # (M, K) bool, true at real neighbours
+
+
+class Environment:
     """A world together with the features of its views.
 
     Args:
@@ -38,8 +49,14 @@ class Sight:
         """viewpoint: (...)  ->  (..., 36, D)"""
         return self.store.gather(viewpoint)
 
+    def candidates(self, viewpoint: Tensor, view: Tensor) -> CandidateFeatures:
+        """The neighbours as agents see them that stand at ``viewpoint`` (M,) and face ``view`` (M,)."""
+        visual = self.store.gather_views(viewpoint.unsqueeze(-1), self.world.neighbour_view[viewpoint])
+        orientation = rotated(self._directions[viewpoint], view_heading(view).unsqueeze(-1))
+        return CandidateFeatures(visual, orientation, self.world.neighbour_mask[viewpoint])
+
     def places(self, node: Tensor) -> Places:
-        """Everything a network reads about the places of some memories.
+        """Everything a network reads about the nodes of some memories.
 
         node: (B, N) viewpoints in the order of their visits, -1 where there is none
         """
@@ -47,18 +64,10 @@ class Sight:
         count = known.sum(dim=1)
         viewpoint = node[known]
         return Places(
-            lane=known.nonzero()[:, 0],
+            episode=known.nonzero()[:, 0],
             first=count.cumsum(0) - count,
-            look=lambda place: self.panorama(viewpoint[place]),
+            lookup=lambda place: self.panorama(viewpoint[place]),
             directions=self._directions[viewpoint],
             exists=self.world.neighbour_mask[viewpoint],
             views=self.world.neighbour_view[viewpoint],
         )
-
-    def neighbours(self, viewpoint: Tensor, view: Tensor) -> tuple[Tensor, Tensor]:
-        """How the neighbours look to an agent that stands at ``viewpoint`` and faces ``view``.
-
-        viewpoint, view: (M,)  ->  visual (M, K, D), orientation (M, K, 4) relative to the agent's heading
-        """
-        visual = self.store.gather_views(viewpoint.unsqueeze(-1), self.world.neighbour_view[viewpoint])
-        return visual, rotated(self._directions[viewpoint], view_heading(view).unsqueeze(-1))

@@ -1,7 +1,7 @@
-"""The processes that train one agent together; a process on its own is a team of one.
+"""The processes that train one agent together; a single process is a group of one.
 
-Started by ``torchrun``, which tells every process its number. All of them draw the same random numbers and
-take their share, so that a team computes what one process would, whatever its size.
+Started by ``torchrun``, which tells every process its rank. All of them draw the same random numbers and take
+their share, so that a group computes what one process would, whatever its size.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from scenemem.errors import UserError
 
 
 @dataclass(frozen=True)
-class Team:
+class ProcessGroup:
     """Which process this is, of how many."""
 
     rank: int = 0
-    """number of this process"""
+    """rank of this process"""
     size: int = 1
     """number of processes"""
     device: str = "cpu"
     """where this process computes"""
 
     @property
-    def leads(self) -> bool:
-        """Whether this process is the one that writes files and speaks."""
+    def is_main(self) -> bool:
+        """Whether this process is the one that writes files and prints."""
         return self.rank == 0
 
     def share(self, rows: Tensor) -> Tensor:
@@ -50,39 +50,39 @@ class Team:
         """The mean of every value over all processes."""
         return {name: self.mean(value) for name, value in values.items()}
 
-    def together(self, module: nn.Module) -> nn.Module:
-        """The module with gradients averaged over the team."""
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """The module with gradients averaged over the group."""
         if self.size == 1:
             return module
         # a stage without samples leaves the critic out, a batch without choices the frontier scores
         return DistributedDataParallel(module, find_unused_parameters=True)
 
 
-ALONE = Team()
+SINGLE = ProcessGroup()
 """A process on its own."""
 
 
 @contextmanager
-def joined_team(device: str = "cpu") -> Iterator[Team]:
-    """The team ``torchrun`` started this process in; a team of one when it did not.
+def process_group(device: str = "cpu") -> Iterator[ProcessGroup]:
+    """The group ``torchrun`` started this process in; a group of one when it did not.
 
     Args:
         device: ``cpu``, or ``cuda`` for one graphics card per process.
 
     Raises:
-        UserError: the device is not there, or another process of the team is gone.
+        UserError: the device is not there, or another process of the group is gone.
     """
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"--device {device}, but this machine has no such device; use --device cpu")
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield Team(device=device)
+        yield ProcessGroup(device=device)
         return
     local = f"cuda:{os.environ['LOCAL_RANK']}" if device == "cuda" else device
     distributed.init_process_group("nccl" if local.startswith("cuda") else "gloo")
-    team = Team(distributed.get_rank(), size, local)
+    group = ProcessGroup(distributed.get_rank(), size, local)
     try:
-        yield team
+        yield group
     except RuntimeError as error:
         if "peer" not in str(error).lower() and not isinstance(error, distributed.DistBackendError):
             raise
