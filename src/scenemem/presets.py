@@ -7,20 +7,25 @@ their base only where their name says; a test holds them to it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from scenemem.agents import basic as _basic  # noqa: F401  registers its agents
-from scenemem.agents.agent import AGENTS, ModelConfig
-from scenemem.agents.ssm import GlobalSSMConfig, LocalSSMConfig, SSMConfig
+from scenemem.agents.agent import AGENTS, AgentSpec, ModelConfig
+from scenemem.agents.basic import Basic
+from scenemem.agents.ssm import SSM, GlobalSSM, GlobalSSMConfig, LocalSSM, LocalSSMConfig, SSMConfig
 from scenemem.agents.walker import WalkConfig
 from scenemem.errors import SettingError
 from scenemem.learning.config import LearningConfig, Stage
 from scenemem.registry import Registry
 
 Model = TypeVar("Model")
+
+AGENTS.register("basic", AgentSpec(Basic.build, ModelConfig))
+AGENTS.register("ssm", AgentSpec(SSM.build, SSMConfig))
+AGENTS.register("ssm-local", AgentSpec(LocalSSM.build, LocalSSMConfig))
+AGENTS.register("ssm-global", AgentSpec(GlobalSSM.build, GlobalSSMConfig))
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,8 @@ def preset_type(agent: str) -> Any:
     Raises:
         UserError: there is no such agent.
     """
-    return Preset[AGENTS[agent].config]  # type: ignore[name-defined]
+    config: Any = AGENTS[agent].config
+    return Preset[config]
 
 
 def read_preset(values: Mapping[str, Any]) -> Preset[Any]:
@@ -114,7 +120,7 @@ _LIMITS_V1 = {"rounds": "max_decisions", "ticks": "max_steps", "words": "max_wor
 def _from_version_1(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of runs and weights from before agents had settings of their own."""
     agent = _AGENTS_V1[values.get("agent", "frontier")]
-    own = set(AGENTS[agent].config.__dataclass_fields__)
+    own = {item.name for item in fields(AGENTS[agent].config)}
     memory = {_MEMORY_V1.get(name, name): value for name, value in values.get("memory", {}).items()}
     model = {**values.get("model", {}), **{name: value for name, value in memory.items() if name in own}}
     learning = {_LIMITS_V1.get(name, name): value for name, value in values.get("learning", {}).items()}
@@ -148,8 +154,8 @@ _OURS: dict[str, Any] = {
 # an agent that is lost stays lost for long; cutting its walks short saves a third of the time
 _LEARNING = LearningConfig(max_decisions=10, max_steps=16, stages=(_MIXED,))
 
-SSM = Preset("ssm", SSMConfig(**_EVERYDAY, **_OURS, hints=True), learning=_LEARNING)
-BASIC = Preset("basic", ModelConfig(**_EVERYDAY), learning=_LEARNING)
+_SSM: Preset[Any] = Preset("ssm", SSMConfig(**_EVERYDAY, **_OURS, hints=True), learning=_LEARNING)
+_BASIC: Preset[Any] = Preset("basic", ModelConfig(**_EVERYDAY), learning=_LEARNING)
 
 # back-translation starts from a trained agent: its own instructions count little, described paths more
 _AUGMENTED = replace(
@@ -220,21 +226,21 @@ def _with(preset: Preset[Any], **changes: Any) -> Preset[Any]:
 
 def _rows() -> dict[str, Preset[Any]]:
     rows: dict[str, Preset[Any]] = {
-        "ssm": SSM,
-        "ssm-no-grounding": _with(SSM, grounding=False),
-        "ssm-no-reasoning": _with(SSM, reasoning_steps=0),
-        "ssm-local": replace(SSM, agent="ssm-local", model=LocalSSMConfig(**_EVERYDAY)),
-        "ssm-global": replace(SSM, agent="ssm-global", model=GlobalSSMConfig(**_EVERYDAY, **_OURS)),
-        "ssm-no-hints": _with(SSM, hints=False),
-        "ssm-no-restore": _with(SSM, restore_state=False),
-        "ssm-no-backtrack": _with(SSM, final_backtrack=False),
-        "ssm-no-stop-from-memory": _with(SSM, stop_from_memory=False),
-        "ssm-paper": replace(SSM, model=SSMConfig(), learning=_PAPER),
-        "ssm-augmented": replace(SSM, learning=_AUGMENTED),
-        "basic": BASIC,
-        "basic-augmented": replace(BASIC, learning=_AUGMENTED),
+        "ssm": _SSM,
+        "ssm-no-grounding": _with(_SSM, grounding=False),
+        "ssm-no-reasoning": _with(_SSM, reasoning_steps=0),
+        "ssm-local": replace(_SSM, agent="ssm-local", model=LocalSSMConfig(**_EVERYDAY)),
+        "ssm-global": replace(_SSM, agent="ssm-global", model=GlobalSSMConfig(**_EVERYDAY, **_OURS)),
+        "ssm-no-hints": _with(_SSM, hints=False),
+        "ssm-no-restore": _with(_SSM, restore_state=False),
+        "ssm-no-backtrack": _with(_SSM, final_backtrack=False),
+        "ssm-no-stop-from-memory": _with(_SSM, stop_from_memory=False),
+        "ssm-paper": replace(_SSM, model=SSMConfig(), learning=_PAPER),
+        "ssm-augmented": replace(_SSM, learning=_AUGMENTED),
+        "basic": _BASIC,
+        "basic-augmented": replace(_BASIC, learning=_AUGMENTED),
         "seq2seq": replace(
-            _with(BASIC, panorama=False),
+            _with(_BASIC, panorama=False),
             learning=replace(_LEARNING, stages=(Stage("student", losses={"student_forcing": 1.0}),)),
         ),
     }

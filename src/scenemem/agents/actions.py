@@ -46,7 +46,7 @@ class ActionSpace(ABC):
         self._decisions_left = torch.as_tensor(max_decisions, device=world.device).repeat(episodes)[:episodes]
 
     def arrive(self, pose: Pose, active: Tensor) -> Pose:
-        """The episodes ``active`` (M,) have just arrived where ``pose`` says  ->  where they look from now on"""
+        """The episodes ``active`` (M,) have arrived where ``pose`` says  ->  where they look from now on"""
         self.now += 1
         self.state_step[active] = self.now
         return pose
@@ -159,7 +159,7 @@ class MemoryActions(ActionSpace):
         return replace(pose, view=pose.view.index_copy(0, active, self._view[active, node]))
 
     def open_ways(self, episodes: Tensor) -> Tensor:
-        """The slots that may be taken at every node: its sub-nodes, or all with revisits  ->  (M, N, K) bool"""
+        """The slots open at every node: its sub-nodes, or all with revisits  ->  (M, N, K) bool"""
         if not self.allow_revisits:
             return self.memory.subnode[episodes]
         node = self.memory.node[episodes]
@@ -265,8 +265,8 @@ class HopPriorActions(FrontierActions):
     """The hop prior hidden in the authors' released code: an option, off by default, reported on its own row.
 
     It encodes that R2R paths have 4 to 6 edges. Frontiers farther than 6 hops from the start are dropped,
-    stopping is possible only 4 to 6 hops away, and an agent that never stopped is sent to its best-scored node
-    in that ring. Hops are counted on the known graph.
+    stopping is possible only 4 to 6 hops away, and an agent that never stopped is sent to its best-scored
+    node in that ring. Hops are counted on the known graph.
     """
 
     NEAREST, FARTHEST = 4, 6

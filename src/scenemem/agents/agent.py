@@ -106,16 +106,14 @@ def lstm_parts(config: ModelConfig, sizes: DataSizes, updater: MakeUpdater | Non
         updater: makes another state updater instead of the LSTM.
     """
     view_query = PanoramaQuery(sizes.visual, config.width) if config.panorama else AheadOnly()
-    encoder = InstructionEncoder(
-        sizes.words, config.word_width, config.width, config.dropout, sizes.padding
-    )
+    encoder = InstructionEncoder(sizes.words, config.word_width, config.width, config.dropout, sizes.padding)
     core = LSTMUpdater(sizes.visual, config.width, view_query) if updater is None else updater(config, sizes)
     return Parts(encoder, core, Critic(config.width))
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What an agent says about a rollout, with gradients; losses are functions of a rollout and its outputs."""
+    """What an agent says about a rollout, with gradients: what losses are functions of."""
 
     logits: dict[DecisionType, Tensor]  # (M, O), -inf where there is no option
     heads: dict[str, Tensor]  # name -> (B, T, ...) at every step, 0 after the end
@@ -126,9 +124,7 @@ class Outputs:
         episodes: (b,), in rising order
         """
         chosen = torch.zeros_like(rollout.alive[:, 0]).index_fill_(0, episodes, True)
-        rows = {
-            kind: chosen[rollout.decisions[kind].episode].nonzero().squeeze(1) for kind in self.logits
-        }
+        rows = {kind: chosen[rollout.decisions[kind].episode].nonzero().squeeze(1) for kind in self.logits}
         steps = int(rollout.length[episodes].max()) if len(episodes) else 0
         return Outputs(
             {kind: self.logits[kind][rows[kind]] for kind in rows if len(rows[kind])},

@@ -1,13 +1,11 @@
-"""The basic agent (the paper's baseline, E-Dropout's navigator) and the plainer sequence-to-sequence agent."""
+"""The basic agent: the paper's baseline, E-Dropout's navigator; with one view the sequence-to-sequence agent."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from scenemem.agents.agent import (
-    AGENTS,
     Agent,
-    AgentSpec,
     DataSizes,
     Explanation,
     MakeUpdater,
@@ -40,7 +38,4 @@ class Basic(Agent):
 
     def explain(self, point: DecisionPoint) -> Explanation:
         """The words the recurrent navigator attended to."""
-        return Explanation(words={"navigator": point.state.word_attention})
-
-
-AGENTS.register("basic", AgentSpec(Basic.build, ModelConfig))
+        return Explanation(words=point.state.attention)

@@ -84,8 +84,8 @@ class ClosestToGoal:
 class RestOfPath(ClosestToGoal):
     """Student forcing for tasks that reward fidelity (R4R): reach all reference points, in their order.
 
-    The next point is the goal until the last one is reached, so an episode off the path is led back to it; what
-    is still to go is the way to the next point and the rest of the path.
+    The next point is the goal until the last one is reached, so an episode off the path is led back to it;
+    what is still to go is the way to the next point and the rest of the path.
 
     Args:
         world: the world to walk in.
@@ -141,7 +141,9 @@ class ReferencePath:
 
     def arrive(self, viewpoint: Tensor, episodes: Tensor, /) -> None:
         """Count the reference points reached, in order."""
-        self._progress[episodes] = reference_progress(self._reference[episodes], self._progress[episodes], viewpoint)
+        self._progress[episodes] = reference_progress(
+            self._reference[episodes], self._progress[episodes], viewpoint
+        )
 
     def metres(self, viewpoints: Tensor, episodes: Tensor, /) -> Tensor:
         """To the end of the path  ->  (M, P)"""

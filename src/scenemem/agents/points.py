@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ class Selectable(Protocol):
 
 
 T = TypeVar("T")
-RowsT = TypeVar("RowsT", Tensor, Selectable)
+SelectableT = TypeVar("SelectableT", bound=Selectable)
 
 Columns = Callable[["Observations"], Mapping[str, Tensor]]
 """The agent's ``columns``: what it writes at the node it stands at, name -> (X, W)"""
@@ -137,10 +137,15 @@ class DecisionPoint:
             raise TypeError("this agent decides over a memory, but its action space has none")
         return self.graph
 
-    def per_observation(self, compute: Callable[[Observations], RowsT]) -> RowsT:
+    @overload
+    def per_observation(self, compute: Callable[[Observations], Tensor]) -> Tensor: ...
+    @overload
+    def per_observation(self, compute: Callable[[Observations], SelectableT]) -> SelectableT: ...
+
+    def per_observation(self, compute: Callable[[Observations], Any]) -> Any:
         """What depends on the state and the view alone, computed once per observation  ->  R rows of it
 
-        Several decision steps may share an observation, and per-node columns need it where nothing is decided.
+        Several decision steps may share an observation, and columns need it where nothing is decided.
         """
         value = self.observations.cached(compute)
         return rows_of(value, self.row) if isinstance(value, Tensor) else value.select(self.row)

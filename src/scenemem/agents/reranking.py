@@ -53,7 +53,7 @@ class Reranking:
 
 @dataclass(frozen=True)
 class Candidates:
-    """K walks of every episode; walk k of episode b is episode k * B + b of the rollout, and walk 0 is the greedy one."""
+    """K walks of every episode; walk k of episode b is number k * B + b of the rollout, walk 0 is greedy."""
 
     rollout: Rollout  # K * B episodes
     confidence: Tensor  # (K, B) mean log-probability of a walk's decisions, as the agent sees them

@@ -205,7 +205,7 @@ class Recorder:
         self._requests = 0
 
     def step(self, *columns: Tensor) -> None:
-        """One step of all episodes: (B,) viewpoint, view, alive, state step and, with a memory, its columns."""
+        """One step of all episodes: (B,) viewpoint, view, alive, state step and what a memory has."""
         self._steps.append(columns)
 
     def decision(self, request: DecisionRequest, choice: Tensor, label: Tensor, distance: Tensor) -> None:

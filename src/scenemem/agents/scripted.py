@@ -76,7 +76,13 @@ class StopAgent:
 
 
 def _walk_locally(world: World, episodes: EpisodeSet, policy: Policy, max_decisions: int) -> Rollout:
-    return collect(world, episodes, LocalActions(world, len(episodes), max_decisions), policy, max_steps=max_decisions + 1)
+    return collect(
+        world,
+        episodes,
+        LocalActions(world, len(episodes), max_decisions),
+        policy,
+        max_steps=max_decisions + 1,
+    )
 
 
 class _RandomHops:

@@ -1,8 +1,8 @@
 """The agent of the paper: decisions over a Structured Scene Memory, and the ablations that decide otherwise.
 
-``SSM`` chooses a frontier, then one of its sub-nodes; ``LocalSSM`` only sees the neighbours of here; ``GlobalSSM``
-chooses among all sub-nodes at once. Shape letters: X observations, R decision steps, N nodes, K candidate
-slots, H state width.
+``SSM`` chooses a frontier, then one of its sub-nodes; ``LocalSSM`` only sees the neighbours of here;
+``GlobalSSM`` chooses among all sub-nodes at once. Shape letters: X observations, R decision steps, N nodes,
+K candidate slots, H state width.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from scenemem.agents.actions import (
     WalkOptions,
 )
 from scenemem.agents.agent import (
-    AGENTS,
     Agent,
-    AgentSpec,
     DataSizes,
     Explanation,
     MakeUpdater,
@@ -118,7 +116,7 @@ class SSMConfig(GlobalSSMConfig):
         super().__post_init__()
         if self.hop_prior and self.final_backtrack:
             raise SettingError(
-                "hop_prior and final_backtrack exclude each other: the hop prior has its own place to end at; "
+                "hop_prior and final_backtrack exclude each other: the prior has its own place to end at; "
                 "add --model.no-final-backtrack"
             )
 
@@ -174,9 +172,7 @@ class GroundedAgent(Agent):
         return self._grounded(observations.earlier, observations)
 
     def _grounded(self, hidden: Tensor, observations: Observations) -> Grounded:
-        grounded: Grounded = self.grounding(
-            hidden * observations.mask("decision"), observations.instructions
-        )
+        grounded: Grounded = self.grounding(hidden * observations.mask("decision"), observations.instructions)
         return grounded
 
     def word_attention(self, point: DecisionPoint) -> dict[str, Tensor]:
@@ -184,7 +180,7 @@ class GroundedAgent(Agent):
         observations = point.observations
         hidden = observations.state.hidden * observations.mask("decision")
         words = self.grounding.word_attention(hidden, observations.instructions)
-        words["navigator"] = observations.state.word_attention
+        words |= observations.state.attention
         return {name: weights[point.row] for name, weights in words.items()}
 
 
@@ -237,9 +233,7 @@ class LocalSSM(GroundedAgent):
         self.actions = actions
 
     @classmethod
-    def build(
-        cls, config: LocalSSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None
-    ) -> LocalSSM:
+    def build(cls, config: LocalSSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> LocalSSM:
         """Fresh weights; ``updater`` makes another recurrent core."""
         parts = lstm_parts(config, sizes, updater)
         return cls(config, sizes, parts, _grounding(config), ActionScorer(config.width, sizes.visual))
@@ -265,7 +259,7 @@ class LocalSSM(GroundedAgent):
 
 
 class SSM(GroundedAgent):
-    """The paper's agent: reads its memory, chooses a frontier, walks there, and chooses a sub-node or stops."""
+    """The paper's agent: reads its memory, goes to a frontier, and takes one of its sub-nodes or stops."""
 
     config: SSMConfig
 
@@ -419,8 +413,3 @@ def _log_probabilities(logits: Tensor, exists: Tensor) -> Tensor:
     """Over real neighbours and stop.  logits: (..., K + 1)  exists: (..., K)  ->  (..., K + 1)"""
     options = nn.functional.pad(exists, (0, 1), value=True)
     return logits.masked_fill(~options, -torch.inf).log_softmax(dim=-1).masked_fill(~options, -1e4)
-
-
-AGENTS.register("ssm", AgentSpec(SSM.build, SSMConfig))
-AGENTS.register("ssm-local", AgentSpec(LocalSSM.build, LocalSSMConfig))
-AGENTS.register("ssm-global", AgentSpec(GlobalSSM.build, GlobalSSMConfig))

@@ -60,7 +60,7 @@ def collect(
         episodes: what to walk.
         space: what can be chosen; fresh, it remembers the walk.
         policy: who chooses.
-        max_steps: an episode that has observed this often is cut off, wherever it was bound; a number, or (B,).
+        max_steps: observations before an episode is cut off, wherever it was bound; a number, or (B,).
         label_rule: without one no labels and no distances are recorded, and goals may be unknown.
     """
     simulator, recorder = Simulator(world, check=False), Recorder()
@@ -88,7 +88,9 @@ def collect(
         if label_rule is not None:
             label_rule.arrive(pose.viewpoint[active], active)
         _record_step(recorder, pose, space)
-        active = active[limit[active] > step + 1]  # what is decided at the last observation is not carried out
+        active = active[
+            limit[active] > step + 1
+        ]  # what is decided at the last observation is not carried out
         if not len(active):
             break
         pose = simulator.step(pose, space.step(pose, active, decide))
@@ -158,9 +160,7 @@ class FollowLabels:
     def observe(self, _pose: Pose, _active: Tensor, _space: ActionSpace, /) -> None:
         """A teacher does not look."""
 
-    def decide(
-        self, _request: DecisionRequest, label: Tensor, _pose: Pose, _space: ActionSpace, /
-    ) -> Tensor:
+    def decide(self, _request: DecisionRequest, label: Tensor, _pose: Pose, _space: ActionSpace, /) -> Tensor:
         """(M,) the labels"""
         return label
 

@@ -46,7 +46,7 @@ class StepReport:
 
 @dataclass(frozen=True)
 class _Walks:
-    """The walks of a batch: every episode once along its reference path, once by the agent itself, or both."""
+    """The walks of a batch: every episode along its reference path, by the agent itself, or both."""
 
     losses: dict[str, Loss]
     teacher: bool

@@ -1,4 +1,4 @@
-"""The Structured Scene Memory (paper, section 3.1): a graph of visited places per episode, as batched tensors.
+"""The Structured Scene Memory (paper, section 3.1): a graph of visited places per episode, as tensors.
 
 Shape letters: B episodes, R some of them, N places an episode can remember, K candidate slots of the world.
 

@@ -1,8 +1,8 @@
 """Reading a scene memory (paper, Eqs. 7 to 9): read every node, then pass messages between nodes.
 
-Shape letters: B episodes, R memories (an episode at a decision step), T decision steps of the busiest episode,
-P visited places of all episodes, N nodes of the largest memory, K candidate slots, D visual columns, S node
-states (a node of one of the R memories), E pairs of neighbouring node states.
+Shape letters: B episodes, R memories (an episode at a decision step), T decision steps of the busiest
+episode, P visited places of all episodes, N nodes of the largest memory, K candidate slots, D visual columns,
+S node states (a node of one of the R memories), E pairs of neighbouring node states.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Places:
 
 @dataclass(frozen=True, eq=False)
 class MemoryGraph:
-    """What R memories hold, each at a decision step of an episode; nodes are numbered by their first visit."""
+    """What R memories hold, each at a decision step; nodes are numbered by their first visit."""
 
     places: Places
     packing: Packing  # the episode of each of the R memories, and its number among that episode's
@@ -71,7 +71,7 @@ class MemoryGraph:
         return self.open_lookup()
 
     def column(self, name: str) -> Tensor:
-        """What the agent's ``columns`` wrote at each node when it was last there  ->  (R, N, W), 0 elsewhere"""
+        """What the agent's ``columns`` wrote at each node on its last visit  ->  (R, N, W), 0 elsewhere"""
         return self.column_lookup(name)
 
     @cached_property
@@ -251,7 +251,7 @@ class CollectRead(nn.Module):
     Args:
         width: H of the states that query.
         visual: columns D of the view features.
-        node_width: width V of the visual node states; ``visual`` keeps the features as they are, as in the paper.
+        node_width: width V of the visual node states; ``visual`` keeps the features as in the paper.
         steps: S of the message passing.
         orientation_width: width of the orientation node states, a multiple of 4.
     """

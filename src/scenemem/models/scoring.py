@@ -134,7 +134,9 @@ class GlobalScore(nn.Module):
     what its parent node was read as. Both halves of each W are separate layers here.
     """
 
-    def __init__(self, width: int, visual: int, node_width: int, orientation_width: int = ANGLE_WIDTH) -> None:
+    def __init__(
+        self, width: int, visual: int, node_width: int, orientation_width: int = ANGLE_WIDTH
+    ) -> None:
         super().__init__()
         self.query_visual = nn.Linear(width, visual, bias=False)
         self.query_orientation = nn.Linear(width, ANGLE_WIDTH, bias=False)
@@ -164,7 +166,9 @@ class GlobalScore(nn.Module):
             ],
             dim=-1,
         ).unsqueeze(2)  # (M, N, 1, 2)
-        of_slot = graph.slot_scores(query_visual * feature_mask, rotated(untiled(query_orientation), -heading))
+        of_slot = graph.slot_scores(
+            query_visual * feature_mask, rotated(untiled(query_orientation), -heading)
+        )
         stop = self.stop(query_visual, query_orientation)
         confidence = torch.cat([(of_slot + of_node).flatten(1, 2), stop], dim=1)
         return dots(confidence, self.mix(torch.cat([perception, action], dim=-1)))
@@ -191,7 +195,7 @@ def with_stop(logits: Tensor, fits: Tensor) -> Tensor:
 
 
 class FrontierHints(nn.Module):
-    """Plain facts about every node that the paper's frontier scores do not have: W_2 tanh(W_1 [facts, W_0 h]).
+    """Facts about every node that the paper's frontier scores do not have: W_2 tanh(W_1 [facts, W_0 h]).
 
     The facts: is it here, how far to walk, how long ago found, the log-probability of its best open candidate
     when the agent was last there, and of stopping there.

@@ -1,7 +1,7 @@
 """The states of a batch of walks: the current one of every episode, and all that were made on the way.
 
-Plain autograd is the way to learn from them; ``FusedStateLog`` offers the same states of ``LSTMUpdater`` with a
-hand-written gradient, and a test holds the two equal. Shape letters: B episodes, M episodes that observe,
+Plain autograd is the way to learn from them; ``FusedStateLog`` offers the same states of ``LSTMUpdater`` with
+a hand-written gradient, and a test holds the two equal. Shape letters: B episodes, M episodes that observe,
 X = sum of M, T steps, H state width, L words, D visual columns.
 """
 
@@ -89,7 +89,7 @@ class StateLog:
         self._row_at = self._viewpoint.unsqueeze(1)[:, :0]  # (B, T) the row of the state made at each step
 
     def observe(self, active: Tensor, viewpoint: Tensor, view: Tensor, step: int) -> None:
-        """At ``step``, which only grows, the episodes ``active`` stand at ``viewpoint`` and face ``view``, (M,)."""
+        """At ``step``, which only grows, ``active`` (M,) stand at ``viewpoint`` (M,) and face ``view`` (M,)."""
         instructions, masks = self._selection.select(active)
         observation = Observation(
             viewpoint,

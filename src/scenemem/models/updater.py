@@ -1,12 +1,13 @@
 """State updaters (paper, Eq. 1): what an agent carries through a walk, and how an observation changes it.
 
-``LSTMUpdater`` is the recurrent navigator of the paper's baseline: it attends to the panorama, updates an LSTM
-and attends to the words. ``fused`` has a hand-written gradient for it. Shape letters: B episodes, M episodes
-that observe, D visual columns, H state width, L words.
+``LSTMUpdater`` is the recurrent navigator of the paper's baseline: it attends to the panorama, updates an
+LSTM and attends to the words; ``states`` has a hand-written gradient for it. Shape letters: B episodes, M
+episodes that observe, D visual columns, H state width, L words.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
@@ -49,11 +50,13 @@ class State:
     def with_rows(self, rows: Tensor, new: Self) -> Self:
         """These states with some rows replaced.  rows: (M,)  new: M states"""
         return type(self)(
-            *(
-                getattr(self, item.name).index_copy(0, rows, getattr(new, item.name))
-                for item in fields(self)
-            )
+            *(getattr(self, item.name).index_copy(0, rows, getattr(new, item.name)) for item in fields(self))
         )
+
+    @property
+    def attention(self) -> dict[str, Tensor]:
+        """What the last update attended to, for viewers: name -> (B, L) weights of the words."""
+        return {}
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
         """The states with every tensor changed alike."""
@@ -66,6 +69,11 @@ class LSTMState(State):
 
     cell: Tensor  # (B, H)
     word_attention: Tensor  # (B, L) the words the last update attended to
+
+    @property
+    def attention(self) -> dict[str, Tensor]:
+        """The attention of the recurrent navigator over the words."""
+        return {"navigator": self.word_attention}
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ class Observation:
         return result
 
 
-class StateUpdater(nn.Module):
+class StateUpdater(nn.Module, ABC):
     """How a state begins and how an observation changes it; subclass it for another recurrent core."""
 
     width: int
@@ -119,13 +127,13 @@ class StateUpdater(nn.Module):
         """Name and width of the dropout masks an update wants, one row per episode."""
         return {}
 
+    @abstractmethod
     def initial_state(self, instructions: Instructions) -> State:
         """The states before the first observation."""
-        raise TypeError(f"{type(self).__name__} does not say how its state begins; write initial_state")
 
+    @abstractmethod
     def forward(self, state: Any, observation: Observation) -> State:
         """The states after an observation."""
-        raise TypeError(f"{type(self).__name__} does not say how it observes; write forward")
 
 
 @dataclass(frozen=True)
