@@ -201,10 +201,18 @@ class Agent(nn.Module, ABC):
         del learning
         return LocalActions(world, episodes, max_decisions)
 
+    def word_attention(self, observations: Observations) -> dict[str, Tensor]:
+        """Which words every observation attends to, for viewers  ->  name: (X, L)"""
+        return observations.state.attention
+
     def explain(self, point: DecisionPoint) -> Explanation:
         """Why the scores are what they are."""
-        del point
-        return Explanation()
+        return Explanation(self.words_at(point))
+
+    def words_at(self, point: DecisionPoint) -> dict[str, Tensor]:
+        """The word attention of the observations decided with  ->  name: (R, L)"""
+        attention = self.word_attention(point.observations)
+        return {name: weights[point.row] for name, weights in attention.items()}
 
     def dropout_masks(self, episodes: int) -> DropoutMasks:
         """Dropout masks for one rollout; ones in evaluation mode."""

@@ -1,4 +1,4 @@
-"""The basic agent: the paper's baseline, E-Dropout's navigator; with one view the sequence-to-sequence agent."""
+"""The basic agent: the paper's baseline (E-Dropout); with one view a sequence-to-sequence agent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from torch import Tensor
 from scenemem.agents.agent import (
     Agent,
     DataSizes,
-    Explanation,
     MakeUpdater,
     ModelConfig,
     Parts,
@@ -35,7 +34,3 @@ class Basic(Agent):
         state, seen = point.state.hidden * point.mask("decision"), point.candidates()
         logits: Tensor = self.scorer(state, seen.visual, seen.orientation, point.feature_mask)
         return logits
-
-    def explain(self, point: DecisionPoint) -> Explanation:
-        """The words the recurrent navigator attended to."""
-        return Explanation(words=point.state.attention)

@@ -175,13 +175,11 @@ class GroundedAgent(Agent):
         grounded: Grounded = self.grounding(hidden * observations.mask("decision"), observations.instructions)
         return grounded
 
-    def word_attention(self, point: DecisionPoint) -> dict[str, Tensor]:
-        """Which words the two states and the recurrent navigator attend to  ->  name: (R, L)"""
-        observations = point.observations
+    def word_attention(self, observations: Observations) -> dict[str, Tensor]:
+        """Which words the two states and the recurrent navigator attend to  ->  name: (X, L)"""
         hidden = observations.state.hidden * observations.mask("decision")
         words = self.grounding.word_attention(hidden, observations.instructions)
-        words |= observations.state.attention
-        return {name: weights[point.row] for name, weights in words.items()}
+        return {**words, **observations.state.attention}
 
 
 class ActionScorer(nn.Module):
@@ -253,9 +251,7 @@ class LocalSSM(GroundedAgent):
         grounded = observations.cached(self.ground)
         mix = self.actions.action.mix(torch.cat([grounded.perception, grounded.action], dim=-1))
         confidence = self.actions.confidences(grounded, observations)
-        return Explanation(
-            self.word_attention(point), {ACTION: confidence[point.row]}, {ACTION: mix[point.row]}
-        )
+        return Explanation(self.words_at(point), {ACTION: confidence[point.row]}, {ACTION: mix[point.row]})
 
 
 class SSM(GroundedAgent):
@@ -345,7 +341,7 @@ class SSM(GroundedAgent):
         actions = self.actions.confidences(observations.cached(self.ground), observations)[point.row]
         frontiers = self.frontier_score.confidences(grounded.perception, grounded.action, *self.read(point))
         return Explanation(
-            self.word_attention(point),
+            self.words_at(point),
             {FRONTIER: frontiers, ACTION: actions},
             {FRONTIER: self.frontier_score.mix(together), ACTION: self.actions.action.mix(together)},
         )
@@ -403,10 +399,6 @@ class GlobalSSM(GroundedAgent):
         if self.stop_from_memory is not None:
             logits = with_stop(logits, self.stop_from_memory(grounded, nodes, graph.here))
         return {GLOBAL: logits}
-
-    def explain(self, point: DecisionPoint) -> Explanation:
-        """The words attended to."""
-        return Explanation(self.word_attention(point))
 
 
 def _log_probabilities(logits: Tensor, exists: Tensor) -> Tensor:

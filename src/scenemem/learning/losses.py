@@ -1,7 +1,7 @@
 """Losses over a rollout and an agent's outputs (paper, section 3.4), rewards, and where others add theirs.
 
 A loss is a function of a rollout, the outputs for it and a context; it is registered under a name, and a
-stage gives it a weight. Shape letters: B episodes, T steps, M decisions of one type, X decisions of all types.
+stage gives it a weight. Shape letters: B episodes, T steps, M decisions of one type, X of all types.
 """
 
 from __future__ import annotations

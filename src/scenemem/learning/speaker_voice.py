@@ -13,7 +13,7 @@ from scenemem.agents.walker import take_best
 from scenemem.errors import SettingError, UserError
 from scenemem.learning.speaker_paths import steps_along, views_along
 from scenemem.models.speaker import EncodedPaths, Likelihood, SpeakerNetwork
-from scenemem.models.speaker_decoding import Choose, Sayings, beam_search, speak
+from scenemem.models.speaker import Choose, Descriptions, beam_search, speak
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import UNK, Vocabulary
 
@@ -43,7 +43,7 @@ class Speaker:
         *,
         feature_mask: Tensor | None = None,
         choose: Choose = take_best,
-    ) -> Sayings:
+    ) -> Descriptions:
         """Describe paths, word by word.
 
         Args:
@@ -61,7 +61,7 @@ class Speaker:
 
     def describe_best(
         self, path: Tensor, heading: Tensor, beams: int, *, feature_mask: Tensor | None = None
-    ) -> Sayings:
+    ) -> Descriptions:
         """Describe paths by beam search, which never ends up with worse than the greedy text.
 
         path: (B, T)  heading: (B,)  feature_mask: (D,)

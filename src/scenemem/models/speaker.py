@@ -1,12 +1,13 @@
 """The speaker: puts a path into words, the way back from an agent that puts words into a path.
 
 Shape letters: B paths, T viewpoints of the longest path, M viewpoints of all paths together, L words of the
-longest text, D visual columns, H width.
+longest text, D visual columns, H width, K beams, V words known.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,10 @@ from torch.nn import functional
 
 from scenemem.errors import SettingError
 from scenemem.models.attention import masked_softmax
-from scenemem.tasks.vocabulary import BOS, PAD, UNK
+from scenemem.tasks.vocabulary import BOS, EOS, PAD, UNK
+
+Choose = Callable[[Tensor], Tensor]
+"""log-probabilities: (M, V)  ->  (M,) chosen words"""
 
 
 @dataclass(frozen=True)
@@ -111,11 +115,11 @@ class SpeakerNetwork(nn.Module):
         feature_mask: (D,)  tokens: (B, L) ``<BOS> words <EOS>``, padded
         """
         encoded = self.encoder(paths, feature_mask)
-        heard, target = tokens[:, :-1], tokens[:, 1:]
+        said, target = tokens[:, :-1], tokens[:, 1:]
         counted = (target != PAD) & (target != UNK)
-        attended = self.decoder(heard, encoded)
+        attended = self.decoder(said, encoded)
         # only counted words are compared with the vocabulary, the dearest part of a step
-        logits = self.decoder.say(attended[counted])
+        logits = self.decoder.word_logits(attended[counted])
         chance = -functional.cross_entropy(logits, target[counted], reduction="none")
         total = torch.zeros_like(attended[:, 0, 0]).index_add(0, counted.nonzero()[:, 0], chance)
         return Likelihood(total, counted.sum(dim=1))
@@ -132,14 +136,14 @@ class PathEncoder(nn.Module):
     def __init__(self, visual: int, width: int, dropout: float) -> None:
         super().__init__()
         self.drop = nn.Dropout(dropout)
-        self.chosen = SightEmbedding(visual, width)
+        self.chosen = ViewEmbedding(visual, width)
         self.walk = TwoWayLSTM(width)
         self.look = PanoramaAttention(visual, width)
-        self.seen = SightEmbedding(visual, width)
+        self.seen = ViewEmbedding(visual, width)
         self.read = TwoWayLSTM(width)
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
-        self.begin_hidden = nn.Linear(width, width)
-        self.begin_cell = nn.Linear(width, width)
+        self.initial_hidden = nn.Linear(width, width)
+        self.initial_cell = nn.Linear(width, width)
 
     def forward(self, paths: PathViews, feature_mask: Tensor) -> EncodedPaths:
         """feature_mask: (D,) environment dropout, one mask for all views of all paths"""
@@ -147,17 +151,17 @@ class PathEncoder(nn.Module):
         after_walk, after_look, after_read = self.norms
         chosen = self.drop(self.chosen(paths.chosen * feature_mask, paths.direction))
         walked = after_walk(chosen + self.walk(chosen, mask))
-        asking = self.drop(walked[mask])
+        query = self.drop(walked[mask])
         steps = torch.zeros_like(walked)
-        steps[mask] = after_look(asking + self.seen(*self.look(asking, paths, feature_mask)))
+        steps[mask] = after_look(query + self.seen(*self.look(query, paths, feature_mask)))
         steps = self.drop(steps)
         context = after_read(steps + self.read(steps, mask))
         strongest = context.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(dim=1)
-        state = DecoderState(torch.tanh(self.begin_hidden(strongest)), self.begin_cell(strongest))
+        state = DecoderState(torch.tanh(self.initial_hidden(strongest)), self.initial_cell(strongest))
         return EncodedPaths(self.drop(context), mask, state)
 
 
-class SightEmbedding(nn.Module):
+class ViewEmbedding(nn.Module):
     """What is seen and in which direction, as one vector."""
 
     def __init__(self, visual: int, width: int) -> None:
@@ -176,14 +180,14 @@ class PanoramaAttention(nn.Module):
 
     def __init__(self, visual: int, width: int) -> None:
         super().__init__()
-        self.ask_visual = nn.Linear(width, visual, bias=False)
-        self.ask_direction = nn.Linear(width, 4, bias=False)
+        self.query_visual = nn.Linear(width, visual, bias=False)
+        self.query_direction = nn.Linear(width, 4, bias=False)
 
-    def forward(self, asking: Tensor, paths: PathViews, feature_mask: Tensor) -> tuple[Tensor, Tensor]:
-        """asking: (M, H)  feature_mask: (D,)  ->  visual (M, D), direction (M, 4)"""
-        # masking the query is masking the features, for a 36th of the work
-        visual = (self.ask_visual(asking) * feature_mask).unsqueeze(-1)
-        direction = self.ask_direction(asking).unsqueeze(-1)
+    def forward(self, query: Tensor, paths: PathViews, feature_mask: Tensor) -> tuple[Tensor, Tensor]:
+        """query: (M, H)  feature_mask: (D,)  ->  visual (M, D), direction (M, 4)"""
+        # mquery the query is mquery the features, for a 36th of the work
+        visual = (self.query_visual(query) * feature_mask).unsqueeze(-1)
+        direction = self.query_direction(query).unsqueeze(-1)
         scores = torch.bmm(paths.panoramas, visual) + torch.bmm(paths.angles, direction)
         weights = scores.softmax(dim=1).transpose(1, 2)
         seen = torch.bmm(weights, paths.panoramas).squeeze(1) * feature_mask
@@ -201,7 +205,7 @@ class WordDecoder(nn.Module):
         self.drop = nn.Dropout(dropout)
         self.embedding = nn.Embedding(words, word_width, padding_idx=PAD)
         self.lstm = nn.LSTM(word_width, width, batch_first=True)
-        self.listen = nn.Linear(width, width, bias=False)
+        self.path_query = nn.Linear(width, width, bias=False)
         self.join = nn.Linear(2 * width, width, bias=False)
         self.words = nn.Linear(width, words)
         never = torch.zeros(words)
@@ -221,16 +225,16 @@ class WordDecoder(nn.Module):
         entered = self.drop(self.embedding(word))
         hidden, cell = torch.lstm_cell(entered, (state.hidden, state.cell), *self.lstm.all_weights[0])
         attended = self._attended(self.drop(hidden).unsqueeze(1), paths).squeeze(1)
-        return self.say(attended), DecoderState(hidden, cell)
+        return self.word_logits(attended), DecoderState(hidden, cell)
 
-    def say(self, attended: Tensor) -> Tensor:
+    def word_logits(self, attended: Tensor) -> Tensor:
         """attended: (..., H)  ->  logits (..., words)"""
         logits: Tensor = self.words(attended)
         return logits + self.never
 
     def _attended(self, hidden: Tensor, paths: EncodedPaths) -> Tensor:
         """hidden: (B, L, H)  ->  (B, L, H)"""
-        scores = torch.bmm(self.listen(hidden), paths.context.transpose(1, 2))
+        scores = torch.bmm(self.path_query(hidden), paths.context.transpose(1, 2))
         weights = masked_softmax(scores, paths.mask.unsqueeze(1))
         joined = self.join(torch.cat([torch.bmm(weights, paths.context), hidden], dim=-1))
         attended: Tensor = self.drop(torch.tanh(joined))
@@ -257,3 +261,150 @@ class TwoWayLSTM(nn.Module):
 def _rearranged(rows: Tensor, place: Tensor) -> Tensor:
     """rows: (B, T, H)  place: (B, T)  ->  (B, T, H)"""
     return rows.gather(1, place.unsqueeze(-1).expand(-1, -1, rows.shape[-1]))
+
+
+@dataclass(frozen=True)
+class Descriptions:
+    """Texts as token numbers, each ``<BOS> words <EOS>``."""
+
+    tokens: Tensor  # (B, L) int64, padded with <PAD>
+    lengths: Tensor  # (B,) int64, both marks included
+    log_likelihood: Tensor  # (B,) of all words and the end mark
+
+    @property
+    def per_word(self) -> Tensor:
+        """(B,) mean log-likelihood of a word, the end mark included."""
+        return self.log_likelihood / (self.lengths - 1)
+
+
+def speak(decoder: WordDecoder, paths: EncodedPaths, choose: Choose, longest: int) -> Descriptions:
+    """Describe paths word by word; a path that has got its end mark costs nothing any more.
+
+    Args:
+        decoder: says the words.
+        paths: what to describe.
+        choose: picks the next word from the log-probabilities.
+        longest: tokens of a text, both marks included; a longer one is ended there.
+    """
+    tokens = paths.mask.new_full((len(paths.mask), longest), PAD, dtype=torch.int64)
+    tokens[:, 0] = BOS
+    total = torch.zeros_like(paths.context[:, 0, 0])
+    rows = torch.arange(len(tokens), device=tokens.device)
+    state, word = paths.state, tokens[:, 0]
+    for place in range(1, longest):
+        logits, state = decoder.step(word, state, paths)
+        chances = logits.log_softmax(dim=-1)
+        word = torch.full_like(word, EOS) if place == longest - 1 else choose(chances)
+        tokens[rows, place] = word
+        total[rows] += chances.gather(1, word.unsqueeze(1)).squeeze(1)
+        going = (word != EOS).nonzero().squeeze(1)
+        if len(going) == 0:
+            break
+        if len(going) < len(rows):
+            rows, word = rows[going], word[going]
+            state, paths = state.select(going), paths.select(going)
+    return _trimmed(tokens, total)
+
+
+def beam_search(
+    decoder: WordDecoder, paths: EncodedPaths, beams: int, longest: int, length_power: float = 0.7
+) -> Descriptions:
+    """The best text found while keeping the ``beams`` most promising ones per path, all paths at once.
+
+    Texts are ranked by log-likelihood / tokens ** length_power: 0 prefers short texts, 1 takes the mean. A
+    beam may lose the greedy text on its way to something worse, so the two are compared at the end.
+    """
+    found = _search(decoder, paths, beams, longest, length_power)
+    greedy = speak(decoder, paths, lambda chances: chances.argmax(dim=-1), longest)
+    better = _rank(greedy, length_power) > _rank(found, length_power)
+    width = max(found.tokens.shape[1], greedy.tokens.shape[1])
+    return _trimmed(
+        torch.where(better.unsqueeze(1), _widened(greedy.tokens, width), _widened(found.tokens, width)),
+        torch.where(better, greedy.log_likelihood, found.log_likelihood),
+    )
+
+
+@dataclass(frozen=True)
+class _Beams:
+    """K texts under way per path, and which of them have ended."""
+
+    tokens: Tensor  # (B, K, L)
+    total: Tensor  # (B, K) log-likelihood; -inf where there is no text yet
+    said: Tensor  # (B, K) words and end mark so far
+    ended: Tensor  # (B, K) bool
+
+    def taken_from(self, origin: Tensor) -> _Beams:
+        """Each beam a copy of the beam it goes on from.  origin: (B, K)"""
+        rows = torch.arange(len(origin), device=origin.device).unsqueeze(1)
+        return _Beams(
+            self.tokens[rows, origin],
+            self.total[rows, origin],
+            self.said[rows, origin],
+            self.ended[rows, origin],
+        )
+
+
+def _search(
+    decoder: WordDecoder, paths: EncodedPaths, beams: int, longest: int, length_power: float
+) -> Descriptions:
+    count, device = len(paths.mask), paths.mask.device
+    first = torch.arange(count, device=device).unsqueeze(1) * beams  # row of every path's first beam
+    paths = paths.select(torch.arange(count, device=device).repeat_interleave(beams))
+    held = _begin(count, beams, longest, paths.context)
+    state = paths.state
+    for place in range(1, longest):
+        logits, state = decoder.step(held.tokens[:, :, place - 1].flatten(), state, paths)
+        chances = logits.log_softmax(dim=-1).view(count, beams, -1)
+        held, origin = _grown(held, chances, place, length_power, last=place == longest - 1)
+        state = state.select((first + origin).flatten())
+        if bool(held.ended.all()):
+            break
+    rank = held.total / held.said**length_power
+    best = held.taken_from(rank.argmax(dim=1, keepdim=True))
+    return _trimmed(best.tokens.squeeze(1), best.total.squeeze(1))
+
+
+def _begin(count: int, beams: int, longest: int, like: Tensor) -> _Beams:
+    """One text per path, with nothing but the begin mark."""
+    tokens = torch.full((count, beams, longest), PAD, device=like.device)
+    tokens[:, :, 0] = BOS
+    total = like.new_full((count, beams), -torch.inf)
+    total[:, 0] = 0.0
+    return _Beams(tokens, total, torch.zeros_like(tokens[:, :, 0]), torch.zeros_like(total, dtype=torch.bool))
+
+
+def _grown(
+    held: _Beams, chances: Tensor, place: int, length_power: float, *, last: bool
+) -> tuple[_Beams, Tensor]:
+    """The best K continuations of every path, and the beam each goes on from.
+
+    chances: (B, K, V)  ->  beams, origin (B, K)
+    """
+    if last:
+        chances = torch.full_like(chances, -torch.inf).index_copy(
+            2, torch.tensor([EOS], device=chances.device), chances[:, :, EOS : EOS + 1]
+        )
+    # a text that has ended goes on with padding, for free
+    stays = torch.full_like(chances, -torch.inf)
+    stays[:, :, PAD] = 0.0
+    total = held.total.unsqueeze(-1) + torch.where(held.ended.unsqueeze(-1), stays, chances)
+    said = held.said + (~held.ended).long()
+    rank = total / said.unsqueeze(-1) ** length_power
+    best = rank.flatten(1).topk(held.total.shape[1], dim=1).indices
+    origin, word = best.div(chances.shape[2], rounding_mode="floor"), best % chances.shape[2]
+    grown = replace(held, said=said).taken_from(origin)
+    grown.tokens[:, :, place] = word
+    return replace(grown, total=total.flatten(1).gather(1, best), ended=grown.ended | (word == EOS)), origin
+
+
+def _rank(descriptions: Descriptions, length_power: float) -> Tensor:
+    return descriptions.log_likelihood / (descriptions.lengths - 1) ** length_power
+
+
+def _trimmed(tokens: Tensor, total: Tensor) -> Descriptions:
+    lengths = (tokens != PAD).sum(dim=1)
+    return Descriptions(tokens[:, : int(lengths.max())], lengths, total)
+
+
+def _widened(tokens: Tensor, width: int) -> Tensor:
+    return torch.nn.functional.pad(tokens, (0, width - tokens.shape[1]), value=PAD)

@@ -89,7 +89,7 @@ class StateLog:
         self._row_at = self._viewpoint.unsqueeze(1)[:, :0]  # (B, T) the row of the state made at each step
 
     def observe(self, active: Tensor, viewpoint: Tensor, view: Tensor, step: int) -> None:
-        """At ``step``, which only grows, ``active`` (M,) stand at ``viewpoint`` (M,) and face ``view`` (M,)."""
+        """At ``step``, which only grows, ``active`` stand at ``viewpoint`` and face ``view``, (M,) each."""
         instructions, masks = self._selection.select(active)
         observation = Observation(
             viewpoint,
