@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from scenemem.houses.catalogue import KINDS, ROOM_KINDS, Kind
-from scenemem.houses.house import STOREY, WALL, Box, House, Rect, Side, Thing
+from scenemem.houses.house import STOREY, WALL, Box, House, Rect, RectSide, Thing
 
 _TRIES = 30  # spots tried before a thing is left out
 _FRONT_OF_DOOR = 0.95  # metres kept clear on both sides of a door
@@ -201,6 +201,6 @@ class _Furnisher:
         return inside and not any(zone.overlaps(spot) for zone in self.clear + others)
 
 
-def _at_wall(wall: Side, at: float, width: float, depth: float) -> Rect:
+def _at_wall(wall: RectSide, at: float, width: float, depth: float) -> Rect:
     """What a thing centred at ``at`` along a wall covers of the floor."""
     return wall.strip(at - width / 2, at + width / 2, depth)

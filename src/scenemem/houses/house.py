@@ -44,13 +44,13 @@ class Rect(NamedTuple):
         return (self.x0 + self.x1) / 2, (self.y0 + self.y1) / 2
 
     @property
-    def sides(self) -> tuple[Side, Side, Side, Side]:
+    def sides(self) -> tuple[RectSide, RectSide, RectSide, RectSide]:
         """Its four sides: west, east, south, north."""
         return (
-            Side("x", self.x0, 1, self.y0, self.y1),
-            Side("x", self.x1, -1, self.y0, self.y1),
-            Side("y", self.y0, 1, self.x0, self.x1),
-            Side("y", self.y1, -1, self.x0, self.x1),
+            RectSide("x", self.x0, 1, self.y0, self.y1),
+            RectSide("x", self.x1, -1, self.y0, self.y1),
+            RectSide("y", self.y0, 1, self.x0, self.x1),
+            RectSide("y", self.y1, -1, self.x0, self.x1),
         )
 
     def grown(self, margin: float) -> Rect:
@@ -88,7 +88,7 @@ class Rect(NamedTuple):
         return math.hypot(max(self.x0 - x, x - self.x1, 0.0), max(self.y0 - y, y - self.y1, 0.0))
 
 
-class Side(NamedTuple):
+class RectSide(NamedTuple):
     """One side of a rectangle, such as a wall of a room."""
 
     across: Axis  # the direction that crosses it

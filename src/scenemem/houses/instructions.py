@@ -1,4 +1,4 @@
-"""English instructions for a route, told from the scene and the geometry alone.
+"""English instructions for a route, written from the scene and the geometry alone.
 
 Every instruction comes with the claims it makes, so that each of them can be checked against the house.
 """
@@ -101,7 +101,7 @@ class Phrase(NamedTuple):
         return bool(self.text)
 
 
-_SILENCE = Phrase("")
+_EMPTY = Phrase("")
 
 
 def joined(*parts: Phrase | str) -> Phrase:
@@ -193,7 +193,7 @@ class _Speaker:
         if leg.climb:
             return self._climb(leg)
         if self.house.rooms[leg.room].kind == "stairs":
-            return _SILENCE  # stepping off the stairs
+            return _EMPTY  # stepping off the stairs
         if leg.into >= 0 and self.house.rooms[leg.into].kind == "stairs":
             return self._to_stairs(leg)
         if leg.into >= 0:
@@ -216,7 +216,7 @@ class _Speaker:
     def _to_stairs(self, leg: Leg) -> Phrase:
         turn = self._turn(leg)
         if not turn:
-            return self._walk(leg) if self.finder.length(leg) > _LONG else _SILENCE
+            return self._walk(leg) if self.finder.length(leg) > _LONG else _EMPTY
         goal = self._pick(("to the stairs", "towards the stairs", "to the staircase"))
         return joined(turn, "and", self._pick(_WALK[:3]), goal)
 
@@ -224,7 +224,7 @@ class _Speaker:
         """Leave a room for the hallway, or enter the next room."""
         out = self.house.rooms[leg.into].kind == "hallway"
         long = self.finder.length(leg) > _LONG
-        past = self._past(leg) if long and self._chance(self.style.landmarks) else _SILENCE
+        past = self._past(leg) if long and self._chance(self.style.landmarks) else _EMPTY
         if out:
             core = self._leave(leg)
         elif self._chance(self._door_chance(leg, before)):
@@ -256,7 +256,7 @@ class _Speaker:
     def _on_door_side(self, leg: Leg) -> Phrase:
         side = self._door_side(leg)
         if not side or not self._chance(0.6):
-            return _SILENCE
+            return _EMPTY
         return Phrase(self._on(side), (Claim("door side", leg.start, door=leg.door, side=side),))
 
     def _leave(self, leg: Leg) -> Phrase:
@@ -277,7 +277,7 @@ class _Speaker:
         """Walk within a room."""
         turn, short = self._turn(leg), self.finder.length(leg) < _SHORT
         if not turn and short and not first:
-            return _SILENCE
+            return _EMPTY
         detailed = bool(turn) or self._chance(self.style.detail)
         move = self._walk(leg, plain=not short and detailed)
         return self._turned(leg, move, needed=True) if move else turn
@@ -306,7 +306,7 @@ class _Speaker:
                 claim = Claim("ahead", leg.start, leg.stop, ahead[0])
                 return joined(verb, Phrase(self._pick(_TOWARDS), (claim,)), landmark)
         if not plain:
-            return _SILENCE
+            return _EMPTY
         if self.house.rooms[leg.room].kind == "hallway":
             way = "to the end of" if self._ends_hallway(leg) else self._pick(("down", "along", "through"))
             return joined(verb, way, self._room(leg.room, leg.start))
@@ -317,7 +317,7 @@ class _Speaker:
     def _past(self, leg: Leg) -> Phrase:
         passed = [(number, side) for number, side in self.finder.passed(leg) if number not in self.named]
         if not passed or not self._chance(max(0.5, self.style.landmarks)):
-            return _SILENCE
+            return _EMPTY
         number, side = passed[0] if self._chance(0.7) else self._pick(passed)
         claim = Claim("passes", leg.start, leg.stop, number, side if side and self._chance(0.35) else "")
         landmark = self._landmark(number, leg.start)
@@ -376,7 +376,7 @@ class _Speaker:
         """The turn at the start of a leg, empty when it goes straight on."""
         side = turn_word(leg.turn)
         if not side:
-            return _SILENCE
+            return _EMPTY
         slight = abs(leg.turn) < _CLEAR and self._chance(0.5)
         return Phrase(self._pick((_BEAR if slight else _TURN)[side]), (Claim("turn", leg.start, side=side),))
 
@@ -397,14 +397,14 @@ class _Speaker:
         step = leg.stop - 1
         near = self._unnamed(self.finder.beside_door(leg.door, step))
         if not near:
-            return _SILENCE
+            return _EMPTY
         landmark = self._landmark(near[0], step)
         return joined("the", self._door_word(leg), self._pick(_BESIDE[:4]), landmark)
 
     def _door_on_side(self, leg: Leg) -> Phrase:
         side = self._door_side(leg)
         if not side:
-            return _SILENCE
+            return _EMPTY
         where = self._on(side)
         claim = Claim("door side", leg.start, door=leg.door, side=side)
         return Phrase(f"the {self._door_word(leg)} {where}", (claim,))
@@ -423,7 +423,7 @@ class _Speaker:
     def _counted_door(self, leg: Leg, before: Leg | None) -> Phrase:
         """'the second door on the left', counted from where one starts down the hallway."""
         if self.house.rooms[leg.room].kind != "hallway":
-            return _SILENCE
+            return _EMPTY
         walk = before if before is not None and before.room == leg.room and before.door < 0 else leg
         x, y = (float(value) for value in self.around.position[self.stands[walk.start]][:2])
         sides: tuple[Side, Side] = ("left", "right")
@@ -435,7 +435,7 @@ class _Speaker:
                 word = "last" if last else _ORDINALS[number]
                 claim = Claim("ordinal", walk.start, door=leg.door, side=side, number=number + 1)
                 return Phrase(f"the {word} door {self._on(side)}", (claim,))
-        return _SILENCE
+        return _EMPTY
 
     # The last clause: where to stop, and how one knows.
 
@@ -470,7 +470,7 @@ class _Speaker:
         """Beside, before or on something close by."""
         near = [n for n in self.finder.near(step) if self.around.landmarks[n].room == stand.room]
         if not near:
-            return _SILENCE
+            return _EMPTY
         number = near[0] if len(near) == 1 or self._chance(0.7) else near[1]
         thing, landmark = self.around.landmarks[number], self._landmark(number, step)
         claim = Claim("near", step, landmark=number)

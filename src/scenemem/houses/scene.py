@@ -22,8 +22,8 @@ from scenemem.houses.house import (
     Door,
     House,
     Rect,
+    RectSide,
     Room,
-    Side,
     Stairs,
     Thing,
     wall_rect,
@@ -125,7 +125,7 @@ def _walls(house: House, number: int) -> Iterator[_Solid]:
         yield _wall(room, side, at, side.stop, 0.0, STOREY)
 
 
-def _gaps(house: House, number: int, side: Side) -> list[_Gap]:
+def _gaps(house: House, number: int, side: RectSide) -> list[_Gap]:
     """Doors and windows of one side, in order."""
     gaps, wall = [], (side.across, side.line)
     first_window = len(house.things)
@@ -143,14 +143,14 @@ def _gaps(house: House, number: int, side: Side) -> list[_Gap]:
 
 
 def _wall(
-    room: Room, side: Side, start: float, stop: float, z0: float, z1: float, *, blocks_view: bool = True
+    room: Room, side: RectSide, start: float, stop: float, z0: float, z1: float, *, blocks_view: bool = True
 ) -> _Solid:
     base = room.floor * STOREY
     box = side.strip(start, stop, WALL).box(base + z0, base + z1)
     return _Solid(box, "wall", room.wall_colour, "plaster", room.floor, blocks_view=blocks_view)
 
 
-def _round_gap(room: Room, side: Side, gap: _Gap) -> Iterator[_Solid]:
+def _round_gap(room: Room, side: RectSide, gap: _Gap) -> Iterator[_Solid]:
     """The wall above and below a gap, and what fills it."""
     base, closed = room.floor * STOREY, bool(gap.filling)
     yield _wall(room, side, gap.start, gap.stop, gap.top, STOREY, blocks_view=closed)
