@@ -11,8 +11,7 @@ from scenemem.cli import main
 from scenemem.commands import demo as demo_module
 from scenemem.commands import report_replays
 from scenemem.formats.folder import DataFolder
-from scenemem.houses.build import build_houses
-from scenemem.houses.config import HousesConfig
+from scenemem.houses.build import HousesConfig, build_houses
 from scenemem.learning.run_folder import RunFolder
 
 

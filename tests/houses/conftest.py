@@ -1,13 +1,13 @@
-"""A few houses, laid out and looked at once per test session."""
+"""A few houses, laid out and surveyed once per test session."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from scenemem.houses.house import lay_out, look_around
+from scenemem.houses.build import cast_panoramas, lay_out
+from scenemem.houses.landmarks import Surroundings, survey
 from scenemem.houses.scene import Scene
-from scenemem.houses.surroundings import Surroundings, gather
 from scenemem.houses.viewpoints import Layout
 
 NUMBERS = (0, 1, 3, 4)  # two with stairs, two without; with and without a porch
@@ -19,7 +19,7 @@ Surveyed = tuple[Layout, Scene, Surroundings]
 def surveyed() -> list[Surveyed]:
     laid_out = [lay_out(0, number) for number in NUMBERS]
     return [
-        (layout, scene, gather(layout.house, scene, layout.position, look_around(layout, scene)))
+        (layout, scene, survey(layout.house, scene, layout.position, cast_panoramas(layout, scene)))
         for layout, scene in laid_out
     ]
 

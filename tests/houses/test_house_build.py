@@ -1,8 +1,9 @@
-"""The data folder: read back by the public readers, the same bytes every time, nothing half-written."""
+"""The data folder and its command: read back by the public readers, the same bytes every time."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import shutil
 from concurrent.futures.process import BrokenProcessPool
@@ -12,19 +13,28 @@ from pathlib import Path
 import pytest
 import torch
 
+from scenemem.commands import data_houses as command
+from scenemem.commands.data_houses import data_houses
 from scenemem.errors import DataError, UserError
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.feature_files import read_store, verify_store
 from scenemem.formats.folder import DataFolder, cache_folder
-from scenemem.houses import build, house
-from scenemem.houses.build import HousesSummary, build_houses, default_houses, read_plan
-from scenemem.houses.config import HousesConfig
+from scenemem.houses import build
+from scenemem.houses.build import (
+    HousesConfig,
+    HousesSummary,
+    build_houses,
+    default_houses,
+    lay_out,
+    read_plan,
+)
 from scenemem.houses.features import WIDTH
 from scenemem.world.build import load_world
 
 SMALL = HousesConfig(houses=3, train_routes=6, val_seen_routes=2, val_unseen_routes=5)
 TINY = HousesConfig(houses=2, train_routes=1, val_seen_routes=1, val_unseen_routes=1)
+Built = tuple[Path, HousesSummary, list[tuple[int, int]]]
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -36,14 +46,14 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, HousesSummary, list[tuple[int, int]]]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     folder = tmp_path_factory.mktemp("built") / "houses"
     calls: list[tuple[int, int]] = []
     summary = build_houses(folder, SMALL, jobs=1, progress=lambda done, total: calls.append((done, total)))
     return folder, summary, calls
 
 
-def test_the_summary_counts_what_is_there(built: tuple[Path, HousesSummary, list[tuple[int, int]]]) -> None:
+def test_the_summary_counts_what_is_there(built: Built) -> None:
     folder, summary, calls = built
     assert calls == [(1, 3), (2, 3), (3, 3)]
     assert summary.houses == 3
@@ -56,7 +66,7 @@ def test_the_summary_counts_what_is_there(built: tuple[Path, HousesSummary, list
 
 
 def test_splits_are_shortest_paths_in_disjoint_houses(
-    built: tuple[Path, HousesSummary, list[tuple[int, int]]],
+    built: Built,
 ) -> None:
     data = DataFolder(built[0])
     world = load_world(data.connectivity, cache=False)
@@ -83,7 +93,7 @@ def test_splits_are_shortest_paths_in_disjoint_houses(
     assert scans["val_unseen"] == {"house_002"}
 
 
-def test_the_store_covers_every_viewpoint(built: tuple[Path, HousesSummary, list[tuple[int, int]]]) -> None:
+def test_the_store_covers_every_viewpoint(built: Built) -> None:
     data = DataFolder(built[0])
     world = load_world(data.connectivity, cache=False)
     store = data.feature_file("houses")
@@ -95,29 +105,29 @@ def test_the_store_covers_every_viewpoint(built: tuple[Path, HousesSummary, list
 
 
 def test_plans_come_back_as_the_houses_they_were(
-    built: tuple[Path, HousesSummary, list[tuple[int, int]]],
+    built: Built,
 ) -> None:
     plan = read_plan(built[0], "house_001")
-    layout, _ = house.lay_out(0, 1)
+    layout, _ = lay_out(0, 1)
     assert plan == layout.house
     with pytest.raises(DataError, match=r"house_999.json: no such file"):
         read_plan(built[0], "house_999")
 
 
 def test_building_again_gives_the_same_bytes_whatever_the_number_of_jobs(
-    built: tuple[Path, HousesSummary, list[tuple[int, int]]], tmp_path: Path
+    built: Built, tmp_path: Path
 ) -> None:
     build_houses(tmp_path / "again", SMALL, jobs=2)
     assert digests(tmp_path / "again") == digests(built[0])
 
 
-def test_another_seed_gives_other_houses(built: tuple[Path, HousesSummary, list[tuple[int, int]]]) -> None:
-    layout, _ = house.lay_out(1, 0)
+def test_another_seed_gives_other_houses(built: Built) -> None:
+    layout, _ = lay_out(1, 0)
     assert layout.house != read_plan(built[0], "house_000")
 
 
 def test_without_workers_the_build_goes_on_alone(
-    built: tuple[Path, HousesSummary, list[tuple[int, int]]],
+    built: Built,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -192,9 +202,7 @@ def test_a_data_folder_that_was_not_built_here_is_never_replaced(tiny_data: Path
     assert digests(data) == before
 
 
-def test_houses_with_other_things_among_them_are_not_replaced(
-    built: tuple[Path, HousesSummary, list[tuple[int, int]]], tmp_path: Path
-) -> None:
+def test_houses_with_other_things_among_them_are_not_replaced(built: Built, tmp_path: Path) -> None:
     folder = shutil.copytree(built[0], tmp_path / "houses")
     (folder / "features" / "resnet.npy").write_text("took a day")
     message = r"holds 'features/resnet.npy', which is not part of the houses; choose a new folder with --out"
@@ -218,10 +226,10 @@ def test_an_older_build_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_house_that_cannot_be_laid_out_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(house, "place_viewpoints", lambda *_: None)
-    monkeypatch.setattr(house, "_ATTEMPTS", 2)
+    monkeypatch.setattr(build, "place_viewpoints", lambda *_: None)
+    monkeypatch.setattr(build, "_ATTEMPTS", 2)
     with pytest.raises(RuntimeError, match="can be reached for house 5, seed 9"):
-        house.lay_out(9, 5)
+        lay_out(9, 5)
 
 
 @pytest.mark.parametrize(
@@ -249,3 +257,27 @@ def test_a_sixth_of_few_houses_is_unseen() -> None:
     assert HousesConfig().kept_unseen == 12
     assert HousesConfig(houses=2).kept_unseen == 1
     assert HousesConfig(houses=30).kept_unseen == 5
+
+
+def test_json_is_one_object_on_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data_houses(tmp_path / "out", houses=2, jobs=1, json=True)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["houses"] == 2
+    assert printed["instructions"] == {"train": 180, "val_seen": 12, "val_unseen": 90}
+    assert printed["folder"] == str(tmp_path / "out")
+    assert (tmp_path / "out" / "r2r" / "R2R_train.json").is_file()
+
+
+def test_people_get_one_line_on_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build(target: Path, config: HousesConfig, **_: object) -> HousesSummary:
+        assert (config.houses, config.seed) == (9, 4)
+        return HousesSummary(str(target), 9, 400, 500, 223, {"train": 3}, {"train": 9})
+
+    monkeypatch.setattr(command, "build_houses", build)
+    data_houses(Path("x[/y]"), houses=9, seed=4)
+    printed = capsys.readouterr()
+    assert "written to x[/y]" in printed.err.replace("\n", " ")
+    assert printed.out == ""
+    assert "9 houses, 400 viewpoints, 500 edges" in printed.err

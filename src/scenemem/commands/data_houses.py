@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scenemem.commands.console import console, print_json, progress_bar
-from scenemem.houses.build import build_houses
-from scenemem.houses.config import HousesConfig
+from scenemem.houses.build import HousesConfig, build_houses
 
 
 def data_houses(

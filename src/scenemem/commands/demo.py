@@ -15,8 +15,7 @@ from scenemem.evaluation.evaluate import walk_split
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import read_plan
-from scenemem.houses.maps import draw_map
-from scenemem.houses.pictures import draw_panorama
+from scenemem.houses.pictures import draw_map, draw_panorama
 from scenemem.presets import PRESETS, SCRIPTED, Preset
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.viewer.report import Section, picture_section

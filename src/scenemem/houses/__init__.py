@@ -1,1 +1,1 @@
-"""The embedded default world: floor plan -> furniture -> viewpoints -> rendered views -> spoken routes."""
+"""The embedded houses: plan, furniture, boxes, viewpoints, rays, features, routes and instructions."""

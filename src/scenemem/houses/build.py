@@ -1,4 +1,4 @@
-"""The embedded houses as a data folder in the public formats, and the copy of it kept in the cache."""
+"""The embedded houses: one house from its seed, all of them as a data folder, the copy in the cache."""
 
 from __future__ import annotations
 
@@ -13,35 +13,138 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from scenemem.errors import UserError
 from scenemem.formats.atomic import atomic_folder
-from scenemem.formats.connectivity import write_scan
+from scenemem.formats.connectivity import Scan, write_scan
 from scenemem.formats.decoding import read_json
 from scenemem.formats.episodes import Episode, write_episodes
 from scenemem.formats.feature_files import FeatureRow, stream_store
 from scenemem.formats.folder import cache_folder
-from scenemem.houses.config import HousesConfig
-from scenemem.houses.features import WIDTH, columns
-from scenemem.houses.house import BuiltHouse, build_house, is_unseen
-from scenemem.houses.records import House
+from scenemem.houses.features import WIDTH, columns, view_features
+from scenemem.houses.furniture import furnish
+from scenemem.houses.house import House
+from scenemem.houses.instructions import write_instructions
+from scenemem.houses.landmarks import survey
+from scenemem.houses.plan import draw_plan
+from scenemem.houses.raycast import Panorama, cast_panorama
+from scenemem.houses.scene import Scene, build_scene
+from scenemem.houses.viewpoints import Layout, Route, place_viewpoints, sample_routes, scan_of
 
 Progress = Callable[[int, int], None]
 
-FEATURES = "houses"  # name of the feature store
+_FEATURES = "houses"  # name of the feature store
 _SPLITS = ("train", "val_seen", "val_unseen")
 _MARKER = "houses.json"  # says that a folder was built here, so that only such a folder is ever replaced
 _WRITTEN = (  # everything a finished folder holds
     _MARKER,
     "connectivity/house_*_connectivity.json",
     "connectivity/scans.txt",
-    f"features/{FEATURES}.npy",
-    f"features/{FEATURES}.json",
+    f"features/{_FEATURES}.npy",
+    f"features/{_FEATURES}.json",
     "plans/house_*.json",
     *(f"r2r/R2R_{split}.json" for split in _SPLITS),
 )
 _IDS_PER_HOUSE = 1000  # path ids are house number * this + route number
+_ATTEMPTS = 200  # plans drawn before giving up; about two in three are good
+
+
+@dataclass(frozen=True)
+class HousesConfig:
+    """How many houses and routes are built, and from which seed."""
+
+    houses: int = 72
+    """Houses in all; the last ``kept_unseen`` of them are kept for val_unseen."""
+
+    seed: int = 0
+    """Every house, route and sentence follows from this number."""
+
+    unseen_houses: int = 12
+    """Houses that no training route visits; at most a sixth of them when fewer houses are built."""
+
+    train_routes: int = 60
+    """Training routes per training house; each gets three instructions."""
+
+    val_seen_routes: int = 4
+    """val_seen routes per training house, different from its training routes."""
+
+    val_unseen_routes: int = 30
+    """val_unseen routes per unseen house."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            least = {"houses": 2, "seed": 0}.get(name, 1)
+            if value < least:
+                raise UserError(f"{name} must be {least} or more, got {value}; choose a larger {name}")
+
+    @property
+    def kept_unseen(self) -> int:
+        """Houses of val_unseen: ``unseen_houses``, or a sixth of all houses when there are few."""
+        return min(self.unseen_houses, max(1, self.houses // 6))
+
+    def is_unseen(self, number: int) -> bool:
+        """Whether a house is kept for val_unseen."""
+        return number >= self.houses - self.kept_unseen
+
+
+@dataclass(frozen=True)
+class BuiltHouse:
+    """Everything that is written about a house; V viewpoints."""
+
+    house: House
+    scan: Scan
+    features: npt.NDArray[np.float16]  # (V, 36, D)
+    routes: tuple[Route, ...]
+    instructions: tuple[tuple[str, ...], ...]  # per route
+
+
+def build_house(config: HousesConfig, number: int) -> BuiltHouse:
+    """House ``number``; the same config and number always give the same house."""
+    layout, scene = lay_out(config.seed, number)
+    panoramas = cast_panoramas(layout, scene)
+    around = survey(layout.house, scene, layout.position, panoramas)
+    unseen = config.is_unseen(number)
+    count = config.val_unseen_routes if unseen else config.train_routes + config.val_seen_routes
+    routes = sample_routes(layout, count, _rng(config.seed, number, 1))
+    rng = _rng(config.seed, number, 2)
+    return BuiltHouse(
+        house=layout.house,
+        scan=scan_of(layout),
+        features=np.stack([view_features(scene, panorama) for panorama in panoramas]),
+        routes=tuple(routes),
+        instructions=tuple(
+            tuple(phrase.text for phrase in write_instructions(around, route, rng)) for route in routes
+        ),
+    )
+
+
+def lay_out(seed: int, number: int) -> tuple[Layout, Scene]:
+    """The first furnished plan of a house in which every viewpoint can be reached."""
+    rng = _rng(seed, number, 0)
+    for _ in range(_ATTEMPTS):
+        house = furnish(draw_plan(rng, f"house_{number:03d}"), rng)
+        scene = build_scene(house)
+        layout = place_viewpoints(house, scene, rng)
+        if layout is not None:
+            return layout, scene
+    raise RuntimeError(f"no plan in which every viewpoint can be reached for house {number}, seed {seed}")
+
+
+def cast_panoramas(layout: Layout, scene: Scene) -> list[Panorama]:
+    """The panoramas of all viewpoints."""
+    house = layout.house
+    return [
+        cast_panorama(scene, eye, house.rooms[stand.room].floor, both_storeys=house.sees_both_storeys(stand))
+        for eye, stand in zip(layout.position, house.stands, strict=True)
+    ]
+
+
+def _rng(seed: int, number: int, stream: int) -> np.random.Generator:
+    """Layout, routes and words of a house have streams of their own: none changes with the others."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number, stream))))
 
 
 @dataclass(frozen=True)
@@ -136,7 +239,7 @@ def _check_replaceable(target: Path) -> None:
 
 @dataclass
 class _Writer:
-    """Writes houses one after the other and keeps what has to go into common files."""
+    """Writes houses one after the other and collects what goes into files they share."""
 
     folder: Path
     config: HousesConfig
@@ -148,7 +251,7 @@ class _Writer:
 
     def write(self, houses: Iterator[BuiltHouse]) -> None:
         stream_store(
-            self.folder / "features" / f"{FEATURES}.npy",
+            self.folder / "features" / f"{_FEATURES}.npy",
             self._rows(houses),
             origin=self.folder,
             width=WIDTH,
@@ -169,22 +272,30 @@ class _Writer:
             name = built.house.name
             write_scan(self.folder / "connectivity", built.scan)
             (self.folder / "plans" / f"{name}.json").write_bytes(msgspec.json.encode(built.house))
-            self._keep(number, built)
+            self._collect(number, built)
             for stand, values in zip(built.house.stands, built.features, strict=True):
                 yield FeatureRow(f"{name}_{stand.viewpoint}", values, name)
             if self.progress is not None:
                 self.progress(number + 1, self.config.houses)
 
-    def _keep(self, number: int, built: BuiltHouse) -> None:
+    def _collect(self, number: int, built: BuiltHouse) -> None:
         self.scans.append(built.house.name)
         self.viewpoints += len(built.scan.viewpoints)
         self.edges += sum(sum(viewpoint.unobstructed) for viewpoint in built.scan.viewpoints) // 2
-        for place in range(len(built.routes)):
-            if is_unseen(self.config, number):
-                split = "val_unseen"
-            else:
-                split = "train" if place < self.config.train_routes else "val_seen"
-            self.episodes[split].append(_episode(built, place, number * _IDS_PER_HOUSE + place))
+        unseen = self.config.is_unseen(number)
+        for index, (route, instructions) in enumerate(zip(built.routes, built.instructions, strict=True)):
+            seen_split = "train" if index < self.config.train_routes else "val_seen"
+            path_id = number * _IDS_PER_HOUSE + index
+            episode = Episode(
+                scan=built.house.name,
+                path_id=path_id,
+                path=tuple(built.house.stands[stand].viewpoint for stand in route.stands),
+                heading=route.heading,
+                instructions=instructions,
+                instruction_ids=tuple(f"{path_id}_{n}" for n in range(len(instructions))),
+                distance=round(route.distance, 2),
+            )
+            self.episodes["val_unseen" if unseen else seen_split].append(episode)
 
     def summary(self, target: Path) -> HousesSummary:
         return HousesSummary(
@@ -199,19 +310,6 @@ class _Writer:
                 for split, episodes in self.episodes.items()
             },
         )
-
-
-def _episode(built: BuiltHouse, place: int, path_id: int) -> Episode:
-    route, instructions = built.routes[place], built.instructions[place]
-    return Episode(
-        scan=built.house.name,
-        path_id=path_id,
-        path=tuple(built.house.stands[stand].viewpoint for stand in route.stands),
-        heading=route.heading,
-        instructions=instructions,
-        instruction_ids=tuple(f"{path_id}_{number}" for number in range(len(instructions))),
-        distance=round(route.distance, 2),
-    )
 
 
 def _built_houses(config: HousesConfig, jobs: int) -> Iterator[BuiltHouse]:

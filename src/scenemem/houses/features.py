@@ -1,4 +1,4 @@
-"""View features of the houses: what is visible in each of the 36 views, as a trained network would report it.
+"""View features of the houses: shares, colours and depths of what each of the 36 views shows.
 
 Everything is counted from the rays of a panorama. Nothing that cannot be seen takes part: no room names,
 nothing behind walls.
@@ -48,13 +48,8 @@ def columns() -> tuple[Column, ...]:
         for kind in _SIDED
         for side in ("left", "right")
     ]
-    blocks += [
-        (
-            f"depth {strip}",
-            f"mean depth in vertical strip {strip} of {_STRIPS} from the left; 1 is 12 m or more",
-        )
-        for strip in range(_STRIPS)
-    ]
+    depth = f"mean depth in vertical strip {{}} of {_STRIPS} from the left; 1 is 12 m or more"
+    blocks += [(f"depth {strip}", depth.format(strip)) for strip in range(_STRIPS)]
     blocks += [("openness", "share of the view that is farther than 4 m")]
     return tuple(Column(name, start, start + 1, text) for start, (name, text) in enumerate(blocks))
 

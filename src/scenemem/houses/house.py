@@ -1,87 +1,300 @@
-"""One house from its seed: plan, furniture, viewpoints, panoramas, features, routes and instructions."""
+"""What a house is made of: rooms, doors, windows, stairs, furniture, viewpoints and landmarks.
+
+World frame: metres, x east, y north, z up. Rectangles and boxes are axis-aligned.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+CEILING = 2.6  # height of a room, metres
+STOREY = 3.0  # from one floor to the next
+WALL = 0.06  # thickness of one room's side of a wall
+EYE = 1.5  # height of the camera above the floor
+SILL, PANE_TOP = 0.9, 2.1  # of windows, above the floor
+FOOT = 0.35  # level floor between the hallway and the first or last step of the stairs
 
-from scenemem.formats.connectivity import Scan
-from scenemem.houses.config import HousesConfig
-from scenemem.houses.features import view_features
-from scenemem.houses.furnish import furnish
-from scenemem.houses.plan import draw_plan
-from scenemem.houses.raycast import Panorama, cast_panorama
-from scenemem.houses.records import House
-from scenemem.houses.routes import Route, sample_routes
-from scenemem.houses.scene import Scene, build_scene
-from scenemem.houses.speech import instruct
-from scenemem.houses.surroundings import gather, in_the_open
-from scenemem.houses.viewpoints import Layout, place_viewpoints, scan_of
+Axis = Literal["x", "y"]
+StairsPart = Literal["", "bottom", "landing", "top"]
 
-_ATTEMPTS = 200  # plans drawn before giving up; about two in three are good
+
+class Rect(NamedTuple):
+    """A rectangle on the floor."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+    @property
+    def width(self) -> float:
+        """Extent along x."""
+        return self.x1 - self.x0
+
+    @property
+    def depth(self) -> float:
+        """Extent along y."""
+        return self.y1 - self.y0
+
+    @property
+    def centre(self) -> tuple[float, float]:
+        """The middle."""
+        return (self.x0 + self.x1) / 2, (self.y0 + self.y1) / 2
+
+    @property
+    def sides(self) -> tuple[RectSide, RectSide, RectSide, RectSide]:
+        """Its four sides: west, east, south, north."""
+        return (
+            RectSide("x", self.x0, 1, self.y0, self.y1),
+            RectSide("x", self.x1, -1, self.y0, self.y1),
+            RectSide("y", self.y0, 1, self.x0, self.x1),
+            RectSide("y", self.y1, -1, self.x0, self.x1),
+        )
+
+    def grown(self, margin: float) -> Rect:
+        """The same rectangle with ``margin`` more on every side (less when negative)."""
+        return Rect(self.x0 - margin, self.y0 - margin, self.x1 + margin, self.y1 + margin)
+
+    def beyond(self, facing: tuple[int, int], depth: float) -> Rect:
+        """The strip of ``depth`` metres in front of the side that a unit vector points out of."""
+        dx, dy = facing
+        return Rect(
+            self.x1 if dx > 0 else self.x0 - depth * (dx < 0),
+            self.y1 if dy > 0 else self.y0 - depth * (dy < 0),
+            self.x0 if dx < 0 else self.x1 + depth * (dx > 0),
+            self.y0 if dy < 0 else self.y1 + depth * (dy > 0),
+        )
+
+    def box(self, z0: float, z1: float) -> Box:
+        """The box above this rectangle between two heights."""
+        return Box(self.x0, self.y0, z0, self.x1, self.y1, z1)
+
+    def overlaps(self, other: Rect) -> bool:
+        """Whether the two share more than an edge."""
+        return self.x0 < other.x1 and other.x0 < self.x1 and self.y0 < other.y1 and other.y0 < self.y1
+
+    def holds(self, x: float, y: float) -> bool:
+        """Whether a point lies inside or on the edge."""
+        return self.x0 <= x <= self.x1 and self.y0 <= y <= self.y1
+
+    def encloses(self, other: Rect) -> bool:
+        """Whether another rectangle lies inside."""
+        return self.holds(other.x0, other.y0) and self.holds(other.x1, other.y1)
+
+    def distance(self, x: float, y: float) -> float:
+        """Metres to a point, 0 inside."""
+        return math.hypot(max(self.x0 - x, x - self.x1, 0.0), max(self.y0 - y, y - self.y1, 0.0))
+
+
+class RectSide(NamedTuple):
+    """One side of a rectangle, such as a wall of a room."""
+
+    across: Axis  # the direction that crosses it
+    line: float  # its coordinate along that direction
+    inward: int  # sign of the direction into the rectangle
+    start: float
+    stop: float
+
+    @property
+    def facing(self) -> tuple[int, int]:
+        """Unit vector into the rectangle."""
+        return along(self.across, self.inward)
+
+    def strip(self, start: float, stop: float, depth: float) -> Rect:
+        """The floor along a piece of the side, ``depth`` metres deep."""
+        return wall_rect(self.across, self.line, self.line + self.inward * depth, start, stop)
+
+
+class Box(NamedTuple):
+    """A solid box."""
+
+    x0: float
+    y0: float
+    z0: float
+    x1: float
+    y1: float
+    z1: float
+
+    @property
+    def footprint(self) -> Rect:
+        """What the box covers of the floor."""
+        return Rect(self.x0, self.y0, self.x1, self.y1)
+
+
+def along(axis: Axis, sign: int) -> tuple[int, int]:
+    """Unit vector along an axis."""
+    return (sign, 0) if axis == "x" else (0, sign)
+
+
+def wall_rect(across: Axis, near: float, far: float, start: float, stop: float) -> Rect:
+    """A rectangle by its extent across a wall (``near``, ``far``) and along it (``start``, ``stop``)."""
+    low, high = min(near, far), max(near, far)
+    return Rect(low, start, high, stop) if across == "x" else Rect(start, low, stop, high)
 
 
 @dataclass(frozen=True)
-class BuiltHouse:
-    """Everything that is written about a house; V viewpoints."""
+class Room:
+    """One room; its number is its index in ``House.rooms``."""
 
-    house: House
-    scan: Scan
-    features: npt.NDArray[np.float16]  # (V, 36, D)
-    routes: tuple[Route, ...]
-    instructions: tuple[tuple[str, ...], ...]  # per route
-
-
-def build_house(config: HousesConfig, number: int) -> BuiltHouse:
-    """House ``number``; the same config and number always give the same house."""
-    layout, scene = lay_out(config.seed, number)
-    panoramas = look_around(layout, scene)
-    around = gather(layout.house, scene, layout.position, panoramas)
-    routes = sample_routes(layout, _route_count(config, number), _rng(config.seed, number, 1))
-    rng = _rng(config.seed, number, 2)
-    return BuiltHouse(
-        house=layout.house,
-        scan=scan_of(layout),
-        features=np.stack([view_features(scene, panorama) for panorama in panoramas]),
-        routes=tuple(routes),
-        instructions=tuple(tuple(spoken.text for spoken in instruct(around, route, rng)) for route in routes),
-    )
+    kind: str  # a key of catalogue.ROOM_KINDS
+    floor: int  # 0 is the ground floor
+    rect: Rect
+    wall_colour: str
+    ground: str  # material of the floor
+    ground_colour: str
 
 
-def lay_out(seed: int, number: int) -> tuple[Layout, Scene]:
-    """The first furnished plan of a house in which every place can be reached."""
-    rng = _rng(seed, number, 0)
-    for _ in range(_ATTEMPTS):
-        house = furnish(draw_plan(rng, f"house_{number:03d}"), rng)
-        scene = build_scene(house)
-        layout = place_viewpoints(house, scene, rng)
-        if layout is not None:
-            return layout, scene
-    raise RuntimeError(f"no plan in which every place can be reached for house {number}, seed {seed}")
+class _Opening:
+    """What doors and windows have in common: a gap in a wall."""
+
+    x: float  # middle of the gap
+    y: float
+    across: Axis  # the direction one walks or looks in through it
+    width: float
+
+    @property
+    def at(self) -> float:
+        """Coordinate of the middle along its wall."""
+        return self.y if self.across == "x" else self.x
+
+    @property
+    def line(self) -> float:
+        """Coordinate of its wall."""
+        return self.x if self.across == "x" else self.y
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Coordinates of both ends along its wall."""
+        return self.at - self.width / 2, self.at + self.width / 2
+
+    def area(self, reach: float, margin: float = 0.0) -> Rect:
+        """The floor up to ``reach`` on both sides of the wall, ``margin`` wider than the gap at each end."""
+        half = self.width / 2 + margin
+        dx, dy = (reach, half) if self.across == "x" else (half, reach)
+        return Rect(self.x - dx, self.y - dy, self.x + dx, self.y + dy)
+
+    def towards(self, rect: Rect) -> int:
+        """Sign of the direction through the wall towards a room."""
+        return 1 if rect.centre[0 if self.across == "x" else 1] > self.line else -1
 
 
-def look_around(layout: Layout, scene: Scene) -> list[Panorama]:
-    """The panoramas of all viewpoints."""
-    house = layout.house
-    return [
-        cast_panorama(scene, eye, house.rooms[stand.room].floor, in_the_open=in_the_open(house, stand))
-        for eye, stand in zip(layout.position, house.stands, strict=True)
-    ]
+@dataclass(frozen=True)
+class Door(_Opening):
+    """A way through a wall between two rooms."""
+
+    rooms: tuple[int, int]  # the second is -1 where the door leads out of the house and is shut
+    x: float
+    y: float
+    across: Axis
+    width: float
+    height: float
+    style: Literal["door", "opening", "front door"]
+    colour: str
+    leaf: bool = False  # whether a door leaf stands open into the first room
 
 
-def is_unseen(config: HousesConfig, number: int) -> bool:
-    """Whether a house is kept for val_unseen."""
-    return number >= config.houses - config.kept_unseen
+@dataclass(frozen=True)
+class Window(_Opening):
+    """A window in an outer wall."""
+
+    room: int
+    x: float
+    y: float
+    across: Axis
+    width: float
 
 
-def _route_count(config: HousesConfig, number: int) -> int:
-    if is_unseen(config, number):
-        return config.val_unseen_routes
-    return config.train_routes + config.val_seen_routes
+@dataclass(frozen=True)
+class Stairs:
+    """A flight up to a landing and a second one back: from the ground floor to the first floor."""
+
+    rooms: tuple[int, int]  # the stair room on the ground floor and the one above it
+    lower: Rect  # first flight; walked away from the hallway
+    landing: Rect  # half way up
+    upper: Rect  # second flight; walked back towards the hallway
+    inward: tuple[int, int]  # unit vector from the hallway into the stair room
 
 
-def _rng(seed: int, number: int, stage: int) -> np.random.Generator:
-    """Stages have streams of their own, so that one does not change with the others."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number, stage))))
+@dataclass(frozen=True)
+class Thing:
+    """A piece of furniture or a fixture; its number is its index in ``House.things``."""
+
+    kind: str  # a key of catalogue.KINDS
+    colour: str
+    material: str
+    room: int
+    box: Box
+    facing: tuple[int, int]  # unit vector out of its front
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where a camera stands: a viewpoint; its number is its index in ``House.stands``."""
+
+    viewpoint: str  # 32 hexadecimal digits
+    x: float
+    y: float
+    z: float  # of the camera
+    room: int
+    door: int = -1  # the door it stands in, if any
+    stairs: StairsPart = ""  # the part of the stairs it stands on, if any
+
+
+@dataclass(frozen=True)
+class House:
+    """A whole house: the content of ``plans/<scan>.json``."""
+
+    name: str
+    floors: int
+    rooms: tuple[Room, ...]
+    doors: tuple[Door, ...]
+    windows: tuple[Window, ...]
+    stairs: Stairs | None = None
+    things: tuple[Thing, ...] = ()
+    stands: tuple[Stand, ...] = ()
+
+    def doors_of(self, room: int) -> tuple[Door, ...]:
+        """The doors in the walls of a room."""
+        return tuple(door for door in self.doors if room in door.rooms)
+
+    def front_doors(self) -> tuple[Door, ...]:
+        """The shut doors that lead out of the house."""
+        return tuple(door for door in self.doors if door.style == "front door")
+
+    def landmarks(self) -> tuple[Thing, ...]:
+        """Everything an instruction can name: things, then windows, then front doors as flat boxes."""
+        return (*self.things, *map(self._flat, self.windows), *map(self._flat, self.front_doors()))
+
+    def _flat(self, gap: Door | Window) -> Thing:
+        """A window or front door as a box without thickness."""
+        if isinstance(gap, Window):
+            number, bottom, top, look = gap.room, SILL, PANE_TOP, ("window", "blue", "glass")
+        else:
+            number, bottom, top, look = gap.rooms[0], 0.0, gap.height, ("front door", gap.colour, "wood")
+        room = self.rooms[number]
+        box = gap.area(0.0).box(room.floor * STOREY + bottom, room.floor * STOREY + top)
+        return Thing(*look, number, box, along(gap.across, gap.towards(room.rect)))
+
+    def leaf_box(self, door: Door) -> Box:
+        """The open leaf of a door: at right angles to the wall, hinged at the end nearer to a corner."""
+        room = self.rooms[door.rooms[0]]
+        rect, base = room.rect, room.floor * STOREY
+        low, high = (rect.y0, rect.y1) if door.across == "x" else (rect.x0, rect.x1)
+        hinge = door.ends[0] if door.at - low < high - door.at else door.ends[1]
+        into = door.towards(rect)
+        near, far = door.line + into * 0.09, door.line + into * (0.03 + door.width)
+        leaf = wall_rect(door.across, near, far, hinge - 0.02, hinge + 0.02)
+        return leaf.box(base + 0.01, base + door.height - 0.03)
+
+    def room_at(self, x: float, y: float, z: float) -> int:
+        """The room that holds a point (z of a camera); -1 outside."""
+        floor = 0 if z < STOREY else 1
+        fits = (n for n, room in enumerate(self.rooms) if room.floor == floor and room.rect.holds(x, y))
+        return next(fits, -1)
+
+    def sees_both_storeys(self, stand: Stand) -> bool:
+        """Whether more than its own storey can be seen from a viewpoint: on stairs, on a porch."""
+        rooms = self.doors[stand.door].rooms if stand.door >= 0 else (stand.room,)
+        return any(self.rooms[room].kind in ("stairs", "porch") for room in rooms)

@@ -1,4 +1,4 @@
-"""Casting rays into a scene of boxes: whole panoramas, free directions, and free lines of sight.
+"""Casting rays into a scene of boxes: whole panoramas, any directions, and free lines of sight.
 
 Headings are clockwise from +y. A panorama samples the directions between 60 degrees below and above the
 horizon; the ray of one heading is intersected with all footprints once, elevations come after.
@@ -16,11 +16,11 @@ AZIMUTHS = 120  # columns of a panorama: 3 degrees each, the first half a step r
 ELEVATIONS = 40  # rows of a panorama: 3 degrees each, from 58.5 degrees down to 58.5 degrees up
 NOTHING = -1  # box number of a ray that leaves the scene
 FAR = 100.0  # depth of such a ray, metres
-_ALONGSIDE = 1e-12  # keeps divisions finite where a ray runs along a wall
+_PARALLEL = 1e-12  # keeps divisions finite where a ray runs along a wall
 _SWEEP = 720  # headings tried by in_sight
-_SLIP = 0.05  # metres
+_SLIP = 0.05  # metres by which in_sight grows boxes, so that none slips between two headings
 _BUNDLE = 1024  # rays that are followed together
-_WALL_PACK = 0.2  # metres behind the first shut wall within which its own pieces lie
+_WALL_DEPTH = 0.2  # metres behind the first wall that blocks the view within which its own pieces lie
 
 
 class Panorama(NamedTuple):
@@ -40,19 +40,19 @@ def elevations() -> FloatArray:
     return np.asarray(((np.arange(ELEVATIONS) + 0.5) / ELEVATIONS - 0.5) * (2 * np.pi / 3))
 
 
-def cast_panorama(scene: Scene, eye: FloatArray, storey: int, *, in_the_open: bool) -> Panorama:
-    """Look around.
+def cast_panorama(scene: Scene, eye: FloatArray, storey: int, *, both_storeys: bool) -> Panorama:
+    """What is seen around one point.
 
     Args:
         scene: the boxes.
         eye: (3,) where the camera is.
         storey: the floor it belongs to.
-        in_the_open: whether both storeys can be seen from here (on stairs, on a porch); elsewhere the first
-            shut wall of the storey ends a ray.
+        both_storeys: whether both storeys can be seen from here (on stairs, on a porch); elsewhere the first
+            wall of the storey that blocks the view ends a ray.
     """
     near, far = _footprint_spans(scene, eye, azimuths())
     hit = (near <= far) & (far > 0)
-    limit = _sight_limit(scene, near, hit, storey, in_the_open)
+    limit = _sight_limit(scene, near, hit, storey, both_storeys)
     box = _packed(hit & (near <= limit[:, None]))
     start = np.where(box == NOTHING, np.inf, np.take_along_axis(near, box.clip(0), axis=1)).clip(0)
     stop = np.take_along_axis(far, box.clip(0), axis=1)
@@ -62,12 +62,11 @@ def cast_panorama(scene: Scene, eye: FloatArray, storey: int, *, in_the_open: bo
     return Panorama(np.where(missed, NOTHING, seen), np.where(missed, FAR, depth))
 
 
-def in_sight(scene: Scene, eye: FloatArray, storey: int, *, in_the_open: bool) -> IntArray:
+def in_sight(scene: Scene, eye: FloatArray, storey: int, *, both_storeys: bool) -> IntArray:
     """Numbers of the boxes that can be seen at all; see ``cast_panorama``."""
     heading = np.linspace(0, 2 * np.pi, _SWEEP, endpoint=False)
     near, far = _footprint_spans(scene, eye, heading)
-    limit = _sight_limit(scene, near, (near <= far) & (far > 0), storey, in_the_open)
-    # a little larger than they are, so that none slips between two headings of the sweep
+    limit = _sight_limit(scene, near, (near <= far) & (far > 0), storey, both_storeys)
     near, far = _footprint_spans(scene, eye, heading, grown=_SLIP)
     return np.flatnonzero(((near <= far) & (far > 0) & (near <= limit[:, None])).any(axis=0))
 
@@ -88,7 +87,7 @@ def _slabs(low: FloatArray, high: FloatArray, step: FloatArray) -> tuple[FloatAr
 
     low, high: (..., D)  step: (..., D)  ->  (...) three times
     """
-    step = np.where(np.abs(step) < _ALONGSIDE, _ALONGSIDE, step)
+    step = np.where(np.abs(step) < _PARALLEL, _PARALLEL, step)
     enter, leave = np.array(-np.inf), np.array(np.inf)
     by = np.array(0)
     for axis in range(step.shape[-1]):
@@ -100,21 +99,22 @@ def _slabs(low: FloatArray, high: FloatArray, step: FloatArray) -> tuple[FloatAr
 
 
 def _sight_limit(
-    scene: Scene, near: FloatArray, hit: BoolArray, storey: int, in_the_open: bool
+    scene: Scene, near: FloatArray, hit: BoolArray, storey: int, both_storeys: bool
 ) -> FloatArray:
     """How far a box may begin and still be seen, per heading.  (A, B)  ->  (A,)"""
-    storeys = range(int(scene.storey.max()) + 1) if in_the_open else (storey,)
+    storeys = range(int(scene.storey.max()) + 1) if both_storeys else (storey,)
     limits = [
-        np.where(hit & scene.shuts & (scene.storey == number), near, np.inf).min(axis=1) for number in storeys
+        np.where(hit & scene.blocks_view & (scene.storey == number), near, np.inf).min(axis=1)
+        for number in storeys
     ]
-    return np.asarray(np.max(limits, axis=0) + _WALL_PACK)
+    return np.asarray(np.max(limits, axis=0) + _WALL_DEPTH)
 
 
-def _packed(wanted: BoolArray) -> IntArray:
-    """The numbers of the wanted boxes of every row, padded with -1.  (A, B)  ->  (A, N)"""
-    row, column = np.nonzero(wanted)
+def _packed(chosen: BoolArray) -> IntArray:
+    """The numbers of the chosen boxes of every row, padded with -1.  (A, B)  ->  (A, N)"""
+    row, column = np.nonzero(chosen)
     slot = np.arange(len(row)) - np.searchsorted(row, row)
-    packed = np.full((len(wanted), int(slot.max()) + 1), NOTHING, dtype=np.int64)
+    packed = np.full((len(chosen), int(slot.max()) + 1), NOTHING, dtype=np.int64)
     packed[row, slot] = column
     return packed
 
@@ -149,15 +149,13 @@ def _reach(enter: FloatArray, leave: FloatArray, start: FloatArray, stop: FloatA
 
 
 def cast_rays(scene: Scene, eye: FloatArray, direction: FloatArray) -> tuple[IntArray, FloatArray, IntArray]:
-    """Follow rays in free directions; neighbouring rays should be neighbours in the array.
+    """Follow rays in any directions; neighbouring rays should be neighbours in the array.
 
     eye: (3,)  direction: (R, 3) unit vectors  ->  box number (R,), -1 for the sky; metres to the hit (R,),
     inf for the sky; axis of the surface that was hit (R,)
     """
-    bundles = [
-        _cast_bundle(scene, eye, rays)
-        for rays in np.split(direction, range(_BUNDLE, len(direction), _BUNDLE))
-    ]
+    split = np.split(direction, range(_BUNDLE, len(direction), _BUNDLE))
+    bundles = [_cast_bundle(scene, eye, rays) for rays in split]
     box, distance, axis = (np.concatenate(parts) for parts in zip(*bundles, strict=True))
     return box, distance, axis
 
@@ -178,10 +176,8 @@ def _in_cone(scene: Scene, eye: FloatArray, rays: FloatArray) -> BoolArray:
     middle = rays.sum(axis=0)
     middle = middle / np.sqrt((middle**2).sum())
     opening = np.arccos((rays * middle).sum(axis=1).min().clip(-1, 1))
-    centre, radius = (
-        (scene.low + scene.high) / 2 - eye,
-        np.sqrt(((scene.high - scene.low) ** 2).sum(axis=1)) / 2,
-    )
+    centre = (scene.low + scene.high) / 2 - eye
+    radius = np.sqrt(((scene.high - scene.low) ** 2).sum(axis=1)) / 2
     distance = np.sqrt((centre**2).sum(axis=1))
     aside = np.arccos(((centre * middle).sum(axis=1) / distance).clip(-1, 1))
     return np.asarray((distance <= radius) | (aside - np.arcsin((radius / distance).clip(0, 1)) <= opening))

@@ -1,30 +1,36 @@
-"""Where one can stand: doorways, stairs, free floor a few steps apart; linked where one can walk straight."""
+"""Viewpoints in doorways, on stairs and free floor, linked where one can walk straight; routes over them."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from scenemem.formats.connectivity import Scan, Viewpoint
+from scenemem.houses.house import EYE, STOREY, WALL, House, Rect, Room, StairsPart, Stand
 from scenemem.houses.raycast import clear_lines
-from scenemem.houses.records import EYE, STOREY, WALL, Door, House, Rect, Room, Stairs, Stand
-from scenemem.houses.scene import BoolArray, FloatArray, Scene
+from scenemem.houses.scene import BoolArray, FloatArray, IntArray, Scene
+from scenemem.world.build import build_world
 
 _SPACING = 1.65  # least distance between two viewpoints of a room, metres
 _NEAREST = 0.8  # the same where a doorway could not be reached otherwise
 _FROM_DOOR = 1.2  # least distance between a viewpoint of a room and one in its doorways
-_BODY = 0.18  # room a walker needs beside the line walked
-_ELBOW = 0.3  # room a stander needs
-_FARTHEST = 3.8  # longest link
+_WALKING_ROOM = 0.18  # free floor needed beside the line walked
+_STANDING_ROOM = 0.3  # free floor needed around a viewpoint
+_LONGEST = 3.8  # link
 _DETOUR = 1.03  # a link is dropped when going over a third viewpoint is at most this many times as long
+_FEWEST_EDGES, _MOST_EDGES = 4, 6  # of a route
+_SHORTEST = 5.0  # route, metres
+_IN_SIGHT = 0.25  # how much rarer routes are whose goal can be seen from the start
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The viewpoints of a house and how they hang together; V viewpoints."""
+    """The viewpoints of a house and the links between them; V viewpoints."""
 
     house: House  # with its stands
     position: FloatArray  # (V, 3) of the cameras, metres
@@ -36,13 +42,16 @@ def place_viewpoints(house: House, scene: Scene, rng: np.random.Generator) -> La
     """Viewpoints of a furnished house; None when some of them cannot be reached."""
     stands = _door_stands(house)
     if house.stairs is not None:
-        stands.append(_landing_stand(house.stairs))
+        (x, y), (dx, dy) = house.stairs.landing.centre, house.stairs.inward
+        z = STOREY / 2 + EYE
+        stands.append(_stand(x + 0.15 * dx, y + 0.15 * dy, z, house.stairs.rooms[0], stairs="landing"))
     for number, room in enumerate(house.rooms):
         if room.kind != "stairs":
             stands += _room_stands(house, scene, number, stands, rng)
-    named = tuple(replace(stand, viewpoint=_viewpoint_id(house.name, n)) for n, stand in enumerate(stands))
-    house = replace(house, stands=named)
-    position = np.array([(stand.x, stand.y, stand.z) for stand in named])
+    ids = (hashlib.sha256(f"{house.name} {n}".encode()).hexdigest()[:32] for n in range(len(stands)))
+    named = (replace(stand, viewpoint=name) for stand, name in zip(stands, ids, strict=True))
+    house = replace(house, stands=tuple(named))
+    position = np.array([(stand.x, stand.y, stand.z) for stand in stands])
     linked = _thinned(_walkable(house, scene, position), position)
     if not (_connected(linked) and _doors_lead_on(house, linked)):
         return None
@@ -65,18 +74,7 @@ def scan_of(layout: Layout) -> Scan:
     return Scan(layout.house.name, viewpoints)
 
 
-def _viewpoint_id(scan: str, number: int) -> str:
-    return hashlib.sha256(f"{scan} {number}".encode()).hexdigest()[:32]
-
-
-def _stand(
-    x: float,
-    y: float,
-    z: float,
-    room: int,
-    door: int = -1,
-    stairs: Literal["", "bottom", "landing", "top"] = "",
-) -> Stand:
+def _stand(x: float, y: float, z: float, room: int, door: int = -1, stairs: StairsPart = "") -> Stand:
     return Stand("", round(x, 3), round(y, 3), round(z, 3), room, door, stairs)
 
 
@@ -86,27 +84,15 @@ def _door_stands(house: House) -> list[Stand]:
     for number, door in enumerate(house.doors):
         if door.style == "front door":
             continue
-        inner = _inner_room(house, door)
+        first, second = door.rooms
+        inner = second if house.rooms[first].kind == "hallway" else first  # never in the hallway
         room = house.rooms[inner]
         on_stairs = room.kind == "stairs"
-        middle = room.rect.centre[0] if door.across == "x" else room.rect.centre[1]
-        into = (1 if middle > door.line else -1) * (0.17 if on_stairs else 0.0)
+        into = door.towards(room.rect) * (0.17 if on_stairs else 0.0)
         x, y = (door.x + into, door.y) if door.across == "x" else (door.x, door.y + into)
-        part: Literal["", "bottom", "top"] = ("bottom", "top")[room.floor] if on_stairs else ""
+        part: StairsPart = ("bottom", "top")[room.floor] if on_stairs else ""
         stands.append(_stand(x, y, room.floor * STOREY + EYE, inner, number, part))
     return stands
-
-
-def _inner_room(house: House, door: Door) -> int:
-    """The room a doorway viewpoint stands in: never the hallway."""
-    first, second = door.rooms
-    return second if house.rooms[first].kind == "hallway" else first
-
-
-def _landing_stand(stairs: Stairs) -> Stand:
-    x, y = stairs.landing.centre
-    dx, dy = stairs.inward
-    return _stand(x + 0.15 * dx, y + 0.15 * dy, STOREY / 2 + EYE, stairs.rooms[0], stairs="landing")
 
 
 def _room_stands(
@@ -114,41 +100,34 @@ def _room_stands(
 ) -> list[Stand]:
     """Spots of a room that can be walked to from its doors: first those that serve a door, then the rest."""
     room = house.rooms[number]
-    spots = _free_spots(house, scene, number, rng)
-    doors = np.array([(stand.x, stand.y) for stand in taken if _leads_to(house, stand, number)]).reshape(
-        -1, 2
-    )
-    low, high = _obstacles(scene, room.floor, _BODY, room.rect.grown(0.3))
+    spots = _free_spots(scene, room, rng)
+    leading_here = (s for s in taken if s.door >= 0 and number in house.doors[s.door].rooms)
+    doors = np.array([(stand.x, stand.y) for stand in leading_here]).reshape(-1, 2)
+    low, high = _obstacles(scene, room.floor, _WALKING_ROOM, room.rect.grown(0.3))
     serves = np.stack([_within_reach(low, high, door, spots) for door in doors], axis=1)  # (S, doors)
     from_door = np.linalg.norm(spots[:, None] - doors[None], axis=2).min(axis=1)
     central = np.minimum(_clearance(scene, room, spots), 0.9)
     gap, reachable = np.full(len(spots), 9.0), np.zeros(len(spots), dtype=bool)
     stands: list[Stand] = []
     while True:
-        fresh = serves.sum(axis=1)
-        wanted = (gap >= _SPACING) & (from_door >= _FROM_DOOR)
-        wanted |= (fresh > 0) & (from_door >= _NEAREST) & (gap >= _NEAREST)
-        wanted &= reachable if stands else fresh > 0
-        if not wanted.any():
+        new_doors = serves.sum(axis=1)
+        eligible = (gap >= _SPACING) & (from_door >= _FROM_DOOR)
+        eligible |= (new_doors > 0) & (from_door >= _NEAREST) & (gap >= _NEAREST)
+        eligible &= reachable if stands else new_doors > 0
+        if not eligible.any():
             return stands
-        worth = (
-            3.0 * fresh + np.minimum(gap, 1.3 * _SPACING) + np.minimum(from_door, _SPACING) + 2.0 * central
-        )
-        x, y = spots[int(np.where(wanted, worth, -np.inf).argmax())]
-        stands.append(_stand(float(x), float(y), room.floor * STOREY + EYE, number))
-        spot = np.array([x, y])
+        score = 3.0 * new_doors + np.minimum(gap, 1.3 * _SPACING) + np.minimum(from_door, _SPACING)
+        score = score + 2.0 * central
+        spot = spots[int(np.where(eligible, score, -np.inf).argmax())]
+        stands.append(_stand(float(spot[0]), float(spot[1]), room.floor * STOREY + EYE, number))
         serves &= ~_within_reach(low, high, spot, doors)[None]
         reachable |= _within_reach(low, high, spot, spots)
         gap = np.minimum(gap, np.linalg.norm(spots - spot, axis=1))
 
 
-def _leads_to(house: House, stand: Stand, room: int) -> bool:
-    return stand.door >= 0 and room in house.doors[stand.door].rooms
-
-
 def _within_reach(low: FloatArray, high: FloatArray, spot: FloatArray, others: FloatArray) -> BoolArray:
     """Which of the other points can be walked to from a spot.  (2,), (S, 2)  ->  (S,)"""
-    near = np.linalg.norm(others - spot, axis=1) <= _FARTHEST
+    near = np.linalg.norm(others - spot, axis=1) <= _LONGEST
     return np.asarray(near & clear_lines(low, high, np.broadcast_to(spot, others.shape), others))
 
 
@@ -159,23 +138,22 @@ def _clearance(scene: Scene, room: Room, spots: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.norm(outside, axis=2).min(axis=1))
 
 
-def _free_spots(house: House, scene: Scene, number: int, rng: np.random.Generator) -> FloatArray:
-    """Places of a room with elbow room, on a slightly shaken grid.  ->  (S, 2)"""
-    room = house.rooms[number]
-    inside = room.rect.grown(-WALL - _ELBOW)
+def _free_spots(scene: Scene, room: Room, rng: np.random.Generator) -> FloatArray:
+    """Spots of a room with free floor around them, on a slightly shaken grid.  ->  (S, 2)"""
+    inside = room.rect.grown(-WALL - _STANDING_ROOM)
     xs = np.linspace(inside.x0, inside.x1, max(2, int(inside.width / 0.2)))
     ys = np.linspace(inside.y0, inside.y1, max(2, int(inside.depth / 0.2)))
     spots = np.stack(np.meshgrid(xs, ys, indexing="ij"), axis=-1).reshape(-1, 2)
     spots = spots + rng.uniform(-0.05, 0.05, size=spots.shape)
-    return np.asarray(spots[_clearance(scene, room, spots) >= _ELBOW])
+    return np.asarray(spots[_clearance(scene, room, spots) >= _STANDING_ROOM])
 
 
 def _obstacles(
     scene: Scene, storey: int, margin: float, around: Rect | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Footprints of what hinders a walker on one storey (or in one part of it), grown by ``margin``."""
+    """Footprints of what one cannot walk through on a storey (or part of it), grown by ``margin``."""
     base = storey * STOREY
-    stops = scene.hinders & (scene.low[:, 2] < base + 1.8) & (scene.high[:, 2] > base + 0.2)
+    stops = scene.blocks_walking & (scene.low[:, 2] < base + 1.8) & (scene.high[:, 2] > base + 0.2)
     if around is not None:
         stops &= (scene.low[:, :2] <= around[2:]).all(axis=1) & (scene.high[:, :2] >= around[:2]).all(axis=1)
     return scene.low[stops, :2] - margin, scene.high[stops, :2] + margin
@@ -183,14 +161,13 @@ def _obstacles(
 
 def _walkable(house: House, scene: Scene, position: FloatArray) -> BoolArray:
     """Pairs on one storey with nothing in the way, and the chain over the stairs.  ->  (V, V)"""
-    count = len(position)
-    linked = np.zeros((count, count), dtype=bool)
-    one, two = np.nonzero(np.triu(np.linalg.norm(position[:, None] - position[None], axis=2) <= _FARTHEST, 1))
+    linked = np.zeros((len(position), len(position)), dtype=bool)
+    one, two = np.nonzero(np.triu(np.linalg.norm(position[:, None] - position[None], axis=2) <= _LONGEST, 1))
     landing = np.array([stand.stairs == "landing" for stand in house.stands])
     for storey in range(house.floors):
         level = (np.abs(position[:, 2] - (storey * STOREY + EYE)) < 0.01) & ~landing
         keep = level[one] & level[two]
-        low, high = _obstacles(scene, storey, _BODY)
+        low, high = _obstacles(scene, storey, _WALKING_ROOM)
         free = clear_lines(low, high, position[one[keep], :2], position[two[keep], :2])
         linked[one[keep][free], two[keep][free]] = True
     chain = {stand.stairs: number for number, stand in enumerate(house.stands) if stand.stairs}
@@ -239,3 +216,51 @@ def _visible(scene: Scene, position: FloatArray) -> BoolArray:
     visible = np.zeros((len(position), len(position)), dtype=bool)
     visible[one[free], two[free]] = True
     return np.asarray(visible | visible.T)
+
+
+class Route(NamedTuple):
+    """A way through a house."""
+
+    stands: tuple[int, ...]  # start first
+    heading: float  # at the start, radians, clockwise from +y
+    distance: float  # metres along the way
+
+
+def sample_routes(layout: Layout, count: int, rng: np.random.Generator) -> list[Route]:
+    """Up to ``count`` routes as in R2R: shortest paths of 4 to 6 edges and at least 5 m, any start heading.
+
+    All are different and lead from one room to another; most goals are out of sight of the start.
+    """
+    world = build_world([scan_of(layout)])
+    every = torch.arange(len(layout.position))
+    step = world.next_viewpoint(every[:, None], every[None]).numpy()
+    distance = world.geodesic(every[:, None], every[None]).numpy()
+    start, goal = np.nonzero(_eligible(layout, step) & (distance >= _SHORTEST))
+    weight = np.where(layout.visible[start, goal], _IN_SIGHT, 1.0)
+    order = np.argsort(-(rng.random(len(start)) ** (1 / weight)), kind="stable")[:count]
+    headings = rng.uniform(0, 2 * math.pi, size=len(order)).round(3)
+    return [
+        Route(_path(step, a, b), heading, float(distance[a, b]))
+        for a, b, heading in zip(start[order].tolist(), goal[order].tolist(), headings.tolist(), strict=True)
+    ]
+
+
+def _eligible(layout: Layout, step: IntArray) -> BoolArray:
+    """Pairs in different rooms the right number of edges apart.  step: (V, V)  ->  (V, V)"""
+    count = len(step)
+    goal = np.broadcast_to(np.arange(count), (count, count))
+    at = goal.T
+    edges = np.zeros((count, count), dtype=np.int64)
+    for _ in range(_MOST_EDGES + 1):
+        edges += at != goal
+        at = step[at, goal]
+    room = np.array([stand.room for stand in layout.house.stands])
+    right_size = (edges >= _FEWEST_EDGES) & (edges <= _MOST_EDGES)
+    return np.asarray(right_size & (room[:, None] != room[None]))
+
+
+def _path(step: IntArray, start: int, goal: int) -> tuple[int, ...]:
+    path = [start]
+    while path[-1] != goal:
+        path.append(int(step[path[-1], goal]))
+    return tuple(path)

@@ -16,8 +16,8 @@ from scenemem.formats.annotations import find_view_objects
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import Place, Scene
 from scenemem.houses.build import read_plan
+from scenemem.houses.house import EYE, STOREY, Door, House
 from scenemem.houses.pictures import draw_panorama
-from scenemem.houses.records import EYE, STOREY, Door, House
 
 Progress = Callable[[int, int], None]
 

@@ -10,19 +10,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from scenemem.houses.catalogue import COLOURS, KINDS, MATERIAL_WORDS
-from scenemem.houses.mentions import Claim
+from scenemem.houses.catalogue import COLOURS, KINDS, MATERIAL_WORDS, ROOM_KINDS
+from scenemem.houses.instructions import STYLES, Claim, Phrase, turn_word, write_instructions
+from scenemem.houses.landmarks import Surroundings
 from scenemem.houses.raycast import cast_rays
-from scenemem.houses.room_kinds import ROOM_KINDS
-from scenemem.houses.routes import Route, sample_routes
 from scenemem.houses.scene import Scene
-from scenemem.houses.speech import STYLES, instruct
-from scenemem.houses.surroundings import Surroundings
-from scenemem.houses.viewpoints import Layout
-from scenemem.houses.wording import Phrase, turn_word
+from scenemem.houses.viewpoints import Layout, Route, sample_routes
 
 Surveyed = tuple[Layout, Scene, Surroundings]
-Told = tuple[Surveyed, Route, tuple[Phrase, ...]]
+Example = tuple[Surveyed, Route, tuple[Phrase, ...]]
 
 LANDMARK_WORDS = {word: kind for kind, model in KINDS.items() for word in model.words}
 LANDMARK_WORDS |= {"window": "window", "front door": "front door", "main door": "front door"}
@@ -31,12 +27,12 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 
 @pytest.fixture(scope="module")
-def told(surveyed: list[Surveyed]) -> list[Told]:
-    found: list[Told] = []
+def examples(surveyed: list[Surveyed]) -> list[Example]:
+    found: list[Example] = []
     for number, one in enumerate(surveyed):
         rng = np.random.default_rng(number)
         routes = sample_routes(one[0], 40, rng)
-        found += [(one, route, instruct(one[2], route, rng)) for route in routes]
+        found += [(one, route, write_instructions(one[2], route, rng)) for route in routes]
     return found
 
 
@@ -64,9 +60,9 @@ class Checker:
         shares = np.linspace(0.02, 0.98, 12)
         low, high = np.array(thing.box[:3]), np.array(thing.box[3:])
         points = low + np.array(list(itertools.product(shares, repeat=3))) * (high - low)
-        rays = points - self.at[claim.place]
+        rays = points - self.at[claim.step]
         rays /= np.linalg.norm(rays, axis=1, keepdims=True)
-        box, _, _ = cast_rays(self.scene, self.at[claim.place], rays)
+        box, _, _ = cast_rays(self.scene, self.at[claim.step], rays)
         assert (self.scene.landmark[box] == claim.landmark).any(), (claim, thing)
 
     def gap(self, spot: np.ndarray[tuple[int], np.dtype[np.float64]], landmark: int) -> float:
@@ -75,7 +71,7 @@ class Checker:
         return float(np.linalg.norm(nearest - spot[:2]))
 
     def check_passes(self, claim: Claim) -> None:
-        start, stop = self.at[claim.place], self.at[claim.until]
+        start, stop = self.at[claim.step], self.at[claim.until]
         spots = (start + (stop - start) * share for share in np.linspace(0, 1, 30))
         assert min(self.gap(spot, claim.landmark) for spot in spots) < 1.5
         if claim.side:
@@ -85,16 +81,16 @@ class Checker:
             assert (cross > 0) == (claim.side == "left")
 
     def check_ahead(self, claim: Claim) -> None:
-        way = self.at[claim.until] - self.at[claim.place]
+        way = self.at[claim.until] - self.at[claim.step]
         x, y = self.around.landmarks[claim.landmark].box.footprint.centre
-        bearing = math.atan2(x - self.at[claim.place][0], y - self.at[claim.place][1])
+        bearing = math.atan2(x - self.at[claim.step][0], y - self.at[claim.step][1])
         assert abs(turn(math.atan2(way[0], way[1]), bearing)) < 20
 
     def check_near(self, claim: Claim) -> None:
-        assert self.gap(self.at[claim.place], claim.landmark) < 1.5
+        assert self.gap(self.at[claim.step], claim.landmark) < 1.5
 
     def check_turn(self, claim: Claim) -> None:
-        angle = turn(self.headings[claim.place], self.headings[claim.place + 1])
+        angle = turn(self.headings[claim.step], self.headings[claim.step + 1])
         if claim.side == "around":
             assert abs(angle) > 140
         else:
@@ -102,14 +98,14 @@ class Checker:
 
     def check_door_side(self, claim: Claim) -> None:
         door = self.house.doors[claim.door]
-        east, north = door.x - self.at[claim.place][0], door.y - self.at[claim.place][1]
-        angle = turn(self.headings[claim.place], math.atan2(east, north))
+        east, north = door.x - self.at[claim.step][0], door.y - self.at[claim.step][1]
+        angle = turn(self.headings[claim.step], math.atan2(east, north))
         assert 25 < (angle if claim.side == "right" else -angle) < 155
         assert math.hypot(east, north) < 2.5
 
     def check_ordinal(self, claim: Claim) -> None:
         """Walk down the hallway and count the doors on that side."""
-        here, heading = self.at[claim.place], self.headings[claim.place + 1]
+        here, heading = self.at[claim.step], self.headings[claim.step + 1]
         room = next(r for r in self.house.doors[claim.door].rooms if self.house.rooms[r].kind == "hallway")
         offsets = []
         for door in self.house.doors_of(room):
@@ -122,17 +118,17 @@ class Checker:
         assert [number for _, number in sorted(offsets)][claim.number - 1] == claim.door
 
     def check_room(self, claim: Claim) -> None:
-        room, spot = self.house.rooms[claim.room], self.at[claim.place]
+        room, spot = self.house.rooms[claim.room], self.at[claim.step]
         # the first and the last step of the stairs count as part of the hallway
         assert room.rect.grown(0.2).holds(float(spot[0]), float(spot[1]))
         assert room.floor * 3.0 < spot[2] < room.floor * 3.0 + 3.0
 
     def check_stairs(self, claim: Claim) -> None:
-        rise = self.at[claim.until][2] - self.at[claim.place][2]
+        rise = self.at[claim.until][2] - self.at[claim.step][2]
         assert rise >= 1.5 if claim.side == "up" else rise <= -1.5
 
     def check_doorway(self, claim: Claim) -> None:
-        stand = self.house.stands[self.route.stands[claim.place]]
+        stand = self.house.stands[self.route.stands[claim.step]]
         if claim.door >= 0:
             door = self.house.doors[claim.door]
             assert stand.door == claim.door
@@ -142,11 +138,11 @@ class Checker:
             assert stand.stairs
 
 
-def test_every_claim_is_true(told: list[Told]) -> None:
+def test_every_claim_is_true(examples: list[Example]) -> None:
     kinds: Counter[str] = Counter()
-    for one, route, spoken in told:
+    for one, route, phrases in examples:
         checker = Checker(one, route)
-        for phrase in spoken:
+        for phrase in phrases:
             for claim in phrase.claims:
                 checker.check(claim)
                 kinds[claim.about] += 1
@@ -155,21 +151,21 @@ def test_every_claim_is_true(told: list[Told]) -> None:
     }  # fmt: skip
 
 
-def test_left_and_right_are_said_exactly_as_often_as_claimed(told: list[Told]) -> None:
-    for _, _, spoken in told:
-        for phrase in spoken:
+def test_left_and_right_are_said_exactly_as_often_as_claimed(examples: list[Example]) -> None:
+    for _, _, phrases in examples:
+        for phrase in phrases:
             words = Counter(re.findall(r"\b(left|right)\b", phrase.text))
             sides = Counter(claim.side for claim in phrase.claims if claim.side in ("left", "right"))
             assert words == sides, phrase.text
 
 
-def test_every_landmark_word_names_a_claimed_landmark(told: list[Told]) -> None:
+def test_every_landmark_word_names_a_claimed_landmark(examples: list[Example]) -> None:
     """Read the text alone: 'the blue leather sofa' needs a claimed sofa that is blue and of leather."""
     nouns = "|".join(sorted(map(re.escape, {*LANDMARK_WORDS, *ROOM_WORDS}), key=len, reverse=True))
     adjectives = "|".join([*COLOURS, *MATERIAL_WORDS.values()])
     pattern = re.compile(rf"\b(?:the|an?) ((?:(?:{adjectives}) )*)({nouns})\b")
-    for (_, _, around), _, spoken in told:
-        for phrase in spoken:
+    for (_, _, around), _, phrases in examples:
+        for phrase in phrases:
             claimed = [around.landmarks[c.landmark] for c in phrase.claims if c.about == "sees"]
             rooms = [around.house.rooms[c.room].kind for c in phrase.claims if c.about == "room"]
             for described, noun in pattern.findall(phrase.text):
@@ -188,9 +184,9 @@ def words_of(kind: str) -> tuple[str, ...]:
     )
 
 
-def test_ordinals_and_stairs_are_said_as_claimed(told: list[Told]) -> None:
-    for _, _, spoken in told:
-        for phrase in spoken:
+def test_ordinals_and_stairs_are_said_as_claimed(examples: list[Example]) -> None:
+    for _, _, phrases in examples:
+        for phrase in phrases:
             numbers = [ORDINALS.index(word) + 1 for word in re.findall("|".join(ORDINALS), phrase.text)]
             claimed = [claim.number for claim in phrase.claims if claim.about == "ordinal"]
             last = len(re.findall(r"\blast door", phrase.text))
@@ -200,28 +196,28 @@ def test_ordinals_and_stairs_are_said_as_claimed(told: list[Told]) -> None:
             assert climbs == [claim.side for claim in phrase.claims if claim.about == "stairs"]
 
 
-def test_instructions_are_sentences_that_end_with_where_to_stop(told: list[Told]) -> None:
+def test_instructions_are_sentences_that_end_with_where_to_stop(examples: list[Example]) -> None:
     stop = re.compile(r"(stop|wait|halt|pause)[^.]*\.$", re.IGNORECASE)
-    for _, _, spoken in told:
-        assert len(spoken) == len(STYLES) == 3
-        assert len({phrase.text for phrase in spoken}) == 3
-        for phrase in spoken:
+    for _, _, phrases in examples:
+        assert len(phrases) == len(STYLES) == 3
+        assert len({phrase.text for phrase in phrases}) == 3
+        for phrase in phrases:
             assert re.fullmatch(r"([A-Z][^.]+\.)( [A-Z][^.]+\.)*", phrase.text), phrase.text
             assert stop.search(phrase.text), phrase.text
             assert "  " not in phrase.text
             assert 5 <= len(phrase.text.split()) <= 110
 
 
-def test_language_is_varied_and_needs_the_way(told: list[Told]) -> None:
-    texts = [phrase.text for _, _, spoken in told for phrase in spoken]
+def test_language_is_varied_and_needs_the_way(examples: list[Example]) -> None:
+    texts = [phrase.text for _, _, phrases in examples for phrase in phrases]
     assert len(set(texts)) > 0.98 * len(texts)
     assert 15 < np.mean([len(text.split()) for text in texts]) < 50
     assert len({word for text in texts for word in re.findall(r"[a-z]+", text.lower())}) > 150
     hidden = 0
-    for (_, _, around), route, spoken in told:
-        named = {claim.landmark for phrase in spoken for claim in phrase.claims if claim.about == "sees"}
+    for (_, _, around), route, phrases in examples:
+        named = {claim.landmark for phrase in phrases for claim in phrase.claims if claim.about == "sees"}
         hidden += any(not around.sees(route.stands[0], number) for number in named)
-    assert hidden > 0.8 * len(told)  # landmarks that cannot be seen from the start
+    assert hidden > 0.8 * len(examples)  # landmarks that cannot be seen from the start
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,283 @@
+"""Rays, view features, pictures and maps: what is seen from a viewpoint, and nothing else."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from scenemem.houses.build import cast_panoramas
+from scenemem.houses.catalogue import SEEN_KINDS
+from scenemem.houses.features import WIDTH, columns, view_features
+from scenemem.houses.landmarks import Surroundings
+from scenemem.houses.pictures import draw_map, draw_panorama, draw_view
+from scenemem.houses.raycast import (
+    FAR,
+    NOTHING,
+    azimuths,
+    cast_panorama,
+    cast_rays,
+    clear_lines,
+    elevations,
+    in_sight,
+)
+from scenemem.houses.scene import FloatArray, Scene, build_scene
+from scenemem.houses.viewpoints import Layout, sample_routes
+
+Surveyed = tuple[Layout, Scene, Surroundings]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def boxes(*corners: tuple[float, ...]) -> Scene:
+    """A scene of plain boxes that shut nothing off."""
+    table = np.array(corners, dtype=np.float64)
+    zeros = np.zeros(len(table), dtype=np.int64)
+    no = np.zeros(len(table), dtype=bool)
+    return Scene(table[:, :3], table[:, 3:], zeros, zeros, zeros, zeros - 1, zeros, no, no)
+
+
+def panorama_rays() -> FloatArray:
+    east = np.cos(elevations())[:, None] * np.sin(azimuths())
+    north = np.cos(elevations())[:, None] * np.cos(azimuths())
+    up = np.broadcast_to(np.sin(elevations())[:, None], east.shape)
+    return np.stack([east, north, up], axis=-1)
+
+
+def test_directions_go_clockwise_from_north_and_from_below_to_above() -> None:
+    assert azimuths()[0] == pytest.approx(math.radians(1.5))
+    assert azimuths()[-1] == pytest.approx(math.radians(358.5))
+    assert elevations()[0] == pytest.approx(math.radians(-58.5))
+    assert elevations()[-1] == pytest.approx(math.radians(58.5))
+
+
+def test_a_box_to_the_east_is_seen_to_the_east() -> None:
+    scene = boxes((4.0, -1.0, 0.0, 5.0, 1.0, 1.0))
+    panorama = cast_panorama(scene, np.array([0.0, 0.0, 0.5]), 0, both_storeys=True)
+    row, column = np.nonzero(panorama.box == 0)
+    headings = np.degrees(azimuths()[column])
+    assert headings.min() > 90 - math.degrees(math.atan(1 / 4)) - 1e-9
+    assert headings.max() < 90 + math.degrees(math.atan(1 / 4)) + 1e-9
+    assert np.abs(np.degrees(elevations()[row])).max() < math.degrees(math.atan(0.5 / 4))
+    middle = int(np.argmin(np.abs(elevations()))), int(np.argmin(np.abs(azimuths() - math.pi / 2)))
+    slant = math.sin(azimuths()[middle[1]]) * math.cos(elevations()[middle[0]])
+    assert panorama.depth[middle] == pytest.approx(4.0 / slant)
+    assert (panorama.depth[panorama.box == NOTHING] == FAR).all()
+
+
+def test_the_nearer_box_hides_the_farther_one() -> None:
+    scene = boxes((4, -1, 0, 5, 1, 1), (2, -1, 0, 3, 1, 1))
+    box, metres, axis = cast_rays(
+        scene, np.array([0.0, 0.0, 0.5]), np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    )
+    assert box.tolist() == [1, NOTHING]
+    assert metres[0] == pytest.approx(2.0)
+    assert np.isinf(metres[1])
+    assert axis[0] == 0
+
+
+def test_rays_from_above_enter_through_the_top() -> None:
+    scene = boxes((-1, -1, 0, 1, 1, 1))
+    down = np.array([[0.0, 0.0, -1.0]])
+    box, metres, axis = cast_rays(scene, np.array([0.2, 0.3, 3.0]), down)
+    assert (box[0], axis[0]) == (0, 2)
+    assert metres[0] == pytest.approx(2.0)
+
+
+def test_panoramas_agree_with_every_ray_on_its_own(surveyed: list[Surveyed]) -> None:
+    """Pruning by storey and by shut walls never changes what is seen."""
+    directions = panorama_rays()
+    for layout, scene, _ in surveyed:
+        house = layout.house
+        chosen = [n for n, stand in enumerate(house.stands) if stand.stairs or n % 12 == 0]
+        for number in chosen:
+            stand, eye = house.stands[number], layout.position[number]
+            seen = cast_panorama(
+                scene, eye, house.rooms[stand.room].floor, both_storeys=house.sees_both_storeys(stand)
+            )
+            box, metres, _ = cast_rays(scene, eye, directions.reshape(-1, 3))
+            metres = np.where(np.isinf(metres), FAR, metres)
+            assert np.allclose(seen.depth.ravel(), metres)
+            # where two boxes begin at the same point either may be named
+            differs = seen.box.ravel() != box
+            assert differs.mean() < 0.02
+
+
+def test_what_a_panorama_shows_is_in_sight(two_floors: Surveyed) -> None:
+    layout, scene, _ = two_floors
+    panoramas = cast_panoramas(layout, scene)
+    for number in range(0, len(panoramas), 6):
+        stand = layout.house.stands[number]
+        floor, free = layout.house.rooms[stand.room].floor, layout.house.sees_both_storeys(stand)
+        candidates = in_sight(scene, layout.position[number], floor, both_storeys=free)
+        assert set(np.unique(panoramas[number].box)) - {NOTHING} <= set(candidates.tolist())
+        assert len(candidates) < len(scene.kind)
+
+
+def test_clear_lines() -> None:
+    low, high = np.array([[1.0, -1.0]]), np.array([[2.0, 1.0]])
+    source = np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 2.0], [3.0, 0.0], [1.5, 0.0]])
+    target = np.array([[3.0, 0.0], [0.5, 0.0], [3.0, 2.0], [5.0, 0.0], [5.0, 0.0]])
+    assert clear_lines(low, high, source, target).tolist() == [False, True, True, True, False]
+
+
+def column(name: str) -> int:
+    return next(entry.start for entry in columns() if entry.name == name)
+
+
+def features(layout: Layout, scene: Scene) -> np.ndarray[tuple[int, ...], np.dtype[np.float16]]:
+    return np.stack([view_features(scene, panorama) for panorama in cast_panoramas(layout, scene)])
+
+
+def test_every_column_is_described_once() -> None:
+    described = columns()
+    assert [entry.start for entry in described] == list(range(WIDTH))
+    assert all(entry.stop == entry.start + 1 and entry.description for entry in described)
+    assert len({entry.name for entry in described}) == WIDTH
+    assert 100 <= WIDTH <= 256
+
+
+def test_values_are_finite_shares(two_floors: Surveyed) -> None:
+    layout, scene, _ = two_floors
+    values = features(layout, scene)
+    assert values.shape == (len(layout.position), 36, WIDTH)
+    assert values.dtype == np.float16
+    assert np.isfinite(values).all()
+    assert values.min() >= 0
+    assert values.max() <= 1
+    kinds = values[:, :, : len(SEEN_KINDS)].astype(np.float64) ** 2
+    assert np.allclose(kinds.sum(axis=2), 1.0, atol=0.02)  # something is seen in every direction
+
+
+@pytest.mark.parametrize("view", [0, 3, 14, 19, 25, 35])
+def test_shares_agree_with_rays_cast_through_the_picture(two_floors: Surveyed, view: int) -> None:
+    """An independent camera: index = 12 * row + step, 640 x 480, vertical field of view 60 degrees."""
+    layout, scene, _ = two_floors
+    values = features(layout, scene)
+    heading, elevation = math.radians(30 * (view % 12)), math.radians(30 * (view // 12 - 1))
+    forward = np.array(
+        [
+            math.sin(heading) * math.cos(elevation),
+            math.cos(heading) * math.cos(elevation),
+            math.sin(elevation),
+        ]
+    )
+    right = np.array([math.cos(heading), -math.sin(heading), 0.0])
+    up = np.cross(right, forward)
+    half = math.tan(math.radians(30))
+    across = (np.arange(80) + 0.5) / 40 - 1
+    down = (np.arange(60) + 0.5) / 30 - 1
+    rays = (
+        forward + across[None, :, None] * half * (4 / 3) * right - down[:, None, None] * half * up
+    ).reshape(-1, 3)
+    rays /= np.linalg.norm(rays, axis=1, keepdims=True)
+    for number in range(0, len(layout.position), 11):
+        box, _, _ = cast_rays(scene, layout.position[number], rays)
+        kind = np.where(box == NOTHING, SEEN_KINDS.index("sky"), scene.kind[box])
+        share = np.bincount(kind, minlength=len(SEEN_KINDS)) / len(kind)
+        told = values[number, view, : len(SEEN_KINDS)].astype(np.float64) ** 2
+        assert np.abs(told - share).max() < 0.06
+
+
+def test_room_names_and_what_cannot_be_seen_leave_no_trace(two_floors: Surveyed) -> None:
+    layout, scene, around = two_floors
+    house = layout.house
+    before = features(layout, scene)
+    disguised = replace(
+        house, rooms=tuple(replace(r, kind="office") if r.kind == "bedroom" else r for r in house.rooms)
+    )
+    after = features(replace(layout, house=disguised), build_scene(disguised))
+    assert np.array_equal(before, after)
+    # paint one thing: only viewpoints that have it in sight may notice
+    number = next(n for n, thing in enumerate(house.things) if thing.kind == "bed")
+    colour = "red" if house.things[number].colour != "red" else "green"
+    things = list(house.things)
+    things[number] = replace(things[number], colour=colour)
+    painted = replace(house, things=tuple(things))
+    after = features(replace(layout, house=painted), build_scene(painted))
+    blind = around.rays[:, number] == 0
+    assert np.array_equal(before[blind], after[blind])
+    assert not np.array_equal(before[~blind], after[~blind])
+
+
+def test_a_thing_ahead_is_reported_ahead_and_near(two_floors: Surveyed) -> None:
+    layout, scene, around = two_floors
+    values = features(layout, scene)
+    number = next(n for n, thing in enumerate(layout.house.things) if thing.kind == "bed")
+    thing = layout.house.things[number]
+    stand = int(around.rays[:, number].argmax())
+    step = round(math.degrees(around.bearing(stand, number)) / 30) % 12
+    seen = values[stand, [step, 12 + step]]
+    assert seen[:, column("share of bed")].max() > 0.1
+    assert seen[:, column("bed ahead")].max() > 0.1
+    assert seen[:, column(f"{thing.colour} bed")].max() > 0.1
+    nearness = seen[:, column("near bed")].max()
+    assert 1 / (1 + around.gap(stand, number) + 3) < nearness <= 1
+
+
+def test_a_view_shows_what_stands_in_its_middle(two_floors: Surveyed) -> None:
+    layout, _, around = two_floors
+    blue = [n for n, thing in enumerate(layout.house.things) if thing.colour in ("blue", "purple", "red")]
+    rays = around.rays[:, blue]
+    stand, place = np.unravel_index(int(rays.argmax()), rays.shape)
+    number = blue[int(place)]
+    thing = around.landmarks[number]
+    rise = (thing.box.z0 + thing.box.z1) / 2 - layout.position[stand, 2]
+    x, y = thing.box.footprint.centre
+    flat = math.hypot(x - layout.position[stand, 0], y - layout.position[stand, 1])
+    picture = draw_view(layout.house, int(stand), around.bearing(int(stand), number), math.atan2(rise, flat))
+    assert picture.size == (640, 480)
+    middle = np.asarray(picture)[200:280, 280:360].reshape(-1, 3).mean(axis=0)
+    strongest = {"blue": 2, "red": 0, "purple": 2}[thing.colour]
+    assert middle.argmax() == strongest
+
+
+def test_a_panorama_is_a_strip_with_many_colours(two_floors: Surveyed) -> None:
+    layout, _, _ = two_floors
+    picture = draw_panorama(layout.house, 5, width=192)
+    assert picture.size == (192, 64)
+    assert len(np.unique(np.asarray(picture).reshape(-1, 3), axis=0)) > 100
+
+
+def test_from_the_porch_one_sees_the_sky(two_floors: Surveyed) -> None:
+    layout, _, _ = two_floors
+    house = layout.house
+    stand = next(n for n, s in enumerate(house.stands) if house.rooms[s.room].kind == "porch")
+    picture = np.asarray(draw_panorama(house, stand, width=96)).astype(int)
+    top = picture[0]
+    assert ((top[:, 2] > top[:, 0] + 40) & (top[:, 2] > 200)).any()
+
+
+def test_maps_are_well_formed_and_name_every_room(surveyed: list[Surveyed]) -> None:
+    for layout, _, _ in surveyed:
+        root = ElementTree.fromstring(draw_map(layout.house))
+        names = [text.text for text in root.iter(f"{SVG}text")]
+        for room in layout.house.rooms:
+            assert room.kind in names
+        assert sum("floor" in (name or "") for name in names) >= layout.house.floors
+        circles = list(root.iter(f"{SVG}circle"))
+        landings = sum(stand.stairs == "landing" for stand in layout.house.stands)  # on both floors
+        assert len(circles) == len(layout.house.stands) + landings
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_a_route_is_drawn_with_its_two_ends(two_floors: Surveyed, numbers: bool) -> None:
+    layout, _, _ = two_floors
+    links = [(int(a), int(b)) for a, b in zip(*np.nonzero(np.triu(layout.linked)), strict=True)]
+    plain = ElementTree.fromstring(draw_map(layout.house, numbers=numbers))
+    linked = ElementTree.fromstring(draw_map(layout.house, links=links, numbers=numbers))
+    flat = next(
+        route
+        for route in sample_routes(layout, 50, np.random.default_rng(0))
+        if not any(layout.house.stands[n].stairs for n in route.stands)
+    )
+    drawn = ElementTree.fromstring(draw_map(layout.house, route=flat.stands, numbers=numbers))
+
+    def count(root: ElementTree.Element, tag: str) -> int:
+        return len(list(root.iter(SVG + tag)))
+
+    assert count(linked, "line") == count(plain, "line") + len(links)
+    assert count(drawn, "line") == count(plain, "line") + len(flat.stands) - 1
+    assert count(drawn, "circle") == count(plain, "circle") + 2
