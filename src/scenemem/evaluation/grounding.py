@@ -1,33 +1,101 @@
 """Grounding quality: how much attention falls on the words about the place where the agent stands.
 
-Shape letters: B episodes of a batch, N of all, T viewpoints of a walk, L tokens.
+The agent is led along the reference paths, and its word attention is compared with hand-made labels. Shape
+letters: B episodes of a batch, N of all, T steps of a walk, L tokens.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from scenemem.agents.trained import TrainedAgent
+from scenemem.agents.agent import follow
+from scenemem.agents.labels import ReferencePath
+from scenemem.agents.points import recorded_observations
+from scenemem.agents.rollout import Rollout
+from scenemem.agents.walker import FollowLabels, TrainedAgent, collect
 from scenemem.errors import UserError
-from scenemem.evaluation.attention import STREAMS, Listened, Stream, listen_along_reference
 from scenemem.evaluation.bootstrap import Clusters, Estimate
 from scenemem.formats.landmark_labels import Labels
+from scenemem.tasks.batches import in_order
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import split_words
+
+Stream = Literal["perception", "action", "navigator"]
+STREAMS: tuple[Stream, ...] = ("perception", "action", "navigator")
+"""The two attentions of the paper's Eq. 5, and the one that every agent has: the recurrent navigator's."""
 
 Words = Literal["landmark", "action"]
 KINDS: tuple[Words, ...] = ("landmark", "action")
 OWN: Mapping[Words, Stream] = {"landmark": "perception", "action": "action"}
-"""Which stream should listen to which words."""
+"""Which stream should attend to which words."""
 
 _FIRST_WORD = 1  # tokens begin with <BOS>
 _MARKS = 2  # <BOS> and <EOS>
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceAttention:
+    """Word attention along the reference paths of a batch."""
+
+    episodes: EpisodeSet
+    viewpoint: Tensor  # (B, T) where the agent stood
+    alive: Tensor  # (B, T) bool, false after the end of the walk
+    tokens: Tensor  # (B,) tokens it could attend to, marks and punctuation included
+    words: dict[Stream, Tensor]  # (B, T, L) each, 1 in all over the tokens
+
+
+def attention_along_reference(
+    agent: TrainedAgent,
+    episodes: EpisodeSet,
+    *,
+    batch_size: int = 256,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[ReferenceAttention]:
+    """Lead an agent along the reference paths (teacher forcing) and record which words it attends to.
+
+    Args:
+        agent: whose attention, in evaluation mode.
+        episodes: goals must be known.
+        batch_size: episodes at once.
+        progress: called with (episodes done, episodes in all).
+    """
+    done = 0
+    for rows in in_order(len(episodes), batch_size):
+        yield _attention(agent, episodes.select(rows))
+        done += len(rows)
+        if progress is not None:
+            progress(done, len(episodes))
+
+
+@torch.no_grad()
+def _attention(agent: TrainedAgent, episodes: EpisodeSet) -> ReferenceAttention:
+    network, rollout = agent.network, _reference_walk(agent, episodes)
+    was_training = network.training
+    network.eval()
+    instructions = agent.read(episodes.texts)
+    log = network.state_log(agent.environment, instructions, network.dropout_masks(len(episodes)))
+    follow(log, rollout)
+    observations = recorded_observations(agent.environment, log, rollout)
+    weights = network.word_attention(observations)
+    network.train(was_training)
+    packing = observations.instructions.packing
+    words = {stream: packing.table(weights[stream]) for stream in STREAMS if stream in weights}
+    return ReferenceAttention(episodes, rollout.viewpoint, rollout.alive, instructions.mask.sum(1), words)
+
+
+def _reference_walk(agent: TrainedAgent, episodes: EpisodeSet) -> Rollout:
+    """The walk along the reference path, as in teacher forcing."""
+    world, longest = agent.environment.world, int(episodes.path_length.max())
+    space = agent.network.action_space(world, len(episodes), longest, learning=True)
+    rule = ReferencePath(world, episodes.path)
+    # a path that crosses itself is walked over known places again
+    return collect(world, episodes, space, FollowLabels(), max_steps=longest * longest, label_rule=rule)
 
 
 @dataclass(frozen=True)
@@ -39,7 +107,7 @@ class WordAttention:
     mass: Estimate  # share of the attention on the labelled words
     chance: float  # share of the tokens that are labelled: what uniform attention puts there
     lift: Estimate  # mass / chance
-    pointing: Estimate  # how often the token listened to most is labelled; by chance as often as ``chance``
+    pointing: Estimate  # how often the token walked to most is labelled; by chance as often as ``chance``
     elsewhere: Estimate | None  # lift on words of that kind about other viewpoints; None without any
 
 
@@ -92,10 +160,10 @@ def measure_grounding(
     fates: Counter[str] = Counter()
     sums: list[_Sums] = []
     paths: list[Tensor] = []
-    for listened in listen_along_reference(agent, episodes, progress=progress):
-        marked = _marked(listened, labels, agent.sight.world.viewpoints, agent.max_words, fates)
-        sums.append(_summed(listened, marked))
-        paths.append(listened.episodes.record)
+    for walked in attention_along_reference(agent, episodes, progress=progress):
+        marked = _marked(walked, labels, agent.environment.world.viewpoints, agent.limits.max_words, fates)
+        sums.append(_summed(walked, marked))
+        paths.append(walked.episodes.record)
     if not fates["measured"]:
         raise UserError(f"no word label fits '{episodes.name}'; are they the labels of another split?")
     together = {column: torch.cat([batch[column] for batch in sums]) for column in sums[0]}
@@ -104,37 +172,37 @@ def measure_grounding(
 
 
 def _marked(
-    listened: Listened, labels: Labels, names: Sequence[str], max_words: int, fates: Counter[str]
+    walked: ReferenceAttention, labels: Labels, names: Sequence[str], max_words: int, fates: Counter[str]
 ) -> dict[Words, Tensor]:
     """Where the labelled tokens stand  ->  kind: (B, T, L) bool
 
     ``fates`` counts what became of every label.
     """
     places: dict[Words, list[tuple[int, int, int]]] = {kind: [] for kind in KINDS}
-    texts = zip(listened.episodes.instruction_ids, listened.episodes.texts, strict=True)
-    for lane, (instruction_id, text) in enumerate(texts):
-        length, ticks = len(split_words(text)), _ticks_at(listened, lane, names)
+    texts = zip(walked.episodes.instruction_ids, walked.episodes.texts, strict=True)
+    for episode, (instruction_id, text) in enumerate(texts):
+        length, steps = len(split_words(text)), _steps_at(walked, episode, names)
         for viewpoint, label in labels.get(instruction_id, {}).items():
             for kind in KINDS:
                 words: tuple[int, ...] | None = getattr(label, kind)
                 if words is None:
                     continue
-                fate = _fate(words, length, max_words, visited=viewpoint in ticks)
+                fate = _fate(words, length, max_words, visited=viewpoint in steps)
                 fates[fate] += 1
                 if fate == "measured":
                     places[kind] += [
-                        (lane, tick, _FIRST_WORD + w) for tick in ticks[viewpoint] for w in words
+                        (episode, step, _FIRST_WORD + w) for step in steps[viewpoint] for w in words
                     ]
-    shape = listened.words["listening"].shape
-    return {kind: _mask(shape, places[kind]).to(listened.tokens.device) for kind in KINDS}
+    shape = next(iter(walked.words.values())).shape
+    return {kind: _mask(shape, places[kind]).to(walked.tokens.device) for kind in KINDS}
 
 
-def _ticks_at(listened: Listened, lane: int, names: Sequence[str]) -> dict[str, list[int]]:
+def _steps_at(walked: ReferenceAttention, episode: int, names: Sequence[str]) -> dict[str, list[int]]:
     """When the agent stood at each viewpoint."""
-    ticks: dict[str, list[int]] = {}
-    for tick, place in enumerate(listened.viewpoint[lane, listened.alive[lane]].tolist()):
-        ticks.setdefault(names[place], []).append(tick)
-    return ticks
+    steps: dict[str, list[int]] = {}
+    for step, place in enumerate(walked.viewpoint[episode, walked.alive[episode]].tolist()):
+        steps.setdefault(names[place], []).append(step)
+    return steps
 
 
 def _fate(words: tuple[int, ...], length: int, max_words: int, *, visited: bool) -> str:
@@ -167,10 +235,10 @@ class _Column(NamedTuple):
 _Sums = dict[_Column, Tensor]  # (B,) or (N,) each
 
 
-def _summed(listened: Listened, marked: Mapping[Words, Tensor]) -> _Sums:
+def _summed(walked: ReferenceAttention, marked: Mapping[Words, Tensor]) -> _Sums:
     """marked: (B, T, L) bool"""
     sums: _Sums = {}
-    tokens = listened.tokens.unsqueeze(1)
+    tokens = walked.tokens.unsqueeze(1)
     for kind, here in marked.items():
         # measured at the same viewpoints, so that the two can be compared
         others = here.any(dim=1, keepdim=True) & ~here & here.any(dim=2, keepdim=True)
@@ -178,9 +246,9 @@ def _summed(listened: Listened, marked: Mapping[Words, Tensor]) -> _Sums:
             size = mask.sum(2)
             sums[_Column("points", kind, None, elsewhere)] = (size > 0).sum(1)
             sums[_Column("chance", kind, None, elsewhere)] = (size.double() / tokens).sum(1)
-            for stream, weights in listened.words.items():
+            for stream, weights in walked.words.items():
                 sums[_Column("mass", kind, stream, elsewhere)] = (weights.double() * mask).sum((1, 2))
-        for stream, weights in listened.words.items():
+        for stream, weights in walked.words.items():
             hit = here.gather(2, weights.argmax(2, keepdim=True))
             sums[_Column("hits", kind, stream)] = hit.sum((1, 2))
     return sums
