@@ -234,6 +234,8 @@ def recorded_point(
     if memory is None:
         return DecisionPoint(observations, rows[where], None)
     environment, count = observations.environment, memory.count[where]
+    # nodes that were found later are not there yet
+    known = torch.arange(memory.node.shape[1], device=count.device) < count.unsqueeze(1)  # (R, N)
 
     def column(name: str) -> Tensor:
         values = observations.cached(columns)[name]
@@ -244,7 +246,6 @@ def recorded_point(
     def open_ways() -> Tensor:
         viewpoint = memory.node.clamp_min(0)
         exists = environment.world.neighbour_mask[viewpoint] & (memory.node != NONE).unsqueeze(-1)
-        known = torch.arange(memory.node.shape[1], device=count.device) < count.unsqueeze(1)
         ways = exists[steps.episode] & known.unsqueeze(-1)
         if memory.allow_revisits:
             return ways
@@ -254,8 +255,8 @@ def recorded_point(
     graph = MemoryGraph(
         places=environment.places(memory.node),
         packing=steps.packing,
-        viewpoint=memory.node[steps.episode],
-        edge=memory.edge[steps.episode],
+        viewpoint=memory.node[steps.episode].masked_fill(~known, NONE),
+        edge=memory.edge[steps.episode] & known.unsqueeze(2) & known.unsqueeze(1),
         count=count,
         here=memory.here[where],
         walk=memory.walk[where],

@@ -115,9 +115,8 @@ class MemoryGraph:
         nodes = torch.arange(self.edge.shape[1], device=self.count.device)
         known = nodes < self.count.unsqueeze(1)  # (R, N)
         number = known.flatten().cumsum(0).view_as(known) - 1  # of every state
-        adjacent = self.edge & known.unsqueeze(2) & known.unsqueeze(1)
-        row, _, other = adjacent.nonzero().unbind(1)
-        many = adjacent.sum(dim=2)[known]
+        row, _, other = self.edge.nonzero().unbind(1)
+        many = self.edge.sum(dim=2)[known]
         return Neighbours(number[row, other], many.cumsum(0) - many)
 
 

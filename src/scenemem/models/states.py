@@ -90,6 +90,16 @@ class StateLog:
 
     def observe(self, active: Tensor, viewpoint: Tensor, view: Tensor, step: int) -> None:
         """At ``step``, which only grows, ``active`` stand at ``viewpoint`` and face ``view``, (M,) each."""
+        with torch.set_grad_enabled(self._learns):
+            after = self._observed(active, viewpoint, view)
+        rows = sum(len(episodes) for _, episodes, _ in self._made)
+        self._made.append((step, active, after))
+        missing = step + 1 - self._row_at.shape[1]
+        self._row_at = torch.nn.functional.pad(self._row_at, (0, missing), value=NONE)
+        self._row_at[active, step] = torch.arange(rows, rows + len(active), device=active.device)
+
+    def _observed(self, active: Tensor, viewpoint: Tensor, view: Tensor) -> State:
+        """The new states of ``active`` (M,), which are the current ones from now on."""
         instructions, masks = self._selection.select(active)
         observation = Observation(
             viewpoint,
@@ -101,16 +111,11 @@ class StateLog:
             self._cache,
         )
         self._viewpoint[active] = viewpoint
-        with torch.set_grad_enabled(self._learns):
-            before = self.state.select(active)
-            after = self._update(active, before, observation)
-            self.earlier = self.earlier.detach().index_copy(0, active, before.hidden.detach())
-            self.state = self.state.with_rows(active, after)
-        rows = sum(len(episodes) for _, episodes, _ in self._made)
-        self._made.append((step, active, after))
-        missing = step + 1 - self._row_at.shape[1]
-        self._row_at = torch.nn.functional.pad(self._row_at, (0, missing), value=NONE)
-        self._row_at[active, step] = torch.arange(rows, rows + len(active), device=active.device)
+        before = self.state.select(active)
+        after = self._update(active, before, observation)
+        self.earlier = self.earlier.detach().index_copy(0, active, before.hidden.detach())
+        self.state = self.state.with_rows(active, after)
+        return after
 
     def _update(self, active: Tensor, before: State, observation: Observation) -> State:
         """The states after an observation; active: (M,)"""
