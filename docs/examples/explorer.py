@@ -17,7 +17,7 @@ from scenemem.agents.sight import Sight
 from scenemem.agents.spaces import ActionSpace, Ask, MemorySpace, Rounds
 from scenemem.models.attention import tiled
 from scenemem.models.unrolling import Unrolling
-from scenemem.simulator.panorama import STOP, Stance
+from scenemem.simulator.panorama import STOP, Pose
 from scenemem.world.geometry import ANGLE_WIDTH
 from scenemem.world.graph import World
 
@@ -25,13 +25,13 @@ from scenemem.world.graph import World
 class UnvisitedSpace(MemorySpace):
     """The neighbours of here that have not been visited, or stop."""
 
-    def _decide(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+    def _decide(self, pose: Pose, lanes: Tensor, ask: Ask) -> Tensor:
         """Every lane chooses a sub-node of where it stands, or stops."""
-        action = torch.full_like(stance.viewpoint, STOP)
+        action = torch.full_like(pose.viewpoint, STOP)
         asked = self._begin_round(lanes)
         if len(asked):
             unvisited = self.memory.subnode[asked, self.memory.here[asked]]
-            question = self._neighbours_or_stop(asked, stance.viewpoint[asked], unvisited)
+            question = self._neighbours_or_stop(asked, pose.viewpoint[asked], unvisited)
             action[asked] = self._as_action(ask(question))
         return action
 
@@ -76,10 +76,10 @@ class ExplorerActing(Acting):
     network: ExplorerNetwork
 
     @torch.no_grad()
-    def logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
+    def logits(self, question: Question, pose: Pose, space: ActionSpace) -> Tensor:
         """(M, K + 1)"""
         del space  # what may be chosen is in the question already
         lanes = question.lanes
         state = self.hidden[lanes] * self.noise.deciding[lanes]
-        seen = self.sight.neighbours(stance.viewpoint[lanes], stance.view[lanes])
+        seen = self.sight.neighbours(pose.viewpoint[lanes], pose.view[lanes])
         return self.network.score(state, *seen, self.noise.feature)

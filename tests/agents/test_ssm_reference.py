@@ -23,7 +23,7 @@ from scenemem.agents.ssm import FrontierNetwork
 from scenemem.features.store import open_store
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
 from scenemem.formats.episodes import read_episodes
-from scenemem.formats.feature_files import write_store
+from scenemem.formats.features import write_store
 from scenemem.models.decision import WeighedScore
 from scenemem.models.grounding import FineGrainedGrounding, TextualAttention
 from scenemem.models.navigator import LookAround

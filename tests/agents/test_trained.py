@@ -15,7 +15,7 @@ from scenemem.agents.sight import Sight
 from scenemem.agents.ssm import FrontierNetwork
 from scenemem.agents.trained import TrainedAgent
 from scenemem.features.store import open_store
-from scenemem.formats.feature_files import write_store
+from scenemem.formats.features import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary

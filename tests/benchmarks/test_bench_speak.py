@@ -21,7 +21,7 @@ from scenemem.benchmarks.workload import Case
 from scenemem.cli import main
 from scenemem.commands.bench_speak import bench_speak
 from scenemem.errors import UserError
-from scenemem.formats.feature_files import write_store
+from scenemem.formats.features import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS

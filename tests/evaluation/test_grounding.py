@@ -23,14 +23,14 @@ from scenemem.evaluation import grounding
 from scenemem.evaluation.attention import Listened, Stream, listen_along_reference
 from scenemem.evaluation.grounding import GroundingQuality, WordAttention, measure_grounding
 from scenemem.features.store import open_store
-from scenemem.formats.episodes import read_episodes
-from scenemem.formats.folder import DataFolder
-from scenemem.formats.landmark_labels import (
-    Labels,
+from scenemem.formats.annotations import (
+    LandmarkLabels,
     WordLabels,
     landmark_label_file,
     read_landmark_labels,
 )
+from scenemem.formats.episodes import read_episodes
+from scenemem.formats.folder import DataFolder
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary, split_words
 from scenemem.world.build import load_world
@@ -133,7 +133,7 @@ def _measured(
     monkeypatch: pytest.MonkeyPatch,
     sight: Sight,
     episodes: EpisodeSet,
-    labels: Labels,
+    labels: LandmarkLabels,
     attention: dict[Stream, list[int]],
 ) -> GroundingQuality:
     """Grounding of made-up attention: every stream listens to the given tokens, to each as much."""

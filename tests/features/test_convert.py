@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.convert import convert_features, store_name
-from scenemem.formats.feature_files import VIEWS, read_store
+from scenemem.features.store import convert_features, store_name
+from scenemem.formats.features import VIEWS, read_store
 
 Rows = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
@@ -120,7 +120,7 @@ def test_a_store_is_named_after_its_file(file: str, name: str) -> None:
 
 _PEAK = """
 import resource, sys
-from scenemem.features.convert import convert_features
+from scenemem.features.store import convert_features
 convert_features(sys.argv[1], sys.argv[2])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

@@ -8,7 +8,7 @@ import torch
 
 from scenemem.errors import DataError
 from scenemem.features.store import FeatureStore, open_store
-from scenemem.formats.feature_files import VIEWS, write_store
+from scenemem.formats.features import VIEWS, write_store
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
 

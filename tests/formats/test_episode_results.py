@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from scenemem.errors import DataError
-from scenemem.formats.episode_results import EpisodeResult, read_episode_results, write_episode_results
+from scenemem.formats.results import EpisodeResult, read_episode_results, write_episode_results
 
 RESULT = EpisodeResult(
     instr_id="7_0",

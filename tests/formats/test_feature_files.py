@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenemem.errors import DataError, UserError
-from scenemem.formats.feature_files import (
+from scenemem.formats.features import (
     VIEWS,
     Column,
     FeatureRow,
@@ -229,7 +229,7 @@ def test_a_rewritten_store_replaces_the_old_one(tmp_path: Path) -> None:
 
 _SLOW_WRITER = """
 import sys, time, numpy as np
-from scenemem.formats.feature_files import FeatureRow, stream_store
+from scenemem.formats.features import FeatureRow, stream_store
 def rows():
     for number in range(10**9):
         yield FeatureRow(f"s_{number}", np.zeros((36, 64)), "row")

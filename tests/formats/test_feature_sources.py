@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 
 from scenemem.errors import DataError, UserError
-from scenemem.formats.feature_files import VIEWS
-from scenemem.formats.feature_hdf5 import count_feature_hdf5, read_feature_hdf5
-from scenemem.formats.feature_tsv import estimate_feature_tsv, read_feature_tsv
+from scenemem.formats.features import (
+    VIEWS,
+    count_feature_hdf5,
+    estimate_feature_tsv,
+    read_feature_hdf5,
+    read_feature_tsv,
+)
 
 ROWS = np.random.default_rng(0).normal(size=(3, VIEWS, 5)).astype(np.float32)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scenemem.errors import DataError
-from scenemem.formats.landmark_labels import WordLabels, landmark_label_file, read_landmark_labels
+from scenemem.formats.annotations import WordLabels, landmark_label_file, read_landmark_labels
 
 
 def _write(file: Path, content: Any) -> Path:

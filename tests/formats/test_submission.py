@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scenemem.errors import DataError
-from scenemem.formats.submission import Point, Trajectory, read_trajectories, write_trajectories
+from scenemem.formats.results import Point, Trajectory, read_trajectories, write_trajectories
 
 
 def dump(file: Path, results: Any) -> Path:

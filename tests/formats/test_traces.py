@@ -13,9 +13,9 @@ from scenemem.formats.traces import (
     Decision,
     Ending,
     Memory,
+    Move,
     Option,
     Place,
-    Round,
     Scene,
     Task,
     Trace,
@@ -40,9 +40,9 @@ def trace() -> Trace:
         scene=Scene(
             "scan", (1.5,), (Place("a", 0, 0, 1.5, 0, 2.0), Place("b", 0, 2, 1.5, 0, 0.0)), ((0, 1),)
         ),
-        rounds=(
-            Round(0.0, (0, 1), (go,), Memory(0, (0,), (True,), (), ()), 2.0),
-            Round(0.0, (1,), (stop,), Memory(1, (0, 1), (False, False), ((0, 1),), ()), 0.0),
+        moves=(
+            Move(0.0, (0, 1), (go,), Memory(0, (0,), (True,), (), ()), 2.0),
+            Move(0.0, (1,), (stop,), Memory(1, (0, 1), (False, False), ((0, 1),), ()), 0.0),
         ),
         ending=Ending(True, 1),
     )
@@ -52,9 +52,9 @@ def test_a_trace_survives_being_written_and_read(trace: Trace, tmp_path: Path) -
     write_trace(tmp_path / "t.json", trace)
     assert read_trace(tmp_path / "t.json") == trace
     assert trace.path == [0, 1]
-    assert trace.rounds[1].stops
-    assert not trace.rounds[0].stops
-    assert trace.rounds[0].back_to is None
+    assert trace.moves[1].stops
+    assert not trace.moves[0].stops
+    assert trace.moves[0].back_to is None
 
 
 def _set(*path: Any) -> Callable[[Any], None]:

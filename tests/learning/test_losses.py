@@ -22,7 +22,7 @@ from scenemem.agents.rollout import Decisions, Kind, Map, Rollout
 from scenemem.agents.sight import Sight
 from scenemem.agents.ssm import FrontierNetwork
 from scenemem.features.store import open_store
-from scenemem.formats.feature_files import write_store
+from scenemem.formats.features import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.losses import RewardConfig, actor_critic, discounted_returns, imitation, rewards
 from scenemem.models.navigator import Noise

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scenemem.formats.folder import DataFolder
-from scenemem.simulator.experts import reference_action, reference_progress, shortest_path_action
-from scenemem.simulator.panorama import STOP, Simulator, Track
+from scenemem.simulator.panorama import (
+    STOP,
+    Simulator,
+    Track,
+    reference_action,
+    reference_progress,
+    shortest_path_action,
+)
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World
@@ -26,15 +32,15 @@ def world(tiny_data: Path) -> World:
 def follow_shortest(world: World, start: Tensor, goal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Walk until every agent stopped  ->  where (B,), metres (B,), hops (B,)"""
     simulator = Simulator(world)
-    stance = simulator.reset(start, torch.zeros(len(start)))
+    pose = simulator.reset(start, torch.zeros(len(start)))
     metres, hops = torch.zeros(len(start), dtype=torch.float64), torch.zeros_like(start)
-    while not bool(stance.done.all()):
-        action = shortest_path_action(world, stance.viewpoint, goal)
-        length = world.neighbour_length[stance.viewpoint, action.clamp_min(0)]
+    while not bool(pose.done.all()):
+        action = shortest_path_action(world, pose.viewpoint, goal)
+        length = world.neighbour_length[pose.viewpoint, action.clamp_min(0)]
         metres += torch.where(action == STOP, 0.0, length)
         hops += action != STOP
-        stance = simulator.step(stance, action)
-    return stance.viewpoint, metres, hops
+        pose = simulator.step(pose, action)
+    return pose.viewpoint, metres, hops
 
 
 def follow_reference(
@@ -42,16 +48,16 @@ def follow_reference(
 ) -> list[list[int]]:
     """Every agent's walk behind the reference expert; ``push`` (B,) slots replace its first advice."""
     simulator = Simulator(world)
-    stance = simulator.reset(start, torch.zeros(len(start)))
-    track = Track(stance)
-    progress = reference_progress(reference, torch.zeros_like(start), stance.viewpoint)
-    while not bool(stance.done.all()):
-        action = reference_action(world, reference, progress, stance.viewpoint)
+    pose = simulator.reset(start, torch.zeros(len(start)))
+    track = Track(pose)
+    progress = reference_progress(reference, torch.zeros_like(start), pose.viewpoint)
+    while not bool(pose.done.all()):
+        action = reference_action(world, reference, progress, pose.viewpoint)
         if push is not None:
             action, push = push, None
-        stance = simulator.step(stance, action)
-        progress = reference_progress(reference, progress, stance.viewpoint)
-        track.append(stance)
+        pose = simulator.step(pose, action)
+        progress = reference_progress(reference, progress, pose.viewpoint)
+        track.append(pose)
     viewpoint, _, length = track.walked()
     return [row[: int(n)].tolist() for row, n in zip(viewpoint, length, strict=True)]
 

@@ -13,11 +13,10 @@ import torch
 from gymnasium.utils.env_checker import check_env, data_equivalence
 
 from scenemem.errors import UserError
-from scenemem.formats.feature_files import write_store
-from scenemem.simulator.experts import shortest_path_action
+from scenemem.formats.features import write_store
+from scenemem.simulator.environments import NavigationEnv, register_environments
 from scenemem.simulator.game import Transition
-from scenemem.simulator.gymnasium_env import NavigationEnv
-from scenemem.simulator.registration import register_environments
+from scenemem.simulator.panorama import shortest_path_action
 from scenemem.world.build import load_world
 
 WIDTH = 6
@@ -205,7 +204,7 @@ def test_ids_are_registered_once() -> None:
 
 def test_an_id_can_name_the_module_that_registers_it(tiny_data: Path) -> None:
     env = gymnasium.make(
-        "scenemem.simulator.registration:SceneMem/R2R-v0", data=tiny_data, split="val_unseen"
+        "scenemem.simulator.environments:SceneMem/R2R-v0", data=tiny_data, split="val_unseen"
     )
     _, info = env.reset(seed=0)
     assert info["scan"] == "yard"

@@ -13,11 +13,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 
 from scenemem.errors import UserError
-from scenemem.simulator.game import Arrays, NavigationGame
-from scenemem.simulator.gymnasium_env import NavigationEnv
-from scenemem.simulator.gymnasium_vector import NavigationVectorEnv
-from scenemem.simulator.open_game import open_game
-from scenemem.simulator.registration import register_environments
+from scenemem.simulator.environments import NavigationEnv, NavigationVectorEnv, register_environments
+from scenemem.simulator.game import Arrays, NavigationGame, open_game
 
 LANES = 7
 

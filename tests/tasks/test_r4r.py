@@ -11,7 +11,7 @@ from scenemem.errors import DataError
 from scenemem.formats.connectivity import Scan, Viewpoint
 from scenemem.formats.episodes import Episode, read_episodes
 from scenemem.formats.folder import DataFolder
-from scenemem.tasks.r4r import Counts, join_paths, write_r4r
+from scenemem.tasks.paths import R4RCounts, join_paths, write_r4r
 from scenemem.world.build import Positions, build_world, load_world
 from scenemem.world.graph import World
 
@@ -124,8 +124,8 @@ def test_the_file_holds_what_was_counted(world: World, tmp_path: Path) -> None:
         world, episodes, "R2R.json", tmp_path / "R4R.json", progress=lambda *step: done.append(step)
     )
     written = read_episodes(tmp_path / "R4R.json")
-    assert counts == Counts(paths=len(written), instructions=sum(len(e.instructions) for e in written))
-    assert counts == Counts(paths=5, instructions=4 * 9 + 4)
+    assert counts == R4RCounts(paths=len(written), instructions=sum(len(e.instructions) for e in written))
+    assert counts == R4RCounts(paths=5, instructions=4 * 9 + 4)
     assert done == [(1, 2), (2, 2)]
     assert written == list(join_paths(world, episodes, "R2R.json"))
 

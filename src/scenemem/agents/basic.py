@@ -14,7 +14,7 @@ from scenemem.agents.sight import Sight
 from scenemem.agents.spaces import ActionSpace, LocalSpace, Rounds
 from scenemem.models.attention import dots, rows_of, untiled
 from scenemem.models.unrolling import Unrolling
-from scenemem.simulator.panorama import Stance
+from scenemem.simulator.panorama import Pose
 from scenemem.world.geometry import ANGLE_WIDTH
 from scenemem.world.graph import World
 
@@ -55,10 +55,10 @@ class _BasicActing(Acting):
     network: BasicNetwork
 
     @torch.no_grad()
-    def logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
+    def logits(self, question: Question, pose: Pose, space: ActionSpace) -> Tensor:
         """(M, K + 1)"""
         del space
         lanes = question.lanes
         state = self.hidden[lanes] * self.noise.deciding[lanes]
-        seen = self.sight.neighbours(stance.viewpoint[lanes], stance.view[lanes])
+        seen = self.sight.neighbours(pose.viewpoint[lanes], pose.view[lanes])
         return self.network.score(state, *seen, self.noise.feature)

@@ -22,7 +22,7 @@ from scenemem.models.decision import ActionScore, StopOption
 from scenemem.models.grounding import FineGrainedGrounding, Grounded, SharedGrounding
 from scenemem.models.seating import alone
 from scenemem.models.unrolling import LaneSelection, Unrolling
-from scenemem.simulator.panorama import Stance
+from scenemem.simulator.panorama import Pose
 from scenemem.world.geometry import ANGLE_WIDTH
 from scenemem.world.graph import World
 
@@ -177,9 +177,9 @@ class GroundedActing(Acting):
         self.stopping = Stopping()
 
     @torch.no_grad()
-    def consider(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
+    def consider(self, pose: Pose, lanes: Tensor, space: ActionSpace) -> None:
         """Ground the states."""
-        del stance, space
+        del pose, space
         self._ground(self.unrolling.hidden, lanes, self._asks)
         if self.network.memory.read_before:
             self._ground(self.unrolling.earlier, lanes, self._reads)
@@ -226,15 +226,15 @@ class LocalActing(GroundedActing):
     network: LocalNetwork
 
     @torch.no_grad()
-    def logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
+    def logits(self, question: Question, pose: Pose, space: ActionSpace) -> Tensor:
         """(M, K + 1)"""
         del space
-        return action_logits(self.network, self, stance, question.lanes)
+        return action_logits(self.network, self, pose, question.lanes)
 
 
-def action_logits(network: LocalNetwork, acting: GroundedActing, stance: Stance, lanes: Tensor) -> Tensor:
+def action_logits(network: LocalNetwork, acting: GroundedActing, pose: Pose, lanes: Tensor) -> Tensor:
     """How the neighbours of where ``lanes`` stand score now  ->  (M, K + 1)"""
-    seen = acting.sight.neighbours(stance.viewpoint[lanes], stance.view[lanes])
+    seen = acting.sight.neighbours(pose.viewpoint[lanes], pose.view[lanes])
     return network.score_actions(*acting.grounded(lanes).asks, seen, acting.noise.feature)
 
 

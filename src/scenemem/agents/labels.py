@@ -12,7 +12,7 @@ from torch import Tensor
 
 from scenemem.agents.rollout import Question
 from scenemem.agents.spaces import ActionSpace, with_memory
-from scenemem.simulator.experts import reference_progress
+from scenemem.simulator.panorama import reference_progress
 from scenemem.world.graph import NONE, World
 
 _DEAD_END = 1e4  # metres, more than any way; of nodes that lead nowhere the nearest is right

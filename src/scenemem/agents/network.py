@@ -26,7 +26,7 @@ from scenemem.models.language import InstructionEncoder, Instructions
 from scenemem.models.navigator import POSE_WIDTH, LookAhead, LookAround, Navigator, Noise
 from scenemem.models.seating import Seating
 from scenemem.models.unrolling import Unrolling
-from scenemem.simulator.panorama import Stance
+from scenemem.simulator.panorama import Pose
 from scenemem.world.graph import World
 
 
@@ -206,19 +206,19 @@ class Acting(ABC):
         """(B, H) the attended states"""
         return self.unrolling.hidden
 
-    def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
+    def observe(self, pose: Pose, lanes: Tensor, space: ActionSpace) -> None:
         """Update the states of ``lanes`` (M,) by what they see; those who came back may recall theirs."""
         new = space.newcomers(lanes)
         if len(new):
-            self.unrolling.observe(new, stance.viewpoint[new], stance.view[new], space.now)
+            self.unrolling.observe(new, pose.viewpoint[new], pose.view[new], space.now)
         if space.recalls and len(new) < len(lanes):
             known = lanes[space.seen[lanes] != space.now]
             self.unrolling.recall(known, space.seen[known])
 
-    def consider(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
+    def consider(self, pose: Pose, lanes: Tensor, space: ActionSpace) -> None:
         """Prepare the answers of ``lanes`` (M,), which have just observed and may be asked next."""
-        del stance, lanes, space  # an agent that needs nothing more than its state
+        del pose, lanes, space  # an agent that needs nothing more than its state
 
     @abstractmethod
-    def logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
+    def logits(self, question: Question, pose: Pose, space: ActionSpace) -> Tensor:
         """The scores of all options  ->  (M, O); impossible options may hold anything"""

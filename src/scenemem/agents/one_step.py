@@ -26,7 +26,7 @@ from scenemem.models.collect_read import CollectRead, Graphs, Places
 from scenemem.models.decision import OneStepScore, StopRead, with_stop
 from scenemem.models.grounding import Grounded
 from scenemem.models.unrolling import Unrolling
-from scenemem.simulator.panorama import Stance
+from scenemem.simulator.panorama import Pose
 from scenemem.world.geometry import view_heading
 from scenemem.world.graph import World
 
@@ -87,7 +87,7 @@ class _AnywhereActing(GroundedActing):
     network: AnywhereNetwork
 
     @torch.no_grad()
-    def logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
+    def logits(self, question: Question, pose: Pose, space: ActionSpace) -> Tensor:
         """(R, N * K + 1), or (R, N) for last places"""
         memory, lanes = memory_of(space), question.lanes
         if question.kind == "last":
@@ -97,7 +97,7 @@ class _AnywhereActing(GroundedActing):
             self.grounded(lanes),
             self.readers(lanes),
             self.sight.places(memory.node[lanes, : graphs.edge.shape[1]]),
-            view_heading(stance.view[lanes]),
+            view_heading(pose.view[lanes]),
             self.noise.feature,
             graphs,
             memory.here[lanes],

@@ -11,7 +11,7 @@ from scenemem.agents.network import Acting
 from scenemem.agents.rollout import Question
 from scenemem.agents.spaces import ActionSpace
 from scenemem.errors import NotFiniteError
-from scenemem.simulator.panorama import Stance
+from scenemem.simulator.panorama import Pose
 
 Chooser = Callable[[Tensor], Tensor]
 """logits: (M, O), -inf where there is no option  ->  (M,) chosen option"""
@@ -51,29 +51,29 @@ class NetworkPolicy:
         self._choose = choose
         self._taught = taught
 
-    def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace, /) -> None:
+    def observe(self, pose: Pose, lanes: Tensor, space: ActionSpace, /) -> None:
         """Update the states of ``lanes``."""
-        self._acting.observe(stance, lanes, space)
+        self._acting.observe(pose, lanes, space)
         own = lanes[lanes >= self._taught] if self._taught else lanes
         if len(own):
-            self._acting.consider(stance, own, space)
+            self._acting.consider(pose, own, space)
 
-    def answer(self, question: Question, label: Tensor, stance: Stance, space: ActionSpace, /) -> Tensor:
+    def answer(self, question: Question, label: Tensor, pose: Pose, space: ActionSpace, /) -> Tensor:
         """(M,) chosen options"""
         if not self._taught:
-            return self._decided(question, stance, space)
+            return self._decided(question, pose, space)
         own = (question.lanes >= self._taught).nonzero().squeeze(1)
         if not len(own):
             return label
-        return label.index_copy(0, own, self._decided(question.select(own), stance, space))
+        return label.index_copy(0, own, self._decided(question.select(own), pose, space))
 
-    def _decided(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
+    def _decided(self, question: Question, pose: Pose, space: ActionSpace) -> Tensor:
         """What the network chooses.
 
         Raises:
             NotFiniteError: a score is not a number.
         """
-        logits = self._acting.logits(question, stance, space)
+        logits = self._acting.logits(question, pose, space)
         if bool(logits.isnan().any()):
             raise NotFiniteError(f"a score of decision '{question.kind}'")
         return self._pick(logits.masked_fill(~question.options, -torch.inf), question.lanes)

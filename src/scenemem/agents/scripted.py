@@ -12,7 +12,7 @@ from scenemem.agents.collect import FollowLabels, Policy, collect
 from scenemem.agents.labels import LabelRule
 from scenemem.agents.rollout import Question, Rollout
 from scenemem.agents.spaces import ActionSpace, LocalSpace
-from scenemem.simulator.panorama import Stance
+from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World
 
@@ -94,10 +94,10 @@ class _RandomHops:
         self._generator = generator
         self._hops_left = hops
 
-    def observe(self, _stance: Stance, _lanes: Tensor, _space: ActionSpace, /) -> None:
+    def observe(self, _pose: Pose, _lanes: Tensor, _space: ActionSpace, /) -> None:
         """A random walker does not look."""
 
-    def answer(self, question: Question, _label: Tensor, _stance: Stance, _space: ActionSpace, /) -> Tensor:
+    def answer(self, question: Question, _label: Tensor, _pose: Pose, _space: ActionSpace, /) -> Tensor:
         """(M,) a random neighbour slot or stop"""
         stop = question.options.shape[1] - 1
         wish = question.options.double()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from scenemem.agents.rollout import Kind, Question
 from scenemem.memory.scene_memory import SceneMemory, Weights
-from scenemem.simulator.panorama import STOP, Stance
+from scenemem.simulator.panorama import STOP, Pose
 from scenemem.world.graph import NONE, World
 
 Ask = Callable[[Question], Tensor]
@@ -45,18 +45,18 @@ class ActionSpace(ABC):
         self.seen = torch.zeros(lanes, dtype=torch.long, device=world.device)  # tick that made the states
         self._rounds_left = torch.as_tensor(rounds, device=world.device).repeat(lanes)[:lanes]
 
-    def arrive(self, stance: Stance, lanes: Tensor) -> Stance:
-        """Lanes ``lanes`` (M,) have just arrived where ``stance`` says  ->  where they look from now on"""
+    def arrive(self, pose: Pose, lanes: Tensor) -> Pose:
+        """Lanes ``lanes`` (M,) have just arrived where ``pose`` says  ->  where they look from now on"""
         self.now += 1
         self.seen[lanes] = self.now
-        return stance
+        return pose
 
     def newcomers(self, lanes: Tensor) -> Tensor:
         """Those of ``lanes`` (M,) that see something new"""
         return lanes[self.seen[lanes] == self.now] if self.recalls else lanes
 
     @abstractmethod
-    def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+    def tick(self, pose: Pose, lanes: Tensor, ask: Ask) -> Tensor:
         """Let ``lanes`` decide what they have to decide  ->  (B,) slot to hop to, or STOP"""
 
     def _begin_round(self, lanes: Tensor) -> Tensor:
@@ -80,12 +80,12 @@ class ActionSpace(ABC):
 class LocalSpace(ActionSpace):
     """The neighbours of here, or stop."""
 
-    def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+    def tick(self, pose: Pose, lanes: Tensor, ask: Ask) -> Tensor:
         """Every lane chooses a neighbour or stops."""
-        action = torch.full_like(stance.viewpoint, STOP)
+        action = torch.full_like(pose.viewpoint, STOP)
         asked = self._begin_round(lanes)
         if len(asked):
-            here = stance.viewpoint[asked]
+            here = pose.viewpoint[asked]
             question = self._neighbours_or_stop(asked, here, self.world.neighbour_mask[here])
             action[asked] = self._as_action(ask(question))
         return action
@@ -131,20 +131,20 @@ class MemorySpace(ActionSpace):
         # (B,) on the way to the last place
         self._ending = torch.zeros(lanes, dtype=torch.bool, device=world.device)
 
-    def arrive(self, stance: Stance, lanes: Tensor) -> Stance:
+    def arrive(self, pose: Pose, lanes: Tensor) -> Pose:
         """Remember the place, or recall it."""
-        stance = super().arrive(stance, lanes)
-        self.memory.visit(stance.viewpoint[lanes], lanes)
+        pose = super().arrive(pose, lanes)
+        self.memory.visit(pose.viewpoint[lanes], lanes)
         if not self.recalls:
-            return stance
+            return pose
         node = self.memory.here[lanes]
         new = self._saw[lanes, node] == NONE
         if self.revisits:
             new |= self._target[lanes] == NONE  # hopped here, and is not on the way back
         self._saw[lanes[new], node[new]] = self.now
-        self._view[lanes[new], node[new]] = stance.view[lanes[new]]
+        self._view[lanes[new], node[new]] = pose.view[lanes[new]]
         self.seen[lanes] = self._saw[lanes, node]
-        return replace(stance, view=stance.view.index_copy(0, lanes, self._view[lanes, node]))
+        return replace(pose, view=pose.view.index_copy(0, lanes, self._view[lanes, node]))
 
     def ways(self, lanes: Tensor) -> Tensor:
         """The neighbour slots that may be taken at every node: its sub-nodes, or all  ->  (M, N, K) bool"""
@@ -158,15 +158,15 @@ class MemorySpace(ActionSpace):
         rows = torch.arange(len(lanes), device=lanes.device)
         return self.ways(lanes)[rows, self.memory.here[lanes]]
 
-    def tick(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+    def tick(self, pose: Pose, lanes: Tensor, ask: Ask) -> Tensor:
         """Lanes decide as long as they have rounds; then they go to the place to end at, and stop."""
         self._send_to_the_end(lanes, ask)
-        action = self._decide(stance, lanes[~self._ending[lanes]], ask)
+        action = self._decide(pose, lanes[~self._ending[lanes]], ask)
         self._at_target(lanes[self._ending[lanes]])  # who has got there stops
-        return self._walk_on(action, stance, lanes)
+        return self._walk_on(action, pose, lanes)
 
     @abstractmethod
-    def _decide(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+    def _decide(self, pose: Pose, lanes: Tensor, ask: Ask) -> Tensor:
         """Let lanes that have nowhere to go or have got there decide  ->  (B,) slot to hop to, or STOP"""
 
     def _send_to_the_end(self, lanes: Tensor, ask: Ask) -> None:
@@ -200,11 +200,11 @@ class MemorySpace(ActionSpace):
         self._target[arrived] = NONE
         return arrived
 
-    def _walk_on(self, action: Tensor, stance: Stance, lanes: Tensor) -> Tensor:
+    def _walk_on(self, action: Tensor, pose: Pose, lanes: Tensor) -> Tensor:
         """``action`` with the next hop of every lane that is bound somewhere."""
         walking = lanes[self._target[lanes] != NONE]
         step = self.memory.towards(self._target[walking], walking)
-        action[walking] = self.world.slot_of(stance.viewpoint[walking], step)
+        action[walking] = self.world.slot_of(pose.viewpoint[walking], step)
         return action
 
 
@@ -214,16 +214,16 @@ class FrontierSpace(MemorySpace):
     The current node can always be chosen as the frontier, so that stopping is always possible.
     """
 
-    def _decide(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+    def _decide(self, pose: Pose, lanes: Tensor, ask: Ask) -> Tensor:
         """Lanes that are nowhere bound choose a frontier; lanes at their frontier a sub-node or stop."""
         asked = self._begin_round(lanes[self._target[lanes] == NONE])
         self._target[asked] = self._chosen_frontiers(asked, ask)
-        action = torch.full_like(stance.viewpoint, STOP)
+        action = torch.full_like(pose.viewpoint, STOP)
         arrived = self._at_target(lanes)
         if len(arrived):
             open_slots = self._ways_from_here(arrived)
             question = self._neighbours_or_stop(
-                arrived, stance.viewpoint[arrived], open_slots, self._may_stop(arrived, open_slots)
+                arrived, pose.viewpoint[arrived], open_slots, self._may_stop(arrived, open_slots)
             )
             action[arrived] = self._as_action(ask(question))
         return action
@@ -256,26 +256,26 @@ class AnywhereSpace(MemorySpace):
         super().__init__(world, lanes, rounds, weights, **habits)
         self._then = torch.full((lanes,), STOP, device=world.device)  # the slot to take at the target
 
-    def _decide(self, stance: Stance, lanes: Tensor, ask: Ask) -> Tensor:
+    def _decide(self, pose: Pose, lanes: Tensor, ask: Ask) -> Tensor:
         """Lanes that are nowhere bound choose; lanes at their node hop on; the others walk."""
         asked = self._begin_round(lanes[self._target[lanes] == NONE])
         if len(asked):
-            choice = ask(self._question(stance, asked))
+            choice = ask(self._question(pose, asked))
             slots = self.world.neighbour.shape[1]
             stops = choice == self.memory.node.shape[1] * slots
             self._target[asked] = torch.where(stops, self.memory.here[asked], choice // slots)
             self._then[asked] = torch.where(stops, STOP, choice % slots)
-        action = torch.full_like(stance.viewpoint, STOP)
+        action = torch.full_like(pose.viewpoint, STOP)
         arrived = self._at_target(lanes)
         action[arrived] = self._then[arrived]
         return action
 
-    def _question(self, stance: Stance, lanes: Tensor) -> Question:
+    def _question(self, pose: Pose, lanes: Tensor) -> Question:
         """Options: slot k of node n is option n * K + k; the last one stops."""
         ways = self.ways(lanes).flatten(1)
         options = _with_last(ways, ways.new_ones(len(lanes)))
         places = self.world.neighbour[self.memory.node[lanes]].flatten(1)
-        return Question("anywhere", lanes, options, _with_last(places, stance.viewpoint[lanes]))
+        return Question("anywhere", lanes, options, _with_last(places, pose.viewpoint[lanes]))
 
 
 def with_memory(space: ActionSpace) -> MemorySpace:

@@ -30,7 +30,7 @@ from scenemem.models.collect_read import CollectRead
 from scenemem.models.decision import FrontierScore, StopRead, with_stop
 from scenemem.models.grounding import Grounded
 from scenemem.models.unrolling import Unrolling
-from scenemem.simulator.panorama import Stance
+from scenemem.simulator.panorama import Pose
 from scenemem.world.geometry import view_heading
 from scenemem.world.graph import NONE, World
 
@@ -121,14 +121,14 @@ class _FrontierActing(GroundedActing):
         self._read = torch.full_like(self._fits, NONE, dtype=torch.long)
 
     @torch.no_grad()
-    def consider(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> None:
+    def consider(self, pose: Pose, lanes: Tensor, space: ActionSpace) -> None:
         """Ground the states; with hints, remember how the neighbours scored."""
-        super().consider(stance, lanes, space)
+        super().consider(pose, lanes, space)
         if self.network.hints is None:
             return
         memory = memory_of(space)
-        exists = self.sight.world.neighbour_mask[stance.viewpoint[lanes]]
-        logits = action_logits(self.network, self, stance, lanes)
+        exists = self.sight.world.neighbour_mask[pose.viewpoint[lanes]]
+        logits = action_logits(self.network, self, pose, lanes)
         if self._scores is None or self._actions is None:
             self._scores = logits.new_zeros(*memory.node.shape, logits.shape[-1])
             self._actions = logits.new_zeros(len(memory.node), logits.shape[-1])
@@ -136,31 +136,31 @@ class _FrontierActing(GroundedActing):
         self._actions[lanes] = logits
 
     @torch.no_grad()
-    def logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
+    def logits(self, question: Question, pose: Pose, space: ActionSpace) -> Tensor:
         """(M, K + 1) for actions, (R, N) for frontiers and last places"""
         if question.kind == "frontier":
-            return self._frontier_logits(question, stance, space)
+            return self._frontier_logits(question, pose, space)
         if question.kind == "last":
             return self.stopping.of(question.lanes)
-        logits = self._action_logits(stance, question.lanes, space)
+        logits = self._action_logits(pose, question.lanes, space)
         if self.network.memory.goes_back:
             self.stopping.note(logits, question, memory_of(space))
         return logits
 
-    def _action_logits(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> Tensor:
+    def _action_logits(self, pose: Pose, lanes: Tensor, space: ActionSpace) -> Tensor:
         """(M, K + 1)"""
         if self._actions is not None:
             logits = self._actions[lanes]
         else:
-            logits = action_logits(self.network, self, stance, lanes)
+            logits = action_logits(self.network, self, pose, lanes)
         if self.network.stop_read is None:
             return logits
-        return with_stop(logits, self._stop_fits(stance, lanes, space))
+        return with_stop(logits, self._stop_fits(pose, lanes, space))
 
-    def _frontier_logits(self, question: Question, stance: Stance, space: ActionSpace) -> Tensor:
+    def _frontier_logits(self, question: Question, pose: Pose, space: ActionSpace) -> Tensor:
         """(R, N)"""
         memory, lanes = memory_of(space), question.lanes
-        nodes = self._read_memory(stance, lanes, space)
+        nodes = self._read_memory(pose, lanes, space)
         facts = None
         if self._scores is not None and question.walk is not None:
             known = nodes[0].shape[1]
@@ -174,14 +174,14 @@ class _FrontierActing(GroundedActing):
         scores = self.network.frontier_score(*self.grounded(lanes).asks, *nodes)
         return _widened(self.network.hinted(scores, self.hidden[lanes], facts), question.options)
 
-    def _read_memory(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> tuple[Tensor, Tensor]:
+    def _read_memory(self, pose: Pose, lanes: Tensor, space: ActionSpace) -> tuple[Tensor, Tensor]:
         """The states of all nodes ``lanes`` know, visual (R, n, V) and orientation (R, n, W)."""
         memory = memory_of(space)
         graphs = graphs_now(memory, lanes)
         nodes: tuple[Tensor, Tensor] = self.network.read(
             self.readers(lanes),
             self.sight.places(memory.node[lanes, : graphs.edge.shape[1]]),
-            view_heading(stance.view[lanes]),
+            view_heading(pose.view[lanes]),
             self.noise.feature,
             graphs,
         )
@@ -190,11 +190,11 @@ class _FrontierActing(GroundedActing):
             self._read[lanes] = space.now
         return nodes
 
-    def _stop_fits(self, stance: Stance, lanes: Tensor, space: ActionSpace) -> Tensor:
+    def _stop_fits(self, pose: Pose, lanes: Tensor, space: ActionSpace) -> Tensor:
         """(M,); lanes that have not read their memory at this tick do so now"""
         unread = lanes[self._read[lanes] != space.now]
         if len(unread):
-            self._read_memory(stance, unread, space)
+            self._read_memory(pose, unread, space)
         return self._fits[lanes]
 
 

@@ -17,7 +17,7 @@ from scenemem.agents.trained import TrainedAgent
 from scenemem.errors import UserError
 from scenemem.evaluation.attention import STREAMS, Listened, Stream, listen_along_reference
 from scenemem.evaluation.bootstrap import Clusters, Estimate
-from scenemem.formats.landmark_labels import Labels
+from scenemem.formats.annotations import LandmarkLabels
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import split_words
 
@@ -70,7 +70,7 @@ class GroundingQuality:
 def measure_grounding(
     agent: TrainedAgent,
     episodes: EpisodeSet,
-    labels: Labels,
+    labels: LandmarkLabels,
     *,
     draws: int = 2000,
     seed: int = 0,
@@ -104,7 +104,7 @@ def measure_grounding(
 
 
 def _marked(
-    listened: Listened, labels: Labels, names: Sequence[str], max_words: int, fates: Counter[str]
+    listened: Listened, labels: LandmarkLabels, names: Sequence[str], max_words: int, fates: Counter[str]
 ) -> dict[Words, Tensor]:
     """Where the labelled tokens stand  ->  kind: (B, T, L) bool
 

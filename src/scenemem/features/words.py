@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from scenemem.features.sight import on_grid
-
-FloatArray = npt.NDArray[np.float64]
+from scenemem.features.buildings import FloatArray, on_grid
 
 _WORD = re.compile(r"[a-z]+")
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,17 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from torch import Tensor
+from torch.nn.functional import pad
 
 from scenemem.errors import UserError
-from scenemem.features.store import FeatureStore
-from scenemem.simulator.panorama import STOP, Simulator, Stance
-from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
+from scenemem.features.store import FeatureStore, open_store
+from scenemem.formats.atomic import StrPath
+from scenemem.formats.episodes import read_episodes
+from scenemem.formats.folder import DataFolder
+from scenemem.simulator.panorama import STOP, Pose, Simulator
+from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet, load_split
+from scenemem.tasks.vocabulary import PAD, Vocabulary
+from scenemem.world.build import load_world
 from scenemem.world.geometry import VIEWS
 from scenemem.world.graph import World
 
@@ -32,7 +39,7 @@ class Play:
     """A batch of episodes being played."""
 
     episode: Tensor  # (B,) int64, row of the episode set
-    stance: Stance
+    pose: Pose
     steps: Tensor  # (B,) int64, actions taken so far, illegal ones too
     walked: Tensor  # (B,) float64, metres
     closest: Tensor  # (B,) float64, the shortest distance to the goal so far, metres
@@ -128,29 +135,29 @@ class NavigationGame:
 
     def begin(self, episode: Tensor) -> Play:
         """episode: (B,) rows of the episode set"""
-        stance = self.simulator.reset(self.episodes.start[episode], self.episodes.heading[episode])
+        pose = self.simulator.reset(self.episodes.start[episode], self.episodes.heading[episode])
         return Play(
             episode=episode,
-            stance=stance,
+            pose=pose,
             steps=torch.zeros_like(episode),
             walked=torch.zeros(len(episode), dtype=torch.float64),
-            closest=self._distance(episode, stance),
-            illegal=torch.zeros_like(stance.done),
+            closest=self._distance(episode, pose),
+            illegal=torch.zeros_like(pose.done),
         )
 
     def act(self, play: Play, action: Tensor) -> tuple[Play, Transition]:
         """action: (B,) int64, 0..K"""
-        here, slot = play.stance.viewpoint, action - 1
+        here, slot = play.pose.viewpoint, action - 1
         illegal = slot >= self.world.degree[here]
         # an agent counts as done for the length of a step that leads nowhere: it stays in place
-        held = replace(play.stance, done=play.stance.done | illegal)
-        stance = replace(self.simulator.step(held, slot), done=play.stance.done | (slot == STOP))
-        before, after = self._distance(play.episode, play.stance), self._distance(play.episode, stance)
+        held = replace(play.pose, done=play.pose.done | illegal)
+        pose = replace(self.simulator.step(held, slot), done=play.pose.done | (slot == STOP))
+        before, after = self._distance(play.episode, play.pose), self._distance(play.episode, pose)
         played = replace(
             play,
-            stance=stance,
+            pose=pose,
             steps=play.steps + 1,
-            walked=play.walked + self.world.geodesic(here, stance.viewpoint),
+            walked=play.walked + self.world.geodesic(here, pose.viewpoint),
             closest=torch.minimum(play.closest, after),
             illegal=illegal,
         )
@@ -158,16 +165,16 @@ class NavigationGame:
 
     def ended(self, play: Play) -> tuple[Tensor, Tensor]:
         """->  terminated by a stop (B,), truncated after ``max_steps`` (B,)"""
-        terminated = play.stance.done.clone()  # handed to users, who may write into it
+        terminated = play.pose.done.clone()  # handed to users, who may write into it
         return terminated, (play.steps >= self.max_steps) & ~terminated
 
     def observe(self, play: Play) -> Arrays:
         """Batched observations; every array is new."""
-        stance = play.stance
-        seen = self.simulator.candidates(stance)
+        pose = play.pose
+        seen = self.simulator.candidates(pose)
         parts = {
-            "heading": stance.heading.unsqueeze(1),
-            "elevation": stance.elevation.unsqueeze(1),
+            "heading": pose.heading.unsqueeze(1),
+            "elevation": pose.elevation.unsqueeze(1),
             "candidate_view": seen.view,
             "candidate_heading": seen.heading,
             "candidate_elevation": seen.elevation,
@@ -175,12 +182,12 @@ class NavigationGame:
             "instruction": self.tokens.index_select(0, play.episode),
         }
         if self.features is not None:
-            parts["features"] = self.features.gather(stance.viewpoint)
+            parts["features"] = self.features.gather(pose.viewpoint)
         return {name: values.numpy() for name, values in parts.items()}
 
     def info(self, play: Play) -> Arrays:
         """Batched facts beside the observation; texts are arrays of str objects."""
-        row, here = play.episode.numpy(), play.stance.viewpoint
+        row, here = play.episode.numpy(), play.pose.viewpoint
         mask = torch.ones(len(here), self.candidates + 1, dtype=torch.int8)
         mask[:, 1:] = self.world.neighbour_mask.index_select(0, here)
         return {
@@ -190,12 +197,12 @@ class NavigationGame:
             "viewpoint": self._texts["viewpoint"][here.numpy()],
             "instruction": self._texts["instruction"][row],
             "instruction_id": self._texts["instruction_id"][row],
-            "distance_to_goal": self._distance(play.episode, play.stance).numpy(),
+            "distance_to_goal": self._distance(play.episode, play.pose).numpy(),
         }
 
     def metrics(self, play: Play) -> Arrays:
         """How well the plays went if they ended where they are, as in the R2R evaluation."""
-        error = self._distance(play.episode, play.stance)
+        error = self._distance(play.episode, play.pose)
         best = self.world.geodesic(self.episodes.start[play.episode], self.episodes.goal[play.episode])
         success = error < SUCCESS_METRES
         longest = torch.maximum(best, play.walked)
@@ -210,17 +217,17 @@ class NavigationGame:
 
     def describe(self, play: Play) -> list[str]:
         """One line per play for people: where, facing what, how far, and what can be done."""
-        seen = self.simulator.candidates(play.stance)
+        seen = self.simulator.candidates(play.pose)
         headings, degree = seen.heading.rad2deg().tolist(), seen.mask.sum(1).tolist()
-        facing, distance = play.stance.heading.rad2deg().tolist(), self._distance(play.episode, play.stance)
+        facing, distance = play.pose.heading.rad2deg().tolist(), self._distance(play.episode, play.pose)
         return [
-            f"{self.world.name(place)} facing {facing[lane]:.0f} deg, {float(distance[lane]):.1f} m to go | "
-            + " | ".join(["0 stop", *(f"{k + 1} {_turn(headings[lane][k])}" for k in range(degree[lane]))])
-            for lane, place in enumerate(play.stance.viewpoint.tolist())
+            f"{self.world.name(here)} facing {facing[i]:.0f} deg, {float(distance[i]):.1f} m to go | "
+            + " | ".join(["0 stop", *(f"{k + 1} {_turn(headings[i][k])}" for k in range(degree[i]))])
+            for i, here in enumerate(play.pose.viewpoint.tolist())
         ]
 
-    def _distance(self, episode: Tensor, stance: Stance) -> Tensor:
-        return self.world.geodesic(stance.viewpoint, self.episodes.goal[episode])
+    def _distance(self, episode: Tensor, pose: Pose) -> Tensor:
+        return self.world.geodesic(pose.viewpoint, self.episodes.goal[episode])
 
     @cached_property
     def _row_of(self) -> dict[str, int]:
@@ -239,13 +246,60 @@ class NavigationGame:
 
 
 def choose(mask: Tensor, yes: Play, no: Play) -> Play:
-    """Lane by lane ``yes`` where ``mask`` (B,) is true, else ``no``."""
+    """Play by play ``yes`` where ``mask`` (B,) is true, else ``no``."""
 
     def pick(name: str, first: Any, second: Any) -> Tensor:
         return torch.where(mask, getattr(first, name), getattr(second, name))
 
-    stance = Stance(**{name: pick(name, yes.stance, no.stance) for name in vars(yes.stance)})
-    return Play(stance=stance, **{name: pick(name, yes, no) for name in vars(yes) if name != "stance"})
+    pose = Pose(**{name: pick(name, yes.pose, no.pose) for name in vars(yes.pose)})
+    return Play(pose=pose, **{name: pick(name, yes, no) for name in vars(yes) if name != "pose"})
+
+
+def open_game(
+    data: StrPath | None = None,
+    *,
+    task: str = "r2r",
+    split: str = "train",
+    features: str | None = None,
+    max_steps: int = 30,
+    max_tokens: int = 80,
+    reward: Reward = progress_reward,
+) -> NavigationGame:
+    """Load everything a game needs.
+
+    Args:
+        data: data folder; None for the embedded houses, which are built at the first call.
+        task: sub-folder of the episodes, for example ``r2r`` or ``r4r``.
+        split: for example ``train`` or ``val_unseen``.
+        features: name of a feature store whose 36 views are observed; None for no view features.
+        max_steps: actions after which an episode is cut off.
+        max_tokens: longest instruction in token numbers; the rest of longer ones is cut off.
+        reward: maps a ``Transition`` of B plays to B numbers.
+
+    Raises:
+        UserError: something is missing or broken in the data folder, or the goals of the split are secret.
+    """
+    if data is None:
+        from scenemem.houses.build import default_houses  # only needed without a data folder
+
+        data = default_houses()
+    folder = DataFolder(Path(data))
+    world = load_world(folder.connectivity)
+    episodes = load_split(folder, world, task, split)
+    # every task of a folder shares the words of its R2R training split; R4R only joins those texts
+    spoken = read_episodes(folder.episodes("r2r", "train"))
+    vocabulary = Vocabulary.build(text for episode in spoken for text in episode.instructions)
+    numbers, _ = vocabulary.encode_batch(episodes.texts, max_tokens)
+    return NavigationGame(
+        world=world,
+        episodes=episodes,
+        # padded to the full length so that all splits share one observation space
+        tokens=pad(numbers, (0, max_tokens - numbers.shape[1]), value=PAD),
+        words=len(vocabulary),
+        features=None if features is None else open_store(folder.feature_file(features), world),
+        max_steps=max_steps,
+        reward=reward,
+    )
 
 
 def _turn(degrees: float) -> str:

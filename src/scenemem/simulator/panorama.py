@@ -1,5 +1,6 @@
 """The panoramic simulator: batches of agents that stand at viewpoints, face a view and hop along edges.
 
+The experts at the end give the right next step, by the shortest path or along the reference path.
 Shape letters: B agents, K largest number of neighbours in the world, T recorded steps.
 """
 
@@ -26,7 +27,7 @@ STOP = -1
 
 
 @dataclass(frozen=True)
-class Stance:
+class Pose:
     """Where a batch of agents stand, which view they face, and who has stopped."""
 
     viewpoint: Tensor  # (B,) int64, global index
@@ -56,7 +57,7 @@ class Candidates:
 
 
 class Simulator:
-    """Moves batches of agents over a world; stateless: every method maps a stance to something new.
+    """Moves batches of agents over a world; stateless: every method maps a pose to something new.
 
     Args:
         world: the tables to walk on; everything happens on its device.
@@ -68,20 +69,20 @@ class Simulator:
         self.world = world
         self.check = check
 
-    def reset(self, start: Tensor, heading: Tensor) -> Stance:
+    def reset(self, start: Tensor, heading: Tensor) -> Pose:
         """Put agents at ``start`` facing the heading step closest to ``heading``, at the horizon.
 
         start: (B,) int64  heading: (B,) radians
         """
         view = nearest_heading_step(heading) + HEADINGS
-        return Stance(start, view, torch.zeros_like(start, dtype=torch.bool))
+        return Pose(start, view, torch.zeros_like(start, dtype=torch.bool))
 
-    def candidates(self, stance: Stance) -> Candidates:
+    def candidates(self, pose: Pose) -> Candidates:
         """The neighbours of every agent, in the order of the world's neighbour rows."""
-        here, world = stance.viewpoint, self.world
+        here, world = pose.viewpoint, self.world
         # index_select copies whole rows: four times as fast as plain indexing on a CPU
         mask = world.neighbour_mask.index_select(0, here)
-        relative = wrap(world.neighbour_heading.index_select(0, here) - stance.heading.unsqueeze(-1))
+        relative = wrap(world.neighbour_heading.index_select(0, here) - pose.heading.unsqueeze(-1))
         return Candidates(
             viewpoint=world.neighbour.index_select(0, here),
             mask=mask,
@@ -90,7 +91,7 @@ class Simulator:
             elevation=world.neighbour_elevation.index_select(0, here),
         )
 
-    def step(self, stance: Stance, action: Tensor) -> Stance:
+    def step(self, pose: Pose, action: Tensor) -> Pose:
         """Every agent hops to the neighbour in slot ``action`` and faces where it walked, or stops.
 
         Agents that have stopped stay where they are, whatever their action.
@@ -100,64 +101,64 @@ class Simulator:
         Raises:
             ValueError: with ``check``, an agent chose a slot that holds no neighbour.
         """
-        moving = (action != STOP) & ~stance.done
+        moving = (action != STOP) & ~pose.done
         if self.check:
-            self._check_slots(stance, action, moving)
+            self._check_slots(pose, action, moving)
         slot = torch.where(moving, action, 0)
-        entry = stance.viewpoint * self.world.neighbour.shape[1] + slot
+        entry = pose.viewpoint * self.world.neighbour.shape[1] + slot
         viewpoint = self.world.neighbour.view(-1).index_select(0, entry)
         view = self.world.neighbour_view.view(-1).index_select(0, entry)
-        return Stance(
-            viewpoint=torch.where(moving, viewpoint, stance.viewpoint),
-            view=torch.where(moving, view, stance.view),
-            done=stance.done | (action == STOP),
+        return Pose(
+            viewpoint=torch.where(moving, viewpoint, pose.viewpoint),
+            view=torch.where(moving, view, pose.view),
+            done=pose.done | (action == STOP),
         )
 
-    def turn(self, stance: Stance, heading_steps: Tensor) -> Stance:
+    def turn(self, pose: Pose, heading_steps: Tensor) -> Pose:
         """Turn on the spot by ``heading_steps`` (B,) steps of 30 degrees, clockwise when positive."""
-        row = stance.view.div(HEADINGS, rounding_mode="floor")
-        return replace(stance, view=(stance.view + heading_steps) % HEADINGS + HEADINGS * row)
+        row = pose.view.div(HEADINGS, rounding_mode="floor")
+        return replace(pose, view=(pose.view + heading_steps) % HEADINGS + HEADINGS * row)
 
-    def _check_slots(self, stance: Stance, action: Tensor, moving: Tensor) -> None:
-        degree = self.world.degree[stance.viewpoint]
+    def _check_slots(self, pose: Pose, action: Tensor, moving: Tensor) -> None:
+        degree = self.world.degree[pose.viewpoint]
         bad = moving & ((action < 0) | (action >= degree))
         if bool(bad.any()):
-            lane = int(bad.int().argmax())
-            place = self.world.name(int(stance.viewpoint[lane]))
+            agent = int(bad.int().argmax())
+            name = self.world.name(int(pose.viewpoint[agent]))
             raise ValueError(
-                f"agent {lane} chose slot {int(action[lane])} at {place}, which has "
-                f"{int(degree[lane])} neighbours; choose a slot below that number, or {STOP} to stop"
+                f"agent {agent} chose slot {int(action[agent])} at {name}, which has "
+                f"{int(degree[agent])} neighbours; choose a slot below that number, or {STOP} to stop"
             )
 
 
-def view_angles(stance: Stance) -> tuple[Tensor, Tensor]:
+def view_angles(pose: Pose) -> tuple[Tensor, Tensor]:
     """Direction of all 36 views as the agents see them: heading relative to the agent, elevation absolute.
 
     ->  heading (B, 36) radians in [-pi, pi], elevation (B, 36)
     """
-    views = torch.arange(VIEWS, device=stance.view.device)
-    relative_step = (views % HEADINGS) - (stance.view % HEADINGS).unsqueeze(-1)
+    views = torch.arange(VIEWS, device=pose.view.device)
+    relative_step = (views % HEADINGS) - (pose.view % HEADINGS).unsqueeze(-1)
     heading = wrap(relative_step * STEP)
     return heading, view_elevation(views).expand_as(heading)
 
 
 class Track:
-    """Records every viewpoint walked through, one stance per hop."""
+    """Records every viewpoint walked through, one pose per hop."""
 
-    def __init__(self, start: Stance) -> None:
-        self._stances = [start]
+    def __init__(self, start: Pose) -> None:
+        self._poses = [start]
 
-    def append(self, stance: Stance) -> None:
+    def append(self, pose: Pose) -> None:
         """Record where everybody stands after one more hop."""
-        self._stances.append(stance)
+        self._poses.append(pose)
 
     def walked(self) -> tuple[Tensor, Tensor, Tensor]:
         """The walks with standing still left out.
 
         ->  viewpoint (B, T) int64 padded with -1, view (B, T) int64 padded with 0, length (B,) int64
         """
-        viewpoint = torch.stack([stance.viewpoint for stance in self._stances], dim=1)
-        view = torch.stack([stance.view for stance in self._stances], dim=1)
+        viewpoint = torch.stack([pose.viewpoint for pose in self._poses], dim=1)
+        view = torch.stack([pose.view for pose in self._poses], dim=1)
         moved = torch.ones_like(viewpoint, dtype=torch.bool)
         moved[:, 1:] = viewpoint[:, 1:] != viewpoint[:, :-1]
         # moves to the front, in their order: a stable sort on "did not move"
@@ -168,3 +169,41 @@ class Track:
         view = view.gather(1, order).masked_fill(~kept, 0)
         longest = int(length.max()) if len(length) else 0
         return viewpoint[:, :longest], view[:, :longest], length
+
+
+def shortest_path_action(world: World, viewpoint: Tensor, goal: Tensor) -> Tensor:
+    """The slot that leads to the goal along the shortest path; STOP (-1) at the goal.
+
+    viewpoint, goal: (B,)  ->  (B,)
+    """
+    return world.next_slot(viewpoint, goal)
+
+
+def reference_progress(reference: Tensor, progress: Tensor, viewpoint: Tensor) -> Tensor:
+    """Count reference points reached so far, in order; call once after every hop (and at the start with 0).
+
+    reference: (B, L) padded with -1  progress: (B,)  viewpoint: (B,)  ->  (B,)
+    """
+    upcoming, finished = _upcoming(reference, progress)
+    return progress + ((upcoming == viewpoint) & ~finished)
+
+
+def reference_action(world: World, reference: Tensor, progress: Tensor, viewpoint: Tensor) -> Tensor:
+    """The slot that leads to the next reference point not reached yet; STOP (-1) when all are reached.
+
+    An agent off the path is led to its next reference point by the shortest way, so every point is visited
+    in order even where the path crosses itself (as in R4R).
+
+    reference: (B, L) padded with -1  progress, viewpoint: (B,)  ->  (B,)
+    """
+    upcoming, finished = _upcoming(reference, progress)
+    target = torch.where(finished, viewpoint, upcoming)
+    direct = world.slot_of(viewpoint, target)
+    slot = torch.where(direct == NONE, world.next_slot(viewpoint, target), direct)
+    return slot.masked_fill(finished, NONE)
+
+
+def _upcoming(reference: Tensor, progress: Tensor) -> tuple[Tensor, Tensor]:
+    """The next reference point (B,), and whether all are reached (B,)."""
+    upcoming = reference.gather(1, progress.clamp_max(reference.shape[1] - 1).unsqueeze(1)).squeeze(1)
+    return upcoming, progress >= (reference != NONE).sum(dim=1)

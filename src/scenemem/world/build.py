@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -19,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from scenemem.errors import UserError
-from scenemem.formats.atomic import atomic_file
+from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
 from scenemem.formats.decoding import read_bytes
 from scenemem.formats.folder import cache_folder
@@ -39,7 +38,7 @@ _CACHE_VERSION = "2"  # raise when the tables change
 
 
 def load_world(
-    connectivity: str | os.PathLike[str],
+    connectivity: StrPath,
     *,
     positions: Positions = "pose",
     cache: bool = True,

@@ -1,19 +1,31 @@
-"""Result files: the leaderboard format, and the DUET style with one list of viewpoints per action."""
+"""Result files: trajectories (leaderboard format and DUET's), and the outcome of every episode of a run."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Union
+from typing import Annotated, Any, Literal, NamedTuple, Union
 
 import msgspec
 
 from scenemem.errors import DataError
-from scenemem.formats.atomic import atomic_file
-from scenemem.formats.decoding import decode_json
-from scenemem.formats.episodes import record_parts
+from scenemem.formats.atomic import StrPath, atomic_file
+from scenemem.formats.decoding import decode_json, read_json_lines
+from scenemem.formats.episodes import FieldError, record_parts
 
 _DEEPEST = 3  # trajectory[action][point][part]; anything deeper is not a trajectory
+
+Outcome = Literal["reached", "passed", "cut", "early", "astray"]
+"""How an episode ended:
+
+reached: nearer than 3 m to the goal
+passed: it had been nearer than 3 m to the goal and went on
+cut: cut off before it decided to stop
+early: stopped on the way, with less than 3 m of detour behind it
+astray: stopped somewhere else
+"""
+
+Amount = Annotated[float, msgspec.Meta(ge=0.0)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Point(NamedTuple):
@@ -31,12 +43,34 @@ class Trajectory(msgspec.Struct, frozen=True):
     points: tuple[Point, ...]
 
 
+class EpisodeResult(msgspec.Struct, frozen=True):
+    """One episode: which weights walked it, what it asked for, what came out."""
+
+    instr_id: str
+    checkpoint: Literal["best", "last"]  # of the run
+    iteration: Count  # of these weights
+    outcome: Outcome
+    words: Count  # of the instruction
+    reference: Amount  # length of the reference path, metres
+    hops: Count  # moves from one viewpoint to the next
+    jumps: Count  # decisions to go back to another frontier
+    tl: Amount  # the metrics, see docs/evaluation.md
+    ne: Amount
+    sr: Amount
+    osr: Amount
+    spl: Amount
+    spl_ref: Amount
+    cls: Amount
+    ndtw: Amount
+    sdtw: Amount
+
+
 class _Result(msgspec.Struct, frozen=True):
     instr_id: Union[int, str]  # noqa: UP007 (evaluated at run time, also on Python 3.10)
     trajectory: list[Any]
 
 
-def read_trajectories(file: str | os.PathLike[str]) -> list[Trajectory]:
+def read_trajectories(file: StrPath) -> list[Trajectory]:
     """Read a result file, plain or ``.gz``, JSON list or JSON lines.
 
     An entry of ``trajectory`` may be ``[viewpoint, heading, elevation]`` (leaderboard), a viewpoint, or a
@@ -50,27 +84,21 @@ def read_trajectories(file: str | os.PathLike[str]) -> list[Trajectory]:
     for place, part in record_parts(file):
         result = decode_json(part, _Result, file, place)
         name = str(result.instr_id)
-        if name in seen:
-            raise DataError(
-                file,
-                f"instruction id '{name}' already stands in {seen[name]}; ids must be unique",
-                record=place,
-                field="instr_id",
-            )
-        seen[name] = place
         try:
+            if name in seen:
+                earlier = f"already stands in {seen[name]}; ids must be unique"
+                raise FieldError("instr_id", f"instruction id '{name}' {earlier}")
             points = tuple(_points(result.trajectory, "trajectory"))
-        except _EntryError as error:
+            if not points:
+                raise FieldError("trajectory", "is empty, expected at least the start viewpoint")
+        except FieldError as error:
             raise DataError(file, error.reason, record=place, field=error.field) from error
-        if not points:
-            raise DataError(
-                file, "is empty, expected at least the start viewpoint", record=place, field="trajectory"
-            )
+        seen[name] = place
         trajectories.append(Trajectory(name, points))
     return trajectories
 
 
-def write_trajectories(file: str | os.PathLike[str], trajectories: Iterable[Trajectory]) -> int:
+def write_trajectories(file: StrPath, trajectories: Iterable[Trajectory]) -> int:
     """Write the leaderboard format, one record per line; the file appears complete or not at all.
 
     Returns:
@@ -90,10 +118,26 @@ def write_trajectories(file: str | os.PathLike[str], trajectories: Iterable[Traj
     return count
 
 
-class _EntryError(ValueError):
-    def __init__(self, field: str, entry: Any, expected: str) -> None:
-        self.field = field
-        self.reason = f"holds {msgspec.json.encode(entry).decode()[:80]}, expected {expected}"
+def read_episode_results(file: StrPath) -> list[EpisodeResult]:
+    """Read a file that ``write_episode_results`` wrote.
+
+    Raises:
+        DataError: the file is missing, empty, damaged or mixes the results of different weights.
+    """
+    results = [result for _, result in read_json_lines(file, EpisodeResult)]
+    if not results:
+        raise DataError(file, "holds no episode; evaluate the run again with 'scenemem eval'")
+    weights = {(result.checkpoint, result.iteration) for result in results}
+    if len(weights) > 1:
+        raise DataError(file, "mixes results of different weights; evaluate the run again")
+    return results
+
+
+def write_episode_results(file: StrPath, results: Iterable[EpisodeResult]) -> None:
+    """Write one line per episode; the file appears complete or not at all."""
+    with atomic_file(file) as partial, partial.open("wb") as stream:
+        for result in results:
+            stream.write(msgspec.json.encode(result) + b"\n")
 
 
 def _points(entry: Any, field: str) -> Iterator[Point]:
@@ -106,7 +150,8 @@ def _points(entry: Any, field: str) -> Iterator[Point]:
         for number, part in enumerate(entry):
             yield from _points(part, f"{field}[{number}]")
     else:
-        raise _EntryError(field, entry, "[viewpoint, heading, elevation], a viewpoint or a list of these")
+        expected = "[viewpoint, heading, elevation], a viewpoint or a list of these"
+        raise _unexpected(field, entry, expected)
 
 
 def _is_point(entry: list[Any]) -> bool:
@@ -121,4 +166,8 @@ def _angle(value: float, field: str) -> float:
     try:
         return float(value)
     except OverflowError as error:  # JSON knows integers of any length
-        raise _EntryError(field, value, "an angle in radians") from error
+        raise _unexpected(field, value, "an angle in radians") from error
+
+
+def _unexpected(field: str, entry: Any, expected: str) -> FieldError:
+    return FieldError(field, f"holds {msgspec.json.encode(entry).decode()[:80]}, expected {expected}")
