@@ -35,7 +35,7 @@ FADING = 4.0  # metres after which a thing counts 1/e
 _GRID = 4096.0  # steps per unit
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class ObjectLabel:
     """A kind of object, as fine as the annotations tell."""
 
@@ -82,15 +82,8 @@ def load_annotations(data: DataFolder) -> Annotations:
     scans = [read_scan(file) for file in connectivity_files(data.connectivity)]
     boxes, records = _objects_by_scan(data, scans)
     positions = _positions(data)
-    labels = sorted(
-        {
-            _label(entry, positions.get((scan, entry.id)))
-            for scan, places in records.items()
-            for place in places
-            for entry in place.objects
-        },
-        key=lambda label: (label.category, label.coarse),
-    )
+    listed = ((scan, entry) for scan, of_scan in records.items() for one in of_scan for entry in one.objects)
+    labels = sorted({_label(entry, positions.get((scan, entry.id))) for scan, entry in listed})
     rooms, room_of = _rooms(data)
     numbers = {label: number for number, label in enumerate(labels)}
     buildings = tuple(
@@ -113,9 +106,8 @@ def on_grid(values: FloatArray) -> FloatArray:
 def _view_directions() -> FloatArray:
     heading = np.tile(np.arange(HEADINGS) * STEP, ROWS)
     elevation = np.repeat((np.arange(ROWS) - 1) * STEP, HEADINGS)
-    return np.stack(
-        [np.sin(heading) * np.cos(elevation), np.cos(heading) * np.cos(elevation), np.sin(elevation)], axis=1
-    )
+    east, north = np.sin(heading) * np.cos(elevation), np.cos(heading) * np.cos(elevation)
+    return np.stack([east, north, np.sin(elevation)], axis=1)
 
 
 VIEW_DIRECTIONS = _view_directions()  # (36, 3) unit vectors
@@ -155,10 +147,8 @@ def _objects_by_scan(
 ) -> tuple[str, dict[str, list[ViewpointObjects]]]:
     place = find_view_objects(data.objects)
     if place is None:
-        raise UserError(
-            f"{data.objects}: no object annotations; put view_objects.jsonl.gz or REVERIE's BBox folder "
-            "(or BBox.tar.gz) there"
-        )
+        advice = "put view_objects.jsonl.gz or REVERIE's BBox folder (or BBox.tar.gz) there"
+        raise UserError(f"{data.objects}: no object annotations; {advice}")
     labels = data.objects / "labels.tsv"
     known = {scan.name: {viewpoint.image_id for viewpoint in scan.viewpoints} for scan in scans}
     records: dict[str, list[ViewpointObjects]] = defaultdict(list)
@@ -166,11 +156,8 @@ def _objects_by_scan(
         if record.scan not in known:
             continue
         if record.viewpoint not in known[record.scan]:
-            raise DataError(
-                place,
-                f"names the viewpoint '{record.viewpoint}', which the connectivity file does not hold",
-                record=f"scan '{record.scan}'",
-            )
+            reason = f"names the viewpoint '{record.viewpoint}', which the connectivity file does not hold"
+            raise DataError(place, reason, record=f"scan '{record.scan}'")
         records[record.scan].append(record)
     for of_scan in records.values():
         of_scan.sort(key=lambda record: record.viewpoint)  # an archive may hold them in any order
@@ -195,21 +182,15 @@ def _rooms(data: DataFolder) -> tuple[tuple[RoomCode, ...], dict[str, tuple[int,
     if codes.is_file():
         kinds = list(read_table(codes, RoomCode))
     else:
-        kinds = sorted(
-            {RoomCode(entry.room_code, entry.room) for entry in entries}, key=lambda kind: kind.room_code
-        )
+        named = {RoomCode(entry.room_code, entry.room) for entry in entries}
+        kinds = sorted(named, key=lambda kind: kind.room_code)
     number = {kind.room_code: index for index, kind in enumerate(kinds)}
+    room_of: dict[str, tuple[int, int]] = {}
     for line, entry in enumerate(entries, start=2):
         if entry.room_code not in number:
-            raise DataError(
-                file,
-                f"'{entry.room_code}' is not in {codes.name}",
-                record=f"line {line}",
-                field="room_code",
-            )
-    room_of = {
-        f"{entry.scan}_{entry.viewpoint}": (number[entry.room_code], entry.region_index) for entry in entries
-    }
+            reason = f"'{entry.room_code}' is not in {codes.name}"
+            raise DataError(file, reason, record=f"line {line}", field="room_code")
+        room_of[f"{entry.scan}_{entry.viewpoint}"] = number[entry.room_code], entry.region_index
     return tuple(kinds), room_of
 
 

@@ -69,10 +69,15 @@ def build_object_features(
         columns = _columns(annotations, with_rooms)
         note = "rooms/viewpoint_rooms.tsv" if with_rooms else "no room labels"
         full_name = f"{name}+rooms" if with_rooms else name
+
+        def part(done: int, total: int, number: int = number) -> None:
+            if progress is not None:
+                progress(number * total + done, len(choices) * total)
+
         stores[full_name] = write_store(
             folder / f"{full_name}.npy",
             keys,
-            _rows(annotations, vectors, with_rooms, _part(progress, number, len(choices))),
+            _rows(annotations, vectors, with_rooms, part),
             width=columns[-1].stop,
             source=f"{annotations.source}; {note}",
             encoder=encoder,
@@ -156,11 +161,9 @@ def _rows(
     coarse = np.array([label.coarse for label in annotations.labels])
     for done, building in enumerate(annotations.buildings, start=1):
         present, weight = seen_labels(building)
+        of_class = (weight[..., coarse[present] == name] for name in _coarse_classes(annotations))
         parts = [_words(weight, vectors[present])]
-        parts += [
-            weight[..., coarse[present] == name].max(axis=-1, initial=0.0)[..., None]
-            for name in _coarse_classes(annotations)
-        ]
+        parts += [weights.max(axis=-1, initial=0.0)[..., None] for weights in of_class]
         parts += [space(building), ways(building)]
         if with_rooms:
             kinds = len(annotations.rooms)
@@ -168,16 +171,6 @@ def _rows(
             parts += [rooms_next(building, kinds), doors(building)]
         yield from np.concatenate(parts, axis=-1)
         progress(done, len(annotations.buildings))
-
-
-def _part(progress: Progress | None, number: int, parts: int) -> Progress:
-    """The progress of one of several equally long parts."""
-
-    def advance(done: int, total: int) -> None:
-        if progress is not None:
-            progress(number * total + done, parts * total)
-
-    return advance
 
 
 def _words(weight: FloatArray, vectors: FloatArray) -> FloatArray:

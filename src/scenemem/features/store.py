@@ -90,11 +90,9 @@ def open_store(target: StrPath, world: World, *, half: bool = False) -> FeatureS
     rows = {key: row for row, key in enumerate(info.keys)}
     missing = [name for name in world.names if name not in rows]
     if missing:
-        raise DataError(
-            target,
-            f"lacks {len(missing)} of the {len(world.names)} viewpoints of the world, first '{missing[0]}'; "
-            "build the store from features of all viewpoints or use connectivity files of fewer scans",
-        )
+        lacks = f"{len(missing)} of the {len(world.names)} viewpoints of the world, first '{missing[0]}'"
+        advice = "build the store from features of all viewpoints or use connectivity files of fewer scans"
+        raise DataError(target, f"lacks {lacks}; {advice}")
     row = torch.tensor([rows[name] for name in world.names], dtype=torch.long)
     values = torch.from_numpy(mapped)
     if not half and values.numel() * 4 <= IN_MEMORY:
@@ -132,9 +130,8 @@ def convert_features(
         raise UserError(f"columns must be 1 or more, got {columns}; leave it out to keep all")
     ending = _ending(file)
     if ending is None:
-        raise UserError(
-            f"{file}: unknown kind of feature file; expected a name ending in {', '.join(_KINDS)}"
-        )
+        expected = f"a name ending in {', '.join(_KINDS)}"
+        raise UserError(f"{file}: unknown kind of feature file; expected {expected}")
     read, count = _KINDS[ending]
     rows = read(file, columns)
     if progress is not None:

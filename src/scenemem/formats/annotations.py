@@ -45,10 +45,8 @@ class ListedObject(msgspec.Struct, frozen=True):
             raise ValueError(f"object {self.id} has {len(self.views)} views but {len(self.boxes)} boxes")
         for number, box in enumerate(self.boxes):
             if not all(map(math.isfinite, box)) or box[2] < 0 or box[3] < 0:
-                raise ValueError(
-                    f"boxes[{number}] of object {self.id} is {box}, expected finite numbers, "
-                    "width and height 0 or more"
-                )
+                expected = "finite numbers, width and height 0 or more"
+                raise ValueError(f"boxes[{number}] of object {self.id} is {box}, expected {expected}")
 
 
 class ViewpointObjects(msgspec.Struct, frozen=True):

@@ -88,29 +88,19 @@ def _check_records(viewpoints: tuple[Viewpoint, ...], file: StrPath) -> None:
     if not viewpoints:
         raise DataError(file, "holds no viewpoint, expected at least one")
     if not any(viewpoint.included for viewpoint in viewpoints):
-        raise DataError(
-            file,
-            "holds no included viewpoint, expected at least one; set included to true or remove the file",
-        )
+        reason = "holds no included viewpoint, expected at least one; set included to true or remove the file"
+        raise DataError(file, reason)
     first_seen: dict[str, int] = {}
     for number, viewpoint in enumerate(viewpoints):
         for field in ("visible", "unobstructed"):
             length = len(getattr(viewpoint, field))
             if length != len(viewpoints):
-                raise DataError(
-                    file,
-                    f"holds {length} flags, expected {len(viewpoints)}, one per viewpoint of the file",
-                    record=f"record {number}",
-                    field=field,
-                )
+                reason = f"holds {length} flags, expected {len(viewpoints)}, one per viewpoint of the file"
+                raise DataError(file, reason, record=f"record {number}", field=field)
         earlier = first_seen.setdefault(viewpoint.image_id, number)
         if earlier != number:
-            raise DataError(
-                file,
-                f"'{viewpoint.image_id}' already stands in record {earlier}; ids must be unique",
-                record=f"record {number}",
-                field="image_id",
-            )
+            reason = f"'{viewpoint.image_id}' already stands in record {earlier}; ids must be unique"
+            raise DataError(file, reason, record=f"record {number}", field="image_id")
 
 
 def _check_edges(viewpoints: tuple[Viewpoint, ...], file: StrPath) -> None:
@@ -146,10 +136,7 @@ def _check_connected(
         waiting.extend(fresh)
     cut_off = sorted(linked - reached)
     if cut_off:
-        raise DataError(
-            file,
-            f"the graph is in several parts: no way leads from '{viewpoints[start].image_id}' to "
-            f"'{viewpoints[cut_off[0]].image_id}'; connect the parts "
-            "or set included to false in the smaller one",
-            record=f"record {cut_off[0]}",
-        )
+        ends = f"'{viewpoints[start].image_id}' to '{viewpoints[cut_off[0]].image_id}'"
+        reason = f"the graph is in several parts: no way leads from {ends}"
+        advice = "connect the parts or set included to false in the smaller one"
+        raise DataError(file, f"{reason}; {advice}", record=f"record {cut_off[0]}")

@@ -56,10 +56,8 @@ class Episode(msgspec.Struct, frozen=True):
         for field in ("instruction_ids", "instr_encodings"):
             entries = getattr(self, field)
             if entries is not None and len(entries) != len(self.instructions):
-                raise FieldError(
-                    field,
-                    f"holds {len(entries)} entries, expected {len(self.instructions)}, one per instruction",
-                )
+                expected = f"{len(self.instructions)}, one per instruction"
+                raise FieldError(field, f"holds {len(entries)} entries, expected {expected}")
 
 
 def read_episodes(file: StrPath) -> list[Episode]:
@@ -79,11 +77,8 @@ def read_episodes(file: StrPath) -> list[Episode]:
         for instruction_id in episode.instruction_ids:
             earlier = seen.setdefault(instruction_id, place)
             if earlier != place:
-                raise DataError(
-                    file,
-                    f"instruction id '{instruction_id}' already stands in {earlier}; ids must be unique",
-                    record=place,
-                )
+                reason = f"instruction id '{instruction_id}' already stands in {earlier}; ids must be unique"
+                raise DataError(file, reason, record=place)
         episodes.append(episode)
     return episodes
 
@@ -97,12 +92,16 @@ def write_episodes(file: StrPath, episodes: Iterable[Episode]) -> int:
     Returns:
         how many episodes were written.
     """
-    count = 0
     with atomic_file(file) as partial, _sink(partial, packed=Path(file).suffix == ".gz") as stream:
-        for count, episode in enumerate(episodes, start=1):
-            stream.write(b"[\n" if count == 1 else b",\n")
-            stream.write(msgspec.json.encode(_written(episode)))
-        stream.write(b"\n]\n" if count else b"[]\n")
+        return write_json_list(stream, map(_written, episodes))
+
+
+def write_json_list(stream: BinaryIO, records: Iterable[Any]) -> int:
+    """Write a JSON list, one record per line, taking one record at a time  ->  how many there were"""
+    count = 0
+    for count, record in enumerate(records, start=1):
+        stream.write((b"[\n" if count == 1 else b",\n") + msgspec.json.encode(record))
+    stream.write(b"\n]\n" if count else b"[]\n")
     return count
 
 

@@ -149,11 +149,8 @@ def read_store(target: StrPath) -> tuple[StoreInfo, np.memmap[Any, np.dtype[np.f
         raise DataError(target, f"not a readable .npy file ({error}); build the store again") from error
     expected = (len(info.keys), VIEWS, info.width)
     if values.shape != expected or values.dtype != np.float16 or not values.flags.c_contiguous:
-        raise DataError(
-            target,
-            f"holds {values.dtype} {values.shape}, but '{record.name}' says float16 {expected}, C order; "
-            "build the store again",
-        )
+        says = f"'{record.name}' says float16 {expected}, C order; build the store again"
+        raise DataError(target, f"holds {values.dtype} {values.shape}, but {says}")
     return info, values
 
 
@@ -218,9 +215,8 @@ def _decoded(text: str) -> bytes:
         raise ValueError(f"not valid base64 ({error}): '{excerpt}'") from error
     view = VIEWS * _TSV_VALUE.itemsize
     if not content or len(content) % view:
-        raise ValueError(
-            f"holds {len(content)} bytes, expected a multiple of {view}: {VIEWS} views of float32 numbers"
-        )
+        expected = f"a multiple of {view}: {VIEWS} views of float32 numbers"
+        raise ValueError(f"holds {len(content)} bytes, expected {expected}")
     return content
 
 
@@ -265,9 +261,8 @@ def _opened(file: StrPath) -> Iterator[Any]:
     try:
         import h5py
     except ImportError as error:
-        raise UserError(
-            f"{file}: reading HDF5 needs h5py, which is not installed; run: pip install 'scenemem[features]'"
-        ) from error
+        advice = "run: pip install 'scenemem[features]'"
+        raise UserError(f"{file}: reading HDF5 needs h5py, which is not installed; {advice}") from error
     if not Path(file).is_file():
         raise DataError(file, "no such file")
     try:

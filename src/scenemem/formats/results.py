@@ -10,7 +10,7 @@ import msgspec
 from scenemem.errors import DataError
 from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.decoding import decode_json, read_json_lines
-from scenemem.formats.episodes import FieldError, record_parts
+from scenemem.formats.episodes import FieldError, record_parts, write_json_list
 
 _DEEPEST = 3  # trajectory[action][point][part]; anything deeper is not a trajectory
 
@@ -107,15 +107,14 @@ def write_trajectories(file: StrPath, trajectories: Iterable[Trajectory]) -> int
     Raises:
         ValueError: a point has no heading or elevation, which the leaderboard asks for.
     """
-    count = 0
+
+    def record(trajectory: Trajectory) -> dict[str, Any]:
+        if any(None in point for point in trajectory.points):
+            raise ValueError(f"trajectory '{trajectory.instruction_id}' holds a point without angles")
+        return {"instr_id": trajectory.instruction_id, "trajectory": trajectory.points}
+
     with atomic_file(file) as partial, partial.open("wb") as stream:
-        for count, trajectory in enumerate(trajectories, start=1):
-            if any(None in point for point in trajectory.points):
-                raise ValueError(f"trajectory '{trajectory.instruction_id}' holds a point without angles")
-            record = {"instr_id": trajectory.instruction_id, "trajectory": trajectory.points}
-            stream.write((b"[\n" if count == 1 else b",\n") + msgspec.json.encode(record))
-        stream.write(b"\n]\n" if count else b"[]\n")
-    return count
+        return write_json_list(stream, map(record, trajectories))
 
 
 def read_episode_results(file: StrPath) -> list[EpisodeResult]:

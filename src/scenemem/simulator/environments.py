@@ -20,6 +20,7 @@ from scenemem.simulator.game import Arrays, NavigationGame, Play, choose, open_g
 
 Actions = npt.NDArray[np.int64]
 
+_ADVICE = "use 0 to stop or the number of a candidate, counted from 1"
 _IDS = {"SceneMem/R2R-v0": "r2r", "SceneMem/R4R-v0": "r4r"}  # id -> task
 
 
@@ -50,10 +51,8 @@ class NavigationEnv(gymnasium.Env[Arrays, np.int64]):
         """Begin an episode: a random one, or the one with the instruction id ``options["episode"]``."""
         super().reset(seed=seed)
         chosen = (options or {}).get("episode")
-        if chosen is None:
-            row = int(self.np_random.integers(len(self.game.episodes)))
-        else:
-            row = self.game.row_of(chosen)
+        drawn = chosen is None
+        row = int(self.np_random.integers(len(self.game.episodes))) if drawn else self.game.row_of(chosen)
         self._play = self.game.begin(torch.tensor([row]))
         return _first(self.game.observe(self._play)), _plain(self.game.info(self._play))
 
@@ -67,10 +66,7 @@ class NavigationEnv(gymnasium.Env[Arrays, np.int64]):
         if self._play is None or bool(torch.cat(self.game.ended(self._play)).any()):
             raise ResetNeeded("no episode is under way; call reset() first")
         if not self.action_space.contains(action):
-            raise ValueError(
-                f"action {action!r} is not in {self.action_space}; "
-                "use 0 to stop or the number of a candidate, counted from 1"
-            )
+            raise ValueError(f"action {action!r} is not in {self.action_space}; {_ADVICE}")
         self._play, transition = self.game.act(self._play, torch.tensor([int(action)]))
         terminated, truncated = (bool(end) for end in self.game.ended(self._play))
         info = _plain(self.game.info(self._play))
@@ -96,11 +92,7 @@ class NavigationVectorEnv(VectorEnv[Arrays, Actions, npt.NDArray[Any]]):
         options: what ``open_game`` takes: data, task, split, features, max_steps, max_tokens, reward.
     """
 
-    metadata = {  # noqa: RUF012 (declared by Gymnasium)
-        "render_modes": ["ansi"],
-        "render_fps": 4,
-        "autoreset_mode": AutoresetMode.NEXT_STEP,
-    }
+    metadata = {**NavigationEnv.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 (as above)
 
     def __init__(
         self,
@@ -170,10 +162,8 @@ class NavigationVectorEnv(VectorEnv[Arrays, Actions, npt.NDArray[Any]]):
 
     def _rows_of(self, chosen: Sequence[str]) -> torch.Tensor:
         if isinstance(chosen, str) or len(chosen) != self.num_envs:
-            raise ValueError(
-                f"options['episode'] must hold {self.num_envs} instruction ids, one per environment, "
-                f"got {chosen!r}"
-            )
+            expected = f"{self.num_envs} instruction ids, one per environment"
+            raise ValueError(f"options['episode'] must hold {expected}, got {chosen!r}")
         return torch.tensor([self.game.row_of(instruction_id) for instruction_id in chosen])
 
     def _next_episodes(self, play: Play, over: torch.Tensor) -> Play:
@@ -184,18 +174,13 @@ class NavigationVectorEnv(VectorEnv[Arrays, Actions, npt.NDArray[Any]]):
 
     def _checked(self, actions: Actions) -> torch.Tensor:
         values = np.asarray(actions)
-        last = self.game.candidates
         if values.shape != (self.num_envs,) or values.dtype.kind not in "iu":
-            raise ValueError(
-                f"actions must be {self.num_envs} whole numbers, "
-                f"got an array of shape {values.shape} and type {values.dtype}"
-            )
-        bad = np.flatnonzero((values < 0) | (values > last))
+            seen = f"an array of shape {values.shape} and type {values.dtype}"
+            raise ValueError(f"actions must be {self.num_envs} whole numbers, got {seen}")
+        bad = np.flatnonzero((values < 0) | (values > self.game.candidates))
         if len(bad):
-            raise ValueError(
-                f"action {values[bad[0]]} of environment {bad[0]} is not in {self.single_action_space}; "
-                "use 0 to stop or the number of a candidate, counted from 1"
-            )
+            seen = f"action {values[bad[0]]} of environment {bad[0]}"
+            raise ValueError(f"{seen} is not in {self.single_action_space}; {_ADVICE}")
         return torch.from_numpy(values.astype(np.int64))
 
 

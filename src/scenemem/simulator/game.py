@@ -80,10 +80,8 @@ class NavigationGame:
         if self.max_steps < 1:
             raise ValueError(f"max_steps must be 1 or more, got {self.max_steps}; a usual choice is 30")
         if not self.episodes.has_goals:
-            raise UserError(
-                f"the goals of {self.episodes.name} are kept secret, so it has no rewards; "
-                "choose another split, such as val_unseen"
-            )
+            secret = f"the goals of {self.episodes.name} are kept secret, so it has no rewards"
+            raise UserError(f"{secret}; choose another split, such as val_unseen")
 
     @cached_property
     def simulator(self) -> Simulator:
@@ -124,14 +122,11 @@ class NavigationGame:
         Raises:
             UserError: none has.
         """
-        try:
-            return self._row_of[instruction_id]
-        except KeyError:
+        if instruction_id not in self._row_of:
             known = self.episodes.instruction_ids
-            raise UserError(
-                f"{self.episodes.name} has no instruction '{instruction_id}'; "
-                f"it has {len(known)}, for example '{known[0]}'"
-            ) from None
+            seen = f"{self.episodes.name} has no instruction '{instruction_id}'"
+            raise UserError(f"{seen}; it has {len(known)}, for example '{known[0]}'")
+        return self._row_of[instruction_id]
 
     def begin(self, episode: Tensor) -> Play:
         """episode: (B,) rows of the episode set"""

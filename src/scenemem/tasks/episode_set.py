@@ -136,10 +136,8 @@ def held_out_scans(scans: Iterable[str]) -> tuple[str, ...]:
     """The scans that form ``dev_unseen``, chosen by the hash of their names: everyone gets the same."""
     names = sorted(set(scans), key=lambda name: hashlib.sha256(name.encode()).hexdigest())
     if len(names) < 2:
-        raise UserError(
-            f"there is only {len(names)} training scan, so none can be held out; "
-            "select checkpoints on another split with --selection.split"
-        )
+        advice = "select checkpoints on another split with --selection.split"
+        raise UserError(f"there is only {len(names)} training scan, so none can be held out; {advice}")
     return tuple(sorted(names[: max(1, round(len(names) * HELD_OUT_SHARE))]))
 
 

@@ -32,9 +32,8 @@ class PathRule:
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_edges <= self.max_edges:
-            raise SettingError(
-                f"expected 1 <= min_edges <= max_edges, got {self.min_edges} and {self.max_edges}"
-            )
+            seen = f"{self.min_edges} and {self.max_edges}"
+            raise SettingError(f"expected 1 <= min_edges <= max_edges, got {seen}")
         if not self.min_metres >= 0:
             raise SettingError(f"min_metres must be 0 or more, got {self.min_metres}")
 
@@ -70,10 +69,8 @@ def path_pool(world: World, scans: Collection[str], rule: PathRule | None = None
     edges = _edges_up_to(world, start, goal, rule.max_edges + 1)
     keep = (edges >= rule.min_edges) & (edges <= rule.max_edges)
     if not keep.any():
-        raise UserError(
-            f"no path of {rule.min_edges}-{rule.max_edges} edges and {rule.min_metres} m or more in these "
-            f"{len(scans)} scans; give more scans or a wider rule"
-        )
+        asked = f"{rule.min_edges}-{rule.max_edges} edges and {rule.min_metres} m or more"
+        raise UserError(f"no path of {asked} in these {len(scans)} scans; give more scans or a wider rule")
     return PathPool(start[keep], goal[keep])
 
 
@@ -130,13 +127,12 @@ def write_r4r(
     """
     instructions = 0
 
-    def counted() -> Iterator[Episode]:
+    def counted(joined: Episode) -> Episode:
         nonlocal instructions
-        for joined in join_paths(world, episodes, source, progress=progress):
-            instructions += len(joined.instructions)
-            yield joined
+        instructions += len(joined.instructions)
+        return joined
 
-    paths = write_episodes(target, counted())
+    paths = write_episodes(target, map(counted, join_paths(world, episodes, source, progress=progress)))
     return R4RCounts(paths, instructions)
 
 
