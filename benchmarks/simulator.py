@@ -274,4 +274,5 @@ if __name__ == "__main__":
     try:
         tyro.cli(main, prog="python -m benchmarks.simulator")
     except UserError as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

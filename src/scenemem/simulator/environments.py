@@ -51,8 +51,10 @@ class NavigationEnv(gymnasium.Env[Arrays, np.int64]):
         """Begin an episode: a random one, or the one with the instruction id ``options["episode"]``."""
         super().reset(seed=seed)
         chosen = (options or {}).get("episode")
-        drawn = chosen is None
-        row = int(self.np_random.integers(len(self.game.episodes))) if drawn else self.game.row_of(chosen)
+        if chosen is None:
+            row = int(self.np_random.integers(len(self.game.episodes)))
+        else:
+            row = self.game.row_of(chosen)
         self._play = self.game.begin(torch.tensor([row]))
         return _first(self.game.observe(self._play)), _plain(self.game.info(self._play))
 
