@@ -21,7 +21,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from scenemem.simulator.benchmark import this_machine
+from scenemem.benchmarks.machine import this_machine
 
 PYTHON = [sys.executable, "-m"]
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from scenemem.formats.connectivity import Scan, Viewpoint, write_scan
-from scenemem.formats.feature_files import write_store
+from scenemem.formats.features import write_store
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -12,7 +12,7 @@ import torch
 
 from scenemem.errors import DataError
 from scenemem.experiment import new_experiment
-from scenemem.formats.feature_files import write_store
+from scenemem.formats.features import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import write_checkpoint
 from scenemem.learning.speaker_trainer import SpeakerTrainer

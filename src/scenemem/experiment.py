@@ -19,12 +19,11 @@ from scenemem.errors import DataError, UserError
 from scenemem.features.store import open_store
 from scenemem.features.words import first_embeddings
 from scenemem.formats.annotations import read_word_vectors
-from scenemem.formats.feature_files import StoreInfo, read_store
+from scenemem.formats.features import StoreInfo, read_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import Checkpoint, load_network, read_checkpoint
 from scenemem.presets import Preset
-from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.tasks.holdout import split_off
+from scenemem.tasks.episode_set import EpisodeSet, load_split, split_off
 from scenemem.tasks.vocabulary import SPECIAL, Vocabulary
 from scenemem.world.build import load_world
 

@@ -27,8 +27,7 @@ from scenemem.learning.speaker_config import SpeakerLearning
 from scenemem.learning.speaker_voice import Speaker
 from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
 from scenemem.presets import DataConfig, Preset
-from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.tasks.holdout import split_off
+from scenemem.tasks.episode_set import EpisodeSet, load_split, split_off
 from scenemem.tasks.vocabulary import Vocabulary
 
 KIND = "speaker"

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-
 from scenemem.agents.hints import FrontierHints, NodeFacts
 
 NODES = 4

@@ -5,15 +5,15 @@ from pathlib import Path
 import networkx as nx
 import pytest
 import torch
-from torch import Tensor
-
 from scenemem.agents.collect import collect
 from scenemem.agents.hop_prior import FARTHEST, NEAREST, HopPriorSpace
+from scenemem.agents.spaces import ActionSpace
+from torch import Tensor
+
 from scenemem.agents.labels import ClosestToGoal, ReferencePath
 from scenemem.agents.rollout import Question, Rollout
-from scenemem.agents.spaces import ActionSpace
 from scenemem.formats.folder import DataFolder
-from scenemem.simulator.panorama import Stance
+from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
@@ -26,10 +26,10 @@ class Wanderer:
         self._generator = torch.Generator().manual_seed(seed)
         self._stops = stops
 
-    def observe(self, _stance: Stance, _lanes: Tensor, _space: ActionSpace, /) -> None:
+    def observe(self, _pose: Pose, _lanes: Tensor, _space: ActionSpace, /) -> None:
         pass
 
-    def answer(self, question: Question, _label: Tensor, _stance: Stance, _space: ActionSpace, /) -> Tensor:
+    def answer(self, question: Question, _label: Tensor, _pose: Pose, _space: ActionSpace, /) -> Tensor:
         wish = question.options.double()
         if question.stop is not None:
             wish[:, question.stop] *= self._stops

@@ -7,15 +7,15 @@ from pathlib import Path
 import networkx as nx
 import pytest
 import torch
+from scenemem.agents.collect import FollowLabels, collect
+from scenemem.agents.spaces import ActionSpace, AnywhereSpace, FrontierSpace, LocalSpace, MemorySpace
 from torch import Tensor
 
-from scenemem.agents.collect import FollowLabels, collect
 from scenemem.agents.labels import ClosestToGoal, LabelRule, ReferencePath, RestOfPath
 from scenemem.agents.rollout import Kind, Question
-from scenemem.agents.spaces import ActionSpace, AnywhereSpace, FrontierSpace, LocalSpace, MemorySpace
 from scenemem.evaluation.metrics import measure
 from scenemem.formats.folder import DataFolder
-from scenemem.simulator.panorama import Stance
+from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
@@ -55,13 +55,13 @@ class Examiner:
         self._random = torch.Generator().manual_seed(0)
         self.at_goal = self.walked_away = 0
 
-    def observe(self, _stance: Stance, _lanes: Tensor, _space: ActionSpace, /) -> None:
+    def observe(self, _pose: Pose, _lanes: Tensor, _space: ActionSpace, /) -> None:
         """Only labels are looked at."""
 
-    def answer(self, question: Question, label: Tensor, stance: Stance, space: ActionSpace, /) -> Tensor:
+    def answer(self, question: Question, label: Tensor, pose: Pose, space: ActionSpace, /) -> Tensor:
         for row, lane in enumerate(question.lanes.tolist()):
             options = question.options[row].nonzero().squeeze(1).tolist()
-            here = int(stance.viewpoint[lane])
+            here = int(pose.viewpoint[lane])
             costs = {option: self._cost(question, row, option, lane, here, space) for option in options}
             assert costs[int(label[row])] == pytest.approx(min(costs.values()), abs=1e-4)
             self.at_goal += here == self._goal[lane]
@@ -191,10 +191,10 @@ class Detour:
     def __init__(self, wrong: int) -> None:
         self._wrong: int | None = wrong
 
-    def observe(self, _stance: Stance, _lanes: Tensor, _space: ActionSpace, /) -> None:
+    def observe(self, _pose: Pose, _lanes: Tensor, _space: ActionSpace, /) -> None:
         """A teacher does not look."""
 
-    def answer(self, _question: Question, label: Tensor, _stance: Stance, _space: ActionSpace, /) -> Tensor:
+    def answer(self, _question: Question, label: Tensor, _pose: Pose, _space: ActionSpace, /) -> Tensor:
         choice = label if self._wrong is None else torch.full_like(label, self._wrong)
         self._wrong = None
         return choice

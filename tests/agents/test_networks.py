@@ -9,26 +9,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
-
-from scenemem.agents.basic import BasicNetwork
 from scenemem.agents.collect import collect
 from scenemem.agents.grounded import GroundedNetwork, LocalNetwork, MemoryConfig, memory_of
-from scenemem.agents.labels import ClosestToGoal
 from scenemem.agents.network import Acting, AgentNetwork, NetworkConfig
 from scenemem.agents.one_step import AnywhereNetwork
 from scenemem.agents.policy import Chooser, NetworkPolicy, take_best
-from scenemem.agents.rollout import Kind, Question, Rollout
 from scenemem.agents.sight import Sight
 from scenemem.agents.spaces import ActionSpace, LocalSpace
+from scenemem.models.navigator import Noise
+from torch import Tensor
+
+from scenemem.agents.basic import BasicNetwork
+from scenemem.agents.labels import ClosestToGoal
+from scenemem.agents.rollout import Kind, Question, Rollout
 from scenemem.agents.ssm import FrontierNetwork
 from scenemem.features.store import open_store
-from scenemem.formats.feature_files import write_store
+from scenemem.formats.features import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.losses import RewardConfig, actor_critic, imitation
 from scenemem.models.language import Instructions
-from scenemem.models.navigator import Noise
-from scenemem.simulator.panorama import Stance
+from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import PAD, Vocabulary
 from scenemem.world.build import load_world
@@ -126,9 +126,9 @@ class Listener(NetworkPolicy):
         self._kind: Kind = "action"
         self._logits: dict[Kind, list[Tensor]] = {}
 
-    def answer(self, question: Question, label: Tensor, stance: Stance, space: ActionSpace, /) -> Tensor:
+    def answer(self, question: Question, label: Tensor, pose: Pose, space: ActionSpace, /) -> Tensor:
         self._kind = question.kind
-        return super().answer(question, label, stance, space)
+        return super().answer(question, label, pose, space)
 
     def _heard(self, logits: Tensor) -> Tensor:
         self._logits.setdefault(self._kind, []).append(logits)

@@ -5,17 +5,17 @@ from typing import cast
 
 import pytest
 import torch
-from torch import Tensor
-
 from scenemem.agents.network import Acting
 from scenemem.agents.policy import NetworkPolicy, Sample, take_best
-from scenemem.agents.rollout import Question
 from scenemem.agents.spaces import ActionSpace, LocalSpace
+from torch import Tensor
+
+from scenemem.agents.rollout import Question
 from scenemem.errors import UserError
-from scenemem.simulator.panorama import Stance
+from scenemem.simulator.panorama import Pose
 from scenemem.world.build import load_world
 
-NOWHERE = Stance(torch.zeros(2, dtype=torch.long), torch.zeros(2, dtype=torch.long), torch.zeros(2).bool())
+NOWHERE = Pose(torch.zeros(2, dtype=torch.long), torch.zeros(2, dtype=torch.long), torch.zeros(2).bool())
 
 
 class FixedScores:
@@ -24,7 +24,7 @@ class FixedScores:
     def __init__(self, scores: list[list[float]]) -> None:
         self._scores = torch.tensor(scores)
 
-    def logits(self, _question: Question, _stance: Stance, _space: ActionSpace) -> Tensor:
+    def logits(self, _question: Question, _pose: Pose, _space: ActionSpace) -> Tensor:
         return self._scores
 
 

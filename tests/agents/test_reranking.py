@@ -9,15 +9,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
-
 from scenemem.agents.build import Kind, WalkConfig, build_network
 from scenemem.agents.grounded import MemoryConfig
 from scenemem.agents.network import NetworkConfig
-from scenemem.agents.reranking import Candidates, Reranking, RerankingAgent, without_detours
-from scenemem.agents.rollout import Decisions, Map, Rollout
 from scenemem.agents.sight import Sight
 from scenemem.agents.trained import TrainedAgent
+from torch import Tensor
+
+from scenemem.agents.reranking import Candidates, Reranking, RerankingAgent, without_detours
+from scenemem.agents.rollout import Decisions, Map, Rollout
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.features.store import open_store
 from scenemem.formats.folder import DataFolder

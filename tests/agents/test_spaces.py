@@ -8,14 +8,14 @@ from pathlib import Path
 import networkx as nx
 import pytest
 import torch
+from scenemem.agents.collect import collect
+from scenemem.agents.spaces import ActionSpace, AnywhereSpace, FrontierSpace, LocalSpace
 from torch import Tensor
 
-from scenemem.agents.collect import collect
 from scenemem.agents.labels import ClosestToGoal
 from scenemem.agents.rollout import Kind, Question, Rollout
-from scenemem.agents.spaces import ActionSpace, AnywhereSpace, FrontierSpace, LocalSpace
 from scenemem.formats.folder import DataFolder
-from scenemem.simulator.panorama import Stance
+from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
@@ -41,10 +41,10 @@ class Wanderer:
         self._stops = stops
         self.observed: list[int] = []
 
-    def observe(self, _stance: Stance, lanes: Tensor, _space: ActionSpace, /) -> None:
+    def observe(self, _pose: Pose, lanes: Tensor, _space: ActionSpace, /) -> None:
         self.observed.extend(lanes.tolist())
 
-    def answer(self, question: Question, _label: Tensor, _stance: Stance, _space: ActionSpace, /) -> Tensor:
+    def answer(self, question: Question, _label: Tensor, _pose: Pose, _space: ActionSpace, /) -> Tensor:
         wish = question.options.double()
         if question.stop is not None and not self._stops:
             wish[:, question.stop] = 1e-30
@@ -328,10 +328,10 @@ def test_whoever_comes_back_sees_nothing_new(world: World, episodes: EpisodeSet)
     known: dict[int, set[int]] = {}
 
     class Watcher(Wanderer):
-        def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace, /) -> None:
-            super().observe(stance, lanes, space)
+        def observe(self, pose: Pose, lanes: Tensor, space: ActionSpace, /) -> None:
+            super().observe(pose, lanes, space)
             new = space.newcomers(lanes).tolist()
-            places = stance.viewpoint.tolist()
+            places = pose.viewpoint.tolist()
             for lane in lanes.tolist():
                 assert (lane in new) == (places[lane] not in known.setdefault(lane, set()))
                 known[lane].add(places[lane])

@@ -11,22 +11,22 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
-
 from scenemem.agents.collect import collect
 from scenemem.agents.grounded import MemoryConfig
 from scenemem.agents.network import NetworkConfig
 from scenemem.agents.policy import NetworkPolicy, take_best
-from scenemem.agents.rollout import Kind, Rollout
 from scenemem.agents.sight import Sight
+from scenemem.models.decision import WeighedScore
+from scenemem.models.navigator import LookAround
+from torch import Tensor, nn
+
+from scenemem.agents.rollout import Kind, Rollout
 from scenemem.agents.ssm import FrontierNetwork
 from scenemem.features.store import open_store
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
 from scenemem.formats.episodes import read_episodes
-from scenemem.formats.feature_files import write_store
-from scenemem.models.decision import WeighedScore
+from scenemem.formats.features import write_store
 from scenemem.models.grounding import FineGrainedGrounding, TextualAttention
-from scenemem.models.navigator import LookAround
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes
 from scenemem.tasks.vocabulary import PAD, Vocabulary
 from scenemem.world.build import build_world

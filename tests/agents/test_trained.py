@@ -5,17 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
-from scenemem.agents.basic import BasicNetwork
 from scenemem.agents.build import Kind, WalkConfig, build_network
 from scenemem.agents.grounded import LocalNetwork, MemoryConfig
 from scenemem.agents.network import AgentNetwork, NetworkConfig
 from scenemem.agents.one_step import AnywhereNetwork
 from scenemem.agents.sight import Sight
-from scenemem.agents.ssm import FrontierNetwork
 from scenemem.agents.trained import TrainedAgent
+
+from scenemem.agents.basic import BasicNetwork
+from scenemem.agents.ssm import FrontierNetwork
 from scenemem.features.store import open_store
-from scenemem.formats.feature_files import write_store
+from scenemem.formats.features import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary

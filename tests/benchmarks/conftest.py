@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from scenemem.agents.network import NetworkConfig
+
 from scenemem.benchmarks import products
 from scenemem.benchmarks.flops import Product
 from scenemem.benchmarks.workload import Case, Workload

@@ -18,6 +18,7 @@ from scenemem.benchmarks.clock import now
 from scenemem.benchmarks.evaluating import EvaluationReport
 from scenemem.benchmarks.flops import Product
 from scenemem.benchmarks.growth import slope
+from scenemem.benchmarks.machine import torch_threads
 from scenemem.benchmarks.parts import PARTS
 from scenemem.benchmarks.products import measure_products
 from scenemem.benchmarks.reference import REFERENCES, reference_speed
@@ -28,7 +29,6 @@ from scenemem.commands.bench_eval import bench_eval
 from scenemem.commands.bench_memory import bench_memory
 from scenemem.commands.bench_train import bench_train
 from scenemem.errors import UserError
-from scenemem.simulator.benchmark import torch_threads
 
 Captured = pytest.CaptureFixture[str]
 

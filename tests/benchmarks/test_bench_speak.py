@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from scenemem.agents.network import NetworkConfig
 
 from scenemem import speaking as speaking_module
-from scenemem.agents.network import NetworkConfig
 from scenemem.benchmarks.flops import ProductCounter
 from scenemem.benchmarks.speaking import SHARE_GOAL, Rate, SpeakReport, SpeakRequest
 from scenemem.benchmarks.speaking_load import AugmentedLoad, Kind, SpeakerLoad, fresh_speaking
@@ -21,7 +21,7 @@ from scenemem.benchmarks.workload import Case
 from scenemem.cli import main
 from scenemem.commands.bench_speak import bench_speak
 from scenemem.errors import UserError
-from scenemem.formats.feature_files import write_store
+from scenemem.formats.features import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS

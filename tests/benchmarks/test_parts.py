@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
-
 import scenemem.agents.trained
-import scenemem.learning.trainer
+import torch
 from scenemem.agents.collect import collect
 from scenemem.agents.policy import NetworkPolicy
+
+import scenemem.learning.trainer
 from scenemem.benchmarks import parts
 from scenemem.benchmarks.parts import PARTS, PartClock, watched_parts
 from scenemem.benchmarks.workload import Workload

@@ -13,8 +13,8 @@ import pytest
 
 from scenemem.cli import main
 from scenemem.commands import report as report_module
-from scenemem.formats.episode_results import read_episode_results
 from scenemem.formats.folder import DataFolder
+from scenemem.formats.results import read_episode_results
 from scenemem.learning.run_folder import RunFolder
 
 SMALL = (

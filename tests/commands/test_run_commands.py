@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from scenemem.cli import main
-from scenemem.formats.feature_files import write_store
+from scenemem.formats.features import write_store
 from scenemem.learning.run_folder import RunFolder
 from scenemem.world.build import load_world
 

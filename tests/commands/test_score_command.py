@@ -11,7 +11,7 @@ import pytest
 
 from scenemem.cli import main
 from scenemem.formats.episodes import read_episodes
-from scenemem.formats.submission import read_trajectories
+from scenemem.formats.results import read_trajectories
 
 METRICS = ["tl", "ne", "sr", "osr", "spl", "spl_ref", "cls", "ndtw", "sdtw"]
 Run = Callable[..., tuple[int, str, str]]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from scenemem.cli import main
-from scenemem.formats.feature_files import write_store
+from scenemem.formats.features import write_store
 from scenemem.world.build import load_world
 
 SMALL = (

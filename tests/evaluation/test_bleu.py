@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
 from scenemem.agents.sight import Sight
+
 from scenemem.errors import UserError
 from scenemem.evaluation.bleu import (
     PathSet,

@@ -9,28 +9,28 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-
 from scenemem.agents.build import Kind, WalkConfig, build_network
 from scenemem.agents.collect import FollowLabels, collect
 from scenemem.agents.grounded import MemoryConfig
-from scenemem.agents.labels import ReferencePath
 from scenemem.agents.network import NetworkConfig
 from scenemem.agents.sight import Sight
 from scenemem.agents.trained import TrainedAgent
+from scenemem.evaluation.attention import Listened, Stream, listen_along_reference
+from torch import Tensor
+
+from scenemem.agents.labels import ReferencePath
 from scenemem.errors import UserError
 from scenemem.evaluation import grounding
-from scenemem.evaluation.attention import Listened, Stream, listen_along_reference
 from scenemem.evaluation.grounding import GroundingQuality, WordAttention, measure_grounding
 from scenemem.features.store import open_store
-from scenemem.formats.episodes import read_episodes
-from scenemem.formats.folder import DataFolder
-from scenemem.formats.landmark_labels import (
-    Labels,
+from scenemem.formats.annotations import (
+    LandmarkLabels,
     WordLabels,
     landmark_label_file,
     read_landmark_labels,
 )
+from scenemem.formats.episodes import read_episodes
+from scenemem.formats.folder import DataFolder
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary, split_words
 from scenemem.world.build import load_world
@@ -133,7 +133,7 @@ def _measured(
     monkeypatch: pytest.MonkeyPatch,
     sight: Sight,
     episodes: EpisodeSet,
-    labels: Labels,
+    labels: LandmarkLabels,
     attention: dict[Stream, list[int]],
 ) -> GroundingQuality:
     """Grounding of made-up attention: every stream listens to the given tokens, to each as much."""

@@ -12,7 +12,7 @@ from scenemem.errors import DataError, UserError
 from scenemem.evaluation.score import MOST_POINTS, check_walks, score_trajectories, with_angles
 from scenemem.formats.episodes import Episode
 from scenemem.formats.folder import DataFolder
-from scenemem.formats.submission import Point, Trajectory, read_trajectories
+from scenemem.formats.results import Point, Trajectory, read_trajectories
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import World

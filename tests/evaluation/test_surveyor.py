@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from scenemem.agents.network import NetworkConfig
+
 from scenemem.agents.reranking import Reranking, RerankingAgent
 from scenemem.evaluation.evaluate import Surveyor, Walked, walk_split
 from scenemem.evaluation.metrics import path_length

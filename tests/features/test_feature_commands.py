@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from scenemem import cli
-from scenemem.formats.feature_files import verify_store
+from scenemem.formats.features import verify_store
 
 
 def _run(*words: str) -> int:
@@ -69,7 +69,7 @@ def test_a_bad_feature_file_is_one_line_and_exit_code_2(
 
 _CONVERT = """
 import sys
-from scenemem.features.convert import convert_features
+from scenemem.features.store import convert_features
 convert_features(sys.argv[1], sys.argv[2])
 """
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.annotated import load_annotations
+from scenemem.features.buildings import load_annotations
 from scenemem.features.objects import (
     SPACE,
     WORD_COLUMNS,
@@ -27,7 +27,7 @@ from scenemem.features.objects import (
 )
 from scenemem.features.store import open_store
 from scenemem.formats.connectivity import Scan, Viewpoint, connectivity_files, read_scan, write_scan
-from scenemem.formats.feature_files import read_store, verify_store
+from scenemem.formats.features import read_store, verify_store
 from scenemem.formats.folder import DataFolder
 from scenemem.world.build import load_world
 

@@ -13,9 +13,9 @@ from scenemem.formats.traces import (
     Decision,
     Ending,
     Memory,
+    Move,
     Option,
     Place,
-    Round,
     Scene,
     Task,
     Trace,
@@ -27,7 +27,7 @@ from scenemem.formats.traces import (
 
 @pytest.fixture
 def trace() -> Trace:
-    """One round that leads from place 0 to place 1, and one that stops there."""
+    """One move that leads from place 0 to place 1, and one that stops there."""
     words = (Word("Go"), Word("on", " "))
     attention = Attention((0.5, 0.25), (0.0, 0.9))
     go = Decision(
@@ -40,9 +40,9 @@ def trace() -> Trace:
         scene=Scene(
             "scan", (1.5,), (Place("a", 0, 0, 1.5, 0, 2.0), Place("b", 0, 2, 1.5, 0, 0.0)), ((0, 1),)
         ),
-        rounds=(
-            Round(0.0, (0, 1), (go,), Memory(0, (0,), (True,), (), ()), 2.0),
-            Round(0.0, (1,), (stop,), Memory(1, (0, 1), (False, False), ((0, 1),), ()), 0.0),
+        moves=(
+            Move(0.0, (0, 1), (go,), Memory(0, (0,), (True,), (), ()), 2.0),
+            Move(0.0, (1,), (stop,), Memory(1, (0, 1), (False, False), ((0, 1),), ()), 0.0),
         ),
         ending=Ending(True, 1),
     )
@@ -52,9 +52,9 @@ def test_a_trace_survives_being_written_and_read(trace: Trace, tmp_path: Path) -
     write_trace(tmp_path / "t.json", trace)
     assert read_trace(tmp_path / "t.json") == trace
     assert trace.path == [0, 1]
-    assert trace.rounds[1].stops
-    assert not trace.rounds[0].stops
-    assert trace.rounds[0].back_to is None
+    assert trace.moves[1].stops
+    assert not trace.moves[0].stops
+    assert trace.moves[0].back_to is None
 
 
 def _set(*path: Any) -> Callable[[Any], None]:
@@ -71,31 +71,31 @@ def _set(*path: Any) -> Callable[[Any], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_set("version", 2), "is a trace of version 2, this program reads version 1; write it again"),
-        (_set("rounds", 0, "walk", 1, 7), "rounds[0].walk names place 7, but there are 2"),
+        (_set("version", 1), "is a trace of version 1, this program reads version 2; write it again"),
+        (_set("moves", 0, "walk", 1, 7), "moves[0].walk names place 7, but there are 2"),
         (_set("task", "reference", [0, 9]), "task.reference names place 9, but there are 2"),
         (_set("ending", "place", 5), "ending.place names place 5, but there are 2"),
         (
-            _set("rounds", 1, "memory", "nodes", [0, 4]),
-            "rounds[1].memory.nodes names place 4, but there are 2",
+            _set("moves", 1, "memory", "nodes", [0, 4]),
+            "moves[1].memory.nodes names place 4, but there are 2",
         ),
-        (_set("rounds", 0, "decisions", 0, "options", 0, "place", 3), "rounds[0].decisions names place 3"),
+        (_set("moves", 0, "decisions", 0, "options", 0, "place", 3), "moves[0].decisions names place 3"),
         (_set("scene", "places", 1, "floor", 1), "scene.places[1] lies on floor 1, which there is not"),
-        (_set("rounds", 1, "walk", [0]), "rounds[1] begins at place 0, the round before ended at 1"),
+        (_set("moves", 1, "walk", [0]), "moves[1] begins at place 0, the move before ended at 1"),
         (
-            _set("rounds", 0, "decisions", 0, "attention", "action", [0.1]),
-            "listens to other words than the 2",
+            _set("moves", 0, "decisions", 0, "attention", "action", [0.1]),
+            "attends to other words than the 2",
         ),
-        (_set("rounds", 0, "decisions", 0, "choice", 2), "choice is 2, but there are 2 options"),
+        (_set("moves", 0, "decisions", 0, "choice", 2), "choice is 2, but there are 2 options"),
         (
-            _set("rounds", 0, "decisions", 0, "kind", "guess"),
-            "kind is 'guess', expected frontier, action, anywhere or",
+            _set("moves", 0, "decisions", 0, "kind", "guess"),
+            "kind is 'guess', expected frontier, action, global or",
         ),
-        (_set("rounds", 1, "decisions", 0, "options", 0, "probability", 0.5), "probabilities sum to 0.500"),
-        (_set("rounds", 1, "decisions", 0, "options", 0, "probability", 1.5), "expected `float` <= 1.0"),
-        (_set("rounds", 0, "decisions", []), "a round has at least one place and one decision"),
-        (_set("rounds", 0, "memory", "frontier", []), "frontier has 0 entries for 1 nodes"),
-        (_set("rounds", 1, "memory", "edges", [[0, 2]]), "names node 2, but there are 2 nodes"),
+        (_set("moves", 1, "decisions", 0, "options", 0, "probability", 0.5), "probabilities sum to 0.500"),
+        (_set("moves", 1, "decisions", 0, "options", 0, "probability", 1.5), "expected `float` <= 1.0"),
+        (_set("moves", 0, "decisions", []), "a move has at least one place and one decision"),
+        (_set("moves", 0, "memory", "frontier", []), "frontier has 0 entries for 1 nodes"),
+        (_set("moves", 1, "memory", "edges", [[0, 2]]), "names node 2, but there are 2 nodes"),
     ],
 )
 def test_what_does_not_hold_together_is_refused(

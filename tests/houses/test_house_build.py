@@ -18,7 +18,7 @@ from scenemem.commands.data_houses import data_houses
 from scenemem.errors import DataError, UserError
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.episodes import read_episodes
-from scenemem.formats.feature_files import read_store, verify_store
+from scenemem.formats.features import read_store, verify_store
 from scenemem.formats.folder import DataFolder, cache_folder
 from scenemem.houses import build
 from scenemem.houses.build import (

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from scenemem.learning.team import ALONE, Team
+from scenemem.models.speaker_decoding import Sayings
 from torch import Tensor
 
 from scenemem.errors import SettingError, UserError
@@ -13,10 +15,8 @@ from scenemem.experiment import Experiment, new_experiment
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import BackTranslation, StoredEpisodes
 from scenemem.learning.config import Stage
-from scenemem.learning.team import ALONE, Team
 from scenemem.learning.trainer import Trainer
 from scenemem.models.speaker import SpeakerConfig
-from scenemem.models.speaker_decoding import Sayings
 from scenemem.presets import PRESETS, DataConfig
 from scenemem.speaking import SpeakerPreset, new_speaking
 from scenemem.tasks.episode_set import EpisodeSet

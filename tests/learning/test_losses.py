@@ -10,22 +10,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-
 from scenemem.agents.collect import collect
 from scenemem.agents.grounded import MemoryConfig
-from scenemem.agents.labels import ClosestToGoal
 from scenemem.agents.network import AgentNetwork, NetworkConfig, Replay
 from scenemem.agents.one_step import AnywhereNetwork
 from scenemem.agents.policy import NetworkPolicy, Sample
-from scenemem.agents.rollout import Decisions, Kind, Map, Rollout
 from scenemem.agents.sight import Sight
+from scenemem.models.navigator import Noise
+from torch import Tensor
+
+from scenemem.agents.labels import ClosestToGoal
+from scenemem.agents.rollout import Decisions, Kind, Map, Rollout
 from scenemem.agents.ssm import FrontierNetwork
 from scenemem.features.store import open_store
-from scenemem.formats.feature_files import write_store
+from scenemem.formats.features import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.losses import RewardConfig, actor_critic, discounted_returns, imitation, rewards
-from scenemem.models.navigator import Noise
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import PAD, Vocabulary
 from scenemem.world.build import load_world

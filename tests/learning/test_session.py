@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-
 from scenemem.agents.network import NetworkConfig
+
 from scenemem.errors import DataError, UserError
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.experiment import new_experiment

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from scenemem.agents.sight import Sight
 from torch import Tensor
 
-from scenemem.agents.sight import Sight
 from scenemem.errors import UserError
 from scenemem.features.store import open_store
 from scenemem.learning.speaker_paths import steps_along, views_along
@@ -45,17 +45,17 @@ def test_a_walk_is_what_the_simulator_makes_of_it(sight: Sight) -> None:
     steps = steps_along(world, path, heading)
     views, step_number = views_along(sight, steps), 0
     for row in range(len(path)):
-        stance = simulator.reset(path[row, :1], heading[row : row + 1])
+        pose = simulator.reset(path[row, :1], heading[row : row + 1])
         length = int((path[row] != NONE).sum())
         for time in range(length):
-            assert stance.viewpoint.item() == path[row, time]
-            assert stance.view.item() == steps.view[row, time]
-            panorama = sight.store.gather(stance.viewpoint)[0]
+            assert pose.viewpoint.item() == path[row, time]
+            assert pose.view.item() == steps.view[row, time]
+            panorama = sight.store.gather(pose.viewpoint)[0]
             assert torch.equal(views.panoramas[step_number], panorama)
             torch.testing.assert_close(
-                views.angles[step_number : step_number + 1], angle_feature(*view_angles(stance), width=4)
+                views.angles[step_number : step_number + 1], angle_feature(*view_angles(pose), width=4)
             )
-            slot, seen = int(steps.slot[row, time]), simulator.candidates(stance)
+            slot, seen = int(steps.slot[row, time]), simulator.candidates(pose)
             if time == length - 1:
                 assert slot == STOP
                 assert not views.chosen[row, time].any()
@@ -64,7 +64,7 @@ def test_a_walk_is_what_the_simulator_makes_of_it(sight: Sight) -> None:
                 assert torch.equal(views.chosen[row, time], panorama[seen.view[0, slot]])
                 expected = angle_feature(seen.heading[0, slot], seen.elevation[0, slot], width=4)
                 torch.testing.assert_close(views.direction[row, time], expected)
-            stance = simulator.step(stance, steps.slot[row, time : time + 1])
+            pose = simulator.step(pose, steps.slot[row, time : time + 1])
             step_number += 1
         assert bool((steps.slot[row, length:] == STOP).all())
     assert step_number == len(views.panoramas)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
-
 from scenemem.agents.policy import Sample
 from scenemem.agents.sight import Sight
+from torch import Tensor
+
 from scenemem.errors import SettingError, UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.speaker_voice import Speaker

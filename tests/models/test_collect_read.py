@@ -5,11 +5,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import pad
-
-from scenemem.models import collect_read
-from scenemem.models.attention import rotated, tiled
 from scenemem.models.collect_read import (
     CollectRead,
     Graphs,
@@ -19,8 +14,13 @@ from scenemem.models.collect_read import (
     Places,
     VisualRead,
 )
-from scenemem.models.grounding import Grounded
 from scenemem.models.seating import Seating, alone
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from scenemem.models import collect_read
+from scenemem.models.attention import rotated, tiled
+from scenemem.models.grounding import Grounded
 from scenemem.world.geometry import ANGLE_WIDTH, VIEWS, angle_feature
 
 SLOTS, VISUAL, WIDTH, STREAM = 4, 6, 8, 7

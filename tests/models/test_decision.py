@@ -5,9 +5,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from torch import Tensor
-
-from scenemem.models.attention import tiled
 from scenemem.models.collect_read import Graphs, Places
 from scenemem.models.decision import (
     ActionScore,
@@ -17,8 +14,11 @@ from scenemem.models.decision import (
     StopOption,
     WeighedScore,
 )
-from scenemem.models.grounding import Grounded
 from scenemem.models.seating import Seating
+from torch import Tensor
+
+from scenemem.models.attention import tiled
+from scenemem.models.grounding import Grounded
 from scenemem.world.geometry import ANGLE_WIDTH, VIEWS, angle_feature
 
 DECISIONS, OPTIONS, WIDTH, VISUAL, STREAM, NODES, SLOTS = 3, 4, 6, 5, 7, 3, 2

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from scenemem.models.seating import Seating, alone
 from torch import Tensor
 from torch.nn.functional import pad
 
 from scenemem.models.grounding import FineGrainedGrounding, Grounded, SharedGrounding, TextualAttention
 from scenemem.models.language import Instructions
-from scenemem.models.seating import Seating, alone
 
 WIDTH, WORDS = 6, 5
 

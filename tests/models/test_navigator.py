@@ -4,10 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
-from torch.nn.functional import dropout, pad
-
-from scenemem.models.language import Instructions
 from scenemem.models.navigator import (
     ANGLES,
     POSE_WIDTH,
@@ -18,6 +14,10 @@ from scenemem.models.navigator import (
     Noise,
     observe,
 )
+from torch import Tensor
+from torch.nn.functional import dropout, pad
+
+from scenemem.models.language import Instructions
 from scenemem.world.geometry import HEADINGS, VIEWS, angle_feature, view_elevation, view_heading
 
 LANES, VISUAL, WIDTH, WORDS = 4, 5, 8, 6

@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scenemem.models.place_attention import Look, attend_to_places, score_places
 from torch import Tensor
 
 from scenemem.models import place_attention
-from scenemem.models.place_attention import Look, attend_to_places, score_places
 from scenemem.world.geometry import VIEWS
 
 PLACES, VISUAL = 40, 5

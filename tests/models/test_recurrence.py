@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
-
 from scenemem.models.recurrence import gate_order, run_lstms
+from torch import Tensor, nn
 
 ENTERING, WIDTH = 3, 5
 sizes = pytest.mark.parametrize(

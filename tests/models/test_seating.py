@@ -3,9 +3,8 @@ from __future__ import annotations
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-
 from scenemem.models.seating import Seating, alone
+from torch import Tensor
 
 LANES, TICKS, WIDTH = 4, 5, 3
 

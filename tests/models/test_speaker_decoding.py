@@ -5,10 +5,10 @@ from itertools import product
 
 import pytest
 import torch
+from scenemem.models.speaker_decoding import Sayings, beam_search, speak
 from torch import Tensor
 
 from scenemem.models.speaker import DecoderState, EncodedPaths, WordDecoder
-from scenemem.models.speaker_decoding import Sayings, beam_search, speak
 from scenemem.tasks.vocabulary import BOS, EOS, PAD, UNK
 
 WORDS, WIDTH = 9, 6

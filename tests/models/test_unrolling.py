@@ -8,12 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scenemem.models.navigator import POSE_WIDTH, LookAhead, LookAround, Navigator, NavigatorState, Noise
+from scenemem.models.unrolling import LaneSelection, Unrolling
 from torch import Tensor
 from torch.nn.functional import dropout
 
 from scenemem.models.language import Instructions
-from scenemem.models.navigator import POSE_WIDTH, LookAhead, LookAround, Navigator, NavigatorState, Noise
-from scenemem.models.unrolling import LaneSelection, Unrolling
 from scenemem.world.geometry import VIEWS
 
 LANES, TICKS, VIEWPOINTS, VISUAL, WIDTH, WORDS = 4, 5, 6, 3, 4, 5

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from scenemem.errors import DataError, UserError
-from scenemem.simulator.experts import shortest_path_action
-from scenemem.simulator.game import NavigationGame, Transition, choose, progress_reward
-from scenemem.simulator.open_game import open_game
+from scenemem.simulator.game import NavigationGame, Transition, choose, open_game, progress_reward
+from scenemem.simulator.panorama import shortest_path_action
 from scenemem.tasks.vocabulary import BOS, PAD, Vocabulary
 
 
@@ -39,9 +38,9 @@ def test_the_expert_earns_the_distance_and_two_and_a_perfect_score(game: Navigat
     rows = torch.arange(len(game.episodes))
     play = game.begin(rows)
     earned = torch.zeros(len(rows), dtype=torch.float64)
-    while not bool(play.stance.done.all()):
-        running = ~play.stance.done
-        slot = shortest_path_action(game.world, play.stance.viewpoint, game.episodes.goal)
+    while not bool(play.pose.done.all()):
+        running = ~play.pose.done
+        slot = shortest_path_action(game.world, play.pose.viewpoint, game.episodes.goal)
         after, transition = game.act(play, slot + 1)
         earned += torch.where(running, game.reward(transition), 0.0)
         play = choose(running, after, play)
@@ -64,7 +63,7 @@ def test_metrics_of_a_walk_past_the_goal(game: NavigationGame) -> None:
     )
     play = crossing.begin(torch.tensor([0]))
     for _ in range(3):
-        slot = shortest_path_action(world, play.stance.viewpoint, torch.tensor([beyond]))
+        slot = shortest_path_action(world, play.pose.viewpoint, torch.tensor([beyond]))
         play, _ = crossing.act(play, slot + 1)
     scores = {name: values[0] for name, values in crossing.metrics(play).items()}
     metres = float(world.geodesic(torch.tensor(start), torch.tensor(beyond)))
@@ -87,14 +86,14 @@ def test_stopping_where_one_should_be_already_is_perfect(game: NavigationGame) -
 
 def test_an_action_that_leads_nowhere_costs_a_step_and_changes_nothing_else(game: NavigationGame) -> None:
     play = game.begin(torch.arange(5))
-    nowhere = game.world.degree[play.stance.viewpoint] + 1
+    nowhere = game.world.degree[play.pose.viewpoint] + 1
     assert (nowhere <= game.candidates).any()
     after, transition = game.act(play, nowhere.clamp_max(game.candidates))
     stayed = nowhere <= game.candidates
     assert torch.equal(after.illegal, stayed)
-    assert torch.equal(after.stance.viewpoint[stayed], play.stance.viewpoint[stayed])
-    assert torch.equal(after.stance.view[stayed], play.stance.view[stayed])
-    assert not after.stance.done.any()
+    assert torch.equal(after.pose.viewpoint[stayed], play.pose.viewpoint[stayed])
+    assert torch.equal(after.pose.view[stayed], play.pose.view[stayed])
+    assert not after.pose.done.any()
     assert (after.steps == 1).all()
     assert (game.reward(transition)[stayed] == 0).all()
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-
 from scenemem.agents.policy import Sample
+
 from scenemem.commands.train import run_training
 from scenemem.experiment import Experiment, new_experiment
 from scenemem.formats.folder import DataFolder
@@ -21,9 +21,9 @@ from scenemem.formats.traces import (
     Decision,
     Ending,
     Memory,
+    Move,
     Option,
     Place,
-    Round,
     Scene,
     Scores,
     Task,
@@ -167,8 +167,8 @@ def turning_back() -> Trace:
         agent="ssm",
         task=Task("tiny val_unseen", "7_0", "Go past the sofa!", WORDS, 0, 4, (0, 1, 3, 4)),
         scene=Scene("house", (1.5, 4.5), places, ((0, 1), (1, 2), (1, 3), (3, 4))),
-        rounds=tuple(
-            Round(1.57, walk, decisions, memory, places[walk[0]].to_goal)
+        moves=tuple(
+            Move(1.57, walk, decisions, memory, places[walk[0]].to_goal)
             for (walk, decisions), memory in zip(walks, memories, strict=True)
         ),
         ending=Ending(True, 4, memories[-1], 0.0, Scores(11.6, 0.0, 1.0, 1.0, 0.66, 0.66, 0.7, 0.8, 0.8)),

@@ -3,14 +3,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from scenemem.formats.traces import Attention, Decision, Ending, Memory, Option, Round, Scores, Trace
+from scenemem.formats.traces import Attention, Decision, Ending, Memory, Move, Option, Scores, Trace
 from scenemem.viewer.captions import captions, compared, cues, letters
 from scenemem.viewer.stories import headline
 
 
-def _with_round(trace: Trace, number: int, turn: Round) -> Trace:
-    rounds = [*trace.rounds[:number], turn, *trace.rounds[number + 1 :]]
-    return msgspec.structs.replace(trace, rounds=tuple(rounds))
+def _with_round(trace: Trace, number: int, turn: Move) -> Trace:
+    rounds = [*trace.moves[:number], turn, *trace.moves[number + 1 :]]
+    return msgspec.structs.replace(trace, moves=tuple(rounds))
 
 
 def test_every_round_and_the_end_are_told(turning_back: Trace) -> None:
@@ -32,7 +32,7 @@ def test_every_round_and_the_end_are_told(turning_back: Trace) -> None:
 
 def _returning(trace: Trace, **changes: object) -> Trace:
     """The trace with another reason to go back."""
-    turn = trace.rounds[2]
+    turn = trace.moves[2]
     back, north = turn.decisions
     options = (msgspec.structs.replace(back.options[0], **changes), back.options[1])
     decision = msgspec.structs.replace(back, options=options)
@@ -65,14 +65,14 @@ def test_the_strongest_cue_is_the_reason(
 ) -> None:
     trace = _returning(turning_back, **changes)
     assert reason in captions(trace, {})[2]
-    spoken = compared(trace.rounds[2].decisions[0])
+    spoken = compared(trace.moves[2].decisions[0])
     assert spoken is None or ("Sight speaks most" in captions(trace, {})[2]) == (spoken[0] == max(spoken) > 0)
 
 
 def test_facts_without_a_chance_to_remember_have_no_number(turning_back: Trace) -> None:
     trace = _returning(turning_back, visual=0.5, logit=5.0)
-    at_once = msgspec.structs.replace(trace.rounds[1].decisions[0], kind="anywhere")
-    trace = _with_round(trace, 1, msgspec.structs.replace(trace.rounds[1], decisions=(at_once,)))
+    at_once = msgspec.structs.replace(trace.moves[1].decisions[0], kind="global")
+    trace = _with_round(trace, 1, msgspec.structs.replace(trace.moves[1], decisions=(at_once,)))
     assert "and how good the way on looked. It looks for" in captions(trace, {})[2]
 
 
@@ -83,7 +83,7 @@ def _with_chances(decision: Decision, *chances: float, choice: int = 0) -> Decis
 
 
 def test_near_ties_are_close_calls(turning_back: Trace) -> None:
-    first, _, third = turning_back.rounds[:3]
+    first, _, third = turning_back.moves[:3]
     tie = msgspec.structs.replace(first, decisions=(_with_chances(first.decisions[0], 0.54, 0.46),))
     told = captions(_with_round(turning_back, 0, tie), {})[0]
     assert "to new place A, a close call (54 % against 46 % for stopping)." in told
@@ -106,24 +106,24 @@ def test_near_ties_are_close_calls(turning_back: Trace) -> None:
 
 
 def test_stopping_says_what_it_looked_for(turning_back: Trace) -> None:
-    first, third = turning_back.rounds[0], turning_back.rounds[2]
+    first, third = turning_back.moves[0], turning_back.moves[2]
     stop = msgspec.structs.replace(
         first, walk=(0,), decisions=(_with_chances(first.decisions[0], 0.1, 0.9, choice=1),)
     )
-    short = msgspec.structs.replace(turning_back, rounds=(stop,), ending=None)
+    short = msgspec.structs.replace(turning_back, moves=(stop,), ending=None)
     assert captions(short, {}) == ["Round 1: it stops, 90 % sure. It looked for “sofa”."]
     only = Decision("action", (Option(2, 1.0, 0.0, stop=True, node=2),), 0)
     stay = _with_chances(third.decisions[0], 0.2, 0.8, choice=1)
     dead_end = msgspec.structs.replace(third, walk=(2,), decisions=(stay, only))
-    rounds = (*turning_back.rounds[:2], dead_end)
-    assert captions(msgspec.structs.replace(turning_back, rounds=rounds, ending=None), {})[2] == (
+    rounds = (*turning_back.moves[:2], dead_end)
+    assert captions(msgspec.structs.replace(turning_back, moves=rounds, ending=None), {})[2] == (
         "Round 3: it stops, the only option here: no place next to it is unvisited, "
         "and it does not turn back to place 2 (20 % against 80 %)."
     )
 
 
 def test_going_back_to_what_is_no_dead_end(turning_back: Trace) -> None:
-    turn = turning_back.rounds[2]
+    turn = turning_back.moves[2]
     assert turn.memory is not None
     memory = msgspec.structs.replace(turn.memory, frontier=(False, True, True))
     told = captions(_with_round(turning_back, 2, msgspec.structs.replace(turn, memory=memory)), {})[2]
@@ -132,7 +132,7 @@ def test_going_back_to_what_is_no_dead_end(turning_back: Trace) -> None:
 
 
 def test_an_agent_without_attention_is_told_without_words(turning_back: Trace) -> None:
-    turn = turning_back.rounds[0]
+    turn = turning_back.moves[0]
     plain = msgspec.structs.replace(turn.decisions[0], attention=None, weights=None)
     first = msgspec.structs.replace(turn, decisions=(plain,), memory=None)
     assert (
@@ -143,8 +143,8 @@ def test_an_agent_without_attention_is_told_without_words(turning_back: Trace) -
 
 
 def test_going_back_in_one_step_and_being_cut_off_have_their_words(turning_back: Trace) -> None:
-    turn = turning_back.rounds[2]
-    at_once = Decision("anywhere", (Option(3, 1.0, 0.0, node=1, heading=0.0, compass="north"),), 0)
+    turn = turning_back.moves[2]
+    at_once = Decision("global", (Option(3, 1.0, 0.0, node=1, heading=0.0, compass="north"),), 0)
     told = captions(_with_round(turning_back, 2, msgspec.structs.replace(turn, decisions=(at_once,))), {})
     assert (
         told[2] == "Round 3: it is in a dead end (no unvisited place next to it) and turns back to place 2. "
@@ -152,7 +152,7 @@ def test_going_back_in_one_step_and_being_cut_off_have_their_words(turning_back:
     )
     lost = Ending(False, 1, None, 5.6, Scores(6.0, 5.6, 0.0, 0.0, 0.0, 0.0, 0.1, 0.2, 0.0))
     cut = msgspec.structs.replace(turn, walk=(2, 1), decisions=turn.decisions[:1])
-    short = msgspec.structs.replace(turning_back, rounds=(*turning_back.rounds[:2], cut), ending=lost)
+    short = msgspec.structs.replace(turning_back, moves=(*turning_back.moves[:2], cut), ending=lost)
     told = captions(short, {})
     assert told[2].endswith("It looks for “sofa”; it moves by “Go”.")
     assert told[3] == (
@@ -161,18 +161,18 @@ def test_going_back_in_one_step_and_being_cut_off_have_their_words(turning_back:
     )
     stays = msgspec.structs.replace(turn.decisions[0], choice=1)
     still = msgspec.structs.replace(cut, walk=(2,), decisions=(stays,))
-    told = captions(msgspec.structs.replace(short, rounds=(*turning_back.rounds[:2], still), ending=None), {})
+    told = captions(msgspec.structs.replace(short, moves=(*turning_back.moves[:2], still), ending=None), {})
     assert told[2] == "Round 3: it stays where it is."
     assert len(told) == 3, "an episode under way has no end"
 
 
 def test_running_out_of_decisions_has_its_words(turning_back: Trace) -> None:
-    def told(last: Round) -> str:
-        rounds = (*turning_back.rounds[:2], last)
-        return captions(msgspec.structs.replace(turning_back, rounds=rounds, ending=None), {})[2]
+    def told(last: Move) -> str:
+        rounds = (*turning_back.moves[:2], last)
+        return captions(msgspec.structs.replace(turning_back, moves=rounds, ending=None), {})[2]
 
-    back = Decision("last", (Option(1, 0.7, 0.0, node=1), Option(2, 0.3, -0.8, node=2)), 0)
-    arrives = msgspec.structs.replace(turning_back.rounds[2], decisions=(back,), walk=(2, 1))
+    back = Decision("final", (Option(1, 0.7, 0.0, node=1), Option(2, 0.3, -0.8, node=2)), 0)
+    arrives = msgspec.structs.replace(turning_back.moves[2], decisions=(back,), walk=(2, 1))
     assert arrives.stops
     assert told(arrives) == (
         "Round 3: its decisions are used up, and it goes back to place 2 and stops there: "
@@ -199,9 +199,9 @@ def test_unvisited_choices_are_lettered_clockwise(turning_back: Trace) -> None:
 def test_letters_never_run_out(turning_back: Trace) -> None:
     places = tuple(msgspec.structs.replace(turning_back.scene.places[0], id=str(n)) for n in range(60))
     options = tuple(Option(n, 1 / 55, 0.0, node=0, heading=0.1 * n) for n in range(1, 56))
-    turn = Round(0.0, (0,), (Decision("anywhere", options, 0),), Memory(0, (0,), (True,), (), ()))
+    turn = Move(0.0, (0,), (Decision("global", options, 0),), Memory(0, (0,), (True,), (), ()))
     scene = msgspec.structs.replace(turning_back.scene, places=places)
-    names = letters(msgspec.structs.replace(turning_back, scene=scene, rounds=(turn,), ending=None))[0]
+    names = letters(msgspec.structs.replace(turning_back, scene=scene, moves=(turn,), ending=None))[0]
     assert len(set(names.values())) == 55
     assert (names[1], names[26], names[27], names[53]) == ("A", "Z", "AA", "BA")
 
@@ -222,7 +222,7 @@ def test_headlines(to_goal: float, osr: float, stopped: bool, words: str, turnin
 
 
 def test_headlines_without_going_back_or_under_way(turning_back: Trace) -> None:
-    straight = msgspec.structs.replace(turning_back, rounds=turning_back.rounds[:1])
+    straight = msgspec.structs.replace(turning_back, moves=turning_back.moves[:1])
     assert headline(straight) == "Arrived"
     assert headline(msgspec.structs.replace(straight, ending=None)) == "On its way"
 

@@ -58,7 +58,7 @@ def test_a_page_holds_the_whole_trace_and_nothing_from_elsewhere(turning_back: T
     assert size == len(page.encode()) < 100_000
     data = _data(page)
     assert msgspec.convert(data["task"], type(turning_back.task)) == turning_back.task
-    assert len(data["agents"][0]["captions"]) == len(turning_back.rounds) + 1
+    assert len(data["agents"][0]["captions"]) == len(turning_back.moves) + 1
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page), "no address but the name of SVG"
     assert all("src" not in attributes and "href" not in attributes for _, attributes in _Page(page).elements)
     assert "{{" not in page
@@ -89,7 +89,7 @@ def test_any_text_survives_embedding_and_never_closes_the_script(text: str) -> N
 
 def test_agents_stand_side_by_side_on_the_same_episode_only(turning_back: Trace) -> None:
     cut = msgspec.structs.replace(turning_back.task, words=turning_back.task.words[:2])
-    rival = msgspec.structs.replace(turning_back, agent="basic", task=cut, rounds=())
+    rival = msgspec.structs.replace(turning_back, agent="basic", task=cut, moves=())
     data = _data(replay_page([turning_back, rival], Scenery()))
     assert [agent["name"] for agent in data["agents"]] == ["ssm", "basic"]
     assert [len(agent["task"]["words"]) for agent in data["agents"]] == [5, 2], "each has read its own words"

@@ -41,7 +41,7 @@ def pages(turning_back: Trace, tmp_path: Path) -> dict[str, Path]:
             1: Look(labels=(Label("sofa", 0.2, 0.0), Label("attic", 1.0, 0.3, True))),
         },
     )
-    turns = turning_back.rounds[:2]
+    turns = turning_back.moves[:2]
     plain = [
         msgspec.structs.replace(
             turn,
@@ -50,7 +50,7 @@ def pages(turning_back: Trace, tmp_path: Path) -> dict[str, Path]:
         )
         for turn in turns
     ]
-    rival = msgspec.structs.replace(turning_back, agent="basic", rounds=tuple(plain))
+    rival = msgspec.structs.replace(turning_back, agent="basic", moves=tuple(plain))
     files = {name: tmp_path / f"{name}.html" for name in ("one", "two", "index")}
     write_replay(files["one"], [turning_back], scenery)
     write_replay(files["two"], [turning_back, rival], scenery)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scenemem.formats.episode_results import EpisodeResult, Outcome
+from scenemem.formats.results import EpisodeResult, Outcome
 from scenemem.viewer.report import Section
 from scenemem.viewer.run_report import write_run_report
 from scenemem.viewer.runs import ReportRun, contenders, curves, grouped

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scenemem.formats.episode_results import EpisodeResult
+from scenemem.formats.results import EpisodeResult
 from scenemem.formats.traces import Ending, Scores, Trace
 from scenemem.viewer.stories import Chosen, headline, instructive, summary, went_on
 
@@ -81,7 +81,7 @@ def _ending(trace: Trace, to_goal: float | None, *, stopped: bool = True) -> Tra
 
 
 def _without_return(trace: Trace) -> Trace:
-    return msgspec.structs.replace(trace, rounds=trace.rounds[:2])
+    return msgspec.structs.replace(trace, moves=trace.moves[:2])
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_an_episode_is_one_sentence(
 
 
 def test_several_returns_are_counted(turning_back: Trace) -> None:
-    there = msgspec.structs.replace(turning_back.rounds[1], walk=(3, 1, 2))
-    again = msgspec.structs.replace(turning_back.rounds[2], walk=(2, 1, 3))
-    rounds = (*turning_back.rounds[:3], there, again)
-    trace = _ending(msgspec.structs.replace(turning_back, rounds=rounds), 3.6)
+    there = msgspec.structs.replace(turning_back.moves[1], walk=(3, 1, 2))
+    again = msgspec.structs.replace(turning_back.moves[2], walk=(2, 1, 3))
+    rounds = (*turning_back.moves[:3], there, again)
+    trace = _ending(msgspec.structs.replace(turning_back, moves=rounds), 3.6)
     turned = "It turned back 2 times (in rounds 3 and 5)"
     assert summary(trace, {}) == f"{turned}, never came nearer than 3.6 m and stopped 3.6 m from the goal."
     assert summary(msgspec.structs.replace(trace, ending=None), {}) == "", "it is not over"
@@ -136,10 +136,10 @@ def test_several_returns_are_counted(turning_back: Trace) -> None:
 def test_taking_another_way_is_told_from_stopping(turning_back: Trace) -> None:
     assert went_on(turning_back)
     assert not went_on(_without_return(turning_back))
-    back, north = turning_back.rounds[2].decisions
+    back, north = turning_back.moves[2].decisions
     stop = msgspec.structs.replace(north, choice=1)
-    stops = msgspec.structs.replace(turning_back.rounds[2], walk=(2, 1), decisions=(back, stop))
-    assert not went_on(msgspec.structs.replace(turning_back, rounds=(*turning_back.rounds[:2], stops)))
+    stops = msgspec.structs.replace(turning_back.moves[2], walk=(2, 1), decisions=(back, stop))
+    assert not went_on(msgspec.structs.replace(turning_back, moves=(*turning_back.moves[:2], stops)))
 
 
 def test_a_straight_way_has_its_headline(turning_back: Trace) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-
 from scenemem.agents.policy import Sample
+
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.experiment import Experiment
-from scenemem.formats.traces import Round, Trace, read_trace, write_trace
+from scenemem.formats.traces import Move, Trace, read_trace, write_trace
 from scenemem.presets import PRESETS
 from scenemem.viewer.captions import cues
 from scenemem.viewer.openings import compass, open_scene
@@ -53,10 +53,10 @@ def test_a_traced_walk_is_the_untraced_one(name: str, memory: dict[str, object],
     for lane, trace in enumerate(traces):
         path = [int(world.local[place]) for place in walked.viewpoint[lane] if place != NONE]
         assert trace.path == path
-        assert (trace.rounds[0].memory is None) == (PRESETS[name].agent in ("basic", "local"))
+        assert (trace.moves[0].memory is None) == (PRESETS[name].agent in ("basic", "local"))
     if walked.jumps.any():
         jumps = [
-            sum(turn.back_to is not None and turn.decisions[0].kind == "frontier" for turn in trace.rounds)
+            sum(turn.back_to is not None and turn.decisions[0].kind == "frontier" for turn in trace.moves)
             for trace in traces
         ]
         assert jumps == walked.jumps.tolist()
@@ -68,11 +68,11 @@ def traces(experiment: Make) -> list[Trace]:
     return trace_episodes(made.agent, made.episodes("val_unseen"), name="tiny")
 
 
-def _decisions(traces: list[Trace], kind: str) -> list[tuple[Trace, Round, int]]:
+def _decisions(traces: list[Trace], kind: str) -> list[tuple[Trace, Move, int]]:
     return [
         (trace, turn, number)
         for trace in traces
-        for turn in trace.rounds
+        for turn in trace.moves
         for number, decision in enumerate(turn.decisions)
         if decision.kind == kind
     ]
@@ -97,10 +97,10 @@ def test_an_agent_that_runs_out_of_decisions_is_traced_to_its_last_place(experim
     made = experiment("ssm")
     made.agent.network.rounds = 2
     traces = trace_episodes(made.agent, made.episodes("val_unseen"))
-    ends = _decisions(traces, "last")
+    ends = _decisions(traces, "final")
     assert ends
     for trace, turn, _ in ends:
-        assert turn is trace.rounds[-1]
+        assert turn is trace.moves[-1]
         assert turn.decisions[0].chosen.place == turn.walk[-1]
         assert trace.ending is not None
         assert trace.ending.stopped
@@ -145,14 +145,14 @@ def test_every_word_is_listened_to_and_the_marks_take_the_rest(traces: list[Trac
 def test_agents_without_grounding_have_no_word_attention(name: str, experiment: Make) -> None:
     made = experiment(name)
     (trace,) = trace_episodes(made.agent, made.episodes("val_unseen").select([0]))
-    assert all(decision.attention is None for turn in trace.rounds for decision in turn.decisions)
+    assert all(decision.attention is None for turn in trace.moves for decision in turn.decisions)
 
 
 def test_the_memory_is_the_one_the_walk_has_built(traces: list[Trace]) -> None:
     for trace in traces:
         walked = [trace.task.start]
         linked = set(trace.scene.edges) | {(b, a) for a, b in trace.scene.edges}
-        for turn in trace.rounds:
+        for turn in trace.moves:
             memory = turn.memory
             assert memory is not None
             assert list(memory.nodes) == list(dict.fromkeys(walked)), (
@@ -200,8 +200,8 @@ def test_options_say_where_they_lead(traces: list[Trace]) -> None:
 def test_one_step_agents_choose_among_all_ways_of_the_map(experiment: Make) -> None:
     made = experiment("ssm-global")
     traces = trace_episodes(made.agent, made.episodes("val_unseen"))
-    assert any(turn.back_to is not None for trace in traces for turn in trace.rounds)
-    for _, turn, number in _decisions(traces, "anywhere"):
+    assert any(turn.back_to is not None for trace in traces for turn in trace.moves)
+    for _, turn, number in _decisions(traces, "global"):
         assert turn.memory is not None
         ways = [(option.node, option.place) for option in turn.decisions[number].options if not option.stop]
         assert ways == [(way.node, way.place) for way in turn.memory.ways]
@@ -211,11 +211,11 @@ def test_one_step_agents_choose_among_all_ways_of_the_map(experiment: Make) -> N
 
 
 def test_rounds_are_told_as_they_happen(experiment: Make) -> None:
-    made, told = experiment("ssm"), list[tuple[int, Round]]()
+    made, told = experiment("ssm"), list[tuple[int, Move]]()
     episodes = made.episodes("val_unseen").select([0, 1, 2])
     traces = trace_episodes(made.agent, episodes, lambda lane, turn: told.append((lane, turn)))
     for lane, trace in enumerate(traces):
-        assert tuple(turn for who, turn in told if who == lane) == trace.rounds
+        assert tuple(turn for who, turn in told if who == lane) == trace.moves
     lanes = [lane for lane, _ in told]
     assert lanes != sorted(lanes), "lanes walk side by side"
 
@@ -235,7 +235,7 @@ def test_the_end_and_the_scores_are_those_of_the_evaluation(experiment: Make) ->
     for trace in traces:
         assert trace.ending is not None
         assert trace.ending.place == trace.path[-1]
-        assert trace.ending.stopped == trace.rounds[-1].stops
+        assert trace.ending.stopped == trace.moves[-1].stops
         assert trace.ending.scores is not None
         assert trace.ending.to_goal == pytest.approx(trace.ending.scores.ne, abs=1e-3)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from scenemem.agents.actions import ActionSpace, with_memory
 from scenemem.agents.rollout import ACTION, DecisionRequest
 from scenemem.registry import Registry
-from scenemem.simulator.experts import reference_progress
+from scenemem.simulator.panorama import reference_progress
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
 

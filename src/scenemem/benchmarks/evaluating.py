@@ -7,9 +7,9 @@ from datetime import date
 
 from scenemem.agents.trained import TrainedAgent
 from scenemem.benchmarks.clock import clock_is_processor_time
+from scenemem.benchmarks.machine import Machine, this_machine
 from scenemem.benchmarks.speed import Progress, Speed, measure_speeds
 from scenemem.evaluation.evaluate import walk_split
-from scenemem.simulator.benchmark import Machine, this_machine
 from scenemem.tasks.episode_set import EpisodeSet
 
 

@@ -18,7 +18,7 @@ from scenemem.agents.policy import NetworkPolicy
 from scenemem.agents.rollout import Question
 from scenemem.agents.spaces import ActionSpace
 from scenemem.benchmarks.parts import replaced
-from scenemem.simulator.panorama import Stance
+from scenemem.simulator.panorama import Pose
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ def walking_by(habit: Habit, *, taught: int = 0, seed: int = 0) -> Iterator[None
     decide, random = NetworkPolicy.answer, torch.Generator().manual_seed(seed)
 
     def answer(
-        policy: NetworkPolicy, question: Question, label: Tensor, stance: Stance, space: ActionSpace
+        policy: NetworkPolicy, question: Question, label: Tensor, pose: Pose, space: ActionSpace
     ) -> Tensor:
-        decided = decide(policy, question, label, stance, space)
+        decided = decide(policy, question, label, pose, space)
         has_teacher = question.lanes < taught
         if bool(has_teacher.all()):
             return decided

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from scenemem.benchmarks.clock import now
 from scenemem.benchmarks.growth import slope
+from scenemem.benchmarks.machine import Machine, this_machine
 from scenemem.benchmarks.parts import watched_parts
 from scenemem.benchmarks.speed import Progress
 from scenemem.benchmarks.workload import Case, Workload, preset_named
 from scenemem.formats.folder import DataFolder
 from scenemem.memory.scene_memory import SceneMemory
-from scenemem.simulator.benchmark import Machine, this_machine
 from scenemem.simulator.panorama import Simulator
 from scenemem.world.graph import World
 
@@ -102,12 +102,12 @@ def _random_walk(world: World, lanes: int, steps: int) -> Tensor:
     random, simulator = torch.Generator().manual_seed(0), Simulator(world, check=False)
     connected = (world.degree > 0).nonzero().squeeze(1)
     start = connected[torch.randint(len(connected), (lanes,), generator=random)]
-    stance = simulator.reset(start, torch.zeros(lanes))
-    places = [stance.viewpoint]
+    pose = simulator.reset(start, torch.zeros(lanes))
+    places = [pose.viewpoint]
     for _ in range(steps - 1):
-        slot = (torch.rand(lanes, generator=random) * world.degree[stance.viewpoint]).long()
-        stance = simulator.step(stance, slot)
-        places.append(stance.viewpoint)
+        slot = (torch.rand(lanes, generator=random) * world.degree[pose.viewpoint]).long()
+        pose = simulator.step(pose, slot)
+        places.append(pose.viewpoint)
     return torch.stack(places)
 
 

@@ -6,12 +6,12 @@ import statistics
 from dataclasses import dataclass
 from datetime import date
 
+from scenemem.benchmarks.machine import Machine, this_machine
 from scenemem.benchmarks.speaking_load import AugmentedLoad, SpeakerLoad
 from scenemem.benchmarks.speed import Progress, Speed, Work, measure_speeds
 from scenemem.benchmarks.workload import Case, preset_named
 from scenemem.errors import UserError
 from scenemem.presets import PRESETS
-from scenemem.simulator.benchmark import Machine, this_machine
 from scenemem.speaking import Speaking
 
 SHARE_GOAL = 0.35

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from scenemem.benchmarks.growth import Growth, measure_growth
+from scenemem.benchmarks.machine import Machine, this_machine
 from scenemem.benchmarks.reference import reference_speed
 from scenemem.benchmarks.speed import Progress, Speed, Work, measure_speeds
 from scenemem.benchmarks.workload import (
@@ -19,9 +20,8 @@ from scenemem.benchmarks.workload import (
     preset_named,
 )
 from scenemem.errors import UserError
-from scenemem.formats.feature_files import VIEWS
+from scenemem.formats.features import VIEWS
 from scenemem.formats.folder import DataFolder
-from scenemem.simulator.benchmark import Machine, this_machine
 
 
 @dataclass(frozen=True)

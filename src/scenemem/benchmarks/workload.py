@@ -20,7 +20,7 @@ from scenemem.features.store import FeatureStore
 from scenemem.formats.atomic import atomic_folder
 from scenemem.formats.connectivity import connectivity_files
 from scenemem.formats.episodes import read_episodes, write_episodes
-from scenemem.formats.feature_files import VIEWS, write_store
+from scenemem.formats.features import VIEWS, write_store
 from scenemem.formats.folder import DataFolder, cache_folder
 from scenemem.learning.config import Stage
 from scenemem.learning.trainer import Trainer

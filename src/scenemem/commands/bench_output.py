@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from scenemem.benchmarks.machine import Machine
 from scenemem.commands.console import console, use_threads
 from scenemem.formats.atomic import atomic_file
 from scenemem.learning.threads import thread_advice
-from scenemem.simulator.benchmark import Machine
 
 
 def start_bench(threads: int) -> None:

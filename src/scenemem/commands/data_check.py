@@ -19,7 +19,7 @@ from scenemem.formats.annotations import (
     read_view_objects,
 )
 from scenemem.formats.connectivity import connectivity_files, read_scan
-from scenemem.formats.feature_files import verify_store
+from scenemem.formats.features import verify_store
 from scenemem.formats.folder import SPLITS, DataFolder
 from scenemem.presets import PRESETS
 from scenemem.tasks.episode_set import EpisodeSet, load_split

@@ -8,8 +8,8 @@ from typing import Annotated
 import tyro
 
 from scenemem.commands.console import output, print_json, progress_bar
-from scenemem.features.convert import convert_features, store_name
-from scenemem.formats.feature_files import StoreInfo
+from scenemem.features.store import convert_features, store_name
+from scenemem.formats.features import StoreInfo
 from scenemem.formats.folder import DataFolder
 
 

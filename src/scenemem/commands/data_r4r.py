@@ -9,7 +9,7 @@ from rich.table import Table
 
 from scenemem.commands.console import open_data, output, print_json, progress_bar
 from scenemem.formats.episodes import read_episodes
-from scenemem.tasks.r4r import Counts, write_r4r
+from scenemem.tasks.paths import R4RCounts, write_r4r
 from scenemem.world.build import Positions, load_world
 
 
@@ -33,7 +33,7 @@ def data_r4r(
     folder = open_data(data)
     target = out or folder.derived / "r4r"
     world = load_world(folder.connectivity, positions=positions)
-    counts: dict[str, Counts] = {}
+    counts: dict[str, R4RCounts] = {}
     for split in splits:
         source = folder.episodes("r2r", split)
         episodes = read_episodes(source)
@@ -48,7 +48,7 @@ def data_r4r(
         output.print(f"written to {target}", highlight=False, soft_wrap=True)
 
 
-def _table(counts: dict[str, Counts]) -> Table:
+def _table(counts: dict[str, R4RCounts]) -> Table:
     table = Table("split", "paths", "instructions", title="R4R")
     for split, count in counts.items():
         table.add_row(split, f"{count.paths:,}", f"{count.instructions:,}")

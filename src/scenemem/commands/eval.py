@@ -29,10 +29,9 @@ from scenemem.evaluation.evaluate import Surveyor, Walked, walk_split
 from scenemem.evaluation.grounding import OWN, GroundingQuality, measure_grounding
 from scenemem.evaluation.outcomes import episode_results
 from scenemem.experiment import DEV_UNSEEN, Experiment, stored_experiment
-from scenemem.formats.episode_results import EpisodeResult, write_episode_results
+from scenemem.formats.annotations import landmark_label_file, read_landmark_labels
 from scenemem.formats.folder import DataFolder
-from scenemem.formats.landmark_labels import landmark_label_file, read_landmark_labels
-from scenemem.formats.submission import write_trajectories
+from scenemem.formats.results import EpisodeResult, write_episode_results, write_trajectories
 from scenemem.learning.run_folder import RunFolder
 from scenemem.presets import SCRIPTED
 from scenemem.speaking import speaker_beside

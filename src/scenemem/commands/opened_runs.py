@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scenemem.commands.eval import OpenedRun, Weights
 from scenemem.errors import UserError
-from scenemem.formats.episode_results import EpisodeResult, read_episode_results
+from scenemem.formats.results import EpisodeResult, read_episode_results
 from scenemem.learning.run_folder import RunFolder
 
 

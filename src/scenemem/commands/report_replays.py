@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scenemem.commands.console import progress_bar
 from scenemem.commands.eval import OpenedRun
-from scenemem.formats.episode_results import EpisodeResult
+from scenemem.formats.results import EpisodeResult
 from scenemem.viewer.gallery import Walker, plain, replays_section, telling, write_replays
 from scenemem.viewer.report import Section, note
 from scenemem.viewer.scenery import SMALL_WIDTH, Sceneries

@@ -14,7 +14,7 @@ from scenemem.commands.tables import metric_table
 from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.score import Scores, score_trajectories
 from scenemem.formats.atomic import atomic_file
-from scenemem.formats.submission import read_trajectories
+from scenemem.formats.results import read_trajectories
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
 

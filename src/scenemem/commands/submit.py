@@ -10,7 +10,7 @@ import tyro
 from scenemem.commands.console import console, open_data, use_threads
 from scenemem.commands.eval import walk_run
 from scenemem.evaluation.score import check_walks, with_angles
-from scenemem.formats.submission import read_trajectories, write_trajectories
+from scenemem.formats.results import read_trajectories, write_trajectories
 from scenemem.learning.run_folder import RunFolder
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world

@@ -12,7 +12,7 @@ from scenemem.agents.reranking import RerankingAgent
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.scripted import Agent
 from scenemem.evaluation.metrics import Metrics, length_weighted, measure, path_length
-from scenemem.formats.submission import Point, Trajectory
+from scenemem.formats.results import Point, Trajectory
 from scenemem.tasks.batches import in_order
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.geometry import view_elevation, view_heading

@@ -21,7 +21,7 @@ from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import FollowLabels, TrainedAgent, collect
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Clusters, Estimate
-from scenemem.formats.landmark_labels import Labels
+from scenemem.formats.annotations import LandmarkLabels
 from scenemem.tasks.batches import in_order
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import split_words
@@ -138,7 +138,7 @@ class GroundingQuality:
 def measure_grounding(
     agent: TrainedAgent,
     episodes: EpisodeSet,
-    labels: Labels,
+    labels: LandmarkLabels,
     *,
     draws: int = 2000,
     seed: int = 0,
@@ -172,7 +172,11 @@ def measure_grounding(
 
 
 def _marked(
-    walked: ReferenceAttention, labels: Labels, names: Sequence[str], max_words: int, fates: Counter[str]
+    walked: ReferenceAttention,
+    labels: LandmarkLabels,
+    names: Sequence[str],
+    max_words: int,
+    fates: Counter[str],
 ) -> dict[Words, Tensor]:
     """Where the labelled tokens stand  ->  kind: (B, T, L) bool
 

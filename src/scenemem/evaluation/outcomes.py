@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scenemem.evaluation.evaluate import Walked
 from scenemem.evaluation.metrics import Metrics, collapse_repeats, last_viewpoint, path_length
-from scenemem.formats.episode_results import EpisodeResult, Outcome
+from scenemem.formats.results import EpisodeResult, Outcome
 from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.tasks.vocabulary import split_words
 from scenemem.world.graph import NONE, World

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from scenemem.errors import DataError, UserError
 from scenemem.evaluation.metrics import Metrics, measure
-from scenemem.formats.submission import Point, Trajectory
+from scenemem.formats.results import Point, Trajectory
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.geometry import view_elevation, view_heading
 from scenemem.world.graph import NONE, World

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from scenemem.features.annotated import UNKNOWN, Annotations, Building, load_annotations
-from scenemem.features.sight import FloatArray, aim, centredness, nearness, on_grid
+from scenemem.features.buildings import (
+    UNKNOWN,
+    Annotations,
+    BoolArray,
+    Building,
+    FloatArray,
+    IntArray,
+    aim,
+    centredness,
+    load_annotations,
+    nearness,
+    on_grid,
+)
 from scenemem.features.words import hashed_label_vectors, reduced_label_vectors
 from scenemem.formats.annotations import read_word_vectors
-from scenemem.formats.feature_files import Column, StoreInfo, write_store
+from scenemem.formats.features import Column, StoreInfo, write_store
 from scenemem.formats.folder import DataFolder
+from scenemem.world.build import Progress
 from scenemem.world.geometry import VIEWS
-
-Progress = Callable[[int, int], None]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 WORD_COLUMNS = 128
 SPACE = ("sight", "place", "way", "rise", "fall", "rise in sight", "fall in sight")
@@ -62,10 +69,15 @@ def build_object_features(
         columns = _columns(annotations, with_rooms)
         note = "rooms/viewpoint_rooms.tsv" if with_rooms else "no room labels"
         full_name = f"{name}+rooms" if with_rooms else name
+
+        def part(done: int, total: int, number: int = number) -> None:
+            if progress is not None:
+                progress(number * total + done, len(choices) * total)
+
         stores[full_name] = write_store(
             folder / f"{full_name}.npy",
             keys,
-            _rows(annotations, vectors, with_rooms, _part(progress, number, len(choices))),
+            _rows(annotations, vectors, with_rooms, part),
             width=columns[-1].stop,
             source=f"{annotations.source}; {note}",
             encoder=encoder,
@@ -98,53 +110,42 @@ def seen_labels(building: Building) -> tuple[IntArray, FloatArray]:
 
 def space(building: Building) -> FloatArray:
     """What the visible and the reachable viewpoints tell about each view (n, 36, 7); see ``SPACE``."""
-    here, offset = _offsets(building, building.visible)
+    here, _, offset = _pairs(building, building.visible)
     far = np.minimum(np.linalg.norm(offset, axis=1) / FAR, 1.0)
     seen = (far, nearness(offset), *_slopes(offset))
-    walk_from, walk = _offsets(building, building.way)
+    walk_from, _, walk = _pairs(building, building.way)
     ways = (np.ones(len(walk)), *_slopes(walk))
-    columns = [*_spread(here, offset, seen, building), *_spread(walk_from, walk, ways, building)]
-    sight, place, rise_seen, fall_seen, way, rise, fall = columns
+    sight, place, rise_seen, fall_seen = _spread(here, centredness(offset), seen, building)
+    way, rise, fall = _spread(walk_from, centredness(walk), ways, building)
     return np.stack([sight, place, way, rise, fall, rise_seen, fall_seen], axis=-1)
 
 
 def ways(building: Building) -> FloatArray:
     """What each view's way leads to: a dead end, a place with many ways, a place near by (n, 36, 3)."""
-    here, there = np.nonzero(building.way)
-    offset = building.position[there] - building.position[here]
+    here, there, offset = _pairs(building, building.way)
     onward = building.way.sum(axis=1)[there]
     amounts = ((onward <= 1).astype(np.float64), np.minimum(onward / MANY, 1.0), nearness(offset))
-    aimed = aim(offset)
-    return np.stack(
-        [_best(here, on_grid(aimed * amount[:, None]), len(building.keys)) for amount in amounts], axis=-1
-    )
+    return np.stack(_spread(here, aim(offset), amounts, building), axis=-1)
 
 
 def doors(building: Building) -> FloatArray:
     """Whether each view's way stays in the room or leaves it (n, 36, 2); rooms of one kind are told apart."""
     known = building.region != UNKNOWN
-    here, there = np.nonzero(building.way & known & known[:, None])
+    here, there, offset = _pairs(building, building.way & known & known[:, None])
     leaves = building.region[here] != building.region[there]
-    aimed = on_grid(aim(building.position[there] - building.position[here]))
-    return np.stack(
-        [_best(here[which], aimed[which], len(building.keys)) for which in (~leaves, leaves)], axis=-1
-    )
+    return np.stack(_spread(here, aim(offset), (~leaves, leaves), building), axis=-1)
 
 
 def rooms_next(building: Building, kinds: int) -> FloatArray:
     """The room of the place each view's way leads to (n, 36, kinds)."""
-    here, there = np.nonzero(building.way & (building.room != UNKNOWN))
-    aimed = on_grid(aim(building.position[there] - building.position[here]))
-    best = _best(here * kinds + building.room[there], aimed, len(building.keys) * kinds)
-    return best.reshape(-1, kinds, VIEWS).transpose(0, 2, 1)
+    here, there, offset = _pairs(building, building.way & (building.room != UNKNOWN))
+    return _by_room(building, kinds, here, there, on_grid(aim(offset)))
 
 
 def rooms_ahead(building: Building, kinds: int) -> FloatArray:
     """The rooms of the visible viewpoints in each view, centred and near ones more (n, 36, kinds)."""
-    here, there = np.nonzero(building.visible & (building.room != UNKNOWN))
-    presence = _presence(building.position[there] - building.position[here])
-    best = _best(here * kinds + building.room[there], presence, len(building.keys) * kinds)
-    return best.reshape(-1, kinds, VIEWS).transpose(0, 2, 1)
+    here, there, offset = _pairs(building, building.visible & (building.room != UNKNOWN))
+    return _by_room(building, kinds, here, there, _presence(offset))
 
 
 def room_here(building: Building, kinds: int) -> FloatArray:
@@ -160,11 +161,9 @@ def _rows(
     coarse = np.array([label.coarse for label in annotations.labels])
     for done, building in enumerate(annotations.buildings, start=1):
         present, weight = seen_labels(building)
+        of_class = (weight[..., coarse[present] == name] for name in _coarse_classes(annotations))
         parts = [_words(weight, vectors[present])]
-        parts += [
-            weight[..., coarse[present] == name].max(axis=-1, initial=0.0)[..., None]
-            for name in _coarse_classes(annotations)
-        ]
+        parts += [weights.max(axis=-1, initial=0.0)[..., None] for weights in of_class]
         parts += [space(building), ways(building)]
         if with_rooms:
             kinds = len(annotations.rooms)
@@ -172,16 +171,6 @@ def _rows(
             parts += [rooms_next(building, kinds), doors(building)]
         yield from np.concatenate(parts, axis=-1)
         progress(done, len(annotations.buildings))
-
-
-def _part(progress: Progress | None, number: int, parts: int) -> Progress:
-    """The progress of one of several equally long parts."""
-
-    def advance(done: int, total: int) -> None:
-        if progress is not None:
-            progress(number * total + done, parts * total)
-
-    return advance
 
 
 def _words(weight: FloatArray, vectors: FloatArray) -> FloatArray:
@@ -195,9 +184,10 @@ def _presence(offset: FloatArray) -> FloatArray:
     return on_grid(centredness(offset) * nearness(offset)[:, None])
 
 
-def _offsets(building: Building, flags: BoolArray) -> tuple[IntArray, FloatArray]:
+def _pairs(building: Building, flags: BoolArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """flags: (n, n)  ->  row (P,), column (P,) and offset (P, 3) in metres of every true one"""
     here, there = np.nonzero(flags)
-    return here, building.position[there] - building.position[here]
+    return here, there, building.position[there] - building.position[here]
 
 
 def _slopes(offset: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -205,11 +195,18 @@ def _slopes(offset: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _spread(
-    here: IntArray, offset: FloatArray, amounts: Sequence[FloatArray], building: Building
+    here: IntArray, share: FloatArray, amounts: Sequence[FloatArray | BoolArray], building: Building
 ) -> list[FloatArray]:
-    """The largest of each amount in every view, centred ones more.  here: (P,)  ->  (n, 36) per amount"""
-    centred = centredness(offset)
-    return [_best(here, on_grid(centred * amount[:, None]), len(building.keys)) for amount in amounts]
+    """The largest product of share (P, 36) and amount (P,) in every view  ->  (n, 36) per amount"""
+    return [_best(here, on_grid(share * amount[:, None]), len(building.keys)) for amount in amounts]
+
+
+def _by_room(
+    building: Building, kinds: int, here: IntArray, there: IntArray, values: FloatArray
+) -> FloatArray:
+    """The largest values (P, 36) of every kind of room  ->  (n, 36, kinds)"""
+    best = _best(here * kinds + building.room[there], values, len(building.keys) * kinds)
+    return best.reshape(-1, kinds, VIEWS).transpose(0, 2, 1)
 
 
 def _best(index: IntArray, values: FloatArray, size: int) -> FloatArray:

@@ -1,21 +1,40 @@
-"""A feature store opened against a world: view features gathered by global viewpoint index."""
+"""Feature stores: opened against a world, gathered by viewpoint index, converted from published files."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenemem.errors import DataError
-from scenemem.formats.feature_files import StoreInfo, read_store
+from scenemem.errors import DataError, UserError
+from scenemem.formats.atomic import StrPath
+from scenemem.formats.features import (
+    FeatureRow,
+    StoreInfo,
+    count_feature_hdf5,
+    estimate_feature_tsv,
+    read_feature_hdf5,
+    read_feature_tsv,
+    read_store,
+    stream_store,
+)
+from scenemem.world.build import Progress
 from scenemem.world.geometry import VIEWS
 from scenemem.world.graph import World
 
 IN_MEMORY = 512 * 2**20
 """Bytes a store may take as float32 to be read into memory; larger ones stay on disk."""
+
+_KINDS = {  # ending of a published file -> reader, number of rows
+    ".tsv": (read_feature_tsv, estimate_feature_tsv),
+    ".tsv.gz": (read_feature_tsv, estimate_feature_tsv),
+    ".hdf5": (read_feature_hdf5, count_feature_hdf5),
+    ".h5": (read_feature_hdf5, count_feature_hdf5),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +75,7 @@ class FeatureStore:
         return picked if self.half else picked.float()
 
 
-def open_store(target: str | os.PathLike[str], world: World, *, half: bool = False) -> FeatureStore:
+def open_store(target: StrPath, world: World, *, half: bool = False) -> FeatureStore:
     """Open the store ``target`` (``.../<name>.npy``) for the viewpoints of ``world``.
 
     Args:
@@ -71,13 +90,62 @@ def open_store(target: str | os.PathLike[str], world: World, *, half: bool = Fal
     rows = {key: row for row, key in enumerate(info.keys)}
     missing = [name for name in world.names if name not in rows]
     if missing:
-        raise DataError(
-            target,
-            f"lacks {len(missing)} of the {len(world.names)} viewpoints of the world, first '{missing[0]}'; "
-            "build the store from features of all viewpoints or use connectivity files of fewer scans",
-        )
+        lacks = f"{len(missing)} of the {len(world.names)} viewpoints of the world, first '{missing[0]}'"
+        advice = "build the store from features of all viewpoints or use connectivity files of fewer scans"
+        raise DataError(target, f"lacks {lacks}; {advice}")
     row = torch.tensor([rows[name] for name in world.names], dtype=torch.long)
     values = torch.from_numpy(mapped)
     if not half and values.numel() * 4 <= IN_MEMORY:
-        values = values.float()  # converted once instead of at every look
+        values = values.float()  # converted once instead of at every lookup
     return FeatureStore(info, values, row, half)
+
+
+def store_name(file: StrPath) -> str:
+    """The name of a feature file without the ending that tells its kind."""
+    return Path(file).name.removesuffix(_ending(file) or "")
+
+
+def convert_features(
+    file: StrPath,
+    target: StrPath,
+    *,
+    columns: int | None = None,
+    encoder: str = "",
+    progress: Progress | None = None,
+) -> StoreInfo:
+    """Convert a TSV or HDF5 file, told apart by its name, to the store ``target``, row by row.
+
+    Args:
+        file: the published file; the rows of a TSV keep their order, those of HDF5 are sorted by name.
+        target: the ``.npy`` file of the store to write.
+        columns: keep only the first columns of every view; all when not given.
+        encoder: the network that made the features, when known.
+        progress: called with (viewpoints done, in all); for a TSV the latter is estimated from its size.
+
+    Raises:
+        UserError: the name ends in neither kind, or no column would be kept.
+        DataError: the file is broken or its rows do not fit the store; see the readers and ``stream_store``.
+    """
+    if columns is not None and columns < 1:
+        raise UserError(f"columns must be 1 or more, got {columns}; leave it out to keep all")
+    ending = _ending(file)
+    if ending is None:
+        expected = f"a name ending in {', '.join(_KINDS)}"
+        raise UserError(f"{file}: unknown kind of feature file; expected {expected}")
+    read, count = _KINDS[ending]
+    rows = read(file, columns)
+    if progress is not None:
+        rows = _with_progress(rows, count(file), progress)
+    kept = f", first {columns} columns" if columns is not None else ""
+    source = f"{Path(file).name}{kept}"
+    return stream_store(target, rows, origin=file, source=source, encoder=encoder, width=columns)
+
+
+def _ending(file: StrPath) -> str | None:
+    return next((ending for ending in _KINDS if Path(file).name.endswith(ending)), None)
+
+
+def _with_progress(rows: Iterable[FeatureRow], total: int, progress: Progress) -> Iterator[FeatureRow]:
+    for done, row in enumerate(rows, start=1):
+        yield row
+        progress(done, max(done, total))

@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from scenemem.features.sight import on_grid
-
-FloatArray = npt.NDArray[np.float64]
+from scenemem.features.buildings import FloatArray, on_grid
 
 _WORD = re.compile(r"[a-z]+")
 
@@ -42,8 +40,7 @@ def reduced_label_vectors(
     table = np.zeros((len(labels), size))
     for row, spellings in zip(table, labels, strict=True):
         known = ([vectors[word] for word in label_words(text) if word in vectors] for text in spellings)
-        found = next((words for words in known if words), None)
-        if found is not None:
+        if found := next(filter(None, known), None):
             row[:] = _unit(_unit(np.array(found, dtype=np.float64)).mean(axis=0))
     axes = _main_axes(table, width)
     reduced = np.zeros((len(labels), width))
@@ -85,8 +82,7 @@ def hashed_label_vectors(labels: Sequence[tuple[str, ...]], width: int) -> Float
     """
     table = np.zeros((len(labels), width))
     for row, spellings in zip(table, labels, strict=True):
-        words = next((words for text in spellings if (words := label_words(text))), [])
-        if words:
+        if words := next(filter(None, map(label_words, spellings)), None):
             row[:] = _unit(np.mean([_signs(word, width) for word in words], axis=0))
     return on_grid(table)
 

@@ -1,23 +1,31 @@
-"""Public annotations of the buildings: boxed objects, object positions, labels, rooms, word vectors."""
+"""Public annotations: objects and rooms of the buildings, word vectors, word labels of instructions."""
 
 from __future__ import annotations
 
 import math
-import os
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, Union, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from scenemem.errors import DataError
-from scenemem.formats.decoding import decode_json, located, read_bytes, read_json_lines, read_lines
+from scenemem.formats.atomic import StrPath
+from scenemem.formats.decoding import (
+    decode_json,
+    located,
+    read_bytes,
+    read_json,
+    read_json_lines,
+    read_lines,
+)
 
+WordIndex = Annotated[int, msgspec.Meta(ge=0)]
 View = Annotated[int, msgspec.Meta(ge=0, le=35)]
 Box = tuple[float, float, float, float]  # x, y, width, height; pixels of a 640x480 picture, origin top left
 
@@ -37,10 +45,8 @@ class ListedObject(msgspec.Struct, frozen=True):
             raise ValueError(f"object {self.id} has {len(self.views)} views but {len(self.boxes)} boxes")
         for number, box in enumerate(self.boxes):
             if not all(map(math.isfinite, box)) or box[2] < 0 or box[3] < 0:
-                raise ValueError(
-                    f"boxes[{number}] of object {self.id} is {box}, expected finite numbers, "
-                    "width and height 0 or more"
-                )
+                expected = "finite numbers, width and height 0 or more"
+                raise ValueError(f"boxes[{number}] of object {self.id} is {box}, expected {expected}")
 
 
 class ViewpointObjects(msgspec.Struct, frozen=True):
@@ -94,17 +100,30 @@ class RoomCode(msgspec.Struct, frozen=True):
     room: str
 
 
+class WordLabels(msgspec.Struct, frozen=True):
+    """The words of one instruction that are about one viewpoint, counted from 0 in its tokens."""
+
+    landmark: tuple[WordIndex, ...] | None = None  # what is seen there; None when nothing was labelled
+    action: tuple[WordIndex, ...] | None = None  # what is done there
+
+
+LandmarkLabels = dict[str, dict[str, WordLabels]]
+"""instruction id -> viewpoint -> labels; viewpoints without a label are missing"""
+
+_Viewpoint = Union[int, dict[str, WordLabels]]  # noqa: UP007 (evaluated at run time, also on Python 3.10)
+_ROW_NUMBER = "id"  # stands among the viewpoints of a path and says nothing about it
+
 Row = TypeVar("Row")
 
 
-def find_view_objects(folder: str | os.PathLike[str]) -> Path | None:
+def find_view_objects(folder: StrPath) -> Path | None:
     """The boxed objects of an ``objects/`` folder: the compact file, else the BBox folder or archive."""
     names = ("view_objects.jsonl.gz", "view_objects.jsonl", "BBox", "BBox.tar.gz")
     return next((place for name in names if (place := Path(folder) / name).exists()), None)
 
 
 def read_view_objects(
-    source: str | os.PathLike[str], labels: Mapping[str, Label] | None = None
+    source: StrPath, labels: Mapping[str, Label] | None = None
 ) -> Iterator[ViewpointObjects]:
     """Stream the boxed objects of every viewpoint from any of their three public forms.
 
@@ -130,15 +149,15 @@ def read_view_objects(
             yield record
 
 
-def read_labels(file: str | os.PathLike[str]) -> dict[str, Label]:
+def read_labels(file: StrPath) -> dict[str, Label]:
     """The meaning of every raw object label, by that label."""
     return {label.raw: label for label in read_table(file, Label)}
 
 
-def read_table(file: str | os.PathLike[str], kind: type[Row]) -> Iterator[Row]:
+def read_table(file: StrPath, kind: type[Row]) -> Iterator[Row]:
     """Stream a tab-separated table with a header line (plain or ``.gz``) as records of ``kind``.
 
-    Further columns are ignored.
+    Further columns are ignored; columns of fields with a default may be missing.
 
     Raises:
         DataError: a column is missing, a line has another number of fields than the header, or a field does
@@ -146,24 +165,21 @@ def read_table(file: str | os.PathLike[str], kind: type[Row]) -> Iterator[Row]:
     """
     lines = read_lines(file)
     header = next(lines, "").split("\t")
-    missing = [field for field in _fields(kind) if field not in header]
+    needed = [field.name for field in msgspec.structs.fields(cast(Any, kind)) if field.required]
+    missing = [field for field in needed if field not in header]
     if missing:
-        raise DataError(
-            file, f"has no column '{missing[0]}', expected {' '.join(_fields(kind))}", record="line 1"
-        )
+        raise DataError(file, f"has no column '{missing[0]}', expected {' '.join(needed)}", record="line 1")
     for number, line in enumerate(lines, start=2):
-        values = line.split("\t")
+        values, record = line.split("\t"), f"line {number}"
         if len(values) != len(header):
-            raise DataError(
-                file, f"holds {len(values)} fields, expected {len(header)}", record=f"line {number}"
-            )
+            raise DataError(file, f"holds {len(values)} fields, expected {len(header)}", record=record)
         try:
             yield msgspec.convert(dict(zip(header, values, strict=True)), kind, strict=False)
         except msgspec.ValidationError as error:
-            raise located(error, file, f"line {number}") from error
+            raise located(error, file, record) from error
 
 
-def read_word_vectors(file: str | os.PathLike[str]) -> tuple[tuple[str, ...], npt.NDArray[np.float32]]:
+def read_word_vectors(file: StrPath) -> tuple[tuple[str, ...], npt.NDArray[np.float32]]:
     """Words and their vectors from an ``.npz`` file with ``words`` (N,) and ``vectors`` (N, D).
 
     Raises:
@@ -177,16 +193,47 @@ def read_word_vectors(file: str | os.PathLike[str]) -> tuple[tuple[str, ...], np
     except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(file, f"not an .npz file with the arrays 'words' and 'vectors' ({error})") from error
     if words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors) or vectors.dtype.kind != "f":
-        raise DataError(
-            file,
-            f"words {words.shape} and vectors {vectors.dtype} {vectors.shape} do not fit, "
-            "expected (N,) and floats (N, D)",
-        )
+        seen = f"words {words.shape} and vectors {vectors.dtype} {vectors.shape}"
+        raise DataError(file, f"{seen} do not fit, expected (N,) and floats (N, D)")
     if not len(words):
         raise DataError(file, "holds no word, expected at least one")
     if not np.isfinite(vectors).all():
         raise DataError(file, "holds a number that is not finite", field="vectors")
     return tuple(str(word) for word in words), vectors.astype(np.float32)
+
+
+def landmark_label_file(root: Path, split: str) -> Path:
+    """``lar2r/lar2r_<split>.json``, plain or ``.gz``, in a data folder.
+
+    Raises:
+        DataError: there is no such file.
+    """
+    plain = root / "lar2r" / f"lar2r_{split}.json"
+    packed = plain.with_name(f"{plain.name}.gz")
+    found = next((file for file in (plain, packed) if file.is_file()), None)
+    if found is None:
+        where = "the word labels of lar2r (github.com/cwhao98/DDL) belong there, see docs/grounding.md"
+        raise DataError(packed, f"no such file; {where}")
+    return found
+
+
+def read_landmark_labels(file: StrPath) -> LandmarkLabels:
+    """Read ``{path_id: {viewpoint: {instruction number: {"landmark": [...], "action": [...]}}}}``.
+
+    Raises:
+        DataError: the file cannot be read or holds something else.
+    """
+    labels: LandmarkLabels = {}
+    for path_id, viewpoints in read_json(file, dict[str, dict[str, _Viewpoint]]).items():
+        for viewpoint, instructions in viewpoints.items():
+            if isinstance(instructions, int):
+                if viewpoint == _ROW_NUMBER:
+                    continue
+                reason = f"viewpoint '{viewpoint}' holds a number, expected labels per instruction"
+                raise DataError(file, reason, record=f"path {path_id}")
+            for number, words in instructions.items():
+                labels.setdefault(f"{path_id}_{number}", {})[viewpoint] = words
+    return labels
 
 
 class _RawObject(msgspec.Struct, frozen=True):
@@ -200,12 +247,12 @@ def _read_bbox_archive(source: Path, labels: Mapping[str, Label]) -> Iterator[Vi
     try:
         with tarfile.open(source) as archive:
             for member in archive:
-                if not (member.isfile() and member.name.endswith(".json")):
-                    continue
-                stream = archive.extractfile(member)
-                content = stream.read() if stream is not None else b""
-                found = True
-                yield _decode_bbox(content, Path(member.name).name, source, labels, record=member.name)
+                wanted = member.isfile() and member.name.endswith(".json")
+                stream = archive.extractfile(member) if wanted else None
+                if stream is not None:
+                    found = True
+                    name = Path(member.name).name
+                    yield _decode_bbox(stream.read(), name, source, labels, record=member.name)
     except FileNotFoundError as error:
         raise DataError(source, "no such file") from error
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
@@ -222,9 +269,8 @@ def _decode_bbox(
     viewpoint = next(iter(decoded), "")
     stem = name.removesuffix(".json")
     if len(decoded) != 1 or not stem.endswith(f"_{viewpoint}"):
-        raise DataError(
-            file, f"holds {len(decoded)} viewpoints, expected the one of its name", record=record or name
-        )
+        reason = f"holds {len(decoded)} viewpoints, expected the one of its name"
+        raise DataError(file, reason, record=record or name)
     try:
         objects = tuple(_listed(number, entry, labels) for number, entry in decoded[viewpoint].items())
     except ValueError as error:
@@ -233,17 +279,5 @@ def _decode_bbox(
 
 
 def _listed(number: int, entry: _RawObject, labels: Mapping[str, Label]) -> ListedObject:
-    label = labels.get(entry.name)
-    return ListedObject(
-        id=number,
-        name=label.name if label else entry.name.replace("#", " "),
-        views=entry.visible_pos,
-        boxes=entry.bbox2d,
-        category=label.category if label else "",
-        mpcat40=label.mpcat40 if label else "",
-    )
-
-
-def _fields(kind: type[Any]) -> tuple[str, ...]:
-    """The columns a table must have; those with a default may be missing."""
-    return tuple(field.name for field in msgspec.structs.fields(kind) if field.required)
+    label = labels.get(entry.name) or Label(entry.name, entry.name.replace("#", " "), "", "")
+    return ListedObject(number, label.name, entry.visible_pos, entry.bbox2d, label.category, label.mpcat40)

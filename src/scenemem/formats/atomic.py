@@ -19,12 +19,14 @@ _PARTIAL = ".partial"  # what is being written
 _REPLACED = ".replaced"  # the folder that was there before, for the moment between two renames
 _ATTEMPTS = 10  # to rename a folder into place while others do the same
 
+StrPath = str | os.PathLike[str]
+
 _CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)
 
 
 @contextmanager
-def atomic_file(target: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_file(target: StrPath) -> Iterator[Path]:
     """Yield a temporary path beside ``target``; sync it and rename it into place when the block succeeds.
 
     When the block fails nothing is left behind. When the process is killed a hidden ``.partial`` file
@@ -49,7 +51,7 @@ def atomic_file(target: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_folder(target: str | os.PathLike[str], *, keep_existing: bool = False) -> Iterator[Path]:
+def atomic_folder(target: StrPath, *, keep_existing: bool = False) -> Iterator[Path]:
     """Yield a temporary folder beside ``target``; rename it into place when the block succeeds.
 
     Every file inside is synced first. An existing ``target`` is renamed aside, and deleted only when the new
@@ -73,32 +75,24 @@ def atomic_folder(target: str | os.PathLike[str], *, keep_existing: bool = False
             yield partial
             for entry in (*sorted(partial.rglob("*")), partial):
                 _sync(entry)
-            if keep_existing:
-                _move_in_unless_there(partial, target)
-            else:
-                _move_in(partial, target)
+            _move_in(partial, target, keep_existing)
             _sync(target.parent)
         finally:
             _remove(partial)
 
 
-def _move_in_unless_there(partial: Path, target: Path) -> None:
-    try:
-        os.rename(partial, target)
-    except OSError as error:
-        if error.errno not in _OCCUPIED:
-            raise
-
-
-def _move_in(partial: Path, target: Path) -> None:
-    """Rename ``partial`` to ``target``; whatever stands there is deleted after that."""
+def _move_in(partial: Path, target: Path, keep_existing: bool) -> None:
+    """Rename ``partial`` to ``target``; a folder that stands there is kept, or deleted after that."""
     aside = _own_name(target, _REPLACED)
     for attempt in range(1, _ATTEMPTS + 1):
-        with suppress(FileNotFoundError):
-            os.rename(target, aside)
+        if not keep_existing:
+            with suppress(FileNotFoundError):
+                os.rename(target, aside)
         try:
             os.rename(partial, target)
         except OSError as error:
+            if error.errno in _OCCUPIED and keep_existing:
+                return
             if error.errno in _OCCUPIED and attempt < _ATTEMPTS:
                 _remove(aside)  # another process was faster, and its folder is replaced now
                 continue
@@ -140,8 +134,8 @@ def _alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # alive, and somebody else's
+        pass
     return True
 
 

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from scenemem.errors import DataError
-from scenemem.formats.atomic import atomic_file
+from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.decoding import read_json
 
 SUFFIX = "_connectivity.json"
 
-Pose = Annotated[tuple[float, ...], msgspec.Meta(min_length=16, max_length=16)]
+Matrix = Annotated[tuple[float, ...], msgspec.Meta(min_length=16, max_length=16)]
 
 
 class Viewpoint(msgspec.Struct, frozen=True):
     """One panorama of a building, as the public files store it."""
 
     image_id: str
-    pose: Pose  # row-major 4x4 camera-to-world; x, y, z in metres = pose[3], pose[7], pose[11]; z up
+    pose: Matrix  # row-major 4x4 camera-to-world; x, y, z in metres = pose[3], pose[7], pose[11]; z up
     included: bool  # whether the viewpoint belongs to the navigation graph
     visible: tuple[bool, ...]  # per viewpoint of the file: can it be seen from here
     unobstructed: tuple[bool, ...]  # per viewpoint of the file: can one walk there directly
@@ -47,7 +46,7 @@ class Scan(msgspec.Struct, frozen=True):
     viewpoints: tuple[Viewpoint, ...]  # in file order, excluded ones too
 
 
-def connectivity_files(folder: str | os.PathLike[str]) -> list[Path]:
+def connectivity_files(folder: StrPath) -> list[Path]:
     """The connectivity files of a folder, sorted by scan name.
 
     Raises:
@@ -62,7 +61,7 @@ def connectivity_files(folder: str | os.PathLike[str]) -> list[Path]:
     return files
 
 
-def read_scan(file: str | os.PathLike[str]) -> Scan:
+def read_scan(file: StrPath) -> Scan:
     """Read and check one connectivity file.
 
     Raises:
@@ -77,7 +76,7 @@ def read_scan(file: str | os.PathLike[str]) -> Scan:
     return Scan(name=Path(file).name.removesuffix(SUFFIX), viewpoints=viewpoints)
 
 
-def write_scan(folder: str | os.PathLike[str], scan: Scan) -> Path:
+def write_scan(folder: StrPath, scan: Scan) -> Path:
     """Write ``<folder>/<scan>_connectivity.json``; the same scan always gives the same bytes."""
     target = Path(folder) / f"{scan.name}{SUFFIX}"
     with atomic_file(target) as partial:
@@ -85,68 +84,46 @@ def write_scan(folder: str | os.PathLike[str], scan: Scan) -> Path:
     return target
 
 
-def _check_records(viewpoints: tuple[Viewpoint, ...], file: str | os.PathLike[str]) -> None:
+def _check_records(viewpoints: tuple[Viewpoint, ...], file: StrPath) -> None:
     if not viewpoints:
         raise DataError(file, "holds no viewpoint, expected at least one")
     if not any(viewpoint.included for viewpoint in viewpoints):
-        raise DataError(
-            file,
-            "holds no included viewpoint, expected at least one; set included to true or remove the file",
-        )
+        reason = "holds no included viewpoint, expected at least one; set included to true or remove the file"
+        raise DataError(file, reason)
     first_seen: dict[str, int] = {}
     for number, viewpoint in enumerate(viewpoints):
         for field in ("visible", "unobstructed"):
             length = len(getattr(viewpoint, field))
             if length != len(viewpoints):
-                raise DataError(
-                    file,
-                    f"holds {length} flags, expected {len(viewpoints)}, one per viewpoint of the file",
-                    record=f"record {number}",
-                    field=field,
-                )
+                reason = f"holds {length} flags, expected {len(viewpoints)}, one per viewpoint of the file"
+                raise DataError(file, reason, record=f"record {number}", field=field)
         earlier = first_seen.setdefault(viewpoint.image_id, number)
         if earlier != number:
-            raise DataError(
-                file,
-                f"'{viewpoint.image_id}' already stands in record {earlier}; ids must be unique",
-                record=f"record {number}",
-                field="image_id",
-            )
+            reason = f"'{viewpoint.image_id}' already stands in record {earlier}; ids must be unique"
+            raise DataError(file, reason, record=f"record {number}", field="image_id")
 
 
-def _check_edges(viewpoints: tuple[Viewpoint, ...], file: str | os.PathLike[str]) -> None:
-    neighbours: dict[int, list[int]] = {}
-    for here, viewpoint in enumerate(viewpoints):
-        if viewpoint.included:
-            neighbours[here] = [
-                there
-                for there, free in enumerate(viewpoint.unobstructed)
-                if free and viewpoints[there].included
-            ]
+def _check_edges(viewpoints: tuple[Viewpoint, ...], file: StrPath) -> None:
+    included = [number for number, viewpoint in enumerate(viewpoints) if viewpoint.included]
+    neighbours = {
+        here: [there for there in included if viewpoints[here].unobstructed[there]] for here in included
+    }
     for here, there in ((here, there) for here, row in neighbours.items() for there in row):
+        reason = None
         names = f"'{viewpoints[here].image_id}' and '{viewpoints[there].image_id}'"
-        record = f"record {here}"
-        field = f"unobstructed[{there}]"
         if here == there:
-            raise DataError(
-                file, f"'{viewpoints[here].image_id}' is connected to itself", record=record, field=field
-            )
-        if not viewpoints[there].unobstructed[here]:
-            raise DataError(
-                file,
-                f"the edge between {names} exists in one direction only; set both flags or none",
-                record=record,
-                field=field,
-            )
-        if viewpoints[here].position == viewpoints[there].position:
-            raise DataError(
-                file, f"{names} are connected but stand at the same place", record=record, field=field
-            )
+            reason = f"'{viewpoints[here].image_id}' is connected to itself"
+        elif not viewpoints[there].unobstructed[here]:
+            reason = f"the edge between {names} exists in one direction only; set both flags or none"
+        elif viewpoints[here].position == viewpoints[there].position:
+            reason = f"{names} are connected but stand at the same place"
+        if reason is not None:
+            raise DataError(file, reason, record=f"record {here}", field=f"unobstructed[{there}]")
     _check_connected(viewpoints, neighbours, file)
 
 
 def _check_connected(
-    viewpoints: tuple[Viewpoint, ...], neighbours: dict[int, list[int]], file: str | os.PathLike[str]
+    viewpoints: tuple[Viewpoint, ...], neighbours: dict[int, list[int]], file: StrPath
 ) -> None:
     linked = {here for here, row in neighbours.items() if row}
     if not linked:
@@ -159,10 +136,7 @@ def _check_connected(
         waiting.extend(fresh)
     cut_off = sorted(linked - reached)
     if cut_off:
-        raise DataError(
-            file,
-            f"the graph is in several parts: no way leads from '{viewpoints[start].image_id}' to "
-            f"'{viewpoints[cut_off[0]].image_id}'; connect the parts "
-            "or set included to false in the smaller one",
-            record=f"record {cut_off[0]}",
-        )
+        ends = f"'{viewpoints[start].image_id}' to '{viewpoints[cut_off[0]].image_id}'"
+        reason = f"the graph is in several parts: no way leads from {ends}"
+        advice = "connect the parts or set included to false in the smaller one"
+        raise DataError(file, f"{reason}; {advice}", record=f"record {cut_off[0]}")

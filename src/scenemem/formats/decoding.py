@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -16,14 +15,22 @@ from typing import Any, TypeVar
 import msgspec
 
 from scenemem.errors import DataError
+from scenemem.formats.atomic import StrPath
 
 T = TypeVar("T")
 
 # msgspec ends its messages with the place, e.g. "Expected `str`, got `int` - at `$[3].path[1]`"
 _PLACE = re.compile(r"^(?P<reason>.*) - at `\$(?:\[(?P<record>\d+)\])?\.?(?P<field>.*)`$", re.DOTALL)
 
+_REFUSALS: dict[type[OSError], str] = {
+    FileNotFoundError: "no such file",
+    IsADirectoryError: "is a folder, expected a file",
+    PermissionError: "cannot be read (permission denied)",
+    NotADirectoryError: "no such file; a part of the path is a file, expected a folder",
+}
 
-def read_bytes(file: str | os.PathLike[str]) -> bytes:
+
+def read_bytes(file: StrPath) -> bytes:
     """The whole content of a file, unpacked when its name ends in ``.gz``.
 
     Raises:
@@ -35,7 +42,7 @@ def read_bytes(file: str | os.PathLike[str]) -> bytes:
         return gzip.decompress(content) if path.suffix == ".gz" else content
 
 
-def read_lines(file: str | os.PathLike[str]) -> Iterator[str]:
+def read_lines(file: StrPath) -> Iterator[str]:
     """Stream the lines of a UTF-8 text file (plain or ``.gz``) without their line ends.
 
     Raises:
@@ -50,7 +57,7 @@ def read_lines(file: str | os.PathLike[str]) -> Iterator[str]:
                 raise DataError(path, _not_utf8(error), record=f"line {number}") from error
 
 
-def read_json(file: str | os.PathLike[str], kind: type[T]) -> T:
+def read_json(file: StrPath, kind: type[T]) -> T:
     """Decode a JSON file (plain or ``.gz``) as ``kind``.
 
     Raises:
@@ -59,9 +66,7 @@ def read_json(file: str | os.PathLike[str], kind: type[T]) -> T:
     return decode_json(read_bytes(file), kind, file)
 
 
-def decode_json(
-    content: bytes | str, kind: type[T], file: str | os.PathLike[str], record: str | None = None
-) -> T:
+def decode_json(content: bytes | str, kind: type[T], file: StrPath, record: str | None = None) -> T:
     """Decode JSON text as ``kind``; ``file`` and ``record`` only name the place in errors."""
     try:
         return msgspec.json.decode(content, type=kind)
@@ -76,7 +81,7 @@ def decode_json(
         raise DataError(file, "JSON nested too deeply to be a data file", record=record) from error
 
 
-def read_json_lines(file: str | os.PathLike[str], kind: type[T]) -> Iterator[tuple[int, T]]:
+def read_json_lines(file: StrPath, kind: type[T]) -> Iterator[tuple[int, T]]:
     """Stream ``(line number, record)`` from a JSON-lines file (plain or ``.gz``), skipping blank lines."""
     decoder = msgspec.json.Decoder(kind)
     for number, line in enumerate(read_lines(file), start=1):
@@ -91,7 +96,7 @@ def read_json_lines(file: str | os.PathLike[str], kind: type[T]) -> Iterator[tup
         yield number, value
 
 
-def located(error: Exception, file: str | os.PathLike[str], record: str | None = None) -> DataError:
+def located(error: Exception, file: StrPath, record: str | None = None) -> DataError:
     """Turn a msgspec error into a ``DataError`` with record and field."""
     match = _PLACE.match(str(error))
     if match is None:
@@ -99,26 +104,18 @@ def located(error: Exception, file: str | os.PathLike[str], record: str | None =
     index, field = match["record"], match["field"] or None
     if record is None and index is not None:
         record = f"record {index}"
-    elif record is not None and index is not None:
+    elif index is not None:
         field = f"[{index}]" + (f".{field}" if field else "")
     return DataError(file, _lowered(match["reason"]), record=record, field=field)
 
 
-def _locate_non_number(content: bytes | str, file: str | os.PathLike[str], record: str | None) -> None:
+def _locate_non_number(content: bytes | str, file: StrPath, record: str | None) -> None:
     """Say where NaN or Infinity stands, which Python writes but JSON lacks; return if it is not that."""
     try:
         value = json.loads(content)
     except (ValueError, RecursionError):
         return
-    place = _place_of_non_number(value)
-    if place is not None:
-        reason = f"holds NaN or Infinity, expected finite numbers - at `{place}`"
-        raise located(ValueError(reason), file, record)
-
-
-def _place_of_non_number(value: Any) -> str | None:
-    """Where the first NaN or Infinity stands, worded as msgspec words places: ``$[3].path[1]``."""
-    waiting = [("$", value)]
+    waiting: list[tuple[str, Any]] = [("$", value)]  # places worded as msgspec does: $[3].path[1]
     while waiting:
         place, value = waiting.pop()
         if isinstance(value, dict):
@@ -126,8 +123,8 @@ def _place_of_non_number(value: Any) -> str | None:
         elif isinstance(value, list):
             waiting.extend((f"{place}[{n}]", value[n]) for n in reversed(range(len(value))))
         elif isinstance(value, float) and not math.isfinite(value):
-            return place
-    return None
+            reason = f"holds NaN or Infinity, expected finite numbers - at `{place}`"
+            raise located(ValueError(reason), file, record)
 
 
 def _lowered(text: str) -> str:
@@ -143,15 +140,8 @@ def _readable_errors(path: Path) -> Iterator[None]:
     """Turn operating-system and gzip errors on reading ``path`` into ``DataError``."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise DataError(path, "no such file") from error
-    except IsADirectoryError as error:
-        raise DataError(path, "is a folder, expected a file") from error
-    except PermissionError as error:
-        raise DataError(path, "cannot be read (permission denied)") from error
-    except NotADirectoryError as error:
-        raise DataError(path, "no such file; a part of the path is a file, expected a folder") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(path, f"broken gzip stream ({error}); is the file complete?") from error
     except OSError as error:
-        raise DataError(path, f"cannot be read ({error.strerror or error})") from error
+        reason = _REFUSALS.get(type(error), f"cannot be read ({error.strerror or error})")
+        raise DataError(path, reason) from error

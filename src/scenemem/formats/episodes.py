@@ -5,22 +5,21 @@ from __future__ import annotations
 import gzip
 import itertools
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Union, cast
+from typing import Any, BinaryIO, Union, cast
 
 import msgspec
 
 from scenemem.errors import DataError
-from scenemem.formats.atomic import atomic_file
+from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.decoding import decode_json, read_bytes
 
 Identifier = Union[int, str]  # noqa: UP007 (evaluated at run time, also on Python 3.10)
 
 
-class _FieldError(ValueError):
+class FieldError(ValueError):
     """A field that cannot be right; readers add file and record."""
 
     def __init__(self, field: str, reason: str) -> None:
@@ -49,21 +48,19 @@ class Episode(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.path:
-            raise _FieldError("path", "is empty, expected at least the start viewpoint")
+            raise FieldError("path", "is empty, expected at least the start viewpoint")
         if not math.isfinite(self.heading):
-            raise _FieldError("heading", f"is {self.heading}, expected a finite number of radians")
+            raise FieldError("heading", f"is {self.heading}, expected a finite number of radians")
         if not self.instructions:
-            raise _FieldError("instructions", "is empty, expected at least one")
+            raise FieldError("instructions", "is empty, expected at least one")
         for field in ("instruction_ids", "instr_encodings"):
             entries = getattr(self, field)
             if entries is not None and len(entries) != len(self.instructions):
-                raise _FieldError(
-                    field,
-                    f"holds {len(entries)} entries, expected {len(self.instructions)}, one per instruction",
-                )
+                expected = f"{len(self.instructions)}, one per instruction"
+                raise FieldError(field, f"holds {len(entries)} entries, expected {expected}")
 
 
-def read_episodes(file: str | os.PathLike[str]) -> list[Episode]:
+def read_episodes(file: StrPath) -> list[Episode]:
     """Read an episode file, plain or ``.gz``, JSON list or JSON lines; its first record tells the format.
 
     Raises:
@@ -75,21 +72,18 @@ def read_episodes(file: str | os.PathLike[str]) -> list[Episode]:
     for place, record in _records(file):
         try:
             episode = record.episode(seen)
-        except _FieldError as error:
+        except FieldError as error:
             raise DataError(file, error.reason, record=place, field=error.field) from error
         for instruction_id in episode.instruction_ids:
             earlier = seen.setdefault(instruction_id, place)
             if earlier != place:
-                raise DataError(
-                    file,
-                    f"instruction id '{instruction_id}' already stands in {earlier}; ids must be unique",
-                    record=place,
-                )
+                reason = f"instruction id '{instruction_id}' already stands in {earlier}; ids must be unique"
+                raise DataError(file, reason, record=place)
         episodes.append(episode)
     return episodes
 
 
-def write_episodes(file: str | os.PathLike[str], episodes: Iterable[Episode]) -> int:
+def write_episodes(file: StrPath, episodes: Iterable[Episode]) -> int:
     """Write an R2R / R4R JSON list, one record per line, gzipped when the name ends in ``.gz``.
 
     Records are taken and written one at a time; the same episodes always give the same bytes. Reading the
@@ -98,12 +92,16 @@ def write_episodes(file: str | os.PathLike[str], episodes: Iterable[Episode]) ->
     Returns:
         how many episodes were written.
     """
-    count = 0
     with atomic_file(file) as partial, _sink(partial, packed=Path(file).suffix == ".gz") as stream:
-        for count, episode in enumerate(episodes, start=1):
-            stream.write(b"[\n" if count == 1 else b",\n")
-            stream.write(msgspec.json.encode(_written(episode)))
-        stream.write(b"\n]\n" if count else b"[]\n")
+        return write_json_list(stream, map(_written, episodes))
+
+
+def write_json_list(stream: BinaryIO, records: Iterable[Any]) -> int:
+    """Write a JSON list, one record per line, taking one record at a time  ->  how many there were"""
+    count = 0
+    for count, record in enumerate(records, start=1):
+        stream.write((b"[\n" if count == 1 else b",\n") + msgspec.json.encode(record))
+    stream.write(b"\n]\n" if count else b"[]\n")
     return count
 
 
@@ -138,29 +136,19 @@ class _RoomToRoom(_Route, frozen=True, kw_only=True, omit_defaults=True):
     def episode(self, seen: Mapping[str, str]) -> Episode:
         path_id = self.id if self.path_id is None else self.path_id
         if path_id is None:
-            raise _FieldError("path_id", "is missing, and so is id; expected one of them")
+            raise FieldError("path_id", "is missing, and so is id; expected one of them")
         return Episode(
-            scan=self.scan,
             path_id=path_id,
-            path=self.path,
-            heading=self.heading,
-            instructions=self.instructions,
             instruction_ids=self._instruction_ids(path_id, seen),
-            distance=self.distance,
-            instr_encodings=self.instr_encodings,
             object_id=self.objId,
-            language=self.language,
-            first_path_id=self.first_path_id,
-            second_path_id=self.second_path_id,
-            shortest_path=self.shortest_path,
-            shortest_path_distance=self.shortest_path_distance,
+            **_fields(self, "path_id", "id", "objId", "instr_id"),
         )
 
     def _instruction_ids(self, path_id: Identifier, seen: Mapping[str, str]) -> tuple[str, ...]:
         count = len(self.instructions)
         if self.instr_id is not None:
             if count != 1:
-                raise _FieldError("instr_id", f"names one instruction, but instructions holds {count}")
+                raise FieldError("instr_id", f"names one instruction, but instructions holds {count}")
             return (self.instr_id,)
         if self.id is not None:
             return _numbered(self.id, count)
@@ -179,19 +167,15 @@ class _Spoken(_Route, frozen=True, kw_only=True):
 
     def episode(self, seen: Mapping[str, str]) -> Episode:  # noqa: ARG002 (ids are given)
         return Episode(
-            scan=self.scan,
             path_id=self.instruction_id if self.path_id is None else self.path_id,
-            path=self.path,
-            heading=self.heading,
             instructions=(self.instruction,),
             instruction_ids=(str(self.instruction_id),),
-            distance=self.distance,
             instr_encodings=None if self.instr_encoding is None else (self.instr_encoding,),
-            language=self.language,
+            **_fields(self, "path_id", "instruction_id", "instruction", "instr_encoding"),
         )
 
 
-def record_parts(file: str | os.PathLike[str]) -> list[tuple[str, bytes]]:
+def record_parts(file: StrPath) -> list[tuple[str, bytes]]:
     """``(place, JSON text)`` of every record of a JSON list or JSON-lines file, plain or ``.gz``.
 
     Raises:
@@ -208,7 +192,7 @@ def record_parts(file: str | os.PathLike[str]) -> list[tuple[str, bytes]]:
     return parts
 
 
-def _records(file: str | os.PathLike[str]) -> Iterator[tuple[str, _Route]]:
+def _records(file: StrPath) -> Iterator[tuple[str, _Route]]:
     parts = record_parts(file)
     names = decode_json(parts[0][1], dict[str, msgspec.Raw], file, parts[0][0])
     kind: type[_Route] = _Spoken if "instruction_id" in names else _RoomToRoom
@@ -224,22 +208,16 @@ def _written(episode: Episode) -> _RoomToRoom:
     if not follows and count > 1 and ids != _numbered(stem, count):
         raise ValueError(f"instruction ids {ids} cannot be written: expected <id>_0, <id>_1, ...")
     return _RoomToRoom(
-        scan=episode.scan,
-        path_id=episode.path_id,
-        path=episode.path,
-        heading=episode.heading,
-        distance=episode.distance,
-        language=episode.language,
-        instructions=episode.instructions,
         id=None if follows or count == 1 else stem,
         objId=episode.object_id,
         instr_id=ids[0] if count == 1 and not follows else None,
-        instr_encodings=episode.instr_encodings,
-        first_path_id=episode.first_path_id,
-        second_path_id=episode.second_path_id,
-        shortest_path=episode.shortest_path,
-        shortest_path_distance=episode.shortest_path_distance,
+        **_fields(episode, "instruction_ids", "object_id"),
     )
+
+
+def _fields(record: msgspec.Struct, *without: str) -> dict[str, Any]:
+    """The fields that two kinds of records share: all but those named."""
+    return {name: value for name, value in msgspec.structs.asdict(record).items() if name not in without}
 
 
 @contextmanager

@@ -96,15 +96,11 @@ class DataFolder:
             DataError: there is no such store; the message lists the ones there are.
         """
         stores = {file.stem: file for file in self.feature_files()}
-        if name in stores:
-            return stores[name]
-        known = sorted(stores)
-        found = f"there are: {', '.join(known)}" if known else "there is none yet"
-        raise DataError(
-            self.root,
-            f"no feature store '{name}' ({found}); "
-            "build one with 'scenemem data objects' or 'scenemem data features FILE'",
-        )
+        if name not in stores:
+            found = f"there are: {', '.join(stores)}" if stores else "there is none yet"
+            advice = "build one with 'scenemem data objects' or 'scenemem data features FILE'"
+            raise DataError(self.root, f"no feature store '{name}' ({found}); {advice}")
+        return stores[name]
 
     def _places(self) -> tuple[Path, ...]:
         return tuple(dict.fromkeys((self.root, self.derived)))

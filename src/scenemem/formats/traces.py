@@ -1,4 +1,4 @@
-"""Traces: what an agent knew, heard, weighed up and did in one episode, round by round, as one JSON file.
+"""Traces: what an agent knew, attended to, decided and did in one episode, move by move, as one JSON file.
 
 Numbers of *places* count the viewpoints of the scan (``Scene.places``), numbers of *nodes* the places an
 agent remembers, in the order of their first visit. Angles are radians, headings clockwise from +y (north).
@@ -6,17 +6,16 @@ agent remembers, in the order of their first visit. Angles are radians, headings
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 
 from scenemem.errors import DataError
-from scenemem.formats.atomic import atomic_file
+from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.decoding import decode_json, read_bytes
 
-VERSION = 1
+VERSION = 2
 """Of the schema below; a change that old readers cannot read makes it one more."""
 
 Number = Annotated[int, msgspec.Meta(ge=0)]
@@ -110,24 +109,24 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class Attention(msgspec.Struct, frozen=True):
-    """How much the agent listened to each word; what is missing to 1 went to the begin and end marks."""
+    """The agent's attention on each word; what is missing to 1 went to the begin and end marks."""
 
     perception: tuple[Share, ...]  # for what it looks for
     action: tuple[Share, ...]  # for how it moves
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """One choice: a frontier, a neighbour of here or stop, any sub-node at once or stop, the last place."""
+    """One choice among some options."""
 
-    kind: str
+    kind: str  # frontier, action (a neighbour or stop), global (any sub-node or stop), final (where to end)
     options: tuple[Option, ...]
     choice: Number  # index into options
     weights: tuple[float, float] | None = None  # of the visual and the geometric confidence in the logit
     attention: Attention | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in ("frontier", "action", "anywhere", "last"):
-            raise ValueError(f"kind is '{self.kind}', expected frontier, action, anywhere or last")
+        if self.kind not in ("frontier", "action", "global", "final"):
+            raise ValueError(f"kind is '{self.kind}', expected frontier, action, global or final")
         if self.choice >= len(self.options):
             raise ValueError(f"choice is {self.choice}, but there are {len(self.options)} options")
         total = sum(option.probability for option in self.options)
@@ -140,24 +139,24 @@ class Decision(msgspec.Struct, frozen=True):
         return self.options[self.choice]
 
 
-class Round(msgspec.Struct, frozen=True):
-    """One round: what was known, what was decided, where it led."""
+class Move(msgspec.Struct, frozen=True):
+    """One move: what was known, what was decided, where it led."""
 
     heading: float  # the agent faces when it decides
     walk: tuple[Number, ...]  # every place stood at, from where it decided to where that led
     decisions: tuple[Decision, ...]  # one, or a frontier and then a neighbour of it
-    memory: Memory | None = None  # when the round began; None for agents without a memory
-    to_goal: Metres | None = None  # when the round began
+    memory: Memory | None = None  # when the move began; None for agents without a memory
+    to_goal: Metres | None = None  # when the move began
 
     def __post_init__(self) -> None:
         if not self.walk or not self.decisions:
-            raise ValueError("a round has at least one place and one decision")
+            raise ValueError("a move has at least one place and one decision")
 
     @property
     def stops(self) -> bool:
-        """Whether the round ends the episode by the agent's own choice."""
+        """Whether the move ends the episode by the agent's own choice."""
         last = self.decisions[-1]
-        return last.chosen.stop or (last.kind == "last" and last.chosen.place == self.walk[-1])
+        return last.chosen.stop or (last.kind == "final" and last.chosen.place == self.walk[-1])
 
     @property
     def back_to(self) -> int | None:
@@ -198,7 +197,7 @@ class Trace(msgspec.Struct, frozen=True):
     agent: str
     task: Task
     scene: Scene
-    rounds: tuple[Round, ...] = ()
+    moves: tuple[Move, ...] = ()
     ending: Ending | None = None
     version: int = VERSION
 
@@ -209,37 +208,36 @@ class Trace(msgspec.Struct, frozen=True):
         for number, place in enumerate(self.scene.places):
             if place.floor >= len(self.scene.floors):
                 raise ValueError(f"scene.places[{number}] lies on floor {place.floor}, which there is not")
-        for number, turn in enumerate(self.rounds):
-            _check_round(number, turn, self.rounds[number - 1] if number else None, len(self.task.words))
+        for number, move in enumerate(self.moves):
+            _check_move(number, move, self.moves[number - 1] if number else None, len(self.task.words))
 
     @property
     def path(self) -> list[int]:
         """Every place stood at, in order."""
-        start = [self.task.start]
-        return start + [place for turn in self.rounds for place in turn.walk[1:]]
+        return [self.task.start, *(place for move in self.moves for place in move.walk[1:])]
 
     def _named_places(self) -> Iterator[tuple[str, int]]:
         yield "task.start", self.task.start
         yield "task.goal", self.task.goal or 0
         yield from (("task.reference", place) for place in self.task.reference)
         yield from (("scene.edges", place) for pair in self.scene.edges for place in pair)
-        for number, turn in enumerate(self.rounds):
-            yield from ((f"rounds[{number}].walk", place) for place in turn.walk)
-            options = (option for decision in turn.decisions for option in decision.options)
-            yield from ((f"rounds[{number}].decisions", option.place) for option in options)
-            yield from _remembered(f"rounds[{number}].memory", turn.memory)
+        for number, move in enumerate(self.moves):
+            yield from ((f"moves[{number}].walk", place) for place in move.walk)
+            options = (option for decision in move.decisions for option in decision.options)
+            yield from ((f"moves[{number}].decisions", option.place) for option in options)
+            yield from _remembered(f"moves[{number}].memory", move.memory)
         if self.ending is not None:
             yield "ending.place", self.ending.place
             yield from _remembered("ending.memory", self.ending.memory)
 
 
-def write_trace(file: str | os.PathLike[str], trace: Trace) -> None:
+def write_trace(file: StrPath, trace: Trace) -> None:
     """Write a trace as JSON; the file appears complete or not at all."""
     with atomic_file(file) as partial:
         partial.write_bytes(msgspec.json.encode(trace) + b"\n")
 
 
-def read_trace(file: str | os.PathLike[str]) -> Trace:
+def read_trace(file: StrPath) -> Trace:
     """Read a trace, plain or ``.gz``.
 
     Raises:
@@ -248,12 +246,8 @@ def read_trace(file: str | os.PathLike[str]) -> Trace:
     content = read_bytes(file)
     version = decode_json(content, _Versioned, file).version
     if version != VERSION:
-        raise DataError(
-            file,
-            f"is a trace of version {version}, this program reads version {VERSION}; "
-            "write it again with 'scenemem view'",
-            field="version",
-        )
+        seen = f"is a trace of version {version}, this program reads version {VERSION}"
+        raise DataError(file, f"{seen}; write it again with 'scenemem view'", field="version")
     return decode_json(content, Trace, file)
 
 
@@ -267,12 +261,12 @@ def _remembered(field: str, memory: Memory | None) -> Iterator[tuple[str, int]]:
         yield from ((f"{field}.ways", way.place) for way in memory.ways)
 
 
-def _check_round(number: int, turn: Round, before: Round | None, words: int) -> None:
-    if before is not None and turn.walk[0] != before.walk[-1]:
+def _check_move(number: int, move: Move, before: Move | None, words: int) -> None:
+    if before is not None and move.walk[0] != before.walk[-1]:
         raise ValueError(
-            f"rounds[{number}] begins at place {turn.walk[0]}, the round before ended at {before.walk[-1]}"
+            f"moves[{number}] begins at place {move.walk[0]}, the move before ended at {before.walk[-1]}"
         )
-    for decision in turn.decisions:
+    for decision in move.decisions:
         attention = decision.attention
         if attention is not None and not len(attention.perception) == len(attention.action) == words:
-            raise ValueError(f"rounds[{number}] listens to other words than the {words} of the instruction")
+            raise ValueError(f"moves[{number}] attends to other words than the {words} of the instruction")

@@ -22,7 +22,7 @@ from scenemem.formats.atomic import atomic_folder
 from scenemem.formats.connectivity import Scan, write_scan
 from scenemem.formats.decoding import read_json
 from scenemem.formats.episodes import Episode, write_episodes
-from scenemem.formats.feature_files import FeatureRow, stream_store
+from scenemem.formats.features import FeatureRow, stream_store
 from scenemem.formats.folder import cache_folder
 from scenemem.houses.features import WIDTH, columns, view_features
 from scenemem.houses.furniture import furnish

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from scenemem.formats.feature_files import VIEWS, Column
+from scenemem.formats.features import VIEWS, Column
 from scenemem.houses.catalogue import COLOURS, KINDS, MATERIALS, SEEN_KINDS
 from scenemem.houses.raycast import AZIMUTHS, ELEVATIONS, NOTHING, Panorama
 from scenemem.houses.scene import FloatArray, IntArray, Scene

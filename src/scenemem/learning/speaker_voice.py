@@ -12,8 +12,15 @@ from scenemem.agents.environment import Environment
 from scenemem.agents.walker import take_best
 from scenemem.errors import SettingError, UserError
 from scenemem.learning.speaker_paths import steps_along, views_along
-from scenemem.models.speaker import EncodedPaths, Likelihood, SpeakerNetwork
-from scenemem.models.speaker import Choose, Descriptions, beam_search, speak
+from scenemem.models.speaker import (
+    Choose,
+    Descriptions,
+    EncodedPaths,
+    Likelihood,
+    SpeakerNetwork,
+    beam_search,
+    speak,
+)
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import UNK, Vocabulary
 

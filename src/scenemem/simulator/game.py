@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,17 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from torch import Tensor
+from torch.nn.functional import pad
 
 from scenemem.errors import UserError
-from scenemem.features.store import FeatureStore
-from scenemem.simulator.panorama import STOP, Simulator, Pose
-from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
+from scenemem.features.store import FeatureStore, open_store
+from scenemem.formats.atomic import StrPath
+from scenemem.formats.episodes import read_episodes
+from scenemem.formats.folder import DataFolder
+from scenemem.simulator.panorama import STOP, Pose, Simulator
+from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet, load_split
+from scenemem.tasks.vocabulary import PAD, Vocabulary
+from scenemem.world.build import load_world
 from scenemem.world.geometry import VIEWS
 from scenemem.world.graph import World
 
@@ -73,10 +80,8 @@ class NavigationGame:
         if self.max_steps < 1:
             raise ValueError(f"max_steps must be 1 or more, got {self.max_steps}; a usual choice is 30")
         if not self.episodes.has_goals:
-            raise UserError(
-                f"the goals of {self.episodes.name} are kept secret, so it has no rewards; "
-                "choose another split, such as val_unseen"
-            )
+            secret = f"the goals of {self.episodes.name} are kept secret, so it has no rewards"
+            raise UserError(f"{secret}; choose another split, such as val_unseen")
 
     @cached_property
     def simulator(self) -> Simulator:
@@ -117,14 +122,11 @@ class NavigationGame:
         Raises:
             UserError: none has.
         """
-        try:
-            return self._row_of[instruction_id]
-        except KeyError:
+        if instruction_id not in self._row_of:
             known = self.episodes.instruction_ids
-            raise UserError(
-                f"{self.episodes.name} has no instruction '{instruction_id}'; "
-                f"it has {len(known)}, for example '{known[0]}'"
-            ) from None
+            seen = f"{self.episodes.name} has no instruction '{instruction_id}'"
+            raise UserError(f"{seen}; it has {len(known)}, for example '{known[0]}'")
+        return self._row_of[instruction_id]
 
     def begin(self, episode: Tensor) -> Play:
         """episode: (B,) rows of the episode set"""
@@ -214,9 +216,9 @@ class NavigationGame:
         headings, degree = seen.heading.rad2deg().tolist(), seen.mask.sum(1).tolist()
         facing, distance = play.pose.heading.rad2deg().tolist(), self._distance(play.episode, play.pose)
         return [
-            f"{self.world.name(place)} facing {facing[lane]:.0f} deg, {float(distance[lane]):.1f} m to go | "
-            + " | ".join(["0 stop", *(f"{k + 1} {_turn(headings[lane][k])}" for k in range(degree[lane]))])
-            for lane, place in enumerate(play.pose.viewpoint.tolist())
+            f"{self.world.name(here)} facing {facing[i]:.0f} deg, {float(distance[i]):.1f} m to go | "
+            + " | ".join(["0 stop", *(f"{k + 1} {_turn(headings[i][k])}" for k in range(degree[i]))])
+            for i, here in enumerate(play.pose.viewpoint.tolist())
         ]
 
     def _distance(self, episode: Tensor, pose: Pose) -> Tensor:
@@ -239,13 +241,60 @@ class NavigationGame:
 
 
 def choose(mask: Tensor, yes: Play, no: Play) -> Play:
-    """Lane by lane ``yes`` where ``mask`` (B,) is true, else ``no``."""
+    """Play by play ``yes`` where ``mask`` (B,) is true, else ``no``."""
 
     def pick(name: str, first: Any, second: Any) -> Tensor:
         return torch.where(mask, getattr(first, name), getattr(second, name))
 
     pose = Pose(**{name: pick(name, yes.pose, no.pose) for name in vars(yes.pose)})
     return Play(pose=pose, **{name: pick(name, yes, no) for name in vars(yes) if name != "pose"})
+
+
+def open_game(
+    data: StrPath | None = None,
+    *,
+    task: str = "r2r",
+    split: str = "train",
+    features: str | None = None,
+    max_steps: int = 30,
+    max_tokens: int = 80,
+    reward: Reward = progress_reward,
+) -> NavigationGame:
+    """Load everything a game needs.
+
+    Args:
+        data: data folder; None for the embedded houses, which are built at the first call.
+        task: sub-folder of the episodes, for example ``r2r`` or ``r4r``.
+        split: for example ``train`` or ``val_unseen``.
+        features: name of a feature store whose 36 views are observed; None for no view features.
+        max_steps: actions after which an episode is cut off.
+        max_tokens: longest instruction in token numbers; the rest of longer ones is cut off.
+        reward: maps a ``Transition`` of B plays to B numbers.
+
+    Raises:
+        UserError: something is missing or broken in the data folder, or the goals of the split are secret.
+    """
+    if data is None:
+        from scenemem.houses.build import default_houses  # only needed without a data folder
+
+        data = default_houses()
+    folder = DataFolder(Path(data))
+    world = load_world(folder.connectivity)
+    episodes = load_split(folder, world, task, split)
+    # every task of a folder shares the words of its R2R training split; R4R only joins those texts
+    spoken = read_episodes(folder.episodes("r2r", "train"))
+    vocabulary = Vocabulary.build(text for episode in spoken for text in episode.instructions)
+    numbers, _ = vocabulary.encode_batch(episodes.texts, max_tokens)
+    return NavigationGame(
+        world=world,
+        episodes=episodes,
+        # padded to the full length so that all splits share one observation space
+        tokens=pad(numbers, (0, max_tokens - numbers.shape[1]), value=PAD),
+        words=len(vocabulary),
+        features=None if features is None else open_store(folder.feature_file(features), world),
+        max_steps=max_steps,
+        reward=reward,
+    )
 
 
 def _turn(degrees: float) -> str:

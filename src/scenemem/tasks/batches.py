@@ -44,9 +44,8 @@ class Batches:
         if count < 1:
             raise UserError("there is no episode to make batches of; is the split empty?")
         if batch_size < 1 or batch_size % world_size:
-            raise UserError(
-                f"batch size must be a positive multiple of the {world_size} processes, got {batch_size}"
-            )
+            expected = f"a positive multiple of the {world_size} processes"
+            raise UserError(f"batch size must be {expected}, got {batch_size}")
         if not 0 <= rank < world_size:
             raise UserError(f"rank must be in 0..{world_size - 1}, got {rank}")
         self.count = count
@@ -86,21 +85,16 @@ class Batches:
         """
         expected = self.state_dict()
         if state.keys() != expected.keys():
-            raise UserError(
-                f"the state of the batches holds {sorted(state)}, expected {sorted(expected)}; "
-                "it was saved by another version"
-            )
+            seen = f"the state of the batches holds {sorted(state)}, expected {sorted(expected)}"
+            raise UserError(f"{seen}; it was saved by another version")
         for name in ("count", "seed"):
             if state[name] != expected[name]:
-                raise UserError(
-                    f"the saved batches had {name} {state[name]}, but this run has {expected[name]}; "
-                    "resume with the data and the seed the run was started with"
-                )
-        if not (state["epoch"] >= 0 and 0 <= state["position"] <= self.count):
-            raise UserError(
-                f"epoch {state['epoch']}, position {state['position']} is not a place in {self.count} rows"
-            )
-        self._go_to(state["epoch"], state["position"])
+                seen = f"the saved batches had {name} {state[name]}, but this run has {expected[name]}"
+                raise UserError(f"{seen}; resume with the data and the seed the run was started with")
+        epoch, position = state["epoch"], state["position"]
+        if not (epoch >= 0 and 0 <= position <= self.count):
+            raise UserError(f"epoch {epoch}, position {position} is not a place in {self.count} rows")
+        self._go_to(epoch, position)
 
     def _ordered(self, epoch: int) -> Tensor:
         """The rows of one pass, in the order they are given out  ->  (count,)"""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Sequence
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -12,12 +12,16 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from scenemem.errors import DataError, UserError
+from scenemem.formats.atomic import StrPath
 from scenemem.formats.episodes import Episode, read_episodes
 from scenemem.formats.folder import DataFolder
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, World, scan_mask
 
 SUCCESS_METRES = 3.0
 """An agent that stops closer to the goal than this has succeeded."""
+
+HELD_OUT_SHARE = 8 / 61
+"""Eight of the 61 R2R training buildings are held out, and as large a share elsewhere."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +69,8 @@ class EpisodeSet:
         Raises:
             UserError: the world has no such scan.
         """
-        unknown = sorted(set(scans) - set(self.scans))
-        if unknown:
-            raise UserError(f"unknown scan '{unknown[0]}'; this world has {len(self.scans)} scans")
-        wanted = torch.tensor([name in set(scans) for name in self.scans], device=self.scan.device)
-        return self.select(wanted[self.scan].nonzero().squeeze(1))
+        chosen = scan_mask(self.scans, scans).to(self.scan.device)
+        return self.select(chosen[self.scan].nonzero().squeeze(1))
 
     def _tensors(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -88,9 +89,7 @@ def load_split(folder: DataFolder, world: World, task: str, split: str) -> Episo
     return bind_episodes(world, read_episodes(file), file, name=f"{task} {split}")
 
 
-def bind_episodes(
-    world: World, episodes: Sequence[Episode], file: str | os.PathLike[str], *, name: str
-) -> EpisodeSet:
+def bind_episodes(world: World, episodes: Sequence[Episode], file: StrPath, *, name: str) -> EpisodeSet:
     """Episodes as tensors over the viewpoints of ``world``; ``file`` only names the place in errors.
 
     Raises:
@@ -120,9 +119,7 @@ def bind_episodes(
     )
 
 
-def bind_paths(
-    world: World, episodes: Sequence[Episode], file: str | os.PathLike[str]
-) -> tuple[Tensor, Tensor]:
+def bind_paths(world: World, episodes: Sequence[Episode], file: StrPath) -> tuple[Tensor, Tensor]:
     """The paths of E episodes  ->  viewpoints (E, L) int64 padded with -1, viewpoints per path (E,) int64
 
     Arguments and errors as ``bind_episodes``.
@@ -135,7 +132,23 @@ def bind_paths(
     return path, (path != NONE).sum(1)
 
 
-def _viewpoints(world: World, episode: Episode, number: int, file: str | os.PathLike[str]) -> list[int]:
+def held_out_scans(scans: Iterable[str]) -> tuple[str, ...]:
+    """The scans that form ``dev_unseen``, chosen by the hash of their names: everyone gets the same."""
+    names = sorted(set(scans), key=lambda name: hashlib.sha256(name.encode()).hexdigest())
+    if len(names) < 2:
+        advice = "select checkpoints on another split with --selection.split"
+        raise UserError(f"there is only {len(names)} training scan, so none can be held out; {advice}")
+    return tuple(sorted(names[: max(1, round(len(names) * HELD_OUT_SHARE))]))
+
+
+def split_off(episodes: EpisodeSet) -> tuple[EpisodeSet, EpisodeSet]:
+    """The training episodes without, and only in, the held-out scans."""
+    scans = [episodes.scans[number] for number in sorted(set(episodes.scan.tolist()))]
+    held_out = held_out_scans(scans)
+    return episodes.restrict(set(scans) - set(held_out)), episodes.restrict(held_out)
+
+
+def _viewpoints(world: World, episode: Episode, number: int, file: StrPath) -> list[int]:
     """The path of an episode as global viewpoint indices."""
     indices: list[int] = []
     for step, viewpoint in enumerate(episode.path):
@@ -147,30 +160,20 @@ def _viewpoints(world: World, episode: Episode, number: int, file: str | os.Path
     return indices
 
 
-def _check_steps(
-    world: World, path: Tensor, episodes: Sequence[Episode], file: str | os.PathLike[str]
-) -> None:
+def _check_steps(world: World, path: Tensor, episodes: Sequence[Episode], file: StrPath) -> None:
     """path: (E, L), padded with -1"""
     isolated = ~world.neighbour_mask[path[:, 0]].any(1)
     if isolated.any():
         number = int(isolated.nonzero()[0, 0])
-        raise DataError(
-            file,
-            f"the start '{episodes[number].path[0]}' has no neighbour, so no way leads anywhere",
-            record=_place(episodes[number], number),
-            field="path[0]",
-        )
+        reason = f"the start '{episodes[number].path[0]}' has no neighbour, so no way leads anywhere"
+        raise DataError(file, reason, record=_place(episodes[number], number), field="path[0]")
     here, there = path[:, :-1].clamp_min(0), path[:, 1:]
     missing = (world.slot_of(here, there) == NONE) & (there != NONE)
     if missing.any():
         number, step = (int(value) for value in missing.nonzero()[0])
         here_id, there_id = episodes[number].path[step : step + 2]
-        raise DataError(
-            file,
-            f"the path goes from '{here_id}' to '{there_id}', but there is no edge between the two",
-            record=_place(episodes[number], number),
-            field=f"path[{step + 1}]",
-        )
+        reason = f"the path goes from '{here_id}' to '{there_id}', but there is no edge between the two"
+        raise DataError(file, reason, record=_place(episodes[number], number), field=f"path[{step + 1}]")
 
 
 def _place(episode: Episode, number: int) -> str:

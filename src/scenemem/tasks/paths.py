@@ -1,15 +1,22 @@
-"""Shortest paths in bulk, and the pool of paths that back-translation may describe."""
+"""Paths in bulk: shortest paths, the pool of paths that back-translation may describe, R4R from R2R."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from scenemem.errors import SettingError, UserError
-from scenemem.world.graph import NONE, World
+from scenemem.errors import DataError, SettingError, UserError
+from scenemem.formats.atomic import StrPath
+from scenemem.formats.episodes import Episode, write_episodes
+from scenemem.tasks.episode_set import bind_paths
+from scenemem.world.build import Progress
+from scenemem.world.graph import NONE, World, scan_mask
+
+JOIN_METRES = 3.0
+"""R4R joins two paths of a scan when one ends no further than this from the start of the other."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +32,8 @@ class PathRule:
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_edges <= self.max_edges:
-            raise SettingError(
-                f"expected 1 <= min_edges <= max_edges, got {self.min_edges} and {self.max_edges}"
-            )
+            seen = f"{self.min_edges} and {self.max_edges}"
+            raise SettingError(f"expected 1 <= min_edges <= max_edges, got {seen}")
         if not self.min_metres >= 0:
             raise SettingError(f"min_metres must be 0 or more, got {self.min_metres}")
 
@@ -63,10 +69,8 @@ def path_pool(world: World, scans: Collection[str], rule: PathRule | None = None
     edges = _edges_up_to(world, start, goal, rule.max_edges + 1)
     keep = (edges >= rule.min_edges) & (edges <= rule.max_edges)
     if not keep.any():
-        raise UserError(
-            f"no path of {rule.min_edges}-{rule.max_edges} edges and {rule.min_metres} m or more in these "
-            f"{len(scans)} scans; give more scans or a wider rule"
-        )
+        asked = f"{rule.min_edges}-{rule.max_edges} edges and {rule.min_metres} m or more"
+        raise UserError(f"no path of {asked} in these {len(scans)} scans; give more scans or a wider rule")
     return PathPool(start[keep], goal[keep])
 
 
@@ -91,13 +95,115 @@ def shortest_paths(world: World, start: Tensor, goal: Tensor) -> tuple[Tensor, T
     return path, (path != NONE).sum(1)
 
 
+@dataclass(frozen=True)
+class R4RCounts:
+    """What an R4R file holds."""
+
+    paths: int
+    instructions: int
+
+
+def write_r4r(
+    world: World,
+    episodes: Sequence[Episode],
+    source: StrPath,
+    target: StrPath,
+    *,
+    progress: Progress | None = None,
+) -> R4RCounts:
+    """Join the R2R episodes of a split and write the R4R file, path by path.
+
+    Of the results only one joined path and the ways between the paths of one scan are in memory at a time.
+
+    Args:
+        world: its distances decide which paths are joined; the published counts need panorama centres.
+        episodes: of an R2R split, with reference paths.
+        source: the file the episodes came from, named in errors.
+        target: the file to write.
+        progress: called with (scans done, scans in all).
+
+    Raises:
+        DataError: the episodes do not fit the world or have no reference paths.
+    """
+    instructions = 0
+
+    def counted(joined: Episode) -> Episode:
+        nonlocal instructions
+        instructions += len(joined.instructions)
+        return joined
+
+    paths = write_episodes(target, map(counted, join_paths(world, episodes, source, progress=progress)))
+    return R4RCounts(paths, instructions)
+
+
+def join_paths(
+    world: World, episodes: Sequence[Episode], source: StrPath, *, progress: Progress | None = None
+) -> Iterator[Episode]:
+    """The R4R episodes of a split: scan by scan in order of first appearance, pairs in file order.
+
+    A path may be joined with itself. Arguments and errors as ``write_r4r``.
+    """
+    path, length = bind_paths(world, episodes, source)
+    if not bool((length > 1).all()):
+        raise DataError(source, "holds paths without a goal (a test split?); R4R is built from whole paths")
+    start = path[:, 0]
+    goal = path.gather(1, (length - 1).unsqueeze(1)).squeeze(1)
+    scans = list(dict.fromkeys(episode.scan for episode in episodes))
+    count = 0
+    for done, scan in enumerate(scans, start=1):
+        rows = [row for row, episode in enumerate(episodes) if episode.scan == scan]
+        members = torch.tensor(rows, device=world.device)
+        gap = world.geodesic(goal[members].unsqueeze(1), start[members])
+        first, second = (members[side] for side in (gap <= JOIN_METRES).nonzero().unbind(1))
+        bridges = _named_paths(world, goal[first], start[second])
+        direct = _named_paths(world, start[first], goal[second])
+        for pair, (a, b) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
+            yield _joined(count, episodes[a], episodes[b], bridges[pair], direct[pair])
+            count += 1
+        if progress is not None:
+            progress(done, len(scans))
+
+
+@dataclass(frozen=True)
+class _Way:
+    viewpoints: tuple[str, ...]
+    metres: float
+
+
+def _joined(path_id: int, first: Episode, second: Episode, bridge: _Way, direct: _Way) -> Episode:
+    """One R4R episode; as in the public files its length is made of the lengths R2R states."""
+    texts = tuple(a + b for a in first.instructions for b in second.instructions)
+    return Episode(
+        scan=first.scan,
+        path_id=path_id,
+        path=(*first.path[:-1], *bridge.viewpoints, *second.path[1:]),
+        heading=first.heading,
+        instructions=texts,
+        instruction_ids=tuple(f"{path_id}_{number}" for number in range(len(texts))),
+        distance=None
+        if first.distance is None or second.distance is None
+        else first.distance + bridge.metres + second.distance,
+        first_path_id=first.path_id,
+        second_path_id=second.path_id,
+        shortest_path=direct.viewpoints,
+        shortest_path_distance=direct.metres,
+    )
+
+
+def _named_paths(world: World, start: Tensor, goal: Tensor) -> list[_Way]:
+    """start, goal: (B,)  ->  B shortest paths with viewpoint ids"""
+    path, length = shortest_paths(world, start, goal)
+    metres = world.geodesic(start, goal)
+    return [
+        _Way(tuple(world.viewpoints[viewpoint] for viewpoint in row[:count]), far)
+        for row, count, far in zip(path.tolist(), length.tolist(), metres.tolist(), strict=True)
+    ]
+
+
 def _pairs(world: World, scans: Collection[str]) -> tuple[Tensor, Tensor]:
     """All ordered pairs of viewpoints that share one of the scans  ->  (P,), (P,)"""
-    unknown = sorted(set(scans) - set(world.scans))
-    if unknown:
-        raise UserError(f"unknown scan '{unknown[0]}'; this world has {len(world.scans)} scans")
-    wanted = torch.tensor([name in set(scans) for name in world.scans], device=world.device)
-    viewpoint = wanted[world.scan_of].nonzero().squeeze(1)
+    chosen = scan_mask(world.scans, scans).to(world.device)
+    viewpoint = chosen[world.scan_of].nonzero().squeeze(1)
     size = torch.bincount(world.scan_of, minlength=len(world.scans))[world.scan_of]
     first_of_scan = torch.arange(len(size), device=world.device) - world.local
     start = viewpoint.repeat_interleave(size[viewpoint])

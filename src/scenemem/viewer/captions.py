@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping
 
-from scenemem.formats.traces import Decision, Ending, Option, Round, Trace
+from scenemem.formats.traces import Decision, Ending, Move, Option, Trace
 from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.viewer.marks import marks_of, quoted
 
@@ -22,14 +22,14 @@ _NOTHING = "no word in particular"
 def captions(trace: Trace, room_of: Mapping[int, str]) -> list[str]:
     """A caption for every round, and one for the end."""
     narrator = _Narrator(trace, room_of)
-    texts = [narrator.round(number) for number in range(len(trace.rounds))]
+    texts = [narrator.round(number) for number in range(len(trace.moves))]
     return texts if trace.ending is None else [*texts, _ended(trace, trace.ending)]
 
 
 def letters(trace: Trace) -> list[dict[int, str]]:
     """Per round, letters for the unvisited places that could be chosen, clockwise from north."""
     visited, names = {trace.task.start}, []
-    for turn in trace.rounds:
+    for turn in trace.moves:
         ways = [option for option in turn.decisions[-1].options if option.place not in visited]
         ways.sort(key=lambda option: option.heading or 0.0)
         places = dict.fromkeys(option.place for option in ways)
@@ -78,9 +78,9 @@ class _Narrator:
 
     def round(self, number: int) -> str:
         """What happens in a round; when it has two decisions, a line for each."""
-        turn = self._trace.rounds[number]
+        turn = self._trace.moves[number]
         last, back = turn.decisions[-1], turn.back_to
-        if last.kind == "last":
+        if last.kind == "final":
             return f"Round {number + 1}: {self._ends(turn, back)}"
         parts = [] if back is None else [self._returns(number, back)]
         if last.kind == "frontier":  # cut off before it could go on
@@ -92,7 +92,7 @@ class _Narrator:
         between = "\n" if len(turn.decisions) > 1 else " "
         return f"Round {number + 1}: it {between.join(parts)}"
 
-    def _ends(self, turn: Round, back: int | None) -> str:
+    def _ends(self, turn: Move, back: int | None) -> str:
         where = "stops where it stands"
         if back is not None:
             arrives = "and stops there" if turn.stops else "but is cut off on the way"
@@ -100,11 +100,11 @@ class _Narrator:
         return f"its decisions are used up, and it {where}: no other place seemed as right to stop at."
 
     def _returns(self, number: int, back: int) -> str:
-        turn = self._trace.rounds[number]
+        turn = self._trace.moves[number]
         decision, walk = turn.decisions[0], turn.decisions[0].chosen.walk
         dead_end = "is in a dead end (no unvisited place next to it) and " if _dead_end(turn) else ""
         turns = f"{dead_end}turns back to {self._place(back)}"
-        if decision.kind == "anywhere":
+        if decision.kind == "global":
             return f"{turns}."
         distance = "" if walk is None else f", {walk:.1f} m back on its map"
         odds = self._odds(number, decision)
@@ -112,7 +112,7 @@ class _Narrator:
 
     def _odds(self, number: int, decision: Decision) -> str:
         """The chance of going back against that of staying, and against any other that came close."""
-        here = [option for option in decision.options if option.place == self._trace.rounds[number].walk[0]]
+        here = [option for option in decision.options if option.place == self._trace.moves[number].walk[0]]
         close = _close_rival(decision)
         rivals = [*here, *([close] if close is not None and close not in here else [])]
         if not rivals:
@@ -135,10 +135,10 @@ class _Narrator:
 
     def _facts(self, number: int, option: Option) -> str:
         """What an agent knows of a place besides what it saw; the last chance of its open ways is told."""
-        turn, names = self._trace.rounds[number], self._letters[number]
+        turn, names = self._trace.moves[number], self._letters[number]
         ways = () if turn.memory is None else turn.memory.ways
         open_places = {way.place for way in ways if way.node == option.node}
-        for before in reversed(self._trace.rounds[:number]):
+        for before in reversed(self._trace.moves[:number]):
             decision = before.decisions[-1]
             if decision.kind == "action" and decision.chosen.node == option.node:
                 left = [way for way in decision.options if way.place in open_places and not way.stop]
@@ -149,7 +149,7 @@ class _Narrator:
         return _FACTS
 
     def _goes_on(self, number: int) -> str:
-        turn = self._trace.rounds[number]
+        turn = self._trace.moves[number]
         decision, option = turn.decisions[-1], turn.decisions[-1].chosen
         room = self._room_of.get(option.place)
         goal = self._called(number, option) + (f" ({room})" if room else "")
@@ -160,7 +160,7 @@ class _Narrator:
         return f"{verb} {way}to {goal}, {self._sure(number, decision)}{cue}.{self._listening(decision)}"
 
     def _stops(self, number: int) -> str:
-        turn = self._trace.rounds[number]
+        turn = self._trace.moves[number]
         verb, last = ("stops" if turn.back_to is None else "There it stops"), turn.decisions[-1]
         heard = self._listening(last)
         if len(last.options) > 1:
@@ -198,7 +198,7 @@ class _Narrator:
 
     def _called(self, number: int, option: Option) -> str:
         """What an option is called in a round."""
-        turn, names = self._trace.rounds[number], self._letters[number]
+        turn, names = self._trace.moves[number], self._letters[number]
         if option.stop:
             return "stopping"
         if option.place in names:
@@ -212,7 +212,7 @@ class _Narrator:
         return f"place {self._number[place]}" + (f" ({room})" if room else "")
 
 
-def _dead_end(turn: Round) -> bool:
+def _dead_end(turn: Move) -> bool:
     """Whether no unvisited place is next to where the agent stands."""
     return turn.memory is not None and not turn.memory.frontier[turn.memory.here]
 
@@ -233,13 +233,13 @@ def _close_rival(decision: Decision) -> Option | None:
 
 
 def _ended(trace: Trace, ending: Ending) -> str:
-    how = "stopped" if ending.stopped else f"was cut off after {len(trace.rounds)} rounds"
+    how = "stopped" if ending.stopped else f"was cut off after {len(trace.moves)} rounds"
     if ending.to_goal is None or ending.scores is None:
         return f"The end: it {how}. The goal is not public."
     near = ending.to_goal < SUCCESS_METRES
     verdict = "a success" if near else "a failure"
     limit = f"{'under' if near else 'not under'} {SUCCESS_METRES:.0f} m"
-    turns = sum(turn.back_to is not None for turn in trace.rounds)
+    turns = sum(turn.back_to is not None for turn in trace.moves)
     times = {0: "never turned back", 1: "turned back once"}.get(turns, f"turned back {turns} times")
     return (
         f"The end: it {how} {ending.to_goal:.1f} m from the goal, {limit}, so this counts as {verdict}. "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from scenemem.formats.episode_results import EpisodeResult
+from scenemem.formats.results import EpisodeResult
 from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.viewer.axes import round_axis
 from scenemem.viewer.curves import Point, draw_curves

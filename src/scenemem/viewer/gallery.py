@@ -12,7 +12,7 @@ from pathlib import Path
 from scenemem.agents.trained import TrainedAgent
 from scenemem.errors import UserError
 from scenemem.formats.atomic import atomic_file
-from scenemem.formats.episode_results import EpisodeResult
+from scenemem.formats.results import EpisodeResult
 from scenemem.formats.traces import Trace, write_trace
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.replay import filled, policy, static_text, write_replay
@@ -146,8 +146,8 @@ def write_replays(
 
 def _shown_places(trace: Trace) -> set[int]:
     """The places a replay shows the surroundings of: where it decides, where it returns to, where it ends."""
-    begun = {turn.walk[0] for turn in trace.rounds}
-    return begun | {turn.back_to for turn in trace.rounds if turn.back_to is not None} | {trace.path[-1]}
+    begun = {turn.walk[0] for turn in trace.moves}
+    return begun | {turn.back_to for turn in trace.moves if turn.back_to is not None} | {trace.path[-1]}
 
 
 def _later(progress: Callable[[int, int], None], before: int, total: int, done: int, _of_these: int) -> None:

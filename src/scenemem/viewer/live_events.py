@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from scenemem.formats.traces import Ending, Round, Task, Trace
+from scenemem.formats.traces import Ending, Move, Task, Trace
 from scenemem.viewer.captions import captions, letters
 from scenemem.viewer.marks import Marks, marks
 from scenemem.viewer.stories import headline, summary
@@ -26,7 +26,7 @@ class WalkRound(msgspec.Struct, frozen=True, tag="round"):
 
     agent: int
     number: int  # from 0
-    round: Round
+    round: Move
     caption: str
     letters: dict[int, str]  # names of the unvisited places that could be chosen
     marks: list[Marks | None]  # per decision: the words it marks
@@ -75,20 +75,20 @@ class Narration:
     @property
     def rounds(self) -> int:
         """How many were told."""
-        return len(self._trace.rounds)
+        return len(self._trace.moves)
 
     def opened(self) -> WalkOpened:
         """Before the first round."""
         to_goal = tuple(place.to_goal for place in self._trace.scene.places)
         return WalkOpened(self._agent, self._trace.agent, self._trace.task, to_goal)
 
-    def round(self, turn: Round) -> WalkRound:
+    def round(self, turn: Move) -> WalkRound:
         """The next round."""
         before = self._trace
-        self._trace = Trace(before.agent, before.task, before.scene, (*before.rounds, turn))
+        self._trace = Trace(before.agent, before.task, before.scene, (*before.moves, turn))
         return WalkRound(
             agent=self._agent,
-            number=len(before.rounds),
+            number=len(before.moves),
             round=turn,
             caption=captions(self._trace, self._room_of)[-1],
             letters=letters(self._trace)[-1],
@@ -105,5 +105,5 @@ class Narration:
             return WalkEnded(self._agent, ending, caption, headline(trace), summary(trace, self._room_of))
         story = summary(trace, self._room_of)
         how = "it stopped" if ending.stopped else "it was cut off"
-        caption = f"The end: {how} after {len(trace.rounds)} rounds. Was it right? You know best."
+        caption = f"The end: {how} after {len(trace.moves)} rounds. Was it right? You know best."
         return WalkEnded(self._agent, ending, caption, "Stopped" if ending.stopped else "Was cut off", story)

@@ -14,7 +14,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from scenemem.errors import SettingError, UserError
-from scenemem.formats.traces import Round
+from scenemem.formats.traces import Move
 from scenemem.viewer.live_bench import AbandonedError, Bench, BusyError, Job
 from scenemem.viewer.live_events import Narration, WalkEnded, WalkEvent, WalkFailed
 from scenemem.viewer.live_schema import Description
@@ -165,7 +165,7 @@ class LiveSession:
         for job, narration in zip(jobs, told, strict=True):
             job.report(0, narration.opened())
 
-        def on_round(lane: int, turn: Round) -> None:
+        def on_round(lane: int, turn: Move) -> None:
             if all(job.cancelled for job in jobs):
                 raise AbandonedError
             event = told[lane].round(turn)

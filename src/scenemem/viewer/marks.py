@@ -37,7 +37,7 @@ def marks_of(words: Sequence[Word], decision: Decision) -> Marks | None:
 
 def marks(trace: Trace) -> list[list[Marks | None]]:
     """Per round, the marks of every decision."""
-    return [[marks_of(trace.task.words, decision) for decision in turn.decisions] for turn in trace.rounds]
+    return [[marks_of(trace.task.words, decision) for decision in turn.decisions] for turn in trace.moves]
 
 
 def levels(words: Sequence[Word], shares: Sequence[float]) -> tuple[int, ...]:

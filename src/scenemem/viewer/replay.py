@@ -14,7 +14,7 @@ from importlib.resources import files
 import msgspec
 
 from scenemem.formats.atomic import atomic_file
-from scenemem.formats.traces import Ending, Round, Scene, Task, Trace
+from scenemem.formats.traces import Ending, Move, Scene, Task, Trace
 from scenemem.viewer.captions import captions, letters
 from scenemem.viewer.marks import Marks, marks
 from scenemem.viewer.scenery import Scenery
@@ -34,7 +34,7 @@ class _AgentPage:
     captions: list[str]  # one per round, a line for each decision it explains, and one for the end
     letters: list[dict[int, str]]  # per round: names of the unvisited places that could be chosen
     marks: list[list[Marks | None]]  # per round and decision: the words it marks
-    rounds: tuple[Round, ...]
+    rounds: tuple[Move, ...]
     ending: Ending | None
 
 
@@ -135,7 +135,7 @@ def _agent_page(trace: Trace, scenery: Scenery) -> _AgentPage:
         captions=captions(trace, scenery.room_of),
         letters=letters(trace),
         marks=marks(trace),
-        rounds=trace.rounds,
+        rounds=trace.moves,
         ending=trace.ending,
     )
 

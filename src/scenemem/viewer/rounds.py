@@ -8,7 +8,7 @@ from torch import Tensor
 
 from scenemem.agents.rollout import Question
 from scenemem.agents.spaces import ActionSpace
-from scenemem.formats.traces import Attention, Decision, Memory, Option, Round, Way
+from scenemem.formats.traces import Attention, Decision, Memory, Move, Option, Way
 from scenemem.viewer.insight import Heard, Insight, Weighed
 from scenemem.viewer.openings import compass
 from scenemem.world.graph import World
@@ -28,9 +28,9 @@ class RoundInProgress:
         """Whether a question of this kind belongs to the round: a frontier's neighbours, and nothing else."""
         return kind == "action" and [decision.kind for decision in self.decisions] == ["frontier"]
 
-    def finished(self) -> Round:
+    def finished(self) -> Move:
         """The round as a record."""
-        return Round(
+        return Move(
             heading=round(self.heading, 4),
             walk=tuple(self.walk),
             decisions=tuple(self.decisions),
@@ -110,7 +110,7 @@ def decision_of(
             )
         )
     return Decision(
-        kind=question.kind,
+        kind={"anywhere": "global", "last": "final"}.get(question.kind, question.kind),
         options=tuple(options),
         choice=numbers.index(choice),
         weights=None if weighed is None else _pair(weighed.weights),

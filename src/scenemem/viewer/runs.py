@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scenemem.evaluation.tables import Spread, spreads
-from scenemem.formats.episode_results import EpisodeResult
+from scenemem.formats.results import EpisodeResult
 from scenemem.viewer.curves import Point
 
 METRICS = {

@@ -9,9 +9,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scenemem.features.annotated import UNKNOWN, Annotations, Building, load_annotations
+from scenemem.features.buildings import (
+    UNKNOWN,
+    VIEW_DIRECTIONS,
+    Annotations,
+    Building,
+    FloatArray,
+    load_annotations,
+)
 from scenemem.features.objects import seen_labels
-from scenemem.features.sight import VIEW_DIRECTIONS, FloatArray
 from scenemem.formats.annotations import find_view_objects
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import Place, Scene

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Literal
 
-from scenemem.formats.episode_results import EpisodeResult
+from scenemem.formats.results import EpisodeResult
 from scenemem.formats.traces import Trace
 from scenemem.tasks.episode_set import SUCCESS_METRES
 
@@ -89,7 +89,7 @@ def _route(instruction_id: str) -> str:
 
 def went_on(trace: Trace) -> bool:
     """Whether the agent turned back and took another way from there, rather than stopping."""
-    return any(turn.back_to is not None and not turn.stops for turn in trace.rounds)
+    return any(turn.back_to is not None and not turn.stops for turn in trace.moves)
 
 
 def headline(trace: Trace) -> str:
@@ -110,12 +110,12 @@ def summary(trace: Trace, room_of: Mapping[int, str]) -> str:
     ending = trace.ending
     if ending is None:
         return ""
-    ended = "stopped" if ending.stopped else f"was cut off after {len(trace.rounds)} rounds"
+    ended = "stopped" if ending.stopped else f"was cut off after {len(trace.moves)} rounds"
     returned = _returned(trace, room_of)
     if ending.to_goal is not None:
         ended += " at the goal" if ending.to_goal < _THERE else f" {ending.to_goal:.1f} m from the goal"
     if ending.to_goal is None or ending.to_goal < SUCCESS_METRES:
-        last = len(trace.rounds)
+        last = len(trace.moves)
         when = "it" if not ending.stopped else "then it" if last in _turns(trace) else f"in round {last} it"
         return f"{returned}; {when} {ended}." if returned else f"It never turned back and {ended}."
     nearest, number = _nearest(trace)
@@ -140,13 +140,13 @@ def _returned(trace: Trace, room_of: Mapping[int, str]) -> str:
 
 def _turns(trace: Trace) -> dict[int, int]:
     """Numbers, from 1, of the rounds that turn back, and the place each turned back to."""
-    backs = ((number, turn.back_to) for number, turn in enumerate(trace.rounds, start=1))
+    backs = ((number, turn.back_to) for number, turn in enumerate(trace.moves, start=1))
     return {number: place for number, place in backs if place is not None}
 
 
 def _nearest(trace: Trace) -> tuple[float, int]:
     """The least distance to the goal and the number of the round, from 1, that led there."""
     stood = [(trace.task.start, 1)]
-    stood += [(place, number) for number, turn in enumerate(trace.rounds, start=1) for place in turn.walk[1:]]
+    stood += [(place, number) for number, turn in enumerate(trace.moves, start=1) for place in turn.walk[1:]]
     distances = [(trace.scene.places[place].to_goal, number) for place, number in stood]
     return min((metres, number) for metres, number in distances if metres is not None)

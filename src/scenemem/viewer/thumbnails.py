@@ -36,7 +36,7 @@ class _Thumbnail:
 
     def draw(self) -> str:
         trace = self._trace
-        back = dict.fromkeys(step for turn in trace.rounds for step in _returning(turn.walk, turn.back_to))
+        back = dict.fromkeys(step for turn in trace.moves for step in _returning(turn.walk, turn.back_to))
         parts = [self._rooms(), self._graph()]
         parts.append(self._lines("reference", pairwise(trace.task.reference)))
         parts.append(self._lines("walked", (step for step in pairwise(trace.path) if step not in back)))

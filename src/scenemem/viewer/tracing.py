@@ -16,15 +16,15 @@ from scenemem.agents.rollout import Question
 from scenemem.agents.spaces import ActionSpace
 from scenemem.agents.trained import TrainedAgent
 from scenemem.evaluation.metrics import Metrics, measure
-from scenemem.formats.traces import Ending, Round, Scores, Trace
-from scenemem.simulator.panorama import Stance
+from scenemem.formats.traces import Ending, Move, Scores, Trace
+from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.insight import Insight
 from scenemem.viewer.openings import open_scene, open_task
 from scenemem.viewer.rounds import RoundInProgress, decision_of, memory_of
 from scenemem.world.graph import NONE
 
-OnRound = Callable[[int, Round], None]
+OnRound = Callable[[int, Move], None]
 """Called with the lane and its finished round, as soon as the lane goes on or ends."""
 
 
@@ -87,7 +87,7 @@ class TracingPolicy:
         self._insight = insight
         self._opened = opened
         self._on_round = on_round
-        self._rounds: list[list[Round]] = [[] for _ in opened]
+        self._rounds: list[list[Move]] = [[] for _ in opened]
         self._open: list[RoundInProgress | None] = [None] * len(opened)
         self._logits = torch.empty(0)
 
@@ -96,26 +96,26 @@ class TracingPolicy:
         self._policy = NetworkPolicy(acting, self._note_logits)
         return self
 
-    def observe(self, stance: Stance, lanes: Tensor, space: ActionSpace, /) -> None:
+    def observe(self, pose: Pose, lanes: Tensor, space: ActionSpace, /) -> None:
         """Update the states of ``lanes`` and note where they stand."""
         self._space = space
         with self._insight.about(lanes):
-            self._policy.observe(stance, lanes, space)
-        places = space.world.local[stance.viewpoint[lanes]].tolist()
+            self._policy.observe(pose, lanes, space)
+        places = space.world.local[pose.viewpoint[lanes]].tolist()
         for lane, place in zip(lanes.tolist(), places, strict=True):
             turn = self._open[lane]
             if turn is not None:
                 turn.walk.append(place)
 
-    def answer(self, question: Question, label: Tensor, stance: Stance, space: ActionSpace, /) -> Tensor:
+    def answer(self, question: Question, label: Tensor, pose: Pose, space: ActionSpace, /) -> Tensor:
         """(M,) what the wrapped policy chooses"""
         with self._insight.about(question.lanes):
-            choice = self._policy.answer(question, label, stance, space)
+            choice = self._policy.answer(question, label, pose, space)
         for row, lane in enumerate(question.lanes.tolist()):
             turn = self._open[lane]
             if turn is None or not turn.waits_for(question.kind):
                 self._close(lane)
-                turn = self._begin(lane, stance, space)
+                turn = self._begin(lane, pose, space)
             words = len(self._opened[lane].task.words)
             turn.decisions.append(
                 decision_of(question, row, self._logits[row], int(choice[row]), space, self._insight, words)
@@ -143,10 +143,10 @@ class TracingPolicy:
         self._logits = logits
         return self._choose(logits)
 
-    def _begin(self, lane: int, stance: Stance, space: ActionSpace) -> RoundInProgress:
-        place = int(space.world.local[stance.viewpoint[lane]])
+    def _begin(self, lane: int, pose: Pose, space: ActionSpace) -> RoundInProgress:
+        place = int(space.world.local[pose.viewpoint[lane]])
         turn = RoundInProgress(
-            heading=float(stance.heading[lane]),
+            heading=float(pose.heading[lane]),
             memory=memory_of(space, lane),
             to_goal=self._opened[lane].scene.places[place].to_goal,
             walk=[place],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -19,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from scenemem.errors import UserError
-from scenemem.formats.atomic import atomic_file
+from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
 from scenemem.formats.decoding import read_bytes
 from scenemem.formats.folder import cache_folder
@@ -39,7 +38,7 @@ _CACHE_VERSION = "2"  # raise when the tables change
 
 
 def load_world(
-    connectivity: str | os.PathLike[str],
+    connectivity: StrPath,
     *,
     positions: Positions = "pose",
     cache: bool = True,
@@ -108,20 +107,17 @@ def build_world(
 
 def _scan_tables(scan: Scan, positions: Positions) -> _ScanTables:
     rows = [i for i, viewpoint in enumerate(scan.viewpoints) if viewpoint.included]
-    links = _adjacency(scan, rows)
+    links = np.array([scan.viewpoints[row].unobstructed for row in rows], dtype=bool)
+    links = links.reshape(len(rows), -1)[:, rows]
     position = _positions(scan, rows, positions)
     edge_length = np.where(links, np.linalg.norm(position[:, None] - position[None], axis=-1), np.inf)
     neighbour = _neighbour_rows(links)
+    length = np.take_along_axis(edge_length, np.maximum(neighbour, 0), axis=1)
+    length = np.where(neighbour == NONE, np.inf, length)
     distance = _all_pairs(edge_length)
-    return _ScanTables(
-        name=scan.name,
-        viewpoints=[scan.viewpoints[row].image_id for row in rows],
-        position=position,
-        neighbour=neighbour,
-        length=_pick(edge_length, neighbour),
-        distance=distance,
-        first_slot=_first_slots(neighbour, edge_length, distance),
-    )
+    first_slot = _first_slots(neighbour, length, distance)
+    names = [scan.viewpoints[row].image_id for row in rows]
+    return _ScanTables(scan.name, names, position, neighbour, length, distance, first_slot)
 
 
 def _joined(tables: Sequence[_ScanTables]) -> World:
@@ -131,7 +127,7 @@ def _joined(tables: Sequence[_ScanTables]) -> World:
     neighbour = np.concatenate([_padded(table.neighbour, slots, NONE) for table in tables])
     first_of_scan = np.repeat(np.cumsum(sizes) - sizes, sizes)
     neighbour = np.where(neighbour == NONE, NONE, neighbour + first_of_scan[:, None])
-    position = torch.from_numpy(np.concatenate([table.position for table in tables]))
+    position = _joined_tables([table.position for table in tables])
     view, heading, elevation = _neighbour_directions(position, torch.from_numpy(neighbour))
     row_length = np.repeat(sizes, sizes)
     return World(
@@ -143,24 +139,21 @@ def _joined(tables: Sequence[_ScanTables]) -> World:
         neighbour_view=view,
         neighbour_heading=heading,
         neighbour_elevation=elevation,
-        neighbour_length=torch.from_numpy(
-            np.concatenate([_padded(table.length, slots, np.inf) for table in tables])
-        ),
+        neighbour_length=_joined_tables([_padded(table.length, slots, np.inf) for table in tables]),
         row_start=torch.from_numpy(np.cumsum(row_length) - row_length),
         local=torch.from_numpy(np.arange(len(row_length)) - first_of_scan),
-        pair_distance=torch.from_numpy(np.concatenate([table.distance.ravel() for table in tables])),
-        pair_slot=torch.from_numpy(np.concatenate([table.first_slot.ravel() for table in tables])),
+        pair_distance=_joined_tables([table.distance.ravel() for table in tables]),
+        pair_slot=_joined_tables([table.first_slot.ravel() for table in tables]),
     )
+
+
+def _joined_tables(tables: Sequence[npt.NDArray[Number]]) -> Tensor:
+    return torch.from_numpy(np.concatenate(tables))
 
 
 def _padded(rows: npt.NDArray[Number], width: int, filler: float) -> npt.NDArray[Number]:
     """rows: (v, k)  ->  (v, width)"""
     return np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=filler)
-
-
-def _adjacency(scan: Scan, rows: list[int]) -> npt.NDArray[np.bool_]:
-    flags = np.array([scan.viewpoints[row].unobstructed for row in rows], dtype=bool)
-    return flags.reshape(len(rows), -1)[:, rows]
 
 
 def _positions(scan: Scan, rows: list[int], positions: Positions) -> FloatArray:
@@ -182,12 +175,6 @@ def _neighbour_rows(links: npt.NDArray[np.bool_]) -> IntArray:
     return rows
 
 
-def _pick(table: FloatArray, neighbour: IntArray) -> FloatArray:
-    """table: (v, v)  neighbour: (v, K)  ->  the entries at the neighbours (v, K), inf at pads"""
-    picked = np.take_along_axis(table, np.maximum(neighbour, 0), axis=1)
-    return np.where(neighbour == NONE, np.inf, picked)
-
-
 def _all_pairs(edge_length: FloatArray) -> FloatArray:
     """Floyd-Warshall, vectorised over pairs.  edge_length: (v, v), inf where no edge  ->  (v, v)"""
     distance = edge_length.copy()
@@ -199,9 +186,9 @@ def _all_pairs(edge_length: FloatArray) -> FloatArray:
     return distance
 
 
-def _first_slots(neighbour: IntArray, edge_length: FloatArray, distance: FloatArray) -> npt.NDArray[np.int16]:
-    """The neighbour slot that starts the shortest path.  (v, K), (v, v), (v, v)  ->  (v, v), -1 where none"""
-    via = _pick(edge_length, neighbour)[:, :, None] + distance[np.maximum(neighbour, 0)]
+def _first_slots(neighbour: IntArray, length: FloatArray, distance: FloatArray) -> npt.NDArray[np.int16]:
+    """The neighbour slot that starts the shortest path.  (v, k), (v, k), (v, v)  ->  (v, v), -1 where none"""
+    via = length[:, :, None] + distance[np.maximum(neighbour, 0)]
     slot: npt.NDArray[np.int16] = via.argmin(axis=1).astype(np.int16)
     slot[np.isinf(distance)] = NONE
     np.fill_diagonal(slot, NONE)

@@ -6,6 +6,7 @@ share a scan (the distance tables of all scans, laid end to end).
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -69,18 +70,14 @@ class World:
 
         source, target: (...) int64, broadcast together  ->  (...) float64
         """
-        same_scan = self.scan_of[source] == self.scan_of[target]
-        distance = self.pair_distance[self._pair(source, target, same_scan)]
-        return distance.masked_fill(~same_scan, torch.inf)
+        return self._of_pairs(self.pair_distance, source, target, torch.inf)
 
     def next_slot(self, source: Tensor, target: Tensor) -> Tensor:
         """First step of the shortest path as an index into ``neighbour[source]``; -1 where there is none.
 
         source, target: (...) int64, broadcast together  ->  (...) int64
         """
-        same_scan = self.scan_of[source] == self.scan_of[target]
-        slot = self.pair_slot[self._pair(source, target, same_scan)].long()
-        return slot.masked_fill(~same_scan, NONE)
+        return self._of_pairs(self.pair_slot, source, target, NONE).long()
 
     def next_viewpoint(self, source: Tensor, target: Tensor) -> Tensor:
         """The viewpoint after ``source`` on the way to ``target``; ``source`` itself when there is none."""
@@ -124,21 +121,33 @@ class World:
 
     def name(self, viewpoint: int) -> str:
         """``<scan>_<viewpoint>``, the name used by feature files and messages."""
-        return f"{self.scans[int(self.scan_of[viewpoint])]}_{self.viewpoints[viewpoint]}"
+        return self.names[viewpoint]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """``<scan>_<viewpoint>`` of every viewpoint, in index order."""
-        return tuple(
-            f"{self.scans[scan]}_{viewpoint}"
-            for scan, viewpoint in zip(self.scan_of.tolist(), self.viewpoints, strict=True)
-        )
+        pairs = zip(self.scan_of.tolist(), self.viewpoints, strict=True)
+        return tuple(f"{self.scans[scan]}_{viewpoint}" for scan, viewpoint in pairs)
 
     @cached_property
     def _index(self) -> dict[tuple[str, str], int]:
-        scans = self.scan_of.tolist()
-        return {(self.scans[scans[i]], viewpoint): i for i, viewpoint in enumerate(self.viewpoints)}
+        scans = (self.scans[scan] for scan in self.scan_of.tolist())
+        return {pair: i for i, pair in enumerate(zip(scans, self.viewpoints, strict=True))}
 
-    def _pair(self, source: Tensor, target: Tensor, same_scan: Tensor) -> Tensor:
-        """Index into the pair tables; pairs across scans point at entry 0 and are masked by the caller."""
-        return (self.row_start[source] + self.local[target]) * same_scan
+    def _of_pairs(self, table: Tensor, source: Tensor, target: Tensor, otherwise: float) -> Tensor:
+        """table: (P,)  source, target: (...)  ->  entries of the pairs (...), ``otherwise`` across scans"""
+        same_scan = self.scan_of[source] == self.scan_of[target]
+        entry = (self.row_start[source] + self.local[target]) * same_scan
+        return table[entry].masked_fill(~same_scan, otherwise)
+
+
+def scan_mask(known: Sequence[str], chosen: Collection[str]) -> Tensor:
+    """Which of the ``known`` scans are chosen  ->  (known,) bool
+
+    Raises:
+        UserError: a chosen scan is not known.
+    """
+    unknown = sorted(set(chosen) - set(known))
+    if unknown:
+        raise UserError(f"unknown scan '{unknown[0]}'; this world has {len(known)} scans")
+    return torch.tensor([name in set(chosen) for name in known])

@@ -18,8 +18,8 @@ pytest.importorskip("httpx", reason="needs httpx")
 
 import httpx
 import uvicorn
-
 from scenemem.agents.trained import TrainedAgent
+
 from scenemem.experiment import new_experiment
 from scenemem.formats.folder import DataFolder
 from scenemem.models.speaker import SpeakerConfig

@@ -72,11 +72,11 @@ def test_streamed_rounds_are_those_of_the_walk(client: httpx.Client, stage: Stag
     for number, name in enumerate(stage.agents):
         trace = traced(stage, name, wish)
         own = [event for event in events if event["agent"] == number]
-        assert [event["type"] for event in own] == ["opened", *["round"] * len(trace.rounds), "ended"]
+        assert [event["type"] for event in own] == ["opened", *["round"] * len(trace.moves), "ended"]
         assert own[0]["task"] == plain(trace.task)
         assert own[0]["to_goal"] == [place.to_goal for place in trace.scene.places]
-        assert [event["round"] for event in own[1:-1]] == plain(trace.rounds)
-        assert [event["number"] for event in own[1:-1]] == list(range(len(trace.rounds)))
+        assert [event["round"] for event in own[1:-1]] == plain(trace.moves)
+        assert [event["number"] for event in own[1:-1]] == list(range(len(trace.moves)))
         assert all(event["caption"].startswith("Round ") for event in own[1:-1])
         assert own[-1]["ending"] == plain(trace.ending)
         assert ("goal" in own[-1]["caption"]) == (goal is not None)
@@ -278,7 +278,7 @@ def test_everything_is_documented(client: httpx.Client) -> None:
     }
     known = schema["components"]["schemas"]
     assert {"Trace", "HTTPValidationError"} & set(known) == set()
-    assert {"Round", "Decision", "Memory", "WalkRound", "Problem", "HouseView"} <= set(known)
+    assert {"Move", "Decision", "Memory", "WalkRound", "Problem", "HouseView"} <= set(known)
     for path in schema["paths"].values():
         for operation in path.values():
             assert operation["description"]

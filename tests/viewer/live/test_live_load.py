@@ -16,9 +16,9 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from scenemem.agents.policy import take_best
 from torch import Tensor
 
-from scenemem.agents.policy import take_best
 from scenemem.viewer.live_bench import Bench, BusyError, Job
 from scenemem.viewer.live_session import LiveLimits
 from scenemem.viewer.live_stage import HouseView, Stage
@@ -96,7 +96,7 @@ def test_fifty_visitors_and_a_thousand_walks_are_not_mixed_up(stage: Stage, serv
             opened, *rounds, ended = _data(answer.text)
             wanted = expected[choice]
             assert opened["task"] == wanted["task"]
-            right += _same([event["round"] for event in rounds], wanted["rounds"]) and _same(
+            right += _same([event["round"] for event in rounds], wanted["moves"]) and _same(
                 ended["ending"], wanted["ending"]
             )
             if number == 0 and turn % 5 == 0:
@@ -157,7 +157,7 @@ def test_visitors_beyond_the_queue_are_asked_to_come_again(stage: Stage, serve: 
 
 def test_a_visitor_who_leaves_takes_the_walk_along(stage: Stage, serve: Serve) -> None:
     wish = _wishes(stage)[0]
-    rounds = len(_alone(stage, wish)["rounds"])
+    rounds = len(_alone(stage, wish)["moves"])
     assert rounds > 2
     gate = Gate()
     stage.agents["ssm"].choose = gate

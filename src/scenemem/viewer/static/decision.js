@@ -27,8 +27,8 @@ function buildDecisions(box, data, frame) {
 
 function questionOf(decision, frame) {
   if (decision.kind === "frontier") return "From which place on the map to go on?";
-  if (decision.kind === "last") return "Its decisions are used up: at which place to stop?";
-  if (decision.kind === "anywhere") return "Which way of the whole map?";
+  if (decision.kind === "final") return "Its decisions are used up: at which place to stop?";
+  if (decision.kind === "global") return "Which way of the whole map?";
   return frame.back === null ? "Which way from here?" : `Which way from place ${frame.numbers.get(frame.back)}?`;
 }
 

@@ -3,7 +3,7 @@
 const TURN = 2 * Math.PI;
 
 /** Decisions for a remembered place. */
-const PLACES = ["frontier", "last"];
+const PLACES = ["frontier", "final"];
 
 /** The places an agent stood at up to round `count`, start included. */
 function pathUntil(task, rounds, count) {

@@ -1,4 +1,4 @@
-"""Connectivity, object and room annotations of a data folder, gathered building by building as arrays."""
+"""Annotated buildings as arrays: objects, rooms and connections, and where things lie in the 36 views."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from scenemem.formats.annotations import (
 )
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
 from scenemem.formats.folder import DataFolder
+from scenemem.world.geometry import HEADINGS, ROWS, STEP
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -30,9 +31,11 @@ BoolArray = npt.NDArray[np.bool_]
 
 PICTURE = 640 * 480  # pixels the boxes refer to
 UNKNOWN = -1  # the room of a viewpoint without a room label
+FADING = 4.0  # metres after which a thing counts 1/e
+_GRID = 4096.0  # steps per unit
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class ObjectLabel:
     """A kind of object, as fine as the annotations tell."""
 
@@ -79,15 +82,8 @@ def load_annotations(data: DataFolder) -> Annotations:
     scans = [read_scan(file) for file in connectivity_files(data.connectivity)]
     boxes, records = _objects_by_scan(data, scans)
     positions = _positions(data)
-    labels = sorted(
-        {
-            _label(entry, positions.get((scan, entry.id)))
-            for scan, places in records.items()
-            for place in places
-            for entry in place.objects
-        },
-        key=lambda label: (label.category, label.coarse),
-    )
+    listed = ((scan, entry) for scan, of_scan in records.items() for one in of_scan for entry in one.objects)
+    labels = sorted({_label(entry, positions.get((scan, entry.id))) for scan, entry in listed})
     rooms, room_of = _rooms(data)
     numbers = {label: number for number, label in enumerate(labels)}
     buildings = tuple(
@@ -97,15 +93,62 @@ def load_annotations(data: DataFolder) -> Annotations:
     return Annotations(buildings, tuple(labels), rooms, f"{boxes}; {far}")
 
 
+def on_grid(values: FloatArray) -> FloatArray:
+    """Round to multiples of 1/4096.
+
+    Sums of products of such numbers are exact in float64, so neither the order of the sum nor the number of
+    threads changes a feature: the same annotations give the same bytes on one machine and library version.
+    The last bit of a sine, which may differ elsewhere, matters only on the edge between two multiples.
+    """
+    return np.round(values * _GRID) / _GRID
+
+
+def _view_directions() -> FloatArray:
+    heading = np.tile(np.arange(HEADINGS) * STEP, ROWS)
+    elevation = np.repeat((np.arange(ROWS) - 1) * STEP, HEADINGS)
+    east, north = np.sin(heading) * np.cos(elevation), np.cos(heading) * np.cos(elevation)
+    return np.stack([east, north, np.sin(elevation)], axis=1)
+
+
+VIEW_DIRECTIONS = _view_directions()  # (36, 3) unit vectors
+
+
+def centredness(offset: FloatArray) -> FloatArray:
+    """How near the middle of each view a thing lies: the cosine of twice its angle to the view's axis.
+
+    1 in the middle, 1/2 a whole view step away, 0 from 45 degrees on, about where the picture ends.
+
+    offset: (..., 3) metres from the camera  ->  (..., 36) in [0, 1]
+    """
+    length = np.linalg.norm(offset, axis=-1, keepdims=True)
+    direction = np.divide(offset, length, out=np.zeros_like(offset), where=length > 0)
+    along = np.maximum(direction @ VIEW_DIRECTIONS.T, 0.0)
+    return np.asarray(np.maximum(2.0 * along * along - 1.0, 0.0))
+
+
+def aim(offset: FloatArray) -> FloatArray:
+    """How well each view points at a thing: the square of its centredness, a quarter a view step away.
+
+    offset: (..., 3) metres from the camera  ->  (..., 36) in [0, 1]
+    """
+    return np.asarray(centredness(offset) ** 2)
+
+
+def nearness(offset: FloatArray) -> FloatArray:
+    """exp(-distance / 4 m).
+
+    offset: (..., 3) metres  ->  (...) in (0, 1]
+    """
+    return np.asarray(np.exp(-np.linalg.norm(offset, axis=-1) / FADING))
+
+
 def _objects_by_scan(
     data: DataFolder, scans: Sequence[Scan]
 ) -> tuple[str, dict[str, list[ViewpointObjects]]]:
     place = find_view_objects(data.objects)
     if place is None:
-        raise UserError(
-            f"{data.objects}: no object annotations; put view_objects.jsonl.gz or REVERIE's BBox folder "
-            "(or BBox.tar.gz) there"
-        )
+        advice = "put view_objects.jsonl.gz or REVERIE's BBox folder (or BBox.tar.gz) there"
+        raise UserError(f"{data.objects}: no object annotations; {advice}")
     labels = data.objects / "labels.tsv"
     known = {scan.name: {viewpoint.image_id for viewpoint in scan.viewpoints} for scan in scans}
     records: dict[str, list[ViewpointObjects]] = defaultdict(list)
@@ -113,11 +156,8 @@ def _objects_by_scan(
         if record.scan not in known:
             continue
         if record.viewpoint not in known[record.scan]:
-            raise DataError(
-                place,
-                f"names the viewpoint '{record.viewpoint}', which the connectivity file does not hold",
-                record=f"scan '{record.scan}'",
-            )
+            reason = f"names the viewpoint '{record.viewpoint}', which the connectivity file does not hold"
+            raise DataError(place, reason, record=f"scan '{record.scan}'")
         records[record.scan].append(record)
     for of_scan in records.values():
         of_scan.sort(key=lambda record: record.viewpoint)  # an archive may hold them in any order
@@ -142,21 +182,15 @@ def _rooms(data: DataFolder) -> tuple[tuple[RoomCode, ...], dict[str, tuple[int,
     if codes.is_file():
         kinds = list(read_table(codes, RoomCode))
     else:
-        kinds = sorted(
-            {RoomCode(entry.room_code, entry.room) for entry in entries}, key=lambda kind: kind.room_code
-        )
+        named = {RoomCode(entry.room_code, entry.room) for entry in entries}
+        kinds = sorted(named, key=lambda kind: kind.room_code)
     number = {kind.room_code: index for index, kind in enumerate(kinds)}
+    room_of: dict[str, tuple[int, int]] = {}
     for line, entry in enumerate(entries, start=2):
         if entry.room_code not in number:
-            raise DataError(
-                file,
-                f"'{entry.room_code}' is not in {codes.name}",
-                record=f"line {line}",
-                field="room_code",
-            )
-    room_of = {
-        f"{entry.scan}_{entry.viewpoint}": (number[entry.room_code], entry.region_index) for entry in entries
-    }
+            reason = f"'{entry.room_code}' is not in {codes.name}"
+            raise DataError(file, reason, record=f"line {line}", field="room_code")
+        room_of[f"{entry.scan}_{entry.viewpoint}"] = number[entry.room_code], entry.region_index
     return tuple(kinds), room_of
 
 

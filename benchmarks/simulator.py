@@ -1,42 +1,37 @@
-"""How fast tables are built, agents step and features are gathered; benchmarks/README.md has the method."""
+"""How fast tables are built, agents step and features are gathered; README.md beside this has the method.
+
+python -m benchmarks.simulator --data DIR --json > benchmarks/results/simulator-<date>.json
+"""
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+import msgspec
 import torch
+import tyro
+from benchmarks.machine import Machine, this_machine, torch_threads
+from rich.console import Console
+from rich.table import Table
 from torch import Tensor
 
-from scenemem.features.store import FeatureStore
-from scenemem.formats.feature_files import StoreInfo
-from scenemem.simulator.panorama import Simulator, Pose
-from scenemem.world.build import Progress, load_world
+from scenemem.errors import UserError
+from scenemem.features.store import FeatureStore, open_store
+from scenemem.formats.features import StoreInfo
+from scenemem.formats.folder import DataFolder
+from scenemem.houses.build import default_houses
+from scenemem.simulator.panorama import Pose, Simulator
+from scenemem.world.build import load_world
 from scenemem.world.geometry import VIEWS
 from scenemem.world.graph import World
 
 MEGABYTE = 1e6
 SYNTHETIC_ROWS, SYNTHETIC_WIDTH = 4096, 512  # 151 MB in float16: more than the caches of a processor hold
-_ROUNDS = 7  # every rate is the median of so many
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Where the numbers come from."""
-
-    system: str
-    processor: str
-    cpus: int
-    threads: int  # that torch may use
-    load: float | None  # processes that wanted a cpu in the minute before; None where unknown
-    python: str
-    torch: str
+_REPEATS = 7  # every rate is the median of so many
 
 
 @dataclass(frozen=True)
@@ -72,14 +67,14 @@ class Gathering:
     batch: int  # viewpoints gathered at once
     copy_megabytes_per_second: float
     gather_megabytes_per_second: float  # all 36 views of a viewpoint
-    gather_of_copy: float  # gather rate / copy rate, median over the rounds
+    gather_of_copy: float  # gather rate / copy rate, median over the repeats
     views_megabytes_per_second: float  # single views, as for candidates
     views_of_copy: float
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything ``scenemem bench simulator`` prints."""
+    """Everything that is printed."""
 
     machine: Machine
     tables: TableBuild
@@ -87,35 +82,11 @@ class Report:
     gathering: Gathering
 
 
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Let torch use ``count`` threads inside the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def this_machine() -> Machine:
-    """A description without names or places."""
-    return Machine(
-        system=f"{platform.system()} {platform.machine()}",
-        processor=_processor(),
-        cpus=os.cpu_count() or 1,
-        threads=torch.get_num_threads(),
-        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        python=platform.python_version(),
-        torch=str(torch.__version__),
-    )
-
-
-def measure_tables(connectivity: Path, *, progress: Progress | None = None) -> tuple[World, TableBuild]:
+def measure_tables(connectivity: Path) -> tuple[World, TableBuild]:
     """Build all tables without the cache, then load them through it."""
     before = _peak_megabytes()
     begun = time.perf_counter()
-    world = load_world(connectivity, cache=False, progress=progress)
+    world = load_world(connectivity, cache=False)
     cold = time.perf_counter() - begun
     after = _peak_megabytes()
     load_world(connectivity)  # fills the cache if need be
@@ -138,17 +109,17 @@ def measure_stepping(world: World, *, batch: int, steps: int) -> Stepping:
     trusting, checking = Simulator(world, check=False), Simulator(world)
     start, actions = _random_walk(trusting, batch, steps)
 
-    def walk(simulator: Simulator, *, look: bool) -> None:
+    def walk(simulator: Simulator, *, candidates: bool) -> None:
         pose = start
         for action in actions:
             pose = simulator.step(pose, action)
-            if look:
+            if candidates:
                 simulator.candidates(pose)
 
-    seconds = _rounds(
-        lambda: walk(trusting, look=False),
-        lambda: walk(checking, look=False),
-        lambda: walk(trusting, look=True),
+    seconds = _repeated(
+        lambda: walk(trusting, candidates=False),
+        lambda: walk(checking, candidates=False),
+        lambda: walk(trusting, candidates=True),
     )
     step, step_checked, step_and_candidates = (batch * steps / seconds).median(0).values.tolist()
     return Stepping(batch, steps, step, step_checked, step_and_candidates)
@@ -174,9 +145,9 @@ def measure_gathering(store: FeatureStore, *, name: str, batch: int = 256) -> Ga
             store.gather_views(rows.unsqueeze(1), chosen)
 
     volume = len(store.row) * VIEWS * store.width * store.values.element_size() / MEGABYTE
-    rates = volume / _rounds(copy, gather, gather_views)
+    rates = volume / _repeated(copy, gather, gather_views)
     copied, gathered, viewed = rates.median(0).values.tolist()
-    # compared round by round: whatever slows the machine down for a while slows all three
+    # compared repeat by repeat: whatever slows the machine down for a while slows all three
     _, gather_of_copy, views_of_copy = (rates / rates[:, :1]).median(0).values.tolist()
     return Gathering(
         source=name,
@@ -215,9 +186,9 @@ def _pieces(values: Tensor, size: int) -> list[Tensor]:
     return [values[first : first + size] for first in range(0, len(values), size)]
 
 
-def _rounds(*works: Callable[[], None]) -> Tensor:
-    """Seconds (rounds, works), the works taking turns, after one round that warms the caches."""
-    taken = [[_seconds(work) for work in works] for _ in range(_ROUNDS + 1)]
+def _repeated(*works: Callable[[], None]) -> Tensor:
+    """Seconds (repeats, works), the works taking turns, after one repeat that warms the caches."""
+    taken = [[_seconds(work) for work in works] for _ in range(_REPEATS + 1)]
     return torch.tensor(taken[1:], dtype=torch.float64)
 
 
@@ -237,8 +208,71 @@ def _peak_megabytes() -> float | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MEGABYTE
 
 
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.processor() or "unknown")
+def _table(report: Report) -> Table:
+    machine, tables, stepping, gathering = report.machine, report.tables, report.stepping, report.gathering
+    growth = tables.peak_growth_megabytes
+    rows = {
+        f"tables of {tables.scans} scans, built": f"{tables.cold_seconds:.2f} s",
+        "tables, from the cache": f"{tables.cached_seconds:.3f} s",
+        "tables, size": f"{tables.tables_megabytes:.0f} MB",
+        "peak memory growth while building": "unknown" if growth is None else f"{growth:.0f} MB",
+        f"steps, batch {stepping.batch}": f"{stepping.step / 1e6:.1f} million/s",
+        "steps, checked": f"{stepping.step_checked / 1e6:.1f} million/s",
+        "steps with candidates": f"{stepping.step_and_candidates / 1e6:.1f} million/s",
+        f"gather of 36 views ({gathering.source})": f"{gathering.gather_of_copy:.0%} of a memory copy",
+        "gather of single views": f"{gathering.views_of_copy:.0%} of a memory copy",
+    }
+    table = Table(
+        title=f"{machine.processor}, {machine.threads} of {machine.cpus} cpus, torch {machine.torch}"
+    )
+    table.add_column("what")
+    table.add_column("measured", justify="right")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def main(
+    data: Path | None = None,
+    batch: int = 4096,
+    steps: int = 200,
+    threads: int = 1,
+    features: str | None = None,
+    json: bool = False,
+) -> None:
+    """Measure table building, stepping and feature gathering.
+
+    Args:
+        data: data folder; the embedded houses without it.
+        batch: agents that step at once.
+        steps: steps per measured repeat.
+        threads: processor threads torch may use.
+        features: name of the feature store to gather from; made-up features in memory without it.
+        json: print one JSON object instead of a table.
+    """
+    for name, value in (("batch", batch), ("steps", steps), ("threads", threads)):
+        if value < 1:
+            raise UserError(f"--{name} must be 1 or more, got {value}")
+    folder = DataFolder(default_houses() if data is None else data)
+    with torch_threads(threads):
+        machine = this_machine()
+        world, tables = measure_tables(folder.connectivity)
+        store = open_store(folder.feature_file(features), world, half=True) if features else synthetic_store()
+        report = Report(
+            machine=machine,
+            tables=tables,
+            stepping=measure_stepping(world, batch=batch, steps=steps),
+            gathering=measure_gathering(store, name=features or "synthetic"),
+        )
+    if json:
+        print(msgspec.json.encode(report).decode())
+    else:
+        Console().print(_table(report))
+
+
+if __name__ == "__main__":
+    try:
+        tyro.cli(main, prog="python -m benchmarks.simulator")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenemem.features.sight import VIEW_DIRECTIONS, centredness, nearness, on_grid
+from scenemem.features.buildings import VIEW_DIRECTIONS, centredness, nearness, on_grid
 from scenemem.world.geometry import direction, nearest_view
 
 

@@ -8,24 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks.machine import torch_threads
+from benchmarks.simulator import measure_gathering, measure_tables, synthetic_store
 
-from scenemem.commands.bench_simulator import bench_simulator
+from benchmarks import simulator
 from scenemem.errors import DataError, UserError
-from scenemem.formats.feature_files import write_store
-from scenemem.simulator import benchmark
-from scenemem.simulator.benchmark import measure_gathering, measure_tables, synthetic_store, torch_threads
+from scenemem.formats.features import write_store
 from scenemem.world.build import load_world
 
 
 @pytest.fixture(autouse=True)
 def small_made_up_features(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "scenemem.commands.bench_simulator.synthetic_store", lambda: synthetic_store(rows=40, width=8)
-    )
+    monkeypatch.setattr(simulator, "synthetic_store", lambda: synthetic_store(rows=40, width=8))
 
 
 def test_json_is_one_object_with_every_quantity(tiny_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bench_simulator(data=tiny_data, batch=16, steps=3, json=True)
+    simulator.main(data=tiny_data, batch=16, steps=3, json=True)
     report = json.loads(capsys.readouterr().out)
     assert report["machine"]["threads"] == 1
     assert report["machine"]["torch"] == torch.__version__
@@ -39,7 +37,7 @@ def test_json_is_one_object_with_every_quantity(tiny_data: Path, capsys: pytest.
 
 
 def test_without_json_a_table_for_people(tiny_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bench_simulator(data=tiny_data, batch=4, steps=2)
+    simulator.main(data=tiny_data, batch=4, steps=2)
     shown = capsys.readouterr().out
     for words in ("tables of 3 scans, built", "steps, batch 4", "of a memory copy", "million/s"):
         assert words in shown
@@ -52,22 +50,22 @@ def test_features_of_the_data_folder_are_gathered_when_named(
     keys = load_world(tmp_path / "connectivity").names
     rows = (np.zeros((36, 4)) for _ in keys)
     write_store(tmp_path / "features" / "zeros.npy", keys, rows, width=4, source="test", encoder="none")
-    bench_simulator(data=tmp_path, batch=4, steps=2, features="zeros", json=True)
+    simulator.main(data=tmp_path, batch=4, steps=2, features="zeros", json=True)
     gathering = json.loads(capsys.readouterr().out)["gathering"]
     assert (gathering["source"], gathering["rows"], gathering["width"]) == ("zeros", len(keys), 4)
 
 
 def test_mistakes_are_named(tiny_data: Path) -> None:
     with pytest.raises(UserError, match=r"^--batch must be 1 or more, got 0$"):
-        bench_simulator(data=tiny_data, batch=0)
+        simulator.main(data=tiny_data, batch=0)
     with pytest.raises(UserError, match=r"^--threads must be 1 or more, got -2$"):
-        bench_simulator(data=tiny_data, threads=-2)
+        simulator.main(data=tiny_data, threads=-2)
     with pytest.raises(DataError, match="no feature store 'resnet'"):
-        bench_simulator(data=tiny_data, features="resnet")
+        simulator.main(data=tiny_data, features="resnet")
 
 
 def test_tables_are_counted_to_the_byte(tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchmark, "_peak_megabytes", lambda: None)
+    monkeypatch.setattr(simulator, "_peak_megabytes", lambda: None)
     world, build = measure_tables(tiny_data / "connectivity")
     viewpoints, slots = world.neighbour.shape
     pairs = len(world.pair_distance)

@@ -1,10 +1,16 @@
-"""The view-feature store: ``<name>.npy`` float16 (V, 36, D), memory-mapped, and ``<name>.json`` beside it."""
+"""View features on disk: the store SceneMem reads and writes, and the published TSV and HDF5 files.
+
+A store is ``<name>.npy``, float16 (V, 36, D), memory-mapped, and ``<name>.json`` beside it. A TSV has one
+line per viewpoint with base64 of float32 (36, D); an HDF5 file one (36, D) data set ``<scan>_<viewpoint>``.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -12,13 +18,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from scenemem.errors import DataError
-from scenemem.formats.atomic import atomic_file
-from scenemem.formats.decoding import read_json
+from scenemem.errors import DataError, UserError
+from scenemem.formats.atomic import StrPath, atomic_file
+from scenemem.formats.decoding import read_json, read_lines
 
 VIEWS = 36  # views of a panorama: 12 headings x 3 elevations
 _LARGEST = float(np.finfo(np.float16).max)
 _BLOCK = 1 << 20  # bytes read at a time when a checksum is computed
+_TSV_FIELDS = ("scanId", "viewpointId", "image_w", "image_h", "vfov", "features")
+_TSV_VALUE = np.dtype("<f4")
+_EXCERPT = 20  # characters of a field worth showing in an error
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -54,7 +63,7 @@ class FeatureRow(NamedTuple):
 
 
 def write_store(
-    target: str | os.PathLike[str],
+    target: StrPath,
     keys: Sequence[str],
     rows: Iterable[npt.NDArray[Any]],
     *,
@@ -65,29 +74,20 @@ def write_store(
 ) -> StoreInfo:
     """Write the store ``target`` (``.../<name>.npy``) row by row; see ``stream_store``.
 
-    Args:
-        target: the ``.npy`` file to write; the ``.json`` file goes beside it.
-        keys: ``"<scan>_<viewpoint>"`` of every row.
-        rows: one (36, width) array per key, in the same order.
-        width: columns per view.
-        source: the files the features were made from.
-        encoder: the network or procedure that made them.
-        columns: what the columns are, when that is known.
+    ``keys`` names every row; ``rows`` holds one (36, width) array per key, in the same order.
     """
-    named = (
-        FeatureRow(key, values, f"row {number}")
-        for number, (key, values) in enumerate(zip(keys, rows, strict=True))
-    )
+    pairs = enumerate(zip(keys, rows, strict=True))
+    named = (FeatureRow(key, values, f"row {number}") for number, (key, values) in pairs)
     return stream_store(
         target, named, origin=target, width=width, source=source, encoder=encoder, columns=columns
     )
 
 
 def stream_store(
-    target: str | os.PathLike[str],
+    target: StrPath,
     rows: Iterable[FeatureRow],
     *,
-    origin: str | os.PathLike[str],
+    origin: StrPath,
     source: str,
     encoder: str,
     width: int | None = None,
@@ -125,7 +125,7 @@ def stream_store(
     return info
 
 
-def read_store(target: str | os.PathLike[str]) -> tuple[StoreInfo, np.memmap[Any, np.dtype[np.float16]]]:
+def read_store(target: StrPath) -> tuple[StoreInfo, np.memmap[Any, np.dtype[np.float16]]]:
     """Open a store without reading its values.
 
     Returns:
@@ -137,13 +137,11 @@ def read_store(target: str | os.PathLike[str]) -> tuple[StoreInfo, np.memmap[Any
     """
     target, record = _store_paths(target)
     if not target.exists():
-        raise DataError(
-            target, "no such feature store; build it with `scenemem data objects` or `data features`"
-        )
+        reason = "no such feature store; build it with `scenemem data objects` or `data features`"
+        raise DataError(target, reason)
     if not record.exists():
-        raise DataError(
-            target, f"incomplete feature store, '{record.name}' is missing beside it; build the store again"
-        )
+        reason = f"incomplete feature store, '{record.name}' is missing beside it; build the store again"
+        raise DataError(target, reason)
     info = read_json(record, StoreInfo)
     try:
         values = np.load(target, mmap_mode="c", allow_pickle=False)
@@ -151,15 +149,12 @@ def read_store(target: str | os.PathLike[str]) -> tuple[StoreInfo, np.memmap[Any
         raise DataError(target, f"not a readable .npy file ({error}); build the store again") from error
     expected = (len(info.keys), VIEWS, info.width)
     if values.shape != expected or values.dtype != np.float16 or not values.flags.c_contiguous:
-        raise DataError(
-            target,
-            f"holds {values.dtype} {values.shape}, but '{record.name}' says float16 {expected}, C order; "
-            "build the store again",
-        )
+        says = f"'{record.name}' says float16 {expected}, C order; build the store again"
+        raise DataError(target, f"holds {values.dtype} {values.shape}, but {says}")
     return info, values
 
 
-def verify_store(target: str | os.PathLike[str]) -> StoreInfo:
+def verify_store(target: StrPath) -> StoreInfo:
     """Recompute the checksum of a store.
 
     Raises:
@@ -169,13 +164,116 @@ def verify_store(target: str | os.PathLike[str]) -> StoreInfo:
     with Path(target).open("rb") as stream:
         seen = _digest(stream)
     if seen != info.sha256:
-        raise DataError(
-            target, f"its sha256 is {seen}, expected {info.sha256}; the file changed, build the store again"
-        )
+        reason = f"its sha256 is {seen}, expected {info.sha256}; the file changed, build the store again"
+        raise DataError(target, reason)
     return info
 
 
-def _store_paths(target: str | os.PathLike[str]) -> tuple[Path, Path]:
+def read_feature_tsv(file: StrPath, columns: int | None = None) -> Iterator[FeatureRow]:
+    """Stream the rows of a feature TSV in file order, one line in memory at a time.
+
+    Lines are split here rather than by the csv module: its fields are limited in size, these are not.
+
+    Args:
+        file: the text file, plain or ``.gz``, without a header line.
+        columns: keep only the first columns of every view.
+
+    Raises:
+        DataError: the file cannot be read, or a line does not hold six fields, valid base64 or a number of
+            bytes that makes 36 equal views; the line is named.
+    """
+    for number, line in enumerate(read_lines(file), start=1):
+        if not line:
+            continue
+        place = f"line {number}"
+        fields = line.split("\t")
+        if len(fields) != len(_TSV_FIELDS):
+            expected = f"{len(_TSV_FIELDS)}: {' '.join(_TSV_FIELDS)}"
+            reason = f"holds {len(fields)} tab-separated fields, expected {expected}"
+            raise DataError(file, reason, record=place)
+        for name, value in zip(_TSV_FIELDS[:2], fields[:2], strict=True):
+            if not value:
+                raise DataError(file, "is empty, expected an id", record=place, field=name)
+        try:
+            values = np.frombuffer(_decoded(fields[-1]), dtype=_TSV_VALUE).reshape(VIEWS, -1)
+        except ValueError as error:
+            raise DataError(file, str(error), record=place, field=_TSV_FIELDS[-1]) from error
+        yield FeatureRow(f"{fields[0]}_{fields[1]}", values[:, :columns], place)
+
+
+def estimate_feature_tsv(file: StrPath) -> int:
+    """About how many rows a feature TSV holds: all lines are about as long as the first."""
+    first = next(read_lines(file), "")
+    return os.path.getsize(file) // (len(first) + 1)
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        content = base64.b64decode(text, validate=True)
+    except ValueError as error:
+        excerpt = text if len(text) <= _EXCERPT else f"{text[:_EXCERPT]}..."
+        raise ValueError(f"not valid base64 ({error}): '{excerpt}'") from error
+    view = VIEWS * _TSV_VALUE.itemsize
+    if not content or len(content) % view:
+        expected = f"a multiple of {view}: {VIEWS} views of float32 numbers"
+        raise ValueError(f"holds {len(content)} bytes, expected {expected}")
+    return content
+
+
+def count_feature_hdf5(file: StrPath) -> int:
+    """The number of data sets in an HDF5 file."""
+    with _opened(file) as source:
+        return len(source)
+
+
+def read_feature_hdf5(file: StrPath, columns: int | None = None) -> Iterator[FeatureRow]:
+    """Stream the data sets of an HDF5 file in the order of their names, one in memory at a time.
+
+    Args:
+        file: the HDF5 file; any float type, compressed or not.
+        columns: keep only the first columns of every view (some files append class scores).
+
+    Raises:
+        DataError: the file or a data set cannot be read, or a data set is not a (36, D) table of floats.
+        UserError: h5py is not installed.
+    """
+    with _opened(file) as source:
+        for key in source:
+            place = f"data set '{key}'"
+            try:
+                entry = source[key]
+            except (KeyError, OSError, RuntimeError) as error:  # a link whose target is gone
+                raise DataError(file, f"cannot be opened ({error.args[0]})", record=place) from error
+            shape, kind = getattr(entry, "shape", None), getattr(entry, "dtype", None)
+            if shape is None or kind is None or len(shape) != 2 or kind.kind != "f":
+                seen = "a group" if shape is None else f"{kind} of shape {shape}"
+                reason = f"holds {seen}, expected floats of shape ({VIEWS}, D)"
+                raise DataError(file, reason, record=place)
+            try:
+                values = np.asarray(entry[:, :columns])
+            except (OSError, RuntimeError) as error:
+                raise DataError(file, f"cannot be unpacked ({error})", record=place) from error
+            yield FeatureRow(key, values, place)
+
+
+@contextmanager
+def _opened(file: StrPath) -> Iterator[Any]:
+    try:
+        import h5py
+    except ImportError as error:
+        advice = "run: pip install 'scenemem[features]'"
+        raise UserError(f"{file}: reading HDF5 needs h5py, which is not installed; {advice}") from error
+    if not Path(file).is_file():
+        raise DataError(file, "no such file")
+    try:
+        source = h5py.File(file, "r")
+    except OSError as error:
+        raise DataError(file, f"not a readable HDF5 file ({error}); is the file complete?") from error
+    with source:
+        yield source
+
+
+def _store_paths(target: StrPath) -> tuple[Path, Path]:
     target = Path(target)
     if target.suffix != ".npy":
         raise DataError(target, "is not the name of a feature store, expected <name>.npy")
@@ -183,7 +281,7 @@ def _store_paths(target: str | os.PathLike[str]) -> tuple[Path, Path]:
 
 
 def _write_rows(
-    stream: BinaryIO, rows: Iterable[FeatureRow], width: int | None, origin: str | os.PathLike[str]
+    stream: BinaryIO, rows: Iterable[FeatureRow], width: int | None, origin: StrPath
 ) -> tuple[tuple[str, ...], int]:
     """Write header and rows; the header is written again at the end, when the number of rows is known."""
     places: dict[str, str] = {}
@@ -214,16 +312,13 @@ def _write_header(stream: BinaryIO, rows: int, width: int) -> int:
     return stream.tell()
 
 
-def _half_precision(row: FeatureRow, width: int, origin: str | os.PathLike[str]) -> npt.NDArray[np.float16]:
+def _half_precision(row: FeatureRow, width: int, origin: StrPath) -> npt.NDArray[np.float16]:
     """values: (36, D) any float  ->  (36, D) float16, C order; every number is finite before and after."""
     values = row.values
     if values.shape != (VIEWS, width):
-        raise DataError(
-            origin,
-            f"'{row.key}' holds features of shape {values.shape}, expected ({VIEWS}, {width}): "
-            f"{VIEWS} views of {width} columns",
-            record=row.place,
-        )
+        expected = f"({VIEWS}, {width}): {VIEWS} views of {width} columns"
+        reason = f"'{row.key}' holds features of shape {values.shape}, expected {expected}"
+        raise DataError(origin, reason, record=row.place)
     with np.errstate(over="ignore"):
         half = np.ascontiguousarray(values, dtype=np.float16)
     finite = np.isfinite(half)
@@ -231,21 +326,13 @@ def _half_precision(row: FeatureRow, width: int, origin: str | os.PathLike[str])
         view, column = (int(axis) for axis in np.argwhere(~finite)[0])
         seen = float(values[view, column])
         limit = f"; the store is float16, which ends at {_LARGEST:g}" if np.isfinite(seen) else ""
-        raise DataError(
-            origin,
-            f"'{row.key}', view {view}, column {column} is {seen:g}, expected a finite number{limit}",
-            record=row.place,
-        )
+        reason = f"'{row.key}', view {view}, column {column} is {seen:g}, expected a finite number{limit}"
+        raise DataError(origin, reason, record=row.place)
     return half
 
 
 def _digest(stream: BinaryIO) -> str:
     digest = hashlib.sha256()
-    for block in _blocks(stream):
+    while block := stream.read(_BLOCK):
         digest.update(block)
     return digest.hexdigest()
-
-
-def _blocks(stream: BinaryIO) -> Iterator[bytes]:
-    while block := stream.read(_BLOCK):
-        yield block

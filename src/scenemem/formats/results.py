@@ -1,0 +1,172 @@
+"""Result files: trajectories (leaderboard format and DUET's), and the outcome of every episode of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, NamedTuple, Union
+
+import msgspec
+
+from scenemem.errors import DataError
+from scenemem.formats.atomic import StrPath, atomic_file
+from scenemem.formats.decoding import decode_json, read_json_lines
+from scenemem.formats.episodes import FieldError, record_parts, write_json_list
+
+_DEEPEST = 3  # trajectory[action][point][part]; anything deeper is not a trajectory
+
+Outcome = Literal["reached", "passed", "cut", "early", "astray"]
+"""How an episode ended:
+
+reached: nearer than 3 m to the goal
+passed: it had been nearer than 3 m to the goal and went on
+cut: cut off before it decided to stop
+early: stopped on the way, with less than 3 m of detour behind it
+astray: stopped somewhere else
+"""
+
+Amount = Annotated[float, msgspec.Meta(ge=0.0)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Point(NamedTuple):
+    """Where an agent stood and looked; systems that only keep viewpoints leave the angles out."""
+
+    viewpoint: str
+    heading: float | None = None  # radians, clockwise from +y
+    elevation: float | None = None  # radians, positive upwards
+
+
+class Trajectory(msgspec.Struct, frozen=True):
+    """What an agent did for one instruction: every point it passed, turns in place included."""
+
+    instruction_id: str
+    points: tuple[Point, ...]
+
+
+class EpisodeResult(msgspec.Struct, frozen=True):
+    """One episode: which weights walked it, what it asked for, what came out."""
+
+    instr_id: str
+    checkpoint: Literal["best", "last"]  # of the run
+    iteration: Count  # of these weights
+    outcome: Outcome
+    words: Count  # of the instruction
+    reference: Amount  # length of the reference path, metres
+    hops: Count  # moves from one viewpoint to the next
+    jumps: Count  # decisions to go back to another frontier
+    tl: Amount  # the metrics, see docs/evaluation.md
+    ne: Amount
+    sr: Amount
+    osr: Amount
+    spl: Amount
+    spl_ref: Amount
+    cls: Amount
+    ndtw: Amount
+    sdtw: Amount
+
+
+class _Result(msgspec.Struct, frozen=True):
+    instr_id: Union[int, str]  # noqa: UP007 (evaluated at run time, also on Python 3.10)
+    trajectory: list[Any]
+
+
+def read_trajectories(file: StrPath) -> list[Trajectory]:
+    """Read a result file, plain or ``.gz``, JSON list or JSON lines.
+
+    An entry of ``trajectory`` may be ``[viewpoint, heading, elevation]`` (leaderboard), a viewpoint, or a
+    list of these (DUET: the route walked by one action); lists of lists are flattened.
+
+    Raises:
+        DataError: wrong schema, an empty trajectory, or an instruction id that occurs twice.
+    """
+    trajectories: list[Trajectory] = []
+    seen: dict[str, str] = {}
+    for place, part in record_parts(file):
+        result = decode_json(part, _Result, file, place)
+        name = str(result.instr_id)
+        try:
+            if name in seen:
+                earlier = f"already stands in {seen[name]}; ids must be unique"
+                raise FieldError("instr_id", f"instruction id '{name}' {earlier}")
+            points = tuple(_points(result.trajectory, "trajectory"))
+            if not points:
+                raise FieldError("trajectory", "is empty, expected at least the start viewpoint")
+        except FieldError as error:
+            raise DataError(file, error.reason, record=place, field=error.field) from error
+        seen[name] = place
+        trajectories.append(Trajectory(name, points))
+    return trajectories
+
+
+def write_trajectories(file: StrPath, trajectories: Iterable[Trajectory]) -> int:
+    """Write the leaderboard format, one record per line; the file appears complete or not at all.
+
+    Returns:
+        how many trajectories were written.
+
+    Raises:
+        ValueError: a point has no heading or elevation, which the leaderboard asks for.
+    """
+
+    def record(trajectory: Trajectory) -> dict[str, Any]:
+        if any(None in point for point in trajectory.points):
+            raise ValueError(f"trajectory '{trajectory.instruction_id}' holds a point without angles")
+        return {"instr_id": trajectory.instruction_id, "trajectory": trajectory.points}
+
+    with atomic_file(file) as partial, partial.open("wb") as stream:
+        return write_json_list(stream, map(record, trajectories))
+
+
+def read_episode_results(file: StrPath) -> list[EpisodeResult]:
+    """Read a file that ``write_episode_results`` wrote.
+
+    Raises:
+        DataError: the file is missing, empty, damaged or mixes the results of different weights.
+    """
+    results = [result for _, result in read_json_lines(file, EpisodeResult)]
+    if not results:
+        raise DataError(file, "holds no episode; evaluate the run again with 'scenemem eval'")
+    weights = {(result.checkpoint, result.iteration) for result in results}
+    if len(weights) > 1:
+        raise DataError(file, "mixes results of different weights; evaluate the run again")
+    return results
+
+
+def write_episode_results(file: StrPath, results: Iterable[EpisodeResult]) -> None:
+    """Write one line per episode; the file appears complete or not at all."""
+    with atomic_file(file) as partial, partial.open("wb") as stream:
+        for result in results:
+            stream.write(msgspec.json.encode(result) + b"\n")
+
+
+def _points(entry: Any, field: str) -> Iterator[Point]:
+    """The points of one entry, at whatever depth they stand; ``field`` says where in errors."""
+    if isinstance(entry, str):
+        yield Point(entry)
+    elif isinstance(entry, list) and _is_point(entry):
+        yield Point(entry[0], _angle(entry[1], f"{field}[1]"), _angle(entry[2], f"{field}[2]"))
+    elif isinstance(entry, list) and field.count("[") < _DEEPEST:
+        for number, part in enumerate(entry):
+            yield from _points(part, f"{field}[{number}]")
+    else:
+        expected = "[viewpoint, heading, elevation], a viewpoint or a list of these"
+        raise _unexpected(field, entry, expected)
+
+
+def _is_point(entry: list[Any]) -> bool:
+    return (
+        len(entry) == 3
+        and isinstance(entry[0], str)
+        and all(isinstance(angle, (int, float)) and not isinstance(angle, bool) for angle in entry[1:])
+    )
+
+
+def _angle(value: float, field: str) -> float:
+    try:
+        return float(value)
+    except OverflowError as error:  # JSON knows integers of any length
+        raise _unexpected(field, value, "an angle in radians") from error
+
+
+def _unexpected(field: str, entry: Any, expected: str) -> FieldError:
+    return FieldError(field, f"holds {msgspec.json.encode(entry).decode()[:80]}, expected {expected}")

@@ -1,0 +1,404 @@
+"""The Gymnasium environments: checker, contract and ids; the vector one plays as many single ones would."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
+
+from scenemem.errors import UserError
+from scenemem.formats.features import write_store
+from scenemem.simulator.environments import NavigationEnv, NavigationVectorEnv, register_environments
+from scenemem.simulator.game import Arrays, NavigationGame, Transition, open_game
+from scenemem.simulator.panorama import shortest_path_action
+from scenemem.world.build import load_world
+
+WIDTH = 6
+
+
+@pytest.fixture(scope="module")
+def data_with_features(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny data folder with a made-up feature store beside it."""
+    root = tmp_path_factory.mktemp("with-features")
+    for name in ("connectivity", "r2r"):
+        (root / name).symlink_to(tiny_data / name)
+    keys = load_world(root / "connectivity").names
+    rows = np.random.default_rng(0).normal(size=(len(keys), 36, WIDTH))
+    write_store(
+        root / "features" / "made_up.npy", keys, iter(rows), width=WIDTH, source="test", encoder="none"
+    )
+    return root
+
+
+@pytest.fixture
+def env(tiny_data: Path) -> NavigationEnv:
+    return NavigationEnv(data=tiny_data)
+
+
+def expert_action(env: NavigationEnv, info: dict[str, Any]) -> np.int64:
+    game = env.game
+    here = torch.tensor(game.world.index_of(info["scan"], info["viewpoint"]))
+    goal = game.episodes.goal[game.row_of(info["instruction_id"])]
+    return np.int64(shortest_path_action(game.world, here, goal) + 1)
+
+
+@pytest.mark.parametrize("features", [None, "made_up"])
+def test_gymnasiums_own_checker_has_nothing_to_say(data_with_features: Path, features: str | None) -> None:
+    env = gymnasium.make("SceneMem/R2R-v0", data=data_with_features, features=features)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env.unwrapped)
+    env.close()
+
+
+@pytest.mark.parametrize("features", [None, "made_up"])
+def test_every_observation_of_random_play_lies_in_its_space(
+    data_with_features: Path, features: str | None
+) -> None:
+    env = NavigationEnv(data=data_with_features, features=features, max_steps=6)
+    env.action_space.seed(0)
+    observation, _ = env.reset(seed=0)
+    for _ in range(100):
+        assert observation in env.observation_space
+        observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        assert np.isfinite(reward)
+        if terminated or truncated:
+            observation, _ = env.reset()
+
+
+def test_features_are_those_of_the_viewpoint(data_with_features: Path) -> None:
+    env = NavigationEnv(data=data_with_features, features="made_up")
+    observation, info = env.reset(seed=3)
+    store, world = env.game.features, env.game.world
+    assert store is not None
+    here = torch.tensor(world.index_of(info["scan"], info["viewpoint"]))
+    assert np.array_equal(observation["features"], store.gather(here).numpy())
+
+
+def test_a_seed_picks_the_same_episodes_again(env: NavigationEnv) -> None:
+    def drawn(seed: int) -> list[str]:
+        first = env.reset(seed=seed)[1]["instruction_id"]
+        return [first, *(env.reset()[1]["instruction_id"] for _ in range(5))]
+
+    assert drawn(5) == drawn(5)
+    assert drawn(5) != drawn(6)
+
+
+def test_an_episode_can_be_chosen_by_its_instruction(env: NavigationEnv) -> None:
+    wanted = env.game.episodes.instruction_ids[7]
+    _, info = env.reset(options={"episode": wanted})
+    assert (info["instruction_id"], info["instruction"]) == (wanted, env.game.episodes.texts[7])
+    assert info["scan"] == env.game.world.scans[int(env.game.episodes.scan[7])]
+    with pytest.raises(UserError, match="has no instruction 'nonsense'"):
+        env.reset(options={"episode": "nonsense"})
+
+
+def test_the_mask_allows_stopping_and_the_neighbours(env: NavigationEnv) -> None:
+    for seed in range(10):
+        observation, info = env.reset(seed=seed)
+        degree = int(env.game.world.degree[env.game.world.index_of(info["scan"], info["viewpoint"])])
+        assert info["action_mask"].dtype == np.int8
+        assert info["action_mask"].tolist() == [1] * (1 + degree) + [0] * (env.game.candidates - degree)
+        assert np.array_equal(observation["candidate_mask"], info["action_mask"][1:])
+        # what Gymnasium's sampler needs
+        assert info["action_mask"][env.action_space.sample(mask=info["action_mask"])] == 1
+
+
+def test_an_action_the_mask_forbids_leaves_the_agent_in_place(env: NavigationEnv) -> None:
+    observation, info = env.reset(seed=0)
+    forbidden = np.int64(np.flatnonzero(info["action_mask"] == 0)[0])
+    after, reward, terminated, truncated, info_after = env.step(forbidden)
+    assert data_equivalence(after, observation, exact=True)
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    assert (info["illegal_action"], info_after["illegal_action"]) == (False, True)
+    assert info_after["viewpoint"] == info["viewpoint"]
+
+
+@pytest.mark.parametrize("action", [-1, 99, 0.5, "north"])
+def test_an_action_outside_the_space_is_refused(env: NavigationEnv, action: Any) -> None:
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"is not in Discrete\(5\); use 0 to stop or the number of a cand"):
+        env.step(action)
+
+
+def test_the_expert_is_rewarded_and_measured(env: NavigationEnv) -> None:
+    _, info = env.reset(seed=1)
+    distance, total = info["distance_to_goal"], 0.0
+    terminated = truncated = False
+    while not terminated:
+        assert "metrics" not in info
+        _, reward, terminated, truncated, info = env.step(expert_action(env, info))
+        total += reward
+    assert not truncated
+    assert total == pytest.approx(distance + 2)
+    assert info["distance_to_goal"] == 0
+    assert info["metrics"] == pytest.approx(
+        {
+            "success": True,
+            "oracle_success": True,
+            "navigation_error": 0.0,
+            "trajectory_length": distance,
+            "spl": 1.0,
+        }
+    )
+
+
+def test_an_episode_is_cut_off_after_its_steps(tiny_data: Path) -> None:
+    env = NavigationEnv(data=tiny_data, max_steps=3)
+    _, info = env.reset(seed=1)
+    ends = []
+    for _ in range(3):
+        _, _, terminated, truncated, info = env.step(np.int64(1))
+        ends.append((terminated, truncated, "metrics" in info))
+    assert ends == [(False, False, False), (False, False, False), (False, True, True)]
+    with pytest.raises(gymnasium.error.ResetNeeded, match="no episode is under way"):
+        env.step(np.int64(1))
+
+
+def test_nothing_happens_before_reset_or_after_the_end(env: NavigationEnv) -> None:
+    for call in (lambda: env.step(np.int64(0)), env.render):
+        with pytest.raises(gymnasium.error.ResetNeeded, match=r"call reset\(\) first"):
+            call()
+    env.reset(seed=0)
+    env.step(np.int64(0))
+    with pytest.raises(gymnasium.error.ResetNeeded, match="no episode is under way"):
+        env.step(np.int64(0))
+
+
+def test_another_reward_can_be_given(tiny_data: Path) -> None:
+    def only_stopping_counts(transition: Transition) -> torch.Tensor:
+        return transition.stopped * 10.0
+
+    env = NavigationEnv(data=tiny_data, reward=only_stopping_counts)
+    env.reset(seed=0)
+    assert [env.step(np.int64(1))[1], env.step(np.int64(0))[1]] == [0.0, 10.0]
+
+
+def test_rendering_is_a_line_of_text(tiny_data: Path) -> None:
+    env = NavigationEnv(data=tiny_data, render_mode="ansi")
+    _, info = env.reset(seed=0)
+    text = env.render()
+    assert text is not None
+    assert text.startswith(f"{info['scan']}_{info['viewpoint']} facing ")
+    silent = NavigationEnv(game=env.game)
+    silent.reset(seed=0)
+    assert silent.render() is None
+    with pytest.raises(ValueError, match=r"^render_mode must be 'ansi' or None, got 'human'$"):
+        NavigationEnv(data=tiny_data, render_mode="human")
+
+
+def test_ids_are_registered_once() -> None:
+    spec = gymnasium.spec("SceneMem/R2R-v0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        register_environments()
+    assert gymnasium.spec("SceneMem/R2R-v0") is spec
+    assert gymnasium.spec("SceneMem/R4R-v0").kwargs == {"task": "r4r"}
+
+
+def test_an_id_can_name_the_module_that_registers_it(tiny_data: Path) -> None:
+    env = gymnasium.make(
+        "scenemem.simulator.environments:SceneMem/R2R-v0", data=tiny_data, split="val_unseen"
+    )
+    _, info = env.reset(seed=0)
+    assert info["scan"] == "yard"
+
+
+ENVS = 7
+
+
+@pytest.fixture(scope="module")
+def game(tiny_data: Path) -> NavigationGame:
+    return open_game(tiny_data, max_steps=5)
+
+
+@pytest.fixture
+def envs(game: NavigationGame) -> NavigationVectorEnv:
+    return NavigationVectorEnv(ENVS, game=game)
+
+
+def entry_of(batch: Arrays, entry: int) -> Arrays:
+    return {name: values[entry] for name, values in batch.items()}
+
+
+def assert_same_info(entry: dict[str, Any], single: dict[str, Any]) -> None:
+    assert entry.keys() == single.keys()
+    for name, value in single.items():
+        if isinstance(value, dict):
+            assert_same_info(entry[name], value)
+        else:
+            assert np.array_equal(entry[name], value), name
+
+
+def test_every_entry_equals_a_single_environment_step_by_step(game: NavigationGame) -> None:
+    vector = DictInfoToList(NavigationVectorEnv(ENVS, game=game))
+    singles = [NavigationEnv(game=game) for _ in range(ENVS)]
+    random = np.random.default_rng(0)
+    observations, infos = vector.reset(seed=4)
+    over = np.ones(ENVS, dtype=bool)
+    actions, rewards = np.zeros(ENVS, dtype=np.int64), np.zeros(ENVS)
+    terminated, truncated = ~over, ~over
+    begun = 0
+    for _ in range(40):
+        for entry, single in enumerate(singles):
+            if over[entry]:
+                begun += 1
+                expected, info = single.reset(options={"episode": infos[entry]["instruction_id"]})
+                reward, stopped, cut = 0.0, False, False
+            else:
+                expected, reward, stopped, cut, info = single.step(np.int64(actions[entry]))
+            assert data_equivalence(entry_of(observations, entry), expected, exact=True)
+            assert (rewards[entry], terminated[entry], truncated[entry]) == (reward, stopped, cut)
+            assert_same_info(infos[entry], info)
+        over = terminated | truncated
+        actions = random.integers(game.candidates + 1, size=ENVS)
+        observations, rewards, terminated, truncated, infos = vector.step(actions)
+    assert begun > 2 * ENVS, "the walk was long enough to begin new episodes in every entry"
+
+
+def test_random_play_stays_in_the_spaces(envs: NavigationVectorEnv) -> None:
+    envs.action_space.seed(0)
+    observations, infos = envs.reset(seed=0)
+    for _ in range(30):
+        assert observations in envs.observation_space
+        assert infos["action_mask"].shape == (ENVS, envs.game.candidates + 1)
+        actions = envs.action_space.sample()
+        assert actions in envs.action_space
+        observations, rewards, terminated, truncated, infos = envs.step(actions)
+        assert rewards.shape == terminated.shape == truncated.shape == (ENVS,)
+        assert [values.dtype.kind for values in (rewards, terminated, truncated)] == ["f", "b", "b"]
+
+
+def test_a_seed_fixes_the_whole_run(game: NavigationGame) -> None:
+    def run(seed: int) -> list[Any]:
+        envs = NavigationVectorEnv(ENVS, game=game)
+        _, infos = envs.reset(seed=seed)
+        random = np.random.default_rng(1)
+        seen = [infos["instruction_id"].tolist()]
+        for _ in range(12):
+            infos = envs.step(random.integers(game.candidates + 1, size=ENVS))[4]
+            seen.append(infos["instruction_id"].tolist())
+        return seen
+
+    assert run(3) == run(3)
+    assert run(3) != run(4)
+
+
+def test_ended_environments_begin_anew_at_the_next_step_and_ignore_the_action(
+    envs: NavigationVectorEnv,
+) -> None:
+    envs.reset(seed=0)
+    actions = np.where(np.arange(ENVS) % 2 == 0, 0, 1)
+    _, _, terminated, _, infos = envs.step(actions)
+    assert terminated.tolist() == (actions == 0).tolist()
+    assert infos["_metrics"].tolist() == terminated.tolist()
+    assert infos["metrics"]["_spl"].tolist() == terminated.tolist()
+    before = infos["viewpoint"]
+    _, rewards, terminated, truncated, infos = envs.step(np.ones(ENVS, dtype=np.int64))
+    assert not terminated.any()
+    assert not truncated.any()
+    assert "metrics" not in infos
+    assert (rewards[actions == 0] == 0).all()
+    starts = [
+        envs.game.world.viewpoints[int(envs.game.episodes.start[envs.game.row_of(name)])]
+        for name in infos["instruction_id"]
+    ]
+    for entry in range(ENVS):
+        assert (infos["viewpoint"][entry] == starts[entry]) or actions[entry] == 1
+        assert (infos["viewpoint"][entry] != before[entry]) or actions[entry] == 0
+
+
+def test_writing_into_what_was_returned_does_not_disturb_the_play(game: NavigationGame) -> None:
+    def run(*, scribble: bool) -> list[list[float]]:
+        envs = NavigationVectorEnv(ENVS, game=game)
+        returned: tuple[Any, ...] = envs.reset(seed=0)
+        rewards = []
+        for number in range(8):
+            if scribble:
+                for values in (*returned[0].values(), *returned[1:-1], returned[-1]["action_mask"]):
+                    values[:] = 1
+                returned[-1]["illegal_action"][:] = True
+            returned = envs.step(np.full(ENVS, number % 3))
+            rewards.append(returned[1].tolist())
+        return rewards
+
+    assert run(scribble=True) == run(scribble=False)
+
+
+def test_episodes_can_be_chosen_per_environment(envs: NavigationVectorEnv) -> None:
+    wanted = list(envs.game.episodes.instruction_ids[2 : 2 + ENVS])
+    _, infos = envs.reset(options={"episode": wanted})
+    assert infos["instruction_id"].tolist() == wanted
+    for wrong in (wanted[:2], wanted[0]):
+        with pytest.raises(ValueError, match=r"^options\['episode'\] must hold 7 instruction ids"):
+            envs.reset(options={"episode": wrong})
+    with pytest.raises(UserError, match="has no instruction 'x'"):
+        envs.reset(options={"episode": ["x"] * ENVS})
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        (np.zeros(3, dtype=np.int64), r"must be 7 whole numbers, got an array of shape \(3,\)"),
+        (np.zeros(ENVS), "must be 7 whole numbers, got .* type float64"),
+        (np.array([0, 0, 0, 9, 0, 0, 0]), r"^action 9 of environment 3 is not in Discrete\(5\)"),
+        (np.array([0, -1, 0, 9, 0, 0, 0]), r"^action -1 of environment 1 is not in Discrete\(5\)"),
+    ],
+)
+def test_actions_outside_the_space_are_refused(
+    envs: NavigationVectorEnv, actions: np.ndarray[Any, Any], message: str
+) -> None:
+    envs.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        envs.step(actions)
+
+
+def test_other_misuse_is_refused(envs: NavigationVectorEnv, game: NavigationGame) -> None:
+    with pytest.raises(gymnasium.error.ResetNeeded, match=r"call reset\(\) first"):
+        envs.step(np.zeros(ENVS, dtype=np.int64))
+    with pytest.raises(gymnasium.error.ResetNeeded, match="nothing to render yet"):
+        envs.render()
+    with pytest.raises(ValueError, match=r"^num_envs must be 1 or more, got 0$"):
+        NavigationVectorEnv(0, game=game)
+    with pytest.raises(ValueError, match="render_mode must be 'ansi' or None, got 'rgb_array'"):
+        NavigationVectorEnv(2, render_mode="rgb_array", game=game)
+
+
+def test_rendering_is_a_line_per_environment(game: NavigationGame, envs: NavigationVectorEnv) -> None:
+    shown = NavigationVectorEnv(3, render_mode="ansi", game=game)
+    shown.reset(seed=0)
+    lines = shown.render()
+    assert lines is not None
+    assert len(lines) == 3
+    assert all(" m to go | 0 stop | 1 " in line for line in lines)
+    envs.reset(seed=0)
+    assert envs.render() is None
+
+
+def test_make_vec_finds_it_and_gymnasiums_wrappers_accept_it(tiny_data: Path) -> None:
+    register_environments()
+    envs = gymnasium.make_vec("SceneMem/R2R-v0", num_envs=4, data=tiny_data, max_steps=3)
+    assert isinstance(envs.unwrapped, NavigationVectorEnv)
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    recorded = RecordEpisodeStatistics(envs)
+    recorded.reset(seed=0)
+    for _ in range(3):
+        infos = recorded.step(np.ones(4, dtype=np.int64))[4]
+    assert infos["episode"]["l"].tolist() == [3] * 4
+    recorded.close()
+
+
+def test_gymnasiums_own_vectoriser_accepts_the_single_environment(tiny_data: Path) -> None:
+    register_environments()
+    envs = gymnasium.make_vec("SceneMem/R2R-v0", num_envs=2, vectorization_mode="sync", data=tiny_data)
+    observations, _ = envs.reset(seed=0)
+    assert observations in envs.observation_space
+    envs.close()
