@@ -26,8 +26,7 @@ from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import default_houses
 from scenemem.simulator.panorama import Pose, Simulator
 from scenemem.world.build import load_world
-from scenemem.world.geometry import VIEWS
-from scenemem.world.graph import World
+from scenemem.world.graph import VIEWS, World
 
 MEGABYTE = 1e6
 SYNTHETIC_ROWS, SYNTHETIC_WIDTH = 4096, 512  # 151 MB in float16: more than the caches of a processor hold

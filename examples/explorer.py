@@ -1,7 +1,7 @@
 """Tutorial agent: the explorer only goes where it has not been, and scores candidates with a small network.
 
-c_k = w . tanh(W_f f_k + W_r r_k + W_h h): a candidate is judged by how it looks (f), where it lies (r) and the
-state (h) together. Train it with:
+c_k = w . tanh(W_f f_k + W_r r_k + W_h h): a candidate is judged by how it looks (f), where it lies (r) and
+the state (h) together. Train it with:
 
     scenemem train examples/explorer.py:explorer --iterations 300
 

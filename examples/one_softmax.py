@@ -1,6 +1,6 @@
 """Decisions over a memory without the paper's modules: all visited places compete in one softmax.
 
-Every visited place v is summed up by attention over its views, and scored together with each way k it leaves open:
+Every visited place v is summed up by attention over its views, and scored with each way k it leaves open:
 
     c_{v,k} = f_{v,k} . W_1 h + place_v . W_2 h - w d_v,   d_v metres to walk to v
 

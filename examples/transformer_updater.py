@@ -1,6 +1,6 @@
 """Another recurrent core: the paper's agent with a transformer over the last observations instead of an LSTM.
 
-A state updater is one part; everything else of ``SSM`` - memory, grounding, reading, decisions - stays. Train it:
+A state updater is one part; everything else of ``SSM`` - memory, grounding, reading, decisions - stays:
 
     scenemem train examples/transformer_updater.py:ssm-transformer --iterations 300
 
@@ -42,7 +42,7 @@ class WindowState(State):
 
 
 class TransformerUpdater(StateUpdater):
-    """h_t = tanh(W [words, x_t]), x_t the last output of a transformer over the tokens of the last S observations.
+    """h_t = tanh(W [words, x_t]), x_t the last output of a transformer over the last S observations.
 
     A token is what the state attends to in the panorama, and the view the agent faces.
     """

@@ -10,7 +10,7 @@ import pytest
 from scenemem.experiment import new_experiment
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import StoredEpisodes
-from scenemem.learning.config import LearningConfig, Stage
+from scenemem.learning.objectives import LearningConfig, Stage
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, SCOREBOARD, Preset, SelectionConfig
 

@@ -16,33 +16,37 @@ from scenemem.agents.actions import (
     MemoryActions,
     WalkOptions,
 )
-from scenemem.agents.agent import (
-    AGENTS,
-    Agent,
-    AgentSpec,
-    DataSizes,
-    Explanation,
-    MakeUpdater,
-    ModelConfig,
-    Outputs,
-    Parts,
-    lstm_parts,
-)
+from scenemem.agents.agent import Agent, DecisionPoint, Explanation, Observations
 from scenemem.agents.basic import Basic
-from scenemem.agents.environment import CandidateFeatures, Environment
-from scenemem.agents.labels import LABEL_RULES, LabelRule
-from scenemem.agents.points import DecisionPoint, Observations
-from scenemem.agents.rollout import ACTION, FINAL, FRONTIER, GLOBAL, DecisionRequest, DecisionType, Rollout
+from scenemem.agents.build import AGENTS, AgentSpec, DataSizes, MakeUpdater, ModelConfig, Parts, lstm_parts
+from scenemem.agents.rollout import (
+    ACTION,
+    FINAL,
+    FRONTIER,
+    GLOBAL,
+    DecisionRequest,
+    DecisionType,
+    Outputs,
+    Rollout,
+)
 from scenemem.agents.ssm import SSM, SSMConfig
-from scenemem.agents.walker import WalkConfig
-from scenemem.learning.config import LearningConfig, RewardConfig, Stage
-from scenemem.learning.losses import LOSSES, REWARDS, LossContext, loss
+from scenemem.agents.walker import LabelRule, WalkConfig
+from scenemem.features.store import CandidateFeatures, Environment
+from scenemem.learning.objectives import (
+    LABEL_RULES,
+    LOSSES,
+    REWARDS,
+    LearningConfig,
+    LossContext,
+    RewardConfig,
+    Stage,
+    loss,
+)
 from scenemem.memory.scene_memory import SceneMemory
-from scenemem.models.attention import dots, masked_softmax, rows_of, tiled, untiled
+from scenemem.models.attention import dots, masked_softmax
 from scenemem.models.language import InstructionEncoder, Instructions
-from scenemem.models.reading import MemoryGraph
-from scenemem.models.scoring import Critic
-from scenemem.models.updater import DropoutMasks, LSTMUpdater, Observation, State, StateUpdater
+from scenemem.models.reading import Critic, MemoryGraph
+from scenemem.models.recurrent import DropoutMasks, LSTMUpdater, Observation, State, StateUpdater, untiled
 from scenemem.presets import PRESETS, DataConfig, Preset, SelectionConfig
 from scenemem.simulator.panorama import STOP, Pose
 from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
@@ -113,7 +117,5 @@ __all__ = [
     "loss",
     "lstm_parts",
     "masked_softmax",
-    "rows_of",
-    "tiled",
     "untiled",
 ]

@@ -12,12 +12,12 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from scenemem.agents.agent import AGENTS, AgentSpec, ModelConfig
 from scenemem.agents.basic import Basic
+from scenemem.agents.build import AGENTS, AgentSpec, ModelConfig
 from scenemem.agents.ssm import SSM, GlobalSSM, GlobalSSMConfig, LocalSSM, LocalSSMConfig, SSMConfig
 from scenemem.agents.walker import WalkConfig
 from scenemem.errors import SettingError
-from scenemem.learning.config import LearningConfig, Stage
+from scenemem.learning.objectives import LearningConfig, Stage
 from scenemem.registry import Registry
 
 Model = TypeVar("Model")

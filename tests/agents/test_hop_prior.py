@@ -10,7 +10,7 @@ from scenemem.agents.hop_prior import FARTHEST, NEAREST, HopPriorSpace
 from scenemem.agents.spaces import ActionSpace
 from torch import Tensor
 
-from scenemem.agents.labels import ClosestToGoal, ReferencePath
+from scenemem.learning.objectives import ClosestToGoal, ReferencePath
 from scenemem.agents.rollout import Question, Rollout
 from scenemem.formats.folder import DataFolder
 from scenemem.simulator.panorama import Pose

@@ -11,7 +11,8 @@ from scenemem.agents.collect import FollowLabels, collect
 from scenemem.agents.spaces import ActionSpace, AnywhereSpace, FrontierSpace, LocalSpace, MemorySpace
 from torch import Tensor
 
-from scenemem.agents.labels import ClosestToGoal, LabelRule, ReferencePath, RestOfPath
+from scenemem.learning.objectives import ClosestToGoal, ReferencePath, RestOfPath
+from scenemem.agents.walker import LabelRule
 from scenemem.agents.rollout import Kind, Question
 from scenemem.evaluation.metrics import measure
 from scenemem.formats.folder import DataFolder

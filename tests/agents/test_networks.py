@@ -20,19 +20,19 @@ from scenemem.models.navigator import Noise
 from torch import Tensor
 
 from scenemem.agents.basic import BasicNetwork
-from scenemem.agents.labels import ClosestToGoal
+from scenemem.learning.objectives import ClosestToGoal
 from scenemem.agents.rollout import Kind, Question, Rollout
 from scenemem.agents.ssm import FrontierNetwork
 from scenemem.features.store import open_store
 from scenemem.formats.features import write_store
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.losses import RewardConfig, actor_critic, imitation
+from scenemem.learning.objectives import RewardConfig, actor_critic, imitation
 from scenemem.models.language import Instructions
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import PAD, Vocabulary
 from scenemem.world.build import load_world
-from scenemem.world.geometry import VIEWS
+from scenemem.world.graph import VIEWS
 from scenemem.world.graph import NONE, World
 
 VISUAL, ROUNDS, TICKS = 6, 6, 60

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scenemem.agents.labels import ClosestToGoal, ReferencePath
+from scenemem.learning.objectives import ClosestToGoal, ReferencePath
 from scenemem.agents.scripted import Agent, ExpertAgent, RandomAgent, StopAgent
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.evaluation.score import score_trajectories

@@ -12,7 +12,7 @@ from scenemem.agents.collect import collect
 from scenemem.agents.spaces import ActionSpace, AnywhereSpace, FrontierSpace, LocalSpace
 from torch import Tensor
 
-from scenemem.agents.labels import ClosestToGoal
+from scenemem.learning.objectives import ClosestToGoal
 from scenemem.agents.rollout import Kind, Question, Rollout
 from scenemem.formats.folder import DataFolder
 from scenemem.simulator.panorama import Pose

@@ -26,7 +26,7 @@ from scenemem.features.store import open_store
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import write_store
-from scenemem.models.grounding import FineGrainedGrounding, TextualAttention
+from scenemem.models.language import FineGrainedGrounding, TextualAttention
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes
 from scenemem.tasks.vocabulary import PAD, Vocabulary
 from scenemem.world.build import build_world

@@ -20,7 +20,7 @@ from scenemem.formats.folder import DataFolder
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.build import load_world
-from scenemem.world.geometry import VIEWS
+from scenemem.world.graph import VIEWS
 
 NETWORKS: dict[Kind, type[AgentNetwork]] = {
     "basic": BasicNetwork,

@@ -13,7 +13,7 @@ from scenemem.benchmarks import parts
 from scenemem.benchmarks.parts import PARTS, PartClock, watched_parts
 from scenemem.benchmarks.workload import Workload
 from scenemem.memory.scene_memory import SceneMemory
-from scenemem.tasks.batches import Batches
+from scenemem.tasks.episode_set import Batches
 
 
 def test_an_inner_part_does_not_count_for_the_outer_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from scenemem.agents.trained import TrainedAgent
 from scenemem.evaluation.attention import Listened, Stream, listen_along_reference
 from torch import Tensor
 
-from scenemem.agents.labels import ReferencePath
+from scenemem.learning.objectives import ReferencePath
 from scenemem.errors import UserError
 from scenemem.evaluation import grounding
 from scenemem.evaluation.grounding import GroundingQuality, WordAttention, measure_grounding

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenemem.features.buildings import VIEW_DIRECTIONS, centredness, nearness, on_grid
-from scenemem.world.geometry import direction, nearest_view
+from scenemem.world.graph import direction, nearest_view
 
 
 def test_view_axes_agree_with_the_grid_of_the_world() -> None:

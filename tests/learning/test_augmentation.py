@@ -14,7 +14,7 @@ from scenemem.errors import SettingError, UserError
 from scenemem.experiment import Experiment, new_experiment
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import BackTranslation, StoredEpisodes
-from scenemem.learning.config import Stage
+from scenemem.learning.objectives import Stage
 from scenemem.learning.trainer import Trainer
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS, DataConfig

@@ -19,17 +19,17 @@ from scenemem.agents.sight import Sight
 from scenemem.models.navigator import Noise
 from torch import Tensor
 
-from scenemem.agents.labels import ClosestToGoal
+from scenemem.learning.objectives import ClosestToGoal
 from scenemem.agents.rollout import Decisions, Kind, Map, Rollout
 from scenemem.agents.ssm import FrontierNetwork
 from scenemem.features.store import open_store
 from scenemem.formats.features import write_store
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.losses import RewardConfig, actor_critic, discounted_returns, imitation, rewards
+from scenemem.learning.objectives import RewardConfig, actor_critic, discounted_returns, imitation, rewards
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import PAD, Vocabulary
 from scenemem.world.build import load_world
-from scenemem.world.geometry import VIEWS
+from scenemem.world.graph import VIEWS
 
 VISUAL, ROUNDS, WORDS = 5, 4, 40
 

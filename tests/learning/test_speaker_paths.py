@@ -13,7 +13,7 @@ from scenemem.features.store import open_store
 from scenemem.learning.speaker_paths import steps_along, views_along
 from scenemem.simulator.panorama import STOP, Simulator, view_angles
 from scenemem.world.build import load_world
-from scenemem.world.geometry import angle_feature
+from scenemem.world.graph import angle_feature
 from scenemem.world.graph import NONE, World
 
 

@@ -6,8 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.models.attention import dots, masked_softmax, rotated, rows_of, tiled, untiled
-from scenemem.world.geometry import ANGLE_WIDTH, angle_feature
+from scenemem.models.attention import dots, masked_softmax, rows_of
+from scenemem.models.recurrent import untiled
+from scenemem.models.reading import tiled
+from scenemem.world.graph import rotated
+from scenemem.world.graph import ANGLE_WIDTH, angle_feature
 
 
 @pytest.fixture

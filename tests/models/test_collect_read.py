@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from scenemem.models import collect_read
-from scenemem.models.attention import rotated, tiled
-from scenemem.models.grounding import Grounded
-from scenemem.world.geometry import ANGLE_WIDTH, VIEWS, angle_feature
+from scenemem.world.graph import rotated
+from scenemem.models.reading import tiled
+from scenemem.models.language import Grounded
+from scenemem.world.graph import ANGLE_WIDTH, VIEWS, angle_feature
 
 SLOTS, VISUAL, WIDTH, STREAM = 4, 6, 8, 7
 SIZES = [4, 5, 2]  # places of each lane

@@ -17,9 +17,9 @@ from scenemem.models.decision import (
 from scenemem.models.seating import Seating
 from torch import Tensor
 
-from scenemem.models.attention import tiled
-from scenemem.models.grounding import Grounded
-from scenemem.world.geometry import ANGLE_WIDTH, VIEWS, angle_feature
+from scenemem.models.reading import tiled
+from scenemem.models.language import Grounded
+from scenemem.world.graph import ANGLE_WIDTH, VIEWS, angle_feature
 
 DECISIONS, OPTIONS, WIDTH, VISUAL, STREAM, NODES, SLOTS = 3, 4, 6, 5, 7, 3, 2
 MASK = torch.tensor([0.0, 2.0, 2.0, 0.0, 2.0])

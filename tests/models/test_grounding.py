@@ -8,7 +8,7 @@ from scenemem.models.seating import Seating, alone
 from torch import Tensor
 from torch.nn.functional import pad
 
-from scenemem.models.grounding import FineGrainedGrounding, Grounded, SharedGrounding, TextualAttention
+from scenemem.models.language import FineGrainedGrounding, Grounded, SharedGrounding, TextualAttention
 from scenemem.models.language import Instructions
 
 WIDTH, WORDS = 6, 5

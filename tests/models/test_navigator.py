@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import dropout, pad
 
 from scenemem.models.language import Instructions
-from scenemem.world.geometry import HEADINGS, VIEWS, angle_feature, view_elevation, view_heading
+from scenemem.world.graph import HEADINGS, VIEWS, angle_feature, view_elevation, view_heading
 
 LANES, VISUAL, WIDTH, WORDS = 4, 5, 8, 6
 

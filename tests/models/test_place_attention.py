@@ -10,7 +10,7 @@ from scenemem.models.place_attention import Look, attend_to_places, score_places
 from torch import Tensor
 
 from scenemem.models import place_attention
-from scenemem.world.geometry import VIEWS
+from scenemem.world.graph import VIEWS
 
 PLACES, VISUAL = 40, 5
 

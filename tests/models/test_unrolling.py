@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 from scenemem.models.language import Instructions
-from scenemem.world.geometry import VIEWS
+from scenemem.world.graph import VIEWS
 
 LANES, TICKS, VIEWPOINTS, VISUAL, WIDTH, WORDS = 4, 5, 6, 3, 4, 5
 

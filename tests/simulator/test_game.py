@@ -12,7 +12,7 @@ import torch
 
 from scenemem.errors import DataError, UserError
 from scenemem.simulator.game import NavigationGame, Transition, choose, open_game, progress_reward
-from scenemem.simulator.panorama import shortest_path_action
+from scenemem.learning.objectives import shortest_path_action
 from scenemem.tasks.vocabulary import BOS, PAD, Vocabulary
 
 

@@ -13,19 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scenemem.formats.folder import DataFolder
-from scenemem.simulator.panorama import (
-    STOP,
-    Pose,
-    Simulator,
-    Track,
-    reference_action,
-    reference_progress,
-    shortest_path_action,
-    view_angles,
-)
+from scenemem.simulator.panorama import STOP, Pose, Simulator, Track, view_angles
+from scenemem.learning.objectives import reference_action, reference_progress, shortest_path_action
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
-from scenemem.world.geometry import STEP, wrap
+from scenemem.world.graph import STEP, wrap
 from scenemem.world.graph import NONE, World
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenemem.errors import UserError
-from scenemem.tasks.batches import Batches, in_order
+from scenemem.tasks.episode_set import Batches, in_order
 
 
 def rows(batches: Batches, count: int) -> list[list[int]]:

@@ -43,6 +43,7 @@ class ActionSpace(ABC):
         self.now = -1  # the step
         # (B,) the step whose observation made the current state
         self.state_step = torch.zeros(episodes, dtype=torch.long, device=world.device)
+        self.deciding = self.state_step  # (M,) episodes that may be asked for a decision at this step
         self._decisions_left = torch.as_tensor(max_decisions, device=world.device).repeat(episodes)[:episodes]
 
     def arrive(self, pose: Pose, active: Tensor) -> Pose:
@@ -50,14 +51,6 @@ class ActionSpace(ABC):
         self.now += 1
         self.state_step[active] = self.now
         return pose
-
-    def newcomers(self, active: Tensor) -> Tensor:
-        """Those of ``active`` (M,) that see something new, instead of restoring a state"""
-        return active[self.state_step[active] == self.now] if self.restores else active
-
-    def deciding(self, active: Tensor) -> Tensor:
-        """Those of ``active`` (M,) that may be asked for a decision at this step"""
-        return active[self._decisions_left[active] > 0]
 
     @abstractmethod
     def step(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
@@ -88,7 +81,7 @@ class LocalActions(ActionSpace):
     def step(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
         """Every episode chooses a neighbour or stops."""
         action = torch.full_like(pose.viewpoint, STOP)
-        episodes = self._take_decision(active)
+        episodes = self.deciding = self._take_decision(active)
         if len(episodes):
             here = pose.viewpoint[episodes]
             request = self._candidates_or_stop(episodes, here, self.open_slots(episodes, here))
@@ -165,7 +158,7 @@ class MemoryActions(ActionSpace):
         node = self.memory.node[episodes]
         return self.world.neighbour_mask[node.clamp_min(0)] & (node != NONE).unsqueeze(-1)
 
-    def deciding(self, active: Tensor) -> Tensor:
+    def _deciding(self, active: Tensor) -> Tensor:
         """Those that are nowhere bound, or have got where they wanted to go"""
         target = self._target[active]
         unbound = (target == NONE) & (self._decisions_left[active] > 0)
@@ -173,6 +166,7 @@ class MemoryActions(ActionSpace):
 
     def step(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
         """Episodes decide as long as they may; then they go to the place to end at, and stop."""
+        self.deciding = self._deciding(active)
         self._send_to_the_end(active, decide)
         action = self._decide(pose, active[~self._ending[active]], decide)
         self._at_target(active[self._ending[active]])  # who has got there stops
@@ -253,7 +247,7 @@ class FrontierActions(MemoryActions):
 
     def _frontiers(self, episodes: Tensor) -> Tensor:
         """(M, N) bool, nodes with a sub-node"""
-        return self.memory.frontier[episodes]
+        return self.memory.subnode[episodes].any(dim=-1)
 
     def _may_stop(self, episodes: Tensor, open_slots: Tensor) -> Tensor:
         """(M,) bool, always; open_slots: (M, K)"""
@@ -272,12 +266,12 @@ class HopPriorActions(FrontierActions):
     NEAREST, FARTHEST = 4, 6
     _final_type = FRONTIER  # the best node of the ring is a frontier like any other
 
-    def deciding(self, active: Tensor) -> Tensor:
+    def _deciding(self, active: Tensor) -> Tensor:
         """Also those that have used up their decisions: they are asked for a last frontier."""
         exhausted = (
             (self._decisions_left[active] == 0) & (self._target[active] == NONE) & ~self._ending[active]
         )
-        return torch.cat([super().deciding(active), active[exhausted]]).sort().values
+        return torch.cat([super()._deciding(active), active[exhausted]]).sort().values
 
     def _final_places(self, episodes: Tensor) -> Tensor:
         return self._ring(episodes)
@@ -305,7 +299,7 @@ class GlobalActions(MemoryActions):
         super().__init__(world, episodes, max_decisions, options)
         self._then = torch.full((episodes,), STOP, device=world.device)  # the slot to take at the target
 
-    def deciding(self, active: Tensor) -> Tensor:
+    def _deciding(self, active: Tensor) -> Tensor:
         """Those that are nowhere bound"""
         return active[(self._target[active] == NONE) & (self._decisions_left[active] > 0)]
 
@@ -329,13 +323,6 @@ class GlobalActions(MemoryActions):
         options = _with_last(ways, ways.new_ones(len(episodes)))
         viewpoints = self.world.neighbour[self.memory.node[episodes]].flatten(1)
         return DecisionRequest(GLOBAL, episodes, options, _with_last(viewpoints, pose.viewpoint[episodes]))
-
-
-def with_memory(space: ActionSpace) -> MemoryActions:
-    """A space that must have a memory."""
-    if not isinstance(space, MemoryActions):
-        raise TypeError(f"{type(space).__name__} has no memory, but this is decided over one")
-    return space
 
 
 def _with_last(columns: Tensor, last: Tensor) -> Tensor:

@@ -1,135 +1,293 @@
 """The agent contract: one module that says how a state begins, how it observes, and how it scores decisions.
 
-Everything else - walking, recording, building decision points, learning - is the framework's. Parts (encoder,
-state updater, critic, scorers) are handed to an agent, so another recurrent core is one new part.
+Everything else - walking, recording, building decision points, learning - is the framework's. What an agent
+knows when it decides is a ``DecisionPoint``, built in one place while acting and in one place over a finished
+rollout; a test holds the two equal for every registered agent.
 
-Shape letters: B episodes, T steps, X observations, R decision steps, M decisions, O options, H state width.
+Shape letters: B episodes, T steps, X observations, R decision steps, M decisions, O options, N nodes, K
+candidate slots, H state width, W any width.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 
-from scenemem.agents.actions import ActionSpace, Limit, LocalActions
-from scenemem.agents.environment import Environment
-from scenemem.agents.points import (
-    DecisionPoint,
-    Observations,
-    recorded_observations,
-    recorded_point,
-    recorded_rows,
+from scenemem.agents.actions import ActionSpace, Limit, LocalActions, MemoryActions
+from scenemem.agents.build import DataSizes, ModelConfig, Parts
+from scenemem.agents.rollout import (
+    ACTION,
+    GLOBAL,
+    DecisionSteps,
+    DecisionType,
+    MemoryRecord,
+    Outputs,
+    Rollout,
 )
-from scenemem.agents.rollout import ACTION, GLOBAL, DecisionType, Rollout
-from scenemem.errors import SettingError
-from scenemem.models.attention import rows_of
-from scenemem.models.language import InstructionEncoder, Instructions
-from scenemem.models.scoring import Critic
-from scenemem.models.states import FusedStateLog, StateLog
-from scenemem.models.updater import (
-    AheadOnly,
+from scenemem.features.store import CandidateFeatures, Environment
+from scenemem.models.language import Instructions, PackedInstructions, Packing
+from scenemem.models.reading import MemoryGraph
+from scenemem.models.recurrent import (
     DropoutMasks,
+    EpisodeSelection,
+    FusedStateLog,
     LSTMUpdater,
     Observation,
-    PanoramaQuery,
     State,
-    StateUpdater,
+    StateLog,
 )
-from scenemem.registry import Registry
-from scenemem.tasks.vocabulary import PAD
-from scenemem.world.graph import World
+from scenemem.simulator.panorama import Pose
+from scenemem.world.graph import NONE, World, view_heading
+
+T = TypeVar("T")
+
+Columns = Callable[["Observations"], Mapping[str, Tensor]]
+"""The agent's ``columns``: what it writes at the node it stands at, name -> (X, W)"""
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """X states, and what each agent saw when it made them."""
+
+    environment: Environment
+    state: State  # (X, ...) after the observation
+    viewpoint: Tensor  # (X,)
+    view: Tensor  # (X,) the view faced
+    instructions: PackedInstructions  # read by the X rows
+    episode: Tensor  # (X,) row of ``masks``
+    masks: DropoutMasks
+    feature_mask: Tensor  # (D,) environment dropout, the same for all views
+    decision_mask: Tensor  # (X, H) dropout of the states that decide
+    earlier_lookup: Callable[[], Tensor]  # computes ``earlier``
+    cache: dict[Any, Any] = field(default_factory=dict)
+
+    @cached_property
+    def earlier(self) -> Tensor:
+        """(X, H) the hidden states before the observation"""
+        return self.earlier_lookup()
+
+    @cached_property
+    def candidates(self) -> CandidateFeatures:
+        """The neighbours of every viewpoint as the agents see them."""
+        return self.environment.candidates(self.viewpoint, self.view)
+
+    def mask(self, name: str) -> Tensor:
+        """The dropout masks of that name  ->  (X, W)"""
+        return embedding(self.episode, self.masks[name])
+
+    def cached(self, compute: Callable[[Observations], T]) -> T:
+        """What ``compute`` says about these observations, computed once."""
+        if compute not in self.cache:
+            self.cache[compute] = compute(self)
+        result: T = self.cache[compute]
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionPoint:
+    """R decision steps: the state each agent decides with, what it sees, and what it remembers."""
+
+    observations: Observations
+    row: Tensor  # (R,) the observation that made the state
+    state: State  # (R, ...)
+    viewpoint: Tensor  # (R,) where the agents stand
+    view: Tensor  # (R,) the view they face
+    heading: Tensor  # (R,) radians, clockwise from +y
+    feature_mask: Tensor  # (D,) environment dropout, the same for all views
+    graph: MemoryGraph | None  # None for agents without a memory
+
+    @classmethod
+    def of(cls, observations: Observations, row: Tensor) -> DecisionPoint:
+        """Decision steps with the states that some observations made.  row: (R,)"""
+        view = observations.view[row]
+        return cls(
+            observations=observations,
+            row=row,
+            state=observations.state.select(row),
+            viewpoint=observations.viewpoint[row],
+            view=view,
+            heading=view_heading(view),
+            feature_mask=observations.feature_mask,
+            graph=None,
+        )
+
+    def mask(self, name: str) -> Tensor:
+        """The dropout masks of that name  ->  (R, W)"""
+        return embedding(self.observations.episode[self.row], self.observations.masks[name])
+
+    def candidates(self) -> CandidateFeatures:
+        """The neighbours of here as the agents see them; slots as in the options of an ``ACTION``."""
+        return self.observations.environment.candidates(self.viewpoint, self.view)
+
+    def memory(self) -> MemoryGraph:
+        """The memory graph of an agent that must have one."""
+        if self.graph is None:
+            raise TypeError("this agent decides over a memory, but its action space has none")
+        return self.graph
+
+    def per_observation(self, compute: Callable[[Observations], T]) -> T:
+        """What depends on the state and the view alone, computed once per observation  ->  R rows of it
+
+        ``compute`` returns a tensor, or a dataclass of tensors.
+
+        Several decision steps may share an observation, and columns need it where nothing is decided.
+        """
+        value: Any = self.observations.cached(compute)
+        if isinstance(value, Tensor):
+            rows: Any = embedding(self.row, value)
+        else:
+            rows = type(value)(*(embedding(self.row, getattr(value, item.name)) for item in fields(value)))
+        result: T = rows
+        return result
+
+
+def live_observations(
+    environment: Environment, log: StateLog, selection: EpisodeSelection, pose: Pose, episodes: Tensor
+) -> Observations:
+    """While acting: the current states of some episodes, and where they stand.  episodes: (X,)"""
+    instructions, masks = selection.select(episodes)
+    rows = _one_each(episodes)
+    return Observations(
+        environment=environment,
+        state=log.state.select(episodes),
+        viewpoint=pose.viewpoint[episodes],
+        view=pose.view[episodes],
+        instructions=PackedInstructions(instructions, rows),
+        episode=rows.episode,
+        masks=masks,
+        feature_mask=masks.feature,
+        decision_mask=masks["decision"],
+        earlier_lookup=lambda: log.earlier[episodes],
+    )
+
+
+def _one_each(episodes: Tensor) -> Packing:
+    """Rows of different episodes: each is alone in its line of a table.  episodes: (X,)"""
+    number = torch.arange(len(episodes), device=episodes.device)
+    return Packing(number, torch.zeros_like(number), len(number), 1)
+
+
+def live_point(
+    observations: Observations, episodes: Tensor, deciding: Tensor, space: ActionSpace
+) -> DecisionPoint:
+    """While acting: those of ``episodes`` (X,), sorted, that decide at this step.  deciding: (R,), sorted"""
+    row = torch.searchsorted(episodes, deciding)
+    point = DecisionPoint.of(observations, row)
+    if not isinstance(space, MemoryActions):
+        return point
+    memory = space.memory
+    nodes = int(memory.count[deciding].max())
+    here = memory.here[deciding]
+    graph = MemoryGraph(
+        places=observations.environment.places(memory.node[deciding, :nodes]),
+        packing=_one_each(deciding),
+        viewpoint=memory.node[deciding, :nodes],
+        edge=memory.edge[deciding, :nodes, :nodes],
+        count=memory.count[deciding],
+        here=here,
+        walk=memory.walk[deciding, here, :nodes],
+        open_lookup=lambda: space.open_ways(deciding)[:, :nodes],
+        column_lookup=lambda name: memory.columns[name][deciding, :nodes],
+    )
+    return replace(point, graph=graph)
+
+
+def recorded_observations(environment: Environment, log: StateLog, rollout: Rollout) -> Observations:
+    """Over a finished rollout: all states that were made, with their gradients."""
+    packing, state = log.packing, log.stacked()
+    where = (packing.episode, packing.step)
+
+    def earlier() -> Tensor:
+        row = torch.where(
+            packing.step == 0,
+            len(state.hidden) + packing.episode,
+            log.row_at[packing.episode, (packing.step - 1).clamp_min(0)],
+        )
+        return embedding(row, torch.cat([state.hidden, log.instructions.hidden]))
+
+    return Observations(
+        environment=environment,
+        state=state,
+        viewpoint=rollout.viewpoint[where],
+        view=rollout.view[where],
+        instructions=PackedInstructions(log.instructions, packing),
+        episode=packing.episode,
+        masks=log.masks,
+        feature_mask=log.masks.feature,
+        decision_mask=embedding(packing.episode, log.masks["decision"]),
+        earlier_lookup=earlier,
+    )
+
+
+def recorded_rows(log: StateLog, rollout: Rollout) -> Tensor:
+    """(B, T) the observation that made the state of each episode at each step; any after the end"""
+    steps = rollout.state_step.clamp_max(log.row_at.shape[1] - 1)
+    return log.row_at.gather(1, steps).clamp_min(0)
+
+
+def recorded_point(
+    observations: Observations, rollout: Rollout, steps: DecisionSteps, rows: Tensor, columns: Columns
+) -> DecisionPoint:
+    """Over a finished rollout: all its decision steps at once.  rows: (B, T), see ``recorded_rows``"""
+    where = (steps.episode, steps.step)
+    memory, point = rollout.memory, DecisionPoint.of(observations, rows[where])
+    if memory is None:
+        return point
+    environment, count = observations.environment, memory.count[where]
+    # nodes that were found later are not there yet
+    known = torch.arange(memory.node.shape[1], device=count.device) < count.unsqueeze(1)  # (R, N)
+
+    def column(name: str) -> Tensor:
+        values = observations.cached(columns)[name]
+        last = _last_visit(memory, rollout.alive)[where]  # (R, N)
+        written = embedding(rows[steps.episode.unsqueeze(1), last.clamp_min(0)], values)
+        return written.masked_fill((last < 0).unsqueeze(-1), 0.0)
+
+    def open_ways() -> Tensor:
+        viewpoint = memory.node.clamp_min(0)
+        exists = environment.world.neighbour_mask[viewpoint] & (memory.node != NONE).unsqueeze(-1)
+        ways = exists[steps.episode] & known.unsqueeze(-1)
+        if memory.allow_revisits:
+            return ways
+        visited_as = _node_number(environment.world.neighbour[viewpoint], memory.node)[steps.episode]
+        return ways & (visited_as >= count[:, None, None])
+
+    graph = MemoryGraph(
+        places=environment.places(memory.node),
+        packing=steps.packing,
+        viewpoint=memory.node[steps.episode].masked_fill(~known, NONE),
+        edge=memory.edge[steps.episode] & known.unsqueeze(2) & known.unsqueeze(1),
+        count=count,
+        here=memory.here[where],
+        walk=memory.walk[where],
+        open_lookup=open_ways,
+        column_lookup=column,
+    )
+    return replace(point, graph=graph)
+
+
+def _last_visit(memory: MemoryRecord, alive: Tensor) -> Tensor:
+    """The last step, up to each step, at which the agent stood at each node; -1 before  ->  (B, T, N)"""
+    steps = torch.arange(alive.shape[1], device=alive.device).unsqueeze(-1)
+    stood = memory.here.unsqueeze(-1) == torch.arange(memory.node.shape[1], device=alive.device)
+    return torch.where(stood & alive.unsqueeze(-1), steps, -1).cummax(dim=1).values
+
+
+def _node_number(viewpoint: Tensor, node: Tensor) -> Tensor:
+    """Which node each viewpoint became; N where it never did.  (B, N, K), (B, N)  ->  (B, N, K)"""
+    match = viewpoint.unsqueeze(-1) == node[:, None, None, :]
+    return torch.where(match.any(dim=-1), match.int().argmax(dim=-1), node.shape[1])
+
 
 Scores = Tensor | Mapping[DecisionType, Tensor]
 """Logits of every decision an agent may face, by type; a tensor alone stands for its actions."""
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """Sizes and dropout that every agent has; agents with more settings subclass it."""
-
-    word_width: int = 256
-    """width of the word embeddings"""
-    width: int = 512
-    """width H of the instruction encoding and of the state"""
-    dropout: float = 0.5
-    """share of state and input numbers dropped in training"""
-    feature_dropout: float = 0.4
-    """share of visual columns dropped in training, the same for all views and steps of a rollout"""
-    panorama: bool = True
-    """attend to all 36 views; False sees only the view ahead"""
-
-    def __post_init__(self) -> None:
-        if self.width < 2 or self.width % 2:
-            raise SettingError(f"width must be even and positive, got {self.width}; both directions share it")
-        if self.word_width < 1:
-            raise SettingError(f"word_width must be 1 or more, got {self.word_width}")
-        for name in ("dropout", "feature_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise SettingError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-
-
-@dataclass(frozen=True)
-class DataSizes:
-    """What the data decides about a network."""
-
-    words: int
-    """size of the vocabulary"""
-    visual: int
-    """columns D of the view features"""
-    padding: int = PAD
-    """token number of the padding word"""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The parts every agent is made of."""
-
-    encoder: InstructionEncoder
-    updater: StateUpdater
-    critic: Critic
-
-
-MakeUpdater = Callable[[ModelConfig, DataSizes], StateUpdater]
-
-
-def lstm_parts(config: ModelConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> Parts:
-    """The usual parts: a bidirectional LSTM over the words, a recurrent navigator, a critic.
-
-    Args:
-        config: sizes and dropout.
-        sizes: what the data decides.
-        updater: makes another state updater instead of the LSTM.
-    """
-    view_query = PanoramaQuery(sizes.visual, config.width) if config.panorama else AheadOnly()
-    encoder = InstructionEncoder(sizes.words, config.word_width, config.width, config.dropout, sizes.padding)
-    core = LSTMUpdater(sizes.visual, config.width, view_query) if updater is None else updater(config, sizes)
-    return Parts(encoder, core, Critic(config.width))
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """What an agent says about a rollout, with gradients: what losses are functions of."""
-
-    logits: dict[DecisionType, Tensor]  # (M, O), -inf where there is no option
-    heads: dict[str, Tensor]  # name -> (B, T, ...) at every step, 0 after the end
-
-    def select(self, rollout: Rollout, episodes: Tensor) -> Outputs:
-        """What it says about some episodes of ``rollout``, matching ``rollout.select(episodes)``.
-
-        episodes: (b,), in rising order
-        """
-        chosen = torch.zeros_like(rollout.alive[:, 0]).index_fill_(0, episodes, True)
-        rows = {kind: chosen[rollout.decisions[kind].episode].nonzero().squeeze(1) for kind in self.logits}
-        steps = int(rollout.length[episodes].max()) if len(episodes) else 0
-        return Outputs(
-            {kind: self.logits[kind][rows[kind]] for kind in rows if len(rows[kind])},
-            {name: values[episodes, :steps] for name, values in self.heads.items()},
-        )
 
 
 @dataclass(frozen=True)
@@ -214,8 +372,8 @@ class Agent(nn.Module, ABC):
         attention = self.word_attention(point.observations)
         return {name: weights[point.row] for name, weights in attention.items()}
 
-    def dropout_masks(self, episodes: int) -> DropoutMasks:
-        """Dropout masks for one rollout; ones in evaluation mode."""
+    def dropout_masks(self, episodes: int, own: Tensor | None = None) -> DropoutMasks:
+        """Dropout masks for ``episodes`` walks, or those ``own`` (B,) among them; ones when evaluating."""
         device = next(self.parameters()).device
         rate = self.config.dropout if self.training else 0.0
         feature_rate = self.config.feature_dropout if self.training else 0.0
@@ -225,7 +383,8 @@ class Agent(nn.Module, ABC):
 
         feature = kept(self.visual, dropped=feature_rate)
         widths = {**self.updater.mask_widths(), "decision": self.config.width}
-        return DropoutMasks(feature, {name: kept(episodes, width) for name, width in widths.items()})
+        masks = DropoutMasks(feature, {name: kept(episodes, width) for name, width in widths.items()})
+        return masks if own is None else masks.select(own)
 
     def state_log(
         self,
@@ -248,9 +407,13 @@ class Agent(nn.Module, ABC):
         plain = type(self).observe is Agent.observe and type(self).initial_state is Agent.initial_state
         if learns and fused and plain and type(self.updater) is LSTMUpdater:
             return FusedStateLog(self.updater, instructions, masks, environment.panorama)
-        begin = instructions if learns else instructions.detached()
         return StateLog(
-            self.observe, self.initial_state(begin), instructions, masks, environment.panorama, learns=learns
+            self.observe,
+            self.initial_state(instructions),
+            instructions,
+            masks,
+            environment.panorama,
+            learns=learns,
         )
 
     def evaluate_actions(self, rollout: Rollout, log: StateLog, environment: Environment) -> Outputs:
@@ -260,22 +423,22 @@ class Agent(nn.Module, ABC):
         """
         observations = recorded_observations(environment, log, rollout)
         steps = rollout.decision_steps()
-        point = recorded_point(observations, rollout, steps, self.columns)
+        rows = recorded_rows(log, rollout)
+        point = recorded_point(observations, rollout, steps, rows, self.columns)
         logits = by_type(self.score(point))
         masked = {}
-        for kind, rows in steps.of.items():
+        for kind, of_kind in steps.of.items():
             options = rollout.decisions[kind].options
-            wide = widened(rows_of(logits[kind], rows), options, kind)
+            wide = widened(embedding(of_kind, logits[kind]), options, kind)
             masked[kind] = wide.masked_fill(~options, -torch.inf)
-        rows = recorded_rows(observations, rollout)
-        heads = {name: _table(values, rows, rollout) for name, values in self.heads(observations).items()}
+        over = ~rollout.alive
+        heads = {name: values[rows] for name, values in self.heads(observations).items()}
+        # 0 after the end, whatever the shape of a head
+        heads = {
+            name: values.masked_fill(over.view(*over.shape, *[1] * (values.dim() - 2)), 0.0)
+            for name, values in heads.items()
+        }
         return Outputs(masked, heads)
-
-
-def _table(values: Tensor, rows: Tensor, rollout: Rollout) -> Tensor:
-    """values: (X, ...)  rows: (B, T)  ->  (B, T, ...), 0 after the end"""
-    alive = rollout.alive.view(*rollout.alive.shape, *[1] * (values.dim() - 1))
-    return values[rows].masked_fill(~alive, 0.0)
 
 
 def by_type(scores: Scores) -> Mapping[DecisionType, Tensor]:
@@ -306,17 +469,3 @@ def follow(log: StateLog, rollout: Rollout) -> None:
         known = (alive & (made != step)).nonzero().squeeze(1)
         if len(known):
             log.restore(known, made[known])
-
-
-@dataclass(frozen=True)
-class AgentSpec:
-    """How an agent is built, and the settings it has."""
-
-    build: Callable[[Any, DataSizes], Agent]
-    """settings and sizes  ->  fresh weights"""
-    config: type
-    """dataclass of the settings, a subclass of ``ModelConfig``"""
-
-
-AGENTS: Registry[AgentSpec] = Registry("agent")
-"""Agents by the name presets call them."""

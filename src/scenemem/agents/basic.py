@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from scenemem.agents.agent import (
-    Agent,
-    DataSizes,
-    MakeUpdater,
-    ModelConfig,
-    Parts,
-    lstm_parts,
-)
-from scenemem.agents.points import DecisionPoint
-from scenemem.models.scoring import CandidateScore
+from scenemem.agents.agent import Agent, DecisionPoint
+from scenemem.agents.build import DataSizes, MakeUpdater, ModelConfig, Parts, lstm_parts
+from scenemem.models.reading import CandidateScore
 
 
 class Basic(Agent):

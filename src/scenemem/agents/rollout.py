@@ -1,7 +1,8 @@
 """What a rollout records: where every agent stood, what it could choose, what it chose, what was right.
 
-A rollout knows no network and no loss; it is integers and distances. Shape letters: B episodes, T steps (one
-observation each), N nodes of a memory, M decisions, O options, R decision steps.
+A rollout knows no network and no loss; it is integers and distances. Outputs are what an agent says about it.
+Shape letters: B episodes, T steps (one observation each), N nodes of a memory, M decisions, O options, R
+decision steps.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import torch
 from torch import Tensor
 
 from scenemem.memory.scene_memory import SceneMemory
-from scenemem.models.packing import Packing
+from scenemem.models.language import Packing
+from scenemem.simulator.panorama import Pose
 from scenemem.world.graph import NONE
 
 
@@ -121,6 +123,7 @@ class Rollout:
     view: Tensor  # (B, T) which view it faces
     alive: Tensor  # (B, T) bool, the walk goes on at this step; true first, false after the end
     state_step: Tensor  # (B, T) the step whose observation made the state: this one, or a restored one
+    stopped: Tensor  # (B,) bool, ended by the agent's own decision; false when the walk was cut off
     decisions: dict[DecisionType, Decisions]
     memory: MemoryRecord | None  # None for agents without a memory
 
@@ -163,6 +166,7 @@ class Rollout:
             view=self.view[episodes, :steps],
             alive=self.alive[episodes, :steps],
             state_step=self.state_step[episodes, :steps],
+            stopped=self.stopped[episodes],
             decisions={kind: table for kind, table in decisions.items() if len(table.episode)},
             memory=memory,
         )
@@ -178,14 +182,6 @@ class Rollout:
         return self.viewpoint.masked_fill(~self.alive, NONE)
 
     @property
-    def stopped(self) -> Tensor:
-        """(B,) bool, ended by the agent's own decision; false when the walk was cut off."""
-        stopped = torch.zeros_like(self.alive[:, 0])
-        for table in self.decisions.values():
-            stopped[table.episode[table.stops]] = True
-        return stopped
-
-    @property
     def jumps(self) -> Tensor:
         """(B,) frontier decisions that left the current place"""
         jumps = torch.zeros_like(self.viewpoint[:, 0])
@@ -196,16 +192,42 @@ class Rollout:
         return jumps
 
 
+@dataclass(frozen=True)
+class Outputs:
+    """What an agent says about a rollout, with gradients: what losses are functions of."""
+
+    logits: dict[DecisionType, Tensor]  # (M, O), -inf where there is no option
+    heads: dict[str, Tensor]  # name -> (B, T, ...) at every step, 0 after the end
+
+    def select(self, rollout: Rollout, episodes: Tensor) -> Outputs:
+        """What it says about some episodes of ``rollout``, matching ``rollout.select(episodes)``.
+
+        episodes: (b,), in rising order
+        """
+        chosen = torch.zeros_like(rollout.alive[:, 0]).index_fill_(0, episodes, True)
+        rows = {kind: chosen[rollout.decisions[kind].episode].nonzero().squeeze(1) for kind in self.logits}
+        steps = int(rollout.length[episodes].max()) if len(episodes) else 0
+        return Outputs(
+            {kind: self.logits[kind][rows[kind]] for kind in rows if len(rows[kind])},
+            {name: values[episodes, :steps] for name, values in self.heads.items()},
+        )
+
+
 class Recorder:
     """Collects steps and decisions while a rollout is under way."""
 
     def __init__(self) -> None:
-        self._steps: list[tuple[Tensor, ...]] = []
+        self._steps: list[list[Tensor]] = []
         self._rows: dict[DecisionType, list[tuple[Tensor, ...]]] = {}
         self._requests = 0
 
-    def step(self, *columns: Tensor) -> None:
-        """One step of all episodes: (B,) viewpoint, view, alive, state step and what a memory has."""
+    def step(self, pose: Pose, state_step: Tensor, memory: SceneMemory | None) -> None:
+        """One step of all episodes: where they stand, which step made their states, what they remember."""
+        columns = [pose.viewpoint, pose.view, ~pose.done, state_step.clone()]
+        if memory is not None:
+            here = memory.here.clone()
+            episode = torch.arange(len(here), device=here.device)
+            columns += [here, memory.count.clone(), memory.walk[episode, here]]
         self._steps.append(columns)
 
     def decision(self, request: DecisionRequest, choice: Tensor, label: Tensor, distance: Tensor) -> None:
@@ -233,11 +255,14 @@ class Recorder:
         columns = [torch.stack(column, dim=1) for column in zip(*self._steps, strict=True)]
         decisions = {kind: _joined(rows) for kind, rows in self._rows.items()}
         viewpoint, view, alive, state_step, *known = columns
+        if known and FINAL in decisions:
+            decisions[FINAL] = _who_got_there(decisions[FINAL], known[0], alive)
+        stopped = torch.zeros_like(alive[:, 0])
+        for table in decisions.values():
+            stopped[table.episode[table.stops]] = True
         if memory is None:
-            return Rollout(viewpoint, view, alive, state_step, decisions, None)
+            return Rollout(viewpoint, view, alive, state_step, stopped, decisions, None)
         here, count, walk = known
-        if FINAL in decisions:
-            decisions[FINAL] = _who_got_there(decisions[FINAL], here, alive)
         nodes = int(count.max())
         record = MemoryRecord(
             memory.node[:, :nodes],
@@ -247,7 +272,7 @@ class Recorder:
             walk[:, :, :nodes],
             allow_revisits,
         )
-        return Rollout(viewpoint, view, alive, state_step, decisions, record)
+        return Rollout(viewpoint, view, alive, state_step, stopped, decisions, record)
 
 
 def _who_got_there(final: Decisions, here: Tensor, alive: Tensor) -> Decisions:
@@ -271,6 +296,7 @@ def joined(rollouts: Sequence[Rollout]) -> Rollout:
         view=_stacked([rollout.view for rollout in rollouts], steps),
         alive=_stacked([rollout.alive for rollout in rollouts], steps),
         state_step=_stacked([rollout.state_step for rollout in rollouts], steps),
+        stopped=torch.cat([rollout.stopped for rollout in rollouts]),
         decisions={kind: _joined_decisions(kind, rollouts, begin) for kind in kinds},
         memory=_joined_memories(memories, steps) if memories else None,
     )

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace, LocalActions
-from scenemem.agents.labels import ClosestToGoal, LabelRule
 from scenemem.agents.rollout import DecisionRequest, Rollout
-from scenemem.agents.walker import FollowLabels, Policy, Walker, collect
+from scenemem.agents.walker import FollowLabels, LabelRule, Policy, collect
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World
@@ -109,12 +108,3 @@ class _RandomHops:
 
 SCRIPTED = ("expert", "random", "stop")
 """Agents that need no training, by name."""
-
-
-def scripted_agent(name: str, world: World, seed: int) -> Walker:
-    """The agent called ``expert``, ``random`` or ``stop``."""
-    if name == "expert":
-        return ExpertAgent(world, lambda episodes: ClosestToGoal(world, episodes.goal))
-    if name == "random":
-        return RandomAgent(world, torch.Generator().manual_seed(seed))
-    return StopAgent(world)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from scenemem.agents.actions import (
     ActionSpace,
@@ -20,32 +20,23 @@ from scenemem.agents.actions import (
     Limit,
     WalkOptions,
 )
-from scenemem.agents.agent import (
-    Agent,
-    DataSizes,
-    Explanation,
-    MakeUpdater,
-    ModelConfig,
-    Parts,
-    lstm_parts,
-)
-from scenemem.agents.points import DecisionPoint, Observations
+from scenemem.agents.agent import Agent, DecisionPoint, Explanation, Observations
+from scenemem.agents.build import DataSizes, MakeUpdater, ModelConfig, Parts, lstm_parts
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionType
 from scenemem.errors import SettingError
 from scenemem.memory.scene_memory import WalkCost
-from scenemem.models.grounding import FineGrainedGrounding, Grounded, SharedGrounding
-from scenemem.models.reading import CollectRead
-from scenemem.models.scoring import (
+from scenemem.models.language import FineGrainedGrounding, Grounded, SharedGrounding
+from scenemem.models.reading import (
     ActionScore,
+    CollectRead,
     FrontierHints,
     FrontierScore,
     GlobalScore,
     StopFromMemory,
-    StopOption,
+    log_probabilities,
     with_stop,
 )
-from scenemem.world.geometry import ANGLE_WIDTH
-from scenemem.world.graph import World
+from scenemem.world.graph import ANGLE_WIDTH, World
 
 REMEMBERED = "action_log_probabilities"
 """The per-node column of agents with hints: how the candidates of a place scored when the agent was there."""
@@ -172,48 +163,14 @@ class GroundedAgent(Agent):
         return self._grounded(observations.earlier, observations)
 
     def _grounded(self, hidden: Tensor, observations: Observations) -> Grounded:
-        grounded: Grounded = self.grounding(hidden * observations.mask("decision"), observations.instructions)
+        grounded: Grounded = self.grounding(hidden * observations.decision_mask, observations.instructions)
         return grounded
 
     def word_attention(self, observations: Observations) -> dict[str, Tensor]:
         """Which words the two states and the recurrent navigator attend to  ->  name: (X, L)"""
-        hidden = observations.state.hidden * observations.mask("decision")
+        hidden = observations.state.hidden * observations.decision_mask
         words = self.grounding.word_attention(hidden, observations.instructions)
         return {**words, **observations.state.attention}
-
-
-class ActionScorer(nn.Module):
-    """Eq. 14 on the neighbours of here, and on stopping."""
-
-    def __init__(self, width: int, visual: int) -> None:
-        super().__init__()
-        self.stop = StopOption(visual)
-        self.action = ActionScore(width, visual)
-
-    def forward(self, grounded: Grounded, observations: Observations) -> Tensor:
-        """grounded: (X, H)  ->  (X, K + 1), stop last"""
-        seen = observations.candidates
-        logits: Tensor = self.action(
-            grounded.perception,
-            grounded.action,
-            seen.visual,
-            seen.orientation,
-            observations.feature_mask,
-            self.stop,
-        )
-        return logits
-
-    def confidences(self, grounded: Grounded, observations: Observations) -> Tensor:
-        """How the parts of the scores come about  ->  (X, K + 1, 2)"""
-        seen = observations.candidates
-        return self.action.confidences(
-            grounded.perception,
-            grounded.action,
-            seen.visual,
-            seen.orientation,
-            observations.feature_mask,
-            self.stop,
-        )
 
 
 class LocalSSM(GroundedAgent):
@@ -225,7 +182,7 @@ class LocalSSM(GroundedAgent):
         sizes: DataSizes,
         parts: Parts,
         grounding: FineGrainedGrounding | SharedGrounding,
-        actions: ActionScorer,
+        actions: ActionScore,
     ) -> None:
         super().__init__(config, sizes, parts, grounding)
         self.actions = actions
@@ -234,11 +191,13 @@ class LocalSSM(GroundedAgent):
     def build(cls, config: LocalSSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> LocalSSM:
         """Fresh weights; ``updater`` makes another recurrent core."""
         parts = lstm_parts(config, sizes, updater)
-        return cls(config, sizes, parts, _grounding(config), ActionScorer(config.width, sizes.visual))
+        return cls(config, sizes, parts, _grounding(config), ActionScore(config.width, sizes.visual))
 
     def action_logits(self, observations: Observations) -> Tensor:
         """(X, K + 1)"""
-        logits: Tensor = self.actions(observations.cached(self.ground), observations)
+        logits: Tensor = self.actions(
+            observations.cached(self.ground), observations.candidates, observations.feature_mask
+        )
         return logits
 
     def score(self, point: DecisionPoint) -> Tensor:
@@ -249,8 +208,8 @@ class LocalSSM(GroundedAgent):
         """Words, and confidences by view and by direction."""
         observations = point.observations
         grounded = observations.cached(self.ground)
-        mix = self.actions.action.mix(torch.cat([grounded.perception, grounded.action], dim=-1))
-        confidence = self.actions.confidences(grounded, observations)
+        mix = self.actions.mix(torch.cat([grounded.perception, grounded.action], dim=-1))
+        confidence = self.actions.confidences(grounded, observations.candidates, observations.feature_mask)
         return Explanation(self.words_at(point), {ACTION: confidence[point.row]}, {ACTION: mix[point.row]})
 
 
@@ -265,7 +224,7 @@ class SSM(GroundedAgent):
         sizes: DataSizes,
         parts: Parts,
         grounding: FineGrainedGrounding | SharedGrounding,
-        actions: ActionScorer,
+        actions: ActionScore,
         reader: CollectRead,
         frontier_score: FrontierScore,
         hints: FrontierHints | None,
@@ -287,7 +246,7 @@ class SSM(GroundedAgent):
             sizes,
             lstm_parts(config, sizes, updater),
             _grounding(config),
-            ActionScorer(config.width, sizes.visual),
+            ActionScore(config.width, sizes.visual),
             _reader(config, sizes),
             FrontierScore(config.width, node_width, config.orientation_width),
             FrontierHints(config.width) if config.hints else None,
@@ -306,18 +265,20 @@ class SSM(GroundedAgent):
         if self.hints is None:
             return {}
         logits = observations.cached(self.action_logits).detach()
-        return {REMEMBERED: _log_probabilities(logits, observations.candidates.mask)}
+        return {REMEMBERED: log_probabilities(logits, observations.candidates.mask)}
 
     def action_logits(self, observations: Observations) -> Tensor:
         """What the views of here say  ->  (X, K + 1)"""
-        logits: Tensor = self.actions(observations.cached(self.ground), observations)
+        logits: Tensor = self.actions(
+            observations.cached(self.ground), observations.candidates, observations.feature_mask
+        )
         return logits
 
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
         """Frontiers: (R, N), actions: (R, K + 1)"""
-        graph, grounded = point.memory(), point.per_observation(self.ground)
         nodes = self.read(point)
-        frontiers = self.frontier_score(grounded.perception, grounded.action, *nodes)
+        graph, grounded = point.memory(), point.per_observation(self.ground)
+        frontiers = self.frontier_score(grounded, nodes)
         if self.hints is not None:
             frontiers = frontiers + self.hints(point.state.hidden, graph, graph.column(REMEMBERED))
         actions = point.per_observation(self.action_logits)
@@ -338,12 +299,14 @@ class SSM(GroundedAgent):
         observations = point.observations
         grounded = point.per_observation(self.ground)
         together = torch.cat([grounded.perception, grounded.action], dim=-1)
-        actions = self.actions.confidences(observations.cached(self.ground), observations)[point.row]
-        frontiers = self.frontier_score.confidences(grounded.perception, grounded.action, *self.read(point))
+        actions = self.actions.confidences(
+            observations.cached(self.ground), observations.candidates, observations.feature_mask
+        )[point.row]
+        frontiers = self.frontier_score.confidences(grounded, self.read(point))
         return Explanation(
             self.words_at(point),
             {FRONTIER: frontiers, ACTION: actions},
-            {FRONTIER: self.frontier_score.mix(together), ACTION: self.actions.action.mix(together)},
+            {FRONTIER: self.frontier_score.mix(together), ACTION: self.actions.mix(together)},
         )
 
 
@@ -399,9 +362,3 @@ class GlobalSSM(GroundedAgent):
         if self.stop_from_memory is not None:
             logits = with_stop(logits, self.stop_from_memory(grounded, nodes, graph.here))
         return {GLOBAL: logits}
-
-
-def _log_probabilities(logits: Tensor, exists: Tensor) -> Tensor:
-    """Over real neighbours and stop.  logits: (..., K + 1)  exists: (..., K)  ->  (..., K + 1)"""
-    options = nn.functional.pad(exists, (0, 1), value=True)
-    return logits.masked_fill(~options, -torch.inf).log_softmax(dim=-1).masked_fill(~options, -1e4)

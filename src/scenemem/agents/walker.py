@@ -6,21 +6,29 @@ that decide, O options, J decisions of an episode.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace, MemoryActions
-from scenemem.agents.agent import Agent, Explanation, by_type, widened
-from scenemem.agents.environment import Environment
-from scenemem.agents.labels import LabelRule
-from scenemem.agents.points import DecisionPoint, Observations, live_observations, live_point
+from scenemem.agents.agent import (
+    Agent,
+    DecisionPoint,
+    Explanation,
+    Observations,
+    by_type,
+    live_observations,
+    live_point,
+    widened,
+)
 from scenemem.agents.rollout import FINAL, DecisionRequest, DecisionType, Recorder, Rollout
 from scenemem.errors import NotFiniteError, SettingError
+from scenemem.features.store import Environment
 from scenemem.models.language import Instructions
-from scenemem.models.states import EpisodeSelection, StateLog
+from scenemem.models.recurrent import EpisodeSelection, StateLog
 from scenemem.simulator.panorama import Pose, Simulator
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
@@ -44,6 +52,19 @@ class Policy(Protocol):
         """The chosen option of every episode: (M,). ``label`` is for teachers, -1 when unknown."""
 
 
+class LabelRule(Protocol):
+    """Says which option is right, from where the episodes stand and what they know."""
+
+    def arrive(self, viewpoint: Tensor, episodes: Tensor, /) -> None:
+        """The episodes (M,) have just arrived at ``viewpoint`` (M,)."""
+
+    def metres(self, viewpoints: Tensor, episodes: Tensor, /) -> Tensor:
+        """How far it still is from viewpoints (M, P) where episodes (M,) could be  ->  (M, P)"""
+
+    def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
+        """distance: (M, 1 + O) metres still to go from here and from each option  ->  (M,) option"""
+
+
 def collect(
     world: World,
     episodes: EpisodeSet,
@@ -63,8 +84,9 @@ def collect(
         max_steps: observations before an episode is cut off, wherever it was bound; a number, or (B,).
         label_rule: without one no labels and no distances are recorded, and goals may be unknown.
     """
-    simulator, recorder = Simulator(world, check=False), Recorder()
+    simulator = Simulator(world, check=False)
     pose = simulator.reset(episodes.start, episodes.heading)
+    recorder = Recorder()
 
     def decide(request: DecisionRequest) -> Tensor:
         viewpoints = torch.cat([pose.viewpoint[request.episode].unsqueeze(1), request.viewpoint], dim=1)
@@ -78,7 +100,7 @@ def collect(
         recorder.decision(request, choice, label, distance)
         return choice
 
-    limit = torch.as_tensor(max_steps, device=world.device).expand(len(episodes))
+    limit = torch.as_tensor(max_steps, device=world.device).expand_as(pose.viewpoint)
     for step in range(int(limit.max())):
         active = (~pose.done).nonzero().squeeze(1)
         if not len(active):
@@ -87,7 +109,7 @@ def collect(
         policy.observe(pose, active, space)
         if label_rule is not None:
             label_rule.arrive(pose.viewpoint[active], active)
-        _record_step(recorder, pose, space)
+        recorder.step(pose, space.state_step, space.memory)
         active = active[
             limit[active] > step + 1
         ]  # what is decided at the last observation is not carried out
@@ -95,15 +117,6 @@ def collect(
             break
         pose = simulator.step(pose, space.step(pose, active, decide))
     return recorder.finished(space.memory, allow_revisits=space.allow_revisits)
-
-
-def _record_step(recorder: Recorder, pose: Pose, space: ActionSpace) -> None:
-    known: tuple[Tensor, ...] = ()
-    if space.memory is not None:
-        here = space.memory.here.clone()
-        episode = torch.arange(len(here), device=here.device)
-        known = (here, space.memory.count.clone(), space.memory.walk[episode, here])
-    recorder.step(pose.viewpoint, pose.view, ~pose.done, space.state_step.clone(), *known)
 
 
 class Pick(Protocol):
@@ -187,6 +200,17 @@ class Watcher(Protocol):
         """A request was answered."""
 
 
+@dataclass
+class _Step:
+    """What an agent knows at one step, and its scores once they were asked for."""
+
+    observations: Observations
+    own: Tensor  # (X,) the episodes that observed, without those a teacher leads
+    deciding: Tensor | None = None  # (R,) those of them that may be asked for a decision
+    point: DecisionPoint | None = None
+    scores: Mapping[DecisionType, Tensor] = field(default_factory=dict)
+
+
 class AgentPolicy:
     """Answers requests with an agent's network.
 
@@ -215,27 +239,27 @@ class AgentPolicy:
         self._pick = pick
         self._forced = forced
         self._watcher = watcher
-        self._selection = EpisodeSelection(log.instructions.detached(), log.masks)
-        self._scored: _ScoredStep | None = None
+        self._selection = EpisodeSelection(log.instructions, log.masks)
+        self._step: _Step | None = None
         self._stop_scores: Tensor | None = None  # (B, N) log-probability of stopping when last decided there
 
     @torch.no_grad()
     def observe(self, pose: Pose, active: Tensor, space: ActionSpace, /) -> None:
         """Update the states of ``active``; those who came back may restore theirs."""
-        new = space.newcomers(active)
+        new = active[space.state_step[active] == space.now] if space.restores else active
         if len(new):
             self._log.observe(new, pose.viewpoint[new], pose.view[new], space.now)
         if space.restores and len(new) < len(active):
             known = active[space.state_step[active] != space.now]
             self._log.restore(known, space.state_step[known])
         own = active if self._forced is None else active[~self._forced[active]]
-        self._scored = None
+        self._step = None
         if len(own):
             observations = live_observations(self._environment, self._log, self._selection, pose, own)
-            self._scored = _ScoredStep(self._agent, observations, own, space)
             if space.memory is not None:
                 for name, values in observations.cached(self._agent.columns).items():
                     space.memory.write(name, values, own)
+            self._step = _Step(observations, own)
         if self._watcher is not None:
             self._watcher.observed(pose, active, space)
 
@@ -255,7 +279,7 @@ class AgentPolicy:
         Raises:
             NotFiniteError: a score is not a number.
         """
-        logits = self._logits(request)
+        logits = self._logits(request, space)
         if bool(logits.isnan().any()):
             raise NotFiniteError(f"a score of decision '{request.type}'")
         logits = logits.masked_fill(~request.options, -torch.inf)
@@ -263,21 +287,47 @@ class AgentPolicy:
             self._note_stop(logits, request, space)
         choice = self._pick(logits, request.episode)
         if self._watcher is not None:
-            explanation = Explanation()
-            if request.type.learned and self._scored is not None:
-                explanation = self._scored.explanation(request.episode)
+            explanation = self._explanation(request) if request.type.learned else Explanation()
             self._watcher.decided(Decided(request, logits, choice, explanation, pose, space))
         return choice
 
-    def _logits(self, request: DecisionRequest) -> Tensor:
-        """(M, O); an episode ends where stopping seemed best when it decided there"""
-        if request.type == FINAL:
-            if self._stop_scores is None:
-                raise ValueError("a final place was asked for before anything was decided")
+    def _logits(self, request: DecisionRequest, space: ActionSpace) -> Tensor:
+        """(M, O); an episode ends where stopping seemed best when it decided there
+
+        Raises:
+            SettingError: the agent does not score such decisions.
+        """
+        if request.type == FINAL and self._stop_scores is not None:
             return self._stop_scores[request.episode]
-        if self._scored is None:
+        step = self._step
+        if step is None:
             raise ValueError(f"decision '{request.type}' was asked for before anything was observed")
-        return widened(self._scored.logits(request.type, request.episode), request.options, request.type)
+        if step.deciding is None:  # all scores of a step are computed when the first one is asked for
+            step.deciding = space.deciding
+            if self._forced is not None:
+                step.deciding = step.deciding[~self._forced[step.deciding]]
+            step.point = live_point(step.observations, step.own, step.deciding, space)
+            step.scores = by_type(self._agent.score(step.point))
+        if request.type not in step.scores:
+            raise SettingError(
+                f"{type(self._agent).__name__}.score gives no scores for decision '{request.type}'; "
+                f"it gives: {', '.join(map(str, step.scores))}"
+            )
+        rows = torch.searchsorted(step.deciding, request.episode)
+        return widened(step.scores[request.type][rows], request.options, request.type)
+
+    def _explanation(self, request: DecisionRequest) -> Explanation:
+        """Why the options of a request scored as they did: M rows."""
+        step = self._step
+        if step is None or step.point is None or step.deciding is None:
+            return Explanation()
+        whole = self._agent.explain(step.point)
+        rows = torch.searchsorted(step.deciding, request.episode)
+        return Explanation(
+            {name: values[rows] for name, values in whole.words.items()},
+            {kind: values[rows] for kind, values in whole.confidence.items()},
+            {kind: values[rows] for kind, values in whole.mix.items()},
+        )
 
     def _note_stop(self, logits: Tensor, request: DecisionRequest, space: MemoryActions) -> None:
         """Remember how likely stopping was where the episodes stand.  logits: (M, O)"""
@@ -289,44 +339,6 @@ class AgentPolicy:
             )
         likely = logits.log_softmax(dim=-1)[:, -1]
         self._stop_scores[request.episode, memory.here[request.episode]] = likely
-
-
-class _ScoredStep:
-    """All scores an agent gives at one step, computed when the first one is asked for."""
-
-    def __init__(self, agent: Agent, observations: Observations, own: Tensor, space: ActionSpace) -> None:
-        self._agent = agent
-        self._observations = observations
-        self._own = own
-        self._space = space
-        self._deciding = space.deciding(own)  # now, because choices change who is bound where
-        self._made: tuple[DecisionPoint, dict[DecisionType, Tensor]] | None = None
-
-    def logits(self, kind: DecisionType, episode: Tensor) -> Tensor:
-        """episode: (M,), which all decide at this step  ->  (M, o)"""
-        scores = self._point_and_scores()[1]
-        if kind not in scores:
-            raise SettingError(
-                f"{type(self._agent).__name__}.score gives no scores for decision '{kind}'; "
-                f"it gives: {', '.join(map(str, scores))}"
-            )
-        return scores[kind][torch.searchsorted(self._deciding, episode)]
-
-    def explanation(self, episode: Tensor) -> Explanation:
-        """episode: (M,)  ->  the explanation of their rows"""
-        whole = self._agent.explain(self._point_and_scores()[0])
-        rows = torch.searchsorted(self._deciding, episode)
-        return Explanation(
-            {name: values[rows] for name, values in whole.words.items()},
-            {kind: values[rows] for kind, values in whole.confidence.items()},
-            {kind: values[rows] for kind, values in whole.mix.items()},
-        )
-
-    def _point_and_scores(self) -> tuple[DecisionPoint, dict[DecisionType, Tensor]]:
-        if self._made is None:
-            point = live_point(self._observations, self._own, self._deciding, self._space)
-            self._made = point, dict(by_type(self._agent.score(point)))
-        return self._made
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from scenemem.speaking import SPEAKERS, Speaking, new_speaking
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import PathPool, path_pool, shortest_paths
 from scenemem.tasks.vocabulary import EOS
-from scenemem.world.geometry import HEADINGS, STEP
+from scenemem.world.graph import HEADINGS, STEP
 
 Kind = Literal["greedy", "sampled", "beam", "training"]
 

@@ -22,7 +22,7 @@ from scenemem.formats.connectivity import connectivity_files
 from scenemem.formats.episodes import read_episodes, write_episodes
 from scenemem.formats.features import VIEWS, write_store
 from scenemem.formats.folder import DataFolder, cache_folder
-from scenemem.learning.config import Stage
+from scenemem.learning.objectives import Stage
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, Preset
 from scenemem.world.build import load_world

@@ -16,7 +16,7 @@ import torch
 import tyro
 from rich.table import Table
 
-from scenemem.agents.labels import ClosestToGoal
+from scenemem.learning.objectives import ClosestToGoal
 from scenemem.agents.reranking import Reranking, RerankingAgent
 from scenemem.agents.scripted import Agent, ExpertAgent, RandomAgent, StopAgent
 from scenemem.commands.console import open_data, output, print_json, progress_bar, use_threads

@@ -16,9 +16,9 @@ from scenemem.commands.speak_eval import open_speaker
 from scenemem.errors import UserError
 from scenemem.formats.episodes import Episode, write_episodes
 from scenemem.learning.speaker_voice import Speaker
-from scenemem.tasks.batches import Batches
+from scenemem.tasks.episode_set import Batches
 from scenemem.tasks.paths import PathPool, path_pool, shortest_paths
-from scenemem.world.geometry import HEADINGS, STEP
+from scenemem.world.graph import HEADINGS, STEP
 from scenemem.world.graph import NONE
 
 FIRST_PATH_ID = 10_000_000

@@ -15,7 +15,7 @@ from scenemem.agents.sight import Sight
 from scenemem.errors import UserError
 from scenemem.learning.speaker_paths import steps_along, views_along
 from scenemem.learning.speaker_voice import Speaker
-from scenemem.tasks.batches import in_order
+from scenemem.tasks.episode_set import in_order
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import split_words
 

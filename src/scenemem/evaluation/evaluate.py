@@ -13,9 +13,9 @@ from scenemem.agents.rollout import Rollout
 from scenemem.agents.scripted import Agent
 from scenemem.evaluation.metrics import Metrics, length_weighted, measure, path_length
 from scenemem.formats.results import Point, Trajectory
-from scenemem.tasks.batches import in_order
+from scenemem.tasks.episode_set import in_order
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.geometry import view_elevation, view_heading
+from scenemem.world.graph import view_elevation, view_heading
 from scenemem.world.graph import NONE, World
 
 

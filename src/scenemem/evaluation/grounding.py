@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.agent import follow
-from scenemem.agents.labels import ReferencePath
-from scenemem.agents.points import recorded_observations
+from scenemem.learning.objectives import ReferencePath
+from scenemem.agents.agent import recorded_observations
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import FollowLabels, TrainedAgent, collect
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Clusters, Estimate
 from scenemem.formats.annotations import LandmarkLabels
-from scenemem.tasks.batches import in_order
+from scenemem.tasks.episode_set import in_order
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import split_words
 

@@ -14,7 +14,7 @@ from scenemem.errors import DataError, UserError
 from scenemem.evaluation.metrics import Metrics, measure
 from scenemem.formats.results import Point, Trajectory
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.geometry import view_elevation, view_heading
+from scenemem.world.graph import view_elevation, view_heading
 from scenemem.world.graph import NONE, World
 
 MOST_POINTS = (

@@ -23,7 +23,7 @@ from scenemem.formats.annotations import (
 )
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
 from scenemem.formats.folder import DataFolder
-from scenemem.world.geometry import HEADINGS, ROWS, STEP
+from scenemem.world.graph import HEADINGS, ROWS, STEP
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -25,7 +25,7 @@ from scenemem.formats.annotations import read_word_vectors
 from scenemem.formats.features import Column, StoreInfo, write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.world.build import Progress
-from scenemem.world.geometry import VIEWS
+from scenemem.world.graph import VIEWS
 
 WORD_COLUMNS = 128
 SPACE = ("sight", "place", "way", "rise", "fall", "rise in sight", "fall in sight")

@@ -1,8 +1,12 @@
-"""Feature stores: opened against a world, gathered by viewpoint index, converted from published files."""
+"""View features: memory-mapped stores, converters, and the environment agents perceive.
+
+Shape letters: R rows of a store, V viewpoints of a world, M viewpoints asked for, B episodes, N nodes, P
+places, K candidate slots, D visual columns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,8 +27,7 @@ from scenemem.formats.features import (
     stream_store,
 )
 from scenemem.world.build import Progress
-from scenemem.world.geometry import VIEWS
-from scenemem.world.graph import World
+from scenemem.world.graph import VIEWS, World, angle_feature, rotated, view_heading
 
 IN_MEMORY = 512 * 2**20
 """Bytes a store may take as float32 to be read into memory; larger ones stay on disk."""
@@ -149,3 +152,76 @@ def _with_progress(rows: Iterable[FeatureRow], total: int, progress: Progress) -
     for done, row in enumerate(rows, start=1):
         yield row
         progress(done, max(done, total))
+
+
+PanoramaLookup = Callable[[Tensor], Tensor]
+"""viewpoints (C,), in any numbering the caller likes  ->  the visual features of their views (C, 36, D)"""
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """The places a batch of episodes has visited, episode by episode, as a network sees them."""
+
+    episode: Tensor  # (P,) who visited the place
+    first: Tensor  # (B,) number of each episode's first place; its node n is place first + n
+    lookup: PanoramaLookup  # places  ->  visual features of all their views
+    directions: Tensor  # (P, K, 4) absolute orientation features of the outgoing edges
+    exists: Tensor  # (P, K) bool, which slots are edges
+    views: Tensor  # (P, K) the view of the panorama that looks along each edge
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateFeatures:
+    """How the neighbours of where agents stand look to them."""
+
+    visual: Tensor  # (M, K, D) of the view that looks at the neighbour
+    orientation: Tensor  # (M, K, 4) relative to the agent's heading
+    mask: Tensor  # (M, K) bool, true at real neighbours
+
+
+class Environment:
+    """A world together with the features of its views.
+
+    Args:
+        world: where one can go.
+        store: what the views show.
+    """
+
+    def __init__(self, world: World, store: FeatureStore) -> None:
+        self.world = world
+        self.store = store
+        # (V, K, 4) absolute directions of the neighbours; 0 at pads
+        directions = angle_feature(world.neighbour_heading, world.neighbour_elevation, width=4)
+        self._directions = directions * world.neighbour_mask.unsqueeze(-1)
+
+    @property
+    def width(self) -> int:
+        """Visual columns D."""
+        return self.store.width
+
+    def panorama(self, viewpoint: Tensor) -> Tensor:
+        """viewpoint: (...)  ->  (..., 36, D)"""
+        return self.store.gather(viewpoint)
+
+    def candidates(self, viewpoint: Tensor, view: Tensor) -> CandidateFeatures:
+        """The neighbours as agents see them that stand at ``viewpoint`` (M,) and face ``view`` (M,)."""
+        visual = self.store.gather_views(viewpoint.unsqueeze(-1), self.world.neighbour_view[viewpoint])
+        orientation = rotated(self._directions[viewpoint], view_heading(view).unsqueeze(-1))
+        return CandidateFeatures(visual, orientation, self.world.neighbour_mask[viewpoint])
+
+    def places(self, node: Tensor) -> Places:
+        """Everything a network reads about the nodes of some memories.
+
+        node: (B, N) viewpoints in the order of their visits, -1 where there is none
+        """
+        known = node >= 0
+        count = known.sum(dim=1)
+        viewpoint = node[known]
+        return Places(
+            episode=known.nonzero()[:, 0],
+            first=count.cumsum(0) - count,
+            lookup=lambda place: self.panorama(viewpoint[place]),
+            directions=self._directions[viewpoint],
+            exists=self.world.neighbour_mask[viewpoint],
+            views=self.world.neighbour_view[viewpoint],
+        )

@@ -17,7 +17,7 @@ from scenemem.learning.distributed import ProcessGroup
 from scenemem.learning.speaker_voice import Speaker
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import PathPool, shortest_paths
-from scenemem.world.geometry import HEADINGS, STEP
+from scenemem.world.graph import HEADINGS, STEP
 
 
 class Augmentation(Protocol):

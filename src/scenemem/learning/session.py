@@ -13,12 +13,12 @@ from torch import nn
 
 from scenemem.errors import UserError
 from scenemem.learning.checkpoint import load_network, load_optimiser, read_checkpoint, write_checkpoint
-from scenemem.learning.config import Stage
+from scenemem.learning.objectives import Stage
 from scenemem.learning.run_folder import RunFolder
 from scenemem.learning.team import Team
 from scenemem.learning.tensorboard import open_mirror
 from scenemem.learning.trainer import StepReport
-from scenemem.tasks.batches import Batches
+from scenemem.tasks.episode_set import Batches
 
 Validate = Callable[[], dict[str, float]]
 """Measures the agent as it is now; the trainer does not know on what."""

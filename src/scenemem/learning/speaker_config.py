@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scenemem.errors import SettingError
-from scenemem.learning.config import Stage
+from scenemem.learning.objectives import Stage
 
 _SPEAKING = Stage("speaking", teacher=1.0, reinforce=0.0)
 

@@ -11,13 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenemem.agents.environment import Environment
 from scenemem.errors import UserError
-from scenemem.models.attention import rotated
+from scenemem.features.store import Environment
 from scenemem.models.speaker import PathViews
 from scenemem.simulator.panorama import STOP, Simulator
-from scenemem.world.geometry import VIEWS, angle_feature, view_elevation, view_heading
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, VIEWS, World, angle_feature, rotated, view_elevation, view_heading
 
 
 @dataclass(frozen=True)

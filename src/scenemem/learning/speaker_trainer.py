@@ -14,8 +14,7 @@ from scenemem.learning.speaker_voice import Speaker
 from scenemem.learning.team import ALONE
 from scenemem.learning.trainer import StepReport
 from scenemem.models.speaker import SpeakerNetwork
-from scenemem.tasks.batches import Batches
-from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.tasks.episode_set import Batches, EpisodeSet
 
 
 class SpeakerTrainer:

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from scenemem.agents.environment import Environment
 from scenemem.agents.walker import take_best
 from scenemem.errors import SettingError, UserError
+from scenemem.features.store import Environment
 from scenemem.learning.speaker_paths import steps_along, views_along
 from scenemem.models.speaker import (
     Choose,

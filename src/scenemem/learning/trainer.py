@@ -8,22 +8,27 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.actions import ActionSpace
-from scenemem.agents.agent import Agent, Outputs
-from scenemem.agents.labels import LABEL_RULES, MixedRules, ReferencePath
+from scenemem.agents.agent import Agent
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import AgentPolicy, SamplePerEpisode, TrainedAgent, collect
 from scenemem.errors import NotFiniteError, UserError
 from scenemem.learning.allocator import keep_freed_memory
 from scenemem.learning.augmentation import Augmentation
-from scenemem.learning.config import LearningConfig, Stage
 from scenemem.learning.distributed import SINGLE, ProcessGroup
-from scenemem.learning.losses import LOSSES, Loss, LossContext
+from scenemem.learning.objectives import (
+    LABEL_RULES,
+    LOSSES,
+    REWARDS,
+    LearningConfig,
+    Loss,
+    LossContext,
+    MixedRules,
+    ReferencePath,
+    Stage,
+)
 from scenemem.models.language import Instructions
-from scenemem.models.states import StateLog
-from scenemem.models.updater import DropoutMasks
-from scenemem.tasks.batches import Batches
-from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.models.recurrent import DropoutMasks, StateLog
+from scenemem.tasks.episode_set import Batches, EpisodeSet
 
 _SMALL = 100_000
 """Feature columns of a batch up to which a step is small enough for its memory to be kept.
@@ -73,9 +78,9 @@ class _Lesson(nn.Module):
         self.network = trainer.network
         self._trainer = trainer
 
-    def forward(self, rows: Tensor, stage: Stage) -> Weighted:
+    def forward(self, rows: Tensor, episodes: EpisodeSet, stage: Stage) -> Weighted:
         """rows: (B,) of the episodes"""
-        return self._trainer.losses(rows, stage)
+        return self._trainer.losses(rows, episodes, stage)
 
 
 class Trainer:
@@ -107,9 +112,11 @@ class Trainer:
             raise UserError(
                 "this preset learns from augmented episodes; name a --speaker or an --augment file"
             )
-        for stage in config.stages:
-            _Walks.of(stage)  # unknown losses are refused before anything is trained
+        # by stage name; unknown losses are refused before anything is trained
+        self._walks = {stage.name: _Walks.of(stage) for stage in config.stages}
+        self._stages = [config.stage_at(iteration) for iteration in range(config.iterations)]
         self._label_rule = LABEL_RULES[config.labels]
+        self._reward = REWARDS[config.reward.rule]
         self.agent = agent
         self.episodes = episodes
         self.augmentation = augmentation
@@ -144,30 +151,32 @@ class Trainer:
             UserError: a loss or a gradient is not a number; the first bad tensor is named.
         """
         self.network.train()
-        stage = self.config.stage_at(self.iteration)
+        stage = self._stages[min(self.iteration, len(self._stages) - 1)]
         self._set_learning_rate()
         rows = next(self.batches)
+        episodes = self.episodes.select(rows)
         try:
-            losses = self._lesson(rows, stage)
+            losses = self._lesson(rows, episodes, stage)
         except NotFiniteError as error:
             raise self._not_finite(error.what) from error
         total = torch.stack([weight * loss for weight, loss in losses.values()]).sum()
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(total)
         gradient = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
-        self._check_gradients(gradient)
+        if not bool(gradient.isfinite()):
+            raise self._bad_gradient()
         self.optimiser.step()
         self.iteration += 1
-        named = self.group.means({name: float(loss.detach()) for name, (_, loss) in losses.items()})
-        walked = self.config.batch * _Walks.of(stage).copies * (2 if stage.augmented else 1)
+        named = {name: float(loss.detach()) for name, (_, loss) in losses.items()}
+        if self.group.size > 1:
+            named = self.group.means(named)
+        walked = self.config.batch * self._walks[stage.name].copies * (2 if stage.augmented else 1)
         return StepReport(named, float(gradient), walked)
 
-    def losses(self, rows: Tensor, stage: Stage) -> Weighted:
+    def losses(self, rows: Tensor, episodes: EpisodeSet, stage: Stage) -> Weighted:
         """Named losses with their weights.  rows: (B,) of the episodes"""
-        copies = _Walks.of(stage).copies
-        losses = self._learn(
-            self.episodes.select(rows), self._tokens[rows], self._lengths[rows], self._masks(copies), stage
-        )
+        copies = self._walks[stage.name].copies
+        losses = self._learn(episodes, self._tokens[rows], self._lengths[rows], self._masks(copies), stage)
         if stage.augmented and self.augmentation is not None:
             masks = self._masks(copies)
             # one environment mask: the speaker describes what the agent will see
@@ -177,17 +186,20 @@ class Trainer:
             found = self._learn(more, tokens, lengths, masks, replace(stage, losses=weights))
             losses |= {f"augmented {name}": loss for name, loss in found.items()}
         for name, (_, loss) in losses.items():
-            self._check_loss(name, loss)
+            if not bool(loss.isfinite()):
+                raise self._not_finite(f"loss '{name}'")
         return losses
 
     def _learn(
         self, episodes: EpisodeSet, tokens: Tensor, lengths: Tensor, masks: DropoutMasks, stage: Stage
     ) -> Weighted:
         """Losses of one batch; teacher and agent walk in one rollout."""
-        walks, count = _Walks.of(stage), len(episodes)
+        walks, count = self._walks[stage.name], len(tokens)
         batch = episodes.select(torch.arange(count).repeat(walks.copies))
         instructions = self._read(tokens, lengths).repeat(walks.copies)
-        forced = torch.zeros(len(batch), dtype=torch.bool, device=self.agent.environment.world.device)
+        forced = torch.zeros(
+            walks.copies * count, dtype=torch.bool, device=self.agent.environment.world.device
+        )
         forced[: count if walks.teacher else 0] = True
         log = self.network.state_log(
             self.agent.environment, instructions, masks, learns=True, fused=self.config.fused
@@ -197,31 +209,25 @@ class Trainer:
         parts = {
             "teacher": forced.nonzero().squeeze(1),
             "student": (~forced).nonzero().squeeze(1),
-            "all": torch.arange(len(batch), device=forced.device),
+            "all": torch.arange(len(forced), device=forced.device),
         }
-        views = {
-            kind: self._part(rollout, outputs, batch, parts[kind], stage)
-            for kind in dict.fromkeys(loss.walks for loss in walks.losses.values())
-        }
+        views = {}
+        for kind in dict.fromkeys(loss.walks for loss in walks.losses.values()):
+            part = rollout.select(parts[kind])
+            taken = sum(len(table.episode) for table in part.decisions.values())
+            context = LossContext(
+                world=self.agent.environment.world,
+                episodes=batch.select(parts[kind]),
+                config=self.config,
+                stage=stage,
+                decisions=self.group.mean(taken) if self.group.size > 1 else taken,
+                reward=self._reward,
+            )
+            views[kind] = part, outputs.select(rollout, parts[kind]), context
         return {
             name: (stage.losses[name], loss.function(*views[loss.walks]))
             for name, loss in walks.losses.items()
         }
-
-    def _part(
-        self, rollout: Rollout, outputs: Outputs, batch: EpisodeSet, episodes: Tensor, stage: Stage
-    ) -> tuple[Rollout, Outputs, LossContext]:
-        """What a loss on some of the episodes gets to see.  episodes: (b,)"""
-        part = rollout.select(episodes)
-        taken = sum(len(table.episode) for table in part.decisions.values())
-        context = LossContext(
-            world=self.agent.environment.world,
-            episodes=batch.select(episodes),
-            config=self.config,
-            stage=stage,
-            decisions=self.group.mean(taken),
-        )
-        return part, outputs.select(rollout, episodes), context
 
     def _read(self, tokens: Tensor, lengths: Tensor) -> Instructions:
         words = int(lengths.max())
@@ -232,41 +238,39 @@ class Trainer:
 
     def _masks(self, copies: int) -> DropoutMasks:
         """Drawn for the whole group, so that an episode's masks do not depend on who walks it."""
-        return self.network.dropout_masks(copies * self.config.batch).select(self._own_episodes(copies))
+        own = self._own_episodes(copies)
+        return self.network.dropout_masks(copies * self.config.batch, own)
 
     def _own_episodes(self, copies: int) -> Tensor:
         """Which episodes of the group's are this process's, with ``copies`` walks per episode."""
         episodes = torch.arange(copies * self.config.batch, device=self.agent.environment.world.device)
-        return torch.cat([self.group.share(part) for part in episodes.chunk(copies)])
+        rank, size = self.group.rank, self.group.size
+        return torch.cat([part[rank::size] for part in episodes.chunk(copies)])
 
     def _walk(self, batch: EpisodeSet, log: StateLog, forced: Tensor) -> Rollout:
         """Forced episodes follow the reference path, the others walk by themselves.  forced: (B,) bool"""
         environment = self.agent.environment
         world = environment.world
+        drawn = self._drawn(len(forced))
         # the reference path decides how long, and one that crosses itself is walked over known places again
         length = batch.path_length
         max_decisions = torch.where(forced, length, self.config.max_decisions)
-        space = self.network.action_space(world, len(batch), max_decisions, learning=True)
-        pick = SamplePerEpisode(self._drawn(len(batch)))
+        space = self.network.action_space(world, len(forced), max_decisions, learning=True)
+        labels = MixedRules(forced, ReferencePath(world, batch.path), self._label_rule(world, batch, space))
         return collect(
             world,
             batch,
             space,
-            AgentPolicy(self.network, log, environment, pick, forced=forced),
+            AgentPolicy(self.network, log, environment, SamplePerEpisode(drawn), forced=forced),
             max_steps=torch.where(forced, length.square(), self.config.max_steps),
-            label_rule=self._labels(batch, space, forced),
+            label_rule=labels,
         )
-
-    def _labels(self, batch: EpisodeSet, space: ActionSpace, forced: Tensor) -> MixedRules:
-        """What is right along the reference path, and on the agent's own walks.  forced: (B,) bool"""
-        world = self.agent.environment.world
-        return MixedRules(forced, ReferencePath(world, batch.path), self._label_rule(world, batch, space))
 
     def _drawn(self, episodes: int) -> Tensor:
         """A random number for every decision; a frontier and its action are two  ->  (J, episodes)"""
         most = 2 * self.config.max_decisions + 1
         drawn = torch.rand(most, self.config.batch, generator=self.sampling)
-        own = self.group.share(drawn.t()).t().to(self.agent.environment.world.device)
+        own = drawn[:, self.group.rank :: self.group.size].to(self.agent.environment.world.device)
         return own.repeat(1, episodes // own.shape[1])
 
     def _set_learning_rate(self) -> None:
@@ -275,16 +279,14 @@ class Trainer:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
 
-    def _check_loss(self, name: str, loss: Tensor) -> None:
-        if not bool(loss.isfinite()):
-            raise self._not_finite(f"loss '{name}'")
-
-    def _check_gradients(self, norm: Tensor) -> None:
-        if bool(norm.isfinite()):
-            return
-        for name, parameter in self.network.named_parameters():
-            if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
-                raise self._not_finite(f"gradient of '{name}'")
+    def _bad_gradient(self) -> UserError:
+        """Names the first parameter whose gradient is not a number."""
+        bad = (
+            name
+            for name, parameter in self.network.named_parameters()
+            if parameter.grad is not None and not bool(parameter.grad.isfinite().all())
+        )
+        return self._not_finite(f"gradient of '{next(bad, 'all parameters together')}'")
 
     def _not_finite(self, what: str) -> UserError:
         return UserError(

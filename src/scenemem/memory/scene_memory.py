@@ -15,8 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from scenemem.world.geometry import view_heading
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, World, view_heading
 
 WalkCost = Literal["metres", "hops"]
 

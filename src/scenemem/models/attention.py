@@ -1,4 +1,4 @@
-"""Attention: masked softmax, orientation features, and attention over the panoramas of many viewpoints.
+"""Attention: masked softmax, and attention over the panoramas of many viewpoints.
 
 Panoramas are the largest thing an agent looks at. All at once they do not fit into the caches of a processor,
 and every product waits for memory; a few viewpoints at a time they do. For the gradient they are gathered
@@ -10,18 +10,15 @@ viewpoint; M, n, W any size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from scenemem.world.geometry import ANGLE_WIDTH, VIEWS
-
-PanoramaLookup = Callable[[Tensor], Tensor]
-"""viewpoints (C,), in any numbering the caller likes  ->  the visual features of their views (C, 36, D)"""
+from scenemem.features.store import PanoramaLookup
+from scenemem.world.graph import VIEWS
 
 _NUMBERS_AT_A_TIME = 2**19
 """Numbers in the panoramas that are looked at together, 2 MB; half and twice as many are slower."""
@@ -45,47 +42,6 @@ def dots(rows: Tensor, query: Tensor) -> Tensor:
     rows: (M, n, W)  query: (M, W)  ->  (M, n)
     """
     return torch.bmm(query.unsqueeze(1), rows.transpose(1, 2)).squeeze(1)
-
-
-def rows_of(table: Tensor, index: Tensor) -> Tensor:
-    """Whole rows of a table; far quicker than ``table[index]``, whose gradient goes number by number.
-
-    table: (N, W)  index: (...)  ->  (..., W)
-    """
-    return functional.embedding(index, table)
-
-
-def untiled(query: Tensor) -> Tensor:
-    """Fold a query for tiled orientation features, so that <tiled r, query> = <r, folded query> exactly.
-
-    The paper tiles the four sines and cosines 32 times. Working with the four numbers and folding the
-    learned query instead gives the same scores and gradients for a fraction of the arithmetic.
-
-    query: (..., W), W a multiple of 4  ->  (..., 4)
-    """
-    return query.view(*query.shape[:-1], -1, 4).sum(dim=-2)
-
-
-def tiled(orientation: Tensor, width: int = ANGLE_WIDTH) -> Tensor:
-    """orientation: (..., 4)  ->  (..., width)"""
-    return orientation.repeat(*[1] * (orientation.dim() - 1), width // 4)
-
-
-def rotated(orientation: Tensor, heading: Tensor) -> Tensor:
-    """Orientation features as seen after turning clockwise by ``heading``.
-
-    (cos(t - h), sin(t - h), cos p, sin p) from (cos t, sin t, cos p, sin p). Reads use it on the query:
-    <rotated(r, h), q> = <r, rotated(q, -h)>, so absolute angles are stored once and never copied.
-
-    orientation: (..., 4)  heading: (...) radians, broadcast  ->  (..., 4)
-    """
-    cosine, sine = heading.cos(), heading.sin()
-    ahead, aside, rise, slope = orientation.unbind(-1)
-    turned_ahead = ahead * cosine + aside * sine
-    turned_aside = aside * cosine - ahead * sine
-    return torch.stack(
-        [turned_ahead, turned_aside, rise.expand_as(turned_ahead), slope.expand_as(turned_ahead)], dim=-1
-    )
 
 
 def attend_panoramas(query: Tensor, viewpoint: Tensor, lookup: PanoramaLookup) -> Tensor:

@@ -1,19 +1,20 @@
-"""The instruction encoder: a one-layer bidirectional LSTM over word embeddings, and attention over its words.
+"""Language: the instruction encoder, attention over its words, and textual grounding (paper, Eqs. 5 and 6).
 
-Shape letters: B instructions, L words of the longest, H width; X rows that read them, Q queries per row;
-D LSTMs side by side, W width of one LSTM, U different words of a batch.
+Shape letters: B instructions or episodes, T steps, L words of the longest text, H width; X rows that read
+them, Q queries per row; D LSTMs side by side, W width of one LSTM, U different words of a batch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding, linear
 
-from scenemem.models.attention import masked_softmax, rows_of
-from scenemem.models.packing import Packing
+from scenemem.models.attention import masked_softmax
 
 _SHIFT = 37  # columns a dropout mask is shifted by from word to word; a prime
 
@@ -27,16 +28,6 @@ class Instructions:
     hidden: Tensor  # (B, H) summary of the words, the first hidden state of an agent
     cell: Tensor  # (B, H) summary of the ends of the text, the first cell state of an LSTM
 
-    def detached(self) -> Instructions:
-        """The same values without their history, for acting."""
-        return Instructions(self.context.detach(), self.mask, self.hidden.detach(), self.cell.detach())
-
-    def select(self, rows: Tensor) -> Instructions:
-        """The instructions of the given rows, in their order."""
-        return Instructions(
-            *(part.index_select(0, rows) for part in (self.context, self.mask, self.hidden, self.cell))
-        )
-
     def repeat(self, times: int) -> Instructions:
         """All instructions, ``times`` times over."""
         return Instructions(
@@ -45,6 +36,34 @@ class Instructions:
             self.hidden.repeat(times, 1),
             self.cell.repeat(times, 1),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """Rows of a batch of walks without gaps: the episode and the step of every row.
+
+    Layers work on rows, so nothing is computed for walks that are over; what compares all rows of an episode
+    at once needs a table with a line per episode.
+    """
+
+    episode: Tensor  # (X,)
+    step: Tensor  # (X,)
+    episodes: int  # B
+    steps: int  # T
+
+    @cached_property
+    def position(self) -> Tensor:
+        """(X,) where each row stands in the flattened table"""
+        return self.episode * self.steps + self.step
+
+    def table(self, rows: Tensor) -> Tensor:
+        """(X, W)  ->  (B, T, W), 0 where there is no row"""
+        empty = rows.new_zeros(self.episodes * self.steps, rows.shape[1])
+        return empty.index_copy(0, self.position, rows).view(self.episodes, self.steps, -1)
+
+    def rows(self, table: Tensor) -> Tensor:
+        """(B, T, W)  ->  (X, W)"""
+        return embedding(self.position, table.flatten(0, 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +187,7 @@ def _rearranged(states: Tensor, ahead: Tensor, back: Tensor) -> Tensor:
     _, words, texts, width = states.shape
     text = torch.arange(texts, device=states.device).unsqueeze(1)
     row = torch.stack([ahead * texts + text, (words + back) * texts + text], dim=-1)
-    return rows_of(states.view(-1, width), row).flatten(2)
+    return embedding(row, states.view(-1, width)).flatten(2)
 
 
 def gate_order(rows: Tensor) -> Tensor:
@@ -195,7 +214,7 @@ class _Lstms(torch.autograd.Function):
     def forward(ctx: Any, gate_inputs: Tensor, word: Tensor, recurrent: Tensor) -> Tensor:
         width = recurrent.shape[2]
         # each LSTM's steps lie together: a step is one block, and all steps of an LSTM are one matrix
-        gates = rows_of(gate_inputs, word)
+        gates = embedding(word, gate_inputs)
         lstms, steps, rows = gates.shape[:3]
         cells, tanh_cells, states = (gate_inputs.new_empty(lstms, steps, rows, width) for _ in range(3))
         weights = recurrent.transpose(1, 2)
@@ -251,3 +270,67 @@ def _summed_by(word: Tensor, sums: Tensor, inputs: int) -> Tensor:
     by_input = place[word.transpose(1, 2).flatten().argsort(stable=True)]
     many = torch.bincount(word.flatten(), minlength=inputs)
     return nn.functional.embedding_bag(by_input, sums.flatten(0, 2), many.cumsum(0) - many, mode="sum")
+
+
+@dataclass(frozen=True)
+class Grounded:
+    """The two states that every read and every score queries with."""
+
+    perception: Tensor  # (X, H) h^p, asks about things
+    action: Tensor  # (X, H) h^a, asks about directions
+
+
+class TextualAttention(nn.Module):
+    """One stream: alpha_l = softmax_l(x_l^T W_x h), x = sum_l alpha_l x_l, h' = W_h [h, x]."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(width, width, bias=False)
+        self.join = nn.Linear(2 * width, width, bias=False)
+
+
+class FineGrainedGrounding(nn.Module):
+    """h^p and h^a from two separate attentions over the words."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.perception = TextualAttention(width)
+        self.action = TextualAttention(width)
+
+    def forward(self, state: Tensor, words: PackedInstructions) -> Grounded:
+        """state: (X, H)"""
+        streams = (self.perception, self.action)
+        summaries, _ = words.attend_many(self._queries(state))
+        of_state, of_words = zip(*(stream.join.weight.chunk(2, dim=1) for stream in streams), strict=True)
+        from_state = linear(state, torch.cat(of_state)).chunk(2, dim=1)
+        perception, action = (
+            torch.addmm(own, summary, weight.t())
+            for own, summary, weight in zip(from_state, summaries.chunk(2, dim=1), of_words, strict=True)
+        )
+        return Grounded(perception, action)
+
+    def word_attention(self, state: Tensor, words: PackedInstructions) -> dict[str, Tensor]:
+        """The weights alpha^p and alpha^a, for viewers.  state: (X, H)  ->  name: (X, L)"""
+        _, weights = words.attend_many(self._queries(state))
+        packing = words.packing
+        table = weights.view(packing.episodes, packing.steps, -1)
+        perception, action = packing.rows(table).chunk(2, dim=1)
+        return {"perception": perception, "action": action}
+
+    def _queries(self, state: Tensor) -> Tensor:
+        """(X, 2H)"""
+        return linear(state, torch.cat([self.perception.query.weight, self.action.query.weight]))
+
+
+class SharedGrounding(nn.Module):
+    """The ablation without fine-grained grounding: the state itself queries everything."""
+
+    def forward(self, state: Tensor, words: PackedInstructions) -> Grounded:
+        """state: (X, H)"""
+        del words
+        return Grounded(state, state)
+
+    def word_attention(self, state: Tensor, words: PackedInstructions) -> dict[str, Tensor]:
+        """Nothing is attended to."""
+        del state, words
+        return {}

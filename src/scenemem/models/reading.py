@@ -1,8 +1,9 @@
-"""Reading a scene memory (paper, Eqs. 7 to 9): read every node, then pass messages between nodes.
+"""Reading a scene memory (paper, Eqs. 7 to 9) and scoring what to do next (Eqs. 2, 10, 11, 13, 14).
 
 Shape letters: B episodes, R memories (an episode at a decision step), T decision steps of the busiest
-episode, P visited places of all episodes, N nodes of the largest memory, K candidate slots, D visual columns,
-S node states (a node of one of the R memories), E pairs of neighbouring node states.
+episode, P visited places of all episodes, N nodes of the largest memory, K candidate slots, D or V visual
+columns, W orientation width, H state width, S node states (a node of one of the R memories), E pairs of
+neighbouring node states, M decision steps, O options.
 """
 
 from __future__ import annotations
@@ -14,22 +15,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 from torch.utils.checkpoint import checkpoint
 
+from scenemem.features.store import CandidateFeatures, Places
 from scenemem.models.attention import (
-    PanoramaLookup,
     attend_panoramas,
     dots,
     masked_softmax,
-    rotated,
-    rows_of,
     score_panoramas,
-    tiled,
-    untiled,
 )
-from scenemem.models.grounding import Grounded
-from scenemem.models.packing import Packing
-from scenemem.world.geometry import ANGLE_WIDTH
+from scenemem.models.language import Grounded, Packing
+from scenemem.models.recurrent import untiled
+from scenemem.world.graph import ANGLE_WIDTH, rotated
 
 _LARGE = 8_000_000
 """Numbers in the node states from which on message passing computes its gates again for the gradient.
@@ -37,18 +35,6 @@ _LARGE = 8_000_000
 They would be kept five times over in every iteration: gigabytes at the width of the paper. Smaller states are
 quicker when kept.
 """
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """The places a batch of episodes has visited, episode by episode, as a network sees them."""
-
-    episode: Tensor  # (P,) who visited the place
-    first: Tensor  # (B,) number of each episode's first place; its node n is place first + n
-    lookup: PanoramaLookup  # places  ->  visual features of all their views
-    directions: Tensor  # (P, K, 4) absolute orientation features of the outgoing edges
-    exists: Tensor  # (P, K) bool, which slots are edges
-    views: Tensor  # (P, K) the view of the panorama that looks along each edge
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +81,7 @@ class MemoryGraph:
 
     def attend(self, query: Tensor) -> Tensor:
         """Attention of every memory over the views of each of its nodes.  query: (R, D)  ->  (R, N, D)"""
-        return self.padded(attend_panoramas(rows_of(query, self.states[0]), self.place, self.places.lookup))
+        return self.padded(attend_panoramas(embedding(self.states[0], query), self.place, self.places.lookup))
 
     def slot_scores(self, visual: Tensor, orientation: Tensor) -> Tensor:
         """How every candidate slot of every node looks, and where it leads.
@@ -103,7 +89,7 @@ class MemoryGraph:
         visual: (R, D)  orientation: (R, 4), a query about absolute directions  ->  (R, N, K, 2)
         """
         row, node = self.states
-        views = score_panoramas(rows_of(visual, row), self.place, self.places.lookup)  # (S, 36)
+        views = score_panoramas(embedding(row, visual), self.place, self.places.lookup)  # (S, 36)
         by_view = views.gather(1, self.places.views[self.place])
         by_direction = dots(self.places.directions[self.place], orientation[row])
         table = visual.new_zeros(*self.edge.shape[:2], self.places.views.shape[1], 2)
@@ -159,7 +145,7 @@ class VisualRead(nn.Module):
 
         perception: (R, H)  feature_mask: (D,)  ->  (S, D)
         """
-        query = rows_of(self.query(perception) * feature_mask, graph.states[0])
+        query = embedding(graph.states[0], self.query(perception) * feature_mask)
         return attend_panoramas(query, graph.place, graph.places.lookup)
 
 
@@ -181,12 +167,12 @@ class OrientationRead(nn.Module):
         """
         places, packing = graph.places, graph.packing
         query = packing.table(rotated(untiled(self.query(action)), -heading))  # (B, T, 4)
-        by_place = rows_of(query.flatten(1), places.episode).view(-1, *query.shape[1:])  # (P, T, 4)
+        by_place = embedding(places.episode, query.flatten(1)).view(-1, *query.shape[1:])  # (P, T, 4)
         scores = torch.bmm(by_place, places.directions.transpose(1, 2))  # (P, T, K)
         weights = masked_softmax(scores, places.exists.unsqueeze(1))
         read = torch.bmm(weights, places.directions).flatten(0, 1)
         row = graph.states[0]
-        return rotated(rows_of(read, graph.place * packing.steps + packing.step[row]), heading[row])
+        return rotated(embedding(graph.place * packing.steps + packing.step[row], read), heading[row])
 
 
 class MessagePassing(nn.Module):
@@ -287,3 +273,223 @@ def _folded_gru(cell: nn.GRUCell, messages: Tensor, states: Tensor) -> Tensor:
     (reset, update, candidate), (old_reset, old_update, memory) = new.chunk(3, dim=1), old.chunk(3, dim=1)
     candidate = torch.tanh(candidate + torch.sigmoid(reset + old_reset) * memory)
     return torch.lerp(candidate, tiled(states, cell.hidden_size), torch.sigmoid(update + old_update))
+
+
+class FrontierScore(nn.Module):
+    """Eq. 13 on nodes: [c^f, c^r] . w with c^f = f . W_f h^p, c^r = r . W_r h^a and w = W [h^p, h^a].
+
+    ``ActionScore`` has the same form with weights of its own.
+
+    Args:
+        width: H of the two states.
+        visual: width V of the visual node states.
+        orientation: width of the orientation node states.
+    """
+
+    def __init__(self, width: int, visual: int, orientation: int = ANGLE_WIDTH) -> None:
+        super().__init__()
+        self.query_visual = nn.Linear(width, visual, bias=False)
+        self.query_orientation = nn.Linear(width, orientation, bias=False)
+        self.mix = nn.Linear(2 * width, 2, bias=False)
+
+    def forward(self, grounded: Grounded, nodes: tuple[Tensor, Tensor]) -> Tensor:
+        """grounded: (M, H)  nodes: visual (M, N, V), orientation (M, N, W)  ->  logits (M, N)"""
+        weights = self.mix(torch.cat([grounded.perception, grounded.action], dim=-1))
+        return dots(self.confidences(grounded, nodes), weights)
+
+    def confidences(self, grounded: Grounded, nodes: tuple[Tensor, Tensor]) -> Tensor:
+        """The perception-aware and the action-aware confidence of every node  ->  (M, N, 2)"""
+        by_view = dots(nodes[0], self.query_visual(grounded.perception))
+        by_direction = dots(nodes[1], self.query_orientation(grounded.action))
+        return torch.stack([by_view, by_direction], dim=-1)
+
+
+class StopOption(nn.Module):
+    """The learned features of the option to stop; they are never dropped."""
+
+    def __init__(self, visual: int, orientation: int = ANGLE_WIDTH) -> None:
+        super().__init__()
+        self.visual = nn.Parameter(torch.zeros(visual))
+        self.orientation = nn.Parameter(torch.zeros(orientation))
+
+    def forward(self, visual: Tensor, orientation: Tensor) -> Tensor:
+        """How well stopping fits the queries.  visual: (M, V)  orientation: (M, 128)  ->  (M, 1, 2)"""
+        return torch.stack([visual @ self.visual, orientation @ self.orientation], dim=-1).unsqueeze(1)
+
+
+class StopFromMemory(nn.Module):
+    """How well what the memory says about a place fits stopping there (an option; not in the paper).
+
+    f^_v . W_f h^p + r^_v . W_r h^a, the terms that Eqs. 10 and 11 have for the parent of a sub-node. Both W
+    begin at 0.
+    """
+
+    def __init__(self, width: int, visual: int, orientation: int = ANGLE_WIDTH) -> None:
+        super().__init__()
+        self.query_visual = nn.Linear(width, visual, bias=False)
+        self.query_orientation = nn.Linear(width, orientation, bias=False)
+        nn.init.zeros_(self.query_visual.weight)
+        nn.init.zeros_(self.query_orientation.weight)
+
+    def forward(self, grounded: Grounded, nodes: tuple[Tensor, Tensor], here: Tensor) -> Tensor:
+        """grounded: (M, H)  nodes: visual (M, N, V), orientation (M, N, W)  here: (M,) a node  ->  (M,)"""
+        row = torch.arange(len(here), device=here.device)
+        queries = (self.query_visual(grounded.perception), self.query_orientation(grounded.action))
+        fits = [(states[row, here] * query).sum(dim=-1) for states, query in zip(nodes, queries, strict=True)]
+        return torch.stack(fits).sum(dim=0)
+
+
+class ActionScore(nn.Module):
+    """Eq. 14 on the neighbours of here and on stopping.
+
+    Directions come as four numbers instead of 128; folding the query is exact (see ``untiled``).
+    """
+
+    def __init__(self, width: int, visual: int) -> None:
+        super().__init__()
+        self.stop = StopOption(visual)
+        self.query_visual = nn.Linear(width, visual, bias=False)
+        self.query_orientation = nn.Linear(width, ANGLE_WIDTH, bias=False)
+        self.mix = nn.Linear(2 * width, 2, bias=False)
+
+    def forward(self, grounded: Grounded, seen: CandidateFeatures, feature_mask: Tensor) -> Tensor:
+        """grounded: (M, H)  seen: M rows  feature_mask: (V,)  ->  logits (M, K + 1), stop last"""
+        weights = self.mix(torch.cat([grounded.perception, grounded.action], dim=-1))
+        return dots(self.confidences(grounded, seen, feature_mask), weights)
+
+    def confidences(self, grounded: Grounded, seen: CandidateFeatures, feature_mask: Tensor) -> Tensor:
+        """The perception-aware and the action-aware confidence of every option  ->  (M, K + 1, 2)"""
+        query_visual = self.query_visual(grounded.perception)
+        query_orientation = self.query_orientation(grounded.action)
+        by_view = dots(seen.visual, query_visual * feature_mask)
+        by_direction = dots(seen.orientation, untiled(query_orientation))
+        candidates = torch.stack([by_view, by_direction], dim=-1)
+        return torch.cat([candidates, self.stop(query_visual, query_orientation)], dim=1)
+
+
+class GlobalScore(nn.Module):
+    """All sub-nodes of the memory at once (Eqs. 10, 11).
+
+    q^f = [f_{v,k}, f^_v] . W_f h^p and q^r = [r_{v,k}, r^_v] . W_r h^a: how the sub-node itself looks, and
+    what its parent node was read as. Both halves of each W are separate layers here.
+    """
+
+    def __init__(
+        self, width: int, visual: int, node_width: int, orientation_width: int = ANGLE_WIDTH
+    ) -> None:
+        super().__init__()
+        self.query_visual = nn.Linear(width, visual, bias=False)
+        self.query_orientation = nn.Linear(width, ANGLE_WIDTH, bias=False)
+        self.query_node_visual = nn.Linear(width, node_width, bias=False)
+        self.query_node_orientation = nn.Linear(width, orientation_width, bias=False)
+        self.mix = nn.Linear(2 * width, 2, bias=False)
+        self.stop = StopOption(visual)
+
+    def forward(
+        self,
+        grounded: Grounded,
+        nodes: tuple[Tensor, Tensor],
+        heading: Tensor,
+        feature_mask: Tensor,
+        graph: MemoryGraph,
+    ) -> Tensor:
+        """Logits of slot k of node n at n * K + k, stop last; of nodes not known yet they mean nothing.
+
+        grounded: (M, H)  nodes: visual (M, N, V), orientation (M, N, W)  heading: (M,)  ->  (M, N * K + 1)
+        """
+        perception, action = grounded.perception, grounded.action
+        query_visual, query_orientation = self.query_visual(perception), self.query_orientation(action)
+        of_node = torch.stack(
+            [
+                dots(nodes[0], self.query_node_visual(perception)),
+                dots(nodes[1], self.query_node_orientation(action)),
+            ],
+            dim=-1,
+        ).unsqueeze(2)  # (M, N, 1, 2)
+        of_slot = graph.slot_scores(
+            query_visual * feature_mask, rotated(untiled(query_orientation), -heading)
+        )
+        stop = self.stop(query_visual, query_orientation)
+        confidence = torch.cat([(of_slot + of_node).flatten(1, 2), stop], dim=1)
+        return dots(confidence, self.mix(torch.cat([perception, action], dim=-1)))
+
+
+class CandidateScore(nn.Module):
+    """p(o_k) = softmax_k(o_k^T W h) over the candidates of here (Eq. 2); the stop option is a zero row."""
+
+    def __init__(self, width: int, visual: int) -> None:
+        super().__init__()
+        self.query_visual = nn.Linear(width, visual, bias=False)
+        self.query_orientation = nn.Linear(width, ANGLE_WIDTH, bias=False)
+
+    def forward(self, state: Tensor, visual: Tensor, orientation: Tensor, feature_mask: Tensor) -> Tensor:
+        """state: (M, H)  visual: (M, K, V)  orientation: (M, K, 4)  ->  logits (M, K + 1), stop last"""
+        by_view = dots(visual, self.query_visual(state) * feature_mask)
+        by_direction = dots(orientation, untiled(self.query_orientation(state)))
+        return nn.functional.pad(by_view + by_direction, (0, 1))
+
+
+def with_stop(logits: Tensor, fits: Tensor) -> Tensor:
+    """Scores with something added to the option to stop, the last one.  (M, O), (M,)  ->  (M, O)"""
+    return torch.cat([logits[:, :-1], logits[:, -1:] + fits.unsqueeze(1)], dim=1)
+
+
+def log_probabilities(logits: Tensor, exists: Tensor) -> Tensor:
+    """Over real neighbours and stop.  logits: (..., K + 1)  exists: (..., K)  ->  (..., K + 1)"""
+    options = nn.functional.pad(exists, (0, 1), value=True)
+    return logits.masked_fill(~options, -torch.inf).log_softmax(dim=-1).masked_fill(~options, -1e4)
+
+
+class FrontierHints(nn.Module):
+    """Facts about every node that the paper's frontier scores do not have: W_2 tanh(W_1 [facts, W_0 h]).
+
+    The facts: is it here, how far to walk, how long ago found, the log-probability of its best open candidate
+    when the agent was last there, and of stopping there.
+    """
+
+    WORST = -10.0
+    """Floor for remembered log-probabilities."""
+
+    def __init__(self, width: int, inner: int = 32) -> None:
+        super().__init__()
+        self.state = nn.Linear(width, inner)
+        self.facts = nn.Linear(5, inner, bias=False)
+        self.score = nn.Linear(inner, 1, bias=False)
+
+    def forward(self, state: Tensor, graph: MemoryGraph, remembered: Tensor) -> Tensor:
+        """state: (M, H)  remembered: (M, N, K + 1) log-probabilities of candidates and stop  ->  (M, N)"""
+        inner = torch.tanh(self.state(state).unsqueeze(1) + self.facts(self.columns(graph, remembered)))
+        score: Tensor = self.score(inner)
+        return score.squeeze(-1)
+
+    @classmethod
+    def columns(cls, graph: MemoryGraph, remembered: Tensor) -> Tensor:
+        """The facts, 0 at nodes not known yet  ->  (M, N, 5)"""
+        nodes = torch.arange(graph.walk.shape[1], device=graph.walk.device)
+        known = nodes < graph.count.unsqueeze(1)
+        facts = [
+            (nodes == graph.here.unsqueeze(1)).to(graph.walk.dtype),
+            graph.walk / 10.0,
+            (graph.count.unsqueeze(1) - 1 - nodes).to(graph.walk.dtype) / 10.0,
+            remembered[..., :-1].masked_fill(~graph.open, cls.WORST).amax(dim=-1).clamp_min(cls.WORST),
+            remembered[..., -1].clamp_min(cls.WORST),
+        ]
+        return torch.stack(facts, dim=-1).masked_fill(~known.unsqueeze(-1), 0.0)
+
+
+class Critic(nn.Module):
+    """What an agent still expects to earn: V(h) = W_2 relu(W_1 h)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
+
+    def forward(self, state: Tensor) -> Tensor:
+        """state: (..., H)  ->  (...)"""
+        value: Tensor = self.layers(state)
+        return value.squeeze(-1)
+
+
+def tiled(orientation: Tensor, width: int = ANGLE_WIDTH) -> Tensor:
+    """orientation: (..., 4)  ->  (..., width)"""
+    return orientation.repeat(*[1] * (orientation.dim() - 1), width // 4)

@@ -28,8 +28,7 @@ from scenemem.simulator.panorama import STOP, Pose, Simulator
 from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet, load_split
 from scenemem.tasks.vocabulary import PAD, Vocabulary
 from scenemem.world.build import load_world
-from scenemem.world.geometry import VIEWS
-from scenemem.world.graph import World
+from scenemem.world.graph import VIEWS, World
 
 Arrays = dict[str, npt.NDArray[Any]]
 

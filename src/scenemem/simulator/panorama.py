@@ -11,16 +11,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from scenemem.world.geometry import (
+from scenemem.world.graph import (
     HEADINGS,
+    NONE,
     STEP,
     VIEWS,
+    World,
     nearest_heading_step,
     view_elevation,
     view_heading,
     wrap,
 )
-from scenemem.world.graph import NONE, World
 
 STOP = -1
 """The action that ends an episode; every other action is a slot of the neighbour row."""
@@ -169,41 +170,3 @@ class Track:
         view = view.gather(1, order).masked_fill(~kept, 0)
         longest = int(length.max()) if len(length) else 0
         return viewpoint[:, :longest], view[:, :longest], length
-
-
-def shortest_path_action(world: World, viewpoint: Tensor, goal: Tensor) -> Tensor:
-    """The slot that leads to the goal along the shortest path; STOP (-1) at the goal.
-
-    viewpoint, goal: (B,)  ->  (B,)
-    """
-    return world.next_slot(viewpoint, goal)
-
-
-def reference_progress(reference: Tensor, progress: Tensor, viewpoint: Tensor) -> Tensor:
-    """Count reference points reached so far, in order; call once after every hop (and at the start with 0).
-
-    reference: (B, L) padded with -1  progress: (B,)  viewpoint: (B,)  ->  (B,)
-    """
-    upcoming, finished = _upcoming(reference, progress)
-    return progress + ((upcoming == viewpoint) & ~finished)
-
-
-def reference_action(world: World, reference: Tensor, progress: Tensor, viewpoint: Tensor) -> Tensor:
-    """The slot that leads to the next reference point not reached yet; STOP (-1) when all are reached.
-
-    An agent off the path is led to its next reference point by the shortest way, so every point is visited
-    in order even where the path crosses itself (as in R4R).
-
-    reference: (B, L) padded with -1  progress, viewpoint: (B,)  ->  (B,)
-    """
-    upcoming, finished = _upcoming(reference, progress)
-    target = torch.where(finished, viewpoint, upcoming)
-    direct = world.slot_of(viewpoint, target)
-    slot = torch.where(direct == NONE, world.next_slot(viewpoint, target), direct)
-    return slot.masked_fill(finished, NONE)
-
-
-def _upcoming(reference: Tensor, progress: Tensor) -> tuple[Tensor, Tensor]:
-    """The next reference point (B,), and whether all are reached (B,)."""
-    upcoming = reference.gather(1, progress.clamp_max(reference.shape[1] - 1).unsqueeze(1)).squeeze(1)
-    return upcoming, progress >= (reference != NONE).sum(dim=1)

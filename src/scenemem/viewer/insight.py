@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.models.decision import WeighedScore
-from scenemem.models.grounding import Grounded
+from scenemem.models.language import Grounded
 
 _GROUNDING = "grounding"
 _SCORES = {"frontier": "frontier_score", "action": "action_score"}  # kind of decision -> module

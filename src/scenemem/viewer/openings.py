@@ -11,7 +11,7 @@ from torch import Tensor
 from scenemem.formats.traces import Place, Scene, Task, Word
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary, split_words
-from scenemem.world.geometry import FULL_TURN
+from scenemem.world.graph import FULL_TURN
 from scenemem.world.graph import NONE, World
 
 _WINDS = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")

@@ -22,8 +22,7 @@ from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
 from scenemem.formats.decoding import read_bytes
 from scenemem.formats.folder import cache_folder
-from scenemem.world.geometry import direction, nearest_view
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, World, direction, nearest_view
 
 Positions = Literal["pose", "centre"]
 Progress = Callable[[int, int], None]

@@ -1,36 +1,329 @@
-"""The states of a batch of walks: the current one of every episode, and all that were made on the way.
+"""State updaters (paper, Eq. 1): what an agent carries through a walk, and how an observation changes it.
 
-Plain autograd is the way to learn from them; ``FusedStateLog`` offers the same states of ``LSTMUpdater`` with
-a hand-written gradient, and a test holds the two equal. Shape letters: B episodes, M episodes that observe,
-X = sum of M, T steps, H state width, L words, D visual columns.
+``LSTMUpdater`` is the recurrent navigator of the paper's baseline. ``StateLog`` keeps the states of walks for
+plain autograd; ``FusedStateLog`` offers those of ``LSTMUpdater`` with a hand-written gradient, and a test
+holds the two equal. Shape letters: B episodes, M episodes that observe, X = sum of M, T steps, D visual
+columns, H state width, L words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from typing_extensions import Self
 
 from scenemem.errors import SettingError
-from scenemem.models.attention import PanoramaLookup, dots
-from scenemem.models.language import Instructions
-from scenemem.models.packing import Packing
-from scenemem.models.updater import (
-    ANGLES,
-    POSE_WIDTH,
-    DropoutMasks,
-    LSTMState,
-    LSTMStep,
-    LSTMUpdater,
-    LSTMWeights,
-    Observation,
-    State,
-    lstm_step,
+from scenemem.features.store import PanoramaLookup
+from scenemem.models.attention import dots, masked_softmax
+from scenemem.models.language import Instructions, Packing, gate_order
+from scenemem.world.graph import (
+    ANGLE_WIDTH,
+    HEADINGS,
+    NONE,
+    STEP,
+    VIEWS,
+    angle_feature,
+    view_elevation,
+    view_heading,
 )
-from scenemem.world.graph import NONE
+
+POSE_WIDTH = 64  # of the embedding of where the agent looks
+ANGLES = 4  # different numbers in an orientation feature
+
+T = TypeVar("T")
+RecordT = TypeVar("RecordT", bound="Instructions | State")
+
+
+def selected(record: RecordT, rows: Tensor) -> RecordT:
+    """Some rows of a dataclass of tensors.  rows: (M,)"""
+    return type(record)(*(getattr(record, item.name).index_select(0, rows) for item in fields(record)))
+
+
+@dataclass(frozen=True)
+class State:
+    """What an agent carries from observation to observation: tensors with one row per episode.
+
+    Subclasses add fields; all of them are selected, restored and recorded row by row.
+    """
+
+    hidden: Tensor  # (B, H) queries everything an agent decides on
+
+    def select(self, rows: Tensor) -> Self:
+        """The states of the given rows.  rows: (M,)"""
+        return selected(self, rows)
+
+    def with_rows(self, rows: Tensor, new: Self) -> Self:
+        """These states with some rows replaced.  rows: (M,)  new: M states"""
+        return type(self)(
+            *(getattr(self, item.name).index_copy(0, rows, getattr(new, item.name)) for item in fields(self))
+        )
+
+    @property
+    def attention(self) -> dict[str, Tensor]:
+        """What the last update attended to, for viewers: name -> (B, L) weights of the words."""
+        return {}
+
+
+@dataclass(frozen=True)
+class LSTMState(State):
+    """The state of ``LSTMUpdater``; ``hidden`` is h~, the LSTM's output joined with what the words say."""
+
+    cell: Tensor  # (B, H)
+    word_attention: Tensor  # (B, L) the words the last update attended to
+
+    @property
+    def attention(self) -> dict[str, Tensor]:
+        """The attention of the recurrent navigator over the words."""
+        return {"navigator": self.word_attention}
+
+
+@dataclass(frozen=True)
+class DropoutMasks:
+    """Dropout masks drawn once per rollout, so that acting and learning see the same network.
+
+    Each is already scaled by 1 / (1 - p); ones when nothing is dropped. Angles are never dropped.
+    """
+
+    feature: Tensor  # (D,) environment dropout: one mask for all views, viewpoints and steps
+    rows: Mapping[str, Tensor]  # name -> (B, W), one mask per episode for all its steps
+
+    def __getitem__(self, name: str) -> Tensor:
+        """(B, W) the masks of that name"""
+        return self.rows[name]
+
+    def select(self, episodes: Tensor) -> DropoutMasks:
+        """The masks of the given episodes."""
+        return DropoutMasks(
+            self.feature, {name: mask.index_select(0, episodes) for name, mask in self.rows.items()}
+        )
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a batch of agents sees when it arrives somewhere."""
+
+    viewpoint: Tensor  # (M,) where they stand
+    previous: Tensor  # (M,) where they stood one step ago; -1 at the start
+    view: Tensor  # (M,) the view they face
+    panorama: Tensor  # (M, 36, D) visual features of all views
+    instructions: Instructions  # of these episodes
+    masks: DropoutMasks  # of these episodes
+    cache: dict[Any, Any] = field(default_factory=dict)  # shared by all observations of a rollout
+
+    def once_per_rollout(self, compute: Callable[[], T]) -> T:
+        """What ``compute`` returns, computed at the first observation of a rollout only."""
+        if compute not in self.cache:
+            self.cache[compute] = compute()
+        result: T = self.cache[compute]
+        return result
+
+
+class StateUpdater(nn.Module, ABC):
+    """How a state begins and how an observation changes it; subclass it for another recurrent core."""
+
+    width: int
+    """H of the states."""
+
+    def mask_widths(self) -> dict[str, int]:
+        """Name and width of the dropout masks an update wants, one row per episode."""
+        return {}
+
+    @abstractmethod
+    def initial_state(self, instructions: Instructions) -> State:
+        """The states before the first observation."""
+
+    @abstractmethod
+    def forward(self, state: Any, observation: Observation) -> State:
+        """The states after an observation."""
+
+
+@dataclass(frozen=True)
+class LSTMWeights:
+    """The updater's parameters as its arithmetic uses them.
+
+    Orientation features repeat four numbers 32 times; a layer on them is the same layer on the four numbers
+    with its columns summed. Gates stand in the order input, forget, output, candidate.
+    """
+
+    view_query: Tensor | None  # (D + 4, H); None when only the view ahead is seen
+    pose: Tensor  # (36, 64) the embedding of every direction an agent can face
+    lstm: Tensor  # (4H, 64 + D + 4 + H) on pose, attended view, its direction and the previous state
+    bias: Tensor  # (4H,)
+    word_query: Tensor  # (H, H)
+    join: Tensor  # (H, 2H)
+
+
+@dataclass(frozen=True)
+class LSTMStep:
+    """One update and all that its gradient needs."""
+
+    query: Tensor  # (M, H) the state that attends to the views
+    view_attention: Tensor  # (M, 36)
+    lstm_input: Tensor  # (M, 64 + D + 4 + H)
+    gates: Tensor  # (M, 4H) input, forget, output, candidate
+    previous_cell: Tensor  # (M, H)
+    cell: Tensor  # (M, H)
+    tanh_cell: Tensor  # (M, H)
+    word_query: Tensor  # (M, H)
+    word_attention: Tensor  # (M, L)
+    joined: Tensor  # (M, 2H) attended words, and the LSTM's output
+    hidden: Tensor  # (M, H)
+
+    @property
+    def state(self) -> LSTMState:
+        """The state after the update."""
+        return LSTMState(self.hidden, self.cell, self.word_attention)
+
+
+class PanoramaQuery(nn.Module):
+    """The query of the state about all 36 views, visual and orientation features together."""
+
+    def __init__(self, visual: int, width: int) -> None:
+        super().__init__()
+        self.visual = nn.Linear(width, visual, bias=False)
+        self.angle = nn.Linear(width, ANGLE_WIDTH, bias=False)
+
+    def folded(self) -> Tensor | None:
+        """(D + 4, H)"""
+        return torch.cat([self.visual.weight, untiled(self.angle.weight.t()).t()])
+
+
+class AheadOnly(nn.Module):
+    """No query: only the view ahead is seen, as by the sequence-to-sequence baseline of R2R."""
+
+    def folded(self) -> Tensor | None:
+        """None"""
+        return None
+
+
+class LSTMUpdater(StateUpdater):
+    """h_t = LSTM([X, O_t], h_{t-1}).
+
+    The previous state attends to the views, the LSTM reads the attended view and where the agent faces, and
+    attention over the words gives the new state h~ = tanh(W [sum_l a_l x_l, h]).
+
+    Args:
+        visual: columns D of the view features.
+        width: H of the state.
+        view_query: how the state attends to the views: ``PanoramaQuery`` or ``AheadOnly``.
+    """
+
+    def __init__(self, visual: int, width: int, view_query: PanoramaQuery | AheadOnly) -> None:
+        super().__init__()
+        self.visual = visual
+        self.width = width
+        self.view_query = view_query
+        self.pose = nn.Linear(ANGLE_WIDTH, POSE_WIDTH)
+        self.lstm = nn.LSTMCell(POSE_WIDTH + visual + ANGLE_WIDTH, width)
+        self.word_query = nn.Linear(width, width, bias=False)
+        self.join = nn.Linear(2 * width, width, bias=False)
+        self.register_buffer("view_angles", _view_angles(), persistent=False)
+        self.register_buffer("pose_angles", _pose_angles(), persistent=False)
+
+    view_angles: Tensor
+    pose_angles: Tensor
+
+    def mask_widths(self) -> dict[str, int]:
+        """Masks on what enters the LSTM, on the query about views, and on the query about words."""
+        return {
+            "lstm_input": POSE_WIDTH + self.visual,
+            "view_query": self.width,
+            "word_query": self.width,
+        }
+
+    def initial_state(self, instructions: Instructions) -> LSTMState:
+        """The summaries of the instruction."""
+        return LSTMState(
+            instructions.hidden, instructions.cell, torch.zeros_like(instructions.context[..., 0])
+        )
+
+    def folded_weights(self) -> LSTMWeights:
+        """The parameters as ``lstm_step`` uses them; gradients flow through the folding."""
+        plain, angles = self.lstm.weight_ih.split_with_sizes([POSE_WIDTH + self.visual, ANGLE_WIDTH], dim=1)
+        return LSTMWeights(
+            view_query=self.view_query.folded(),
+            pose=torch.tanh(self.pose(self.pose_angles)),
+            lstm=gate_order(torch.cat([plain, untiled(angles), self.lstm.weight_hh], dim=1)),
+            bias=gate_order(self.lstm.bias_ih + self.lstm.bias_hh),
+            word_query=self.word_query.weight,
+            join=self.join.weight,
+        )
+
+    def relative_angles(self, view: Tensor) -> Tensor:
+        """Directions of the 36 views, relative to the view faced.  view: (M,)  ->  (M, 36, 4)"""
+        return self.view_angles[view % HEADINGS]
+
+    def forward(self, state: LSTMState, observation: Observation) -> LSTMState:
+        """One update."""
+        weights = observation.once_per_rollout(self.folded_weights)
+        return lstm_step(weights, state, observation, self.relative_angles(observation.view)).state
+
+
+def lstm_step(weights: LSTMWeights, state: LSTMState, observation: Observation, angles: Tensor) -> LSTMStep:
+    """Attend to the views, update the LSTM, attend to the words.  angles: (M, 36, 4)"""
+    masks, words = observation.masks, observation.instructions
+    query = state.hidden * masks["view_query"]
+    view_attention = _view_attention(weights, query, observation, angles)
+    view = torch.bmm(view_attention.unsqueeze(1), observation.panorama).squeeze(1) * masks.feature
+    angle = torch.bmm(view_attention.unsqueeze(1), angles).squeeze(1)
+    dropped = torch.cat([weights.pose[observation.view], view], dim=1) * masks["lstm_input"]
+    lstm_input = torch.cat([dropped, angle, state.hidden], dim=1)
+
+    sums = torch.addmm(weights.bias, lstm_input, weights.lstm.t())
+    opened, candidate = sums.split_with_sizes([3 * state.hidden.shape[1], state.hidden.shape[1]], dim=1)
+    gates = torch.cat([opened.sigmoid(), candidate.tanh()], dim=1)
+    input_gate, forget_gate, output_gate, candidate = gates.chunk(4, dim=1)
+    cell = forget_gate * state.cell + input_gate * candidate
+    tanh_cell = cell.tanh()
+    output = output_gate * tanh_cell * masks["word_query"]
+
+    word_query = output @ weights.word_query.t()
+    word_attention = masked_softmax(dots(words.context, word_query), words.mask)
+    joined = torch.cat([torch.bmm(word_attention.unsqueeze(1), words.context).squeeze(1), output], dim=1)
+    hidden = torch.tanh(joined @ weights.join.t())
+    return LSTMStep(
+        query=query,
+        view_attention=view_attention,
+        lstm_input=lstm_input,
+        gates=gates,
+        previous_cell=state.cell,
+        cell=cell,
+        tanh_cell=tanh_cell,
+        word_query=word_query,
+        word_attention=word_attention,
+        joined=joined,
+        hidden=hidden,
+    )
+
+
+def _view_attention(weights: LSTMWeights, query: Tensor, observation: Observation, angles: Tensor) -> Tensor:
+    """query: (M, H)  angles: (M, 36, 4)  ->  (M, 36)"""
+    if weights.view_query is None:
+        return nn.functional.one_hot(observation.view, VIEWS).to(query.dtype)
+    width = observation.panorama.shape[2]
+    visual, angle = (query @ weights.view_query.t()).split_with_sizes([width, ANGLES], dim=1)
+    # masking the query is masking the features, for a 36th of the work
+    scores = dots(observation.panorama, visual * observation.masks.feature) + dots(angles, angle)
+    return scores.softmax(dim=-1)
+
+
+def _view_angles() -> Tensor:
+    """Orientation features of the 36 views for each of the 12 steps an agent can face  ->  (12, 36, 4)"""
+    views = torch.arange(VIEWS)
+    relative = view_heading(views) - (torch.arange(HEADINGS) * STEP).unsqueeze(-1)
+    return angle_feature(relative, view_elevation(views).expand_as(relative), width=4)
+
+
+def _pose_angles() -> Tensor:
+    """Orientation features of the direction an agent faces, per view  ->  (36, 128)"""
+    views = torch.arange(VIEWS)
+    return angle_feature(view_heading(views), view_elevation(views))
+
 
 Observe = Callable[[Any, Observation], State]
 """The states of M episodes and what they see  ->  their next states"""
@@ -49,7 +342,7 @@ class EpisodeSelection:
         if self._episodes is None or not torch.equal(episodes, self._episodes):
             instructions, masks = self._all
             self._episodes = episodes
-            self._selected = (instructions.select(episodes), masks.select(episodes))
+            self._selected = (selected(instructions, episodes), masks.select(episodes))
         return self._selected
 
 
@@ -82,11 +375,11 @@ class StateLog:
         self._observe = observe
         self._learns = learns
         self.lookup = lookup
-        self._selection = EpisodeSelection(instructions if learns else instructions.detached(), masks)
+        self._selection = EpisodeSelection(instructions, masks)
         self._cache: dict[Any, Any] = {}
         self._viewpoint = torch.full_like(instructions.mask[:, 0], NONE, dtype=torch.long)
         self._made: list[tuple[int, Tensor, State]] = []  # step, episodes (M,), their new states
-        self._row_at = self._viewpoint.unsqueeze(1)[:, :0]  # (B, T) the row of the state made at each step
+        self.row_at = self._viewpoint.unsqueeze(1)[:, :0]  # (B, T) the row of the state made at each step
 
     def observe(self, active: Tensor, viewpoint: Tensor, view: Tensor, step: int) -> None:
         """At ``step``, which only grows, ``active`` stand at ``viewpoint`` and face ``view``, (M,) each."""
@@ -94,9 +387,9 @@ class StateLog:
             after = self._observed(active, viewpoint, view)
         rows = sum(len(episodes) for _, episodes, _ in self._made)
         self._made.append((step, active, after))
-        missing = step + 1 - self._row_at.shape[1]
-        self._row_at = torch.nn.functional.pad(self._row_at, (0, missing), value=NONE)
-        self._row_at[active, step] = torch.arange(rows, rows + len(active), device=active.device)
+        missing = step + 1 - self.row_at.shape[1]
+        self.row_at = torch.nn.functional.pad(self.row_at, (0, missing), value=NONE)
+        self.row_at[active, step] = torch.arange(rows, rows + len(active), device=active.device)
 
     def _observed(self, active: Tensor, viewpoint: Tensor, view: Tensor) -> State:
         """The new states of ``active`` (M,), which are the current ones from now on."""
@@ -124,7 +417,7 @@ class StateLog:
 
     def restore(self, active: Tensor, steps: Tensor) -> None:
         """The episodes ``active`` (M,) have the states again that they made at ``steps`` (M,)."""
-        rows = self._row_at[active, steps]
+        rows = self.row_at[active, steps]
         with torch.set_grad_enabled(self._learns):
             self.state = self.state.with_rows(active, self._together().select(rows))
 
@@ -165,8 +458,9 @@ class FusedStateLog(StateLog):
     def __init__(
         self, updater: LSTMUpdater, instructions: Instructions, masks: DropoutMasks, lookup: PanoramaLookup
     ) -> None:
-        initial = updater.initial_state(instructions.detached())
-        super().__init__(updater, initial, instructions, masks, lookup, learns=False)
+        super().__init__(
+            updater, updater.initial_state(instructions), instructions, masks, lookup, learns=False
+        )
         self.updater = updater
         self.weights = updater.folded_weights()
         # episodes, row of the state before, viewpoint and view of every observation, (M,) each
@@ -187,7 +481,7 @@ class FusedStateLog(StateLog):
     def restore(self, active: Tensor, steps: Tensor) -> None:
         """The episodes ``active`` (M,) have the states again that they made at ``steps`` (M,)."""
         super().restore(active, steps)
-        self._row[active] = self._row_at[active, steps]
+        self._row[active] = self.row_at[active, steps]
 
     def stacked(self) -> State:
         """All states made, in the order of ``packing``; only their ``hidden`` is there, with its gradient."""
@@ -246,7 +540,7 @@ class _Backward:
     def __init__(self, log: FusedStateLog, gradient: Tensor) -> None:
         """gradient: (X, H) of the states handed out"""
         self._log = log
-        selection = EpisodeSelection(log.instructions.detached(), log.masks)
+        selection = EpisodeSelection(log.instructions, log.masks)
         # a state may have several successors, so gradients gather per state; the first ones stand at the end
         hidden = torch.cat([gradient, torch.zeros_like(log.state.hidden)])
         cell = torch.zeros_like(hidden)
@@ -356,3 +650,14 @@ def _softmax_gradient(weights: Tensor, gradient: Tensor) -> Tensor:
     """Of the scores, from that of the weights.  (M, n), (M, n)  ->  (M, n)"""
     product = weights * gradient
     return product - weights * product.sum(dim=-1, keepdim=True)
+
+
+def untiled(query: Tensor) -> Tensor:
+    """Fold a query for tiled orientation features, so that <tiled r, query> = <r, folded query> exactly.
+
+    The paper tiles the four sines and cosines 32 times. Working with the four numbers and folding the
+    learned query instead gives the same scores and gradients for a fraction of the arithmetic.
+
+    query: (..., W), W a multiple of 4  ->  (..., 4)
+    """
+    return query.view(*query.shape[:-1], -1, 4).sum(dim=-2)
