@@ -23,7 +23,6 @@ from scenemem.formats.traces import (
     Memory,
     Option,
     Place,
-    Round,
     Scene,
     Scores,
     Task,
@@ -31,6 +30,7 @@ from scenemem.formats.traces import (
     Way,
     Word,
 )
+from scenemem.formats.traces import Round as Move
 from scenemem.learning.run_folder import RunFolder
 from scenemem.presets import PRESETS, Preset
 
@@ -116,7 +116,7 @@ def _option(place: int, chance: float, node: int | None, heading: float | None =
 def turning_back() -> Trace:
     """Two floors: 0 - 1 - 2 in a row on the lower, 3 beside 1, 4 upstairs of 3, where the goal is.
 
-    The agent goes 0, 1, 2, a dead end, turns back to 1 because of what it saw there, listens to other words
+    The agent goes 0, 1, 2, a dead end, turns back to 1 because of what it saw there, attends to other words
     when it has arrived, goes on to 3 and 4 and stops.
     """
     spots = [(0.0, 0.0, 0), (2.0, 0.0, 0), (4.0, 0.0, 0), (2.0, 2.0, 0), (2.0, 4.0, 1)]
@@ -168,7 +168,7 @@ def turning_back() -> Trace:
         task=Task("tiny val_unseen", "7_0", "Go past the sofa!", WORDS, 0, 4, (0, 1, 3, 4)),
         scene=Scene("house", (1.5, 4.5), places, ((0, 1), (1, 2), (1, 3), (3, 4))),
         rounds=tuple(
-            Round(1.57, walk, decisions, memory, places[walk[0]].to_goal)
+            Move(1.57, walk, decisions, memory, places[walk[0]].to_goal)
             for (walk, decisions), memory in zip(walks, memories, strict=True)
         ),
         ending=Ending(True, 4, memories[-1], 0.0, Scores(11.6, 0.0, 1.0, 1.0, 0.66, 0.66, 0.7, 0.8, 0.8)),

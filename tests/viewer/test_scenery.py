@@ -15,8 +15,8 @@ from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import Scene
 from scenemem.houses.build import build_houses, read_plan
 from scenemem.houses.config import HousesConfig
-from scenemem.viewer.openings import open_scene
 from scenemem.viewer.scenery import Sceneries, Scenery
+from scenemem.viewer.traces import open_scene
 from scenemem.world.build import load_world
 from scenemem.world.graph import NONE
 

@@ -19,7 +19,7 @@ from scenemem.houses.maps import draw_map
 from scenemem.houses.pictures import draw_panorama
 from scenemem.presets import PRESETS, SCRIPTED, Preset
 from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.viewer.report import Section, picture_section
+from scenemem.viewer.pages import Section, picture_section
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
 

@@ -9,18 +9,10 @@ from typing import Any
 
 from scenemem.evaluation.tables import Spread, spreads
 from scenemem.formats.episode_results import EpisodeResult
-from scenemem.viewer.curves import Point
+from scenemem.viewer.charts import Point
 
-METRICS = {
-    "sr": "SR",
-    "spl": "SPL",
-    "osr": "OSR",
-    "ne": "NE",
-    "tl": "TL",
-    "cls": "CLS",
-    "ndtw": "nDTW",
-    "sdtw": "SDTW",
-}
+_NAMES = ("SR", "SPL", "OSR", "NE", "TL", "CLS", "nDTW", "SDTW")
+METRICS = {name.lower(): name for name in _NAMES}
 """The metrics a report shows, and what they are called."""
 
 _ROUGH = ("ne", "tl", "jumps", "hops")  # metres and counts; the others are fractions
@@ -36,8 +28,26 @@ class ReportRun:
     settings: Mapping[str, Any]  # the whole preset, nested
     features: str  # what it sees
     versions: Mapping[str, str]  # what it was made with
-    log: Sequence[Mapping[str, Any]]  # one entry per look at the training
+    log: Sequence[Mapping[str, Any]]  # one line per logged iteration
     results: Mapping[str, Sequence[EpisodeResult]]  # by split
+
+    @property
+    def iterations(self) -> int:
+        """How far the training has come."""
+        return int(self.log[-1]["iteration"]) if self.log else 0
+
+    @property
+    def progress(self) -> str:
+        """The iterations, and how many were planned when the training is not over."""
+        planned = self.settings["learning"]["iterations"]
+        return f"{self.iterations:,}" + ("" if self.iterations >= planned else f" of {planned:,}")
+
+    @property
+    def checkpoints(self) -> str:
+        """Which weights were measured; all episodes of a split were walked by the same."""
+        firsts = [results[0] for results in self.results.values()]
+        names = dict.fromkeys(f"{first.checkpoint} at {first.iteration:,}" for first in firsts)
+        return ", ".join(names) or "-"
 
 
 Groups = Mapping[str, Sequence[ReportRun]]
@@ -132,7 +142,7 @@ def contenders(groups: Groups, split: str) -> list[ReportRun]:
     return [walked[name][0] for name in dict.fromkeys((ranked[0], ranked[-1]))]
 
 
-def shown(metric: str, spread: Spread) -> str:
+def metric_cell(metric: str, spread: Spread) -> str:
     """A metric as tables show it: metres and counts with two digits, fractions with three."""
     digits = 2 if metric in _ROUGH else 3
     text = f"{spread.mean:.{digits}f}"

@@ -18,6 +18,8 @@ pytest.importorskip("httpx", reason="needs httpx")
 
 import httpx
 import uvicorn
+from scenemem.viewer.live_session import LiveLimits
+from scenemem.viewer.live_stage import Example, Stage
 
 from scenemem.agents.trained import TrainedAgent
 from scenemem.experiment import new_experiment
@@ -26,8 +28,6 @@ from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS, DataConfig
 from scenemem.speaking import SpeakerPreset, new_speaking
 from scenemem.viewer.live import live_app
-from scenemem.viewer.live_session import LiveLimits
-from scenemem.viewer.live_stage import Example, Stage
 from scenemem.viewer.scenery import Sceneries
 
 Serve = Callable[..., AbstractContextManager[str]]

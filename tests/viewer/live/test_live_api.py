@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from scenemem.viewer.live_session import FAILED, LiveLimits
+from scenemem.viewer.live_stage import Stage
+from scenemem.viewer.tracing import trace_episodes
 
 from scenemem.errors import SettingError, UserError
 from scenemem.formats.traces import Trace
 from scenemem.viewer.live_guards import HEADERS, is_loopback
-from scenemem.viewer.live_session import FAILED, LiveLimits
-from scenemem.viewer.live_stage import Stage
-from scenemem.viewer.tracing import trace_episodes
 
 MakeStage = Callable[..., Stage]
 Serve = Callable[..., AbstractContextManager[str]]

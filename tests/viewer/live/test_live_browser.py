@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
+from scenemem.viewer.live_stage import Stage
 
 from scenemem.commands.serve import open_stage
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.run_folder import RunFolder
-from scenemem.viewer.live_stage import Stage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page

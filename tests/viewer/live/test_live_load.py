@@ -16,13 +16,13 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from torch import Tensor
-
-from scenemem.agents.policy import take_best
 from scenemem.viewer.live_bench import Bench, BusyError, Job
 from scenemem.viewer.live_session import LiveLimits
 from scenemem.viewer.live_stage import HouseView, Stage
 from scenemem.viewer.tracing import trace_episodes
+from torch import Tensor
+
+from scenemem.agents.policy import take_best
 
 Serve = Callable[..., AbstractContextManager[str]]
 CLIENTS, WALKS = 50, 20  # each client walks that often

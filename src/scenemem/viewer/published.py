@@ -1,6 +1,6 @@
-"""The published numbers next to ours: the paper's ablation table, and the rows of its main tables.
+"""The published numbers: the paper's ablation table beside ours, and the rows of its main tables.
 
-All figures are from Wang, Wang, Liang, Xiong, Shen, "Structured Scene Memory for Vision-Language Navigation",
+All are from Wang, Wang, Liang, Xiong, Shen, "Structured Scene Memory for Vision-Language Navigation",
 CVPR 2021.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from scenemem.evaluation.tables import Spread
-from scenemem.viewer.report import Section, note, table
-from scenemem.viewer.runs import METRICS, shown
+from scenemem.viewer.pages import Section, Table, section
+from scenemem.viewer.runs import METRICS, metric_cell
 
 PAPER = 'Wang et al., "Structured Scene Memory for Vision-Language Navigation", CVPR 2021'
 SPLITS = ("val_seen", "val_unseen")
@@ -81,8 +81,7 @@ def ablation_section(ours: OurRows, world: str) -> Section:
         ours: by the names of our presets.
         world: what our agents were trained and measured on.
     """
-    rows: list[list[str]] = []
-    published_rows = []
+    rows, published_rows = list[list[str]](), []
     for preset, (title, published) in _ABLATION.items():
         published_rows.append(len(rows))
         rows.append([f"{title} (paper)", *published.split()])
@@ -91,31 +90,23 @@ def ablation_section(ours: OurRows, world: str) -> Section:
             rows.append([f"{name} (ours)", *cells])
     head = ["model", *_headed(_COLUMNS) * 2]
     spans = [("", 1), *((split, len(_COLUMNS)) for split in SPLITS)]
-    caption = "Ablations in the layout of the paper's table 3"
-    return Section(
-        "Ablations, beside the paper's",
-        table(caption, head, rows, spans=spans, quiet=published_rows)
-        + note(
-            f"Rows marked (paper) are table 3 of {PAPER}: R2R, ResNet-152 features, "
-            f"back-translation. Ours: {world}. Only differences within one of the two can be compared."
-        ),
+    text = (
+        f"Rows marked (paper) are table 3 of {PAPER}: R2R, ResNet-152 features, back-translation. "
+        f"Ours: {world}. Only differences within one of the two can be compared."
     )
+    shown = Table("Ablations in the layout of the paper's table 3", head, rows, spans, published_rows)
+    return section("Ablations, beside the paper's", "published", shown, text)
 
 
 def published_section(task: str) -> Section:
     """Rows of the paper's main table for a task, for reference."""
     main = _MAIN_TABLES[task]
     rows = [[name, *cells.split()] for name, cells in main.rows.items()]
-    return Section(
-        "Published results",
-        table(
-            f"{main.where} of the paper (a selection)",
-            ["model", *_headed(main.columns) * len(main.splits)],
-            rows,
-            spans=[("", 1), *((split, len(main.columns)) for split in main.splits)],
-        )
-        + note(f"{PAPER}. An asterisk marks data augmentation by back-translation, a dash a missing number."),
-    )
+    head = ["model", *_headed(main.columns) * len(main.splits)]
+    spans = [("", 1), *((split, len(main.columns)) for split in main.splits)]
+    text = f"{PAPER}. An asterisk marks data augmentation by back-translation, a dash a missing number."
+    shown = Table(f"{main.where} of the paper (a selection)", head, rows, spans)
+    return section("Published results", "published", shown, text)
 
 
 def _headed(columns: Sequence[str]) -> list[str]:
@@ -130,4 +121,4 @@ def _variants(ours: OurRows, preset: str) -> list[str]:
 
 def _ours(ours: OurRows, split: str, preset: str, metric: str) -> str:
     cells = ours.get(split, {}).get(preset)
-    return "-" if cells is None else shown(metric, cells[metric])
+    return "-" if cells is None else metric_cell(metric, cells[metric])
