@@ -174,10 +174,8 @@ class _Narrator:
         return f"Move {number + 1}: it {between.join(parts)}"
 
     def _ends(self, move: Move, back: int | None) -> str:
-        where = "stops where it is"
-        if back is not None:
-            arrives = "and stops there" if move.stops else "but is cut off on the way"
-            where = f"goes back to {self._place(back)} {arrives}"
+        arrives = "and stops there" if move.stops else "but is cut off on the way"
+        where = "stops where it is" if back is None else f"goes back to {self._place(back)} {arrives}"
         return f"{where}, the place it rates best for stopping."
 
     def _returns(self, number: int, back: int) -> str:
@@ -230,8 +228,7 @@ class _Narrator:
     def _goes_on(self, number: int) -> str:
         move = self._trace.rounds[number]
         decision, option = move.decisions[-1], move.decisions[-1].chosen
-        room = self._room_of.get(option.place)
-        goal = self._called(number, option) + (f" ({room})" if room else "")
+        goal = self._called(number, option) + self._room(option.place)
         verb = "goes" if move.back_to is None else "From there it goes"
         way = f"{option.compass} " if option.compass else ""
         strongest = _strongest(decision)
@@ -252,13 +249,10 @@ class _Narrator:
         return f"{verb}, the only option: it has no unvisited neighbour{odds}.{attention}"
 
     def _sure(self, number: int, decision: Decision) -> str:
-        if len(decision.options) == 1:
-            return "the only option"
-        rival = _close_rival(decision)
-        if rival is None:
-            return f"{_percent(decision.chosen)} sure"
-        against = f"{_percent(rival)} for {self._called(number, rival)}"
-        return f"a close call ({_percent(decision.chosen)} against {against})"
+        chance, rival = _percent(decision.chosen), _close_rival(decision)
+        if rival is not None:
+            return f"a close call ({chance} against {_percent(rival)} for {self._called(number, rival)})"
+        return f"{chance} sure" if len(decision.options) > 1 else "the only option"
 
     def _attention(self, decision: Decision) -> str:
         """The words marked for a decision; when it stops, only those for the view."""
@@ -284,8 +278,10 @@ class _Narrator:
         return f"place {self._number[option.place]}"
 
     def _place(self, place: int) -> str:
-        room = self._room_of.get(place)
-        return f"place {self._number[place]}" + (f" ({room})" if room else "")
+        return f"place {self._number[place]}{self._room(place)}"
+
+    def _room(self, place: int) -> str:
+        return f" ({self._room_of[place]})" if self._room_of.get(place) else ""
 
 
 def _dead_end(move: Move) -> bool:

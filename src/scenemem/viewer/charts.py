@@ -113,13 +113,9 @@ Curve = Sequence[Point]
 
 
 def draw_curves(curves: Mapping[str, Curve], *, across: str, up: str, limits: Axis | None = None) -> Markup:
-    """Lines from the lowest to the highest number, one per name, in the order of the names.
+    """A line per name; ``up`` says what is shown, for screen readers.
 
-    Args:
-        curves: points of every line.
-        across: what the horizontal axis counts.
-        up: what is shown, for screen readers.
-        limits: the vertical axis; round numbers around the data when left out.
+    ``limits`` is the vertical axis; round numbers around the data when left out.
     """
     points = [point for curve in curves.values() for point in curve]
     heights = [point.y + side * point.spread for point in points for side in (1, -1)]
@@ -184,12 +180,9 @@ class Bins:
 
 
 def round_bins(values: Sequence[float], *, about: int = 12, whole: bool = False) -> Bins:
-    """Bins over nearly all values; the highest hundredth may share the last one.
+    """About so many bins over nearly all values; the highest hundredth may share the last one.
 
-    Args:
-        values: what is to be sorted into the bins.
-        about: how many bins.
-        whole: values count something, so a bin is at least 1 wide.
+    ``whole`` values count something, so a bin is at least 1 wide.
     """
     ordered = sorted(values) or [0.0]
     low, most = ordered[0], ordered[-(-99 * (len(ordered) - 1) // 100)]
@@ -208,15 +201,7 @@ def draw_histogram(
     across: str,
     line: tuple[float, str] | None = None,
 ) -> Markup:
-    """The share of the values of each series in each bin.
-
-    Args:
-        series: the values by name.
-        bins: how to sort them.
-        title: what the values are, for screen readers.
-        across: what they are measured in.
-        line: a value worth a vertical line, and its name.
-    """
+    """The share of the values of each series in each bin; ``line`` is a value to mark, and its name."""
     shares = {name: bins.shares(values) for name, values in series.items()}
     tallest = max((share for heights in shares.values() for share in heights), default=1.0)
     up = round_axis("", [0.0, 100 * tallest])
@@ -233,12 +218,7 @@ def draw_histogram(
 
 
 def draw_shares(rows: Mapping[str, Mapping[str, float]], *, tones: Literal["ends", "counts"]) -> Markup:
-    """A bar of full width for each row, cut into its shares in order; parts of one name look alike.
-
-    Args:
-        rows: the shares by name, for each row.
-        tones: which colours: good to bad, or few to many.
-    """
+    """A bar for each row, cut into its shares; colours go from good to bad (ends) or few to many (counts)."""
     parts = list(dict.fromkeys(part for shares in rows.values() for part in shares))
     told = [
         f"{name}: " + ", ".join(f"{part} {share:.1%}" for part, share in shares.items())

@@ -7,8 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain, pairwise, zip_longest
+from itertools import chain, count, pairwise, zip_longest
 from pathlib import Path
 
 from markupsafe import Markup
@@ -176,13 +175,17 @@ def write_replays(
     """
     together = list(zip(*(agent.trace(instruction_ids) for agent in agents), strict=True))
     shown = [{place for trace in traces for place in _shown_places(trace)} for traces in together]
-    total, replays = sum(map(len, shown)), list[Replay]()
-    for number, (name, traces) in enumerate(zip(instruction_ids, together, strict=True)):
-        file, before = file_of(name), sum(map(len, shown[:number]))
+    total, done, replays = sum(map(len, shown)), count(1), list[Replay]()
+
+    def drawn_one() -> None:
+        if progress is not None:
+            progress(next(done), total)
+
+    for name, traces, places in zip(instruction_ids, together, shown, strict=True):
+        file = file_of(name)
         for trace in traces:
             write_trace(file.with_name(f"{file.stem}.{plain(trace.agent)}.trace.json"), trace)
-        drawing = None if progress is None else partial(_later, progress, before, total)
-        scenery = sceneries.of(traces[0].scene, shown[number], drawing)
+        scenery = sceneries.of(traces[0].scene, places, drawn_one)
         size = write_replay(file, traces, scenery)
         replays.append(Replay(file, traces, tuple(AgentCard.of(trace, scenery) for trace in traces), size))
     return replays
@@ -192,11 +195,6 @@ def _shown_places(trace: Trace) -> set[int]:
     """The places a replay shows the surroundings of: where it decides, where it returns to, where it ends."""
     begun = {move.walk[0] for move in trace.rounds}
     return begun | {move.back_to for move in trace.rounds if move.back_to is not None} | {trace.path[-1]}
-
-
-def _later(progress: Callable[[int, int], None], before: int, total: int, done: int, _of_these: int) -> None:
-    """Progress of one page among several."""
-    progress(before + done, total)
 
 
 def write_index(file: Path, title: str, replays: Sequence[Replay]) -> None:

@@ -10,11 +10,11 @@ import msgspec
 from fastapi import FastAPI, HTTPException, Path, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from scenemem.errors import UserError
 from scenemem.viewer.live_guards import Guards
-from scenemem.viewer.live_state import LiveServerState, UnknownError
+from scenemem.viewer.live_state import NO_SPEAKER, LiveServerState, UnknownError
 from scenemem.viewer.live_walks import BusyError, LiveWorker, encoded
 from scenemem.viewer.pages import render, scripts, styles
 from scenemem.viewer.replay import DRAWING, replay_frame
@@ -22,7 +22,6 @@ from scenemem.viewer.replay import DRAWING, replay_frame
 WAITING = 16
 """Walks and descriptions that may wait for the one under way."""
 
-NO_SPEAKER = "no speaker was named; start the page with --speaker RUN"
 _OWN_SCRIPTS = ("live_stream", "live_map", "live_player", "live_keep", "live")
 
 
@@ -37,10 +36,8 @@ Degrees = Annotated[float, Field(ge=-360.0, le=360.0, allow_inf_nan=False)]
 Instruction = Annotated[str, Field(min_length=1, max_length=2_000), AfterValidator(_says_something)]
 
 
-class WalkRequest(BaseModel):
+class WalkRequest(BaseModel, extra="forbid"):
     """Let every agent follow an instruction; the agents never see the goal."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     house: Name
     start: Name  # viewpoint
@@ -49,10 +46,8 @@ class WalkRequest(BaseModel):
     goal: Name | None = None  # viewpoint
 
 
-class DescriptionRequest(BaseModel):
+class DescriptionRequest(BaseModel, extra="forbid"):
     """Let the speaker describe the shortest route between two viewpoints."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     house: Name
     start: Name
@@ -139,10 +134,10 @@ def _add_walks(app: FastAPI, state: LiveServerState, worker: LiveWorker) -> None
     @app.post("/api/descriptions")
     async def describe(wish: DescriptionRequest) -> Response:
         """Let the speaker put the shortest route between two places into words."""
-        route = state.route(wish.house, wish.start, wish.goal, wish.heading_degrees)
         if state.speaker is None:
             raise HTTPException(409, NO_SPEAKER)
-        return _json(await worker.submit(state.describe, route))
+        route = wish.house, wish.start, wish.goal, wish.heading_degrees
+        return _json(await worker.submit(state.describe, *route))
 
 
 def _add_errors(app: FastAPI) -> None:

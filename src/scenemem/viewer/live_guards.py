@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +48,10 @@ class Guards:
             the server under a name of its own (DNS rebinding).
     """
 
-    def __init__(self, app: App, *, local: bool) -> None:
+    def __init__(self, app: ASGIApp, *, local: bool) -> None:
         self._app, self._local = app, local
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -85,7 +79,7 @@ class Guards:
                 refusal = _refused(500, "something went wrong; the log of the server says what")
                 await refusal(scope, receive, send_guarded)
 
-    def _foreign(self, headers: Headers) -> App | None:
+    def _foreign(self, headers: Headers) -> ASGIApp | None:
         """A refusal for requests that other pages make."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._local and not is_loopback(_split(f"//{host}")[0]):
@@ -117,7 +111,7 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-def _refused(status: int, detail: str) -> App:
+def _refused(status: int, detail: str) -> ASGIApp:
     return JSONResponse({"detail": detail}, status_code=status)
 
 

@@ -21,6 +21,8 @@ from scenemem.viewer.scenery import Look, Sceneries, Scenery
 from scenemem.viewer.traces import open_scene
 from scenemem.world.graph import NONE, World
 
+NO_SPEAKER = "no speaker was named; start the page with --speaker RUN"
+
 _BEAMS = 3  # texts the speaker keeps at once
 
 
@@ -52,15 +54,6 @@ class Description(msgspec.Struct, frozen=True):
     path: list[int]  # numbers of the places on the route, both ends included
     metres: float
     log_likelihood: float  # of the text, given the route
-
-
-@dataclass(frozen=True)
-class Route:
-    """A shortest route to describe."""
-
-    path: Tensor  # (T,) int64
-    heading: float  # radians
-    metres: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,32 +135,28 @@ class LiveServerState:
             path_length=torch.tensor([len(path)]),
         ).to(world.device)
 
-    def route(self, house: str, start: str, goal: str, degrees: float | None) -> Route:
-        """The shortest route between two places; without a heading one looks along it.
+    def describe(self, house: str, start: str, goal: str, degrees: float | None) -> Description:
+        """The shortest route between two places in the words of the speaker.
+
+        Without a heading one looks along the route.
 
         Raises:
             UnknownError: there is no such house or place.
-            UserError: the two are the same, or no way leads from one to the other.
+            UserError: the two are the same, no way leads from one to the other, or there is no speaker.
         """
         self._scan(house)
         begin, end = self._viewpoint(house, start), self._viewpoint(house, goal)
         if begin == end:
             raise UserError("start and goal are the same place; choose two")
         path, world = self._path(begin, end), self.world
-        heading = float(world.neighbour_heading[path[0], world.slot_of(path[0], path[1])])
-        if degrees is not None:
-            heading = math.radians(degrees)
-        return Route(path, heading, float(world.geodesic(path[0], path[-1])))
-
-    def describe(self, route: Route) -> Description:
-        """A route in the words of the speaker, which must be there."""
+        along = world.neighbour_heading[path[0], world.slot_of(path[0], path[1])]
+        heading = along if degrees is None else torch.tensor(math.radians(degrees))
         if self.speaker is None:
-            raise RuntimeError("there is no speaker")
-        heading = torch.tensor([route.heading]).to(self.world.position)
-        said = self.speaker.describe_best(route.path.unsqueeze(0), heading, _BEAMS)
-        places = self.world.local[route.path].tolist()
-        (text,) = self.speaker.texts(said.tokens)
-        return Description(text, places, round(route.metres, 2), float(said.log_likelihood[0]))
+            raise UserError(NO_SPEAKER)
+        best = self.speaker.describe_best(path.unsqueeze(0), heading.to(world.position).reshape(1), _BEAMS)
+        (text,) = self.speaker.texts(best.tokens)
+        metres = round(float(world.geodesic(path[0], path[-1])), 2)
+        return Description(text, world.local[path].tolist(), metres, float(best.log_likelihood[0]))
 
     def _path(self, start: int, goal: int) -> Tensor:
         ends = torch.tensor([[start], [goal]], device=self.world.device)

@@ -95,7 +95,7 @@ class LiveWorker:
         self._state = state
         self._walks = ThreadPoolExecutor(1, thread_name_prefix="live-walks")
         self._pictures = ThreadPoolExecutor(1, thread_name_prefix="live-pictures")
-        self._places = waiting + 1
+        self._free = threading.Semaphore(waiting + 1)
         self._closing = threading.Event()
 
     def close(self) -> None:
@@ -114,15 +114,11 @@ class LiveWorker:
         Raises:
             BusyError: too many wait.
         """
-        if self._places == 0:
+        if not self._free.acquire(blocking=False):
             raise BusyError
-        self._places -= 1
         future = asyncio.get_running_loop().run_in_executor(self._walks, work, *values)
-        future.add_done_callback(self._leave)
+        future.add_done_callback(lambda _: self._free.release())
         return future
-
-    def _leave(self, _future: object) -> None:
-        self._places += 1
 
     def walk(self, episode: EpisodeSet, room_of: Mapping[int, str]) -> AsyncIterator[WalkEvent]:
         """Let every agent walk an episode, one after the other; what happens is yielded as it happens.

@@ -92,14 +92,7 @@ def picture_section(title: str, text: str, drawing: str, photograph: bytes) -> S
 def write_report(
     file: str | os.PathLike[str], title: str, sections: Iterable[Section], *, lead: str = ""
 ) -> None:
-    """Write a page of sections, with a table of contents when there are many.
-
-    Args:
-        file: the page.
-        title: its headline.
-        sections: what it shows, in order.
-        lead: a sentence below the headline.
-    """
+    """Write a page of sections below a headline and a lead, with a table of contents when there are many."""
     shown, style = list(sections), styles("report", "cards")
     contents = len(shown) >= _LEAST_CONTENTS
     write_page(

@@ -9,7 +9,7 @@ from functools import cache
 
 from markupsafe import Markup
 
-from scenemem.formats.traces import Ending, Scene, Task, Trace
+from scenemem.formats.traces import Ending, Task, Trace
 from scenemem.formats.traces import Round as Move
 from scenemem.viewer.captions import Marks, captions, headline, letters, marks, summary
 from scenemem.viewer.pages import content_policy, embedded, render, scripts, styles, write_page
@@ -34,27 +34,8 @@ class _AgentWalk:
     ending: Ending | None
 
 
-@dataclass(frozen=True)
-class _Walks:
-    """What is handed to the script of the page."""
-
-    task: Task
-    scene: Scene
-    scenery: Scenery
-    agents: list[_AgentWalk]
-
-
 def write_replay(file: str | os.PathLike[str], traces: Sequence[Trace], scenery: Scenery) -> int:
-    """Write the replay of one episode; it appears complete or not at all.
-
-    Args:
-        file: the page to write.
-        traces: of the same episode, one per agent.
-        scenery: what the building looks like.
-
-    Returns:
-        the size of the page, bytes.
-    """
+    """Write the replay of one episode, one trace per agent, and return the size of the page in bytes."""
     return write_page(file, replay_page(traces, scenery))
 
 
@@ -82,7 +63,7 @@ def replay_page(traces: Sequence[Trace], scenery: Scenery) -> str:
     ]
     task = traces[0].task
     titles = " / ".join(agent.headline for agent in agents)
-    data = embedded(_Walks(task, traces[0].scene, scenery, agents))
+    data = embedded({"task": task, "scene": traces[0].scene, "scenery": scenery, "agents": agents})
     return _page(f"{titles} - instruction {task.instruction_id}", data)
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import Any
 
 from scenemem.evaluation.tables import Spread, spreads
 from scenemem.formats.episode_results import EpisodeResult
 from scenemem.viewer.charts import Point
 
-_NAMES = ("SR", "SPL", "OSR", "NE", "TL", "CLS", "nDTW", "SDTW")
-METRICS = {name.lower(): name for name in _NAMES}
+METRICS = {name.lower(): name for name in ("SR", "SPL", "OSR", "NE", "TL", "CLS", "nDTW", "SDTW")}
 """The metrics a report shows, and what they are called."""
 
 _ROUGH = ("ne", "tl", "jumps", "hops")  # metres and counts; the others are fractions
@@ -71,19 +70,35 @@ def group_names(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
 
     runs: (name of the preset, its settings)
     """
-    flat = [(name, _flat(settings)) for name, settings in runs]
-    return [_called(name, own, [other for namesake, other in flat if namesake == name]) for name, own in flat]
+    flat, names = [(name, _flat(settings)) for name, settings in runs], []
+    for name, own in flat:
+        namesakes = [other for namesake, other in flat if namesake == name]
+        differing = [
+            f"{setting} {value}"
+            for setting, value in own.items()
+            if any(other.get(setting) != value for other in namesakes)
+        ]
+        names.append(f"{name} ({', '.join(differing)})" if differing else name)
+    return names
 
 
 def metric_spreads(groups: Groups, split: str) -> dict[str, dict[str, Spread]]:
     """Mean and standard deviation over the runs of every group that walked a split."""
-    measured = [
-        (name, _means(run.results[split]))
-        for name, runs in groups.items()
-        for run in runs
-        if split in run.results
+    walked = [
+        (name, run.results[split]) for name, runs in groups.items() for run in runs if split in run.results
     ]
-    return spreads(measured)
+    return spreads(
+        [
+            (
+                name,
+                {
+                    metric: fmean(getattr(r, metric) for r in results)
+                    for metric in (*METRICS, "jumps", "hops")
+                },
+            )
+            for name, results in walked
+        ]
+    )
 
 
 def pooled(groups: Groups, split: str) -> dict[str, list[EpisodeResult]]:
@@ -112,9 +127,11 @@ def curves(groups: Groups, kind: str, name: str) -> dict[str, list[Point]]:
             for run in runs
         ]
         common = sorted(set.intersection(*(set(log) for log in logs)))
-        points = [_point(iteration, [log[iteration] for log in logs]) for iteration in common]
-        if points:
-            found[group] = points
+        values = {iteration: [log[iteration] for log in logs] for iteration in common}
+        if values:
+            found[group] = [
+                Point(x, fmean(ys), stdev(ys) if len(ys) > 1 else 0.0) for x, ys in values.items()
+            ]
     return found
 
 
@@ -134,7 +151,7 @@ def contenders(groups: Groups, split: str) -> list[ReportRun]:
     """The first run of the best agent on a split and, when there are several, that of the worst."""
     walked = {name: [run for run in runs if split in run.results] for name, runs in groups.items()}
     rates = {
-        name: statistics.fmean(result.sr for run in runs for result in run.results[split])
+        name: fmean(result.sr for run in runs for result in run.results[split])
         for name, runs in walked.items()
         if runs
     }
@@ -147,25 +164,6 @@ def metric_cell(metric: str, spread: Spread) -> str:
     digits = 2 if metric in _ROUGH else 3
     text = f"{spread.mean:.{digits}f}"
     return text if spread.sd is None else f"{text} ± {spread.sd:.{digits}f}"
-
-
-def _point(iteration: int, values: Sequence[float]) -> Point:
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    return Point(iteration, statistics.fmean(values), spread)
-
-
-def _means(results: Sequence[EpisodeResult]) -> dict[str, float]:
-    names = (*METRICS, "jumps", "hops")
-    return {name: statistics.fmean(getattr(result, name) for result in results) for name in names}
-
-
-def _called(name: str, own: Mapping[str, Any], namesakes: Sequence[Mapping[str, Any]]) -> str:
-    differing = [
-        f"{setting} {value}"
-        for setting, value in own.items()
-        if any(other.get(setting) != value for other in namesakes)
-    ]
-    return f"{name} ({', '.join(differing)})" if differing else name
 
 
 def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -107,7 +108,7 @@ def trace_episodes(
         agent: who walks.
         episodes: walked side by side; goals may be secret.
         on_move: told of every move as it happens.
-        name: of the agent, for people.
+        name: what the agent is called.
     """
     probe = _Probe()
     policy = _TracingPolicy(agent.choose, probe, open_traces(agent, episodes, name=name), on_move)
@@ -187,12 +188,8 @@ class _TracingPolicy:
 
     def _begin(self, episode: int, stance: Stance, space: ActionSpace) -> _OpenMove:
         place = int(space.world.local[stance.viewpoint[episode]])
-        move = _OpenMove(
-            heading=float(stance.heading[episode]),
-            memory=_memory(space, episode),
-            to_goal=self._opened[episode].scene.places[place].to_goal,
-            walk=[place],
-        )
+        to_goal = self._opened[episode].scene.places[place].to_goal
+        move = _OpenMove(float(stance.heading[episode]), _memory(space, episode), to_goal, [place])
         self._open[episode] = move
         return move
 
@@ -219,13 +216,8 @@ class _OpenMove:
         return kind == "action" and [decision.kind for decision in self.decisions] == ["frontier"]
 
     def finished(self) -> Move:
-        return Move(
-            heading=round(self.heading, 4),
-            walk=tuple(self.walk),
-            decisions=tuple(self.decisions),
-            memory=self.memory,
-            to_goal=self.to_goal,
-        )
+        heading, walk = round(self.heading, 4), tuple(self.walk)
+        return Move(heading, walk, tuple(self.decisions), self.memory, self.to_goal)
 
 
 @dataclass(frozen=True)
@@ -259,7 +251,7 @@ class _Probe:
             for kind, name in self._scores.items():
                 module = getattr(network, name, None)
                 if isinstance(module, WeighedScore):
-                    hooks.enter_context(module.register_forward_hook(self._keep_scores(kind)))
+                    hooks.enter_context(module.register_forward_hook(partial(self._keep_scores, kind)))
             module = getattr(network, self._grounding, None)
             if isinstance(module, nn.Module):
                 hooks.enter_context(module.register_forward_hook(self._keep_words))
@@ -290,15 +282,12 @@ class _Probe:
             rows = zip(self._episodes, output.perception_words[:, 0], output.action_words[:, 0], strict=True)
             self._words |= {episode: (perception, action) for episode, perception, action in rows}
 
-    def _keep_scores(self, kind: str) -> Any:
-        def keep(module: Any, inputs: tuple[Any, ...], _output: Tensor) -> None:
-            if self._first(kind):
-                confidence = module.confidences(*inputs)  # (M, O, 2)
-                weights = module.weigh(torch.cat(inputs[:2], dim=-1))  # (M, 2)
-                for episode, *row in zip(self._episodes, confidence, weights, strict=True):
-                    self.scored[kind, episode] = _Scored(*row)
-
-        return keep
+    def _keep_scores(self, kind: str, module: Any, inputs: tuple[Any, ...], _output: Tensor) -> None:
+        if self._first(kind):
+            confidence = module.confidences(*inputs)  # (M, O, 2)
+            weights = module.weigh(torch.cat(inputs[:2], dim=-1))  # (M, 2)
+            for episode, *row in zip(self._episodes, confidence, weights, strict=True):
+                self.scored[kind, episode] = _Scored(*row)
 
     def _first(self, name: str) -> bool:
         """Whether a module runs for the first time for these episodes."""
@@ -345,22 +334,12 @@ def _decision(
     scored: _Scored | None,
     attention: Attention | None,
 ) -> Decision:
-    """One decision as plain numbers.
-
-    Args:
-        question: what there was to decide.
-        row: which of its episodes.
-        logits: (O,) the scores, -inf where there is no option.
-        choice: the option taken.
-        space: what could be chosen.
-        scored: how the scores came about.
-        attention: on the words.
-    """
+    """One decision as plain numbers; ``row`` says of which episode.  logits: (O,), -inf without an option"""
     numbers = question.options[row].nonzero().squeeze(1).tolist()
     probability = logits.softmax(dim=-1).tolist()
     options = []
     for number in numbers:
-        goal = _destination(question, row, number, space)
+        node, walk, heading = _destination(question, row, number, space)
         known = scored is not None and number < len(scored.confidence)
         visual, geometric = _pair(scored.confidence[number]) if scored and known else (None, None)
         options.append(
@@ -369,10 +348,10 @@ def _decision(
                 probability=round(probability[number], 5),
                 logit=round(float(logits[number]), 4),
                 stop=number == question.stop,
-                node=goal.node,
-                walk=None if goal.walk is None else round(goal.walk, 2),
-                heading=None if goal.heading is None else round(goal.heading, 4),
-                compass=None if goal.heading is None else compass(goal.heading),
+                node=node,
+                walk=None if walk is None else round(walk, 2),
+                heading=None if heading is None else round(heading, 4),
+                compass=None if heading is None else compass(heading),
                 visual=visual,
                 geometric=geometric,
             )
@@ -381,40 +360,35 @@ def _decision(
     return Decision(question.kind, tuple(options), numbers.index(choice), weights, attention)
 
 
-@dataclass(frozen=True)
-class _Destination:
-    """How one gets to what an option offers."""
+def _destination(
+    question: Question, row: int, number: int, space: ActionSpace
+) -> tuple[int | None, float | None, float | None]:
+    """How one gets to what an option offers.
 
-    node: int | None = None  # the remembered place it belongs to
-    walk: float | None = 0.0  # metres; None when the agent counts hops
-    heading: float | None = None  # of the last hop
-
-
-def _destination(question: Question, row: int, number: int, space: ActionSpace) -> _Destination:
-    memory, episode = space.memory, int(question.lanes[row])
+    Returns:
+        the node it belongs to; metres to walk, None when the agent counts hops; the heading of the last hop.
+    """
+    memory, episode, world = space.memory, int(question.lanes[row]), space.world
     if memory is None:
         here = int(question.place[row, -1])  # the last option is to stop here
-        return _Destination() if number == question.stop else _hop(space.world, here, number)
+        if number == question.stop:
+            return None, 0.0, None
+        return None, float(world.neighbour_length[here, number]), float(world.neighbour_heading[here, number])
     stands = int(memory.here[episode])
     if number == question.stop:
-        return _Destination(stands)
+        return stands, 0.0, None
     node, slot = {
         "frontier": (number, None),
         "last": (number, None),
         "action": (stands, number),
-        "anywhere": divmod(number, space.world.neighbour.shape[1]),
+        "anywhere": divmod(number, world.neighbour.shape[1]),
     }[question.kind]
-    before = float(memory.walk[episode, stands, node])
+    metres, before = memory.weights == "metres", float(memory.walk[episode, stands, node])
     if slot is None:
-        return _Destination(node, before if memory.weights == "metres" else None)
-    hop = _hop(space.world, int(memory.node[episode, node]), slot)
-    known = hop.walk is not None and (memory.weights == "metres" or node == stands)
-    return _Destination(node, before + (hop.walk or 0.0) if known else None, hop.heading)
-
-
-def _hop(world: World, viewpoint: int, slot: int) -> _Destination:
-    length, heading = world.neighbour_length[viewpoint, slot], world.neighbour_heading[viewpoint, slot]
-    return _Destination(None, float(length), float(heading))
+        return node, before if metres else None, None
+    hop = int(memory.node[episode, node]), slot
+    walk = before + float(world.neighbour_length[hop]) if metres or node == stands else None
+    return node, walk, float(world.neighbour_heading[hop])
 
 
 def _pair(values: Tensor) -> tuple[float, float]:
@@ -441,6 +415,9 @@ def open_scene(world: World, scan: int, goal: int) -> Scene:
     if goal != NONE:
         metres = world.geodesic(viewpoints, torch.tensor(goal, device=world.device)).tolist()
         left = [round(value, 3) if math.isfinite(value) else None for value in metres]
+    neighbour = world.neighbour[viewpoints]
+    place, slot = (neighbour != NONE).nonzero().unbind(1)
+    pairs = zip(place.tolist(), world.local[neighbour[place, slot]].tolist(), strict=True)
     return Scene(
         scan=world.scans[scan],
         floors=tuple(round(height, 3) for height in heights),
@@ -450,7 +427,7 @@ def open_scene(world: World, scan: int, goal: int) -> Scene:
                 viewpoints.tolist(), position.tolist(), floors, left, strict=True
             )
         ),
-        edges=_edges(world, viewpoints),
+        edges=tuple((a, b) for a, b in pairs if a < b),
     )
 
 
@@ -466,14 +443,6 @@ def _open_task(world: World, episodes: EpisodeSet, row: int, vocabulary: Vocabul
         goal=None if goal == NONE else int(world.local[goal]),
         reference=() if goal == NONE else tuple(world.local[path].tolist()),
     )
-
-
-def _edges(world: World, viewpoints: Tensor) -> tuple[tuple[int, int], ...]:
-    neighbour = world.neighbour[viewpoints]
-    place, slot = (neighbour != NONE).nonzero().unbind(1)
-    there = world.local[neighbour[place, slot]]
-    forward = place < there
-    return tuple(zip(place[forward].tolist(), there[forward].tolist(), strict=True))
 
 
 def _words(text: str, vocabulary: Vocabulary, max_words: int) -> tuple[Word, ...]:
