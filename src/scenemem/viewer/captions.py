@@ -26,7 +26,7 @@ QUOTED = 3
 
 _GLOBAL, _FINAL = "anywhere", "last"  # kinds of decisions
 _THERE = 0.05  # metres; nearer is at the goal
-_AUDIBLE = 0.05  # a cue that rounds to nothing in the table is no reason
+_NOTICEABLE = 0.05  # a cue that rounds to nothing in the table is no reason
 _CLOSE = 0.1  # chances that differ less are a close call
 _CUES = ("the view", "the direction", "the hints")  # of a frontier
 _WAY_CUES = ("the view", "the direction", "its memory of this place")  # of a neighbour, or of stopping
@@ -202,11 +202,11 @@ class _Narrator:
 
     def _reason(self, number: int, decision: Decision) -> str:
         """Which cue counts most for going back, and which count against it."""
-        spoken, strongest = compared(decision), _strongest(decision)
-        if spoken is None or strongest is None:
+        shares, strongest = compared(decision), _strongest(decision)
+        if shares is None or strongest is None:
             return ""
         remembered = self._last_chance(number, decision.chosen) if strongest == 2 else ""
-        against = [name for name, cue in zip(_CUES, spoken, strict=True) if cue < -_AUDIBLE]
+        against = [name for name, cue in zip(_CUES, shares, strict=True) if cue < -_NOTICEABLE]
         one = len(against) == 1 and against[0] != "the hints"
         but = f"; {' and '.join(against)} count{'s' if one else ''} against it" if against else ""
         return f" {_REASONS[strongest]}{remembered}{but}."
@@ -291,8 +291,8 @@ def _dead_end(move: Move) -> bool:
 
 def _strongest(decision: Decision) -> int | None:
     """The cue that counts most for the choice; None when none is known to."""
-    spoken = compared(decision)
-    return None if spoken is None or max(spoken) < _AUDIBLE else spoken.index(max(spoken))
+    parts = compared(decision)
+    return None if parts is None or max(parts) < _NOTICEABLE else parts.index(max(parts))
 
 
 def _best_rival(decision: Decision) -> Option | None:

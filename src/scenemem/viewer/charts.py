@@ -109,10 +109,9 @@ class Point:
     spread: float = 0.0  # the band reaches this far above and below
 
 
-Curve = Sequence[Point]
-
-
-def draw_curves(curves: Mapping[str, Curve], *, across: str, up: str, limits: Axis | None = None) -> Markup:
+def draw_curves(
+    curves: Mapping[str, Sequence[Point]], *, across: str, up: str, limits: Axis | None = None
+) -> Markup:
     """A line per name; ``up`` says what is shown, for screen readers.
 
     ``limits`` is the vertical axis; round numbers around the data when left out.
@@ -130,7 +129,7 @@ def draw_curves(curves: Mapping[str, Curve], *, across: str, up: str, limits: Ax
     return drawn("charts.html", "chart", frame, lines, description)
 
 
-def _line(frame: Frame, curve: Curve, series: int) -> _Line:
+def _line(frame: Frame, curve: Sequence[Point], series: int) -> _Line:
     band = ""
     if any(point.spread for point in curve):
         above = [(point.x, point.y + point.spread) for point in curve]

@@ -106,13 +106,8 @@ def _scores_section(
         ]
         quiet = range(len(rows))
         for name, cells in metric_spreads(groups, split).items():
-            rows.append(
-                [
-                    name,
-                    str(cells["sr"].n),
-                    *(metric_cell(metric, cells[metric]) for metric in (*METRICS, "jumps")),
-                ]
-            )
+            shown = [metric_cell(metric, cells[metric]) for metric in (*METRICS, "jumps")]
+            rows.append([name, str(cells["sr"].n), *shown])
         episodes = max(len(run.results.get(split, ())) for runs in groups.values() for run in runs)
         caption = f"{split}: {episodes:,} instructions; mean ± standard deviation over runs"
         tables.append(Table(caption, ["agent", "runs", *METRICS.values(), "jumps"], rows, quiet=quiet))
@@ -249,10 +244,8 @@ def _jumps_section(groups: Groups, split: str) -> Section:
         success = [f"{fmean(rate):.3f} ({len(rate):,})" if rate else "-" for rate in rates]
         rows.append([name, *_percent(shares[name].values()), *success])
     head = ["agent", *_JUMPS, "SR without a jump (episodes)", "SR with a jump (episodes)"]
-    table = Table("Jumps and success", head, rows)
-    return section(
-        "Jumps", "jumps", draw_shares(shares, tones="counts"), f"Jumps per episode on {split}", table
-    )
+    drawing, caption = draw_shares(shares, tones="counts"), f"Jumps per episode on {split}"
+    return section("Jumps", "jumps", drawing, caption, Table("Jumps and success", head, rows))
 
 
 _PAPER = 'Wang et al., "Structured Scene Memory for Vision-Language Navigation", CVPR 2021'
