@@ -21,7 +21,7 @@ from scenemem.viewer.charts import (
     round_bins,
     round_step,
 )
-from scenemem.viewer.pages import drawn
+from scenemem.viewer.pages import render_macro
 
 NUMBERS = st.lists(st.integers(0, 10**7).map(lambda number: number / 100), min_size=1, max_size=40)
 
@@ -88,7 +88,7 @@ def test_curves_are_told_in_words_and_names_are_escaped() -> None:
 
 
 def test_series_differ_without_colour() -> None:
-    keys = [drawn("charts.html", "key", number) for number in range(SERIES + 1)]
+    keys = [render_macro("charts.html", "key", number) for number in range(SERIES + 1)]
     marks = [re.findall(r'class="mark" d="M17 7([^"]+)"', key)[0] for key in keys]
     assert len(set(marks)) == SERIES
     assert marks[SERIES] == marks[0], "more series begin again"

@@ -13,9 +13,9 @@ from scenemem.viewer.charts import SERIES
 from scenemem.viewer.pages import (
     Section,
     Table,
-    drawn,
     note_section,
     picture_section,
+    render_macro,
     section,
     table_section,
     write_report,
@@ -101,7 +101,7 @@ def test_the_page_asks_for_nothing_from_anywhere(tmp_path: Path) -> None:
 
 def test_a_table_says_what_it_is_and_what_its_cells_belong_to() -> None:
     rows, spans = [("ssm", "0.5"), ("paper", "0.6")], [("", 1), ("x", 1)]
-    page = drawn("sections.html", "table", Table("Scores", ("agent", "SR"), rows, spans, quiet=[1]))
+    page = render_macro("sections.html", "table", Table("Scores", ("agent", "SR"), rows, spans, quiet=[1]))
     assert "<caption><span>Scores</span></caption>" in page
     assert page.count('scope="col"') == 2
     assert page.count('scope="row"') == 2

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from markupsafe import Markup
 
-from scenemem.viewer.pages import drawn
+from scenemem.viewer.pages import render_macro
 
 SERIES = 8
 """Colours, dashes and marks there are; more series begin again."""
@@ -126,7 +126,7 @@ def draw_curves(
         if curve
     ]
     description = f"{up} over {across}: " + ("; ".join(told) or "nothing yet")
-    return drawn("charts.html", "chart", frame, lines, description)
+    return render_macro("charts.html", "chart", frame, lines, description)
 
 
 def _line(frame: Frame, curve: Sequence[Point], series: int) -> _Line:
@@ -213,7 +213,7 @@ def draw_histogram(
         lines.append(_Line(number % SERIES, outline, outline))
     names = bins.names()
     told = [f"{name} most often {names[heights.index(max(heights))]}" for name, heights in shares.items()]
-    return drawn("charts.html", "chart", frame, lines, f"{title} in {across}: {'; '.join(told)}", line)
+    return render_macro("charts.html", "chart", frame, lines, f"{title} in {across}: {'; '.join(told)}", line)
 
 
 def draw_shares(rows: Mapping[str, Mapping[str, float]], *, tones: Literal["ends", "counts"]) -> Markup:
@@ -223,7 +223,7 @@ def draw_shares(rows: Mapping[str, Mapping[str, float]], *, tones: Literal["ends
         f"{name}: " + ", ".join(f"{part} {share:.1%}" for part, share in shares.items())
         for name, shares in rows.items()
     ]
-    return drawn("charts.html", "shares", rows, parts, tones, "; ".join(told), _LEAST_PRINTED)
+    return render_macro("charts.html", "shares", rows, parts, tones, "; ".join(told), _LEAST_PRINTED)
 
 
 def _number(value: float) -> str:

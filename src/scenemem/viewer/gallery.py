@@ -16,7 +16,7 @@ from scenemem.formats.episode_results import EpisodeResult
 from scenemem.formats.traces import Round as Move
 from scenemem.formats.traces import Trace, write_trace
 from scenemem.viewer.captions import FAULTLESS, TITLES, headline, summary
-from scenemem.viewer.pages import Section, content_policy, drawn, render, section, styles, write_page
+from scenemem.viewer.pages import Section, content_policy, render, render_macro, section, styles, write_page
 from scenemem.viewer.replay import write_replay
 from scenemem.viewer.scenery import Sceneries, Scenery
 from scenemem.viewer.traces import TracedAgent
@@ -168,7 +168,7 @@ def write_replays(
         instruction_ids: which episodes.
         sceneries: what the buildings look like.
         file_of: the page of an instruction.
-        progress: called with (panoramas drawn, panoramas in all).
+        progress: called with (panoramas render_macro, panoramas in all).
 
     Raises:
         UserError: a split lacks an instruction.
@@ -177,7 +177,7 @@ def write_replays(
     shown = [{place for trace in traces for place in _shown_places(trace)} for traces in together]
     total, done, replays = sum(map(len, shown)), count(1), list[Replay]()
 
-    def drawn_one() -> None:
+    def count_picture() -> None:
         if progress is not None:
             progress(next(done), total)
 
@@ -185,7 +185,7 @@ def write_replays(
         file = file_of(name)
         for trace in traces:
             write_trace(file.with_name(f"{file.stem}.{plain(trace.agent)}.trace.json"), trace)
-        scenery = sceneries.of(traces[0].scene, places, drawn_one)
+        scenery = sceneries.of(traces[0].scene, places, count_picture)
         size = write_replay(file, traces, scenery)
         replays.append(Replay(file, traces, tuple(AgentCard.of(trace, scenery) for trace in traces), size))
     return replays
@@ -282,7 +282,7 @@ class _Thumbnail:
 
 def draw_thumbnail(trace: Trace, scenery: Scenery) -> Markup:
     """A small map (SVG) of a walk; it is styled by the page it stands in."""
-    return drawn("cards.html", "thumbnail", _Thumbnail(trace, scenery))
+    return render_macro("cards.html", "thumbnail", _Thumbnail(trace, scenery))
 
 
 def _span(values: Iterable[float], margin: float = 1.2, least: float = 6.0) -> tuple[float, float]:

@@ -124,19 +124,21 @@ def _add_houses(app: FastAPI, state: LiveServerState, worker: LiveWorker) -> Non
 
 def _add_walks(app: FastAPI, state: LiveServerState, worker: LiveWorker) -> None:
     @app.post("/api/walks")
-    async def walk(wish: WalkRequest) -> StreamingResponse:
+    async def walk(request: WalkRequest) -> StreamingResponse:
         """Let every agent follow an instruction; each move is sent as it happens (server-sent events)."""
-        episode = state.episode(wish.house, wish.start, wish.heading_degrees, wish.instruction, wish.goal)
-        view = await worker.draw(state.view, wish.house)
+        episode = state.episode(
+            request.house, request.start, request.heading_degrees, request.instruction, request.goal
+        )
+        view = await worker.draw(state.view, request.house)
         events = worker.walk(episode, view.scenery.room_of)
         return StreamingResponse((encoded(event) async for event in events), media_type="text/event-stream")
 
     @app.post("/api/descriptions")
-    async def describe(wish: DescriptionRequest) -> Response:
+    async def describe(request: DescriptionRequest) -> Response:
         """Let the speaker put the shortest route between two places into words."""
         if state.speaker is None:
             raise HTTPException(409, NO_SPEAKER)
-        route = wish.house, wish.start, wish.goal, wish.heading_degrees
+        route = request.house, request.start, request.goal, request.heading_degrees
         return _json(await worker.submit(state.describe, *route))
 
 

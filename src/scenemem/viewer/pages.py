@@ -63,14 +63,14 @@ def _macros(template: str) -> Any:
     return _environment().get_template(template).module
 
 
-def drawn(template: str, macro: str, *values: Any, **named: Any) -> Markup:
+def render_macro(template: str, macro: str, *values: Any, **named: Any) -> Markup:
     """What a macro of a template makes of some values."""
     return Markup(getattr(_macros(template), macro)(*values, **named))  # escaped by the template
 
 
 def section(title: str, macro: str, *values: Any, **named: Any) -> Section:
     """A section whose body is a macro of ``sections.html``."""
-    return Section(title, drawn("sections.html", macro, *values, **named))
+    return Section(title, render_macro("sections.html", macro, *values, **named))
 
 
 def table_section(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Section:

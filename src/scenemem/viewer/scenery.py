@@ -92,20 +92,22 @@ class Sceneries:
         self._looks: dict[tuple[str, str], Look] = {}  # drawing takes about a second, so each is kept
         self._annotations: Annotations | None = None
 
-    def of(self, scene: Scene, visited: Collection[int], drawn: Callable[[], None] | None = None) -> Scenery:
-        """The scenery of a scan, with looks from the places in ``visited``; ``drawn`` is called after each.
+    def of(
+        self, scene: Scene, visited: Collection[int], on_picture: Callable[[], None] | None = None
+    ) -> Scenery:
+        """The scenery of a scan, with looks from the places in ``visited``; ``on_picture`` follows each.
 
         Raises:
             DataError: a plan or an annotation is broken.
         """
         if (self._folder.root / "plans" / f"{scene.scan}.json").is_file():
-            return self._of_house(read_plan(self._folder.root, scene.scan), scene, visited, drawn)
+            return self._of_house(read_plan(self._folder.root, scene.scan), scene, visited, on_picture)
         if find_view_objects(self._folder.objects) is not None:
             return self._of_annotations(scene, visited)
         return Scenery()
 
     def _of_house(
-        self, house: House, scene: Scene, visited: Collection[int], drawn: Callable[[], None] | None
+        self, house: House, scene: Scene, visited: Collection[int], on_picture: Callable[[], None] | None
     ) -> Scenery:
         stands = {stand.viewpoint: number for number, stand in enumerate(house.stands)}
         looks = {}
@@ -114,8 +116,8 @@ class Sceneries:
             if key not in self._looks:
                 self._looks[key] = Look(picture=_picture(house, stands[key[1]], self._width))
             looks[number] = self._looks[key]
-            if drawn is not None:
-                drawn()
+            if on_picture is not None:
+                on_picture()
         rooms = [house.rooms[house.stands[stands[place.id]].room].kind for place in scene.places]
         return Scenery(
             rooms=tuple(
