@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -326,19 +327,28 @@ def test_decisions_say_why(opened: Watched) -> None:
     assert "The walk is over." in opened.text(".decision")
 
 
-def test_the_agent_walks_unless_motion_is_unwelcome(opened: Watched) -> None:
-    def transform() -> str:
-        return str(opened.page.locator(".agent-mark").get_attribute("transform"))
+WATCH_STEPS = """() => {
+  window.steps = 0;
+  const watcher = new MutationObserver((changes) => { window.steps += changes.length; });
+  const options = { attributes: true, attributeFilter: ["transform"], subtree: true };
+  watcher.observe(document.querySelector(".map > svg"), options);
+}"""
 
+
+def test_the_agent_walks_unless_motion_is_unwelcome(opened: Watched) -> None:
+    opened.page.evaluate(WATCH_STEPS)
     opened.page.keyboard.press("ArrowRight")
-    moving = transform()
-    changed = f"document.querySelector('.agent-mark').getAttribute('transform') !== '{moving}'"
-    opened.page.wait_for_function(changed)
+    deadline = time.monotonic() + 20
+    while opened.page.evaluate("window.steps") < 2:
+        assert time.monotonic() < deadline, "its mark never moved"
+        opened.page.wait_for_timeout(20)
+    opened.page.keyboard.press("Home")
     opened.page.emulate_media(reduced_motion="reduce")
+    opened.page.evaluate("window.steps = 0")
     opened.page.keyboard.press("ArrowRight")
-    before = transform()
-    opened.page.wait_for_timeout(120)
-    assert transform() == before
+    opened.page.wait_for_timeout(300)
+    assert opened.text("#count") == "Move 2 of 5"
+    assert opened.page.evaluate("window.steps") == 0
 
 
 def test_two_agents_share_one_player(tab: Page, pages: dict[str, Path]) -> None:

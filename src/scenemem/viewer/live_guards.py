@@ -90,7 +90,7 @@ class Guards:
 
 
 async def _read(receive: Receive) -> bytes:
-    """A whole body, so that the sender gets a refusal; of one that is too large only the beginning is kept."""
+    """A whole body, so that the sender gets a refusal; of a large one only the beginning is kept."""
     body, more = bytearray(), True
     while more:
         message = await receive()
