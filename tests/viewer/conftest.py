@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from scenemem.agents.policy import Sample
 
+from scenemem.agents.policy import Sample
 from scenemem.commands.train import run_training
 from scenemem.experiment import Experiment, new_experiment
 from scenemem.formats.folder import DataFolder
@@ -21,7 +21,6 @@ from scenemem.formats.traces import (
     Decision,
     Ending,
     Memory,
-    Move,
     Option,
     Place,
     Scene,
@@ -31,6 +30,7 @@ from scenemem.formats.traces import (
     Way,
     Word,
 )
+from scenemem.formats.traces import Move as Move
 from scenemem.learning.run_folder import RunFolder
 from scenemem.presets import PRESETS, Preset
 
@@ -116,7 +116,7 @@ def _option(place: int, chance: float, node: int | None, heading: float | None =
 def turning_back() -> Trace:
     """Two floors: 0 - 1 - 2 in a row on the lower, 3 beside 1, 4 upstairs of 3, where the goal is.
 
-    The agent goes 0, 1, 2, a dead end, turns back to 1 because of what it saw there, listens to other words
+    The agent goes 0, 1, 2, a dead end, turns back to 1 because of what it saw there, attends to other words
     when it has arrived, goes on to 3 and 4 and stops.
     """
     spots = [(0.0, 0.0, 0), (2.0, 0.0, 0), (4.0, 0.0, 0), (2.0, 2.0, 0), (2.0, 4.0, 1)]

@@ -9,9 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenemem.viewer.axes import HEIGHT, WIDTH, Frame, round_axis, round_step
-from scenemem.viewer.curves import SERIES, Point, draw_curves, legend
-from scenemem.viewer.histograms import Bins, draw_histogram, draw_shares, round_bins
+from scenemem.viewer.charts import (
+    SERIES,
+    Bins,
+    Frame,
+    Point,
+    draw_curves,
+    draw_histogram,
+    draw_shares,
+    round_axis,
+    round_bins,
+    round_step,
+)
+from scenemem.viewer.pages import render_macro
 
 NUMBERS = st.lists(st.integers(0, 10**7).map(lambda number: number / 100), min_size=1, max_size=40)
 
@@ -54,16 +64,16 @@ def test_every_point_of_a_curve_has_a_mark_inside_the_picture() -> None:
     assert len(marks) == 5
     for mark in marks:
         ((x, y), *_) = _places(mark.attrib["d"].split("m")[0])
-        assert 0 < x < WIDTH
-        assert 0 < y < HEIGHT
+        assert 0 < x < Frame.width
+        assert 0 < y < Frame.height
     assert len(groups[0].findall("path[@class='band']")) == 1, "only means over several runs have a band"
     assert not groups[1].findall("path[@class='band']")
 
 
 def test_a_band_reaches_as_far_as_the_spread_and_stays_above_the_axis() -> None:
     curve = [Point(0, 0.5, 0.2), Point(10, 0.1, 0.4)]
-    drawn = draw_curves({"a": curve}, across="x", up="y", limits=round_axis("", [0.0, 1.0]))
-    band = ElementTree.fromstring(drawn).find("g/path[@class='band']")
+    chart = draw_curves({"a": curve}, across="x", up="y", limits=round_axis("", [0.0, 1.0]))
+    band = ElementTree.fromstring(chart).find("g/path[@class='band']")
     assert band is not None
     frame = Frame(round_axis("", [0, 10]), round_axis("", [0.0, 1.0]))
     heights = [y for _, y in _places(band.attrib["d"])]
@@ -71,16 +81,17 @@ def test_a_band_reaches_as_far_as_the_spread_and_stays_above_the_axis() -> None:
 
 
 def test_curves_are_told_in_words_and_names_are_escaped() -> None:
-    drawn = draw_curves({"<b>": [Point(100, 0.25), Point(500, 0.5)]}, across="iterations", up="a & b")
-    label = ElementTree.fromstring(drawn).attrib["aria-label"]
+    chart = draw_curves({"<b>": [Point(100, 0.25), Point(500, 0.5)]}, across="iterations", up="a & b")
+    label = ElementTree.fromstring(chart).attrib["aria-label"]
     assert label == "a & b over iterations: <b> from 0.25 at 100 to 0.5 at 500"
     assert "nothing yet" in draw_curves({"a": []}, across="x", up="y")
 
 
 def test_series_differ_without_colour() -> None:
-    marks = {re.findall(r'class="mark" d="M17 7([^"]+)"', key)[0] for key in legend(["run"] * SERIES)}
-    assert len(marks) == SERIES
-    assert len(legend(["run"] * 11)) == 11, "more series begin again"
+    keys = [render_macro("charts.html", "key", number) for number in range(SERIES + 1)]
+    marks = [re.findall(r'class="mark" d="M17 7([^"]+)"', key)[0] for key in keys]
+    assert len(set(marks)) == SERIES
+    assert marks[SERIES] == marks[0], "more series begin again"
 
 
 @given(NUMBERS, st.booleans())
@@ -116,10 +127,10 @@ def test_the_far_end_of_a_distribution_shares_one_bin() -> None:
 
 def test_a_histogram_is_as_high_as_its_shares() -> None:
     bins = Bins((0, 1, 2), open_ended=False)
-    drawn = draw_histogram(
+    chart = draw_histogram(
         {"a": [0.5, 0.6, 0.7, 1.5]}, bins, title="Length", across="metres", line=(1.0, "1 m")
     )
-    picture = ElementTree.fromstring(drawn)
+    picture = ElementTree.fromstring(chart)
     outline = picture.find("g/path[@class='line']")
     assert outline is not None
     frame = Frame(round_axis("", [0, 2]), round_axis("", [0, 75.0]))
@@ -131,8 +142,8 @@ def test_a_histogram_is_as_high_as_its_shares() -> None:
 
 
 def test_bars_are_cut_into_their_shares_and_told_in_words() -> None:
-    drawn = draw_shares({"<a>": {"good": 0.75, "bad": 0.25, "none": 0.0}}, tones="ends")
-    assert re.findall(r"flex-basis:([\d.]+)%", drawn) == ["75.000", "25.000"], "nothing is drawn for nothing"
-    assert 'aria-label="&lt;a&gt;: good 75.0%, bad 25.0%, none 0.0%"' in drawn
-    assert ">75%</span>" in drawn
-    assert drawn.count("<li>") == 3, "the legend names every part"
+    chart = draw_shares({"<a>": {"good": 0.75, "bad": 0.25, "none": 0.0}}, tones="ends")
+    assert re.findall(r"flex-basis:([\d.]+)%", chart) == ["75.000", "25.000"], "nothing is drawn for nothing"
+    assert 'aria-label="&lt;a&gt;: good 75.0%, bad 25.0%, none 0.0%"' in chart
+    assert ">75%</span>" in chart
+    assert chart.count("<li>") == 3, "the legend names every part"

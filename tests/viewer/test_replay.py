@@ -12,13 +12,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 
 from scenemem.formats.traces import Trace, Word
-from scenemem.viewer.gallery import Replay, Told, plain, replays_section, write_index
-from scenemem.viewer.replay import embedded, filled, replay_frame, replay_page, static_text, write_replay
+from scenemem.viewer.pages import embedded, render, static_text
+from scenemem.viewer.replay import DRAWING, replay_frame, replay_page, write_replay
 from scenemem.viewer.scenery import Label, Look, Scenery
-from scenemem.viewer.stories import headline, summary
-from scenemem.viewer.thumbnails import draw_thumbnail
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \u2028 {{script}}"
 
@@ -107,53 +106,17 @@ def test_a_page_can_be_filled_elsewhere(turning_back: Trace) -> None:
     assert _Page(frame).scripts[1] == _Page(whole).scripts[1]
 
 
-def test_templates_are_filled_once() -> None:
-    assert filled("a {{x}} b {{y}}", x="{{y}}", y="2") == "a {{y}} b 2"
-
-
-def _replay(file: Path, *traces: Trace) -> Replay:
-    scenery = Scenery(room_of={1: "hall"})
-    told = tuple(
-        Told(trace.agent, headline(trace), summary(trace, scenery.room_of), draw_thumbnail(trace, scenery))
-        for trace in traces
-    )
-    return Replay(file, traces, told, 1)
-
-
-def test_the_index_links_every_page(turning_back: Trace, tmp_path: Path) -> None:
-    nasty = _renamed(turning_back, NASTY)
-    shown = [
-        _replay(tmp_path / "one.html", turning_back),
-        _replay(tmp_path / "two.html", nasty, turning_back),
-    ]
-    write_index(tmp_path / "index.html", "ssm <b>", shown)
-    page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    links = [attributes["href"] for tag, attributes in _Page(page).elements if tag == "a"]
-    assert links == ["one.html", "two.html"]
-    assert "Turned back and arrived" in page
-    assert "In round 3 it turned back to place 2 (hall) on its map; in round 5 it stopped at the" in page
-    assert not _Page(page).scripts
-    assert "ssm <b>" not in page
-
-
-def test_a_report_links_replays_below_it(turning_back: Trace, tmp_path: Path) -> None:
-    nasty = _replay(tmp_path / "replays" / "a&b.html", _renamed(turning_back, NASTY), turning_back)
-    section = replays_section([nasty], "val_unseen", tmp_path)
-    page = _Page(section.body)
-    assert section.title == "Replays of val_unseen"
-    assert [attributes["href"] for tag, attributes in page.elements if tag == "a"] == ["replays/a&b.html"]
-    assert [tag for tag, _ in page.elements].count("svg") == 2
-    assert not page.scripts
-
-
-def test_file_names_are_plain() -> None:
-    assert plain("../7 0/é?") == ".._7_0_é_"
-    assert plain("house-1_2.x") == "house-1_2.x"
+def test_values_are_escaped_and_filled_once() -> None:
+    values = {"title": "<b>{{ policy }}</b>", "policy": "'", "style": "", "script": "", "data": ""}
+    page = render("replay.html", **values)
+    assert "<title>&lt;b&gt;{{ policy }}&lt;/b&gt;</title>" in page
+    assert 'content="&#39;"' in page
+    with pytest.raises(UndefinedError, match="'data' is undefined"):
+        render("replay.html", **{name: value for name, value in values.items() if name != "data"})
 
 
 def test_scripts_only_ever_write_text() -> None:
-    names = ("model", "dom", "words", "look", "decision", "labels", "map", "legend", "player", "replay")
-    for name in names:
+    for name in (*DRAWING, "replay"):
         script = static_text(f"{name}.js")
         for danger in (
             "innerHTML",

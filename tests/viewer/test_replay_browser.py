@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,10 +14,9 @@ import pytest
 from PIL import Image
 
 from scenemem.formats.traces import Trace
-from scenemem.viewer.gallery import Replay, Told, write_index
+from scenemem.viewer.gallery import AgentCard, Replay, draw_thumbnail, write_index
 from scenemem.viewer.replay import write_replay
 from scenemem.viewer.scenery import Doorway, Label, Look, RoomOutline, Scenery
-from scenemem.viewer.thumbnails import draw_thumbnail
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -41,22 +41,25 @@ def pages(turning_back: Trace, tmp_path: Path) -> dict[str, Path]:
             1: Look(labels=(Label("sofa", 0.2, 0.0), Label("attic", 1.0, 0.3, True))),
         },
     )
-    turns = turning_back.moves[:2]
+    moves = turning_back.moves[:2]
     plain = [
         msgspec.structs.replace(
-            turn,
+            move,
             memory=None,
-            decisions=tuple(msgspec.structs.replace(d, attention=None, weights=None) for d in turn.decisions),
+            decisions=tuple(msgspec.structs.replace(d, attention=None, weights=None) for d in move.decisions),
         )
-        for turn in turns
+        for move in moves
     ]
     rival = msgspec.structs.replace(turning_back, agent="basic", moves=tuple(plain))
     files = {name: tmp_path / f"{name}.html" for name in ("one", "two", "index")}
     write_replay(files["one"], [turning_back], scenery)
     write_replay(files["two"], [turning_back, rival], scenery)
     both = (turning_back, rival)
-    told = tuple(Told(trace.agent, "Got lost", "It did.", draw_thumbnail(trace, scenery)) for trace in both)
-    write_index(files["index"], "All of them", [Replay(files["two"], both, told, 1)])
+    cards = tuple(
+        AgentCard(trace.agent, "Did not find it", "It stopped.", draw_thumbnail(trace, scenery))
+        for trace in both
+    )
+    write_index(files["index"], "All of them", [Replay(files["two"], both, cards, 1)])
     return files
 
 
@@ -110,11 +113,11 @@ def test_it_plays_through_to_the_end(browser: Browser, pages: dict[str, Path]) -
     for _ in range(5):
         opened.page.clock.run_for(2600)
         seen.append(opened.text("#count"))
-    assert seen == [*(f"Round {number} of 5" for number in range(1, 6)), "The end"]
+    assert seen == [*(f"Move {number} of 5" for number in range(1, 6)), "The end"]
     assert opened.page.get_by_role("button", name="Play").is_visible(), "it stops by itself"
-    assert "so this counts as a success" in opened.text(".caption")
+    assert "a success: less than 3 m" in opened.text(".caption")
     play.click()
-    assert opened.text("#count") == "Round 1 of 5", "playing again begins again"
+    assert opened.text("#count") == "Move 1 of 5", "playing again begins again"
     opened.close()
     opened.page.close()
 
@@ -133,26 +136,26 @@ def test_it_scrubs_and_the_memory_grows(opened: Watched) -> None:
     assert opened.page.locator(".looks figure").count() == 2, "here, and what it remembers"
     opened.page.locator("#scrub").fill("3")
     assert opened.page.locator(".map > svg .jumped").count() == 1, "the return stays on the map"
-    assert opened.page.locator("#scrub").get_attribute("aria-valuetext") == "Round 4 of 5"
+    assert opened.page.locator("#scrub").get_attribute("aria-valuetext") == "Move 4 of 5"
 
 
 def test_a_newcomer_is_told_what_happens_and_led_to_the_turn(opened: Watched) -> None:
     assert "The map is its memory: numbered circles are places it has been to" in opened.text("#lead")
     assert opened.text(".story").startswith(
-        "In round 3 it turned back to place 2 (hall) on its map; in round 5 it stopped at the goal."
+        "At move 3 it turned back to place 2 (hall); at move 5 it stopped at the goal."
     )
     assert opened.text(".holds") == "1 place visited, 1 only seen"
-    opened.page.get_by_role("button", name="Show round 3: it turns back").click()
-    assert opened.text("#count") == "Round 3 of 5"
+    opened.page.get_by_role("button", name="Show move 3: it turns back").click()
+    assert opened.text("#count") == "Move 3 of 5"
     assert opened.text(".holds") == "3 places visited, 1 only seen"
-    assert "SceneMem replay: one walk, round by round" in opened.text("#where")
+    assert "SceneMem replay: one walk, move by move" in opened.text("#where")
 
 
 def test_every_control_brings_caption_and_map_into_view_on_a_phone(tab: Page, pages: dict[str, Path]) -> None:
     watched = Watched(tab, pages["one"], PHONE)
     caption, svg, player = (tab.locator(name) for name in (".caption", ".map > svg", ".player"))
     assert tab.evaluate("scrollY") == 0
-    names = ("Show round 3: it turns back", "Next round", "The end", "Previous round", "First round", "Play")
+    names = ("Show move 3: it turns back", "Next move", "The end", "Previous move", "First move", "Play")
     for button in names:
         for away in (0, 9999):
             tab.locator("#scrub").fill("2")
@@ -163,9 +166,9 @@ def test_every_control_brings_caption_and_map_into_view_on_a_phone(tab: Page, pa
             assert 0 <= tops[0] < tops[1] < tops[2], f"{button} from {away}"
             if button == "Play":
                 tab.get_by_role("button", name="Pause").click()
-    tab.get_by_role("button", name="First round").click()
+    tab.get_by_role("button", name="First move").click()
     before = tab.evaluate("scrollY")
-    tab.get_by_role("button", name="Next round").click()
+    tab.get_by_role("button", name="Next move").click()
     assert tab.evaluate("scrollY") == before, "what is in view stays where it is"
     watched.close()
 
@@ -215,25 +218,25 @@ def test_chances_of_two_decisions_are_told_apart(opened: Watched) -> None:
     assert opened.text(".chances") == ("Chances beside circles: which place; beside diamonds: which way.")
 
 
-def test_a_round_that_turns_back_shows_the_words_of_each_decision(opened: Watched) -> None:
+def test_a_move_that_turns_back_shows_the_words_of_each_decision(opened: Watched) -> None:
     def marked() -> list[str]:
-        strong = ".words .word[data-looks='3'], .words .word[data-moves='3']"
+        strong = ".words .word[data-view='3'], .words .word[data-direction='3']"
         return opened.page.locator(strong).all_text_contents()
 
     assert opened.page.locator(".choices").is_hidden()
     opened.page.locator("#scrub").fill("2")
     assert marked() == ["Go", "sofa"]
-    assert "“sofa”; it moves by “Go”" in opened.text(".caption .told")
+    assert "“sofa”; direction words: “Go”" in opened.text(".caption .told")
     opened.page.get_by_role("button", name="2. which way").focus()
     opened.page.keyboard.press("Enter")
     assert marked() == ["past", "sofa"]
-    assert "“past”; it moves by “sofa”" in opened.text(".caption .told")
+    assert "“past”; direction words: “sofa”" in opened.text(".caption .told")
     pressed = opened.page.locator(".choices [aria-pressed=true]")
     assert pressed.all_text_contents() == ["2. which way"]
     opened.page.keyboard.press("ArrowRight")
     assert opened.page.locator(".choices").is_hidden()
     none = opened.page.locator(".key .none")
-    assert [none.get_attribute(f"data-{kind}") for kind in ("looks", "moves")] == ["3", "3"]
+    assert [none.get_attribute(f"data-{kind}") for kind in ("view", "direction")] == ["3", "3"]
 
 
 def test_marks_do_not_depend_on_the_width_of_the_window(tab: Page, pages: dict[str, Path]) -> None:
@@ -277,16 +280,16 @@ def test_floors_follow_the_agent_and_can_be_toggled(opened: Watched) -> None:
     assert pressed() == "Floor 2"
 
 
-def test_words_are_marked_by_what_is_listened_to(opened: Watched) -> None:
+def test_words_are_marked_by_attention(opened: Watched) -> None:
     def levels(kind: str) -> list[str | None]:
         return [word.get_attribute(f"data-{kind}") for word in opened.page.locator(".words .word").all()]
 
     assert opened.text(".words .word >> nth=3") == "sofa"
-    assert levels("looks") == ["0", "0", "0", "3", "0"]
-    assert levels("moves") == ["3", "2", "0", "0", "0"]
-    assert opened.page.locator(".words .word").nth(3).get_attribute("title") == "look for: 70 %, move by: 0 %"
+    assert levels("view") == ["0", "0", "0", "3", "0"]
+    assert levels("direction") == ["3", "2", "0", "0", "0"]
+    assert opened.page.locator(".words .word").nth(3).get_attribute("title") == "view: 70 %, direction: 0 %"
     opened.page.keyboard.press("End")
-    assert levels("looks") == ["0"] * 5, "nothing is listened to at the end"
+    assert levels("view") == ["0"] * 5, "nothing is attended to at the end"
 
 
 def test_the_keyboard_does_everything(opened: Watched) -> None:
@@ -295,20 +298,20 @@ def test_the_keyboard_does_everything(opened: Watched) -> None:
             opened.page.keyboard.press(key)
         return opened.text("#count")
 
-    assert after("ArrowRight", "ArrowRight") == "Round 3 of 5"
-    assert after("ArrowLeft") == "Round 2 of 5"
+    assert after("ArrowRight", "ArrowRight") == "Move 3 of 5"
+    assert after("ArrowLeft") == "Move 2 of 5"
     assert after("End") == "The end"
     assert after("ArrowRight") == "The end"
-    assert after("Home") == "Round 1 of 5"
+    assert after("Home") == "Move 1 of 5"
     after("Space")
     assert opened.page.get_by_role("button", name="Pause").is_visible()
     after("Space")
     assert opened.page.get_by_role("button", name="Play").is_visible()
     opened.page.locator("#scrub").focus()
-    assert after("ArrowRight") == "Round 2 of 5", "the slider moves once, not twice"
-    opened.page.get_by_role("button", name="Next round").focus()
-    assert after("Enter") == "Round 3 of 5"
-    outline = opened.page.get_by_role("button", name="Next round").evaluate(
+    assert after("ArrowRight") == "Move 2 of 5", "the slider moves once, not twice"
+    opened.page.get_by_role("button", name="Next move").focus()
+    assert after("Enter") == "Move 3 of 5"
+    outline = opened.page.get_by_role("button", name="Next move").evaluate(
         "node => getComputedStyle(node).outlineWidth"
     )
     assert outline == "3px", "focus can be seen"
@@ -317,35 +320,44 @@ def test_the_keyboard_does_everything(opened: Watched) -> None:
 def test_decisions_say_why(opened: Watched) -> None:
     opened.page.locator("#scrub").fill("2")
     heads = opened.page.locator(".decision h4").all_text_contents()
-    assert heads == ["1. From which place on the map to go on?", "2. Which way from place 2?"]
-    assert opened.page.locator(".decision thead").first.inner_text().split() == ["Option", "Sight", "Chance"]
+    assert heads == ["1. Which place on the map to go on from?", "2. Which way from place 2?"]
+    assert opened.page.locator(".decision thead").first.inner_text().split() == ["Option", "View", "Chance"]
     assert opened.page.locator(".decision .taken th").all_text_contents() == ["✓ place 2 (hall)", "✓ way A"]
     opened.page.keyboard.press("End")
-    assert "No more decisions" in opened.text(".decision")
+    assert "The walk is over." in opened.text(".decision")
+
+
+WATCH_STEPS = """() => {
+  window.steps = 0;
+  const watcher = new MutationObserver((changes) => { window.steps += changes.length; });
+  const options = { attributes: true, attributeFilter: ["transform"], subtree: true };
+  watcher.observe(document.querySelector(".map > svg"), options);
+}"""
 
 
 def test_the_agent_walks_unless_motion_is_unwelcome(opened: Watched) -> None:
-    def transform() -> str:
-        return str(opened.page.locator(".agent-mark").get_attribute("transform"))
-
+    opened.page.evaluate(WATCH_STEPS)
     opened.page.keyboard.press("ArrowRight")
-    moving = transform()
-    changed = f"document.querySelector('.agent-mark').getAttribute('transform') !== '{moving}'"
-    opened.page.wait_for_function(changed)
+    deadline = time.monotonic() + 20
+    while opened.page.evaluate("window.steps") < 2:
+        assert time.monotonic() < deadline, "its mark never moved"
+        opened.page.wait_for_timeout(20)
+    opened.page.keyboard.press("Home")
     opened.page.emulate_media(reduced_motion="reduce")
+    opened.page.evaluate("window.steps = 0")
     opened.page.keyboard.press("ArrowRight")
-    before = transform()
-    opened.page.wait_for_timeout(120)
-    assert transform() == before
+    opened.page.wait_for_timeout(300)
+    assert opened.text("#count") == "Move 2 of 5"
+    assert opened.page.evaluate("window.steps") == 0
 
 
 def test_two_agents_share_one_player(tab: Page, pages: dict[str, Path]) -> None:
     both = Watched(tab, pages["two"])
     assert both.page.locator("article").count() == 2
-    assert "does not tell words about things" in both.text("article >> nth=1 >> .key")
+    assert "does not separate words for what to look for" in both.text("article >> nth=1 >> .key")
     both.page.locator("#scrub").fill("4")
     told = both.page.locator(".caption").all_text_contents()
-    assert told[0].startswith("Round 5:")
+    assert told[0].startswith("Move 5:")
     assert told[1].startswith("The end:"), "who has ended stays at the end"
     tops = [box["y"] for box in (both.page.locator(".map").nth(n).bounding_box() for n in (0, 1)) if box]
     assert tops[0] == tops[1], "the maps stand side by side"

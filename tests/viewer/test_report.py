@@ -1,163 +1,327 @@
-"""The page itself: complete, accessible, harmless and without a single reference to the network."""
+"""The report on runs: every number in it is the number of the runs, and what is missing is said."""
 
 from __future__ import annotations
 
-import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
-from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from scenemem.viewer.curves import SERIES
-from scenemem.viewer.report import (
-    Section,
-    figure,
-    figures,
-    note,
-    numbers,
-    picture_section,
-    table,
-    table_section,
-    write_report,
-)
+from scenemem.formats.results import EpisodeResult, Outcome
+from scenemem.viewer.pages import note_section
+from scenemem.viewer.report import write_run_report
+from scenemem.viewer.runs import ReportRun, contenders, curves, grouped
 
-NASTY = "<script>alert('\"&1')</script>"
+METRICS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
 
 
-class _Checker(HTMLParser):
-    """Follows the elements of a page and remembers what must not be forgotten."""
+class Tables(HTMLParser):
+    """The tables of a page by caption, as rows of cells, the head first."""
 
-    VOID = frozenset({"meta", "img"})
-
-    def __init__(self) -> None:
+    def __init__(self, page: str) -> None:
         super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-        self.links: list[str] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self.elements: list[str] = []
+        self._rows: list[list[str]] = []
+        self._into: str | None = None
+        self.feed(page)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-        values = dict(attrs)
-        self.links += [value for name in ("href", "src") if (value := values.get(name)) is not None]
-        if tag == "img":
-            assert values.get("alt")
-        if tag == "svg":
-            assert values.get("aria-hidden") or values.get("aria-label")
-        if tag not in self.VOID:
-            self.open.append(tag)
+    def handle_starttag(self, tag: str, _attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        if tag == "caption":
+            self._rows, self._into = [], "caption"
+        elif tag == "tr":
+            self._rows.append([])
+        elif tag in ("th", "td"):
+            self._rows[-1].append("")
+            self._into = "cell"
+
+    def handle_data(self, data: str) -> None:
+        if self._into == "caption":
+            self.tables[data] = self._rows
+        elif self._into == "cell":
+            self._rows[-1][-1] += data
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag, f"</{tag}> closes something else"
+        if tag in ("caption", "th", "td"):
+            self._into = None
 
 
-def _checked(page: str) -> _Checker:
-    checker = _Checker()
-    checker.feed(page)
-    assert checker.open == [], "every element is closed"
-    return checker
+def _episode(number: int, seed: int, outcome: Outcome = "reached", **changes: Any) -> EpisodeResult:
+    value = ((37 * number + 11 * seed) % 97) / 97
+    success = float(outcome == "reached")
+    facts: dict[str, Any] = {
+        "words": 10 + number % 30,
+        "reference": 5 + number % 9,
+        "hops": 3 + number % 5,
+        "jumps": number % 4,
+        "tl": 5 + 10 * value,
+        "ne": 0.5 if success else 4 + 12 * value,
+        "sr": success,
+        "osr": float(outcome in ("reached", "passed")),
+        "spl": 0.9 * success,
+        "spl_ref": 0.9 * success,
+        "cls": value,
+        "ndtw": value / 2,
+        "sdtw": value / 2 * success,
+    }
+    return EpisodeResult(
+        f"{number}_0",
+        "last",
+        200,
+        outcome,
+        **{**facts, **changes},
+    )
 
 
-def test_a_report_is_one_complete_page_in_the_order_of_its_sections(tmp_path: Path) -> None:
-    sections = [Section(title, f"<p>{title}</p>") for title in ("One", "Two", "Three", "Four")]
-    write_report(tmp_path / "r.html", "My report", sections, lead="What it is about")
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert page.startswith("<!doctype html>")
-    assert "<title>My report</title>" in page
-    assert "<p>What it is about</p>" in page
-    headlines = re.findall(r'<h2 id="(part-\d)">(\w+)</h2>', page)
-    assert headlines == [("part-1", "One"), ("part-2", "Two"), ("part-3", "Three"), ("part-4", "Four")]
-    assert _checked(page).links == ["#part-1", "#part-2", "#part-3", "#part-4"]
+SETTINGS = {"agent": "frontier", "selection": {"split": "dev_unseen"}, "learning": {"iterations": 200}}
+OUTCOMES: tuple[Outcome, ...] = ("reached", "passed", "cut", "early", "astray")
 
 
-def test_a_short_page_needs_no_contents(tmp_path: Path) -> None:
-    write_report(tmp_path / "r.html", "t", [table_section("One", ("a", "b"), [("1", "2")])])
-    assert "<nav" not in (tmp_path / "r.html").read_text(encoding="utf-8")
+def _run(name: str, seed: int, splits: Sequence[str] = ("val_unseen",), **settings: Any) -> ReportRun:
+    return ReportRun(
+        name=name,
+        seed=seed,
+        folder=f"{name}-{seed}",
+        settings={**SETTINGS, **settings},
+        features="random numbers",
+        versions={"torch": "2"},
+        log=[
+            {
+                "iteration": iteration,
+                "losses": {"teacher": 3.0 / iteration + seed},
+                "validation": {"sr": 0.001 * iteration + 0.01 * seed, "spl": 0.1},
+            }
+            for iteration in (100, 200)
+        ],
+        results={
+            split: [_episode(number, seed, OUTCOMES[(number * 7 + seed) % 5]) for number in range(60)]
+            for split in splits
+        },
+    )
 
 
-def test_text_from_outside_is_only_ever_text(tmp_path: Path) -> None:
-    sections = [
-        Section(NASTY, note(NASTY)),
-        table_section(NASTY, (NASTY, NASTY), [(NASTY, NASTY)]),
-        Section(
-            "f",
-            figures([NASTY], [figure("", NASTY)]) + numbers(table(NASTY, [NASTY], [], spans=[(NASTY, 1)])),
-        ),
-        picture_section(NASTY, NASTY, "<?xml?><svg aria-label='map'></svg>", b"png"),
+def _page(file: Path, runs: Sequence[ReportRun], **options: Any) -> tuple[str, dict[str, list[list[str]]]]:
+    write_run_report(file, "Report", runs, **{"world": "Nowhere", "task": "r2r", **options})
+    page = file.read_text(encoding="utf-8")
+    return page, Tables(page).tables
+
+
+RUNS = (_run("ssm", 0), _run("ssm", 1), _run("ssm", 2), _run("basic", 0, agent="basic"))
+
+
+def test_the_scores_are_mean_and_deviation_of_the_episodes(tmp_path: Path) -> None:
+    _, tables = _page(tmp_path / "r.html", RUNS)
+    head, ssm, basic = tables["val_unseen: 60 instructions; mean ± standard deviation over runs"]
+    assert head == ["agent", "runs", "SR", "SPL", "OSR", "NE", "TL", "CLS", "nDTW", "SDTW", "jumps"]
+    assert (ssm[:2], basic[:2]) == (["ssm", "3"], ["basic", "1"])
+    for column, metric in enumerate((*METRICS, "jumps"), start=2):
+        digits = 2 if metric in ("ne", "tl", "jumps") else 3
+        means = [statistics.fmean(getattr(r, metric) for r in run.results["val_unseen"]) for run in RUNS]
+        spread = f"{statistics.fmean(means[:3]):.{digits}f} ± {statistics.stdev(means[:3]):.{digits}f}"
+        assert ssm[column] == spread
+        assert basic[column] == f"{means[3]:.{digits}f}", "one run has no deviation"
+
+
+def test_the_curves_are_the_log(tmp_path: Path) -> None:
+    page, tables = _page(tmp_path / "r.html", RUNS)
+    assert tables["SR on dev_unseen"] == [
+        ["iterations", "ssm", "basic"],
+        ["100", "0.110 ± 0.010", "0.100"],
+        ["200", "0.210 ± 0.010", "0.200"],
     ]
-    write_report(tmp_path / "r.html", NASTY, sections, lead=NASTY)
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "script" not in _checked(page).seen
-    assert "<?xml" not in page
+    assert tables["teacher loss"][1] == ["100", "1.030 ± 1.000", "0.030"]
+    assert "bands one standard deviation to each side" in page
 
 
-def test_the_page_asks_for_nothing_from_anywhere(tmp_path: Path) -> None:
-    section = picture_section("p", "t", "<svg aria-label='map'></svg>", b"\x89PNG")
-    write_report(tmp_path / "r.html", "t", [section])
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert all(link.startswith(("#", "data:image/png;base64,")) for link in _checked(page).links)
-    assert not re.search(r"https?:|@import|url\(|<link|<script", page)
-    assert "default-src 'none'" in page, "a browser would refuse, too"
+def test_a_curve_ends_where_one_of_its_runs_does() -> None:
+    longer = _run("ssm", 1)
+    cut = replace(_run("ssm", 0), log=longer.log[:1])
+    points = curves(grouped([cut, longer]), "validation", "sr")["ssm"]
+    assert [point.x for point in points] == [100]
 
 
-def test_a_table_says_what_it_is_and_what_its_cells_belong_to() -> None:
-    rows, spans = [("ssm", "0.5"), ("paper", "0.6")], [("", 1), ("x", 1)]
-    drawn = table("Scores", ("agent", "SR"), rows, spans=spans, quiet=[1])
-    assert "<caption><span>Scores</span></caption>" in drawn
-    assert drawn.count('scope="col"') == 2
-    assert drawn.count('scope="row"') == 2
-    assert '<th scope="colgroup" colspan="1">x</th>' in drawn
-    assert drawn.index("<tr class=quiet>") > drawn.index("ssm"), "only the second row is quiet"
-    assert 'tabindex="0" role="region" aria-label="Scores"' in drawn, "wide tables scroll by keyboard, too"
-
-
-def test_a_report_that_cannot_be_written_leaves_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_report(tmp_path / "r.html", "old", [])
-
-    def fail(*_args: object, **_kwargs: object) -> int:
-        raise RuntimeError("power cut")
-
-    monkeypatch.setattr(Path, "write_text", fail)
-    with pytest.raises(RuntimeError):
-        write_report(tmp_path / "r.html", "new", [])
-    assert "old" in (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert [file.name for file in tmp_path.iterdir()] == ["r.html"]
-
-
-def _palettes() -> list[dict[str, str]]:
-    """The colours of the style sheet: light and dark, with those of bars that count things laid over each."""
-    style = files("scenemem.viewer").joinpath("static", "report.css").read_text(encoding="utf-8")
-    blocks = [
-        dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", block))
-        for block in re.findall(r"(?::root|\.counts) \{([^}]*)\}", style)
+def test_ways_to_fail_are_shares_of_all_episodes(tmp_path: Path) -> None:
+    results = [
+        _episode(0, 0, "reached"),
+        _episode(1, 0, "passed"),
+        _episode(2, 0, "cut"),
+        _episode(3, 0, "early"),
+        _episode(4, 0, "astray", ne=5.9),
+        _episode(5, 0, "astray", ne=6.0),
+        _episode(6, 0, "astray", ne=11.9),
+        _episode(7, 0, "astray", ne=12.0),
     ]
-    light, dark, light_counts, dark_counts = blocks
-    return [light, {**light, **dark}, {**light, **light_counts}, {**light, **dark, **dark_counts}]
+    run = replace(_run("ssm", 0), results={"val_unseen": results})
+    _, tables = _page(tmp_path / "r.html", [run])
+    head, row = tables["How the episodes of val_unseen end"]
+    assert dict(zip(head, row, strict=True)) == {
+        "agent": "ssm",
+        "stopped at the goal": "12.5%",
+        "passed the goal": "12.5%",
+        "stopped too early": "12.5%",
+        "cut off": "12.5%",
+        "lost, less than 6 m away": "12.5%",
+        "lost, 6 to 12 m away": "25.0%",
+        "lost, 12 m or more away": "12.5%",
+    }
 
 
-def _contrast(one: str, other: str) -> float:
-    """The contrast ratio of WCAG 2."""
-    levels = []
-    for colour in (one, other):
-        channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-        levels.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
-    return (max(levels) + 0.05) / (min(levels) + 0.05)
+def test_histograms_and_success_by_length_count_every_episode(tmp_path: Path) -> None:
+    _, tables = _page(tmp_path / "r.html", RUNS)
+    for title in ("Length walked", "Hops", "Distance to the goal at the end"):
+        _, *rows = tables[f"{title}, share of the episodes of val_unseen"]
+        for column in (1, 2):
+            assert sum(float(row[column].rstrip("%")) for row in rows) == pytest.approx(100, abs=0.5)
+    _, *rows = tables["SR by length of the instruction (episodes)"]
+    rates = [cell.replace(")", "").split(" (") for cell in (row[1] for row in rows)]
+    assert sum(int(count) for _, count in rates) == 180, "three runs together"
+    successes = sum(float(rate) * int(count) for rate, count in rates)
+    assert successes == pytest.approx(
+        sum(r.sr for run in RUNS[:3] for r in run.results["val_unseen"]), abs=0.1
+    )
 
 
-@pytest.mark.parametrize("palette", _palettes(), ids=["light", "dark", "light counts", "dark counts"])
-def test_everything_can_be_read_and_told_from_the_ground(palette: dict[str, str]) -> None:
-    for ground in ("--page", "--card"):
-        for text in ("--text", "--soft", "--link"):
-            assert _contrast(palette[text], palette[ground]) >= 4.5, (text, ground)
-    for number in range(SERIES):
-        assert _contrast(palette[f"--series-{number}"], palette["--card"]) >= 3, number
-    for name in palette:
-        if name.startswith("--part-"):
-            assert _contrast(palette[name], palette[name.replace("part", "on")]) >= 4.5, name
+def test_jumps_are_those_of_agents_that_can_jump(tmp_path: Path) -> None:
+    _, tables = _page(tmp_path / "r.html", RUNS)
+    _, row = tables["Jumps and success"]
+    assert row[:5] == ["ssm", "25.0%", "25.0%", "25.0%", "25.0%"]
+    without = [r.sr for run in RUNS[:3] for r in run.results["val_unseen"] if not r.jumps]
+    assert row[5] == f"{statistics.fmean(without):.3f} ({len(without)})"
+    page, _ = _page(tmp_path / "r.html", RUNS[3:])
+    assert "Jumps and success" not in page
 
 
-def test_the_contrast_of_black_and_white_is_21() -> None:
-    assert _contrast("#000000", "#ffffff") == pytest.approx(21.0)
+def test_the_ablation_table_has_the_papers_numbers_and_ours_where_there_are_any(tmp_path: Path) -> None:
+    _, tables = _page(tmp_path / "r.html", RUNS)
+    spans, head, *rows = tables["Ablations in the layout of the paper's table 3"]
+    assert spans == ["", "val_seen", "val_unseen"]
+    assert head[1:6] == ["SR ↑", "NE ↓", "TL ↓", "OSR ↑", "SPL ↑"]
+    by_name = {row[0]: row[1:] for row in rows}
+    assert by_name["Full model (paper)"] == [
+        "0.71",
+        "3.10",
+        "14.7",
+        "0.80",
+        "0.62",
+        "0.62",
+        "4.32",
+        "20.7",
+        "0.73",
+        "0.45",
+    ]
+    assert by_name["without iterative reasoning (paper)"][5] == "0.57"
+    scores = tables["val_unseen: 60 instructions; mean ± standard deviation over runs"][1]
+    assert by_name["ssm (ours)"] == ["-"] * 5 + [scores[2], scores[5], scores[6], scores[4], scores[3]]
+    assert by_name["ssm-local (ours)"] == ["-"] * 10
+    assert len(rows) == 12
+
+
+def test_rows_of_the_scoreboard_stand_below_the_papers_row_of_their_agent(tmp_path: Path) -> None:
+    runs = [_run("ssm-r2r-objects", 0), _run("ssm-r2r-objects-augmented", 0)]
+    _, tables = _page(tmp_path / "r.html", runs)
+    names = [row[0] for row in tables["Ablations in the layout of the paper's table 3"][2:]]
+    full = names.index("Full model (paper)")
+    assert names[full + 1 : full + 3] == ["ssm-r2r-objects (ours)", "ssm-r2r-objects-augmented (ours)"]
+    assert len(names) == 13
+
+
+@pytest.mark.parametrize(("task", "caption"), [("r2r", "R2R, table 1"), ("r4r", "R4R, table 2")])
+def test_published_rows_are_whole(tmp_path: Path, task: str, caption: str) -> None:
+    _, tables = _page(tmp_path / "r.html", RUNS, task=task)
+    spans, head, *rows = tables[f"{caption} of the paper (a selection)"]
+    assert len(spans) == (4 if task == "r2r" else 3)
+    assert {len(row) for row in rows} == {len(head)}
+
+
+def test_runs_with_other_settings_are_not_averaged(tmp_path: Path) -> None:
+    other = _run("ssm", 1, learning={"iterations": 400, "stages": [{"share": 2}]})
+    groups = grouped([_run("ssm", 0), other])
+    assert list(groups) == [
+        "ssm (learning.iterations 200)",
+        "ssm (learning.iterations 400, learning.stages.0.share 2)",
+    ]
+    assert list(grouped([_run("ssm", 0), _run("ssm", 1)])) == ["ssm"]
+    assert list(grouped([_run("ssm", 0), replace(other, name="basic")])) == ["ssm", "basic"]
+
+
+def test_agents_that_were_trained_for_different_lengths_are_told_apart(tmp_path: Path) -> None:
+    shorter = _run("basic", 0)
+    page, _ = _page(tmp_path / "r.html", [_run("ssm", 0), replace(shorter, log=shorter.log[:1])])
+    assert "Not trained for the same number of iterations: ssm 200, basic 100." in page
+    page, _ = _page(tmp_path / "r.html", RUNS)
+    assert "Not trained" not in page
+
+
+def test_the_best_and_the_worst_agent_are_the_contenders() -> None:
+    def sure(name: str, rate: float) -> ReportRun:
+        results = [_episode(number, 0, sr=float(number < rate)) for number in range(10)]
+        return replace(_run(name, 0), results={"val_unseen": results})
+
+    runs = [sure("basic", 3), sure("ssm", 8), sure("ssm-local", 6), _run("ssm-flat", 0, splits=())]
+    assert contenders(grouped(runs), "val_unseen") == [runs[1], runs[0]]
+    assert contenders(grouped(runs[:1]), "val_unseen") == [runs[0]], "one agent has nobody beside it"
+
+
+def test_a_run_under_way_says_how_far_it_is(tmp_path: Path) -> None:
+    run = _run("ssm", 0, learning={"iterations": 5000})
+    _, tables = _page(tmp_path / "r.html", [run])
+    assert tables["The runs in this report"][1][3] == "200 of 5,000"
+
+
+def test_names_from_outside_are_only_ever_text(tmp_path: Path) -> None:
+    nasty = "<script>alert('\"&1')</script>"
+    run = _run(nasty, 0, splits=(nasty,), selection={"split": nasty}, agent="frontier")
+    page, tables = _page(
+        tmp_path / "r.html",
+        [run],
+        world=nasty,
+        remarks=[nasty],
+        references={nasty: {nasty: dict.fromkeys(METRICS, 0.5)}},
+    )
+    assert "script" not in Tables(page).elements
+    assert f"{nasty}: 60 instructions; mean ± standard deviation over runs" in tables
+
+
+def test_replays_references_remarks_and_further_sections_are_shown(tmp_path: Path) -> None:
+    page, tables = _page(
+        tmp_path / "r.html",
+        RUNS,
+        replays=note_section("Replays", "linked"),
+        remarks=["val_seen is missing"],
+        references={"val_unseen": {"expert": dict.fromkeys(METRICS, 1.0)}},
+        more=[note_section("A route", "drawn")],
+    )
+    assert page.index("Scores</h2>") < page.index("<p>linked</p>") < page.index("Learning curves</h2>")
+    assert "<p>val_seen is missing</p>" in page
+    expert = tables["val_unseen: 60 instructions; mean ± standard deviation over runs"][1]
+    assert expert == ["expert", "-", *["1.000"] * 3, "1.00", "1.00", *["1.000"] * 3, "-"]
+    assert page.index("A route</h2>") < page.index("Ablations, beside the paper&#39;s</h2>")
+
+
+def test_a_run_that_has_walked_nothing_still_has_its_curves(tmp_path: Path) -> None:
+    page, tables = _page(tmp_path / "r.html", [_run("ssm", 0, splits=())])
+    assert "No split has been evaluated yet" in page
+    assert tables["SR on dev_unseen"][1] == ["100", "0.100"]
+    assert tables["The runs in this report"][1][:5] == ["ssm-0", "ssm", "0", "200", "-"]
+    empty = replace(_run("ssm", 0, splits=()), log=[])
+    page, _ = _page(tmp_path / "r.html", [empty])
+    assert "Nothing has been logged yet." in page
+
+
+def test_the_runs_are_listed_with_what_was_measured(tmp_path: Path) -> None:
+    _, tables = _page(tmp_path / "r.html", RUNS)
+    head, first, *_ = tables["The runs in this report"]
+    assert dict(zip(head, first, strict=True)) == {
+        "folder": "ssm-0",
+        "agent": "ssm",
+        "seed": "0",
+        "iterations": "200",
+        "weights measured": "last at 200",
+        "features": "random numbers",
+        "versions": "torch 2",
+    }

@@ -29,7 +29,7 @@ from scenemem.formats.atomic import atomic_file
 from scenemem.learning.run_folder import RunFolder
 from scenemem.presets import Preset
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.viewer.report import table_section, write_report
+from scenemem.viewer.pages import table_section, write_report
 from scenemem.viewer.runs import group_names
 
 Differences = Mapping[str, Mapping[str, Estimate]]

@@ -18,7 +18,7 @@ from scenemem.houses.build import read_plan
 from scenemem.houses.pictures import draw_map, draw_panorama
 from scenemem.presets import PRESETS, SCRIPTED, Preset
 from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.viewer.report import Section, picture_section
+from scenemem.viewer.pages import Section, picture_section
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
 

@@ -19,8 +19,8 @@ from scenemem.errors import DataError, UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.run_folder import RunFolder
 from scenemem.presets import Preset
-from scenemem.viewer.report import Section
-from scenemem.viewer.run_report import Scores, write_run_report
+from scenemem.viewer.pages import Section
+from scenemem.viewer.report import Scores, write_run_report
 from scenemem.viewer.runs import ReportRun, contenders, grouped, splits_of
 
 SPLITS = ("val_seen", "val_unseen")

@@ -8,9 +8,10 @@ from pathlib import Path
 from scenemem.commands.console import progress_bar
 from scenemem.commands.eval import OpenedRun
 from scenemem.formats.results import EpisodeResult
-from scenemem.viewer.gallery import Walker, plain, replays_section, telling, write_replays
-from scenemem.viewer.report import Section, note
+from scenemem.viewer.gallery import plain, replays_section, telling, write_replays
+from scenemem.viewer.pages import Section, note_section
 from scenemem.viewer.scenery import SMALL_WIDTH, Sceneries
+from scenemem.viewer.traces import TracedAgent
 
 MOST = 4
 """Replays beside a report: one of each kind."""
@@ -20,7 +21,7 @@ _HOW = "They are written by 'scenemem report RUN ... --data DIR', DIR being what
 
 def no_replays(reason: str) -> Section:
     """The section of a report without replays: why, and how to get them."""
-    return Section("Replays", note(f"There are none here: {reason}. {_HOW}"))
+    return note_section("Replays", f"There are none here: {reason}. {_HOW}")
 
 
 def write_telling_replays(
@@ -41,7 +42,8 @@ def write_telling_replays(
         UserError: the data does not fit the runs.
     """
     walkers = [
-        Walker(name, run.experiment.agent, run.experiment.episodes(split)) for name, run in opened.items()
+        TracedAgent(name, run.experiment.agent, run.experiment.episodes(split))
+        for name, run in opened.items()
     ]
     chosen = telling(walkers[0], results[0], MOST, *results[1:])
     if not chosen:

@@ -24,7 +24,7 @@ from scenemem.viewer.scenery import Sceneries
 from scenemem.world.graph import NONE
 
 if TYPE_CHECKING:
-    from scenemem.viewer.live_stage import Example, Stage
+    from scenemem.viewer.live_state import Example, LiveServerState
 
 _MISSING = "the live page needs FastAPI and uvicorn; install them with: pip install 'scenemem[serve]'"
 _SPLITS = ("val_unseen", "val_seen", "train")  # where suggestions come from
@@ -90,21 +90,21 @@ def serve(
 
 def open_stage(
     runs: list[Path], speaker: Path | None, folder: DataFolder, checkpoint: Literal["best", "last"]
-) -> Stage:
+) -> LiveServerState:
     """Load everything the page shows.
 
     Raises:
         UserError: a run is not there, or is named twice.
         DataError: a run does not fit the data folder.
     """
-    from scenemem.viewer.live_stage import Stage
+    from scenemem.viewer.live_state import LiveServerState
 
     opened = {
         name: open_run(RunFolder(path), folder, checkpoint).experiment
         for name, path in run_names(runs).items()
     }
     speaking = None if speaker is None else stored_speaking(RunFolder(speaker).best, folder)
-    return Stage(
+    return LiveServerState(
         agents={name: experiment.agent for name, experiment in opened.items()},
         sceneries=Sceneries(folder),
         speaker=None if speaking is None else speaking.speaker,
@@ -115,7 +115,7 @@ def open_stage(
 
 def suggestions(experiment: Experiment) -> Mapping[str, list[Example]]:
     """A few instructions for every house, from the splits the data folder has."""
-    from scenemem.viewer.live_stage import Example
+    from scenemem.viewer.live_state import Example
 
     found: dict[str, list[Example]] = {}
     world = experiment.sight.world

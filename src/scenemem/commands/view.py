@@ -13,8 +13,9 @@ from scenemem.commands.opened_runs import results_of, run_names
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.run_folder import RunFolder
-from scenemem.viewer.gallery import Replay, Walker, plain, telling, write_index, write_replays
+from scenemem.viewer.gallery import Replay, plain, telling, write_index, write_replays
 from scenemem.viewer.scenery import Sceneries
+from scenemem.viewer.traces import TracedAgent
 
 
 def view(
@@ -54,7 +55,9 @@ def view(
     use_threads(threads)
     folder = open_data(data)
     runs = _opened([run] if rival is None else [run, rival], folder, checkpoint)
-    walkers = [Walker(name, it.experiment.agent, it.experiment.episodes(split)) for name, it in runs.items()]
+    walkers = [
+        TracedAgent(name, it.experiment.agent, it.experiment.episodes(split)) for name, it in runs.items()
+    ]
     ids = [episode] if episode is not None else _telling(walkers, list(runs.values()), split, count)
     place = out or run / "replays"
 
@@ -81,7 +84,7 @@ def _opened(
     return {name: open_run(RunFolder(path), folder, checkpoint) for name, path in run_names(runs).items()}
 
 
-def _telling(walkers: list[Walker], runs: list[OpenedRun], split: str, count: int) -> list[str]:
+def _telling(walkers: list[TracedAgent], runs: list[OpenedRun], split: str, count: int) -> list[str]:
     """The ids of telling episodes; the first ones of the split when none stands out."""
     first = walkers[0]
     if not first.episodes.has_goals:

@@ -1,40 +1,115 @@
-"""One plain sentence or two per round: what the agent does and why, from the numbers of its trace."""
+"""What happens in a trace, in words: a caption per move, a headline, a summary, and the words to mark."""
 
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from scenemem.formats.traces import Decision, Ending, Move, Option, Trace
+from scenemem.formats.traces import Decision, Ending, Option, Trace, Word
+from scenemem.formats.traces import Move as Move
 from scenemem.tasks.episode_set import SUCCESS_METRES
-from scenemem.viewer.marks import marks_of, quoted
 
-_AUDIBLE = 0.05  # a cue that rounds to nothing in the table is no reason
+FAULTLESS = 0.99
+"""SPL from which a walk counts as straight."""
+
+TITLES = {
+    "fixed": "Turned back and reached the goal",
+    "wrong stop": "Passed the goal without stopping",
+    "lost": "Did not find the goal",
+    "straight": "Went straight to the goal",
+}
+"""The headlines of the four kinds of episodes worth showing."""
+
+QUOTED = 3
+"""The strongest level of a mark: exactly the words that are quoted."""
+
+_GLOBAL, _FINAL = "anywhere", "last"  # kinds of decisions
+_THERE = 0.05  # metres; nearer is at the goal
+_NOTICEABLE = 0.05  # a cue that rounds to nothing in the table is no reason
 _CLOSE = 0.1  # chances that differ less are a close call
-_CUES = ("sight", "heading", "facts")  # of a frontier
-_WAY_CUES = ("sight", "heading", "its memory of here")  # of a neighbour, or of stopping
-_SEEN = "Sight speaks most for it: what it saw there fits the shaded words"
-_LIES = "Heading speaks most for it: where it lies fits the underlined words"
-_FACTS = "Facts speak most for it: how near and how new it is, and how good the way on looked"
-_NOTHING = "no word in particular"
+_CUES = ("the view", "the direction", "the hints")  # of a frontier
+_WAY_CUES = ("the view", "the direction", "its memory of this place")  # of a neighbour, or of stopping
+_REASONS = (
+    "What counts most is the view: what it saw there matches the shaded words",
+    "What counts most is the direction: where it lies matches the underlined words",
+    "What counts most are the hints: how near and how recent it is, and how well its open ways scored",
+)
+
+_LEVELS = (0.2, 0.4, 0.7)  # shares of the strongest word from which a word is marked 1, 2, 3
+_LEAST_ATTENTION = 0.25  # on words with a meaning; below it no word stands out
+_MOST_QUOTED = 4  # words
+_LITTLE = (  # words without a meaning of their own
+    "a after also an and are as at be been before but by can do for from has have i if in is it its just my "
+    "of on once one or our should so than that the their them then there these they this those to until we "
+    "when where which while who will with would you your"
+)
 
 
-def captions(trace: Trace, room_of: Mapping[int, str]) -> list[str]:
-    """A caption for every round, and one for the end."""
-    narrator = _Narrator(trace, room_of)
-    texts = [narrator.round(number) for number in range(len(trace.moves))]
-    return texts if trace.ending is None else [*texts, _ended(trace, trace.ending)]
+@dataclass(frozen=True)
+class Marks:
+    """How strongly every word is marked, 0 to 3; all 0 when no word stands out."""
+
+    view: tuple[int, ...]  # what to look for
+    direction: tuple[int, ...]  # where to go
+
+
+def marks_of(words: Sequence[Word], decision: Decision) -> Marks | None:
+    """The marks of a decision; None for an agent without attention."""
+    shares = decision.attention
+    return None if shares is None else Marks(levels(words, shares.perception), levels(words, shares.action))
+
+
+def marks(trace: Trace) -> list[list[Marks | None]]:
+    """Per move, the marks of every decision."""
+    return [[marks_of(trace.task.words, decision) for decision in move.decisions] for move in trace.moves]
+
+
+def levels(words: Sequence[Word], shares: Sequence[float]) -> tuple[int, ...]:
+    """How strongly to mark every word; punctuation and little words such as "the" never are."""
+    meant = [number for number, word in enumerate(words) if _means_something(word.text)]
+    if sum(shares[number] for number in meant) < _LEAST_ATTENTION:
+        return (0,) * len(words)
+    meant.sort(key=lambda number: -shares[number])
+    strongest, found = shares[meant[0]], [0] * len(words)
+    for rank, number in enumerate(meant):
+        level = sum(shares[number] >= least * strongest for least in _LEVELS)
+        found[number] = level if rank < _MOST_QUOTED else min(level, QUOTED - 1)
+    return tuple(found)
+
+
+def quoted(words: Sequence[Word], levels: Sequence[int]) -> str | None:
+    """The words marked strongest, neighbours together, in the order of the instruction; None without any."""
+    phrases: list[str] = []
+    for number, word in enumerate(words):
+        if levels[number] != QUOTED:
+            continue
+        if number and levels[number - 1] == QUOTED:
+            phrases[-1] += (" " if word.before else "") + word.text
+        else:
+            phrases.append(word.text)
+    once = {phrase.lower(): f"“{phrase}”" for phrase in phrases[::-1]}
+    return _listed(list(once.values())[::-1]) if once else None
+
+
+def _means_something(text: str) -> bool:
+    return text.lower() not in _LITTLE.split() and not set(text) <= set(string.punctuation)
+
+
+def _listed(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def letters(trace: Trace) -> list[dict[int, str]]:
-    """Per round, letters for the unvisited places that could be chosen, clockwise from north."""
+    """Per move, letters for the unvisited places that could be chosen, clockwise from north."""
     visited, names = {trace.task.start}, []
-    for turn in trace.moves:
-        ways = [option for option in turn.decisions[-1].options if option.place not in visited]
+    for move in trace.moves:
+        ways = [option for option in move.decisions[-1].options if option.place not in visited]
         ways.sort(key=lambda option: option.heading or 0.0)
         places = dict.fromkeys(option.place for option in ways)
         names.append({place: _letter(number) for number, place in enumerate(places)})
-        visited.update(turn.walk)
+        visited.update(move.walk)
     return names
 
 
@@ -46,15 +121,15 @@ def _letter(number: int) -> str:
 
 
 def cues(decision: Decision, option: Option) -> tuple[float, float, float] | None:
-    """What an option's logit is made of: sight, direction and the rest; None when it is not known.
+    """What an option's logit is made of: view, direction and the rest; None when it is not known.
 
-    The rest are facts about a frontier; of the option to stop it is what the memory says about the place.
+    The rest are hints about a frontier; of the option to stop it is what the memory says about the place.
     """
     if decision.weights is None or option.visual is None or option.geometric is None:
         return None
-    sight = decision.weights[0] * option.visual
+    view = decision.weights[0] * option.visual
     direction = decision.weights[1] * option.geometric
-    return sight, direction, option.logit - sight - direction
+    return view, direction, option.logit - view - direction
 
 
 def compared(decision: Decision) -> tuple[float, float, float] | None:
@@ -63,25 +138,31 @@ def compared(decision: Decision) -> tuple[float, float, float] | None:
     known = [cue for cue in made_of if cue is not None]
     if len(known) < len(made_of):
         return None
-    sight, direction, facts = (
+    view, direction, rest = (
         known[decision.choice][kind] - sum(cue[kind] for cue in known) / len(known) for kind in range(3)
     )
-    return sight, direction, facts
+    return view, direction, rest
+
+
+def captions(trace: Trace, room_of: Mapping[int, str]) -> list[str]:
+    """A caption for every move, and one for the end."""
+    narrator = _Narrator(trace, room_of)
+    texts = [narrator.move(number) for number in range(len(trace.moves))]
+    return texts if trace.ending is None else [*texts, _ended(trace, trace.ending)]
 
 
 class _Narrator:
     def __init__(self, trace: Trace, room_of: Mapping[int, str]) -> None:
-        self._trace = trace
-        self._room_of = room_of
+        self._trace, self._room_of = trace, room_of
         self._letters = letters(trace)
         self._number = {place: number for number, place in enumerate(dict.fromkeys(trace.path), start=1)}
 
-    def round(self, number: int) -> str:
-        """What happens in a round; when it has two decisions, a line for each."""
-        turn = self._trace.moves[number]
-        last, back = turn.decisions[-1], turn.back_to
-        if last.kind == "final":
-            return f"Round {number + 1}: {self._ends(turn, back)}"
+    def move(self, number: int) -> str:
+        """What happens in a move; when it has two decisions, a line for each."""
+        move = self._trace.moves[number]
+        last, back = move.decisions[-1], move.back_to
+        if last.kind == _FINAL:
+            return f"Move {number + 1}: no decisions are left; it {self._ends(move, back)}"
         parts = [] if back is None else [self._returns(number, back)]
         if last.kind == "frontier":  # cut off before it could go on
             parts = parts or ["stays where it is."]
@@ -89,26 +170,24 @@ class _Narrator:
             parts.append(self._stops(number))
         else:
             parts.append(self._goes_on(number))
-        between = "\n" if len(turn.decisions) > 1 else " "
-        return f"Round {number + 1}: it {between.join(parts)}"
+        between = "\n" if len(move.decisions) > 1 else " "
+        return f"Move {number + 1}: it {between.join(parts)}"
 
-    def _ends(self, turn: Move, back: int | None) -> str:
-        where = "stops where it stands"
-        if back is not None:
-            arrives = "and stops there" if turn.stops else "but is cut off on the way"
-            where = f"goes back to {self._place(back)} {arrives}"
-        return f"its decisions are used up, and it {where}: no other place seemed as right to stop at."
+    def _ends(self, move: Move, back: int | None) -> str:
+        arrives = "and stops there" if move.stops else "but is cut off on the way"
+        where = "stops where it is" if back is None else f"goes back to {self._place(back)} {arrives}"
+        return f"{where}, the place it rates best for stopping."
 
     def _returns(self, number: int, back: int) -> str:
-        turn = self._trace.moves[number]
-        decision, walk = turn.decisions[0], turn.decisions[0].chosen.walk
-        dead_end = "is in a dead end (no unvisited place next to it) and " if _dead_end(turn) else ""
+        move = self._trace.moves[number]
+        decision, walk = move.decisions[0], move.decisions[0].chosen.walk
+        dead_end = "is in a dead end (no unvisited neighbour) and " if _dead_end(move) else ""
         turns = f"{dead_end}turns back to {self._place(back)}"
-        if decision.kind == "global":
+        if decision.kind == _GLOBAL:
             return f"{turns}."
         distance = "" if walk is None else f", {walk:.1f} m back on its map"
         odds = self._odds(number, decision)
-        return f"{turns}{distance}{odds}.{self._reason(number, decision)}{self._listening(decision)}"
+        return f"{turns}{distance}{odds}.{self._reason(number, decision)}{self._attention(decision)}"
 
     def _odds(self, number: int, decision: Decision) -> str:
         """The chance of going back against that of staying, and against any other that came close."""
@@ -122,130 +201,188 @@ class _Narrator:
         return f" ({tie}{_percent(decision.chosen)} against {against})"
 
     def _reason(self, number: int, decision: Decision) -> str:
-        """Which cue speaks most for going back, and which speak against it."""
-        spoken, strongest = compared(decision), _strongest(decision)
-        if spoken is None or strongest is None:
+        """Which cue counts most for going back, and which count against it."""
+        shares, strongest = compared(decision), _strongest(decision)
+        if shares is None or strongest is None:
             return ""
-        why = (_SEEN, _LIES, self._facts(number, decision.chosen))[strongest]
-        against = [name for name, cue in zip(_CUES, spoken, strict=True) if cue < -_AUDIBLE]
-        but = (
-            f"; {' and '.join(against)} speak{'' if len(against) > 1 else 's'} against it" if against else ""
-        )
-        return f" {why}{but}."
+        remembered = self._last_chance(number, decision.chosen) if strongest == 2 else ""
+        against = [name for name, cue in zip(_CUES, shares, strict=True) if cue < -_NOTICEABLE]
+        one = len(against) == 1 and against[0] != "the hints"
+        but = f"; {' and '.join(against)} count{'s' if one else ''} against it" if against else ""
+        return f" {_REASONS[strongest]}{remembered}{but}."
 
-    def _facts(self, number: int, option: Option) -> str:
-        """What an agent knows of a place besides what it saw; the last chance of its open ways is told."""
-        turn, names = self._trace.moves[number], self._letters[number]
-        ways = () if turn.memory is None else turn.memory.ways
+    def _last_chance(self, number: int, option: Option) -> str:
+        """The chance that the best open way of a place had when the agent was last there."""
+        move, names = self._trace.moves[number], self._letters[number]
+        ways = () if move.memory is None else move.memory.ways
         open_places = {way.place for way in ways if way.node == option.node}
         for before in reversed(self._trace.moves[:number]):
             decision = before.decisions[-1]
             if decision.kind == "action" and decision.chosen.node == option.node:
                 left = [way for way in decision.options if way.place in open_places and not way.stop]
-                best = max(left, key=lambda way: way.probability, default=None)
-                if best is not None:
-                    name = names.get(best.place, "it")
-                    return f"{_FACTS} ({_percent(best)} for {name} when it was last there)"
-        return _FACTS
+                if left:
+                    best = max(left, key=lambda way: way.probability)
+                    return f" ({_percent(best)} for {names.get(best.place, 'it')} on the last visit)"
+        return ""
 
     def _goes_on(self, number: int) -> str:
-        turn = self._trace.moves[number]
-        decision, option = turn.decisions[-1], turn.decisions[-1].chosen
-        room = self._room_of.get(option.place)
-        goal = self._called(number, option) + (f" ({room})" if room else "")
-        verb = "goes" if turn.back_to is None else "From there it goes"
+        move = self._trace.moves[number]
+        decision, option = move.decisions[-1], move.decisions[-1].chosen
+        goal = self._called(number, option) + self._room(option.place)
+        verb = "goes" if move.back_to is None else "From there it goes"
         way = f"{option.compass} " if option.compass else ""
         strongest = _strongest(decision)
-        cue = "" if strongest is None else f", mostly by {_WAY_CUES[strongest]}"
-        return f"{verb} {way}to {goal}, {self._sure(number, decision)}{cue}.{self._listening(decision)}"
+        cue = "" if strongest is None else f", mainly because of {_WAY_CUES[strongest]}"
+        return f"{verb} {way}to {goal}, {self._sure(number, decision)}{cue}.{self._attention(decision)}"
 
     def _stops(self, number: int) -> str:
-        turn = self._trace.moves[number]
-        verb, last = ("stops" if turn.back_to is None else "There it stops"), turn.decisions[-1]
-        heard = self._listening(last)
+        move = self._trace.moves[number]
+        verb, last = ("stops" if move.back_to is None else "There it stops"), move.decisions[-1]
+        attention = self._attention(last)
         if len(last.options) > 1:
-            return f"{verb}, {self._sure(number, last)}.{heard}"
-        first = turn.decisions[0]
-        others = [option for option in first.options if option is not first.chosen]
-        rival = max(others, key=lambda option: option.probability, default=None)
-        odds = ""
-        if turn.back_to is None and first is not last and rival is not None:
+            return f"{verb}, {self._sure(number, last)}.{attention}"
+        first, odds = move.decisions[0], ""
+        rival = _best_rival(first)
+        if move.back_to is None and first is not last and rival is not None:
             odds = f", and it does not turn back to {self._place(rival.place)}"
             odds += f" ({_percent(rival)} against {_percent(first.chosen)})"
-        return f"{verb}, the only option here: no place next to it is unvisited{odds}.{heard}"
+        return f"{verb}, the only option: it has no unvisited neighbour{odds}.{attention}"
 
     def _sure(self, number: int, decision: Decision) -> str:
-        if len(decision.options) == 1:
-            return "the only option"
-        rival = _close_rival(decision)
-        if rival is None:
-            return f"{_percent(decision.chosen)} sure"
-        against = f"{_percent(rival)} for {self._called(number, rival)}"
-        return f"a close call ({_percent(decision.chosen)} against {against})"
+        chance, rival = _percent(decision.chosen), _close_rival(decision)
+        if rival is not None:
+            return f"a close call ({chance} against {_percent(rival)} for {self._called(number, rival)})"
+        return f"{chance} sure" if len(decision.options) > 1 else "the only option"
 
-    def _listening(self, decision: Decision) -> str:
-        """The words marked for a decision; when it stops, only those it looked for."""
+    def _attention(self, decision: Decision) -> str:
+        """The words marked for a decision; when it stops, only those for the view."""
         words = self._trace.task.words
-        marks = marks_of(words, decision)
-        if marks is None:
+        found = marks_of(words, decision)
+        if found is None:
             return ""
-        things, moves = quoted(words, marks.looks), quoted(words, marks.moves)
-        if decision.chosen.stop:
-            return f" It looked for {things or _NOTHING}."
-        if things is None and moves is None:
-            return f" It follows {_NOTHING}."
-        return f" It looks for {things or _NOTHING}; it moves by {moves or _NOTHING}."
+        view, direction = quoted(words, found.view), quoted(words, found.direction)
+        if view is None and (direction is None or decision.chosen.stop):
+            return " No word stands out."
+        told = f" View words: {view or 'none'}"
+        return f"{told}." if decision.chosen.stop else f"{told}; direction words: {direction or 'none'}."
 
     def _called(self, number: int, option: Option) -> str:
-        """What an option is called in a round."""
-        turn, names = self._trace.moves[number], self._letters[number]
+        """What an option is called in a move."""
+        move, names = self._trace.moves[number], self._letters[number]
         if option.stop:
             return "stopping"
         if option.place in names:
             return f"new place {names[option.place]}"
-        if option.place == turn.walk[0]:
-            return "staying here" if _dead_end(turn) else "going on from here"
+        if option.place == move.walk[0]:
+            return "staying here" if _dead_end(move) else "going on from here"
         return f"place {self._number[option.place]}"
 
     def _place(self, place: int) -> str:
-        room = self._room_of.get(place)
-        return f"place {self._number[place]}" + (f" ({room})" if room else "")
+        return f"place {self._number[place]}{self._room(place)}"
+
+    def _room(self, place: int) -> str:
+        return f" ({self._room_of[place]})" if self._room_of.get(place) else ""
 
 
-def _dead_end(turn: Move) -> bool:
+def _dead_end(move: Move) -> bool:
     """Whether no unvisited place is next to where the agent stands."""
-    return turn.memory is not None and not turn.memory.frontier[turn.memory.here]
+    return move.memory is not None and not move.memory.frontier[move.memory.here]
 
 
 def _strongest(decision: Decision) -> int | None:
-    """The cue that speaks most for the choice; None when nothing is known to speak for it."""
-    spoken = compared(decision)
-    return None if spoken is None or max(spoken) < _AUDIBLE else spoken.index(max(spoken))
+    """The cue that counts most for the choice; None when none is known to."""
+    parts = compared(decision)
+    return None if parts is None or max(parts) < _NOTICEABLE else parts.index(max(parts))
+
+
+def _best_rival(decision: Decision) -> Option | None:
+    """The likeliest option that was not taken."""
+    others = [option for option in decision.options if option is not decision.chosen]
+    return max(others, key=lambda option: option.probability, default=None)
 
 
 def _close_rival(decision: Decision) -> Option | None:
     """The best other option, when there was little between the two."""
-    others = [option for option in decision.options if option is not decision.chosen]
-    rival = max(others, key=lambda option: option.probability, default=None)
-    if rival is None or abs(decision.chosen.probability - rival.probability) >= _CLOSE:
-        return None
-    return rival
+    rival = _best_rival(decision)
+    close = rival is not None and abs(decision.chosen.probability - rival.probability) < _CLOSE
+    return rival if close else None
 
 
 def _ended(trace: Trace, ending: Ending) -> str:
-    how = "stopped" if ending.stopped else f"was cut off after {len(trace.moves)} rounds"
+    how = _how_it_ended(trace, ending)
     if ending.to_goal is None or ending.scores is None:
         return f"The end: it {how}. The goal is not public."
     near = ending.to_goal < SUCCESS_METRES
-    verdict = "a success" if near else "a failure"
-    limit = f"{'under' if near else 'not under'} {SUCCESS_METRES:.0f} m"
-    turns = sum(turn.back_to is not None for turn in trace.moves)
+    verdict = "a success: less than" if near else "a failure: not less than"
+    turns = len(_turns(trace))
     times = {0: "never turned back", 1: "turned back once"}.get(turns, f"turned back {turns} times")
     return (
-        f"The end: it {how} {ending.to_goal:.1f} m from the goal, {limit}, so this counts as {verdict}. "
+        f"The end: it {how} {ending.to_goal:.1f} m from the goal, {verdict} {SUCCESS_METRES:.0f} m. "
         f"It walked {ending.scores.tl:.1f} m and {times}."
     )
 
 
+def _how_it_ended(trace: Trace, ending: Ending) -> str:
+    return "stopped" if ending.stopped else f"was cut off after {len(trace.moves)} moves"
+
+
 def _percent(option: Option) -> str:
     return f"{100 * option.probability:.0f} %"
+
+
+def headline(trace: Trace) -> str:
+    """How an episode came out, in a few words."""
+    ending = trace.ending
+    if ending is None or ending.to_goal is None or ending.scores is None:
+        return "Walking" if ending is None else "Walked to an unknown goal"
+    if ending.to_goal < SUCCESS_METRES:
+        straight = not _turns(trace) and ending.scores.spl >= FAULTLESS
+        return TITLES["straight"] if straight else TITLES["fixed"] if _turns(trace) else "Reached the goal"
+    if ending.scores.osr > 0:
+        return TITLES["wrong stop"]
+    return TITLES["lost"] if ending.stopped else "Cut off before it stopped"
+
+
+def summary(trace: Trace, room_of: Mapping[int, str]) -> str:
+    """What happened in an episode, in one sentence; empty while it goes on."""
+    ending = trace.ending
+    if ending is None:
+        return ""
+    ended, returned = _how_it_ended(trace, ending), _returned(trace, room_of)
+    if ending.to_goal is not None:
+        ended += " at the goal" if ending.to_goal < _THERE else f" {ending.to_goal:.1f} m from the goal"
+    if ending.to_goal is None or ending.to_goal < SUCCESS_METRES:
+        last = len(trace.moves)
+        when = "it" if not ending.stopped else "then it" if last in _turns(trace) else f"at move {last} it"
+        return f"{returned}; {when} {ended}." if returned else f"It never turned back and {ended}."
+    nearest, number = _nearest(trace)
+    if nearest < SUCCESS_METRES:
+        return f"It came within {nearest:.1f} m of the goal at move {number}, walked on and {ended}."
+    return f"{returned + ', ' if returned else 'It '}never came nearer than {nearest:.1f} m and {ended}."
+
+
+def _returned(trace: Trace, room_of: Mapping[int, str]) -> str:
+    """When and where to it turned back; empty when it never did."""
+    turns = _turns(trace)
+    if not turns:
+        return ""
+    if len(turns) > 1:
+        return f"It turned back {len(turns)} times (at moves {_listed([str(number) for number in turns])})"
+    (number, place), *_ = turns.items()
+    numbers = list(dict.fromkeys(trace.path))
+    room = f" ({room_of[place]})" if place in room_of else ""
+    return f"At move {number} it turned back to place {numbers.index(place) + 1}{room}"
+
+
+def _turns(trace: Trace) -> dict[int, int]:
+    """Numbers, from 1, of the moves that turn back, and the place each turned back to."""
+    backs = ((number, move.back_to) for number, move in enumerate(trace.moves, start=1))
+    return {number: place for number, place in backs if place is not None}
+
+
+def _nearest(trace: Trace) -> tuple[float, int]:
+    """The least distance to the goal and the number of the move, from 1, that led there."""
+    stood = [(trace.task.start, 1)]
+    stood += [(place, number) for number, move in enumerate(trace.moves, start=1) for place in move.walk[1:]]
+    distances = [(trace.scene.places[place].to_goal, number) for place, number in stood]
+    return min((metres, number) for metres, number in distances if metres is not None)

@@ -1,68 +1,131 @@
-"""Replays of chosen episodes, their traces beside them, and what links them: a page or part of a report."""
+"""Episodes worth watching: which to choose, their replays, and cards with a small map that link them."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from html import escape
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, count, pairwise, zip_longest
 from pathlib import Path
 
-from scenemem.agents.trained import TrainedAgent
-from scenemem.errors import UserError
-from scenemem.formats.atomic import atomic_file
-from scenemem.formats.results import EpisodeResult
-from scenemem.formats.traces import Trace, write_trace
-from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.viewer.replay import filled, policy, static_text, write_replay
-from scenemem.viewer.report import Section, note
-from scenemem.viewer.scenery import Sceneries
-from scenemem.viewer.stories import Chosen, headline, instructive, summary, went_on
-from scenemem.viewer.thumbnails import draw_thumbnail
-from scenemem.viewer.tracing import trace_episodes
+from markupsafe import Markup
 
-_MARKS = re.compile(r"[^\w.-]+")
-_LOOKED_AT = 8  # returns that are traced to find one to show
-_KEY = (
-    "Each page plays one episode round by round: the map the agent remembers, the words it listens to, and "
-    "what it weighed up before it decided. On the little maps the star is the goal, the dotted line the "
-    "described way, the full line the way it went from the ring to the dot, and the dashed line going back."
+from scenemem.formats.results import EpisodeResult
+from scenemem.formats.traces import Move as Move
+from scenemem.formats.traces import Trace, write_trace
+from scenemem.viewer.captions import FAULTLESS, TITLES, headline, summary
+from scenemem.viewer.pages import Section, content_policy, render, render_macro, section, styles, write_page
+from scenemem.viewer.replay import write_replay
+from scenemem.viewer.scenery import Sceneries, Scenery
+from scenemem.viewer.traces import TracedAgent
+
+Spot = tuple[float, float]
+
+_NOT_IN_NAMES = re.compile(r"[^\w.-]+")
+_RETRACED = 8  # returns that are traced to find one to show
+_LEAD = (
+    "Each page plays one episode move by move: the map the agent remembers, the words it attends to, and how "
+    "it rated its options. On the small maps the star is the goal, the dotted line the described path, the "
+    "full line the path walked from the ring to the dot, and the dashed line going back."
 )
 
-
-@dataclass(frozen=True, eq=False)
-class Walker:
-    """An agent and the split it walks."""
-
-    name: str
-    agent: TrainedAgent
-    episodes: EpisodeSet
-
-    def rows(self, instruction_ids: Sequence[str]) -> list[int]:
-        """Where the instructions stand in the split.
-
-        Raises:
-            UserError: the split has no such instruction.
-        """
-        row = {name: number for number, name in enumerate(self.episodes.instruction_ids)}
-        unknown = [name for name in instruction_ids if name not in row]
-        if unknown:
-            raise UserError(
-                f"'{self.episodes.name}' has no instruction '{unknown[0]}'; "
-                f"its ids look like '{self.episodes.instruction_ids[0]}'"
-            )
-        return [row[name] for name in instruction_ids]
+_DETOUR = 6.0  # metres; a longer one makes a mistake no plainer
+_FAR = 10.0  # metres; more tell nothing more
+_PER_JUMP, _PER_HOP = 3.0, 0.5  # metres that one more return and one more hop cost in plainness
+_PLAINNESS: dict[str, Callable[[EpisodeResult], float]] = {
+    "fixed": lambda result: min(_DETOUR, result.tl * (1 - result.spl)) - _PER_JUMP * result.jumps,
+    "wrong stop": lambda result: min(_FAR, result.ne) - _PER_HOP * result.hops,
+    "lost": lambda result: result.ne,
+    "straight": lambda result: min(_FAR, result.tl),
+}
 
 
 @dataclass(frozen=True)
-class Told:
+class Chosen:
+    """An episode to show."""
+
+    instruction_id: str
+    story: str  # a key of TITLES
+
+
+def instructive(
+    results: Sequence[EpisodeResult],
+    count: int,
+    rival: Sequence[EpisodeResult] = (),
+    favoured: Collection[str] = (),
+) -> list[Chosen]:
+    """Up to ``count`` telling episodes: mended by turning back, stopped in the wrong place, lost, faultless.
+
+    The four kinds take turns, each with its plainest case first: a detour one can see and a single return,
+    a short walk that ends far from a goal it had reached, the farthest end, a long way without a fault.
+    With a ``rival`` on the same episodes those come first where the two came out differently, then those
+    whose instruction is ``favoured``. No route is shown twice.
+    """
+    theirs = {result.instr_id: result.sr for result in rival}
+
+    def ranked(story: str) -> list[Chosen]:
+        def rank(result: EpisodeResult) -> tuple[bool, bool, float]:
+            differs = theirs.get(result.instr_id, result.sr) != result.sr
+            return differs, result.instr_id in favoured, _PLAINNESS[story](result)
+
+        kind = sorted((one for one in results if _story(one) == story), key=rank, reverse=True)
+        return [Chosen(result.instr_id, story) for result in kind]
+
+    routes: dict[str, Chosen] = {}
+    for chosen in chain(*zip_longest(*(ranked(story) for story in TITLES))):
+        if chosen is not None:  # instructions of one route are numbered after their last underscore
+            name = chosen.instruction_id
+            routes.setdefault(name.rpartition("_")[0] or name, chosen)
+    return list(routes.values())[:count]
+
+
+def _story(result: EpisodeResult) -> str | None:
+    """The kind of an episode; None for arriving by a detour without ever turning back."""
+    if not result.sr > 0:
+        return "wrong stop" if result.osr > 0 else "lost"
+    if result.jumps:
+        return "fixed"
+    return "straight" if result.spl >= FAULTLESS else None
+
+
+def telling(
+    agent: TracedAgent, results: Sequence[EpisodeResult], count: int, rival: Sequence[EpisodeResult] = ()
+) -> list[Chosen]:
+    """The most instructive episodes of an agent; returns from where it took another way come first.
+
+    Args:
+        agent: whose results these are.
+        results: what came out of every episode.
+        count: how many to choose.
+        rival: what came out for another agent.
+    """
+    every = instructive(results, len(results), rival)
+    fixed = [chosen.instruction_id for chosen in every if chosen.story == "fixed"][:_RETRACED]
+    favoured = {trace.task.instruction_id for trace in agent.trace(fixed) if went_on(trace)}
+    return instructive(results, count, rival, favoured)
+
+
+def went_on(trace: Trace) -> bool:
+    """Whether the agent turned back and took another way from there, rather than stopping."""
+    return any(move.back_to is not None and not move.stops for move in trace.moves)
+
+
+@dataclass(frozen=True)
+class AgentCard:
     """One agent's part of a replay, for whoever links it."""
 
     agent: str
     headline: str  # how it came out
     summary: str  # what happened, one sentence
-    thumbnail: str  # SVG
+    thumbnail: Markup
+
+    @classmethod
+    def of(cls, trace: Trace, scenery: Scenery) -> AgentCard:
+        """What a card says of a trace."""
+        words = headline(trace), summary(trace, scenery.room_of)
+        return cls(trace.agent, *words, draw_thumbnail(trace, scenery))
 
 
 @dataclass(frozen=True)
@@ -71,129 +134,173 @@ class Replay:
 
     file: Path
     traces: tuple[Trace, ...]  # one per agent
-    told: tuple[Told, ...]  # one per agent
+    agents: tuple[AgentCard, ...]
     size: int  # bytes
 
     @property
     def title(self) -> str:
         """How the episode came out."""
-        if len(self.told) == 1:
-            return self.told[0].headline
-        return "; ".join(f"{part.agent}: {part.headline.lower()}" for part in self.told)
+        if len(self.agents) == 1:
+            return self.agents[0].headline
+        return "; ".join(f"{part.agent}: {part.headline.lower()}" for part in self.agents)
 
+    @property
+    def instruction(self) -> str:
+        """What the agents were told."""
+        return self.traces[0].task.text
 
-def telling(
-    walker: Walker, results: Sequence[EpisodeResult], count: int, rival: Sequence[EpisodeResult] = ()
-) -> list[Chosen]:
-    """The most instructive episodes of an agent; of returns those from where it took another way come first.
-
-    Args:
-        walker: whose results these are.
-        results: what came out of every episode.
-        count: how many to choose.
-        rival: what came out for another agent.
-    """
-    ranked = instructive(results, len(results), rival)
-    fixed = [chosen.instruction_id for chosen in ranked if chosen.story == "fixed"][:_LOOKED_AT]
-    rows = walker.episodes.select(walker.rows(fixed))
-    traces = trace_episodes(walker.agent, rows) if fixed else []
-    favoured = {trace.task.instruction_id for trace in traces if went_on(trace)}
-    return instructive(results, count, rival, favoured)
+    def link(self, folder: Path) -> str:
+        """The address of the page, seen from a page in ``folder``."""
+        return self.file.relative_to(folder).as_posix()
 
 
 def write_replays(
-    walkers: Sequence[Walker],
+    agents: Sequence[TracedAgent],
     instruction_ids: Sequence[str],
     sceneries: Sceneries,
     file_of: Callable[[str], Path],
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Replay]:
-    """Trace the given instructions with every walker and write one page for each, traces beside it.
+    """Trace the given instructions with every agent and write one page for each, traces beside it.
 
     Args:
-        walkers: one agent, or several to show side by side.
+        agents: one agent, or several to show side by side.
         instruction_ids: which episodes.
         sceneries: what the buildings look like.
         file_of: the page of an instruction.
-        progress: called with (places looked at, places in all).
+        progress: called with (panoramas render_macro, panoramas in all).
 
     Raises:
-        UserError: a walker's split lacks an instruction.
+        UserError: a split lacks an instruction.
     """
-    traced = [
-        trace_episodes(walker.agent, walker.episodes.select(walker.rows(instruction_ids)), name=walker.name)
-        for walker in walkers
-    ]
-    together = list(zip(*traced, strict=True))
-    looked_at = [{place for trace in traces for place in _shown_places(trace)} for traces in together]
-    total, replays = sum(map(len, looked_at)), list[Replay]()
-    for number, (name, traces) in enumerate(zip(instruction_ids, together, strict=True)):
-        file, before = file_of(name), sum(map(len, looked_at[:number]))
+    together = list(zip(*(agent.trace(instruction_ids) for agent in agents), strict=True))
+    shown = [{place for trace in traces for place in _shown_places(trace)} for traces in together]
+    total, done, replays = sum(map(len, shown)), count(1), list[Replay]()
+
+    def count_picture() -> None:
+        if progress is not None:
+            progress(next(done), total)
+
+    for name, traces, places in zip(instruction_ids, together, shown, strict=True):
+        file = file_of(name)
         for trace in traces:
             write_trace(file.with_name(f"{file.stem}.{plain(trace.agent)}.trace.json"), trace)
-        looked = None if progress is None else partial(_later, progress, before, total)
-        scenery = sceneries.of(traces[0].scene, looked_at[number], looked)
+        scenery = sceneries.of(traces[0].scene, places, count_picture)
         size = write_replay(file, traces, scenery)
-        told = tuple(
-            Told(
-                trace.agent, headline(trace), summary(trace, scenery.room_of), draw_thumbnail(trace, scenery)
-            )
-            for trace in traces
-        )
-        replays.append(Replay(file, traces, told, size))
+        replays.append(Replay(file, traces, tuple(AgentCard.of(trace, scenery) for trace in traces), size))
     return replays
 
 
 def _shown_places(trace: Trace) -> set[int]:
     """The places a replay shows the surroundings of: where it decides, where it returns to, where it ends."""
-    begun = {turn.walk[0] for turn in trace.moves}
-    return begun | {turn.back_to for turn in trace.moves if turn.back_to is not None} | {trace.path[-1]}
-
-
-def _later(progress: Callable[[int, int], None], before: int, total: int, done: int, _of_these: int) -> None:
-    """Progress of one page among several."""
-    progress(before + done, total)
+    begun = {move.walk[0] for move in trace.moves}
+    return begun | {move.back_to for move in trace.moves if move.back_to is not None} | {trace.path[-1]}
 
 
 def write_index(file: Path, title: str, replays: Sequence[Replay]) -> None:
     """Write a page that links replays in the same folder."""
-    style = static_text("replay.css") + static_text("cards.css")
-    page = filled(
-        static_text("index.html"),
-        title=escape(title),
-        policy=policy("", style),
-        style=style,
-        lead=escape(_KEY),
-        cards=_cards(replays, file.parent, level=2),
-    )
-    with atomic_file(file) as unfinished:
-        unfinished.write_text(page, encoding="utf-8")
+    style = styles("replay", "cards")
+    words = {"title": title, "lead": _LEAD, "style": style, "policy": content_policy(style)}
+    write_page(file, render("index.html", replays=replays, folder=file.parent, **words))
 
 
 def replays_section(replays: Sequence[Replay], split: str, folder: Path) -> Section:
     """The part of a report in ``folder`` that links replays of a split."""
-    return Section(f"Replays of {split}", note(_KEY) + "\n" + _cards(replays, folder, level=3))
+    return section(f"Replays of {split}", "replays", _LEAD, replays, folder)
 
 
 def plain(name: str) -> str:
     """A name that can be part of a file name."""
-    return _MARKS.sub("_", name)
+    return _NOT_IN_NAMES.sub("_", name)
 
 
-def _cards(replays: Sequence[Replay], folder: Path, *, level: int) -> str:
-    return f'<ul class="replays">\n{"".join(_card(replay, folder, level) for replay in replays)}</ul>'
+@dataclass
+class _Thumbnail:
+    """A walk as one small drawing, in pixels: the floor on which most of it happens."""
+
+    trace: Trace
+    scenery: Scenery
+    width: int = 300
+    height: int = 190
+    rooms: list[tuple[float, float, float, float]] = field(default_factory=list)  # x, y, width, height
+    lines: list[tuple[str, Spot, Spot]] = field(default_factory=list)  # kind, begin, end
+
+    def __post_init__(self) -> None:
+        trace, places = self.trace, self.trace.scene.places
+        route = [*trace.task.reference, *trace.path]
+        self._floor = Counter(places[number].floor for number in route).most_common(1)[0][0]
+        here = [places[number] for number in route if self._here(number)]
+        west, east = _span(place.x for place in here)
+        south, north = _span(place.y for place in here)
+        self._scale = min(self.width / (east - west), self.height / (north - south))
+        self._left = (west + east) / 2 - self.width / self._scale / 2
+        self._top = (south + north) / 2 + self.height / self._scale / 2
+        returns = dict.fromkeys(step for move in trace.moves for step in _returning(move))
+        self._add_building()
+        self._add_lines("path", trace.scene.edges)
+        self._add_lines("reference", pairwise(trace.task.reference))
+        self._add_lines("walked", (step for step in pairwise(trace.path) if step not in returns))
+        self._add_lines("jumped", returns, aside=6.0)  # beside the edge, so that it does not hide having come
+        turned = ", turning back on the way" if returns else ""
+        self.label = f"Map: the path {trace.agent} walked{turned}"
+        self.begin, self.finish = self._spot_of(trace.task.start), self._spot_of(trace.path[-1])
+        self.star = _star(self._spot_of(trace.task.goal))
+
+    def _here(self, place: int) -> bool:
+        return self.trace.scene.places[place].floor == self._floor
+
+    def _spot(self, x: float, y: float) -> Spot:
+        return round((x - self._left) * self._scale, 1), round((self._top - y) * self._scale, 1)
+
+    def _spot_of(self, place: int | None) -> Spot | None:
+        """Where a place is drawn; None when it is not on this floor."""
+        if place is None or not self._here(place):
+            return None
+        return self._spot(self.trace.scene.places[place].x, self.trace.scene.places[place].y)
+
+    def _add_building(self) -> None:
+        for room in self.scenery.rooms:
+            if room.rect and room.floor == self._floor:
+                west, south, east, north = room.rect
+                size = round((east - west) * self._scale, 1), round((north - south) * self._scale, 1)
+                self.rooms.append((*self._spot(west, north), *size))
+        for door in self.scenery.doorways:
+            if door.floor == self._floor:
+                self.lines.append(("gap", self._spot(*door.ends[:2]), self._spot(*door.ends[2:])))
+
+    def _add_lines(self, kind: str, steps: Iterable[tuple[int, int]], aside: float = 0.0) -> None:
+        """Steps on this floor, each once, ``aside`` pixels to the right of the edge."""
+        for a, b in dict.fromkeys(steps):
+            begin, end = self._spot_of(a), self._spot_of(b)
+            if begin and end:
+                across, down = end[0] - begin[0], end[1] - begin[1]
+                length = math.hypot(across, down) or 1.0
+                dx, dy = -aside * down / length, aside * across / length
+                moved = [(round(x + dx, 1), round(y + dy, 1)) for x, y in (begin, end)]
+                self.lines.append((kind, moved[0], moved[1]))
 
 
-def _card(replay: Replay, folder: Path, level: int) -> str:
-    alone = len(replay.told) == 1
-    parts = "".join(
-        f"<div>{part.thumbnail}<p>{'' if alone else f'<b>{escape(part.agent)}</b>: '}"
-        f"{escape(part.summary)}</p></div>"
-        for part in replay.told
-    )
-    link = replay.file.relative_to(folder).as_posix()
-    return (
-        f'<li><h{level}><a href="{escape(link)}">{escape(replay.title)}</a></h{level}>'
-        f'<div class="{"one" if alone else "side"}">{parts}</div>'
-        f"<blockquote>{escape(replay.traces[0].task.text)}</blockquote></li>\n"
-    )
+def draw_thumbnail(trace: Trace, scenery: Scenery) -> Markup:
+    """A small map (SVG) of a walk; it is styled by the page it stands in."""
+    return render_macro("cards.html", "thumbnail", _Thumbnail(trace, scenery))
+
+
+def _span(values: Iterable[float], margin: float = 1.2, least: float = 6.0) -> tuple[float, float]:
+    """From the lowest to the highest value with a margin, at least so far; metres."""
+    known = list(values)
+    low, high = min(known) - margin, max(known) + margin
+    more = max(0.0, least - (high - low)) / 2
+    return low - more, high + more
+
+
+def _star(spot: Spot | None) -> str:
+    """The corners of a star; nothing without a spot."""
+    if spot is None:
+        return ""
+    corners = [(number * math.pi / 5, 6.5 if number % 2 else 15.0) for number in range(10)]
+    return " ".join(f"{spot[0] + r * math.sin(a):.1f},{spot[1] - r * math.cos(a):.1f}" for a, r in corners)
+
+
+def _returning(move: Move) -> Iterable[tuple[int, int]]:
+    """The steps of a move that lead back to a remembered place."""
+    return () if move.back_to is None else pairwise(move.walk[: move.walk.index(move.back_to) + 1])

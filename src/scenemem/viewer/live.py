@@ -1,4 +1,4 @@
-"""The live page as a web application: agents walk wherever a visitor sends them, round by round."""
+"""The live page as a web application: agents walk wherever a visitor sends them, move by move."""
 
 from __future__ import annotations
 
@@ -7,190 +7,139 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import FastAPI, Path, Request
+from fastapi import FastAPI, HTTPException, Path, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from pydantic import AfterValidator, BaseModel, Field
 
-from scenemem import __version__
 from scenemem.errors import UserError
-from scenemem.viewer.live_bench import BusyError
-from scenemem.viewer.live_events import WalkEnded, WalkFailed, WalkOpened, WalkRound, encoded
 from scenemem.viewer.live_guards import Guards
-from scenemem.viewer.live_page import page, script, style
-from scenemem.viewer.live_schema import (
-    Description,
-    DescriptionRequest,
-    HouseSummary,
-    Problem,
-    Session,
-    SpeakerState,
-    WalkRequest,
-)
-from scenemem.viewer.live_session import LiveLimits, LiveSession
-from scenemem.viewer.live_stage import NO_SPEAKER, HouseView, Stage, UnknownError
-from scenemem.viewer.replay import replay_frame
-from scenemem.viewer.scenery import Look
+from scenemem.viewer.live_state import NO_SPEAKER, LiveServerState, UnknownError
+from scenemem.viewer.live_walks import BusyError, LiveWorker, encoded
+from scenemem.viewer.pages import render, scripts, styles
+from scenemem.viewer.replay import DRAWING, replay_frame
 
-_RETRY = "2"  # seconds
-_SUMMARY = """Agents that follow instructions through houses they may never have seen.
+WAITING = 16
+"""Walks and descriptions that may wait for the one under way."""
 
-Numbers of *places* count the places of a house in the order of `scene.places`, numbers of *nodes* the places
-an agent remembers. Angles in answers are radians, headings clockwise from north. Refusals are
-`{"detail": "why"}`."""
-
-Answers = dict[int | str, dict[str, Any]]
-"""What a route may answer, by status."""
-
-_BROWSED = {
-    403: "asked by another page",
-    408: "the request took too long",
-    421: "asked under a foreign host name",
-}
-_POSTED = {400: "not JSON that can be read", 413: "the request is too large"}
-_RECORDS = (HouseView, Look, WalkOpened, WalkRound, WalkEnded, WalkFailed)
+_OWN_SCRIPTS = ("live_stream", "live_map", "live_player", "live_keep", "live")
 
 
-def live_app(stage: Stage, *, local: bool = True, limits: LiveLimits | None = None) -> FastAPI:
-    """The application that serves a stage.
+def _says_something(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the instruction is empty; say where to go")
+    return text
+
+
+Name = Annotated[str, Field(max_length=200)]
+Degrees = Annotated[float, Field(ge=-360.0, le=360.0, allow_inf_nan=False)]
+Instruction = Annotated[str, Field(min_length=1, max_length=2_000), AfterValidator(_says_something)]
+
+
+class WalkRequest(BaseModel, extra="forbid"):
+    """Let every agent follow an instruction; the agents never see the goal."""
+
+    house: Name
+    start: Name  # viewpoint
+    heading_degrees: Degrees = 0.0  # clockwise from north
+    instruction: Instruction
+    goal: Name | None = None  # viewpoint
+
+
+class DescriptionRequest(BaseModel, extra="forbid"):
+    """Let the speaker describe the shortest route between two viewpoints."""
+
+    house: Name
+    start: Name
+    goal: Name
+    heading_degrees: Degrees | None = None  # along the route when left out
+
+
+def live_app(state: LiveServerState, *, local: bool = True, waiting: int = WAITING) -> FastAPI:
+    """The application that serves a live page.
 
     Args:
-        stage: agents, houses and perhaps a speaker.
+        state: agents, houses and perhaps a speaker.
         local: only answer requests that name this machine as their host.
-        limits: how much is done at once.
+        waiting: walks and descriptions that may wait; more are refused.
     """
-    session = LiveSession(stage, limits)
+    worker = LiveWorker(state, waiting)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
-        session.close()
+        worker.close()
 
-    app = FastAPI(
-        title="SceneMem live page",
-        summary="Watch agents decide",
-        description=_SUMMARY,
-        version=__version__,
-        lifespan=lifespan,
-        docs_url=None,  # both pages would load scripts from the web
-        redoc_url=None,
-    )
-    app.add_middleware(
-        Guards,
-        largest=session.limits.body,
-        patience=session.limits.patience,
-        local=local,
-    )
+    app = FastAPI(lifespan=lifespan, openapi_url=None)
+    app.add_middleware(Guards, local=local)
     _add_errors(app)
-    _add_page(app)
-    _add_houses(app, session)
-    _add_walks(app, session)
-    _add_descriptions(app, session)
-    app.openapi_schema = _with_records(app.openapi())
+    _add_files(app)
+    _add_houses(app, state, worker)
+    _add_walks(app, state, worker)
     return app
 
 
-def _add_page(app: FastAPI) -> None:
-    @app.get("/", include_in_schema=False)
-    async def root() -> Response:
-        return HTMLResponse(page())
+def _add_files(app: FastAPI) -> None:
+    @app.get("/")
+    async def page() -> Response:
+        return HTMLResponse(render("live.html"))
 
-    @app.get("/static/replay.html", include_in_schema=False)
+    @app.get("/static/replay.html")
     async def frame() -> Response:
         return Response(replay_frame(), media_type="text/plain")  # no page before its data is in it
 
-    @app.get("/static/live.js", include_in_schema=False)
-    async def scripts() -> Response:
-        return Response(script(), media_type="text/javascript")
+    @app.get("/static/live.js")
+    async def script() -> Response:
+        return Response(scripts(*DRAWING, *_OWN_SCRIPTS), media_type="text/javascript")
 
-    @app.get("/static/live.css", include_in_schema=False)
-    async def styles() -> Response:
-        return Response(style(), media_type="text/css")
+    @app.get("/static/live.css")
+    async def style() -> Response:
+        return Response(styles("replay", "live"), media_type="text/css")
 
 
-def _add_houses(app: FastAPI, session: LiveSession) -> None:
-    stage = session.stage
-
-    @app.get("/api/session", tags=["houses"], responses=_problems(_BROWSED))
-    async def what_there_is() -> Session:
+def _add_houses(app: FastAPI, state: LiveServerState, worker: LiveWorker) -> None:
+    @app.get("/api/session")
+    async def session() -> dict[str, Any]:
         """Agents, houses and the speaker, or why there is none."""
-        off = None if stage.speaker else NO_SPEAKER
-        return Session(
-            agents=list(stage.agents),
-            speaker=SpeakerState(name=stage.speaker_name if stage.speaker else None, off_because=off),
-            houses=[
-                HouseSummary(house=name, places=places, examples=len(stage.examples.get(name, ())))
-                for name, places in stage.houses.items()
+        off = None if state.speaker else NO_SPEAKER
+        return {
+            "agents": list(state.agents),
+            "speaker": {"name": state.speaker_name if state.speaker else None, "off_because": off},
+            "houses": [
+                {"house": name, "places": places, "examples": len(state.examples.get(name, ()))}
+                for name, places in state.houses.items()
             ],
-        )
+        }
 
-    @app.get(
-        "/api/houses/{house}",
-        tags=["houses"],
-        responses=_problems(_BROWSED, {404: "unknown house"}, busy=True) | _record(HouseView, "the house"),
-    )
-    async def house_view(house: Annotated[str, Path(description="a house of this world")]) -> Response:
+    @app.get("/api/houses/{house}")
+    async def view(house: str) -> Response:
         """The places of a house, its rooms, and instructions to try in it."""
-        return _json(await session.view(house))
+        return _json(await worker.draw(state.view, house))
 
-    @app.get(
-        "/api/houses/{house}/looks/{place}",
-        tags=["houses"],
-        responses=_problems(_BROWSED, {404: "unknown house or place"}, busy=True) | _record(Look, "the look"),
-    )
-    async def look(
-        house: Annotated[str, Path(description="a house of this world")],
-        place: Annotated[int, Path(ge=0, le=1_000_000, description="number of a place in that house")],
-    ) -> Response:
+    @app.get("/api/houses/{house}/looks/{place}")
+    async def look(house: str, place: Annotated[int, Path(ge=0, le=1_000_000)]) -> Response:
         """What one sees all around a place: a picture, or the names of things."""
-        return _json(await session.look(house, place))
+        return _json(await worker.draw(state.look, house, place))
 
 
-def _add_walks(app: FastAPI, session: LiveSession) -> None:
-    events = (
-        "a stream of `opened`, `round`, `ended` and `failed` events; the data of each is one line of JSON"
-    )
-    schemas = [_reference(kind) for kind in (WalkOpened, WalkRound, WalkEnded, WalkFailed)]
-    stream: Answers = {
-        200: {"description": events, "content": {"text/event-stream": {"schema": {"anyOf": schemas}}}}
-    }
+def _add_walks(app: FastAPI, state: LiveServerState, worker: LiveWorker) -> None:
+    @app.post("/api/walks")
+    async def walk(request: WalkRequest) -> StreamingResponse:
+        """Let every agent follow an instruction; each move is sent as it happens (server-sent events)."""
+        episode = state.episode(
+            request.house, request.start, request.heading_degrees, request.instruction, request.goal
+        )
+        view = await worker.draw(state.view, request.house)
+        events = worker.walk(episode, view.scenery.room_of)
+        return StreamingResponse((encoded(event) async for event in events), media_type="text/event-stream")
 
-    @app.post(
-        "/api/walks",
-        tags=["walks"],
-        response_class=StreamingResponse,
-        responses=_problems(_BROWSED, _POSTED, {404: "unknown house or place"}, busy=True) | stream,
-    )
-    async def walk(wish: WalkRequest) -> StreamingResponse:
-        """Let every agent follow an instruction; each round is sent as it happens (server-sent events)."""
-        order = session.stage.order(wish.house, wish.start, wish.heading_degrees, wish.instruction, wish.goal)
-        view = await session.view(wish.house)
-        walking = session.walk(order, view.scenery.room_of)
-
-        async def sent() -> AsyncIterator[bytes]:
-            async for event in walking:
-                yield b": still here\n\n" if event is None else encoded(event)
-
-        return StreamingResponse(sent(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
-
-
-def _add_descriptions(app: FastAPI, session: LiveSession) -> None:
-    @app.post(
-        "/api/descriptions",
-        tags=["descriptions"],
-        responses=_problems(
-            _BROWSED, _POSTED, {404: "unknown house or place", 409: "there is no speaker"}, busy=True
-        ),
-    )
-    async def describe(wish: DescriptionRequest) -> Description:
+    @app.post("/api/descriptions")
+    async def describe(request: DescriptionRequest) -> Response:
         """Let the speaker put the shortest route between two places into words."""
-        route = session.stage.route(wish.house, wish.start, wish.goal, wish.heading_degrees)
-        if session.stage.speaker is None:
-            raise _NoSpeakerError
-        return await session.describe(route)
-
-
-class _NoSpeakerError(Exception):
-    """Nobody can describe a route here."""
+        if state.speaker is None:
+            raise HTTPException(409, NO_SPEAKER)
+        route = request.house, request.start, request.goal, request.heading_degrees
+        return _json(await worker.submit(state.describe, *route))
 
 
 def _add_errors(app: FastAPI) -> None:
@@ -198,21 +147,13 @@ def _add_errors(app: FastAPI) -> None:
     async def not_valid(_request: Request, error: RequestValidationError) -> JSONResponse:
         return _problem(422, _first_mistake(error))
 
-    @app.exception_handler(UnknownError)
-    async def unknown(_request: Request, error: UnknownError) -> JSONResponse:
-        return _problem(404, str(error))
-
     @app.exception_handler(UserError)
     async def impossible(_request: Request, error: UserError) -> JSONResponse:
-        return _problem(422, str(error))
-
-    @app.exception_handler(_NoSpeakerError)
-    async def no_speaker(_request: Request, _error: _NoSpeakerError) -> JSONResponse:
-        return _problem(409, NO_SPEAKER)
+        return _problem(404 if isinstance(error, UnknownError) else 422, str(error))
 
     @app.exception_handler(BusyError)
     async def busy(_request: Request, _error: BusyError) -> JSONResponse:
-        return _problem(503, "too many visitors at once; try again in a moment", {"Retry-After": _RETRY})
+        return _problem(503, "too many walks are waiting; try again in a moment")
 
 
 def _first_mistake(error: RequestValidationError) -> str:
@@ -224,38 +165,10 @@ def _first_mistake(error: RequestValidationError) -> str:
     return f"{where}: {mistake['msg'].removeprefix('Value error, ')}"
 
 
-def _problem(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
+def _problem(status: int, detail: str) -> JSONResponse:
     plain = detail.encode("utf-8", "replace").decode()  # names of houses come from outside
-    return JSONResponse({"detail": plain}, status_code=status, headers=headers)
+    return JSONResponse({"detail": plain}, status_code=status)
 
 
-def _problems(*tables: dict[int, str], busy: bool = False) -> Answers:
-    """Refusals a route declares."""
-    every = {status: text for table in tables for status, text in table.items()}
-    every[422] = "something in the request is not possible"
-    answers: Answers = {
-        status: {"model": Problem, "description": text} for status, text in sorted(every.items())
-    }
-    if busy:
-        retry = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
-        answers[503] = {"model": Problem, "description": "too many visitors at once", "headers": retry}
-    return answers
-
-
-def _record(kind: type, text: str) -> Answers:
-    return {200: {"description": text, "content": {"application/json": {"schema": _reference(kind)}}}}
-
-
-def _reference(kind: type) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{kind.__name__}"}
-
-
-def _json(record: Any) -> Response:
+def _json(record: object) -> Response:
     return Response(msgspec.json.encode(record), media_type="application/json")
-
-
-def _with_records(schema: dict[str, Any]) -> dict[str, Any]:
-    """Add the records of traces, which are described by their own types."""
-    _, records = msgspec.json.schema_components(_RECORDS, ref_template="#/components/schemas/{name}")
-    schema["components"]["schemas"] |= records
-    return schema

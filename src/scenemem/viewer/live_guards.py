@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
+
+LARGEST = 64 * 1024
+"""Bytes of a request's body."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -31,8 +27,6 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """Sent with every answer: the page may load nothing but itself and may not be framed."""
-
-_DRAINED = 512  # times the largest request; more of a refused one is not even read
 
 
 def is_loopback(host: str) -> bool:
@@ -50,19 +44,14 @@ class Guards:
 
     Args:
         app: what is guarded.
-        largest: bytes of a request's body.
-        patience: seconds for a body to arrive.
         local: only answer requests that name this machine as their host, so that no page on the web can reach
             the server under a name of its own (DNS rebinding).
     """
 
-    def __init__(self, app: App, *, largest: int, patience: float, local: bool) -> None:
-        self._app = app
-        self._largest = largest
-        self._patience = patience
-        self._local = local
+    def __init__(self, app: ASGIApp, *, local: bool) -> None:
+        self._app, self._local = app, local
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -79,75 +68,57 @@ class Guards:
             await send(message)
 
         try:
-            refusal = self._foreign(Headers(scope=scope))
-            if refusal is None:
-                refusal, receive = await self._whole(receive)
-            await (refusal or self._app)(scope, receive, send_guarded)
+            app = self._foreign(Headers(scope=scope)) or self._app
+            body = await _read(receive)
+            if len(body) > LARGEST:
+                app = _refused(413, f"the request is larger than {LARGEST} bytes")
+            await app(scope, _again(body, receive), send_guarded)
         except Exception:
             log.exception("a request to the live page failed")
             if not started:
-                await _refused(500, "something went wrong; the log of the server says what")(
-                    scope, receive, send_guarded
-                )
+                refusal = _refused(500, "something went wrong; the log of the server says what")
+                await refusal(scope, receive, send_guarded)
 
-    def _foreign(self, headers: Headers) -> App | None:
+    def _foreign(self, headers: Headers) -> ASGIApp | None:
         """A refusal for requests that other pages make."""
-        host = headers.get("host", "")
-        if self._local and not is_loopback(_name(host)):
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self._local and not is_loopback(_split(f"//{host}")[0]):
             return _refused(421, f"this server only answers to localhost, not to '{host[:100]}'")
-        origin = headers.get("origin")
-        if origin is not None and _site(origin) != host.lower():
+        if origin is not None and _split(origin)[1] != host.lower():
             return _refused(403, "requests from other pages are not answered")
         return None
 
-    async def _whole(self, receive: Receive) -> tuple[App | None, Receive]:
-        """Read the body before anybody works on it  ->  a refusal, or a receiver that has it."""
-        body, size, more = bytearray(), 0, True
 
-        async def read() -> None:
-            nonlocal size, more
-            while more and size <= self._largest * _DRAINED:
-                message = await receive()
-                content = message.get("body", b"")
-                size += len(content)
-                more = message["type"] == "http.request" and message.get("more_body", False)
-                if size <= self._largest:
-                    body.extend(content)
-
-        try:
-            await asyncio.wait_for(read(), self._patience)
-        except asyncio.TimeoutError:
-            return _refused(408, f"the request did not arrive within {self._patience:g} seconds"), receive
-        if size > self._largest:
-            return _refused(413, f"the request is larger than {self._largest} bytes"), receive
-        whole: Message | None = {"type": "http.request", "body": bytes(body), "more_body": False}
-
-        async def receive_again() -> Message:
-            nonlocal whole
-            if whole is None:
-                return await receive()
-            message, whole = whole, None
-            return message
-
-        return None, receive_again
+async def _read(receive: Receive) -> bytes:
+    """A whole body, so that the sender gets a refusal; of a large one only the beginning is kept."""
+    body, more = bytearray(), True
+    while more:
+        message = await receive()
+        more = message["type"] == "http.request" and message.get("more_body", False)
+        body.extend(message.get("body", b"")[: LARGEST + 1 - len(body)])
+    return bytes(body)
 
 
-def _refused(status: int, detail: str) -> App:
-    headers = {"Connection": "close"} if status in (408, 413) else None
-    return JSONResponse({"detail": detail}, status_code=status, headers=headers)
+def _again(body: bytes, receive: Receive) -> Receive:
+    """A receiver that begins with a body that has been read."""
+    waiting = [body]
+
+    async def receive_again() -> Message:
+        if waiting:
+            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+        return await receive()
+
+    return receive_again
 
 
-def _name(host: str) -> str:
-    """A Host header without its port."""
+def _refused(status: int, detail: str) -> ASGIApp:
+    return JSONResponse({"detail": detail}, status_code=status)
+
+
+def _split(address: str) -> tuple[str, str]:
+    """The host name of an address, and its host with the port; both empty when it makes no sense."""
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        parts = urlsplit(address)
+        return parts.hostname or "", parts.netloc.lower()
     except ValueError:
-        return ""
-
-
-def _site(origin: str) -> str:
-    """The host and port of an Origin header; empty when it has none."""
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return ""
+        return "", ""

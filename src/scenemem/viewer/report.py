@@ -1,143 +1,366 @@
-"""A report on one page: sections, tables, figures and pictures in one HTML file that needs no network."""
+"""The report on runs: scores, curves, outcomes, distributions, and the paper's numbers beside ours."""
 
 from __future__ import annotations
 
-import base64
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from html import escape
-from importlib.resources import files
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
 
-from scenemem.formats.atomic import atomic_file
-from scenemem.viewer.curves import legend
+from markupsafe import Markup
 
-# nothing but what is in the page itself: no script, no font, no picture from anywhere else
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_STYLES = ("report.css", "cards.css")
-_LEAST_CONTENTS = 4  # sections before a page gets a table of contents
+from scenemem.evaluation.tables import Spread
+from scenemem.formats.results import EpisodeResult
+from scenemem.tasks.episode_set import SUCCESS_METRES
+from scenemem.viewer.charts import (
+    FRACTIONS,
+    Bins,
+    Point,
+    draw_curves,
+    draw_histogram,
+    draw_shares,
+    round_bins,
+)
+from scenemem.viewer.pages import Section, Table, note_section, section, write_report
+from scenemem.viewer.runs import (
+    METRICS,
+    Groups,
+    ReportRun,
+    curves,
+    grouped,
+    logged_names,
+    metric_cell,
+    metric_spreads,
+    pooled,
+    splits_of,
+)
+
+Scores = Mapping[str, Mapping[str, float]]
+"""agent -> metric -> mean, of agents that are no runs"""
+
+Spreads = Mapping[str, Mapping[str, Mapping[str, Spread]]]
+"""split -> preset -> metric -> mean and standard deviation over runs"""
+
+_LOST = ((6.0, "lost, less than 6 m away"), (12.0, "lost, 6 to 12 m away"))
+_FAR = "lost, 12 m or more away"
+_ENDS = {
+    "reached": "stopped at the goal",
+    "passed": "passed the goal",
+    "early": "stopped too early",
+    "cut": "cut off",
+}
+_JUMPS = ("no jump", "1 jump", "2 jumps", "3 or more")
 
 
-@dataclass(frozen=True)
-class Section:
-    """A headline and the HTML below it."""
-
-    title: str
-    body: str
-
-
-def write_report(
-    file: str | os.PathLike[str], title: str, sections: Iterable[Section], *, lead: str = ""
+def write_run_report(
+    file: str | os.PathLike[str],
+    title: str,
+    runs: Sequence[ReportRun],
+    *,
+    world: str,
+    task: str,
+    references: Mapping[str, Scores] | None = None,
+    more: Iterable[Section] = (),
+    replays: Section | None = None,
+    remarks: Sequence[str] = (),
 ) -> None:
-    """Write a self-contained page; it appears complete or not at all.
+    """Write the report on some runs.
 
     Args:
         file: the page.
         title: its headline.
-        sections: what it shows, in order.
-        lead: a sentence below the headline.
+        runs: what it is about; all trained on the same features.
+        world: what they were trained and measured on, in words.
+        task: whose published numbers stand beside ours: r2r or r4r.
+        references: agents that are no runs, by split, to be listed with the metrics.
+        more: further sections, before the published numbers.
+        replays: links to replays.
+        remarks: what the reader should know, for example what is missing.
     """
-    numbered = list(enumerate(sections, start=1))
-    body = "\n".join(
-        f'<section aria-labelledby="part-{number}"><h2 id="part-{number}">{escape(section.title)}</h2>\n'
-        f"{section.body}\n</section>"
-        for number, section in numbered
+    groups = grouped(runs)
+    splits = splits_of(groups)
+    sections = [_scores_section(groups, splits, references or {}, remarks)]
+    sections += [] if replays is None else [replays]
+    sections.append(_curves_section(groups, runs))
+    if splits:
+        sections.append(_outcomes_section(groups, splits))
+        sections.append(_distributions_section(groups, splits[0]))
+        sections.append(_lengths_section(groups, splits[0]))
+        jumping = {name: some for name, some in groups.items() if some[0].settings["agent"] == "frontier"}
+        if pooled(jumping, splits[0]):
+            sections.append(_jumps_section(jumping, splits[0]))
+    sections += more
+    ours = {split: metric_spreads(groups, split) for split in splits}
+    sections += [_ablation_section(ours, world), _published_section(task), _runs_section(groups)]
+    write_report(file, title, sections, lead=world)
+
+
+def _scores_section(
+    groups: Groups, splits: Sequence[str], references: Mapping[str, Scores], remarks: Sequence[str]
+) -> Section:
+    tables = []
+    for split in splits:
+        rows = [
+            [name, "-", *(metric_cell(metric, Spread(means[metric], None, 1)) for metric in METRICS), "-"]
+            for name, means in references.get(split, {}).items()
+        ]
+        quiet = range(len(rows))
+        for name, cells in metric_spreads(groups, split).items():
+            shown = [metric_cell(metric, cells[metric]) for metric in (*METRICS, "jumps")]
+            rows.append([name, str(cells["sr"].n), *shown])
+        episodes = max(len(run.results.get(split, ())) for runs in groups.values() for run in runs)
+        caption = f"{split}: {episodes:,} instructions; mean ± standard deviation over runs"
+        tables.append(Table(caption, ["agent", "runs", *METRICS.values(), "jumps"], rows, quiet=quiet))
+    first = splits[0] if splits else ""
+    cards = [
+        (name, metric_cell("sr", cells["sr"]), metric_cell("spl", cells["spl"]))
+        for name, cells in metric_spreads(groups, first).items()
+    ]
+    return section("Scores", "scores", [*remarks, *_unequal(groups)], cards, first, tables)
+
+
+def _unequal(groups: Groups) -> list[str]:
+    """What is to be said when agents were not trained for the same number of iterations."""
+    lengths = {name: {run.iterations for run in runs} for name, runs in groups.items()}
+    if len(set.union(*lengths.values())) == 1:
+        return []
+    told = [f"{name} {' and '.join(f'{n:,}' for n in sorted(some))}" for name, some in lengths.items()]
+    return [f"Not trained for the same number of iterations: {', '.join(told)}."]
+
+
+def _curves_section(groups: Groups, runs: Sequence[ReportRun]) -> Section:
+    selection = ", ".join(dict.fromkeys(str(run.settings["selection"]["split"]) for run in runs))
+    validated = logged_names(groups, "validation")
+    metrics = [metric for metric in ("sr", "spl") if metric in validated]
+    charts = [("validation", metric, f"{METRICS[metric]} on {selection}", FRACTIONS) for metric in metrics]
+    losses = [("losses", loss, f"{loss} loss", None) for loss in logged_names(groups, "losses")]
+    drawings, tables = list[tuple[Markup, str]](), list[Table]()
+    for kind, name, caption, limits in [*charts, *losses]:
+        lines = curves(groups, kind, name)
+        ordered = {group: lines.get(group, []) for group in groups}  # so that styles agree with the legend
+        drawings.append((draw_curves(ordered, across="iterations", up=caption, limits=limits), caption))
+        tables.append(_curve_table(caption, lines))
+    if not drawings:
+        return note_section("Learning curves", "Nothing has been logged yet.")
+    told = "Lines are means over runs, bands one standard deviation to each side."
+    if all(len(members) == 1 for members in groups.values()):
+        told = "One run each."
+    return section("Learning curves", "figures", list(groups), drawings, told, tables)
+
+
+def _curve_table(caption: str, lines: Mapping[str, Sequence[Point]]) -> Table:
+    def at(point: Point | None) -> str:
+        if point is None:
+            return "-"
+        return f"{point.y:.3f} ± {point.spread:.3f}" if point.spread else f"{point.y:.3f}"
+
+    iterations = sorted({point.x for points in lines.values() for point in points})
+    columns = [{point.x: point for point in points} for points in lines.values()]
+    rows = [[f"{x:,g}", *(at(column.get(x)) for column in columns)] for x in iterations]
+    return Table(caption, ["iterations", *lines], rows)
+
+
+def _outcomes_section(groups: Groups, splits: Sequence[str]) -> Section:
+    """How the episodes of every split end."""
+    parts = []
+    for split in splits:
+        rows = {name: _ends(results) for name, results in pooled(groups, split).items()}
+        cells = [[name, *_percent(ends.values())] for name, ends in rows.items()]
+        head = ["agent", *next(iter(rows.values()))]
+        drawing = draw_shares(rows, tones="ends")
+        parts.append((drawing, Table(f"How the episodes of {split} end", head, cells)))
+    return section("Where it fails", "outcomes", parts)
+
+
+def _ends(results: Sequence[EpisodeResult]) -> dict[str, float]:
+    """The share of every way to end, all of them, in order."""
+    names = [*_ENDS.values(), *(name for _, name in _LOST), _FAR]
+    found = [
+        _ENDS.get(result.outcome) or next((name for limit, name in _LOST if result.ne < limit), _FAR)
+        for result in results
+    ]
+    return {name: found.count(name) / len(found) for name in names}
+
+
+def _distributions_section(groups: Groups, split: str) -> Section:
+    """Histograms of length, hops and distance to the goal."""
+    episodes = pooled(groups, split)
+    drawings, tables = [], []
+    for name, title, unit, line in (
+        ("tl", "Length walked", "metres", None),
+        ("hops", "Hops", "hops", None),
+        ("ne", "Distance to the goal at the end", "metres", (SUCCESS_METRES, "3 m")),
+    ):
+        values = {agent: [float(getattr(r, name)) for r in results] for agent, results in episodes.items()}
+        bins = round_bins([v for column in values.values() for v in column], whole=unit == "hops")
+        drawings.append((draw_histogram(values, bins, title=title, across=unit, line=line), title))
+        columns = [_percent(bins.shares(column)) for column in values.values()]
+        rows = list(zip(bins.names(), *columns, strict=True))
+        tables.append(Table(f"{title}, share of the episodes of {split}", [unit, *values], rows))
+    told = f"Episodes of {split}, all runs together. The last step also holds everything beyond it."
+    return section("Distributions", "figures", list(episodes), drawings, told, tables)
+
+
+def _lengths_section(groups: Groups, split: str) -> Section:
+    """SR by the length of the path and of the instruction."""
+    episodes = pooled(groups, split)
+    drawings, tables = [], []
+    for name, title, unit in (
+        ("reference", "SR by length of the reference path", "metres"),
+        ("words", "SR by length of the instruction", "words"),
+    ):
+        bins = round_bins([float(getattr(r, name)) for rs in episodes.values() for r in rs], about=6)
+        rates = {agent: _success_by(results, name, bins) for agent, results in episodes.items()}
+        middles = [(low + high) / 2 for low, high in pairwise(bins.edges)]
+        lines = {
+            agent: [Point(x, rate) for x, (rate, n) in zip(middles, column, strict=True) if n]
+            for agent, column in rates.items()
+        }
+        drawings.append((draw_curves(lines, across=unit, up=title, limits=FRACTIONS), title))
+        rows = [
+            [stretch, *(f"{rate:.3f} ({n:,})" for rate, n in (column[number] for column in rates.values()))]
+            for number, stretch in enumerate(bins.names())
+        ]
+        tables.append(Table(f"{title} (episodes)", [unit, *rates], rows))
+    told = f"Episodes of {split}, all runs together."
+    return section("Success by length", "figures", list(episodes), drawings, told, tables)
+
+
+def _success_by(results: Sequence[EpisodeResult], name: str, bins: Bins) -> list[tuple[float, int]]:
+    """SR and number of episodes in each bin."""
+    sorted_in: list[list[float]] = [[] for _ in range(len(bins))]
+    for result in results:
+        sorted_in[bins.number(getattr(result, name))].append(result.sr)
+    return [(fmean(values) if values else 0.0, len(values)) for values in sorted_in]
+
+
+def _jumps_section(groups: Groups, split: str) -> Section:
+    """How often agents go back to another frontier, and how often they succeed then."""
+    shares, rows = {}, []
+    for name, results in pooled(groups, split).items():
+        jumps = [min(result.jumps, len(_JUMPS) - 1) for result in results]
+        shares[name] = {part: jumps.count(number) / len(jumps) for number, part in enumerate(_JUMPS)}
+        rates = [[result.sr for result in results if bool(result.jumps) == some] for some in (False, True)]
+        success = [f"{fmean(rate):.3f} ({len(rate):,})" if rate else "-" for rate in rates]
+        rows.append([name, *_percent(shares[name].values()), *success])
+    head = ["agent", *_JUMPS, "SR without a jump (episodes)", "SR with a jump (episodes)"]
+    drawing, caption = draw_shares(shares, tones="counts"), f"Jumps per episode on {split}"
+    return section("Jumps", "jumps", drawing, caption, Table("Jumps and success", head, rows))
+
+
+_PAPER = 'Wang et al., "Structured Scene Memory for Vision-Language Navigation", CVPR 2021'
+_SPLITS = ("val_seen", "val_unseen")
+_COLUMNS = ("sr", "ne", "tl", "osr", "spl")
+_ARROWS = {"ne": "↓", "tl": "↓"}
+
+# preset -> what the paper calls it, and its row of table 3: SR NE TL OR SPL on val_seen, then on val_unseen
+_ABLATION = {
+    "basic": ("Basic agent (E-Dropout)", "0.62 3.99 11.0 0.71 0.59 0.52 5.22 10.7 0.58 0.48"),
+    "ssm": ("Full model", "0.71 3.10 14.7 0.80 0.62 0.62 4.32 20.7 0.73 0.45"),
+    "ssm-no-grounding": (
+        "without fine-grained instruction grounding",
+        "0.70 3.44 13.5 0.80 0.62 0.59 4.57 20.3 0.72 0.43",
+    ),
+    "ssm-no-reasoning": ("without iterative reasoning", "0.69 3.51 12.9 0.78 0.61 0.57 4.60 19.8 0.70 0.42"),
+    "ssm-local": ("with local action space", "0.67 3.62 11.9 0.75 0.63 0.54 5.21 12.6 0.64 0.49"),
+    "ssm-global": ("with global action space, one step", "0.68 3.25 13.2 0.74 0.60 0.56 4.76 19.8 0.68 0.41"),
+}
+
+_ENDINGS = ("", "-r2r-objects", "-r2r-objects-augmented")  # of presets that stand in one row of the paper
+
+# table 1, R2R: SR NE TL OR SPL on val_seen, val_unseen, test; an asterisk marks back-translation
+_R2R = {
+    "Student-Forcing": "0.39 6.01 11.3 0.53 - 0.22 7.81 8.39 0.28 - 0.20 7.85 8.13 0.27 0.18",
+    "E-Dropout": "0.55 4.71 10.1 - 0.53 0.47 5.49 9.37 - 0.43 - - - - -",
+    "Regretful": "0.65 3.69 - 0.72 0.59 0.48 5.36 - 0.61 0.37 - - - - -",
+    "Active Perception": "0.66 3.35 19.8 0.79 0.51 0.55 4.40 19.9 0.70 0.40 0.56 4.77 21.0 0.73 0.37",
+    "SSM (the paper)": "0.65 3.77 13.5 0.74 0.57 0.56 4.88 18.9 0.69 0.42 0.57 4.66 18.5 0.68 0.44",
+    "Speaker-Follower*": "0.66 3.36 - 0.74 - 0.36 6.62 - 0.45 - 0.35 6.62 14.8 0.44 0.28",
+    "E-Dropout*": "0.62 3.99 11.0 - 0.59 0.52 5.22 10.7 - 0.48 0.51 5.23 11.7 0.59 0.47",
+    "EGP*": "- - - - - 0.56 4.83 - 0.64 0.44 0.53 5.34 - 0.61 0.42",
+    "Active Perception*": "0.70 3.20 19.7 0.80 0.52 0.58 4.36 20.6 0.70 0.40 0.60 4.33 21.6 0.71 0.41",
+    "SSM (the paper)*": "0.71 3.10 14.7 0.80 0.62 0.62 4.32 20.7 0.73 0.45 0.61 4.57 20.4 0.70 0.46",
+}
+
+# table 2, R4R: NE TL SR CLS nDTW SDTW on val_seen, val_unseen
+_R4R = {
+    "Speaker-Follower": "5.35 15.4 0.52 0.46 - - 8.47 19.9 0.24 0.30 - -",
+    "RCM+fidelity oriented": "5.37 18.8 0.53 0.55 - - 8.08 28.5 0.26 0.35 0.30 0.13",
+    "PTA high-level": "4.54 16.5 0.58 0.60 0.58 0.41 8.25 17.7 0.24 0.37 0.32 0.10",
+    "EGP": "- - - - - - 8.00 18.3 0.30 0.44 0.37 0.18",
+    "E-Dropout": "- 19.9 0.52 0.53 - 0.27 - 27.0 0.29 0.34 - 0.09",
+    "SSM (the paper)": "4.60 19.4 0.63 0.65 0.56 0.44 8.27 22.1 0.32 0.53 0.39 0.19",
+}
+
+# task -> caption, splits, columns for each split, rows
+_MAIN_TABLES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], dict[str, str]]] = {
+    "r2r": ("R2R, table 1", (*_SPLITS, "test"), _COLUMNS, _R2R),
+    "r4r": ("R4R, table 2", _SPLITS, ("ne", "tl", "sr", "cls", "ndtw", "sdtw"), _R4R),
+}
+
+
+def _ablation_section(ours: Spreads, world: str) -> Section:
+    """Table 3 of the paper with our numbers below each of its rows; what was not trained is a dash."""
+    rows, published_rows = list[list[str]](), []
+    for preset, (title, published) in _ABLATION.items():
+        published_rows.append(len(rows))
+        rows.append([f"{title} (paper)", *published.split()])
+        for name in _variants(ours, preset):
+            cells = [_ours(ours, split, name, metric) for split in _SPLITS for metric in _COLUMNS]
+            rows.append([f"{name} (ours)", *cells])
+    head = ["model", *_headed(_COLUMNS) * 2]
+    spans = [("", 1), *((split, len(_COLUMNS)) for split in _SPLITS)]
+    text = (
+        f"Rows marked (paper) are table 3 of {_PAPER}: R2R, ResNet-152 features, back-translation. "
+        f"Ours: {world}. Only differences within one of the two can be compared."
     )
-    contents = ""
-    if len(numbered) >= _LEAST_CONTENTS:
-        links = "".join(
-            f'<li><a href="#part-{number}">{escape(section.title)}</a></li>' for number, section in numbered
-        )
-        contents = f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n'
-    static = files("scenemem.viewer").joinpath("static")
-    style = "".join(static.joinpath(name).read_text(encoding="utf-8") for name in _STYLES)
-    page = (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style></head>\n"
-        f"<body><main>\n<header><h1>{escape(title)}</h1>"
-        + (f"<p>{escape(lead)}</p>" if lead else "")
-        + f"</header>\n{contents}{body}\n</main></body></html>\n"
-    )
-    with atomic_file(file) as partial:
-        partial.write_text(page, encoding="utf-8")
+    shown = Table("Ablations in the layout of the paper's table 3", head, rows, spans, published_rows)
+    return section("Ablations, beside the paper's", "published", shown, text)
 
 
-def table(
-    caption: str,
-    head: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    spans: Sequence[tuple[str, int]] = (),
-    quiet: Sequence[int] = (),
-) -> str:
-    """A table whose first column names the rows.
-
-    Args:
-        caption: what the table shows.
-        head: the names of the columns.
-        rows: the cells, the row's name first.
-        spans: a line above the head: names and how many columns each stands over.
-        quiet: numbers of rows that only serve for comparison.
-    """
-    above = "".join(_spanning(name, width) for name, width in spans)
-    columns = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
-    lines = "\n".join(
-        f"<tr{' class=quiet' if number in quiet else ''}>"
-        f'<th scope="row">{escape(cells[0])}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in cells[1:])
-        + "</tr>"
-        for number, cells in enumerate(rows)
-    )
-    return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}">'
-        f"<table{' class=spanned' if spans else ''}>"
-        f"<caption><span>{escape(caption)}</span></caption>\n<thead>"
-        + (f"<tr>{above}</tr>" if above else "")
-        + f"<tr>{columns}</tr></thead>\n<tbody>\n{lines}\n</tbody></table></div>"
-    )
+def _published_section(task: str) -> Section:
+    """Rows of the paper's main table for a task, for reference."""
+    caption, splits, columns, published = _MAIN_TABLES[task]
+    rows = [[name, *cells.split()] for name, cells in published.items()]
+    head = ["model", *_headed(columns) * len(splits)]
+    spans = [("", 1), *((split, len(columns)) for split in splits)]
+    text = f"{_PAPER}. An asterisk marks data augmentation by back-translation, a dash a missing number."
+    shown = Table(f"{caption} of the paper (a selection)", head, rows, spans)
+    return section("Published results", "published", shown, text)
 
 
-def table_section(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Section:
-    """A section that is one table."""
-    return Section(title, table(title, head, rows))
+def _headed(columns: Sequence[str]) -> list[str]:
+    return [f"{METRICS[metric]} {_ARROWS.get(metric, '↑')}" for metric in columns]
 
 
-def note(text: str) -> str:
-    """A paragraph."""
-    return f"<p>{escape(text)}</p>"
+def _variants(ours: Spreads, preset: str) -> list[str]:
+    """What there is of a preset, on its own and as rows of the scoreboard; the preset itself if nothing."""
+    known = [preset + ending for ending in _ENDINGS if any(preset + ending in rows for rows in ours.values())]
+    return known or [preset]
 
 
-def numbers(body: str) -> str:
-    """Tables that can be unfolded below a figure."""
-    return f"<details><summary>The numbers</summary>\n{body}\n</details>"
+def _ours(ours: Spreads, split: str, preset: str, metric: str) -> str:
+    cells = ours.get(split, {}).get(preset)
+    return "-" if cells is None else metric_cell(metric, cells[metric])
 
 
-def figure(drawing: str, caption: str) -> str:
-    """A drawing and what it shows."""
-    return f"<figure><figcaption>{escape(caption)}</figcaption>{drawing}</figure>"
+def _runs_section(groups: Groups) -> Section:
+    rows = [
+        [
+            run.folder,
+            name,
+            str(run.seed),
+            run.progress,
+            run.checkpoints,
+            run.features,
+            ", ".join(f"{tool} {version}" for tool, version in run.versions.items()),
+        ]
+        for name, runs in groups.items()
+        for run in runs
+    ]
+    head = ["folder", "agent", "seed", "iterations", "weights measured", "features", "versions"]
+    return section("Runs", "table", Table("The runs in this report", head, rows))
 
 
-def figures(names: Sequence[str], drawings: Iterable[str]) -> str:
-    """Figures side by side under one legend of the series ``names``."""
-    keys = "".join(f"<li>{key}{escape(name)}</li>" for key, name in zip(legend(names), names, strict=True))
-    return f'<ul class="keys">{keys}</ul>\n<div class="figures">\n' + "\n".join(drawings) + "\n</div>"
-
-
-def picture_section(title: str, text: str, drawing: str, photograph: bytes) -> Section:
-    """A drawing (SVG), a picture (PNG) and the words that go with them."""
-    inline = base64.b64encode(photograph).decode()
-    drawing = drawing[drawing.index("<svg") :]
-    return Section(
-        title,
-        f'{note(text)}\n<figure class="wide">{drawing}</figure>\n'
-        f'<figure><img alt="What one sees at the start" src="data:image/png;base64,{inline}">'
-        "<figcaption>What one sees at the start, north in the middle</figcaption></figure>",
-    )
-
-
-def _spanning(name: str, width: int) -> str:
-    if not name:
-        return f'<td colspan="{width}"></td>'
-    return f'<th scope="colgroup" colspan="{width}">{escape(name)}</th>'
+def _percent(shares: Iterable[float]) -> list[str]:
+    return [f"{share:.1%}" for share in shares]

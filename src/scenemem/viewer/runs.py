@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import Any
 
 from scenemem.evaluation.tables import Spread, spreads
 from scenemem.formats.results import EpisodeResult
-from scenemem.viewer.curves import Point
+from scenemem.viewer.charts import Point
 
-METRICS = {
-    "sr": "SR",
-    "spl": "SPL",
-    "osr": "OSR",
-    "ne": "NE",
-    "tl": "TL",
-    "cls": "CLS",
-    "ndtw": "nDTW",
-    "sdtw": "SDTW",
-}
+METRICS = {name.lower(): name for name in ("SR", "SPL", "OSR", "NE", "TL", "CLS", "nDTW", "SDTW")}
 """The metrics a report shows, and what they are called."""
 
 _ROUGH = ("ne", "tl", "jumps", "hops")  # metres and counts; the others are fractions
@@ -36,8 +27,26 @@ class ReportRun:
     settings: Mapping[str, Any]  # the whole preset, nested
     features: str  # what it sees
     versions: Mapping[str, str]  # what it was made with
-    log: Sequence[Mapping[str, Any]]  # one entry per look at the training
+    log: Sequence[Mapping[str, Any]]  # one line per logged iteration
     results: Mapping[str, Sequence[EpisodeResult]]  # by split
+
+    @property
+    def iterations(self) -> int:
+        """How far the training has come."""
+        return int(self.log[-1]["iteration"]) if self.log else 0
+
+    @property
+    def progress(self) -> str:
+        """The iterations, and how many were planned when the training is not over."""
+        planned = self.settings["learning"]["iterations"]
+        return f"{self.iterations:,}" + ("" if self.iterations >= planned else f" of {planned:,}")
+
+    @property
+    def checkpoints(self) -> str:
+        """Which weights were measured; all episodes of a split were walked by the same."""
+        firsts = [results[0] for results in self.results.values()]
+        names = dict.fromkeys(f"{first.checkpoint} at {first.iteration:,}" for first in firsts)
+        return ", ".join(names) or "-"
 
 
 Groups = Mapping[str, Sequence[ReportRun]]
@@ -61,19 +70,35 @@ def group_names(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
 
     runs: (name of the preset, its settings)
     """
-    flat = [(name, _flat(settings)) for name, settings in runs]
-    return [_called(name, own, [other for namesake, other in flat if namesake == name]) for name, own in flat]
+    flat, names = [(name, _flat(settings)) for name, settings in runs], []
+    for name, own in flat:
+        namesakes = [other for namesake, other in flat if namesake == name]
+        differing = [
+            f"{setting} {value}"
+            for setting, value in own.items()
+            if any(other.get(setting) != value for other in namesakes)
+        ]
+        names.append(f"{name} ({', '.join(differing)})" if differing else name)
+    return names
 
 
 def metric_spreads(groups: Groups, split: str) -> dict[str, dict[str, Spread]]:
     """Mean and standard deviation over the runs of every group that walked a split."""
-    measured = [
-        (name, _means(run.results[split]))
-        for name, runs in groups.items()
-        for run in runs
-        if split in run.results
+    walked = [
+        (name, run.results[split]) for name, runs in groups.items() for run in runs if split in run.results
     ]
-    return spreads(measured)
+    return spreads(
+        [
+            (
+                name,
+                {
+                    metric: fmean(getattr(r, metric) for r in results)
+                    for metric in (*METRICS, "jumps", "hops")
+                },
+            )
+            for name, results in walked
+        ]
+    )
 
 
 def pooled(groups: Groups, split: str) -> dict[str, list[EpisodeResult]]:
@@ -102,9 +127,11 @@ def curves(groups: Groups, kind: str, name: str) -> dict[str, list[Point]]:
             for run in runs
         ]
         common = sorted(set.intersection(*(set(log) for log in logs)))
-        points = [_point(iteration, [log[iteration] for log in logs]) for iteration in common]
-        if points:
-            found[group] = points
+        values = {iteration: [log[iteration] for log in logs] for iteration in common}
+        if values:
+            found[group] = [
+                Point(x, fmean(ys), stdev(ys) if len(ys) > 1 else 0.0) for x, ys in values.items()
+            ]
     return found
 
 
@@ -124,7 +151,7 @@ def contenders(groups: Groups, split: str) -> list[ReportRun]:
     """The first run of the best agent on a split and, when there are several, that of the worst."""
     walked = {name: [run for run in runs if split in run.results] for name, runs in groups.items()}
     rates = {
-        name: statistics.fmean(result.sr for run in runs for result in run.results[split])
+        name: fmean(result.sr for run in runs for result in run.results[split])
         for name, runs in walked.items()
         if runs
     }
@@ -132,30 +159,11 @@ def contenders(groups: Groups, split: str) -> list[ReportRun]:
     return [walked[name][0] for name in dict.fromkeys((ranked[0], ranked[-1]))]
 
 
-def shown(metric: str, spread: Spread) -> str:
+def metric_cell(metric: str, spread: Spread) -> str:
     """A metric as tables show it: metres and counts with two digits, fractions with three."""
     digits = 2 if metric in _ROUGH else 3
     text = f"{spread.mean:.{digits}f}"
     return text if spread.sd is None else f"{text} ± {spread.sd:.{digits}f}"
-
-
-def _point(iteration: int, values: Sequence[float]) -> Point:
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    return Point(iteration, statistics.fmean(values), spread)
-
-
-def _means(results: Sequence[EpisodeResult]) -> dict[str, float]:
-    names = (*METRICS, "jumps", "hops")
-    return {name: statistics.fmean(getattr(result, name) for result in results) for name in names}
-
-
-def _called(name: str, own: Mapping[str, Any], namesakes: Sequence[Mapping[str, Any]]) -> str:
-    differing = [
-        f"{setting} {value}"
-        for setting, value in own.items()
-        if any(other.get(setting) != value for other in namesakes)
-    ]
-    return f"{name} ({', '.join(differing)})" if differing else name
 
 
 def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:

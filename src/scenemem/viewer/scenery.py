@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,8 +24,6 @@ from scenemem.formats.traces import Place, Scene
 from scenemem.houses.build import read_plan
 from scenemem.houses.house import EYE, STOREY, Door, House
 from scenemem.houses.pictures import draw_panorama
-
-Progress = Callable[[int, int], None]
 
 WIDTH = 576
 """Pixels of a picture all around a place."""
@@ -100,40 +98,47 @@ class Sceneries:
         self._looks: dict[tuple[str, str], Look] = {}  # drawing takes about a second, so each is kept
         self._annotations: Annotations | None = None
 
-    def of(self, scene: Scene, visited: Collection[int], progress: Progress | None = None) -> Scenery:
-        """The scenery of a scan, with looks from the places in ``visited``.
+    def of(
+        self, scene: Scene, visited: Collection[int], on_picture: Callable[[], None] | None = None
+    ) -> Scenery:
+        """The scenery of a scan, with looks from the places in ``visited``; ``on_picture`` follows each.
 
         Raises:
             DataError: a plan or an annotation is broken.
         """
         if (self._folder.root / "plans" / f"{scene.scan}.json").is_file():
-            return self._of_house(read_plan(self._folder.root, scene.scan), scene, visited, progress)
+            return self._of_house(read_plan(self._folder.root, scene.scan), scene, visited, on_picture)
         if find_view_objects(self._folder.objects) is not None:
             return self._of_annotations(scene, visited)
         return Scenery()
 
     def _of_house(
-        self, house: House, scene: Scene, visited: Collection[int], progress: Progress | None
+        self, house: House, scene: Scene, visited: Collection[int], on_picture: Callable[[], None] | None
     ) -> Scenery:
         stands = {stand.viewpoint: number for number, stand in enumerate(house.stands)}
         looks = {}
-        for done, number in enumerate(sorted(visited), start=1):
-            looks[number] = self._look(house, stands, scene.places[number].id)
-            if progress is not None:
-                progress(done, len(visited))
+        for number in sorted(visited):
+            key = (house.name, scene.places[number].id)
+            if key not in self._looks:
+                self._looks[key] = Look(picture=_picture(house, stands[key[1]], self._width))
+            looks[number] = self._looks[key]
+            if on_picture is not None:
+                on_picture()
         rooms = [house.rooms[house.stands[stands[place.id]].room].kind for place in scene.places]
         return Scenery(
-            rooms=_house_rooms(house, scene),
+            rooms=tuple(
+                RoomOutline(
+                    room.kind,
+                    _storey(scene, room.floor),
+                    *room.rect.centre,
+                    (room.rect.x0, room.rect.y0, room.rect.x1, room.rect.y1),
+                )
+                for room in house.rooms
+            ),
             doorways=tuple(_doorway(house, scene, door) for door in house.doors),
             room_of=dict(enumerate(rooms)),
             looks=looks,
         )
-
-    def _look(self, house: House, stands: Mapping[str, int], viewpoint: str) -> Look:
-        key = (house.name, viewpoint)
-        if key not in self._looks:
-            self._looks[key] = Look(picture=_picture(house, stands[viewpoint], self._width))
-        return self._looks[key]
 
     def _of_annotations(self, scene: Scene, visited: Collection[int]) -> Scenery:
         if self._annotations is None:
@@ -160,14 +165,6 @@ def _picture(house: House, stand: int, width: int) -> str:
     content = io.BytesIO()
     draw_panorama(house, stand, width).save(content, format="WEBP", quality=_QUALITY)
     return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode()}"
-
-
-def _house_rooms(house: House, scene: Scene) -> tuple[RoomOutline, ...]:
-    rooms = []
-    for room in house.rooms:
-        walls = (room.rect.x0, room.rect.y0, room.rect.x1, room.rect.y1)
-        rooms.append(RoomOutline(room.kind, _storey(scene, room.floor), *room.rect.centre, walls))
-    return tuple(rooms)
 
 
 def _doorway(house: House, scene: Scene, door: Door) -> Doorway:
@@ -236,15 +233,11 @@ def _labels(texts: list[str], weight: FloatArray) -> tuple[Label, ...]:
     """The plainest objects around one place, plainest first.  weight: (36, l)"""
     best = weight.max(axis=0)
     chosen = [int(number) for number in np.argsort(-best, kind="stable")[:_MOST_LABELS]]
-    return tuple(_label(texts[number], weight[:, number]) for number in chosen if best[number] > _FAINTEST)
-
-
-def _label(text: str, weight: FloatArray) -> Label:
-    """weight: (36,); placed between the views around the one that shows it best"""
-    near = VIEW_DIRECTIONS @ VIEW_DIRECTIONS[int(weight.argmax())] > np.cos(np.pi / 4)
-    east, north, up = (weight * near) @ VIEW_DIRECTIONS
-    return Label(
-        text=text,
-        heading=round(float(np.arctan2(east, north)), 3),
-        elevation=round(float(np.arctan2(up, np.hypot(east, north))), 3),
-    )
+    labels = []
+    for number in chosen:
+        if best[number] > _FAINTEST:  # placed between the views around the one that shows it best
+            near = VIEW_DIRECTIONS @ VIEW_DIRECTIONS[int(weight[:, number].argmax())] > np.cos(np.pi / 4)
+            east, north, up = (weight[:, number] * near) @ VIEW_DIRECTIONS
+            heading, elevation = np.arctan2(east, north), np.arctan2(up, np.hypot(east, north))
+            labels.append(Label(texts[number], round(float(heading), 3), round(float(elevation), 3)))
+    return tuple(labels)

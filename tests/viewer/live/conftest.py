@@ -1,4 +1,4 @@
-"""Stages with tiny agents that have learnt nothing, and real servers for them."""
+"""States of live pages with tiny agents that have learnt nothing, and real servers for them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ from scenemem.formats.folder import DataFolder
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS, DataConfig
 from scenemem.speaking import SpeakerPreset, new_speaking
-from scenemem.viewer.live import live_app
-from scenemem.viewer.live_session import LiveLimits
-from scenemem.viewer.live_stage import Example, Stage
+from scenemem.viewer.live import WAITING, live_app
+from scenemem.viewer.live_state import Example, LiveServerState
 from scenemem.viewer.scenery import Sceneries
 
 Serve = Callable[..., AbstractContextManager[str]]
@@ -48,13 +47,13 @@ def tiny_agent(name: str, folder: DataFolder) -> TrainedAgent:
 
 
 @pytest.fixture(scope="session")
-def make_stage(tiny_trainable: Path) -> Callable[..., Stage]:
-    """Makes a stage with agents of its own."""
+def make_state(tiny_trainable: Path) -> Callable[..., LiveServerState]:
+    """Makes a state with agents of its own."""
     folder = DataFolder(tiny_trainable)
     voice = SpeakerPreset(words=12, model=SpeakerConfig(width=16, word_width=8), data=DataConfig(min_count=1))
 
-    def make(*names: str) -> Stage:
-        return Stage(
+    def make(*names: str) -> LiveServerState:
+        return LiveServerState(
             agents={name: tiny_agent(name, folder) for name in names},
             sceneries=Sceneries(folder),
             speaker=new_speaking(voice, folder, seed=0).speaker,
@@ -70,8 +69,8 @@ def serve() -> Serve:
     """Runs a real server on a free port; yields its address."""
 
     @contextmanager
-    def served(stage: Stage, *, local: bool = True, limits: LiveLimits | None = None) -> Iterator[str]:
-        app = live_app(stage, local=local, limits=limits)
+    def served(state: LiveServerState, *, local: bool = True, waiting: int = WAITING) -> Iterator[str]:
+        app = live_app(state, local=local, waiting=waiting)
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -95,15 +94,15 @@ def serve() -> Serve:
 
 
 @pytest.fixture(scope="session")
-def stage(make_stage: Callable[..., Stage]) -> Stage:
+def state(make_state: Callable[..., LiveServerState]) -> LiveServerState:
     """Two agents and a speaker; tests leave it as it is."""
-    return make_stage("ssm", "basic")
+    return make_state("ssm", "basic")
 
 
 @pytest.fixture(scope="session")
-def address(stage: Stage, serve: Serve) -> Iterator[str]:
-    """Where that stage is served."""
-    with serve(stage) as where:
+def address(state: LiveServerState, serve: Serve) -> Iterator[str]:
+    """Where that state is served."""
+    with serve(state) as where:
         yield where
 
 

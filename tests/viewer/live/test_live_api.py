@@ -7,20 +7,25 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import msgspec
 import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from scenemem.errors import SettingError, UserError
+from scenemem.errors import UserError
 from scenemem.formats.traces import Trace
 from scenemem.viewer.live_guards import HEADERS, is_loopback
-from scenemem.viewer.live_session import FAILED, LiveLimits
-from scenemem.viewer.live_stage import Stage
-from scenemem.viewer.tracing import trace_episodes
+from scenemem.viewer.live_state import LiveServerState
+from scenemem.viewer.live_walks import FAILED
+from scenemem.viewer.traces import trace_episodes
 
-MakeStage = Callable[..., Stage]
+MakeState = Callable[..., LiveServerState]
 Serve = Callable[..., AbstractContextManager[str]]
 WISH: dict[str, Any] = {
     "house": "grid",
@@ -38,12 +43,12 @@ def events_of(text: str) -> list[dict[str, Any]]:
     return events
 
 
-def traced(stage: Stage, name: str, wish: dict[str, Any]) -> Trace:
+def traced(state: LiveServerState, name: str, wish: dict[str, Any]) -> Trace:
     """The walk computed without any server."""
-    order = stage.order(
+    episode = state.episode(
         wish["house"], wish["start"], wish.get("heading_degrees", 0.0), wish["instruction"], wish.get("goal")
     )
-    return trace_episodes(stage.agents[name], stage.episodes([order]), name=name)[0]
+    return trace_episodes(state.agents[name], episode, name=name)[0]
 
 
 def body(**change: Any) -> bytes:
@@ -63,23 +68,26 @@ def test_the_session_says_what_there_is(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("goal", [None, "g22"])
-def test_streamed_rounds_are_those_of_the_walk(client: httpx.Client, stage: Stage, goal: str | None) -> None:
+def test_streamed_moves_are_those_of_the_walk(
+    client: httpx.Client, state: LiveServerState, goal: str | None
+) -> None:
     wish = WISH | {"goal": goal}
     answer = client.post("/api/walks", json=wish)
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/event-stream")
     events = events_of(answer.text)
-    for number, name in enumerate(stage.agents):
-        trace = traced(stage, name, wish)
+    for number, name in enumerate(state.agents):
+        trace = traced(state, name, wish)
         own = [event for event in events if event["agent"] == number]
-        assert [event["type"] for event in own] == ["opened", *["round"] * len(trace.moves), "ended"]
+        assert [event["type"] for event in own] == ["opened", *["move"] * len(trace.moves), "ended"]
         assert own[0]["task"] == plain(trace.task)
         assert own[0]["to_goal"] == [place.to_goal for place in trace.scene.places]
-        assert [event["round"] for event in own[1:-1]] == plain(trace.moves)
+        assert [event["move"] for event in own[1:-1]] == plain(trace.moves)
         assert [event["number"] for event in own[1:-1]] == list(range(len(trace.moves)))
-        assert all(event["caption"].startswith("Round ") for event in own[1:-1])
+        assert all(event["caption"].startswith("Move ") for event in own[1:-1])
         assert own[-1]["ending"] == plain(trace.ending)
-        assert ("goal" in own[-1]["caption"]) == (goal is not None)
+        assert ("m from the goal" in own[-1]["caption"]) == (goal is not None)
+        assert ("not scored" in own[-1]["caption"]) == (goal is None)
         assert (own[-1]["ending"]["scores"] is None) == (goal is None)
 
 
@@ -87,12 +95,12 @@ def test_streamed_rounds_are_those_of_the_walk(client: httpx.Client, stage: Stag
     "text",
     ["🏠➡️🛋️", "去厨房", "\u202eback\u0000wards\n\n\ndata: x", "a" * 2000, "İ ﬁ \U0001f600", "?!", "  x "],
 )
-def test_any_words_will_do(client: httpx.Client, stage: Stage, text: str) -> None:
+def test_any_words_will_do(client: httpx.Client, state: LiveServerState, text: str) -> None:
     answer = client.post("/api/walks", json=WISH | {"instruction": text})
     assert answer.status_code == 200
     opened = events_of(answer.text)[0]
     assert opened["task"]["text"] == text
-    assert opened["task"] == plain(traced(stage, "ssm", WISH | {"instruction": text}).task)
+    assert opened["task"] == plain(traced(state, "ssm", WISH | {"instruction": text}).task)
 
 
 @pytest.mark.parametrize(
@@ -154,6 +162,8 @@ def test_a_large_body_in_pieces_is_refused_too(client: httpx.Client) -> None:
         "/static/live.html",
         "/api/houses/..%2f..%2fetc",
         "/docs",
+        "/redoc",
+        "/openapi.json",
         "/nowhere",
     ],
 )
@@ -192,8 +202,8 @@ def test_names_of_this_machine_are_answered(client: httpx.Client, host: str) -> 
     assert client.get("/api/session", headers={"Host": host}).status_code == 200
 
 
-def test_other_hosts_are_answered_when_the_page_is_public(stage: Stage, serve: Serve) -> None:
-    with serve(stage, local=False) as address:
+def test_other_hosts_are_answered_when_the_page_is_public(state: LiveServerState, serve: Serve) -> None:
+    with serve(state, local=False) as address:
         assert httpx.get(f"{address}/api/session", headers={"Host": "rover.example"}).status_code == 200
 
 
@@ -223,23 +233,25 @@ def test_houses_and_looks(client: httpx.Client) -> None:
     assert client.get("/api/houses/grid/looks/-1").status_code == 422
 
 
-def test_the_speaker_describes_routes(client: httpx.Client, stage: Stage) -> None:
+def test_the_speaker_describes_routes(client: httpx.Client, state: LiveServerState) -> None:
     wish = {"house": "grid", "start": "g00", "goal": "g22"}
     answer = client.post("/api/descriptions", json=wish)
     assert answer.status_code == 200
-    route = stage.route("grid", "g00", "g22", None)
-    assert answer.json()["path"] == stage.world.local[route.path].tolist()
-    assert answer.json()["metres"] == pytest.approx(route.metres, abs=0.01)
-    speaker = stage.speaker
-    assert speaker is not None
+    world, path = state.world, answer.json()["path"]
+    begin, end = (world.index_of("grid", name) for name in ("g00", "g22"))
+    assert (path[0], path[-1]) == (int(world.local[begin]), int(world.local[end]))
+    metres = float(world.geodesic(torch.tensor(begin), torch.tensor(end)))
+    assert answer.json()["metres"] == pytest.approx(metres, abs=0.01)
+    edges = {frozenset(edge) for edge in client.get("/api/houses/grid").json()["scene"]["edges"]}
+    assert all(frozenset(step) in edges for step in pairwise(path))
     again = client.post("/api/descriptions", json=wish | {"heading_degrees": 0.0}).json()
     assert answer.json()["log_likelihood"] != again["log_likelihood"], "the first view differs"
     same = client.post("/api/descriptions", json=wish | {"goal": "g00"})
     assert (same.status_code, same.json()["detail"]) == (422, "start and goal are the same place; choose two")
 
 
-def test_without_a_speaker_the_page_says_why(stage: Stage, serve: Serve) -> None:
-    mute = Stage(stage.agents, stage.sceneries)
+def test_without_a_speaker_the_page_says_why(state: LiveServerState, serve: Serve) -> None:
+    mute = LiveServerState(state.agents, state.sceneries)
     with serve(mute) as address, httpx.Client(base_url=address) as client:
         reason = "no speaker was named; start the page with --speaker RUN"
         assert client.get("/api/session").json()["speaker"] == {"name": None, "off_because": reason}
@@ -248,43 +260,23 @@ def test_without_a_speaker_the_page_says_why(stage: Stage, serve: Serve) -> None
 
 
 def test_failures_tell_nothing_of_the_inside(
-    make_stage: MakeStage, serve: Serve, caplog: pytest.LogCaptureFixture
+    make_state: MakeState, serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stage = make_stage("ssm", "basic")
+    state = make_state("ssm", "basic")
 
     def explode(*_: object) -> None:
         raise RuntimeError("secret path /home/someone")
 
-    stage.agents["ssm"].choose = explode  # type: ignore[assignment]
-    with serve(stage) as address, httpx.Client(base_url=address, timeout=30) as client:
+    state.agents["ssm"].choose = explode  # type: ignore[assignment]
+    with serve(state) as address, httpx.Client(base_url=address, timeout=30) as client:
         events = events_of(client.post("/api/walks", json=WISH).text)
         assert {"type": "failed", "agent": 0, "detail": FAILED} in events
         assert events[-1]["type"] == "ended", "the other agent is not concerned"
-        stage.speaker.describe_best = explode  # type: ignore[method-assign, union-attr]
+        state.speaker.describe_best = explode  # type: ignore[method-assign, union-attr]
         answer = client.post("/api/descriptions", json={"house": "grid", "start": "g00", "goal": "g22"})
         assert answer.status_code == 500
         assert answer.json() == {"detail": "something went wrong; the log of the server says what"}
     assert "secret path" in caplog.text
-
-
-def test_everything_is_documented(client: httpx.Client) -> None:
-    schema = client.get("/openapi.json").json()
-    assert set(schema["paths"]) == {
-        "/api/session",
-        "/api/houses/{house}",
-        "/api/houses/{house}/looks/{place}",
-        "/api/walks",
-        "/api/descriptions",
-    }
-    known = schema["components"]["schemas"]
-    assert {"Trace", "HTTPValidationError"} & set(known) == set()
-    assert {"Move", "Decision", "Memory", "WalkRound", "Problem", "HouseView"} <= set(known)
-    for path in schema["paths"].values():
-        for operation in path.values():
-            assert operation["description"]
-            assert {"422", "403", "421"} <= set(operation["responses"])
-    for name in set(json.dumps(schema).split('"#/components/schemas/')[1:]):
-        assert name.split('"')[0] in known
 
 
 def test_only_loopback_is_this_machine() -> None:
@@ -292,13 +284,42 @@ def test_only_loopback_is_this_machine() -> None:
     assert not any(is_loopback(name) for name in ("0.0.0.0", "10.0.0.1", "example.org", "", "::"))
 
 
-def test_a_stage_is_checked(stage: Stage, make_stage: MakeStage) -> None:
+def test_a_state_is_checked(state: LiveServerState, make_state: MakeState) -> None:
     with pytest.raises(ValueError, match="at least one agent"):
-        Stage({}, stage.sceneries)
-    with pytest.raises(SettingError, match="waiting must be positive, got 0"):
-        LiveLimits(waiting=0)
-    other = make_stage("basic").agents["basic"]
+        LiveServerState({}, state.sceneries)
+    other = make_state("basic").agents["basic"]
     world = other.sight.world
     object.__setattr__(other.sight, "world", replace(world, viewpoints=world.viewpoints[::-1]))
     with pytest.raises(UserError, match="the runs do not share one world"):
-        Stage({**stage.agents, "other": other}, stage.sceneries)
+        LiveServerState({**state.agents, "other": other}, state.sceneries)
+
+
+REAL = {"house": "grid", "start": "g00", "goal": "g22", "instruction": "Walk on.", "heading_degrees": 45.0}
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=5), inside, max_size=3),
+    max_leaves=5,
+)
+BODIES = st.fixed_dictionaries({}, optional={name: st.just(value) | VALUES for name, value in REAL.items()})
+ANYTHING = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@given(body=BODIES | VALUES, path=st.sampled_from(["/api/walks", "/api/descriptions"]))
+@ANYTHING
+def test_no_body_makes_the_server_fail(client: httpx.Client, body: Any, path: str) -> None:
+    content = json.dumps(body).encode()
+    answer = client.post(path, content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (200, 400, 404, 422), answer.text
+    assert answer.status_code == 200 or list(answer.json()) == ["detail"]
+
+
+@given(house=st.just("grid") | st.text(max_size=30), place=st.integers() | st.text(max_size=10))
+@ANYTHING
+def test_no_address_makes_the_server_fail(client: httpx.Client, house: str, place: int | str) -> None:
+    for path in (f"houses/{_quoted(house)}", f"houses/{_quoted(house)}/looks/{_quoted(str(place))}"):
+        answer = client.get(f"/api/{path}")
+        assert answer.status_code in (200, 307, 404, 422), answer.text
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="", errors="surrogatepass")

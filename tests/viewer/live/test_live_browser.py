@@ -13,7 +13,7 @@ import pytest
 from scenemem.commands.serve import open_stage
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.run_folder import RunFolder
-from scenemem.viewer.live_stage import Stage
+from scenemem.viewer.live_state import LiveServerState
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page
@@ -55,7 +55,7 @@ def _own(url: str, address: str) -> bool:
 def _walk(page: Page, instruction: str = "Walk from g00 to g22.") -> None:
     page.fill("#instruction", instruction)
     page.click("#walk")
-    done = "Every round is here; play them below, or save the walk as a page."
+    done = "The walk is complete. Play it below, or save it as a page."
     driver.expect(page.locator("#status")).to_have_text(done, timeout=PATIENCE)
 
 
@@ -68,19 +68,19 @@ def test_an_instruction_is_walked_by_both_agents(page: Page) -> None:
     assert page.locator("#agents b").count() == 2, "one per caption: what is typed is never markup"
     assert "🛋️" in page.locator("#agents .words").first.inner_text()
     assert page.locator("#agents .node").count() >= 2
-    driver.expect(page.locator("#count")).to_have_text(re.compile("Round [2-9]|The end"), timeout=PATIENCE)
+    driver.expect(page.locator("#count")).to_have_text(re.compile("Move [2-9]|The end"), timeout=PATIENCE)
     page.click("#last")
     assert page.inner_text("#count") == "The end"
     assert "The end" in page.locator(".caption").first.inner_text()
     page.click("#first")
-    assert page.inner_text("#count").startswith("Round 1 of")
+    assert page.inner_text("#count").startswith("Move 1 of")
 
 
 @pytest.fixture(scope="module")
 def trained_address(trained_runs: dict[str, RunFolder], tiny_trainable: Path, serve: Serve) -> Iterator[str]:
     """A page with an agent that was trained for a few iterations, opened as the command opens it."""
-    stage = open_stage([trained_runs["ssm"].root], None, DataFolder(tiny_trainable), "last")
-    with serve(stage) as address:
+    state = open_stage([trained_runs["ssm"].root], None, DataFolder(tiny_trainable), "last")
+    with serve(state) as address:
         yield address
 
 
@@ -152,7 +152,7 @@ def test_places_are_chosen_on_the_map(page: Page) -> None:
 
 def test_the_speaker_describes_the_route_between_two_places(page: Page) -> None:
     page.click("#describe")
-    assert page.inner_text("#status") == "choose a goal first: where should the route end?"
+    assert page.inner_text("#status") == "choose a goal first: the place where the route ends"
     page.select_option("#goal", "6")
     page.click("#describe")
     page.wait_for_selector("#plan .reference")
@@ -177,12 +177,14 @@ def test_the_keys_of_the_player_do_not_disturb_typing(page: Page) -> None:
     page.locator("#last").click()
     page.locator("#agents").click()
     page.keyboard.press("Home")
-    assert page.inner_text("#count").startswith("Round 1")
+    assert page.inner_text("#count").startswith("Move 1")
 
 
-def test_without_a_speaker_the_button_says_why(browser: Browser, stage: Stage, serve: object) -> None:
+def test_without_a_speaker_the_button_says_why(
+    browser: Browser, state: LiveServerState, serve: object
+) -> None:
     assert callable(serve)
-    with serve(Stage(stage.agents, stage.sceneries)) as address:
+    with serve(LiveServerState(state.agents, state.sceneries)) as address:
         tab = browser.new_page()
         tab.goto(address)
         tab.wait_for_selector("#plan .place")

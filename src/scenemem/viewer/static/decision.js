@@ -1,34 +1,34 @@
-// Why: every option with what speaks for it and how likely it was.
+// How it decided: every option with its chance and what its score is made of.
 
 const MOST = 7; // options shown; a whole map can offer dozens
-const CUES = ["Sight", "Heading", "Facts"];
-const WAY_CUES = ["Sight", "Heading", "Memory"]; // what the memory says about stopping here
+const CUES = ["View", "Direction", "Hints"];
+const WAY_CUES = ["View", "Direction", "Memory"]; // what the memory says about stopping here
 
 function buildDecisions(box, data, frame) {
   box.replaceChildren();
-  if (!frame.round) {
-    box.append(element("p", { class: "note" }, frame.ended ? "No more decisions: this is the end." : "Not decided yet."));
+  if (!frame.move) {
+    box.append(element("p", { class: "note" }, frame.ended ? "The walk is over." : "Not decided yet."));
     return;
   }
-  const several = frame.round.decisions.length > 1;
-  frame.round.decisions.forEach((decision, i) => {
+  const several = frame.move.decisions.length > 1;
+  frame.move.decisions.forEach((decision, i) => {
     box.append(element("div", {}, element("h4", {}, `${several ? `${i + 1}. ` : ""}${questionOf(decision, frame)}`),
       decisionTable(decision, data, frame)));
   });
-  if (frame.round.decisions.some(cuesOf)) {
+  if (frame.move.decisions.some(cuesOf)) {
     box.append(element("p", { class: several ? "note whole" : "note" },
-      "Chance: how likely the agent thinks each option is right; it takes the likeliest. What speaks for an option: "
-      + "Sight, how well what is seen there fits the shaded words. Heading, how well where it lies fits the underlined words. "
-      + "Facts, how far it is, how long ago it was found and how good it looked. Memory, how well what it remembers of this "
-      + "place and those around it fits stopping here. Bars to the right speak for an option, "
+      "Chance: the probability the agent gives an option; it takes the likeliest. The score behind it adds up from: "
+      + "View, how well what is seen there matches the shaded words. Direction, how well where it lies matches the underlined words. "
+      + "Hints, how far away it is, how long ago it was found and how well it scored then. Memory, how well what it remembers of this "
+      + "place and its surroundings matches stopping here. Bars to the right count for an option, "
       + "hatched bars to the left against it, compared with the average option."));
   }
 }
 
 function questionOf(decision, frame) {
-  if (decision.kind === "frontier") return "From which place on the map to go on?";
-  if (decision.kind === "final") return "Its decisions are used up: at which place to stop?";
-  if (decision.kind === "global") return "Which way of the whole map?";
+  if (decision.kind === "frontier") return "Which place on the map to go on from?";
+  if (decision.kind === FINAL) return "No decisions are left: at which place to stop?";
+  if (decision.kind === GLOBAL) return "Which way of the whole map?";
   return frame.back === null ? "Which way from here?" : `Which way from place ${frame.numbers.get(frame.back)}?`;
 }
 

@@ -1,18 +1,18 @@
 // What the signs on the map mean, drawn by the same hand as the map.
 
 function buildLegend(list, data) {
-  const remembers = data.agents.some((agent) => agent.rounds.some((round) => round.memory));
+  const remembers = data.agents.some((agent) => agent.moves.some((move) => move.memory));
   const rows = [
     ["A place it has visited, numbered in order", (svg) => drawNode(svg, [23, 13], 9, 3, false)],
-    remembers && ["A frontier: visited, with ways left to explore", (svg) => drawNode(svg, [23, 13], 9, 3, true)],
+    remembers && ["A frontier: visited, with unvisited neighbours", (svg) => drawNode(svg, [23, 13], 9, 3, true)],
     ["Seen but not visited; letters are the choices now", (svg) => drawWay(svg, [23, 13], 9, "A", false)],
     remembers && ["Leads to a place it has only seen", (svg) => svg.append(legendLine("seen-way"))],
     ["Where it stands and looks", (svg) => svg.append(
       shape("g", { transform: "translate(18 13)" }, shape("path", { class: "cone", d: conePath(Math.PI / 2, 24) }),
         shape("circle", { class: "me", r: 9 })))],
-    ["The way it has walked", (svg) => svg.append(legendLine("walked"))],
+    ["The path it has walked", (svg) => svg.append(legendLine("walked"))],
     remembers && ["Going back over places it remembers", (svg) => svg.append(legendLine("jumped"))],
-    ["What it does next; numbers are the chances it gave", (svg) => {
+    ["What it does next; numbers are chances", (svg) => {
       svg.append(shape("line", { class: "next", x1: 4, y1: 13, x2: 36, y2: 13 }));
       drawHead(svg, [4, 13], [44, 13], 2, "head");
     }],

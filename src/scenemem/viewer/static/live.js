@@ -18,7 +18,7 @@ class LivePage {
     document.getElementById("where").textContent = `SceneMem live · ${session.agents.join(" and ")}`;
     fields.describe.disabled = session.speaker.name === null;
     fields.speaker.textContent = session.speaker.name === null ? `Routes cannot be described: ${session.speaker.off_because}.`
-      : `${session.speaker.name} puts the shortest route from start to goal into words.`;
+      : `${session.speaker.name} describes the shortest route from start to goal.`;
     const suggested = session.houses.filter((house) => house.examples);
     fields.house.append(...(suggested.length ? [...suggested, ...session.houses.filter((house) => !house.examples)] : session.houses)
       .map(({ house }) => element("option", { value: house }, house)));
@@ -68,7 +68,7 @@ class LivePage {
     fields.start.replaceChildren(...named);
     fields.goal.replaceChildren(element("option", { value: "" }, "none"), ...named.map((option) => option.cloneNode(true)));
     const short = (text) => (text.length > 70 ? `${text.slice(0, 68)}…` : text);
-    fields.example.replaceChildren(element("option", { value: "" }, examples.length ? `${examples.length} instructions for this house` : "nobody wrote one for this house"),
+    fields.example.replaceChildren(element("option", { value: "" }, examples.length ? `${examples.length} instructions for this house` : "no examples for this house"),
       ...examples.map(({ text }, i) => element("option", { value: i }, short(text))));
     fields.example.disabled = !examples.length;
     this.buildFloors();
@@ -136,7 +136,7 @@ class LivePage {
   async loadLook(place) {
     const { scene, scenery } = this.house;
     if (scenery.looks[place]) return;
-    scenery.looks[place] = { labels: [{ text: "looking …", heading: 0, elevation: 0 }] };
+    scenery.looks[place] = { labels: [{ text: "loading …", heading: 0, elevation: 0 }] };
     try {
       scenery.looks[place] = await askJson(addressOf("houses", scene.scan, "looks", place));
     } catch {
@@ -164,7 +164,7 @@ class LivePage {
       const answer = await ask("/api/walks", { ...this.wish(), instruction: fields.instruction.value }, walking.signal);
       this.player.open(this.house, this.session.agents.length);
       for await (const event of eventsOf(answer)) this.happened(event);
-      if (!fields.status.classList.contains("bad")) this.say("Every round is here; play them below, or save the walk as a page.");
+      if (!fields.status.classList.contains("bad")) this.say("The walk is complete. Play it below, or save it as a page.");
     } catch (error) {
       this.say(walking.signal.aborted ? "stopped" : error.message, !walking.signal.aborted);
     }
@@ -191,7 +191,7 @@ class LivePage {
   happened(event) {
     if (event.type === "failed") this.say(`${this.session.agents[event.agent]}: ${event.detail}`, true);
     else this.player[event.type](event);
-    if (event.type !== "round" || event.number) return;
+    if (event.type !== "move" || event.number) return;
     const list = fields.legend.querySelector("ul");
     list.replaceChildren();
     buildLegend(list, this.player.panels[0].data);
@@ -205,15 +205,15 @@ class LivePage {
 
   async describe() {
     if (this.choice.goal === null) {
-      this.say("choose a goal first: where should the route end?", true);
+      this.say("choose a goal first: the place where the route ends", true);
       return;
     }
-    this.say("finding words …");
+    this.say("describing the route …");
     try {
       const { text, path, metres } = await askJson("/api/descriptions", this.wish());
       fields.instruction.value = text;
       this.choose({ route: path });
-      this.say(`The route is ${metres.toFixed(1)} m long; its description is in the box. Does the agent find it?`);
+      this.say(`The route is ${metres.toFixed(1)} m long; its description is in the box.`);
     } catch (error) {
       this.say(error.message, true);
     }

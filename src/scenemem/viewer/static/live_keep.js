@@ -2,7 +2,7 @@
 
 /** A replay of a walk as one page; `lookAround` fetches what can be seen at a place. */
 async function pageOf({ task, scene, scenery, agents }, lookAround) {
-  const shown = new Set(agents.flatMap(({ rounds }) => rounds.flatMap((round) => [round.walk[0], round.walk.at(-1), backTo(round) ?? round.walk[0]])));
+  const shown = new Set(agents.flatMap(({ moves }) => moves.flatMap((move) => [move.walk[0], move.walk.at(-1), backTo(move) ?? move.walk[0]])));
   const looks = {};
   for (const place of shown) looks[place] = await lookAround(place);
   const frame = await (await ask("/static/replay.html")).text();

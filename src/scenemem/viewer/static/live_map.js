@@ -42,7 +42,7 @@ class PlanMap extends FloorMap {
     }
     this.drawAgent({ here: choice.start, heading: choice.heading });
     if (this.here(choice.start)) this.text(this.point(choice.start), "start", "start-name", [0, 28]);
-    const nothing = { path: [], round: null, numbers: new Map([[choice.start, 1]]), letters: new Map(), memory: null, frontier: null, action: null };
+    const nothing = { path: [], move: null, numbers: new Map([[choice.start, 1]]), letters: new Map(), memory: null, frontier: null, action: null };
     this.drawNames(nothing);
     this.svg.append(shape("text", { class: "north", x: width - 18, y: 18 }, "N ↑"));
   }

@@ -1,6 +1,6 @@
-// Showing a walk while it goes on: rounds come when the agent has decided, and are shown at a pace one can follow.
+// Showing a walk while it goes on: moves come when the agent has decided, and are shown at a pace one can follow.
 
-const PACE = 1700; // milliseconds between two rounds
+const PACE = 1700; // milliseconds between two moves
 
 class LivePlayer extends Player {
   /** `onPlace` is told of every place that comes into view. */
@@ -18,7 +18,7 @@ class LivePlayer extends Player {
   }
 
   opened({ agent, name, task, to_goal: left }) {
-    const walk = { name, task, headline: "On its way", story: "", captions: [], letters: [], marks: [], rounds: [], ending: null };
+    const walk = { name, task, headline: "Walking", story: "", captions: [], letters: [], marks: [], moves: [], ending: null };
     this.seats.set(agent, this.agents.length);
     this.agents.push(walk);
     const places = this.house.scene.places.map((place, i) => ({ ...place, to_goal: left[i] }));
@@ -29,14 +29,14 @@ class LivePlayer extends Player {
     panel.show(this.index, false);
   }
 
-  round({ agent, round, caption, letters, marks }) {
+  move({ agent, move, caption, letters, marks }) {
     const panel = this.panels[this.seats.get(agent)];
     const walk = panel.agent;
-    walk.rounds.push(round);
+    walk.moves.push(move);
     walk.captions.push(caption);
     walk.letters.push(letters);
     walk.marks.push(marks);
-    this.onPlace(round.walk[round.walk.length - 1]);
+    this.onPlace(move.walk[move.walk.length - 1]);
     this.grown(panel);
   }
 
@@ -51,10 +51,10 @@ class LivePlayer extends Player {
   /** An agent has got further. */
   grown(panel) {
     const first = this.frames === 0;
-    this.frames = Math.max(...this.agents.map((walk) => walk.rounds.length + (walk.ending ? 1 : 0)));
+    this.frames = Math.max(...this.agents.map((walk) => walk.moves.length + (walk.ending ? 1 : 0)));
     this.controls.scrub.max = this.frames - 1;
     this.describe(panel);
-    const shown = this.index >= panel.agent.rounds.length - 1; // what this agent just did is what is being looked at
+    const shown = this.index >= panel.agent.moves.length - 1; // what this agent just did is what is being looked at
     if (first || shown) this.show(this.index);
     else this.label();
     if (first) this.play();
@@ -63,7 +63,7 @@ class LivePlayer extends Player {
   /** What can only be said of an agent once it has decided something. */
   describe(panel) {
     panel.describe();
-    panel.tell((round) => this.leap(round));
+    panel.tell((move) => this.leap(move));
   }
 
   finish() {
@@ -85,7 +85,7 @@ class LivePlayer extends Player {
     const { next, last, count, scrub } = this.controls;
     const end = this.index === this.frames - 1;
     next.disabled = last.disabled = end;
-    const name = this.done && end ? "The end" : `Round ${this.index + 1}${this.done ? ` of ${this.frames - 1}` : ""}`;
+    const name = this.done && end ? "The end" : `Move ${this.index + 1}${this.done ? ` of ${this.frames - 1}` : ""}`;
     count.textContent = name;
     scrub.setAttribute("aria-valuetext", name);
   }

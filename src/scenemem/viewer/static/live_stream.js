@@ -1,4 +1,4 @@
-// Talking to the server: plain requests, and the rounds of a walk as they happen.
+// Talking to the server: plain requests, and the moves of a walk as they happen.
 
 /** What the server answers, or an error that says why not. */
 async function ask(address, wish, signal) {

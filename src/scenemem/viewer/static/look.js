@@ -18,7 +18,7 @@ function buildLook(title, data, place, facing, ways) {
   return element("figure", { class: "look" }, element("figcaption", {}, element("span", { class: "title" }, title)), strip);
 }
 
-/** How far round, in turns from -1/2 to 1/2, with 0 straight ahead. */
+/** How far around, in turns from -1/2 to 1/2, with 0 straight ahead. */
 function turned(heading, facing) {
   const turn = (heading - facing) / TURN;
   return turn - Math.round(turn);
@@ -54,12 +54,12 @@ function showThings(strip, labels, facing) {
     name.style.top = `${100 * row}%`;
     strip.append(name);
   }
-  if (!labels.length) strip.append(element("p", { class: "nothing" }, "nothing here has a name"));
+  if (!labels.length) strip.append(element("p", { class: "nothing" }, "no labelled objects in view"));
 }
 
 function described(title, look, ways, facing) {
   const side = (heading) => ["ahead", "to the right", "behind", "to the left"][Math.round(turned(heading, facing) * 4 + 4) % 4];
   const things = (look?.labels ?? []).map((label) => `${label.text} ${side(label.heading)}`).join(", ");
   const names = ways.map((way) => `${way.name} ${side(way.heading)}${way.taken ? ", taken" : ""}`).join("; ");
-  return `${title}.${things ? ` In sight: ${things}.` : ""}${names ? ` Ways: ${names}.` : ""}`;
+  return `${title}.${things ? ` In view: ${things}.` : ""}${names ? ` Ways: ${names}.` : ""}`;
 }

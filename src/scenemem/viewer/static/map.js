@@ -1,10 +1,10 @@
 // The map of one floor: what the agent knows, what it did, what it is about to do.
 
-const MARGIN = 1.7; // metres round everything worth seeing
+const MARGIN = 1.7; // metres around everything worth seeing
 const LEAST = 6; // metres shown at least
-const OUTSIDE = 0.25; // metres shown round a building
+const OUTSIDE = 0.25; // metres shown around a building
 
-/** What is drawn of a floor, in metres: all that has been touched there up to a round. */
+/** What is drawn of a floor, in metres: all that has been touched there up to a move. */
 function mapBounds(data, floor, width, height, last) {
   const touched = [...touchedPlaces(data, last)].map((number) => data.scene.places[number]).filter((place) => place.floor === floor);
   const places = touched.length ? touched : data.scene.places.filter((place) => place.floor === floor);
@@ -169,9 +169,9 @@ class FloorMap {
   }
 
   /** Keep words off the goal, and off the ways walked, described and chosen. */
-  keepClear({ path, round }) {
+  keepClear({ path, move }) {
     const { goal, reference } = this.data.task;
-    for (const way of [path, reference, round ? round.walk : []]) {
+    for (const way of [path, reference, move ? move.walk : []]) {
       way.slice(1).forEach((place, i) => {
         if (this.here(place) && this.here(way[i])) this.labels.avoid(this.point(way[i]), this.point(place));
       });
@@ -199,10 +199,10 @@ class FloorMap {
     this.text([cx, cy], "goal", "goal-name", [0, r + (taken ? 14 : 9)]);
   }
 
-  /** Where this round leads: first back, perhaps, then to the next place. */
-  drawChoice({ round, back }) {
-    if (!round) return;
-    const walk = round.walk;
+  /** Where this move leads: first back, perhaps, then to the next place. */
+  drawChoice({ move, back }) {
+    if (!move) return;
+    const walk = move.walk;
     walk.slice(1).forEach((place, i) => {
       const returning = back !== null && i < walk.indexOf(back);
       const kind = returning ? "next back" : "next";

@@ -1,6 +1,6 @@
 // The page itself: one panel per agent, one player for all of them.
 
-const PAUSE = 2600; // milliseconds a round is shown while playing
+const PAUSE = 2600; // milliseconds a move is shown while playing
 const WALK = 900; // of which the agent walks
 const SMALL = 700; // pixels of a screen that cannot show a map and all that stands above it
 const MOST_TURNS = 3; // that have a button of their own
@@ -36,40 +36,40 @@ class AgentPanel {
   /** Say what depends on what the agent has done so far. */
   describe() {
     const { agent, data } = this;
-    const heard = agent.rounds.some((round) => round.decisions.some((decision) => decision.attention));
+    const attends = agent.moves.some((move) => move.decisions.some((decision) => decision.attention));
     this.key.replaceChildren();
-    this.none = buildKey(this.key, heard, data.task.words.some((word) => !word.known));
+    this.none = buildKey(this.key, attends, data.task.words.some((word) => !word.known));
     this.root.querySelector(".map .title").textContent = titleOf(agent);
     this.floors.replaceChildren();
     this.buildFloors();
   }
 
-  /** Two buttons for a round that turns back: each of its decisions has words of its own. */
+  /** Two buttons for a move that turns back: each of its decisions has words of its own. */
   buildChoices() {
-    this.choices.append("as heard when it chose ", ...["which place", "which way"].map((name, i) => {
+    this.choices.append("for the decision ", ...["which place", "which way"].map((name, i) => {
       const button = element("button", { type: "button" }, `${i + 1}. ${name}`);
       button.addEventListener("click", () => this.tellDecision(i));
       return button;
     }));
   }
 
-  /** Mark the words of one decision of the round, and the sentence that quotes them. */
+  /** Mark the words of one decision of the move, and the sentence that quotes them. */
   tellDecision(told) {
-    const { round, index } = this.frame;
-    const marks = round ? this.agent.marks[index] : [];
-    markWords(this.words, this.none, marks[told], round?.decisions[told].attention);
+    const { move, index } = this.frame;
+    const marks = move ? this.agent.marks[index] : [];
+    markWords(this.words, this.none, marks[told], move?.decisions[told].attention);
     this.choices.hidden = this.frame.back === null || marks.filter(Boolean).length < 2;
     this.choices.querySelectorAll("button").forEach((button, i) => button.setAttribute("aria-pressed", String(i === told)));
     const parts = this.caption.children;
     [...parts].forEach((part, i) => part.classList.toggle("told", parts.length > 1 && i === told));
   }
 
-  /** Say what happens in all, with a way to every round in which the agent turns back. */
-  tell(onRound) {
-    const turns = this.agent.rounds.map((round, i) => [round, i]).filter(([round]) => backTo(round) !== null);
+  /** Say what happens in all, with a way to every move in which the agent turns back. */
+  tell(onMove) {
+    const turns = this.agent.moves.map((move, i) => [move, i]).filter(([move]) => backTo(move) !== null);
     this.story.replaceChildren(this.agent.story, ...turns.slice(0, MOST_TURNS).flatMap(([, i]) => {
-      const button = element("button", { type: "button" }, `Show round ${i + 1}: it turns back`);
-      button.addEventListener("click", () => onRound(i));
+      const button = element("button", { type: "button" }, `Show move ${i + 1}: it turns back`);
+      button.addEventListener("click", () => onMove(i));
       return [" ", button];
     }));
   }
@@ -89,7 +89,7 @@ class AgentPanel {
     const before = this.frame;
     this.frame = frameOf(this.data, this.agent, index);
     const { frame, agent } = this;
-    const number = Math.min(index, agent.rounds.length);
+    const number = Math.min(index, agent.moves.length);
     const [text, ...more] = (agent.captions[number] ?? "").replaceAll(" %", "\u00a0%").split("\n"); // a line for each decision
     const colon = text.indexOf(":") + 1;
     this.caption.replaceChildren(element("span", {}, element("b", {}, text.slice(0, colon)), text.slice(colon)),
@@ -104,7 +104,7 @@ class AgentPanel {
     this.holds.textContent = heldBy(frame);
     this.left.textContent = typeof left === "number" ? `${left.toFixed(1)} m to the goal` : "";
     this.showFloor(this.data.scene.places[frame.here].floor);
-    if (walking && before && before.round) this.animate(before.round.walk);
+    if (walking && before && before.move) this.animate(before.move.walk);
   }
 
   showFloor(floor) {
@@ -144,7 +144,7 @@ class AgentPanel {
     const here = `Around it now, at place ${frame.numbers.get(frame.here)}${roomOf(data, frame.here)}`;
     const figures = [buildLook(here, data, frame.here, frame.heading, frame.back === null ? ways : [])];
     if (frame.back !== null) {
-      const walk = frame.round.walk;
+      const walk = frame.move.walk;
       const spot = walk.indexOf(frame.back);
       const before = spot < 1 ? frame.here : walk[spot - 1]; // it may be cut off before it gets there
       const facing = headingOf(data.scene.places[before], data.scene.places[frame.back]);
@@ -172,7 +172,7 @@ class AgentPanel {
 }
 
 function titleOf(agent) {
-  return agent.rounds.some((round) => round.memory) ? "Its memory so far" : "Its way so far";
+  return agent.moves.some((move) => move.memory) ? "Its memory so far" : "Its path so far";
 }
 
 /** What the map holds, in words. */
@@ -193,8 +193,8 @@ function roomOf(data, place) {
 class Player {
   constructor(data) {
     this.panels = data.agents.map((agent) => new AgentPanel({ ...data, task: agent.task }, agent, data.agents.length === 1));
-    this.frames = Math.max(...data.agents.map((agent) => agent.rounds.length + (agent.ending ? 1 : 0)));
-    this.panels.forEach((panel) => panel.tell((round) => this.leap(round)));
+    this.frames = Math.max(...data.agents.map((agent) => agent.moves.length + (agent.ending ? 1 : 0)));
+    this.panels.forEach((panel) => panel.tell((move) => this.leap(move)));
     this.index = 0;
     this.timer = null;
     this.controls = Object.fromEntries(["first", "back", "play", "next", "last", "scrub", "count"]
@@ -253,7 +253,7 @@ class Player {
     this.index = wanted;
     this.panels.forEach((panel) => panel.show(wanted, walking));
     const { first, back, next, last, scrub, count } = this.controls;
-    const name = wanted === this.frames - 1 ? "The end" : `Round ${wanted + 1} of ${this.frames - 1}`;
+    const name = wanted === this.frames - 1 ? "The end" : `Move ${wanted + 1} of ${this.frames - 1}`;
     document.getElementById("floor-key").hidden = this.panels.every((panel) => panel.visible.length < 2);
     scrub.value = wanted;
     scrub.setAttribute("aria-valuetext", name);

@@ -1,4 +1,4 @@
-// The instruction, its words marked by what the agent listens to.
+// The instruction, its words marked by the attention of the agent.
 
 function buildWords(box, task) {
   const spans = [];
@@ -21,28 +21,28 @@ function buildWords(box, task) {
 
 function buildKey(box, hasAttention, unknown) {
   if (!hasAttention) {
-    box.textContent = "This agent does not tell words about things from words about directions.";
+    box.textContent = "This agent does not separate words for what to look for from words for where to go.";
     return null;
   }
-  const looks = element("span", { class: "word", "data-looks": 3 }, "shaded");
-  const moves = element("span", { class: "word", "data-moves": 3 }, "underlined");
-  const none = element("span", { class: "word none" }, "no word in particular");
-  box.append(looks, " words tell it what to look for, ", moves, " words how to move; the strongest are quoted below. Or it follows ", none, ".");
-  if (unknown) box.append(" Words in italics it has never learnt.");
+  const view = element("span", { class: "word", "data-view": 3 }, "shaded");
+  const direction = element("span", { class: "word", "data-direction": 3 }, "underlined");
+  const none = element("span", { class: "word none" }, "no word stands out");
+  box.append(view, " words tell it what to look for, ", direction, " words where to go; the strongest are quoted below. Or ", none, ".");
+  if (unknown) box.append(" Words in italics are not in its vocabulary.");
   return none;
 }
 
-/** Mark the words a decision listened to; `none` is marked when that was no word in particular. */
+/** Mark the words a decision attended to; `none` is marked when no word stands out. */
 function markWords(spans, none, marks, attention) {
-  const show = (span, looks, moves) => {
-    span.dataset.looks = looks;
-    span.dataset.moves = moves;
+  const show = (span, view, direction) => {
+    span.dataset.view = view;
+    span.dataset.direction = direction;
   };
   spans.forEach((span, i) => {
-    show(span, marks?.looks[i] ?? 0, marks?.moves[i] ?? 0);
-    if (attention) span.title = `look for: ${percent(attention.perception[i])}, move by: ${percent(attention.action[i])}`;
+    show(span, marks?.view[i] ?? 0, marks?.direction[i] ?? 0);
+    if (attention) span.title = `view: ${percent(attention.perception[i])}, direction: ${percent(attention.action[i])}`;
     else span.removeAttribute("title");
   });
-  const unheard = (levels) => (levels && !levels.some(Boolean) ? 3 : 0);
-  if (none) show(none, unheard(marks?.looks), unheard(marks?.moves));
+  const absent = (levels) => (levels && !levels.some(Boolean) ? 3 : 0);
+  if (none) show(none, absent(marks?.view), absent(marks?.direction));
 }

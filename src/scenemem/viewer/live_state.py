@@ -1,4 +1,4 @@
-"""What the live page plays with: agents and perhaps a speaker in one world, and what to ask of them."""
+"""What the live page has to offer: agents and perhaps a speaker in one world, its houses and routes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from scenemem.formats.traces import Scene
 from scenemem.learning.speaker_voice import Speaker
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import shortest_paths
-from scenemem.viewer.openings import open_scene
 from scenemem.viewer.scenery import Look, Sceneries, Scenery
+from scenemem.viewer.traces import open_scene
 from scenemem.world.graph import NONE, World
 
 NO_SPEAKER = "no speaker was named; start the page with --speaker RUN"
+
+_BEAMS = 3  # texts the speaker keeps at once
 
 
 class UnknownError(UserError):
@@ -45,28 +47,17 @@ class HouseView(msgspec.Struct, frozen=True):
     examples: tuple[Example, ...] = ()
 
 
-@dataclass(frozen=True)
-class Order:
-    """One walk that somebody asked for."""
+class Description(msgspec.Struct, frozen=True):
+    """A route in words."""
 
-    scan: int
-    start: int  # viewpoint
-    heading: float  # radians
     text: str
-    goal: int = NONE  # viewpoint
-
-
-@dataclass(frozen=True)
-class Route:
-    """A shortest route to describe."""
-
-    path: Tensor  # (T,) int64
-    heading: float  # radians
+    path: list[int]  # numbers of the places on the route, both ends included
     metres: float
+    log_likelihood: float  # of the text, given the route
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class LiveServerState:
     """Everything a live page needs; nothing here is changed by its visitors."""
 
     agents: Mapping[str, TrainedAgent]  # by the names people see; all in the same world
@@ -74,6 +65,7 @@ class Stage:
     speaker: Speaker | None = None
     speaker_name: str = "speaker"
     examples: Mapping[str, Sequence[Example]] = field(default_factory=dict)  # by house
+    _views: dict[str, HouseView] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.agents:
@@ -95,77 +87,76 @@ class Stage:
         return dict(zip(self.world.scans, counts, strict=True))
 
     def view(self, house: str) -> HouseView:
-        """A house as people see it; may take a while.
+        """A house as people see it; the first time takes a while.
 
         Raises:
             UnknownError: there is no such house.
         """
-        scene = open_scene(self.world, self._scan(house), NONE)
-        return HouseView(scene, self.sceneries.of(scene, ()), tuple(self.examples.get(house, ())))
+        if house not in self._views:
+            scene = open_scene(self.world, self._scan(house), NONE)
+            scenery = self.sceneries.of(scene, ())
+            self._views[house] = HouseView(scene, scenery, tuple(self.examples.get(house, ())))
+        return self._views[house]
 
-    def look(self, view: HouseView, place: int) -> Look:
+    def look(self, house: str, place: int) -> Look:
         """What one sees all around a place; may take a while.
 
         Raises:
-            UnknownError: there is no such place.
+            UnknownError: there is no such house or place.
         """
-        if place >= len(view.scene.places):
-            raise UnknownError(f"'{view.scene.scan}' has {len(view.scene.places)} places, no number {place}")
-        return self.sceneries.of(view.scene, (place,)).looks.get(place, Look())
+        scene = self.view(house).scene
+        if place >= len(scene.places):
+            raise UnknownError(f"'{house}' has {len(scene.places)} places, no number {place}")
+        return self.sceneries.of(scene, (place,)).looks.get(place, Look())
 
-    def order(self, house: str, start: str, degrees: float, text: str, goal: str | None) -> Order:
-        """A walk to take.
+    def episode(self, house: str, start: str, degrees: float, text: str, goal: str | None) -> EpisodeSet:
+        """One walk to take, as a set of one episode.
 
         Raises:
             UnknownError: there is no such house or place.
             UserError: no way leads on from the start, or none to the goal.
         """
-        scan, begin = self._scan(house), self._viewpoint(house, start)
-        if not int(self.world.degree[begin]):
+        world, scan, begin = self.world, self._scan(house), self._viewpoint(house, start)
+        if not int(world.degree[begin]):
             raise UserError(f"no way leads on from '{start}'; choose another start")
         end = NONE if goal is None else self._viewpoint(house, goal)
-        if end != NONE:
-            self._path(begin, end)
-        return Order(scan, begin, math.radians(degrees) % math.tau, text, end)
+        path = torch.tensor([begin]) if end == NONE else self._path(begin, end).cpu()
+        return EpisodeSet(
+            name="live",
+            scans=world.scans,
+            instruction_ids=("live",),
+            texts=(text,),
+            record=torch.tensor([0]),
+            scan=torch.tensor([scan]),
+            start=torch.tensor([begin]),
+            goal=torch.tensor([end]),
+            heading=torch.tensor([math.radians(degrees) % math.tau]).to(world.position.dtype),
+            path=path.unsqueeze(0),
+            path_length=torch.tensor([len(path)]),
+        ).to(world.device)
 
-    def route(self, house: str, start: str, goal: str, degrees: float | None) -> Route:
-        """The shortest route between two places; without a heading the walker looks where it will go.
+    def describe(self, house: str, start: str, goal: str, degrees: float | None) -> Description:
+        """The shortest route between two places in the words of the speaker.
+
+        Without a heading one looks along the route.
 
         Raises:
             UnknownError: there is no such house or place.
-            UserError: the two are the same, or no way leads from one to the other.
+            UserError: the two are the same, no way leads from one to the other, or there is no speaker.
         """
         self._scan(house)
         begin, end = self._viewpoint(house, start), self._viewpoint(house, goal)
         if begin == end:
             raise UserError("start and goal are the same place; choose two")
         path, world = self._path(begin, end), self.world
-        heading = float(world.neighbour_heading[path[0], world.slot_of(path[0], path[1])])
-        if degrees is not None:
-            heading = math.radians(degrees)
-        return Route(path, heading, float(world.geodesic(path[0], path[-1])))
-
-    def episodes(self, orders: Sequence[Order]) -> EpisodeSet:
-        """Walks side by side; either all of them have a goal or none has."""
-        world = self.world
-        paths = [
-            torch.tensor([order.start]) if order.goal == NONE else self._path(order.start, order.goal).cpu()
-            for order in orders
-        ]
-        path = torch.nn.utils.rnn.pad_sequence(paths, batch_first=True, padding_value=NONE)
-        return EpisodeSet(
-            name="live",
-            scans=world.scans,
-            instruction_ids=tuple("live" for _ in orders),
-            texts=tuple(order.text for order in orders),
-            record=torch.arange(len(orders)),
-            scan=torch.tensor([order.scan for order in orders]),
-            start=torch.tensor([order.start for order in orders]),
-            goal=torch.tensor([order.goal for order in orders]),
-            heading=torch.tensor([order.heading for order in orders]).to(world.position.dtype),
-            path=path,
-            path_length=(path != NONE).sum(1),
-        ).to(world.device)
+        along = world.neighbour_heading[path[0], world.slot_of(path[0], path[1])]
+        heading = along if degrees is None else torch.tensor(math.radians(degrees))
+        if self.speaker is None:
+            raise UserError(NO_SPEAKER)
+        best = self.speaker.describe_best(path.unsqueeze(0), heading.to(world.position).reshape(1), _BEAMS)
+        (text,) = self.speaker.texts(best.tokens)
+        metres = round(float(world.geodesic(path[0], path[-1])), 2)
+        return Description(text, world.local[path].tolist(), metres, float(best.log_likelihood[0]))
 
     def _path(self, start: int, goal: int) -> Tensor:
         ends = torch.tensor([[start], [goal]], device=self.world.device)

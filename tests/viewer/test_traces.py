@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from scenemem.agents.policy import Sample
 
+from scenemem.agents.policy import Sample
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.experiment import Experiment
-from scenemem.formats.traces import Move, Trace, read_trace, write_trace
+from scenemem.formats.traces import Move as Move
+from scenemem.formats.traces import Trace, read_trace, write_trace
 from scenemem.presets import PRESETS
 from scenemem.viewer.captions import cues
-from scenemem.viewer.openings import compass, open_scene
-from scenemem.viewer.tracing import trace_episodes
+from scenemem.viewer.traces import compass, open_scene, trace_episodes
 from scenemem.world.graph import NONE
 
 Make = Callable[..., Experiment]
@@ -50,13 +50,13 @@ def test_a_traced_walk_is_the_untraced_one(name: str, memory: dict[str, object],
     traces = trace_episodes(made.agent, episodes)
     _again(made)
     assert torch.equal(walk_split(made.agent, episodes).viewpoint, walked.viewpoint), "nothing stays attached"
-    for lane, trace in enumerate(traces):
-        path = [int(world.local[place]) for place in walked.viewpoint[lane] if place != NONE]
+    for episode, trace in enumerate(traces):
+        path = [int(world.local[place]) for place in walked.viewpoint[episode] if place != NONE]
         assert trace.path == path
         assert (trace.moves[0].memory is None) == (PRESETS[name].agent in ("basic", "local"))
     if walked.jumps.any():
         jumps = [
-            sum(turn.back_to is not None and turn.decisions[0].kind == "frontier" for turn in trace.moves)
+            sum(move.back_to is not None and move.decisions[0].kind == "frontier" for move in trace.moves)
             for trace in traces
         ]
         assert jumps == walked.jumps.tolist()
@@ -70,10 +70,10 @@ def traces(experiment: Make) -> list[Trace]:
 
 def _decisions(traces: list[Trace], kind: str) -> list[tuple[Trace, Move, int]]:
     return [
-        (trace, turn, number)
+        (trace, move, number)
         for trace in traces
-        for turn in trace.moves
-        for number, decision in enumerate(turn.decisions)
+        for move in trace.moves
+        for number, decision in enumerate(move.decisions)
         if decision.kind == kind
     ]
 
@@ -86,7 +86,7 @@ def test_the_rest_of_the_score_of_stopping_is_what_the_memory_says(experiment: M
             if parameter.startswith("stop_read"):
                 torch.nn.init.normal_(value)
         traces = trace_episodes(made.agent, made.episodes("val_unseen"))
-        decisions = [turn.decisions[number] for _, turn, number in _decisions(traces, "action")]
+        decisions = [move.decisions[number] for _, move, number in _decisions(traces, "action")]
         parts = [cues(one, option) for one in decisions for option in one.options if option.stop]
         rest[name] = max(abs(part[2]) for part in parts if part is not None)
     assert rest["ssm"] > 0.1
@@ -99,22 +99,22 @@ def test_an_agent_that_runs_out_of_decisions_is_traced_to_its_last_place(experim
     traces = trace_episodes(made.agent, made.episodes("val_unseen"))
     ends = _decisions(traces, "final")
     assert ends
-    for trace, turn, _ in ends:
-        assert turn is trace.moves[-1]
-        assert turn.decisions[0].chosen.place == turn.walk[-1]
+    for trace, move, _ in ends:
+        assert move is trace.moves[-1]
+        assert move.decisions[0].chosen.place == move.walk[-1]
         assert trace.ending is not None
         assert trace.ending.stopped
 
 
 def test_scores_are_made_of_their_cues(traces: list[Trace]) -> None:
     assert _decisions(traces, "frontier")
-    for _, turn, number in _decisions(traces, "action"):
-        decision = turn.decisions[number]
+    for _, move, number in _decisions(traces, "action"):
+        decision = move.decisions[number]
         for option in decision.options:
             parts = cues(decision, option)
             assert parts is not None
             assert option.stop or parts[2] == pytest.approx(0.0, abs=2e-3), (
-                "nothing but sight and direction scores a neighbour"
+                "nothing but view and direction scores a neighbour"
             )
         likely = sum(math.exp(option.logit) for option in decision.options)
         assert [option.probability for option in decision.options] == pytest.approx(
@@ -125,16 +125,16 @@ def test_scores_are_made_of_their_cues(traces: list[Trace]) -> None:
 def test_without_hints_frontiers_have_no_other_cues_either(experiment: Make) -> None:
     made = experiment("ssm-no-hints")
     traces = trace_episodes(made.agent, made.episodes("val_unseen"))
-    for _, turn, number in _decisions(traces, "frontier"):
-        for option in turn.decisions[number].options:
-            parts = cues(turn.decisions[number], option)
+    for _, move, number in _decisions(traces, "frontier"):
+        for option in move.decisions[number].options:
+            parts = cues(move.decisions[number], option)
             assert parts is not None
             assert parts[2] == pytest.approx(0.0, abs=2e-3)
 
 
-def test_every_word_is_listened_to_and_the_marks_take_the_rest(traces: list[Trace]) -> None:
-    for trace, turn, number in _decisions(traces, "action"):
-        attention = turn.decisions[number].attention
+def test_every_word_is_attended_to_and_the_marks_take_the_rest(traces: list[Trace]) -> None:
+    for trace, move, number in _decisions(traces, "action"):
+        attention = move.decisions[number].attention
         assert attention is not None
         assert len(attention.perception) == len(trace.task.words)
         assert 0.0 < sum(attention.perception) < 1.0
@@ -145,32 +145,32 @@ def test_every_word_is_listened_to_and_the_marks_take_the_rest(traces: list[Trac
 def test_agents_without_grounding_have_no_word_attention(name: str, experiment: Make) -> None:
     made = experiment(name)
     (trace,) = trace_episodes(made.agent, made.episodes("val_unseen").select([0]))
-    assert all(decision.attention is None for turn in trace.moves for decision in turn.decisions)
+    assert all(decision.attention is None for move in trace.moves for decision in move.decisions)
 
 
 def test_the_memory_is_the_one_the_walk_has_built(traces: list[Trace]) -> None:
     for trace in traces:
         walked = [trace.task.start]
         linked = set(trace.scene.edges) | {(b, a) for a, b in trace.scene.edges}
-        for turn in trace.moves:
-            memory = turn.memory
+        for move in trace.moves:
+            memory = move.memory
             assert memory is not None
             assert list(memory.nodes) == list(dict.fromkeys(walked)), (
                 "nodes in the order of their first visit"
             )
-            assert memory.nodes[memory.here] == turn.walk[0]
+            assert memory.nodes[memory.here] == move.walk[0]
             assert all((memory.nodes[a], memory.nodes[b]) in linked for a, b in memory.edges)
             assert not {way.place for way in memory.ways} & set(memory.nodes)
             assert [
                 any(way.node == node for way in memory.ways) for node in range(len(memory.nodes))
             ] == list(memory.frontier)
-            walked += turn.walk[1:]
+            walked += move.walk[1:]
 
 
 def test_options_say_where_they_lead(traces: list[Trace]) -> None:
-    for trace, turn, number in _decisions(traces, "action"):
-        stood = turn.walk[0] if turn.back_to is None else turn.back_to
-        for option in turn.decisions[number].options:
+    for trace, move, number in _decisions(traces, "action"):
+        stood = move.walk[0] if move.back_to is None else move.back_to
+        for option in move.decisions[number].options:
             here, there = trace.scene.places[stood], trace.scene.places[option.place]
             if option.stop:
                 assert option.place == stood
@@ -182,16 +182,16 @@ def test_options_say_where_they_lead(traces: list[Trace]) -> None:
                 0.0, abs=1e-2
             )
             assert option.compass == compass(option.heading)
-    for trace, turn, number in _decisions(traces, "frontier"):
-        assert turn.memory is not None
-        for option in turn.decisions[number].options:
+    for trace, move, number in _decisions(traces, "frontier"):
+        assert move.memory is not None
+        for option in move.decisions[number].options:
             assert option.node is not None
-            assert turn.memory.nodes[option.node] == option.place
+            assert move.memory.nodes[option.node] == option.place
             assert option.walk is not None
             at_least = math.dist(
                 *(
                     (p.x, p.y, p.z)
-                    for p in (trace.scene.places[turn.walk[0]], trace.scene.places[option.place])
+                    for p in (trace.scene.places[move.walk[0]], trace.scene.places[option.place])
                 )
             )
             assert option.walk >= at_least - 0.02
@@ -200,24 +200,24 @@ def test_options_say_where_they_lead(traces: list[Trace]) -> None:
 def test_one_step_agents_choose_among_all_ways_of_the_map(experiment: Make) -> None:
     made = experiment("ssm-global")
     traces = trace_episodes(made.agent, made.episodes("val_unseen"))
-    assert any(turn.back_to is not None for trace in traces for turn in trace.moves)
-    for _, turn, number in _decisions(traces, "global"):
-        assert turn.memory is not None
-        ways = [(option.node, option.place) for option in turn.decisions[number].options if not option.stop]
-        assert ways == [(way.node, way.place) for way in turn.memory.ways]
-        chosen = turn.decisions[number].chosen
-        if not chosen.stop and turn.walk[-1] == chosen.place:
+    assert any(move.back_to is not None for trace in traces for move in trace.moves)
+    for _, move, number in _decisions(traces, "global"):
+        assert move.memory is not None
+        ways = [(option.node, option.place) for option in move.decisions[number].options if not option.stop]
+        assert ways == [(way.node, way.place) for way in move.memory.ways]
+        chosen = move.decisions[number].chosen
+        if not chosen.stop and move.walk[-1] == chosen.place:
             assert chosen.walk is not None
 
 
-def test_rounds_are_told_as_they_happen(experiment: Make) -> None:
+def test_moves_are_told_as_they_happen(experiment: Make) -> None:
     made, told = experiment("ssm"), list[tuple[int, Move]]()
     episodes = made.episodes("val_unseen").select([0, 1, 2])
-    traces = trace_episodes(made.agent, episodes, lambda lane, turn: told.append((lane, turn)))
-    for lane, trace in enumerate(traces):
-        assert tuple(turn for who, turn in told if who == lane) == trace.moves
-    lanes = [lane for lane, _ in told]
-    assert lanes != sorted(lanes), "lanes walk side by side"
+    traces = trace_episodes(made.agent, episodes, lambda episode, move: told.append((episode, move)))
+    for episode, trace in enumerate(traces):
+        assert tuple(move for who, move in told if who == episode) == trace.moves
+    order = [episode for episode, _ in told]
+    assert order != sorted(order), "episodes are walked side by side"
 
 
 def test_the_end_and_the_scores_are_those_of_the_evaluation(experiment: Make) -> None:

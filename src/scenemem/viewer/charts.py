@@ -1,0 +1,230 @@
+"""Charts as SVG: curves with bands, histograms as outlines, and bars cut into shares, on round axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+from markupsafe import Markup
+
+from scenemem.viewer.pages import render_macro
+
+SERIES = 8
+"""Colours, dashes and marks there are; more series begin again."""
+
+_LEAST_SPAN = 1e-6  # below it all values count as the same
+_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_MOST_TICKS = 8
+_LEAST_PRINTED = 0.08  # a narrower part of a bar has no room for its number
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One direction of a chart."""
+
+    label: str
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    names: tuple[str, ...]  # of the ticks
+
+    @property
+    def labelled(self) -> list[tuple[float, str]]:
+        """The ticks and their names."""
+        return list(zip(self.ticks, self.names, strict=True))
+
+    def share(self, value: float) -> float:
+        """How far along the axis a value lies, 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
+
+
+def round_axis(label: str, values: Sequence[float]) -> Axis:
+    """An axis from 0, or below, over ``values`` with about five round steps."""
+    low, high = min(*values, 0.0, 0.0), max(values, default=1.0)
+    step = round_step(high - low, 5)
+    first = math.floor(low / step + 1e-9)
+    last = max(first + 1, math.ceil(high / step - 1e-9))
+    ticks = tuple(round(number * step, 10) for number in range(first, last + 1))
+    return Axis(label, ticks[0], ticks[-1], ticks, tuple(f"{tick:,g}" for tick in ticks))
+
+
+def round_step(span: float, about: int) -> float:
+    """A round number that goes into ``span`` about ``about`` times."""
+    if span < _LEAST_SPAN:
+        return 1.0
+    size = 10.0 ** math.floor(math.log10(span / about))
+    return next(step * size for step in _STEPS if step * size * about >= span * (1 - 1e-9))
+
+
+FRACTIONS = round_axis("", [0.0, 1.0])
+"""The axis of everything that is a fraction."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The area data is drawn in; pixels."""
+
+    across: Axis
+    up: Axis
+
+    width: ClassVar[int] = 380
+    height: ClassVar[int] = 250
+    left: ClassVar[int] = 46
+    right: ClassVar[int] = 358
+    top: ClassVar[int] = 14
+    bottom: ClassVar[int] = 210
+
+    def x(self, value: float) -> float:
+        """Data to pixels."""
+        return round(self.left + self.across.share(value) * (self.right - self.left), 1)
+
+    def y(self, value: float) -> float:
+        """Data to pixels; more is higher up."""
+        return round(self.bottom - self.up.share(value) * (self.bottom - self.top), 1)
+
+    def path(self, corners: Iterable[tuple[float, float]]) -> str:
+        """Corners in data, joined by lines."""
+        return "L".join(f"{self.x(x)} {self.y(y)}" for x, y in corners)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A series as it is drawn."""
+
+    series: int
+    path: str
+    band: str = ""
+    marks: Sequence[tuple[float, float]] = ()
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a curve."""
+
+    x: float
+    y: float
+    spread: float = 0.0  # the band reaches this far above and below
+
+
+def draw_curves(
+    curves: Mapping[str, Sequence[Point]], *, across: str, up: str, limits: Axis | None = None
+) -> Markup:
+    """A line per name; ``up`` says what is shown, for screen readers.
+
+    ``limits`` is the vertical axis; round numbers around the data when left out.
+    """
+    points = [point for curve in curves.values() for point in curve]
+    heights = [point.y + side * point.spread for point in points for side in (1, -1)]
+    frame = Frame(round_axis(across, [point.x for point in points]), limits or round_axis("", heights))
+    lines = [_line(frame, curve, number % SERIES) for number, curve in enumerate(curves.values()) if curve]
+    told = [
+        f"{name} from {curve[0].y:.3g} at {curve[0].x:,g} to {curve[-1].y:.3g} at {curve[-1].x:,g}"
+        for name, curve in curves.items()
+        if curve
+    ]
+    description = f"{up} over {across}: " + ("; ".join(told) or "nothing yet")
+    return render_macro("charts.html", "chart", frame, lines, description)
+
+
+def _line(frame: Frame, curve: Sequence[Point], series: int) -> _Line:
+    band = ""
+    if any(point.spread for point in curve):
+        above = [(point.x, point.y + point.spread) for point in curve]
+        below = [(point.x, max(frame.up.low, point.y - point.spread)) for point in curve]
+        band = frame.path(above + below[::-1])
+    marks = [(frame.x(point.x), frame.y(point.y)) for point in curve]
+    return _Line(series, frame.path((point.x, point.y) for point in curve), band, marks)
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Stretches of equal width; the last one also holds everything above it."""
+
+    edges: tuple[float, ...]  # one more than there are bins, rising
+    open_ended: bool  # something lies above the last edge
+    whole: bool = False  # values count something
+
+    def __len__(self) -> int:
+        return len(self.edges) - 1
+
+    def number(self, value: float) -> int:
+        """Which bin a value falls into; an edge belongs to the bin it begins."""
+        step = self.edges[1] - self.edges[0]
+        return max(0, min(len(self) - 1, int((value - self.edges[0]) / step + 1e-9)))
+
+    def shares(self, values: Sequence[float]) -> list[float]:
+        """Which part of the values falls into each bin."""
+        counts = [0] * len(self)
+        for value in values:
+            counts[self.number(value)] += 1
+        return [count / max(1, len(values)) for count in counts]
+
+    def names(self) -> list[str]:
+        """What each bin holds, in words."""
+        ends = [(low, high - 1 if self.whole else high) for low, high in pairwise(self.edges)]
+        names = [_number(low) if low == high else f"{_number(low)} to {_number(high)}" for low, high in ends]
+        return [*names[:-1], f"{_number(self.edges[-2])} or more"] if self.open_ended else names
+
+    def axis(self, label: str) -> Axis:
+        """All bins, with ticks where they begin, or in the middle of bins that hold one whole number."""
+        step = self.edges[1] - self.edges[0]
+        places = [edge + 0.5 for edge in self.edges[:-1]] if self.whole and step == 1 else list(self.edges)
+        names = [_number(edge) for edge in self.edges]
+        every = -(-len(places) // _MOST_TICKS)
+        shown = dict(zip(places[::every], names[::every], strict=False))
+        return Axis(label, self.edges[0], self.edges[-1], tuple(shown), tuple(shown.values()))
+
+
+def round_bins(values: Sequence[float], *, about: int = 12, whole: bool = False) -> Bins:
+    """About so many bins over nearly all values; the highest hundredth may share the last one.
+
+    ``whole`` values count something, so a bin is at least 1 wide.
+    """
+    ordered = sorted(values) or [0.0]
+    low, most = ordered[0], ordered[-(-99 * (len(ordered) - 1) // 100)]
+    step = max(round_step(most - low, about), 1.0 if whole else 0.0)
+    first = int(low // step)
+    count = max(1, int((most - first * step) / step + 1e-9) + 1)
+    edges = tuple((first + number) * step for number in range(count + 1))
+    return Bins(edges, open_ended=ordered[-1] >= edges[-1], whole=whole)
+
+
+def draw_histogram(
+    series: Mapping[str, Sequence[float]],
+    bins: Bins,
+    *,
+    title: str,
+    across: str,
+    line: tuple[float, str] | None = None,
+) -> Markup:
+    """The share of the values of each series in each bin; ``line`` is a value to mark, and its name."""
+    shares = {name: bins.shares(values) for name, values in series.items()}
+    tallest = max((share for heights in shares.values() for share in heights), default=1.0)
+    up = round_axis("", [0.0, 100 * tallest])
+    frame = Frame(bins.axis(across), replace(up, names=tuple(f"{tick:g}%" for tick in up.ticks)))
+    lines = []
+    for number, heights in enumerate(shares.values()):
+        steps = zip(pairwise(bins.edges), heights, strict=True)
+        corners = [(edge, 100 * height) for edges, height in steps for edge in edges]
+        outline = frame.path([(bins.edges[0], 0.0), *corners, (bins.edges[-1], 0.0)])
+        lines.append(_Line(number % SERIES, outline, outline))
+    names = bins.names()
+    told = [f"{name} most often {names[heights.index(max(heights))]}" for name, heights in shares.items()]
+    return render_macro("charts.html", "chart", frame, lines, f"{title} in {across}: {'; '.join(told)}", line)
+
+
+def draw_shares(rows: Mapping[str, Mapping[str, float]], *, tones: Literal["ends", "counts"]) -> Markup:
+    """A bar for each row, cut into its shares; colours go from good to bad (ends) or few to many (counts)."""
+    parts = list(dict.fromkeys(part for shares in rows.values() for part in shares))
+    told = [
+        f"{name}: " + ", ".join(f"{part} {share:.1%}" for part, share in shares.items())
+        for name, shares in rows.items()
+    ]
+    return render_macro("charts.html", "shares", rows, parts, tones, "; ".join(told), _LEAST_PRINTED)
+
+
+def _number(value: float) -> str:
+    return f"{round(value, 10):,.10g}"

@@ -1,0 +1,147 @@
+"""Self-contained HTML pages made with jinja2 templates; nothing in them is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from scenemem.formats.atomic import atomic_file
+
+_LEAST_CONTENTS = 4  # sections before a page gets a table of contents
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report: its headline and the HTML below it."""
+
+    title: str
+    body: Markup
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose first column names the rows."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    spans: Sequence[
+        tuple[str, int]
+    ] = ()  # a line above the head: names and how many columns each stands over
+    quiet: Sequence[int] = ()  # numbers of rows that only serve for comparison
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("scenemem.viewer"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def render(template: str, **values: Any) -> str:
+    """A template filled with values; text is escaped, ``Markup`` is not."""
+    return _environment().get_template(template).render(values)
+
+
+@cache
+def _macros(template: str) -> Any:
+    return _environment().get_template(template).module
+
+
+def render_macro(template: str, macro: str, *values: Any, **named: Any) -> Markup:
+    """What a macro of a template makes of some values."""
+    return Markup(getattr(_macros(template), macro)(*values, **named))  # escaped by the template
+
+
+def section(title: str, macro: str, *values: Any, **named: Any) -> Section:
+    """A section whose body is a macro of ``sections.html``."""
+    return Section(title, render_macro("sections.html", macro, *values, **named))
+
+
+def table_section(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Section:
+    """A section that is one table."""
+    return section(title, "table", Table(title, head, list(rows)))
+
+
+def note_section(title: str, text: str) -> Section:
+    """A section that is one paragraph."""
+    return section(title, "note", text)
+
+
+def picture_section(title: str, text: str, drawing: str, photograph: bytes) -> Section:
+    """A drawing (SVG, trusted), a picture (PNG) and the words that go with them."""
+    svg = Markup(drawing[drawing.index("<svg") :])  # drawn by this program
+    return section(title, "picture", text, svg, base64.b64encode(photograph).decode())
+
+
+def write_report(
+    file: str | os.PathLike[str], title: str, sections: Iterable[Section], *, lead: str = ""
+) -> None:
+    """Write a page of sections below a headline and a lead, with a table of contents when there are many."""
+    shown, style = list(sections), styles("report", "cards")
+    contents = len(shown) >= _LEAST_CONTENTS
+    write_page(
+        file, render("report.html", title=title, lead=lead, sections=shown, contents=contents, style=style)
+    )
+
+
+def write_page(file: str | os.PathLike[str], page: str) -> int:
+    """Write a page, complete or not at all, and return its size in bytes."""
+    content = page.encode()
+    with atomic_file(file) as partial:
+        partial.write_bytes(content)
+    return len(content)
+
+
+@cache
+def static_text(name: str) -> str:
+    """A static file as text."""
+    return (files("scenemem.viewer") / "static" / name).read_text(encoding="utf-8")
+
+
+@cache
+def styles(*names: str) -> Markup:
+    """Style sheets, one after the other."""
+    return Markup("".join(static_text(f"{name}.css") for name in names))  # our own files
+
+
+@cache
+def scripts(*names: str) -> Markup:
+    """Scripts that share one scope and leave nothing outside it."""
+    body = "\n".join(static_text(f"{name}.js") for name in names)
+    return Markup(f'(() => {{\n"use strict";\n{body}\n}})();\n')  # our own files
+
+
+def embedded(value: object) -> Markup:
+    """JSON that can stand inside a script element, whatever text it holds."""
+    text = msgspec.json.encode(value).decode()
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)  # nothing in it can end the element
+
+
+def content_policy(style: str, script: str = "") -> str:
+    """A content security policy that allows a page nothing but itself: no network, no other script."""
+
+    def digest(text: str) -> str:
+        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+    return (
+        f"default-src 'none'; img-src data:; script-src 'sha256-{digest(script)}'; "
+        f"style-src 'sha256-{digest(style)}'; base-uri 'none'; form-action 'none'"
+    )

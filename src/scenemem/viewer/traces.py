@@ -1,0 +1,479 @@
+"""Traces recorded while an agent walks: a policy that watches another one decide, move by move.
+
+This is the only module of the viewer that touches agents; everything else works on the records it makes.
+Shape letters: B episodes, M episodes that decide at once, O options, L words, V viewpoints of a scan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from scenemem.agents.network import Acting
+from scenemem.agents.policy import Chooser, NetworkPolicy
+from scenemem.agents.rollout import Question
+from scenemem.agents.spaces import ActionSpace
+from scenemem.agents.trained import TrainedAgent
+from scenemem.errors import UserError
+from scenemem.evaluation.metrics import Metrics, measure
+from scenemem.formats.traces import (
+    Attention,
+    Decision,
+    Ending,
+    Memory,
+    Option,
+    Place,
+    Scene,
+    Scores,
+    Task,
+    Trace,
+    Way,
+    Word,
+)
+from scenemem.formats.traces import Move as Move
+from scenemem.models.decision import WeighedScore
+from scenemem.models.language import Grounded
+from scenemem.simulator.panorama import Pose
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.tasks.vocabulary import Vocabulary, split_words
+from scenemem.world.graph import FULL_TURN
+from scenemem.world.graph import NONE, World
+
+OnMove = Callable[[int, Move], None]
+"""Called with the index of an episode and its finished move, as soon as the agent goes on or ends."""
+
+_WINDS = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")
+_MARKS = 2  # the begin and the end mark an agent reads besides the words
+_LEVEL = 0.6  # metres; viewpoints this close in height make one floor
+_STOREY = 1.8  # metres; floors are at least this far apart
+_LEAST = 0.05  # share of the viewpoints a floor has; fewer are stairs or landings
+
+
+@dataclass(frozen=True, eq=False)
+class TracedAgent:
+    """An agent, what it is called and the split it walks."""
+
+    name: str
+    agent: TrainedAgent
+    episodes: EpisodeSet
+
+    def trace(self, instruction_ids: Sequence[str]) -> list[Trace]:
+        """Walk the episodes of some instructions.
+
+        Raises:
+            UserError: the split has no such instruction.
+        """
+        rows = {name: row for row, name in enumerate(self.episodes.instruction_ids)}
+        for name in instruction_ids:
+            if name not in rows:
+                raise UserError(
+                    f"'{self.episodes.name}' has no instruction '{name}'; "
+                    f"its ids look like '{self.episodes.instruction_ids[0]}'"
+                )
+        if not instruction_ids:
+            return []
+        episodes = self.episodes.select([rows[name] for name in instruction_ids])
+        return trace_episodes(self.agent, episodes, name=self.name)
+
+
+def open_traces(agent: TrainedAgent, episodes: EpisodeSet, *, name: str = "agent") -> list[Trace]:
+    """Traces before the first move: the task and the scene."""
+    world = agent.sight.world
+    return [
+        Trace(
+            agent=name,
+            task=_open_task(world, episodes, row, agent.vocabulary, agent.max_words),
+            scene=open_scene(world, int(episodes.scan[row]), int(episodes.goal[row])),
+        )
+        for row in range(len(episodes))
+    ]
+
+
+@torch.no_grad()
+def trace_episodes(
+    agent: TrainedAgent, episodes: EpisodeSet, on_move: OnMove | None = None, *, name: str = "agent"
+) -> list[Trace]:
+    """Walk the episodes exactly as ``agent.walk`` does and record every move.
+
+    The network is watched meanwhile, so two threads must not trace with the same one at once.
+
+    Args:
+        agent: who walks.
+        episodes: walked side by side; goals may be secret.
+        on_move: told of every move as it happens.
+        name: what the agent is called.
+    """
+    probe = _Probe()
+    policy = _TracingPolicy(agent.choose, probe, open_traces(agent, episodes, name=name), on_move)
+    with probe.watching(agent.network):
+        rollout = agent.walk(episodes, policy.using)
+    walked = rollout.viewpoint.masked_fill(~rollout.alive, NONE)
+    metrics = measure(agent.sight.world, walked, episodes.path) if episodes.has_goals else None
+    return policy.finished(metrics)
+
+
+class _TracingPolicy:
+    """Decides as a ``NetworkPolicy`` and records, per episode, what was known and how it was decided."""
+
+    def __init__(
+        self, choose: Chooser, probe: _Probe, opened: Sequence[Trace], on_move: OnMove | None
+    ) -> None:
+        self._policy: NetworkPolicy
+        self._space: ActionSpace  # both known from the first observation on
+        self._choose, self._probe = choose, probe
+        self._opened, self._on_move = opened, on_move
+        self._moves: list[list[Move]] = [[] for _ in opened]
+        self._open: list[_OpenMove | None] = [None] * len(opened)
+        self._logits = torch.empty(0)
+
+    def using(self, acting: Acting) -> _TracingPolicy:
+        """This policy, deciding with a network in use."""
+        self._policy = NetworkPolicy(acting, self._note_logits)
+        return self
+
+    def observe(self, pose: Pose, lanes: Tensor, space: ActionSpace, /) -> None:
+        """Update the states of some episodes and note where they stand."""
+        self._space = space
+        with self._probe.about(lanes):
+            self._policy.observe(pose, lanes, space)
+        places = space.world.local[pose.viewpoint[lanes]].tolist()
+        for episode, place in zip(lanes.tolist(), places, strict=True):
+            move = self._open[episode]
+            if move is not None:
+                move.walk.append(place)
+
+    def answer(self, question: Question, label: Tensor, pose: Pose, space: ActionSpace, /) -> Tensor:
+        """(M,) what the wrapped policy chooses"""
+        with self._probe.about(question.lanes):
+            choice = self._policy.answer(question, label, pose, space)
+        for row, episode in enumerate(question.lanes.tolist()):
+            move = self._open[episode]
+            if move is None or not move.continues_with(question.kind):
+                self._close(episode)
+                move = self._begin(episode, pose, space)
+            scored = self._probe.scored.get((question.kind, episode))
+            attention = self._probe.attention(episode, len(self._opened[episode].task.words))
+            move.decisions.append(
+                _decision(question, row, self._logits[row], int(choice[row]), space, scored, attention)
+            )
+        return choice
+
+    def finished(self, metrics: Metrics | None) -> list[Trace]:
+        """The whole traces, when every episode has ended."""
+        traces = []
+        for episode, opened in enumerate(self._opened):
+            self._close(episode)
+            moves = self._moves[episode]
+            place = moves[-1].walk[-1] if moves else opened.task.start
+            ending = Ending(
+                stopped=bool(moves) and moves[-1].stops,
+                place=place,
+                memory=_memory(self._space, episode),
+                to_goal=opened.scene.places[place].to_goal,
+                scores=None if metrics is None else _scores(metrics, episode),
+            )
+            traces.append(Trace(opened.agent, opened.task, opened.scene, tuple(moves), ending))
+        return traces
+
+    def _note_logits(self, logits: Tensor) -> Tensor:
+        self._logits = logits
+        return self._choose(logits)
+
+    def _begin(self, episode: int, pose: Pose, space: ActionSpace) -> _OpenMove:
+        place = int(space.world.local[pose.viewpoint[episode]])
+        to_goal = self._opened[episode].scene.places[place].to_goal
+        move = _OpenMove(float(pose.heading[episode]), _memory(space, episode), to_goal, [place])
+        self._open[episode] = move
+        return move
+
+    def _close(self, episode: int) -> None:
+        move, self._open[episode] = self._open[episode], None
+        if move is not None:
+            self._moves[episode].append(move.finished())
+            if self._on_move is not None:
+                self._on_move(episode, self._moves[episode][-1])
+
+
+@dataclass
+class _OpenMove:
+    """A move that is not over yet."""
+
+    heading: float
+    memory: Memory | None
+    to_goal: float | None
+    walk: list[int]
+    decisions: list[Decision] = field(default_factory=list)
+
+    def continues_with(self, kind: str) -> bool:
+        """Whether a decision belongs to this move: a neighbour of the frontier just chosen, nothing else."""
+        return kind == "action" and [decision.kind for decision in self.decisions] == ["frontier"]
+
+    def finished(self) -> Move:
+        heading, walk = round(self.heading, 4), tuple(self.walk)
+        return Move(heading, walk, tuple(self.decisions), self.memory, self.to_goal)
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """How the options of one episode scored; the logit is confidence . weights and whatever an agent adds."""
+
+    confidence: Tensor  # (O, 2) perception-aware, action-aware
+    weights: Tensor  # (2,)
+
+
+class _Probe:
+    """Keeps, for every episode, the latest word attention and confidences of a network.
+
+    Agents compute these when they observe or when they decide; ``about`` says for which episodes, and the
+    rows of whatever is computed meanwhile are theirs. Agents without such modules leave it empty.
+    """
+
+    _grounding = "grounding"
+    _scores = {"frontier": "frontier_score", "action": "action_score"}  # noqa: RUF012, kind -> module
+
+    def __init__(self) -> None:
+        self.scored: dict[tuple[str, int], _Scored] = {}
+        self._words: dict[int, tuple[Tensor, Tensor]] = {}  # (L,) perception and action attention
+        self._episodes: list[int] = []
+        self._seen: set[str] = set()  # modules that have run for these episodes
+
+    @contextmanager
+    def watching(self, network: nn.Module) -> Iterator[None]:
+        """Listen to the modules of ``network``; nothing is left attached to it afterwards."""
+        with ExitStack() as hooks:
+            for kind, name in self._scores.items():
+                module = getattr(network, name, None)
+                if isinstance(module, WeighedScore):
+                    hooks.enter_context(module.register_forward_hook(partial(self._keep_scores, kind)))
+            module = getattr(network, self._grounding, None)
+            if isinstance(module, nn.Module):
+                hooks.enter_context(module.register_forward_hook(self._keep_words))
+            yield
+
+    @contextmanager
+    def about(self, episodes: Tensor) -> Iterator[None]:
+        """Rows computed inside belong to ``episodes`` (M,)."""
+        self._episodes, self._seen = episodes.tolist(), set()
+        try:
+            yield
+        finally:
+            self._episodes = []
+
+    def attention(self, episode: int, words: int) -> Attention | None:
+        """The attention on the words of an instruction, without the begin and the end mark."""
+        if episode not in self._words:
+            return None
+        shares = [[round(float(share), 4) for share in row[1 : words + 1]] for row in self._words[episode]]
+        return Attention(tuple(shares[0]), tuple(shares[1]))
+
+    def _keep_words(self, _module: nn.Module, _inputs: tuple[Any, ...], output: Grounded) -> None:
+        """perception_words, action_words: (M, 1, L)"""
+        if output.perception_words is None or output.action_words is None:
+            return
+        # an agent that reads with an earlier state grounds that one as well, after the one it decides with
+        if self._first(self._grounding):
+            rows = zip(self._episodes, output.perception_words[:, 0], output.action_words[:, 0], strict=True)
+            self._words |= {episode: (perception, action) for episode, perception, action in rows}
+
+    def _keep_scores(self, kind: str, module: Any, inputs: tuple[Any, ...], _output: Tensor) -> None:
+        if self._first(kind):
+            confidence = module.confidences(*inputs)  # (M, O, 2)
+            weights = module.weigh(torch.cat(inputs[:2], dim=-1))  # (M, 2)
+            for episode, *row in zip(self._episodes, confidence, weights, strict=True):
+                self.scored[kind, episode] = _Scored(*row)
+
+    def _first(self, name: str) -> bool:
+        """Whether a module runs for the first time for these episodes."""
+        if not self._episodes or name in self._seen:
+            return False
+        self._seen.add(name)
+        return True
+
+
+def _memory(space: ActionSpace, episode: int) -> Memory | None:
+    """What an agent remembers now; None in a space without a memory."""
+    if space.memory is None:
+        return None
+    plain, world = space.memory.to_json(episode), space.world
+    scan = world.scans[int(world.scan_of[space.memory.node[episode, 0]])]
+
+    def place(viewpoint: str) -> int:
+        return int(world.local[world.index_of(scan, viewpoint)])
+
+    return Memory(
+        here=plain["here"],
+        nodes=tuple(place(viewpoint) for viewpoint in plain["nodes"]),
+        frontier=tuple(plain["frontier"]),
+        edges=tuple((a, b) for a, b in plain["edges"]),
+        ways=tuple(
+            Way(
+                node=way["node"],
+                place=place(way["viewpoint"]),
+                heading=round(way["heading"], 4),
+                elevation=round(way["elevation"], 4),
+                compass=compass(way["heading"]),
+            )
+            for way in plain["subnodes"]
+        ),
+    )
+
+
+def _decision(
+    question: Question,
+    row: int,
+    logits: Tensor,
+    choice: int,
+    space: ActionSpace,
+    scored: _Scored | None,
+    attention: Attention | None,
+) -> Decision:
+    """One decision as plain numbers; ``row`` says of which episode.  logits: (O,), -inf without an option"""
+    numbers = question.options[row].nonzero().squeeze(1).tolist()
+    probability = logits.softmax(dim=-1).tolist()
+    options = []
+    for number in numbers:
+        node, walk, heading = _destination(question, row, number, space)
+        known = scored is not None and number < len(scored.confidence)
+        visual, geometric = _pair(scored.confidence[number]) if scored and known else (None, None)
+        options.append(
+            Option(
+                place=int(space.world.local[question.place[row, number]]),
+                probability=round(probability[number], 5),
+                logit=round(float(logits[number]), 4),
+                stop=number == question.stop,
+                node=node,
+                walk=None if walk is None else round(walk, 2),
+                heading=None if heading is None else round(heading, 4),
+                compass=None if heading is None else compass(heading),
+                visual=visual,
+                geometric=geometric,
+            )
+        )
+    weights = None if scored is None else _pair(scored.weights)
+    return Decision(question.kind, tuple(options), numbers.index(choice), weights, attention)
+
+
+def _destination(
+    question: Question, row: int, number: int, space: ActionSpace
+) -> tuple[int | None, float | None, float | None]:
+    """How one gets to what an option offers.
+
+    Returns:
+        the node it belongs to; metres to walk, None when the agent counts hops; the heading of the last hop.
+    """
+    memory, episode, world = space.memory, int(question.lanes[row]), space.world
+    if memory is None:
+        here = int(question.place[row, -1])  # the last option is to stop here
+        if number == question.stop:
+            return None, 0.0, None
+        return None, float(world.neighbour_length[here, number]), float(world.neighbour_heading[here, number])
+    stands = int(memory.here[episode])
+    if number == question.stop:
+        return stands, 0.0, None
+    node, slot = {
+        "frontier": (number, None),
+        "last": (number, None),
+        "action": (stands, number),
+        "anywhere": divmod(number, world.neighbour.shape[1]),
+    }[question.kind]
+    metres, before = memory.weights == "metres", float(memory.walk[episode, stands, node])
+    if slot is None:
+        return node, before if metres else None, None
+    hop = int(memory.node[episode, node]), slot
+    walk = before + float(world.neighbour_length[hop]) if metres or node == stands else None
+    return node, walk, float(world.neighbour_heading[hop])
+
+
+def _pair(values: Tensor) -> tuple[float, float]:
+    first, second = values.tolist()
+    return round(first, 4), round(second, 4)
+
+
+def _scores(metrics: Metrics, episode: int) -> Scores:
+    values = {name: float(getattr(metrics, name)[episode]) for name in Scores.__struct_fields__}
+    return Scores(**{name: round(value, 4) for name, value in values.items()})
+
+
+def compass(heading: float) -> str:
+    """A heading in words; radians clockwise from north."""
+    return _WINDS[round(heading / (FULL_TURN / len(_WINDS))) % len(_WINDS)]
+
+
+def open_scene(world: World, scan: int, goal: int) -> Scene:
+    """All viewpoints of a scan and how far each is from the goal (a viewpoint, or -1)."""
+    viewpoints = (world.scan_of == scan).nonzero().squeeze(1)
+    position = world.position[viewpoints].cpu()
+    heights, floors = _floors(position[:, 2])
+    left: list[float | None] = [None] * len(viewpoints)
+    if goal != NONE:
+        metres = world.geodesic(viewpoints, torch.tensor(goal, device=world.device)).tolist()
+        left = [round(value, 3) if math.isfinite(value) else None for value in metres]
+    neighbour = world.neighbour[viewpoints]
+    place, slot = (neighbour != NONE).nonzero().unbind(1)
+    pairs = zip(place.tolist(), world.local[neighbour[place, slot]].tolist(), strict=True)
+    return Scene(
+        scan=world.scans[scan],
+        floors=tuple(round(height, 3) for height in heights),
+        places=tuple(
+            Place(world.viewpoints[number], round(x, 3), round(y, 3), round(z, 3), floor, to_goal)
+            for number, (x, y, z), floor, to_goal in zip(
+                viewpoints.tolist(), position.tolist(), floors, left, strict=True
+            )
+        ),
+        edges=tuple((a, b) for a, b in pairs if a < b),
+    )
+
+
+def _open_task(world: World, episodes: EpisodeSet, row: int, vocabulary: Vocabulary, max_words: int) -> Task:
+    goal, length = int(episodes.goal[row]), int(episodes.path_length[row])
+    path = episodes.path[row, :length]
+    return Task(
+        split=episodes.name,
+        instruction_id=episodes.instruction_ids[row],
+        text=episodes.texts[row],
+        words=_words(episodes.texts[row], vocabulary, max_words),
+        start=int(world.local[episodes.start[row]]),
+        goal=None if goal == NONE else int(world.local[goal]),
+        reference=() if goal == NONE else tuple(world.local[path].tolist()),
+    )
+
+
+def _words(text: str, vocabulary: Vocabulary, max_words: int) -> tuple[Word, ...]:
+    """The words an agent reads, as they stand in the text."""
+    known, end = set(vocabulary.words), 0
+    words: list[Word] = []
+    lowered = text.lower().replace("\n", " ")
+    aligned = len(lowered) == len(text)  # a few capitals have longer small letters
+    for word in split_words(text)[: max_words - _MARKS]:
+        begin = lowered.find(word, end) if aligned else NONE
+        if begin == NONE:
+            words.append(Word(word, " " if words else "", word in known))
+        else:
+            words.append(Word(text[begin : begin + len(word)], text[end:begin], word in known))
+            end = begin + len(word)
+    return tuple(words)
+
+
+def _floors(height: Tensor) -> tuple[list[float], list[int]]:
+    """Group viewpoints by height: the fullest levels first, every viewpoint to the nearest level.
+
+    height: (V,) metres  ->  heights of the floors, lowest first; floor of every viewpoint
+    """
+    waiting, levels = height, list[float]()
+    while len(waiting):
+        company = ((waiting.unsqueeze(1) - waiting).abs() < _LEVEL / 2).sum(dim=1)
+        fullest = int(company.argmax())
+        if levels and int(company[fullest]) < max(2, _LEAST * len(height)):
+            break
+        levels.append(float(waiting[(waiting - waiting[fullest]).abs() < _LEVEL / 2].mean()))
+        waiting = waiting[(waiting - levels[-1]).abs() >= _STOREY]
+    levels.sort()
+    gaps = (height.unsqueeze(1) - torch.tensor(levels, dtype=height.dtype)).abs()
+    return levels, gaps.argmin(dim=1).tolist()

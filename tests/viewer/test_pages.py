@@ -1,0 +1,162 @@
+"""The page itself: complete, accessible, harmless and without a single reference to the network."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from scenemem.viewer.charts import SERIES
+from scenemem.viewer.pages import (
+    Section,
+    Table,
+    note_section,
+    picture_section,
+    render_macro,
+    section,
+    table_section,
+    write_report,
+)
+
+NASTY = "<script>alert('\"&1')</script>"
+
+
+class _Checker(HTMLParser):
+    """Follows the elements of a page and remembers what must not be forgotten."""
+
+    VOID = frozenset({"meta", "img"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        values = dict(attrs)
+        self.links += [value for name in ("href", "src") if (value := values.get(name)) is not None]
+        if tag == "img":
+            assert values.get("alt")
+        if tag == "svg":
+            assert values.get("aria-hidden") or values.get("aria-label")
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes something else"
+
+
+def _checked(page: str) -> _Checker:
+    checker = _Checker()
+    checker.feed(page)
+    assert checker.open == [], "every element is closed"
+    return checker
+
+
+def test_a_report_is_one_complete_page_in_the_order_of_its_sections(tmp_path: Path) -> None:
+    sections = [note_section(title, title) for title in ("One", "Two", "Three", "Four")]
+    write_report(tmp_path / "r.html", "My report", sections, lead="What it is about")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "<title>My report</title>" in page
+    assert "<p>What it is about</p>" in page
+    headlines = re.findall(r'<h2 id="(part-\d)">(\w+)</h2>', page)
+    assert headlines == [("part-1", "One"), ("part-2", "Two"), ("part-3", "Three"), ("part-4", "Four")]
+    assert _checked(page).links == ["#part-1", "#part-2", "#part-3", "#part-4"]
+
+
+def test_a_short_page_needs_no_contents(tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", "t", [table_section("One", ("a", "b"), [("1", "2")])])
+    assert "<nav" not in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_text_from_outside_is_only_ever_text(tmp_path: Path) -> None:
+    sections = [
+        note_section(NASTY, NASTY),
+        Section("plain text is no markup", NASTY),  # type: ignore[arg-type]
+        table_section(NASTY, (NASTY, NASTY), [(NASTY, NASTY)]),
+        section("f", "figures", [NASTY], [(NASTY, NASTY)], NASTY, [Table(NASTY, [NASTY], [], [(NASTY, 1)])]),
+        section("s", "scores", [NASTY], [(NASTY, NASTY, NASTY)], NASTY, [Table(NASTY, [NASTY], [])]),
+        section("j", "jumps", NASTY, NASTY, Table(NASTY, [NASTY], [[NASTY]])),
+        picture_section(NASTY, NASTY, "<?xml?><svg aria-label='map'></svg>", b"png"),
+    ]
+    write_report(tmp_path / "r.html", NASTY, sections, lead=NASTY)
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "script" not in _checked(page).seen
+    assert "<?xml" not in page
+
+
+def test_the_page_asks_for_nothing_from_anywhere(tmp_path: Path) -> None:
+    section = picture_section("p", "t", "<svg aria-label='map'></svg>", b"\x89PNG")
+    write_report(tmp_path / "r.html", "t", [section])
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert all(link.startswith(("#", "data:image/png;base64,")) for link in _checked(page).links)
+    assert not re.search(r"https?:|@import|url\(|<link|<script", page)
+    assert "default-src 'none'" in page, "a browser would refuse, too"
+
+
+def test_a_table_says_what_it_is_and_what_its_cells_belong_to() -> None:
+    rows, spans = [("ssm", "0.5"), ("paper", "0.6")], [("", 1), ("x", 1)]
+    page = render_macro("sections.html", "table", Table("Scores", ("agent", "SR"), rows, spans, quiet=[1]))
+    assert "<caption><span>Scores</span></caption>" in page
+    assert page.count('scope="col"') == 2
+    assert page.count('scope="row"') == 2
+    assert '<th scope="colgroup" colspan="1">x</th>' in page
+    assert page.index('<tr class="quiet">') > page.index("ssm"), "only the second row is quiet"
+    assert 'tabindex="0" role="region" aria-label="Scores"' in page, "wide tables scroll by keyboard, too"
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_report(tmp_path / "r.html", "old", [])
+
+    def fail(*_args: object, **_kwargs: object) -> int:
+        raise RuntimeError("power cut")
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(RuntimeError):
+        write_report(tmp_path / "r.html", "new", [])
+    assert "old" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert [file.name for file in tmp_path.iterdir()] == ["r.html"]
+
+
+def _palettes() -> list[dict[str, str]]:
+    """The colours of the style sheet: light and dark, with those of bars that count things laid over each."""
+    style = files("scenemem.viewer").joinpath("static", "report.css").read_text(encoding="utf-8")
+    blocks = [
+        dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", block))
+        for block in re.findall(r"(?::root|\.counts) \{([^}]*)\}", style)
+    ]
+    light, dark, light_counts, dark_counts = blocks
+    return [light, {**light, **dark}, {**light, **light_counts}, {**light, **dark, **dark_counts}]
+
+
+def _contrast(one: str, other: str) -> float:
+    """The contrast ratio of WCAG 2."""
+    levels = []
+    for colour in (one, other):
+        channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        levels.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
+    return (max(levels) + 0.05) / (min(levels) + 0.05)
+
+
+@pytest.mark.parametrize("palette", _palettes(), ids=["light", "dark", "light counts", "dark counts"])
+def test_everything_can_be_read_and_told_from_the_ground(palette: dict[str, str]) -> None:
+    for ground in ("--page", "--card"):
+        for text in ("--text", "--soft", "--link"):
+            assert _contrast(palette[text], palette[ground]) >= 4.5, (text, ground)
+    for number in range(SERIES):
+        assert _contrast(palette[f"--series-{number}"], palette["--card"]) >= 3, number
+    for name in palette:
+        if name.startswith("--part-"):
+            assert _contrast(palette[name], palette[name.replace("part", "on")]) >= 4.5, name
+
+
+def test_the_contrast_of_black_and_white_is_21() -> None:
+    assert _contrast("#000000", "#ffffff") == pytest.approx(21.0)
