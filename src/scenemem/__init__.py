@@ -1,3 +1,83 @@
-"""SceneMem: vision-and-language navigation with a structured scene memory."""
+"""SceneMem: vision-and-language navigation with a structured scene memory.
+
+    import scenemem as sm
+
+    agent = sm.load("weights:ssm-houses")
+    walk = agent.walk(sm.episodes("val_unseen")[0])
+
+Names are imported when they are used, so that ``import scenemem`` itself takes no time.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scenemem.api import (
+        Comparison,
+        Episode,
+        EpisodeList,
+        Evaluation,
+        LoadedAgent,
+        TrainingRun,
+        Walk,
+        compare,
+        episodes,
+        evaluate,
+        list_presets,
+        load,
+        make_env,
+        preset,
+        register,
+        score,
+        train,
+    )
+    from scenemem.errors import DataError, UserError
+    from scenemem.memory.scene_memory import SceneMemory
+    from scenemem.registry import load_plugin
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Comparison",
+    "DataError",
+    "Episode",
+    "EpisodeList",
+    "Evaluation",
+    "LoadedAgent",
+    "SceneMemory",
+    "TrainingRun",
+    "UserError",
+    "Walk",
+    "__version__",
+    "compare",
+    "episodes",
+    "evaluate",
+    "list_presets",
+    "load",
+    "load_plugin",
+    "make_env",
+    "preset",
+    "register",
+    "score",
+    "train",
+]
+
+_ELSEWHERE = {
+    "DataError": "scenemem.errors",
+    "SceneMemory": "scenemem.memory.scene_memory",
+    "UserError": "scenemem.errors",
+    "load_plugin": "scenemem.registry",
+}  # everything else is in scenemem.api
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'scenemem' has no attribute '{name}'")
+    from importlib import import_module
+
+    value = getattr(import_module(_ELSEWHERE.get(name, "scenemem.api")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from scenemem import speaking as speaking_module
 from scenemem.agents.network import NetworkConfig
 from scenemem.benchmarks.flops import ProductCounter
 from scenemem.benchmarks.speaking import SHARE_GOAL, Rate, SpeakReport, SpeakRequest
@@ -25,7 +24,8 @@ from scenemem.formats.feature_files import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS
-from scenemem.speaking import SPEAKERS, Speaking
+from scenemem.runs import experiment as speaking_module
+from scenemem.runs.experiment import SPEAKERS, SpeakerExperiment
 from scenemem.tasks.vocabulary import EOS, PAD
 from scenemem.world.build import load_world
 
@@ -44,7 +44,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def fresh(small: None, tiny_trainable: Path) -> Speaking:
+def fresh(small: None, tiny_trainable: Path) -> SpeakerExperiment:
     return fresh_speaking(DataFolder(tiny_trainable), None)
 
 
@@ -104,7 +104,7 @@ def test_a_trained_speaker_says_what_it_wants(tiny_trainable: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", SpeakerLoad.kinds)
-def test_repeated_work_is_the_same_work(kind: Kind, fresh: Speaking) -> None:
+def test_repeated_work_is_the_same_work(kind: Kind, fresh: SpeakerExperiment) -> None:
     load = SpeakerLoad(fresh, batch=5, beams=2)
     before = [weights.clone() for weights in load.speaker.network.parameters()]
     counts = []
@@ -117,7 +117,7 @@ def test_repeated_work_is_the_same_work(kind: Kind, fresh: Speaking) -> None:
         torch.testing.assert_close(old, new)
 
 
-def test_a_fresh_speaker_says_texts_as_long_as_instructions(fresh: Speaking) -> None:
+def test_a_fresh_speaker_says_texts_as_long_as_instructions(fresh: SpeakerExperiment) -> None:
     episodes = fresh.episodes("train")
     said = fresh.speaker.describe(episodes.path, episodes.heading)
     lengths = (fresh.speaker.tokens(episodes.texts) != PAD).sum(dim=1)
@@ -126,7 +126,7 @@ def test_a_fresh_speaker_says_texts_as_long_as_instructions(fresh: Speaking) -> 
     assert bool((said.tokens[:, -1] == EOS).all())
 
 
-def test_the_agent_learns_from_what_the_speaker_says(fresh: Speaking) -> None:
+def test_the_agent_learns_from_what_the_speaker_says(fresh: SpeakerExperiment) -> None:
     load = AugmentedLoad(Case(PRESETS["basic-augmented"], batch=4), fresh.folder, fresh.speaker)
     load.run("mixed", 0)
     assert {"teacher", "augmented teacher"} <= set(load.trainer.step().losses)
@@ -135,7 +135,7 @@ def test_the_agent_learns_from_what_the_speaker_says(fresh: Speaking) -> None:
     assert 0 < load.shares[1] < 1
 
 
-def test_mistakes_are_named(tiny_trainable: Path, fresh: Speaking, tmp_path: Path) -> None:
+def test_mistakes_are_named(tiny_trainable: Path, fresh: SpeakerExperiment, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^unknown preset 'ssn'; there are: ssm, "):
         bench_speak(("ssn",), tiny_trainable)
     with pytest.raises(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scenemem.commands import data_houses as command
-from scenemem.commands.data_houses import data_houses
+from scenemem.commands import data as command
+from scenemem.commands.data import data_houses
 from scenemem.houses.build import HousesSummary
 from scenemem.houses.config import HousesConfig
 

@@ -13,8 +13,6 @@ import pytest
 import torch
 
 from scenemem.agents.policy import Sample
-from scenemem.commands.train import run_training
-from scenemem.experiment import Experiment, new_experiment
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import (
     Attention,
@@ -31,8 +29,10 @@ from scenemem.formats.traces import (
     Way,
     Word,
 )
-from scenemem.learning.run_folder import RunFolder
 from scenemem.presets import PRESETS, Preset
+from scenemem.runs.experiment import Experiment, new_experiment
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.training import run_training
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -10,9 +10,9 @@ import torch
 
 from scenemem.agents.policy import Sample
 from scenemem.evaluation.evaluate import walk_split
-from scenemem.experiment import Experiment
 from scenemem.formats.traces import Round, Trace, read_trace, write_trace
 from scenemem.presets import PRESETS
+from scenemem.runs.experiment import Experiment
 from scenemem.viewer.captions import cues
 from scenemem.viewer.openings import compass, open_scene
 from scenemem.viewer.tracing import trace_episodes
@@ -44,7 +44,7 @@ def _again(made: Experiment) -> None:
 def test_a_traced_walk_is_the_untraced_one(name: str, memory: dict[str, object], experiment: Make) -> None:
     made = experiment(name, **memory)
     episodes = made.episodes("val_unseen")
-    world = made.sight.world
+    world = made.environment.world
     walked = walk_split(made.agent, episodes)
     _again(made)
     traces = trace_episodes(made.agent, episodes)
@@ -226,7 +226,7 @@ def test_the_end_and_the_scores_are_those_of_the_evaluation(experiment: Make) ->
     episodes = made.episodes("val_unseen")
     traces = trace_episodes(made.agent, episodes)
     _again(made)
-    means = walk_split(made.agent, episodes).measured(made.sight.world).means()
+    means = walk_split(made.agent, episodes).measured(made.environment.world).means()
     endings = [trace.ending for trace in traces]
     scores = [ending.scores for ending in endings if ending is not None and ending.scores is not None]
     assert sum(score.sr for score in scores) / len(episodes) == pytest.approx(means["sr"])
@@ -271,7 +271,7 @@ def test_words_are_those_of_the_text(experiment: Make) -> None:
 
 
 def test_floors_are_told_apart_by_height(experiment: Make) -> None:
-    world = experiment("basic").sight.world
+    world = experiment("basic").environment.world
     flat = open_scene(world, world.scans.index("grid"), NONE)
     assert len(flat.floors) == 1
     spiral = open_scene(world, world.scans.index("spiral"), NONE)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scenemem.agents.policy import Sample
 from scenemem.errors import UserError
-from scenemem.learning.speaker_voice import Speaker
+from scenemem.learning.speaker import Speaker
 from scenemem.learning.team import Team
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import PathPool, shortest_paths
@@ -43,7 +43,7 @@ class BackTranslation:
 
     def draw(self, iteration: int, batch: int, feature_mask: Tensor, team: Team, /) -> EpisodeSet:
         """The paths are the same for every team; every process describes its own."""
-        world = self.speaker.sight.world
+        world = self.speaker.environment.world
         shared = _randomness(self._seed, iteration)
         start, goal = (team.share(ends) for ends in self._pool.sample(batch, shared))
         steps = torch.randint(HEADINGS, (batch,), generator=shared)

@@ -20,11 +20,10 @@ import httpx
 import uvicorn
 
 from scenemem.agents.trained import TrainedAgent
-from scenemem.experiment import new_experiment
 from scenemem.formats.folder import DataFolder
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS, DataConfig
-from scenemem.speaking import SpeakerPreset, new_speaking
+from scenemem.runs.experiment import SpeakerPreset, new_experiment, new_speaker
 from scenemem.viewer.live import live_app
 from scenemem.viewer.live_session import LiveLimits
 from scenemem.viewer.live_stage import Example, Stage
@@ -57,7 +56,7 @@ def make_stage(tiny_trainable: Path) -> Callable[..., Stage]:
         return Stage(
             agents={name: tiny_agent(name, folder) for name in names},
             sceneries=Sceneries(folder),
-            speaker=new_speaking(voice, folder, seed=0).speaker,
+            speaker=new_speaker(voice, folder, seed=0).speaker,
             speaker_name="parrot",
             examples={"grid": [Example("Walk on.", 0, 0.5, 3)]},
         )

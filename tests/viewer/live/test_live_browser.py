@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from scenemem.commands.serve import open_stage
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.run_folder import RunFolder
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.pages import open_stage
 from scenemem.viewer.live_stage import Stage
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from scenemem.agents.policy import Sample
 from scenemem.agents.sight import Sight
 from scenemem.errors import SettingError, UserError
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.speaker_voice import Speaker
+from scenemem.learning.speaker import Speaker
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import DataConfig
-from scenemem.speaking import SpeakerPreset, new_speaking
+from scenemem.runs.experiment import SpeakerPreset, new_speaker
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import SPECIAL, UNK, Vocabulary
 from scenemem.world.graph import NONE
@@ -25,7 +25,7 @@ def opened(tiny_trainable: Path) -> tuple[Speaker, EpisodeSet]:
     preset = SpeakerPreset(
         words=14, model=SpeakerConfig(word_width=8, width=16), data=DataConfig(min_count=1)
     )
-    speaking = new_speaking(preset, DataFolder(tiny_trainable), seed=0)
+    speaking = new_speaker(preset, DataFolder(tiny_trainable), seed=0)
     with torch.no_grad():
         speaking.speaker.network.decoder.words.weight *= 8  # so that texts differ from path to path
     return speaking.speaker, speaking.episodes("train")
@@ -99,8 +99,8 @@ def test_routes_are_scored_by_the_words_of_their_episodes(opened: tuple[Speaker,
 
 
 def test_the_feature_mask_reaches_the_features(speaker: Speaker, walks: tuple[Tensor, Tensor]) -> None:
-    store = speaker.sight.store
-    blind = Sight(speaker.sight.world, replace(store, values=torch.zeros_like(store.values)))
+    store = speaker.environment.store
+    blind = Sight(speaker.environment.world, replace(store, values=torch.zeros_like(store.values)))
     in_the_dark = Speaker(speaker.network, blind, speaker.vocabulary, max_words=speaker.max_words)
     nothing = torch.zeros(speaker.network.visual)
     masked, unlit = speaker.describe(*walks, feature_mask=nothing), in_the_dark.describe(*walks)
@@ -146,7 +146,7 @@ def test_wrong_masks_and_beams_are_refused(speaker: Speaker, walks: tuple[Tensor
 
 
 def test_broken_features_are_named(speaker: Speaker, walks: tuple[Tensor, Tensor]) -> None:
-    store = speaker.sight.store
-    broken = Sight(speaker.sight.world, replace(store, values=torch.full_like(store.values, torch.nan)))
+    store = speaker.environment.store
+    broken = Sight(speaker.environment.world, replace(store, values=torch.full_like(store.values, torch.nan)))
     with pytest.raises(UserError, match="what the speaker sees is not a number; look for broken features"):
         Speaker(speaker.network, broken, speaker.vocabulary, max_words=14).describe(*walks)

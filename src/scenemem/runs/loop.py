@@ -1,11 +1,13 @@
-"""A training session: steps, looks at the result now and then, saves, and resumes bit for bit."""
+"""The training loop: steps, validates now and then, logs, saves, and resumes bit for bit."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -14,17 +16,16 @@ from torch import nn
 from scenemem.errors import UserError
 from scenemem.learning.checkpoint import load_network, load_optimiser, read_checkpoint, write_checkpoint
 from scenemem.learning.config import Stage
-from scenemem.learning.run_folder import RunFolder
 from scenemem.learning.team import Team
-from scenemem.learning.tensorboard import open_mirror
 from scenemem.learning.trainer import StepReport
+from scenemem.runs.folder import RunFolder
 from scenemem.tasks.batches import Batches
 
 Validate = Callable[[], dict[str, float]]
-"""Measures the agent as it is now; the trainer does not know on what."""
+"""Measures what is being trained, as it is now."""
 
 
-class Course(Protocol):
+class TrainingPlan(Protocol):
     """How long something learns, and in which stages."""
 
     @property
@@ -36,7 +37,7 @@ class Course(Protocol):
 
 
 class Learner(Protocol):
-    """What a session trains: the trainer of an agent, or of a speaker."""
+    """What a loop trains: the trainer of an agent, or of a speaker."""
 
     iteration: int
     batches: Batches
@@ -45,11 +46,11 @@ class Learner(Protocol):
 
     @property
     def optimiser(self) -> torch.optim.Optimizer:
-        """What steps."""
+        """The optimiser."""
 
     @property
-    def config(self) -> Course:
-        """The course of the run."""
+    def config(self) -> TrainingPlan:
+        """How long, and in which stages."""
 
     @property
     def network(self) -> nn.Module:
@@ -60,34 +61,34 @@ class Learner(Protocol):
 
 
 @dataclass(frozen=True)
-class Rhythm:
-    """When a session looks up from its work."""
+class Schedule:
+    """When a loop saves and validates."""
 
     save_every: int  # iterations between two checkpoints
     validate_every: int  # iterations between two validations
-    metric: str  # which validation metric decides about the best checkpoint
+    metric: str  # the validation metric that decides about the best checkpoint
 
 
 @dataclass(frozen=True)
-class Glimpse:
-    """What a watcher gets to see after every step."""
+class TrainingStatus:
+    """What a watcher is told after every step."""
 
     iteration: int
     iterations: int
     step: StepReport
-    episodes_per_second: float  # of all steps since the session began
+    episodes_per_second: float  # of all steps since the loop was started
     validation: dict[str, float] | None  # the last one
 
 
-class Session:
+class TrainingLoop:
     """Trains until the last iteration; everything it needs to continue is in the run folder.
 
     Args:
         trainer: what learns.
         folder: where to write.
-        validate: measures the agent.
-        rhythm: when to validate and save.
-        facts: plain values stored with every checkpoint (preset, vocabulary, ...).
+        validate: measures what learns.
+        schedule: when to validate and save.
+        metadata: plain values stored with every checkpoint (preset, vocabulary, ...).
         watch: called after every step.
     """
 
@@ -96,21 +97,21 @@ class Session:
         trainer: Learner,
         folder: RunFolder,
         validate: Validate,
-        rhythm: Rhythm,
-        facts: dict[str, Any],
-        watch: Callable[[Glimpse], None] | None = None,
+        schedule: Schedule,
+        metadata: Mapping[str, Any],
+        watch: Callable[[TrainingStatus], None] | None = None,
     ) -> None:
         self._trainer = trainer
         self._folder = folder
         self._validate = validate
-        self._rhythm = rhythm
-        self._facts = json.loads(json.dumps(facts))  # as a checkpoint gives them back: tuples become lists
+        self._schedule = schedule
+        self._metadata = json.loads(json.dumps(metadata))  # as a checkpoint gives it back: lists, no tuples
         self._watch = watch
         self._best: dict[str, float] | None = None
         self._validation: dict[str, float] | None = None
-        self._earlier = 0.0  # processor seconds spent on the run before this session
-        self._begun = time.process_time()
-        self._mirror = open_mirror(folder.root / "tensorboard") if trainer.team.leads else None
+        self._earlier = 0.0  # processor seconds spent on the run before this process
+        self._started = time.process_time()
+        self._tensorboard = open_tensorboard(folder.root / "tensorboard") if trainer.team.leads else None
 
     def resume(self) -> None:
         """Continue from the last checkpoint.
@@ -120,13 +121,13 @@ class Session:
             DataError: the checkpoint is damaged or does not fit.
         """
         checkpoint = read_checkpoint(self._folder.last)
-        for name, value in self._facts.items():
-            if checkpoint.facts.get(name) != value:
+        for name, value in self._metadata.items():
+            if checkpoint.metadata.get(name) != value:
                 raise UserError(
                     f"{self._folder.root} was started with another {name}; "
                     "resume with the settings it was started with"
                 )
-        trainer, progress = self._trainer, checkpoint.facts["progress"]
+        trainer, progress = self._trainer, checkpoint.metadata["progress"]
         load_network(trainer.network, checkpoint, self._folder.last)
         load_optimiser(trainer.optimiser, checkpoint)
         trainer.iteration = progress["iteration"]
@@ -143,27 +144,27 @@ class Session:
         trainer, last = self._trainer, self._trainer.config.iterations
         if trainer.iteration == 0:
             self._save()
-        seconds, walked = 0.0, 0  # of steps; looking and saving do not count
+        seconds, walked = 0.0, 0  # of steps; validating and saving do not count
         sums: dict[str, float] = {}
         steps = 0
         while trainer.iteration < last:
-            begun = time.perf_counter()
+            started = time.perf_counter()
             report = trainer.step()
-            seconds += time.perf_counter() - begun
+            seconds += time.perf_counter() - started
             walked += report.episodes
             steps += 1
             for name, loss in report.losses.items():
                 sums[name] = sums.get(name, 0.0) + loss
             speed = walked / seconds
             if self._watch is not None and trainer.team.leads:
-                self._watch(Glimpse(trainer.iteration, last, report, speed, self._validation))
+                self._watch(TrainingStatus(trainer.iteration, last, report, speed, self._validation))
             ends = trainer.iteration == last
-            if ends or trainer.iteration % self._rhythm.save_every == 0:
-                looks = ends or trainer.iteration % self._rhythm.validate_every == 0
-                self._look({name: total / steps for name, total in sums.items()}, report, looks, speed)
+            if ends or trainer.iteration % self._schedule.save_every == 0:
+                validates = ends or trainer.iteration % self._schedule.validate_every == 0
+                self._log({name: total / steps for name, total in sums.items()}, report, validates, speed)
                 sums, steps = {}, 0
 
-    def _look(self, losses: dict[str, float], report: StepReport, validates: bool, speed: float) -> None:
+    def _log(self, losses: dict[str, float], report: StepReport, validates: bool, speed: float) -> None:
         """Log, validate when it is time, and save."""
         trainer = self._trainer
         line: dict[str, Any] = {
@@ -178,16 +179,16 @@ class Session:
         if validates:
             self._validation = self._validate()
             line["validation"] = self._validation
-            value = self._validation[self._rhythm.metric]
+            value = self._validation[self._schedule.metric]
             better = self._best is None or value > self._best["value"]
             if better:
                 self._best = {"iteration": trainer.iteration, "value": value}
-        if self._mirror is not None:  # only the leader of a team writes
+        if trainer.team.leads:
             self._folder.log(line)
-            self._mirror.write(line)
+            if self._tensorboard is not None:
+                self._tensorboard.write(line)
             if better:
-                facts = {**self._facts, "progress": self._progress()}
-                write_checkpoint(self._folder.best, trainer.network, facts)
+                write_checkpoint(self._folder.best, trainer.network, self._described())
         self._save()
 
     def _save(self) -> None:
@@ -198,18 +199,50 @@ class Session:
             "random.global": torch.get_rng_state(),
             "random.sampling": trainer.sampling.get_state(),
         }
-        facts = {**self._facts, "progress": self._progress()}
-        write_checkpoint(self._folder.last, trainer.network, facts, trainer.optimiser, randomness)
+        write_checkpoint(self._folder.last, trainer.network, self._described(), trainer.optimiser, randomness)
 
-    def _progress(self) -> dict[str, Any]:
-        return {
+    def _described(self) -> dict[str, Any]:
+        """The metadata of a checkpoint written now."""
+        progress = {
             "iteration": self._trainer.iteration,
             "batches": self._trainer.batches.state_dict(),
             "best": self._best,
             "validation": self._validation,
             "cpu_seconds": self._cpu_seconds(),
         }
+        return {**self._metadata, "progress": progress}
 
     def _cpu_seconds(self) -> float:
-        """What the run has cost this process so far, validations and earlier sessions included."""
-        return round(self._earlier + time.process_time() - self._begun, 1)
+        """What the run has cost this process so far, validations and earlier processes included."""
+        return round(self._earlier + time.process_time() - self._started, 1)
+
+
+class TensorBoardLog:
+    """Writes every number of a line as a scalar, named by its place in the line."""
+
+    def __init__(self, folder: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # needs the optional package
+
+        self._writer = SummaryWriter(str(folder))
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Add the scalars of one line at its iteration."""
+        for name, value in scalars(line).items():
+            self._writer.add_scalar(name, value, line["iteration"])
+        self._writer.flush()
+
+
+def open_tensorboard(folder: Path) -> TensorBoardLog | None:
+    """A log for TensorBoard when it is installed (``pip install 'scenemem[log]'``)."""
+    return TensorBoardLog(folder) if importlib.util.find_spec("tensorboard") else None
+
+
+def scalars(line: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    """All numbers of a nested line, by ``outer/inner`` name; the iteration itself is left out."""
+    found: dict[str, float] = {}
+    for name, value in line.items():
+        if isinstance(value, dict):
+            found.update(scalars(value, f"{prefix}{name}/"))
+        elif isinstance(value, (int, float)) and name != "iteration":
+            found[prefix + name] = float(value)
+    return found

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from scenemem.experiment import new_experiment
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS
+from scenemem.runs.experiment import new_experiment
 from scenemem.tasks.vocabulary import PAD
 
 

@@ -11,20 +11,20 @@ import pytest
 import torch
 
 from scenemem.errors import DataError
-from scenemem.experiment import new_experiment
 from scenemem.formats.feature_files import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import write_checkpoint
 from scenemem.learning.speaker_trainer import SpeakerTrainer
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS, DataConfig
-from scenemem.speaking import (
+from scenemem.runs.experiment import (
     SPEAKERS,
+    SpeakerExperiment,
     SpeakerPreset,
     SpeakerSelection,
-    Speaking,
-    new_speaking,
-    stored_speaking,
+    new_experiment,
+    new_speaker,
+    stored_speaker,
 )
 from scenemem.world.build import load_world
 
@@ -32,12 +32,12 @@ SMALL = SpeakerPreset(words=20, model=SpeakerConfig(word_width=8, width=16), dat
 
 
 @pytest.fixture
-def speaking(tiny_trainable: Path) -> Speaking:
-    return new_speaking(SMALL, DataFolder(tiny_trainable), seed=0)
+def speaking(tiny_trainable: Path) -> SpeakerExperiment:
+    return new_speaker(SMALL, DataFolder(tiny_trainable), seed=0)
 
 
-def _written(speaking: Speaking, file: Path, **facts: object) -> Path:
-    write_checkpoint(file, speaking.speaker.network, json.loads(json.dumps({**speaking.facts, **facts})))
+def _written(speaking: SpeakerExperiment, file: Path, **facts: object) -> Path:
+    write_checkpoint(file, speaking.speaker.network, json.loads(json.dumps({**speaking.metadata, **facts})))
     return file
 
 
@@ -56,16 +56,18 @@ def test_there_is_an_everyday_width_and_the_published_one() -> None:
 def test_every_preset_learns_two_steps(name: str, tiny_trainable: Path) -> None:
     preset = SPEAKERS[name]
     small = replace(preset, data=DataConfig(min_count=1), learning=replace(preset.learning, batch=4))
-    speaking = new_speaking(small, DataFolder(tiny_trainable), seed=0)
+    speaking = new_speaker(small, DataFolder(tiny_trainable), seed=0)
     trainer = SpeakerTrainer(speaking.speaker, speaking.episodes("train"), small.learning, seed=0)
     before = trainer.network.decoder.words.weight.detach().clone()
     assert [trainer.step().episodes for _ in range(2)] == [4, 4]
     assert not torch.equal(trainer.network.decoder.words.weight, before)
 
 
-def test_a_stored_speaker_says_the_same(speaking: Speaking, tiny_trainable: Path, tmp_path: Path) -> None:
+def test_a_stored_speaker_says_the_same(
+    speaking: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
+) -> None:
     file = _written(speaking, tmp_path / "speaker.safetensors")
-    again = stored_speaking(file, DataFolder(tiny_trainable))
+    again = stored_speaker(file, DataFolder(tiny_trainable))
     episodes = speaking.episodes("val_unseen")
     first, second = (s.speaker.describe(episodes.path, episodes.heading) for s in (speaking, again))
     assert torch.equal(first.tokens, second.tokens)
@@ -74,19 +76,19 @@ def test_a_stored_speaker_says_the_same(speaking: Speaking, tiny_trainable: Path
 
 
 def test_held_out_buildings_are_neither_learnt_nor_described_for_training(tiny_trainable: Path) -> None:
-    speaking = new_speaking(SMALL, DataFolder(tiny_trainable), seed=0)
+    speaking = new_speaker(SMALL, DataFolder(tiny_trainable), seed=0)
     held_out = {
-        speaking.sight.world.scans[number] for number in speaking.episodes("dev_unseen").scan.tolist()
+        speaking.environment.world.scans[number] for number in speaking.episodes("dev_unseen").scan.tolist()
     }
     assert len(held_out) == 1
     assert set(speaking.training_scans) | held_out == {"grid", "spiral"}
     assert not set(speaking.training_scans) & held_out
     whole = replace(SMALL, selection=SpeakerSelection(split="val_unseen"))
-    assert new_speaking(whole, DataFolder(tiny_trainable), seed=0).training_scans == ["grid", "spiral"]
+    assert new_speaker(whole, DataFolder(tiny_trainable), seed=0).training_scans == ["grid", "spiral"]
 
 
 def test_only_checkpoints_of_speakers_are_loaded(
-    speaking: Speaking, tiny_trainable: Path, tmp_path: Path
+    speaking: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
 ) -> None:
     folder, file = DataFolder(tiny_trainable), tmp_path / "agent.safetensors"
     preset = PRESETS["basic"]
@@ -96,16 +98,16 @@ def test_only_checkpoints_of_speakers_are_loaded(
         data=replace(preset.data, min_count=1),
     )
     agent = new_experiment(small, folder, seed=0)
-    write_checkpoint(file, agent.agent.network, json.loads(json.dumps(agent.facts)))
+    write_checkpoint(file, agent.agent.network, json.loads(json.dumps(agent.metadata)))
     with pytest.raises(DataError, match="holds no speaker; train one with 'scenemem speak train'"):
-        stored_speaking(file, folder)
+        stored_speaker(file, folder)
     odd = _written(speaking, tmp_path / "odd.safetensors", vocabulary=["no", "marks"])
     with pytest.raises(DataError, match="does not describe its speaker"):
-        stored_speaking(odd, folder)
+        stored_speaker(odd, folder)
 
 
 def test_other_features_than_those_trained_with_are_refused(
-    speaking: Speaking, tiny_trainable: Path, tmp_path: Path
+    speaking: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
 ) -> None:
     file = _written(speaking, tmp_path / "speaker.safetensors")
     data = Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
@@ -114,7 +116,7 @@ def test_other_features_than_those_trained_with_are_refused(
         rows = np.zeros((len(names), 36, width), dtype=np.float16)
         write_store(data / "features" / "tiny.npy", names, rows, width=width, source="test", encoder="zeros")
         with pytest.raises(DataError, match=f"was trained on features with {differs}"):
-            stored_speaking(file, DataFolder(data))
+            stored_speaker(file, DataFolder(data))
 
 
 def test_impossible_settings_say_what_is_wrong() -> None:

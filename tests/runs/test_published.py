@@ -9,8 +9,7 @@ import torch
 
 from scenemem.errors import UserError
 from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
-from scenemem.learning.published import halved, published, unpacked, write_published
-from scenemem.learning.run_folder import RunFolder
+from scenemem.runs.folder import RunFolder, halved, published, unpacked, write_published
 
 FACTS = {"preset": {}, "vocabulary": ["<PAD>"], "features": {}, "name": "ssm", "seed": 3}
 DESCRIPTION = {"name": "ssm", "seed": 3}
@@ -31,7 +30,7 @@ def test_only_the_weights_are_kept_and_in_half_precision(trained: Checkpoint) ->
     packed = halved(trained)
     assert packed.tensors.keys() == {"network.layer"}
     assert packed.tensors["network.layer"].dtype == torch.float16
-    assert packed.facts == {**FACTS, "progress": {"iteration": 7}}
+    assert packed.metadata == {**FACTS, "progress": {"iteration": 7}}
 
 
 def test_weights_too_large_for_half_precision_are_refused(trained: Checkpoint) -> None:
@@ -51,7 +50,7 @@ def test_they_unpack_to_a_run_folder_with_the_same_numbers(trained: Checkpoint, 
         weights = stored.network()["layer"]
         assert weights.dtype == torch.float32
         assert torch.equal(weights, packed.tensors["network.layer"].float())
-        assert stored.facts["progress"] == {"iteration": 7}
+        assert stored.metadata["progress"] == {"iteration": 7}
     assert unpacked("mine", tmp_path) == run.root
 
 

@@ -10,8 +10,7 @@ import torch
 
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.scripted import RandomAgent
-from scenemem.evaluation.evaluate import Walked, walk_split
-from scenemem.evaluation.outcomes import episode_results
+from scenemem.evaluation.evaluate import Walks, episode_results, walk_split
 from scenemem.formats.episodes import Episode
 from scenemem.formats.folder import DataFolder
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
@@ -40,7 +39,7 @@ def world(tiny_data: Path) -> World:
 
 
 @pytest.fixture(scope="module")
-def walked(world: World) -> Walked:
+def walks(world: World) -> Walks:
     episode = Episode(
         scan="grid",
         path_id=1,
@@ -53,19 +52,19 @@ def walked(world: World) -> Walked:
     places = [torch.tensor([world.index_of("grid", name) for name in walk]) for walk in WALKS]
     viewpoint = torch.nn.utils.rnn.pad_sequence(places, batch_first=True, padding_value=NONE)
     stopped = torch.tensor([stopped for stopped, _ in WALKS.values()])
-    return Walked(episodes, viewpoint, torch.zeros_like(viewpoint), torch.arange(len(WALKS)), stopped)
+    return Walks(episodes, viewpoint, torch.zeros_like(viewpoint), torch.arange(len(WALKS)), stopped)
 
 
-def test_every_end_has_its_name(world: World, walked: Walked) -> None:
-    results = episode_results(world, walked, checkpoint="best", iteration=7)
+def test_every_end_has_its_name(world: World, walks: Walks) -> None:
+    results = episode_results(world, walks, checkpoint="best", iteration=7)
     assert [result.outcome for result in results] == [outcome for _, outcome in WALKS.values()]
     assert [result.instr_id for result in results] == [f"1_{number}" for number in range(len(WALKS))]
     assert {(result.checkpoint, result.iteration) for result in results} == {("best", 7)}
 
 
-def test_facts_are_those_of_the_walk_and_the_instruction(world: World, walked: Walked) -> None:
-    results = episode_results(world, walked, checkpoint="last", iteration=1)
-    metrics = walked.measured(world)
+def test_facts_are_those_of_the_walk_and_the_instruction(world: World, walks: Walks) -> None:
+    results = episode_results(world, walks, checkpoint="last", iteration=1)
+    metrics = walks.measured(world)
     assert [result.hops for result in results] == [sum(a != b for a, b in pairwise(walk)) for walk in WALKS]
     assert [result.jumps for result in results] == list(range(len(WALKS)))
     assert {result.words for result in results} == {5}, "words, numbers and punctuation"
@@ -76,9 +75,9 @@ def test_facts_are_those_of_the_walk_and_the_instruction(world: World, walked: W
 
 def test_who_stopped_is_kept_over_batches(world: World, tiny_data: Path) -> None:
     episodes = load_split(DataFolder(tiny_data), world, "r2r", "val_unseen")
-    walked = walk_split(RandomAgent(world, torch.Generator().manual_seed(0)), episodes, batch_size=5)
-    assert walked.stopped.shape == (len(episodes),)
-    assert walked.stopped.all(), "the random walker always stops by itself"
+    walks = walk_split(RandomAgent(world, torch.Generator().manual_seed(0)), episodes, batch_size=5)
+    assert walks.stopped.shape == (len(episodes),)
+    assert walks.stopped.all(), "the random walker always stops by itself"
 
 
 def test_lanes_that_are_cut_off_did_not_stop(world: World, tiny_data: Path) -> None:

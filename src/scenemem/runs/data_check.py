@@ -1,4 +1,4 @@
-"""``scenemem data check``: what a data folder holds, what is wrong with it, and what is still needed."""
+"""What a data folder holds, what is wrong with it, and what each preset still needs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rich.table import Table
-
-from scenemem.commands.console import open_data, output, print_json, progress_bar
 from scenemem.errors import DataError, UserError
 from scenemem.formats.annotations import (
     ObjectPosition,
@@ -21,7 +18,7 @@ from scenemem.formats.annotations import (
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.feature_files import verify_store
 from scenemem.formats.folder import SPLITS, DataFolder
-from scenemem.presets import PRESETS
+from scenemem.runs.experiment import PRESETS, Progress, silent
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.paths import path_pool
 from scenemem.world.build import load_world
@@ -60,8 +57,8 @@ class StoreState:
 
 
 @dataclass
-class Report:
-    """Everything ``data check`` finds out about a folder."""
+class FolderReport:
+    """What a folder holds and lacks."""
 
     scans: int = 0
     viewpoints: int = 0  # included ones
@@ -75,52 +72,36 @@ class Report:
     needs: dict[str, str] = field(default_factory=dict)  # preset or other job -> what it still needs
 
     @contextmanager
-    def noting_problems(self) -> Iterator[None]:
-        """Turn an error in one file into a line of the report, so that the other files are looked at too."""
+    def collecting_problems(self) -> Iterator[None]:
+        """Turn an error in one file into a line of the report, so that the other files are read too."""
         try:
             yield
         except DataError as error:
             self.problems.append(Problem(error.file, error.record, error.field, error.reason))
 
 
-def data_check(data: Path | None = None, *, json: bool = False) -> None:
-    """Say what a data folder holds, what is wrong (file, record, reason) and what each preset still needs.
-
-    Args:
-        data: the data folder; the embedded houses when left out.
-        json: print one JSON object instead of a table.
-    """
-    report = inspect_folder(open_data(data))
-    if json:
-        print_json(report)
-    else:
-        _show(report)
-    if report.problems:
-        raise UserError(f"{len(report.problems)} problem(s) found; see the list above")
-
-
-def inspect_folder(folder: DataFolder) -> Report:
+def inspect_folder(folder: DataFolder, progress: Progress = silent) -> FolderReport:
     """Read every file a folder offers and report on it; problems are collected, not raised."""
-    report = Report()
-    world = _look_at_graphs(report, folder)
+    report = FolderReport()
+    world = _check_graphs(report, folder, progress)
     if world is not None:
-        _count_episodes(report, folder, world)
+        _count_episodes(report, folder, world, progress)
     _count_annotations(report, folder)
-    _look_at_features(report, folder, world)
+    _check_features(report, folder, world, progress)
     report.needs = _needs(report, folder)
     return report
 
 
-def _look_at_graphs(report: Report, folder: DataFolder) -> World | None:
+def _check_graphs(report: FolderReport, folder: DataFolder, progress: Progress) -> World | None:
     """Check every graph; the world when all are sound."""
     files: list[Path] = []
-    with report.noting_problems():
+    with report.collecting_problems():
         files = connectivity_files(folder.connectivity)
-    with progress_bar("reading graphs") as progress:
+    with progress("reading graphs") as advance:
         for done, file in enumerate(files, start=1):
-            with report.noting_problems():
+            with report.collecting_problems():
                 read_scan(file)
-            progress(done, len(files))
+            advance(done, len(files))
     if not files or report.problems:
         return None
     world = load_world(folder.connectivity)
@@ -132,17 +113,17 @@ def _look_at_graphs(report: Report, folder: DataFolder) -> World | None:
     return world
 
 
-def _count_episodes(report: Report, folder: DataFolder, world: World) -> None:
+def _count_episodes(report: FolderReport, folder: DataFolder, world: World, progress: Progress) -> None:
     there = [(task, split) for task in TASKS for split in SPLITS if folder.episodes(task, split).is_file()]
-    with progress_bar("reading episodes") as progress:
+    with progress("reading episodes") as advance:
         for done, (task, split) in enumerate(there, start=1):
-            with report.noting_problems():
+            with report.collecting_problems():
                 episodes = load_split(folder, world, task, split)
                 report.splits.setdefault(task, {})[split] = _count(episodes)
                 if (task, split) == ("r2r", "train"):
                     scans = {world.scans[scan] for scan in episodes.scan.tolist()}
                     report.path_pool = _pool_size(world, scans)
-            progress(done, len(there))
+            advance(done, len(there))
 
 
 def _pool_size(world: World, scans: set[str]) -> int:
@@ -152,7 +133,7 @@ def _pool_size(world: World, scans: set[str]) -> int:
         return 0
 
 
-def _count_annotations(report: Report, folder: DataFolder) -> None:
+def _count_annotations(report: FolderReport, folder: DataFolder) -> None:
     """Read every annotation there is, so that a broken one is found before features are built from it."""
     readers: dict[str, tuple[Path | None, Callable[[Path], Iterable[object]]]] = {
         "objects": (find_view_objects(folder.objects), read_view_objects),
@@ -164,7 +145,7 @@ def _count_annotations(report: Report, folder: DataFolder) -> None:
     }
     for what, (file, read) in readers.items():
         if file is not None and file.exists():
-            with report.noting_problems():
+            with report.collecting_problems():
                 report.annotations[what] = sum(1 for _ in read(file))
 
 
@@ -176,18 +157,20 @@ def _count(episodes: EpisodeSet) -> SplitCount:
     )
 
 
-def _look_at_features(report: Report, folder: DataFolder, world: World | None) -> None:
+def _check_features(
+    report: FolderReport, folder: DataFolder, world: World | None, progress: Progress
+) -> None:
     files = folder.feature_files()
-    with progress_bar("verifying features") as progress:
+    with progress("verifying features") as advance:
         for done, file in enumerate(files, start=1):
-            with report.noting_problems():
+            with report.collecting_problems():
                 info = verify_store(file)
                 complete = world is not None and set(world.names) <= set(info.keys)
                 report.features.append(StoreState(file.stem, info.width, len(info.keys), complete))
-            progress(done, len(files))
+            advance(done, len(files))
 
 
-def _needs(report: Report, folder: DataFolder) -> dict[str, str]:
+def _needs(report: FolderReport, folder: DataFolder) -> dict[str, str]:
     """What stands between this folder and each preset or job; those that can start are left out."""
     store = (
         "a feature store ('scenemem data objects' builds one from the annotations here)"
@@ -208,34 +191,7 @@ def _needs(report: Report, folder: DataFolder) -> dict[str, str]:
     return {job: ", ".join(missing) for job, missing in needs.items() if missing}
 
 
-def _missing_train(report: Report, task: str) -> list[str]:
+def _missing_train(report: FolderReport, task: str) -> list[str]:
     if "train" in report.splits.get(task, {}):
         return []
     return [f"{task}/{task.upper()}_train.json" + (" ('scenemem data r4r')" if task == "r4r" else "")]
-
-
-def _show(report: Report) -> None:
-    table = Table("what", "how much", box=None)
-    table.add_row("scans", f"{report.scans:,}")
-    table.add_row("viewpoints", f"{report.viewpoints:,} included, {report.isolated:,} without an edge")
-    table.add_row("edges", f"{report.edges:,}")
-    for task, splits in report.splits.items():
-        for split, count in splits.items():
-            amount = f"{count.instructions:,} instructions, {count.paths:,} paths, {count.scans:,} scans"
-            table.add_row(f"{task} {split}", amount)
-    if report.path_pool is not None:
-        table.add_row("path pool", f"{report.path_pool:,} pairs in the training scans")
-    for store in report.features:
-        covers = "all viewpoints" if store.complete else f"only {store.viewpoints:,} viewpoints"
-        table.add_row(f"features '{store.name}'", f"{store.width:,} columns, {covers}")
-    for what, records in report.annotations.items():
-        table.add_row(what, f"{records:,} records")
-    for missing in dict.fromkeys(report.needs.values()):
-        jobs = ", ".join(job for job, need in report.needs.items() if need == missing)
-        table.add_row("still needed", f"{missing}  [dim](for {jobs})[/]")
-    for problem in report.problems:
-        place = ", ".join(part for part in (problem.record, problem.field) if part)
-        table.add_row(
-            "[bold red]problem[/]", f"{problem.file}: {place + ': ' if place else ''}{problem.reason}"
-        )
-    output.print(table)

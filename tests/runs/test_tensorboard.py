@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scenemem.learning.tensorboard import NoMirror, TensorBoardMirror, open_mirror, scalars
+from scenemem.runs.loop import TensorBoardLog, open_tensorboard, scalars
 
 LINE = {
     "iteration": 7,
@@ -25,9 +25,7 @@ def test_every_number_of_a_line_gets_a_name() -> None:
 
 def test_without_the_package_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    mirror = open_mirror(tmp_path)
-    assert isinstance(mirror, NoMirror)
-    mirror.write(LINE)
+    assert open_tensorboard(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -50,9 +48,9 @@ def test_with_the_package_scalars_are_written_at_their_iteration(
     module.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
-    mirror = open_mirror(tmp_path)
-    assert isinstance(mirror, TensorBoardMirror)
-    mirror.write(LINE)
+    log = open_tensorboard(tmp_path)
+    assert isinstance(log, TensorBoardLog)
+    log.write(LINE)
     assert written[0] == ("folder", str(tmp_path))
     assert ("validation/sr", 0.5, 7) in written
     assert written[-1] == ("flush",)

@@ -13,13 +13,13 @@ import torch
 from scenemem.agents.network import NetworkConfig
 from scenemem.errors import DataError, UserError
 from scenemem.evaluation.evaluate import walk_split
-from scenemem.experiment import new_experiment
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import read_checkpoint
-from scenemem.learning.run_folder import RunFolder
-from scenemem.learning.session import Glimpse, Rhythm, Session
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, Preset
+from scenemem.runs.experiment import new_experiment
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.loop import Schedule, TrainingLoop, TrainingStatus
 
 ITERATIONS = 12
 TIMES = ("episodes_per_second", "cpu_seconds")  # differ from run to run
@@ -37,22 +37,22 @@ def _preset(**learning: Any) -> Preset:
     )
 
 
-def _session(data: Path, out: Path, seed: int = 0, stop_at: int | None = None) -> Session:
-    """A session on the tiny world; ``stop_at`` raises in the middle of it, as a crash would."""
+def _loop(data: Path, out: Path, seed: int = 0, stop_at: int | None = None) -> TrainingLoop:
+    """A loop on the tiny world; ``stop_at`` raises in the middle of it, as a crash would."""
     torch.set_num_threads(1)
     experiment = new_experiment(_preset(), DataFolder(data), seed)
     episodes = experiment.episodes("dev_unseen")
 
     def validate() -> dict[str, float]:
-        return walk_split(experiment.agent, episodes).measured(experiment.sight.world).means()
+        return walk_split(experiment.agent, episodes).measured(experiment.environment.world).means()
 
-    def watch(glimpse: Glimpse) -> None:
-        if glimpse.iteration == stop_at:
+    def watch(status: TrainingStatus) -> None:
+        if status.iteration == stop_at:
             raise KeyboardInterrupt
 
     trainer = Trainer(experiment.agent, experiment.episodes("train"), experiment.preset.learning, seed)
-    return Session(
-        trainer, RunFolder(out), validate, Rhythm(2, 4, "sr"), {**experiment.facts, "seed": seed}, watch
+    return TrainingLoop(
+        trainer, RunFolder(out), validate, Schedule(2, 4, "sr"), {**experiment.metadata, "seed": seed}, watch
     )
 
 
@@ -72,14 +72,14 @@ def _assert_same(first: Path, second: Path) -> None:
 @pytest.fixture(scope="module")
 def finished(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("finished")
-    _session(tiny_trainable, out).run()
+    _loop(tiny_trainable, out).run()
     return out
 
 
 def test_the_same_seed_gives_the_same_run(tiny_trainable: Path, finished: Path, tmp_path: Path) -> None:
-    _session(tiny_trainable, tmp_path / "same").run()
+    _loop(tiny_trainable, tmp_path / "same").run()
     _assert_same(tmp_path / "same", finished)
-    _session(tiny_trainable, tmp_path / "other", seed=1).run()
+    _loop(tiny_trainable, tmp_path / "other", seed=1).run()
     mine, theirs = _outcome(tmp_path / "other")[0], _outcome(finished)[0]
     assert not torch.equal(mine["network.navigator.join.weight"], theirs["network.navigator.join.weight"])
 
@@ -89,8 +89,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     tiny_trainable: Path, finished: Path, tmp_path: Path, stop_at: int
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        _session(tiny_trainable, tmp_path, stop_at=stop_at).run()
-    continued = _session(tiny_trainable, tmp_path)
+        _loop(tiny_trainable, tmp_path, stop_at=stop_at).run()
+    continued = _loop(tiny_trainable, tmp_path)
     continued.resume()
     continued.run()
     _assert_same(tmp_path, finished)
@@ -98,9 +98,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
 
 def test_the_cost_of_a_run_counts_all_its_sessions(tiny_trainable: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        _session(tiny_trainable, tmp_path, stop_at=7).run()
+        _loop(tiny_trainable, tmp_path, stop_at=7).run()
     spent = [line["cpu_seconds"] for line in RunFolder(tmp_path).logged()]
-    continued = _session(tiny_trainable, tmp_path)
+    continued = _loop(tiny_trainable, tmp_path)
     continued.resume()
     continued.run()
     costs = [line["cpu_seconds"] for line in RunFolder(tmp_path).logged()]
@@ -110,17 +110,17 @@ def test_the_cost_of_a_run_counts_all_its_sessions(tiny_trainable: Path, tmp_pat
 
 
 def _train_or_resume(data: Path, out: Path) -> None:
-    session = _session(data, out)
+    loop = _loop(data, out)
     if RunFolder(out).last.exists():
-        session.resume()
-    session.run()
+        loop.resume()
+    loop.run()
 
 
 def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(
     tiny_trainable: Path, finished: Path, tmp_path: Path
 ) -> None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["scenemem.experiment", "scenemem.evaluation.evaluate"])
+    context.set_forkserver_preload(["scenemem.runs.experiment", "scenemem.evaluation.evaluate"])
     moments = random.Random(0)
     for _ in range(20):
         process = context.Process(target=_train_or_resume, args=(tiny_trainable, tmp_path))
@@ -135,32 +135,32 @@ def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(
 def test_the_best_weights_are_kept_with_their_facts(finished: Path) -> None:
     best = read_checkpoint(RunFolder(finished).best)
     values = [line["validation"]["sr"] for line in RunFolder(finished).logged() if "validation" in line]
-    assert best.facts["progress"]["best"]["value"] == max(values)
-    assert best.facts["preset"]["agent"] == "frontier"
+    assert best.metadata["progress"]["best"]["value"] == max(values)
+    assert best.metadata["preset"]["agent"] == "frontier"
     assert not any(name.startswith("optimiser") for name in best.tensors)
 
 
 def test_a_run_is_not_resumed_with_other_settings(tiny_trainable: Path, finished: Path) -> None:
     with pytest.raises(UserError, match="was started with another seed; resume with the settings"):
-        _session(tiny_trainable, finished, seed=5).resume()
+        _loop(tiny_trainable, finished, seed=5).resume()
 
 
 def test_a_folder_without_checkpoint_cannot_be_resumed(tiny_trainable: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such checkpoint"):
-        _session(tiny_trainable, tmp_path).resume()
+        _loop(tiny_trainable, tmp_path).resume()
 
 
 def test_broken_features_stop_the_run_and_keep_the_last_checkpoint(
     tiny_trainable: Path, tmp_path: Path
 ) -> None:
-    session = _session(tiny_trainable, tmp_path, stop_at=5)
+    loop = _loop(tiny_trainable, tmp_path, stop_at=5)
     with pytest.raises(KeyboardInterrupt):
-        session.run()
-    trainer = session._trainer
+        loop.run()
+    trainer = loop._trainer
     assert isinstance(trainer, Trainer)
     trainer.agent.sight.store.values[:] = torch.nan
     with pytest.raises(
         UserError, match=r"a score of decision 'action' is not a finite number at step 6; the last good"
     ):
-        session._trainer.step()
-    assert read_checkpoint(RunFolder(tmp_path).last).facts["progress"]["iteration"] == 4
+        loop._trainer.step()
+    assert read_checkpoint(RunFolder(tmp_path).last).metadata["progress"]["iteration"] == 4
