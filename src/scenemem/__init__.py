@@ -69,14 +69,15 @@ _ELSEWHERE = {
 }  # everything else is in scenemem.api
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'scenemem' has no attribute '{name}'")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
 
-    value = getattr(import_module(_ELSEWHERE.get(name, "scenemem.api")), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'scenemem' has no attribute '{name}'")
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(_ELSEWHERE.get(name, "scenemem.api")), name)
+        return value
 
 
 def __dir__() -> list[str]:
