@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scenemem.api import (
-        Comparison,
         Episode,
         EpisodeList,
-        Evaluation,
         LoadedAgent,
         TrainingRun,
         Walk,
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
     from scenemem.errors import DataError, UserError
     from scenemem.memory.scene_memory import SceneMemory
     from scenemem.registry import load_plugin
+    from scenemem.runs.comparison import Comparison
+    from scenemem.runs.opened import Evaluation
 
 __version__ = "0.1.0"
 
@@ -62,7 +62,9 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
+    "Comparison": "scenemem.runs.comparison",
     "DataError": "scenemem.errors",
+    "Evaluation": "scenemem.runs.opened",
     "SceneMemory": "scenemem.memory.scene_memory",
     "UserError": "scenemem.errors",
     "load_plugin": "scenemem.registry",

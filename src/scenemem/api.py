@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import gymnasium
 
@@ -46,28 +46,7 @@ from scenemem.viewer.tracing import trace_episodes
 from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World
 
-__all__ = [
-    "Comparison",
-    "Episode",
-    "EpisodeList",
-    "Evaluation",
-    "LoadedAgent",
-    "TrainingRun",
-    "Walk",
-    "compare",
-    "episodes",
-    "evaluate",
-    "list_presets",
-    "load",
-    "make_env",
-    "preset",
-    "register",
-    "score",
-    "train",
-]
-
 PathLike = str | os.PathLike[str]
-T = TypeVar("T")
 
 REGISTRIES: dict[str, Registry[Any]] = {"preset": PRESETS, "speaker": SPEAKERS}
 """What ``register`` can add to, by kind."""
@@ -184,31 +163,11 @@ class LoadedAgent:
 
     def __init__(self, opened: OpenedRun) -> None:
         self._opened = opened
-
-    @property
-    def name(self) -> str:
-        """The name of its run."""
-        return self._opened.run.root.name
-
-    @property
-    def path(self) -> Path:
-        """The folder of its run."""
-        return self._opened.run.root
-
-    @property
-    def preset(self) -> Preset:
-        """What it was trained with."""
-        return self._opened.experiment.preset
-
-    @property
-    def experiment(self) -> Experiment:
-        """Its network, environment and vocabulary, for those who go deeper."""
-        return self._opened.experiment
-
-    @property
-    def world(self) -> World:
-        """The graphs of the buildings it can walk in."""
-        return self._opened.world
+        self.path: Path = opened.run.root  # of its run
+        self.name: str = opened.run.root.name
+        self.experiment: Experiment = opened.experiment  # network, environment, vocabulary: to go deeper
+        self.preset: Preset = opened.experiment.preset
+        self.world: World = opened.world  # the graphs of the buildings it can walk in
 
     def episodes(self, split: str) -> EpisodeList:
         """The episodes of a split, as this agent sees them: ``dev_unseen`` is what it was selected on."""
@@ -546,11 +505,7 @@ def preset(name: str) -> Preset:
     return PRESETS.get(name)
 
 
-@overload
-def register(kind: str, name: str) -> Callable[[T], T]: ...
-@overload
-def register(kind: str, name: str, value: T) -> T: ...
-def register(kind: str, name: str, value: T | None = None) -> T | Callable[[T], T]:
+def register(kind: str, name: str, value: Any = None) -> Any:
     """Add something under a name, from a plugin for example; without a value this is a decorator.
 
     Args:
@@ -563,8 +518,7 @@ def register(kind: str, name: str, value: T | None = None) -> T | Callable[[T], 
     """
     if kind not in REGISTRIES:
         raise UserError(f"nothing is registered as '{kind}'; there are: {', '.join(REGISTRIES)}")
-    registry: Registry[T] = REGISTRIES[kind]
-    return registry.register(name) if value is None else registry.register(name, value)
+    return REGISTRIES[kind].register(name, value)
 
 
 @lru_cache(maxsize=2)

@@ -13,7 +13,6 @@ import gymnasium
 import pytest
 
 import scenemem as sm
-from scenemem import api
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import read_trace
 from scenemem.runs.experiment import PRESETS
@@ -51,7 +50,6 @@ def test_every_name_of_the_package_is_there() -> None:
     assert dir(sm) == sorted(sm.__all__)
     for name in sm.__all__:
         assert getattr(sm, name) is not None
-    assert set(api.__all__) < set(sm.__all__)
     with pytest.raises(AttributeError, match="module 'scenemem' has no attribute 'laod'"):
         _ = sm.laod  # type: ignore[attr-defined]
 

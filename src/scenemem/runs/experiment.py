@@ -201,9 +201,9 @@ def new_experiment(preset: Preset, folder: DataFolder, seed: int, device: str = 
     Raises:
         DataError: the folder lacks something the preset needs.
     """
-    preset, environment, vocabulary = _opened(preset, folder, device)
+    opened = _opened(preset, folder, device)
     torch.manual_seed(seed)
-    experiment = _agent_experiment(preset, folder, environment, vocabulary)
+    experiment = _with_agent(opened)
     if preset.data.word_vectors and folder.word_vectors.is_file():
         _begin_with_word_vectors(experiment)
     return experiment
@@ -212,14 +212,10 @@ def new_experiment(preset: Preset, folder: DataFolder, seed: int, device: str = 
 def new_speaker(
     preset: SpeakerPreset, folder: DataFolder, seed: int, device: str = "cpu"
 ) -> SpeakerExperiment:
-    """A speaker on a data folder with fresh weights drawn from ``seed``, on a device.
-
-    Raises:
-        DataError: the folder lacks something the preset needs.
-    """
-    preset, environment, vocabulary = _opened(preset, folder, device)
+    """The same for a speaker."""
+    opened = _opened(preset, folder, device)
     torch.manual_seed(seed)
-    return _speaker_experiment(preset, folder, environment, vocabulary)
+    return _with_speaker(opened)
 
 
 def stored_experiment(
@@ -232,27 +228,21 @@ def stored_experiment(
             folder's features are not the ones it was trained with.
     """
     checkpoint = read_checkpoint(checkpoint_file)
-    plugins = _plugins_of(checkpoint_file)
-    preset, vocabulary = _described(checkpoint, checkpoint_file, Preset, "experiment", plugins)
-    environment = _environment_of(checkpoint, checkpoint_file, preset.data, folder, device)
-    experiment = _agent_experiment(preset, folder, environment, vocabulary)
+    experiment = _with_agent(_reopened(checkpoint, checkpoint_file, Preset, folder, device))
     load_network(experiment.network, checkpoint, checkpoint_file)
     return experiment, checkpoint
 
 
 def stored_speaker(checkpoint_file: Path, folder: DataFolder, device: str = "cpu") -> SpeakerExperiment:
-    """A trained speaker from a checkpoint, on a data folder and a device.
+    """The same for a speaker.
 
     Raises:
-        DataError: the checkpoint is damaged or holds no speaker, or the folder's features are not the ones it
-            was trained with.
+        DataError: as for agents, or the checkpoint holds no speaker.
     """
     checkpoint = read_checkpoint(checkpoint_file)
     if checkpoint.metadata.get("kind") != SPEAKER:
         raise DataError(checkpoint_file, "holds no speaker; train one with 'scenemem speak train'")
-    preset, vocabulary = _described(checkpoint, checkpoint_file, SpeakerPreset, "speaker")
-    environment = _environment_of(checkpoint, checkpoint_file, preset.data, folder, device)
-    experiment = _speaker_experiment(preset, folder, environment, vocabulary)
+    experiment = _with_speaker(_reopened(checkpoint, checkpoint_file, SpeakerPreset, folder, device))
     load_network(experiment.network, checkpoint, checkpoint_file)
     return experiment
 
@@ -343,41 +333,22 @@ def read_preset(described: Mapping[str, Any], kind: type[P], file: Path, plugins
     return msgspec.convert(described, kind)
 
 
-def _plugins_of(checkpoint_file: Path) -> tuple[str, ...]:
-    """The plugins of the run a checkpoint lies in, as far as it tells."""
-    run = RunFolder(checkpoint_file.parent.parent)
-    return tuple(run.describe().get("plugins", ())) if run.description.is_file() else ()
-
-
-def _described(
-    checkpoint: Checkpoint, file: Path, kind: type[P], what: str, plugins: tuple[str, ...] = ()
-) -> tuple[P, Vocabulary]:
-    try:
-        preset = read_preset(checkpoint.metadata["preset"], kind, file, plugins)
-        return preset, Vocabulary(tuple(checkpoint.metadata["vocabulary"]))
-    except (KeyError, ValueError) as error:
-        raise DataError(file, f"does not describe its {what} ({error})") from error
-
-
-def _agent_experiment(
-    preset: Preset, folder: DataFolder, environment: Sight, vocabulary: Vocabulary
-) -> Experiment:
+def _with_agent(opened: Opened[Preset]) -> Experiment:
+    preset, environment, vocabulary = opened.preset, opened.environment, opened.vocabulary
     network = build_network(
         preset.agent, preset.model, preset.memory, preset.walk, vocabulary, environment.width
-    )
-    network.to(environment.world.device)
+    ).to(environment.world.device)
     agent = TrainedAgent(
         network, environment, vocabulary, max_words=preset.walk.words, max_ticks=preset.walk.ticks
     )
-    return Experiment(preset, folder, environment, vocabulary, agent)
+    return Experiment(preset, opened.folder, environment, vocabulary, agent)
 
 
-def _speaker_experiment(
-    preset: SpeakerPreset, folder: DataFolder, environment: Sight, vocabulary: Vocabulary
-) -> SpeakerExperiment:
+def _with_speaker(opened: Opened[SpeakerPreset]) -> SpeakerExperiment:
+    preset, environment, vocabulary = opened.preset, opened.environment, opened.vocabulary
     network = SpeakerNetwork(preset.model, len(vocabulary), environment.width).to(environment.world.device)
     speaker = Speaker(network, environment, vocabulary, max_words=preset.words)
-    return SpeakerExperiment(preset, folder, environment, vocabulary, speaker)
+    return SpeakerExperiment(preset, opened.folder, environment, vocabulary, speaker)
 
 
 def _begin_with_word_vectors(experiment: Experiment) -> None:
@@ -390,38 +361,48 @@ def _begin_with_word_vectors(experiment: Experiment) -> None:
     encoder.begin_with(torch.from_numpy(known), torch.from_numpy(begin))
 
 
-def _opened(preset: P, folder: DataFolder, device: str) -> tuple[P, Sight, Vocabulary]:
-    """The preset with the name of its feature store, the environment, and the words of the training split."""
+def _opened(preset: P, folder: DataFolder, device: str) -> Opened[P]:
+    """A preset with the name of its feature store, and the words of its training split."""
     store = _chosen_store(preset.data, folder)
     preset = replace(preset, data=replace(preset.data, features=store.stem))  # so that a run knows its store
     environment = _environment(store, folder, device)
     whole = load_split(folder, environment.world, preset.data.task, "train")
     held_in = split_off(whole)[0] if preset.selection.split == DEV_UNSEEN else whole
-    return preset, environment, Vocabulary.build(held_in.texts, min_count=preset.data.min_count)
+    vocabulary = Vocabulary.build(held_in.texts, min_count=preset.data.min_count)
+    return Opened(preset, folder, environment, vocabulary)
+
+
+def _reopened(
+    checkpoint: Checkpoint, file: Path, kind: type[P], folder: DataFolder, device: str
+) -> Opened[P]:
+    """What a checkpoint was trained with; its features are found whatever they are called here."""
+    run = RunFolder(file.parent.parent)
+    plugins = tuple(run.describe().get("plugins", ())) if run.description.is_file() else ()
+    try:
+        preset = read_preset(checkpoint.metadata["preset"], kind, file, plugins)
+        vocabulary = Vocabulary(tuple(checkpoint.metadata["vocabulary"]))
+    except (KeyError, ValueError) as error:
+        what = "experiment" if kind is Preset else "speaker"
+        raise DataError(file, f"does not describe its {what} ({error})") from error
+    trained = checkpoint.metadata.get("features", {})
+    stores = folder.feature_files()
+    same = [store for store in stores if read_store(store)[0].sha256 == trained.get("sha256")]
+    environment = _environment(same[0] if same else _chosen_store(preset.data, folder), folder, device)
+    for name in ("width", "sha256"):
+        found = getattr(environment.store.info, name)
+        if trained.get(name) != found:
+            raise DataError(
+                file,
+                f"was trained on features with {name} {trained.get(name)}, "
+                f"this store has {found}; build the store it was trained on again",
+            )
+    return Opened(preset, folder, environment, vocabulary)
 
 
 def _environment(store: Path, folder: DataFolder, device: str) -> Sight:
     world = load_world(folder.connectivity)
     features = open_store(store, world)
     return Sight(world, features) if device == "cpu" else Sight(world.to(device), features.to(device))
-
-
-def _environment_of(
-    checkpoint: Checkpoint, file: Path, data: DataConfig, folder: DataFolder, device: str
-) -> Sight:
-    """The environment with the features of a checkpoint, whatever they are called here."""
-    trained = checkpoint.metadata.get("features", {})
-    same = [store for store in folder.feature_files() if read_store(store)[0].sha256 == trained.get("sha256")]
-    environment = _environment(same[0] if same else _chosen_store(data, folder), folder, device)
-    info = environment.store.info
-    for name in ("width", "sha256"):
-        if trained.get(name) != getattr(info, name):
-            raise DataError(
-                file,
-                f"was trained on features with {name} {trained.get(name)}, "
-                f"this store has {getattr(info, name)}; build the store it was trained on again",
-            )
-    return environment
 
 
 def _chosen_store(data: DataConfig, folder: DataFolder) -> Path:
