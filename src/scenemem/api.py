@@ -256,7 +256,7 @@ def load(
     Args:
         source: a run folder, a ``.safetensors`` file of packed weights, or ``weights:NAME`` for weights that
             come with SceneMem.
-        data: the data folder; the embedded houses, which are built at the first call, when left out.
+        data: the data folder; the embedded houses when left out; the first call builds them, which takes a minute.
         checkpoint: the last weights of the run, or the best ones on its selection split.
 
     Raises:
@@ -483,6 +483,7 @@ def make_env(
         task: r2r or r4r.
         options: features, max_steps, max_tokens, reward and render_mode, see docs/simulator.md.
     """
+    data = open_data(data).root
     if num_envs is None:
         return NavigationEnv(data=data, task=task, split=split, **options)
     return NavigationVectorEnv(num_envs, data=data, task=task, split=split, **options)

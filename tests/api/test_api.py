@@ -116,6 +116,20 @@ def test_a_run_knows_what_it_reached(run: sm.TrainingRun, tiny_trainable: Path) 
     assert selected.jumps is not None
 
 
+def test_a_script_without_a_guard_may_use_several_processes(
+    run: sm.TrainingRun, tiny_trainable: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import scenemem as sm\n"
+        f"found = sm.evaluate({str(run.path)!r}, data={str(tiny_trainable)!r}, processes=2)\n"
+        "print(found.metrics['ne'], __file__)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    alone = sm.evaluate(run).metrics["ne"]
+    assert (done.stdout, done.stderr) == (f"{alone} {script}\n", "")
+
+
 def test_scripted_agents_are_evaluated_too(tiny_trainable: Path) -> None:
     assert sm.evaluate("expert", data=tiny_trainable).metrics["sr"] == 1.0
     assert sm.evaluate("stop", "val_seen", data=tiny_trainable).metrics["tl"] == 0.0

@@ -24,7 +24,6 @@ from scenemem.formats.feature_files import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS
-from scenemem.runs import experiment as speaking_module
 from scenemem.runs.experiment import SPEAKERS, SpeakerExperiment
 from scenemem.tasks.vocabulary import EOS, PAD
 from scenemem.world.build import load_world
@@ -36,7 +35,7 @@ AUGMENTED = ("basic-augmented", "ssm-augmented")
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(speaking_module.SPEAKERS, "speaker", SMALL_SPEAKER)
+    monkeypatch.setitem(SPEAKERS._objects, "speaker", SMALL_SPEAKER)
     for name in AUGMENTED:
         memory = replace(PRESETS[name].memory, stream=8)
         preset = replace(PRESETS[name], model=NetworkConfig(word_width=8, width=16), memory=memory)

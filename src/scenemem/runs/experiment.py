@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,21 @@ SPEAKER = "speaker"
 
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 """Makes a progress bar with a title; inside of it a function is called with (done, total)."""
+
+
+@contextmanager
+def unseen_script() -> Iterator[None]:
+    """Keep processes that are started meanwhile from running the user's script once more.
+
+    A spawned process imports the main module, which a script without ``if __name__ == "__main__"`` does not
+    survive. Our workers need nothing of it.
+    """
+    main = sys.modules["__main__"]
+    hidden = {name: main.__dict__.pop(name) for name in ("__file__",) if name in main.__dict__}
+    try:
+        yield
+    finally:
+        main.__dict__.update(hidden)
 
 
 @contextmanager
@@ -191,7 +207,7 @@ def open_data(data: str | os.PathLike[str] | None, progress: Progress = silent) 
         return DataFolder(Path(data))
     from scenemem.houses.build import default_houses  # only needed without a data folder
 
-    with progress("building houses") as advance:
+    with progress("building houses") as advance, unseen_script():
         return DataFolder(default_houses(progress=advance))
 
 

@@ -39,6 +39,7 @@ from scenemem.runs.experiment import (
     silent,
     speaker_beside,
     stored_experiment,
+    unseen_script,
 )
 from scenemem.runs.folder import PREFIX, Published, RunFolder, Which, halved, unpack, write_published
 from scenemem.tasks.episode_set import EpisodeSet, load_split
@@ -267,7 +268,9 @@ class WorkerPool:
         """
         rows = torch.arange(len(episodes)).chunk(self._processes)
         try:
-            return joined(list(self._pool.map(_walk_in_worker, [episodes.select(part) for part in rows])))
+            with unseen_script():  # the first call starts the processes
+                shares = self._pool.map(_walk_in_worker, [episodes.select(part) for part in rows])
+            return joined(list(shares))
         except BrokenProcessPool as error:
             raise UserError(
                 "a process of the evaluation is gone, perhaps for lack of memory; use fewer --processes"
