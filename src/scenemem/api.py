@@ -12,6 +12,7 @@ Whatever a caller can put right is raised as ``scenemem.UserError``.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -193,22 +194,25 @@ class LoadedAgent:
         if isinstance(instruction, Episode):
             if start is not None:
                 raise UserError("an episode has its own start; pass its text to begin elsewhere")
-            asked = instruction
+            episode = instruction
         elif start is None:
             raise UserError(
                 "a text needs a start: start=(scan, viewpoint), or an episode to begin where it does"
             )
         else:
             scan, viewpoint = (start.scan, start.start) if isinstance(start, Episode) else start
-            looks = start.heading if isinstance(start, Episode) else 0.0
-            asked = Episode("text", instruction, scan, viewpoint, looks, (viewpoint,))
+            first = start.heading if isinstance(start, Episode) else 0.0
+            episode = Episode("text", instruction, scan, viewpoint, first, (viewpoint,))
+        heading = episode.heading if heading is None else heading
+        if not math.isfinite(heading):
+            raise UserError(f"the heading is {heading}, expected radians clockwise from +y")
         record = episode_files.Episode(
-            scan=asked.scan,
-            path_id=asked.id,
-            path=asked.path,
-            heading=asked.heading if heading is None else heading,
-            instructions=(asked.text,),
-            instruction_ids=(asked.id,),
+            scan=episode.scan,
+            path_id=episode.id,
+            path=episode.path,
+            heading=heading,
+            instructions=(episode.text,),
+            instruction_ids=(episode.id,),
         )
         return Walk(self, bind_episodes(self.world, [record], "the instruction", name="instruction"))
 
@@ -256,7 +260,7 @@ def load(
     Args:
         source: a run folder, a ``.safetensors`` file of packed weights, or ``weights:NAME`` for weights that
             come with SceneMem.
-        data: the data folder; the embedded houses when left out; the first call builds them, which takes a minute.
+        data: the data folder; the embedded houses when left out, which the first call builds in a minute.
         checkpoint: the last weights of the run, or the best ones on its selection split.
 
     Raises:

@@ -101,6 +101,8 @@ def test_an_agent_follows_any_text(agent: sm.LoadedAgent) -> None:
         agent.walk("somewhere")
     with pytest.raises(sm.UserError, match="has no included viewpoint 'nowhere'"):
         agent.walk("somewhere", start=("yard", "nowhere"))
+    with pytest.raises(sm.UserError, match="the heading is nan, expected radians clockwise from"):
+        agent.walk("somewhere", start=episode, heading=float("nan"))
     with pytest.raises(sm.UserError, match="an episode has its own start"):
         agent.walk(episode, start=episode)
 

@@ -18,13 +18,11 @@ from scenemem.commands.console import (
     output,
     print_json,
     progress_bar,
-    training_bars,
     use_threads,
 )
-from scenemem.commands.train import RunArguments, outcome, read_arguments
+from scenemem.commands.train import RunArguments, outcome, read_arguments, train_run
 from scenemem.errors import UserError
 from scenemem.formats.episodes import write_episodes
-from scenemem.runs.config import changed
 from scenemem.runs.experiment import SPEAKERS, SpeakerPreset
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.runs.speakers import (
@@ -36,7 +34,6 @@ from scenemem.runs.speakers import (
     random_paths,
     shortest_path,
 )
-from scenemem.runs.training import default_out, run_training
 from scenemem.tasks.paths import path_pool
 
 _MEANINGS = {
@@ -57,21 +54,7 @@ def parse_train(words: Sequence[str]) -> None:
     """Read the preset's name (``speaker`` when left out), then its flags, and train."""
     program = "scenemem speak train"
     settings, arguments = read_arguments(SpeakTrainArguments, SPEAKERS, words, program, default="speaker")
-    use_threads(arguments.threads)
-    name, preset = settings.name, changed(arguments.preset, arguments.short_flags)
-    out = default_out(name, arguments.seed) if arguments.out is None else RunFolder(arguments.out)
-    folder = open_data(arguments.folder)
-    settings.check_folder(folder, named=arguments.folder is not None)
-    with training_bars([name], preset.selection.metric, unit="pairs") as watch:
-        run_training(
-            name,
-            preset,
-            folder,
-            out,
-            seed=arguments.seed,
-            resume=arguments.resume,
-            watch=lambda status: watch(name, status),
-        )
+    out, _ = train_run(settings, arguments, arguments.preset, unit="pairs")
     if arguments.json:
         print_json(outcome(out))
 
@@ -155,14 +138,14 @@ def speak_describe(
     opened = open_speaker(RunFolder(run), open_data(data), checkpoint)
     world = opened.environment.world
     if count is not None:
-        asked = random_paths(opened, split, count, seed)
+        paths = random_paths(opened, split, count, seed)
     elif path is not None:
-        asked = listed_path(world, scan, path.split(","), heading)
+        paths = listed_path(world, scan, path.split(","), heading)
     elif start is None or goal is None:
         raise UserError("a shortest path needs both ends: --start A --goal B")
     else:
-        asked = shortest_path(world, scan, start, goal, heading)
-    descriptions = describe(opened, asked, beam)
+        paths = shortest_path(world, scan, start, goal, heading)
+    descriptions = describe(opened, paths, beam)
     if json:
         print_json({"descriptions": descriptions})
     else:

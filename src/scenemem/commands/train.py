@@ -21,11 +21,12 @@ from scenemem.commands.console import (
     use_threads,
 )
 from scenemem.errors import UserError
-from scenemem.learning.team import joined_team
+from scenemem.formats.folder import DataFolder
+from scenemem.learning.team import ALONE, Team, joined_team
 from scenemem.presets import Preset
 from scenemem.registry import Registry, load_installed_plugins
 from scenemem.runs.config import changed, nested
-from scenemem.runs.experiment import PRESETS, begun
+from scenemem.runs.experiment import PRESETS, P, begun
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.pages import report_on
 from scenemem.runs.training import Settings, Sources, choose_preset, default_out, run_training, settings_of
@@ -122,15 +123,40 @@ def read_arguments(
 
 def train(settings: Settings[Preset], arguments: TrainArguments) -> dict[str, Any]:
     """Train as the flags say, and return what came out."""
-    use_threads(arguments.threads)
     use_precision(arguments.precision)
+    with joined_team(arguments.device) as team:
+        sources = Sources(arguments.begin, arguments.speaker, arguments.augment)
+        out, folder = train_run(settings, arguments, arguments.preset, team=team, sources=sources)
+    if not team.leads:
+        return {}
+    page = report_on(
+        [out],
+        folder,
+        out.root / "report.html",
+        splits=[arguments.preset.selection.split],
+        replays=arguments.replays,
+        remark=say,
+        progress=progress_bar,
+    )
+    say(f"The report: {page}")
+    return {**outcome(out), "report": str(page)}
+
+
+def train_run(
+    settings: Settings[Any],
+    arguments: RunArguments,
+    preset: P,
+    *,
+    unit: str = "episodes",
+    team: Team = ALONE,
+    sources: Sources | None = None,
+) -> tuple[RunFolder, DataFolder]:
+    """Train an agent or a speaker, a progress bar above; returns the run and its data."""
+    use_threads(arguments.threads)
     name, out = settings.name, _run_folder(settings.name, arguments)
-    preset, folder = changed(arguments.preset, arguments.short_flags), open_data(arguments.folder)
+    preset, folder = changed(preset, arguments.short_flags), open_data(arguments.folder)
     settings.check_folder(folder, named=arguments.folder is not None)
-    with (
-        joined_team(arguments.device) as team,
-        training_bars([name], preset.selection.metric, shown=team.leads) as watch,
-    ):
+    with training_bars([name], preset.selection.metric, unit=unit, shown=team.leads) as watch:
         run_training(
             name,
             preset,
@@ -140,21 +166,9 @@ def train(settings: Settings[Preset], arguments: TrainArguments) -> dict[str, An
             resume=arguments.resume,
             watch=lambda status: watch(name, status),
             team=team,
-            sources=Sources(arguments.begin, arguments.speaker, arguments.augment),
+            sources=sources,
         )
-    if not team.leads:
-        return {}
-    page = report_on(
-        [out],
-        folder,
-        out.root / "report.html",
-        splits=[preset.selection.split],
-        replays=arguments.replays,
-        remark=say,
-        progress=progress_bar,
-    )
-    say(f"The report: {page}")
-    return {**outcome(out), "report": str(page)}
+    return out, folder
 
 
 def outcome(run: RunFolder) -> dict[str, Any]:

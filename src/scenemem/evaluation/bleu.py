@@ -54,13 +54,13 @@ def describe_paths(
     speaker: Speaker, paths: PathSet, *, beams: int = 1, progress: Progress | None = None
 ) -> list[str]:
     """What the speaker says about every path: greedily, or the best of several beams."""
-    said: list[str] = []
+    texts: list[str] = []
     for rows in in_order(len(paths), _BATCH):
         path, heading = paths.episodes.path[rows], paths.episodes.heading[rows]
-        said += speaker.texts(speaker.describe_best(path, heading, beams).tokens)
+        texts += speaker.texts(speaker.describe_best(path, heading, beams).tokens)
         if progress is not None:
-            progress(len(said), len(paths))
-    return said
+            progress(len(texts), len(paths))
+    return texts
 
 
 def corpus_bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:

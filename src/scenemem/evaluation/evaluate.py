@@ -57,9 +57,9 @@ class Walks:
             Trajectory(
                 instruction_id,
                 tuple(
-                    Point(world.viewpoints[place], heading, elevation)
-                    for place, heading, elevation in zip(*walk, strict=True)
-                    if place != NONE
+                    Point(world.viewpoints[viewpoint], heading, elevation)
+                    for viewpoint, heading, elevation in zip(*walk, strict=True)
+                    if viewpoint != NONE
                 ),
             )
             for instruction_id, *walk in zip(self.episodes.instruction_ids, *columns, strict=True)

@@ -104,16 +104,16 @@ def shortest_path(
     return _one_path(world, shortest_paths(world, ends[:1], ends[1:])[0].squeeze(0), degrees)
 
 
-def describe(opened: SpeakerExperiment, asked: PathsToDescribe, beams: int) -> list[dict[str, Any]]:
+def describe(opened: SpeakerExperiment, paths: PathsToDescribe, beams: int) -> list[dict[str, Any]]:
     """What the speaker says about every path, and how likely it finds that."""
     speaker, world = opened.speaker, opened.environment.world
-    descriptions = speaker.describe_best(asked.path, asked.heading, beams)
+    descriptions = speaker.describe_best(paths.path, paths.heading, beams)
     columns = (
-        asked.path.tolist(),
-        asked.heading.tolist(),
+        paths.path.tolist(),
+        paths.heading.tolist(),
         speaker.texts(descriptions.tokens),
         descriptions.log_likelihood.tolist(),
-        asked.references,
+        paths.references,
     )
     return [
         {
