@@ -15,6 +15,7 @@ PACKAGE = Path(scenemem.__file__).parent
 # Top to bottom: a module may import its own room and the rooms before it. docs/architecture.md explains each.
 ORDER = (
     "errors",
+    "registry",
     "formats",
     "world",
     "tasks",
@@ -28,9 +29,8 @@ ORDER = (
     "evaluation",
     "viewer",
     "presets",
-    "experiment",
-    "speaking",
-    "crew",
+    "runs",
+    "api",
     "benchmarks",
     "commands",
     "cli",
@@ -46,7 +46,14 @@ def _room(parts: tuple[str, ...]) -> str | None:
 
 
 def _imported_rooms(module: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    if module == PACKAGE / "__init__.py":  # what only type checkers read imports nothing
+        tree.body = [
+            node
+            for node in tree.body
+            if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+        ]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -70,7 +70,7 @@ def test_mistakes_and_interruptions_never_show_a_traceback(
     def failing() -> None:
         raise error
 
-    monkeypatch.setattr(importlib.import_module("scenemem.commands.data_check"), "data_check", failing)
+    monkeypatch.setattr(importlib.import_module("scenemem.commands.data"), "data_check", failing)
     assert _exit_code("data", "check") == code
     assert capsys.readouterr().err == message
 

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from scenemem.experiment import new_experiment
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import StoredEpisodes
 from scenemem.learning.objectives import LearningConfig, Stage
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, SCOREBOARD, Preset, SelectionConfig
+from scenemem.runs.experiment import new_experiment
 
 
 def _differences(one: Any, other: Any, path: str = "") -> set[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from flags import Manual, manual_of
 
 from scenemem.presets import PRESETS
-from scenemem.speaking import SPEAKERS
+from scenemem.runs.experiment import SPEAKERS
 
 MARK = re.compile(r"^<!-- preset: (\S+) -->$", re.MULTILINE)
 FAMILY = re.compile(r"^<!-- presets called \*(\S+) -->$", re.MULTILINE)

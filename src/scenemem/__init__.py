@@ -1,3 +1,86 @@
-"""SceneMem: vision-and-language navigation with a structured scene memory."""
+"""SceneMem: vision-and-language navigation with a structured scene memory.
+
+    import scenemem as sm
+
+    agent = sm.load("weights:ssm-houses")
+    walk = agent.walk(sm.episodes("val_unseen")[0])
+
+Names are imported when they are used, so that ``import scenemem`` itself takes no time.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scenemem.api import (
+        Episode,
+        EpisodeList,
+        LoadedAgent,
+        TrainingRun,
+        Walk,
+        compare,
+        episodes,
+        evaluate,
+        list_presets,
+        load,
+        make_env,
+        preset,
+        register,
+        score,
+        train,
+    )
+    from scenemem.errors import DataError, UserError
+    from scenemem.memory.scene_memory import SceneMemory
+    from scenemem.registry import load_plugin
+    from scenemem.runs.comparison import Comparison
+    from scenemem.runs.opened import Evaluation
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Comparison",
+    "DataError",
+    "Episode",
+    "EpisodeList",
+    "Evaluation",
+    "LoadedAgent",
+    "SceneMemory",
+    "TrainingRun",
+    "UserError",
+    "Walk",
+    "__version__",
+    "compare",
+    "episodes",
+    "evaluate",
+    "list_presets",
+    "load",
+    "load_plugin",
+    "make_env",
+    "preset",
+    "register",
+    "score",
+    "train",
+]
+
+_ELSEWHERE = {
+    "Comparison": "scenemem.runs.comparison",
+    "DataError": "scenemem.errors",
+    "Evaluation": "scenemem.runs.opened",
+    "SceneMemory": "scenemem.memory.scene_memory",
+    "UserError": "scenemem.errors",
+    "load_plugin": "scenemem.registry",
+}  # everything else is in scenemem.api
+
+
+if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'scenemem' has no attribute '{name}'")
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(_ELSEWHERE.get(name, "scenemem.api")), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -14,37 +14,31 @@ from rich.table import Table
 from scenemem import __version__
 from scenemem.commands.console import console, output
 from scenemem.errors import UserError
+from scenemem.registry import load_plugin
 
 # command -> (module in scenemem.commands, function, what it does); modules are imported when called
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": ("demo", "demo", "build the houses, train two agents, walk unseen houses, write a report"),
-    "data check": (
-        "data_check",
-        "data_check",
-        "what is in a data folder, what is wrong, what is still needed",
-    ),
-    "data houses": ("data_houses", "data_houses", "build the embedded houses as a data folder"),
-    "data r4r": ("data_r4r", "data_r4r", "write R4R from R2R"),
-    "data features": (
-        "data_features",
-        "data_features",
-        "convert a TSV or HDF5 feature file to a mapped store",
-    ),
-    "data objects": ("data_objects", "data_objects", "build view features from object and room annotations"),
+    "data check": ("data", "data_check", "what is in a data folder, what is wrong, what is still needed"),
+    "data houses": ("data", "data_houses", "build the embedded houses as a data folder"),
+    "data r4r": ("data", "data_r4r", "write R4R from R2R"),
+    "data features": ("data", "data_features", "convert a TSV or HDF5 feature file to a mapped store"),
+    "data objects": ("data", "data_objects", "build view features from object and room annotations"),
     "train": ("train", "parse", "train an agent from a preset"),
     "eval": ("eval", "eval_run", "walk an agent over a split and print its metrics"),
     "compare": ("compare", "compare", "mean and standard deviation over seeds and variants"),
-    "speak train": ("speak_train", "parse", "train a speaker, which describes paths in words"),
-    "speak eval": ("speak_eval", "speak_eval", "BLEU of a speaker beside a retrieval baseline and a control"),
-    "speak describe": ("speak_describe", "speak_describe", "describe paths in words"),
-    "speak augment": ("speak_augment", "speak_augment", "describe many new paths and write them as episodes"),
-    "view": ("view", "view", "replay episodes round by round as self-contained pages"),
+    "speak train": ("speak", "parse_train", "train a speaker, which describes paths in words"),
+    "speak eval": ("speak", "speak_eval", "BLEU of a speaker beside a retrieval baseline and a control"),
+    "speak describe": ("speak", "speak_describe", "describe paths in words"),
+    "speak augment": ("speak", "speak_augment", "describe many new paths and write them as episodes"),
+    "view": ("view", "view", "replay episodes decision by decision as self-contained pages"),
     "report": ("report", "report", "one page about some runs: scores, curves, failures"),
     "serve": ("serve", "serve", "a live page: type an instruction and watch the memory grow"),
     "weights pack": ("weights", "weights_pack", "pack the weights of a run, with a model card"),
     "weights": ("weights", "weights", "the weights that come with SceneMem"),
     "score": ("score", "score", "metrics of a result file, ours or another system's"),
-    "submit": ("submit", "submit", "validate results and write the leaderboard file"),
+    "submit": ("score", "submit", "validate results and write the leaderboard file"),
+    "bench simulator": ("bench_simulator", "bench_simulator", "speed of the world tables and the simulator"),
     "bench memory": ("bench_memory", "bench_memory", "speed of the scene memory on its own"),
     "bench train": ("bench_train", "bench_train", "speed and arithmetic utilisation of training"),
     "bench speak": ("bench_speak", "bench_speak", "speed of a speaker, and its share of training from it"),
@@ -72,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _dispatch(words: Sequence[str]) -> int:
+    words = _without_plugins(words)
     if words[:1] == ["--version"]:
         output.print(f"scenemem {__version__}", highlight=False)
         return 0
@@ -81,19 +76,40 @@ def _dispatch(words: Sequence[str]) -> int:
     module_name, function, _ = COMMANDS[name]
     module = importlib.import_module(f"scenemem.commands.{module_name}")
     rest = [_run_behind(word) for word in words[len(name.split()) :]]
-    if function == "parse":  # the command reads its own words, because they depend on the first one
-        module.parse(rest)
+    if function.startswith("parse"):  # the command reads its own words, because they depend on the first one
+        getattr(module, function)(rest)
     else:
         tyro.cli(getattr(module, function), prog=f"scenemem {name}", args=rest)
     return 0
+
+
+def _without_plugins(words: Sequence[str]) -> list[str]:
+    """The words without ``--plugin X``, which every command understands; the plugins are loaded.
+
+    Raises:
+        UserError: a plugin is not named, or cannot be loaded.
+    """
+    rest, left = list[str](), iter(words)
+    for word in left:
+        flag, equals, name = word.partition("=")
+        if flag != "--plugin":
+            rest.append(word)
+            continue
+        name = name if equals else next(left, "")
+        if not name:
+            raise UserError(
+                "--plugin needs a module or a .py file that registers agents, presets or the like"
+            )
+        load_plugin(name)
+    return rest
 
 
 def _run_behind(word: str) -> str:
     """A word of the command line, ``weights:NAME`` replaced by the run folder it stands for."""
     if not word.startswith("weights:"):
         return word
-    published = importlib.import_module("scenemem.learning.published")  # loads torch, which takes a second
-    return str(published.unpacked(word.removeprefix("weights:")))
+    folder = importlib.import_module("scenemem.runs.folder")  # loads torch, which takes a second
+    return str(folder.find_run(word).root)
 
 
 def _command_named_by(words: Sequence[str]) -> str | None:
@@ -112,7 +128,9 @@ def _show_commands(words: Sequence[str]) -> int:
     shown = output if asked_for_help else console
     shown.print("Vision-and-language navigation with a structured scene memory.\n")
     shown.print(table)
-    shown.print("\nEvery command explains its flags with --help.")
+    shown.print(
+        "\nEvery command explains its flags with --help, and loads a plugin with --plugin MODULE or FILE.py."
+    )
     return 0 if asked_for_help else 2
 
 

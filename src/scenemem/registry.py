@@ -1,57 +1,219 @@
-"""Registries: objects found by name, which other packages may add to without touching this one."""
+"""Names for things that can be extended, and the plugins that register further ones."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar, overload
 
-from scenemem.errors import UserError
+from scenemem.errors import DataError, UserError
 
 T = TypeVar("T")
-F = TypeVar("F")
+D = TypeVar("D")
+
+GROUP = "scenemem.plugins"
+"""Entry points of this group are modules that register something when they are imported."""
+
+_NO_DEFAULT = object()
+
+VARIABLE = "SCENEMEM_PLUGINS"
+"""Environment variable with further plugins, separated like ``PATH``."""
+
+
+class UnknownNameError(UserError, KeyError):
+    """No such name in a registry; the message lists those there are."""
+
+    __str__ = Exception.__str__  # a KeyError would put the message in quotes
 
 
 class Registry(Mapping[str, T]):
-    """Objects of one kind by name, in the order they were registered.
+    """A mapping from names to objects that code outside of the package can add to, but not change.
+
+    A name that is not known is looked for in the installed plugins, which are loaded once.
 
     Args:
-        kind: what the objects are, for messages.
+        what: what the names stand for, in one word, for messages.
+        known: the objects to begin with.
     """
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self._entries: dict[str, T] = {}
+    def __init__(self, what: str, known: Mapping[str, T] | None = None) -> None:
+        self.what = what
+        self._objects: dict[str, T] = dict(known or {})
 
     @overload
-    def register(self, name: str) -> Callable[[F], F]: ...
+    def register(self, name: str) -> Callable[[T], T]: ...
     @overload
-    def register(self, name: str, entry: T) -> T: ...
-
-    def register(self, name: str, entry: Any = None) -> Any:
-        """Add an object, or use as a decorator; the same object may come again.
+    def register(self, name: str, value: T) -> T: ...
+    def register(self, name: str, value: T | None = None) -> T | Callable[[T], T]:
+        """Add an object, which is returned; without one this is a decorator.
 
         Raises:
-            UserError: another object has that name.
+            UserError: the name stands for another object already.
         """
-        if entry is None:
+        if value is None:
             return lambda decorated: self.register(name, decorated)
-        if self._entries.setdefault(name, entry) is not entry:
-            raise UserError(f"there is a {self.kind} called '{name}' already; choose another name")
-        return entry
+        if self._objects.setdefault(name, value) is not value:
+            raise UserError(f"there is a {self.what} '{name}' already; register yours under another name")
+        return value
+
+    @overload
+    def get(self, key: str, /) -> T: ...
+    @overload
+    def get(self, key: str, /, default: T | D) -> T | D: ...
+    def get(self, key: str, /, default: Any = _NO_DEFAULT) -> Any:
+        """The object of a name, or ``default``.
+
+        Raises:
+            UnknownNameError: there is no such name and no default.
+        """
+        if key not in self._objects:
+            load_installed_plugins()
+        if key in self._objects:
+            return self._objects[key]
+        if default is not _NO_DEFAULT:
+            return default
+        raise UnknownNameError(f"unknown {self.what} '{key}'; {suggestion(key, self._objects)}")
 
     def __getitem__(self, name: str) -> T:
-        try:
-            return self._entries[name]
-        except KeyError:
-            near = difflib.get_close_matches(name, self._entries, n=3) or list(self._entries)
-            raise UserError(f"unknown {self.kind} '{name}'; there are: {', '.join(near)}") from None
+        return self.get(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        if name not in self._objects:
+            load_installed_plugins()
+        return name in self._objects
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(self._objects)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._objects)
+
+    def __repr__(self) -> str:
+        return f"Registry({self.what}: {', '.join(self)})"
+
+
+def suggestion(name: str, known: Mapping[str, Any]) -> str:
+    """The names that could have been meant, and all there are."""
+    near = get_close_matches(name, known, n=3)
+    there_are = f"here are: {', '.join(known) or 'none'}"
+    return f"did you mean {' or '.join(near)}? T{there_are}" if near else f"t{there_are}"
+
+
+_loaded: dict[str, ModuleType] = {}  # what plugins were called when they were asked for
+_installed_are_loaded = False
+
+
+def loaded_plugins() -> tuple[str, ...]:
+    """The plugins in use, so that a run can say what it was trained with."""
+    return tuple(_loaded)
+
+
+def require_plugins(names: Iterable[str], needed_by: str | os.PathLike[str]) -> None:
+    """Refuse to go on without these plugins; a file never makes us run code that the user did not name.
+
+    Raises:
+        DataError: one of them is not loaded; the message says how to load it.
+    """
+    load_installed_plugins()
+    known = {Path(name).name for name in _loaded}
+    missing = [name for name in names if Path(name).name not in known]
+    if missing:
+        flags = " ".join(f"--plugin {name}" for name in missing)
+        raise DataError(
+            needed_by,
+            f"was made with {', '.join(missing)}; if you trust that code, add {flags} "
+            f"(in Python: scenemem.load_plugin({missing[0]!r}))",
+        )
+
+
+def load_plugin(name: str) -> ModuleType:
+    """Import a plugin, which registers its agents, presets and the like; a second time changes nothing.
+
+    Args:
+        name: an importable module, or the path of a file that ends in ``.py``.
+
+    Raises:
+        UserError: there is no such module or file, or it fails while it is imported.
+    """
+    if name not in _loaded:
+        module: ModuleType = _imported(
+            name, lambda: _from_file(Path(name)) if name.endswith(".py") else _module(name)
+        )
+        if all(module is not known for known in _loaded.values()):
+            _loaded[name] = module
+        return module
+    return _loaded[name]
+
+
+def load_installed_plugins() -> None:
+    """Load the plugins of installed packages and of the environment variable, the first time only.
+
+    Raises:
+        UserError: one of them cannot be loaded.
+    """
+    global _installed_are_loaded
+    if _installed_are_loaded:
+        return
+    _installed_are_loaded = True  # before loading: a plugin may look for names, too
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        loaded = _imported(entry.module, entry.load)
+        _loaded.setdefault(entry.module, sys.modules.get(entry.module, loaded))
+    for name in os.environ.get(VARIABLE, "").split(os.pathsep):
+        if name.strip():
+            load_plugin(name.strip())
+
+
+def _module(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here in sys.path or "" in sys.path:
+        return importlib.import_module(name)
+    sys.path.insert(0, here)  # as ``python -m`` does: the command lies elsewhere, the plugin beside the work
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(here)
+
+
+def _from_file(file: Path) -> ModuleType:
+    place = file.resolve()
+    if not place.is_file():
+        raise UserError(f"there is no plugin file {file}")
+    # the same file has the same name in every process, so that what it defines can be sent to workers
+    name = f"scenemem_plugin_{place.stem}_{hashlib.sha256(str(place).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, place)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{file} is no Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _imported(name: str, load: Callable[[], Any]) -> Any:
+    """What ``load`` imports; an error in a plugin is told with its place."""
+    try:
+        return load()
+    except UserError:
+        raise
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
+            raise UserError(f"there is no plugin '{name}': no such module and no .py file") from error
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise UserError(
+            f"plugin '{name}' fails with {type(error).__name__}: {error} "
+            f"({Path(last.filename).name}, line {last.lineno})"
+        ) from error

@@ -9,10 +9,11 @@ from PIL import Image
 
 from scenemem.cli import main
 from scenemem.commands import demo as demo_module
-from scenemem.commands import report_replays
 from scenemem.formats.folder import DataFolder
-from scenemem.houses.build import HousesConfig, build_houses
-from scenemem.learning.run_folder import RunFolder
+from scenemem.houses.build import build_houses
+from scenemem.houses.config import HousesConfig
+from scenemem.runs import pages
+from scenemem.runs.folder import RunFolder
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def small_houses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     config = HousesConfig(houses=3, unseen_houses=1, train_routes=4, val_seen_routes=2, val_unseen_routes=2)
     build_houses(tmp_path / "houses", config, jobs=1)
     monkeypatch.setattr(demo_module, "open_data", lambda _: DataFolder(tmp_path / "houses"))
-    monkeypatch.setattr(report_replays, "MOST", 1)  # agents that have learnt nothing wander far
+    monkeypatch.setattr(pages, "MOST_REPLAYS", 1)  # agents that have learnt nothing wander far
     return tmp_path / "houses"
 
 

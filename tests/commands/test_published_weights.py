@@ -10,7 +10,7 @@ import pytest
 from scenemem.cli import main
 from scenemem.features.objects import build_object_features
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.published import published
+from scenemem.runs.folder import published
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,9 @@ def with_features(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_agents_of_r2r_reach_what_their_cards_say(
     with_features: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    entries = [entry for entry in published() if entry.facts["preset"]["data"]["features"] == "objects+rooms"]
+    entries = [
+        entry for entry in published() if entry.metadata["preset"]["data"]["features"] == "objects+rooms"
+    ]
     assert entries
     for entry in entries:
         with pytest.raises(SystemExit) as ended:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from scenemem.cli import main
-from scenemem.commands import report as report_module
-from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_episode_results
-from scenemem.learning.run_folder import RunFolder
+from scenemem.formats.folder import DataFolder
+from scenemem.runs import pages
+from scenemem.runs.folder import RunFolder
 
 SMALL = (
     *("--model.width", 16, "--model.word-width", 8, "--memory.stream", 8, "--data.min-count", 1),
@@ -94,7 +94,7 @@ def test_a_second_report_walks_nothing_and_needs_no_data(
     def refuse(*_args: object) -> None:
         raise AssertionError("everything has been walked")
 
-    monkeypatch.setattr(report_module, "open_run", refuse)
+    monkeypatch.setattr(pages, "open_run", refuse)
     assert _run("report", trained, "--no-replays") == 0
     assert (trained / "report.html").read_text(encoding="utf-8") == first
 
@@ -186,7 +186,7 @@ def test_runs_on_the_embedded_houses_need_no_data_folder(
 ) -> None:
     file = trained / "preset.json"
     file.write_text(file.read_text().replace("random numbers", "scenemem.houses.features"))
-    monkeypatch.setattr(report_module, "open_data", lambda _: DataFolder(tiny_trainable))
+    monkeypatch.setattr(pages, "open_data", lambda *_: DataFolder(tiny_trainable))
     assert _run("report", trained) == 0
     assert "The embedded houses" in (trained / "report.html").read_text(encoding="utf-8")
 

@@ -13,7 +13,7 @@ import torch
 
 from scenemem.cli import main
 from scenemem.formats.features import write_store
-from scenemem.learning.run_folder import RunFolder
+from scenemem.runs.folder import RunFolder
 from scenemem.world.build import load_world
 
 SMALL = (
@@ -81,7 +81,7 @@ def test_packed_weights_stand_for_a_run_and_reach_what_their_card_says(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("scenemem.learning.published.WEIGHTS", tmp_path)
+    monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
     trained = Path(shutil.copytree(trained, tmp_path / "augmented-0"))
     description = json.loads((trained / "preset.json").read_text())
     description["augmentation"] = {"speaker": str(tmp_path / "speaker-0")}

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from scenemem.commands.serve import open_stage, serve, suggestions
+from scenemem.commands.serve import serve
 from scenemem.errors import DataError, UserError
-from scenemem.experiment import new_experiment
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS
+from scenemem.runs.experiment import new_experiment
+from scenemem.runs.pages import open_stage, suggestions
 
 pytest.importorskip("fastapi", reason="needs the extra 'serve'")
 
@@ -62,7 +63,7 @@ def test_a_stage_is_opened_from_runs(runs: list[Path], tiny_trainable: Path) -> 
 def test_suggestions_are_different_routes(tiny_trainable: Path) -> None:
     experiment = new_experiment(PRESETS["basic"], DataFolder(tiny_trainable), seed=0)
     for house, found in suggestions(experiment).items():
-        assert house in experiment.sight.world.scans
+        assert house in experiment.environment.world.scans
         assert len({(item.start, item.goal) for item in found}) == len(found)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from scenemem.cli import main
 from scenemem.formats.episodes import read_episodes
-from scenemem.learning.run_folder import RunFolder
+from scenemem.runs.folder import RunFolder
 from scenemem.tasks.episode_set import bind_episodes
 from scenemem.world.build import load_world
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from scenemem.cli import main
-from scenemem.commands.eval import OpenedRun
 from scenemem.formats.traces import read_trace
+from scenemem.runs.opened import OpenedRun
 
 SMALL = (
     *("--model.width", 16, "--model.word-width", 8, "--memory.stream", 8, "--data.min-count", 1),

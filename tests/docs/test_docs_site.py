@@ -18,7 +18,7 @@ import pytest
 import scenemem
 from scenemem.cli import COMMANDS
 from scenemem.presets import PRESETS
-from scenemem.speaking import SPEAKERS
+from scenemem.runs.experiment import SPEAKERS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LOADED = {"img": "src", "script": "src", "iframe": "src", "source": "src", "link": "href"}

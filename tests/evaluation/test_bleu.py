@@ -15,7 +15,7 @@ from scenemem.errors import UserError
 from scenemem.evaluation.bleu import (
     PathSet,
     corpus_bleu,
-    path_gists,
+    path_features,
     paths_of,
     retrieved_texts,
     shuffled_bleu,
@@ -119,7 +119,7 @@ def test_retrieval_follows_the_gists(sight: Sight, episodes: EpisodeSet) -> None
     half = len(paths) // 2
     known = PathSet(paths.episodes.select(range(half)), paths.references[:half])
     asked = PathSet(paths.episodes.select(range(half, len(paths))), paths.references[half:])
-    library, wanted = path_gists(sight, known.episodes), path_gists(sight, asked.episodes)
+    library, wanted = path_features(sight, known.episodes), path_features(sight, asked.episodes)
     width = sight.width
     for part in (library[:, :width], library[:, width:]):
         torch.testing.assert_close(part.norm(dim=1), torch.ones(half))

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
+from torch import Tensor
 
-from scenemem.evaluation.bootstrap import Clusters
+from scenemem.evaluation.bootstrap import Clusters, difference
 
 
 def test_the_value_is_the_ratio_of_the_sums_whatever_is_drawn() -> None:
@@ -40,3 +43,45 @@ def test_the_same_seed_gives_the_same_interval() -> None:
     )
     assert first == again
     assert first != other
+
+
+def _episodes(runs: int, episodes: int, seed: int) -> Tensor:
+    return torch.randn(runs, episodes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_what_both_find_hard_cancels_out() -> None:
+    hard = 10 * _episodes(1, 300, 0)
+    estimate = difference(hard + 0.5, hard.repeat(3, 1), torch.arange(300))
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_the_interval_is_that_of_the_mean_of_the_differences() -> None:
+    ours, theirs = _episodes(1, 400, 1), _episodes(1, 400, 2)
+    estimate = difference(ours, theirs, torch.arange(400))
+    error = 1.96 * float((ours - theirs).std()) / math.sqrt(400)
+    assert estimate.low == pytest.approx(estimate.value - error, abs=0.02)
+    assert estimate.high == pytest.approx(estimate.value + error, abs=0.02)
+
+
+def test_seeds_that_differ_widen_the_interval() -> None:
+    alike = torch.zeros(3, 200)
+    apart = alike + torch.tensor([[-0.1], [0.0], [0.1]])
+    sure = difference(alike, alike, torch.arange(200))
+    unsure = difference(apart, alike, torch.arange(200))
+    assert (sure.low, sure.high) == (0.0, 0.0)
+    error = 1.96 * float(apart[:, 0].double().std()) / math.sqrt(3)
+    assert unsure.low == pytest.approx(-error, abs=0.02)
+    assert unsure.high == pytest.approx(error, abs=0.02)
+
+
+def test_instructions_of_one_path_count_together() -> None:
+    values = _episodes(1, 40, 3)
+    alone = difference(values, torch.zeros(1, 40), torch.arange(40))
+    copied = difference(values.repeat(1, 3), torch.zeros(1, 120), torch.arange(40).repeat(3))
+    assert (copied.low, copied.high) == pytest.approx((alone.low, alone.high))
+
+
+def test_turning_the_comparison_round_turns_its_sign() -> None:
+    ours, theirs = _episodes(2, 100, 4), _episodes(3, 100, 5)
+    there, back = (difference(a, b, torch.arange(100)) for a, b in ((ours, theirs), (theirs, ours)))
+    assert there.value == pytest.approx(-back.value)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from scenemem.evaluation.tables import as_markdown, cell_rows, spreads
+from scenemem.evaluation.tables import spreads
 
 RUNS = [("ssm", {"sr": 0.5, "ne": 4.0}), ("basic", {"sr": 0.4, "ne": 5.0}), ("ssm", {"sr": 0.6, "ne": 3.0})]
 
@@ -16,9 +16,3 @@ def test_runs_of_a_group_give_mean_and_sample_deviation() -> None:
     assert rows["ssm"]["sr"].sd == pytest.approx(0.1 / math.sqrt(2))
     assert rows["ssm"]["sr"].n == 2
     assert rows["basic"]["ne"].sd is None
-
-
-def test_markdown_has_a_row_per_group() -> None:
-    text = as_markdown(("agent", "n", "sr", "ne"), cell_rows(spreads(RUNS), ("sr", "ne")))
-    assert text.splitlines()[0] == "| agent | n | sr | ne |"
-    assert "| ssm | 2 | 0.550 ± 0.071 | 3.500 ± 0.707 |" in text

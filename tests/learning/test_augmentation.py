@@ -11,14 +11,13 @@ from scenemem.models.speaker_decoding import Sayings
 from torch import Tensor
 
 from scenemem.errors import SettingError, UserError
-from scenemem.experiment import Experiment, new_experiment
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import BackTranslation, StoredEpisodes
 from scenemem.learning.objectives import Stage
 from scenemem.learning.trainer import Trainer
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS, DataConfig
-from scenemem.speaking import SpeakerPreset, new_speaking
+from scenemem.runs.experiment import Experiment, SpeakerPreset, new_experiment, new_speaker
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import PathRule, path_pool
 
@@ -43,8 +42,8 @@ def translation(tiny_trainable: Path) -> BackTranslation:
     preset = SpeakerPreset(
         words=20, model=SpeakerConfig(word_width=8, width=16), data=DataConfig(min_count=1)
     )
-    speaking = new_speaking(preset, DataFolder(tiny_trainable), seed=0)
-    pool = path_pool(speaking.sight.world, speaking.training_scans, PathRule(2, 4, 0.0))
+    speaking = new_speaker(preset, DataFolder(tiny_trainable), seed=0)
+    pool = path_pool(speaking.environment.world, speaking.training_scans, PathRule(2, 4, 0.0))
     return BackTranslation(speaking.speaker, pool, seed=3)
 
 
@@ -65,7 +64,7 @@ def test_what_is_drawn_depends_on_seed_and_iteration_alone(translation: BackTran
 
 def test_paths_are_shortest_paths_of_the_pool(translation: BackTranslation) -> None:
     drawn = translation.draw(0, 20, _mask(), ALONE)
-    world = translation.speaker.sight.world
+    world = translation.speaker.environment.world
     assert len(drawn) == len(drawn.texts) == 20
     assert torch.equal(drawn.path[:, 0], drawn.start)
     for row in range(20):

@@ -24,7 +24,7 @@ def test_weights_optimiser_and_facts_come_back_exactly(tmp_path: Path) -> None:
     optimiser = _stepped(network)
     write_checkpoint(tmp_path / "c", network, {"iteration": 3, "words": ["a"]}, optimiser)
     checkpoint = read_checkpoint(tmp_path / "c")
-    assert checkpoint.facts == {"iteration": 3, "words": ["a"]}
+    assert checkpoint.metadata == {"iteration": 3, "words": ["a"]}
     twin = nn.Linear(3, 2)
     load_network(twin, checkpoint, "c")
     twin_optimiser = torch.optim.AdamW(twin.parameters(), lr=0.1)

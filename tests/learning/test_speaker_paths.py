@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scenemem.errors import UserError
 from scenemem.features.store import open_store
-from scenemem.learning.speaker_paths import steps_along, views_along
+from scenemem.learning.speaker import steps_along, views_along
 from scenemem.simulator.panorama import STOP, Simulator, view_angles
 from scenemem.world.build import load_world
 from scenemem.world.graph import angle_feature

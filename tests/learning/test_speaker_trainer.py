@@ -7,18 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-from scenemem.commands.speak_train import run_training
 from scenemem.errors import UserError
 from scenemem.evaluation.bleu import corpus_bleu, describe_paths, paths_of, shuffled_bleu
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import read_checkpoint
-from scenemem.learning.run_folder import RunFolder
-from scenemem.learning.session import Glimpse
-from scenemem.learning.speaker_config import SpeakerLearning
-from scenemem.learning.speaker_trainer import SpeakerTrainer
+from scenemem.learning.speaker_trainer import SpeakerLearning, SpeakerTrainer
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import DataConfig
-from scenemem.speaking import SpeakerPreset, SpeakerSelection, Speaking, new_speaking
+from scenemem.runs.experiment import SpeakerExperiment, SpeakerPreset, SpeakerSelection, new_speaker
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.loop import TrainingStatus
+from scenemem.runs.training import run_training
 
 SMALL = SpeakerPreset(
     words=20,
@@ -29,19 +28,20 @@ SMALL = SpeakerPreset(
 )
 
 
-def _speaking(data: Path, seed: int = 0, **changes: Any) -> Speaking:
+def _speaking(data: Path, seed: int = 0, **changes: Any) -> SpeakerExperiment:
     torch.set_num_threads(1)
-    return new_speaking(replace(SMALL, **changes), DataFolder(data), seed)
+    return new_speaker(replace(SMALL, **changes), DataFolder(data), seed)
 
 
 def _train(data: Path, out: Path, *, seed: int = 0, stop_at: int | None = None, resume: bool = False) -> None:
     """A run on the tiny world; ``stop_at`` raises in the middle of it, as a crash would."""
 
-    def watch(glimpse: Glimpse) -> None:
-        if glimpse.iteration == stop_at:
+    def watch(status: TrainingStatus) -> None:
+        if status.iteration == stop_at:
             raise KeyboardInterrupt
 
-    run_training("speaker", _speaking(data, seed), RunFolder(out), seed=seed, resume=resume, watch=watch)
+    torch.set_num_threads(1)
+    run_training("speaker", SMALL, DataFolder(data), RunFolder(out), seed=seed, resume=resume, watch=watch)
 
 
 def _outcome(out: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
@@ -87,7 +87,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
 def test_the_best_weights_are_kept_by_bleu(finished: Path) -> None:
     values = [line["validation"]["bleu"] for line in RunFolder(finished).logged() if "validation" in line]
     assert len(values) == 3
-    assert read_checkpoint(RunFolder(finished).best).facts["progress"]["best"]["value"] == max(values)
+    assert read_checkpoint(RunFolder(finished).best).metadata["progress"]["best"]["value"] == max(values)
 
 
 def test_a_speaker_learns_what_belongs_to_which_path(tiny_trainable: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_speaker_learns_what_belongs_to_which_path(tiny_trainable: Path) -> No
 def test_every_batch_has_its_own_environment(tiny_trainable: Path) -> None:
     speaking = _speaking(tiny_trainable, model=SpeakerConfig(word_width=8, width=16, feature_dropout=0.5))
     trainer = SpeakerTrainer(speaking.speaker, speaking.episodes("train"), SMALL.learning, seed=0)
-    masks = torch.stack([trainer._environment() for _ in range(200)])
+    masks = torch.stack([trainer._feature_mask() for _ in range(200)])
     assert set(masks.flatten().tolist()) == {0.0, 2.0}
     assert float(masks.mean()) == pytest.approx(1.0, abs=0.1)
     assert not torch.equal(masks[0], masks[1])
@@ -120,8 +120,8 @@ def test_every_batch_has_its_own_environment(tiny_trainable: Path) -> None:
 
 def test_broken_features_stop_the_run(tiny_trainable: Path) -> None:
     speaking = _speaking(tiny_trainable)
-    store = speaking.sight.store
-    speaking.sight.store = replace(store, values=torch.full_like(store.values, torch.nan))
+    store = speaking.environment.store
+    speaking.environment.store = replace(store, values=torch.full_like(store.values, torch.nan))
     trainer = SpeakerTrainer(speaking.speaker, speaking.episodes("train"), SMALL.learning, seed=0)
     with pytest.raises(UserError, match="the loss is not a finite number at step 1; the last good"):
         trainer.step()

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from scenemem.learning.team import ALONE, Team, joined_team
 
 from scenemem.errors import UserError
-from scenemem.learning.run_folder import RunFolder
+from scenemem.learning.team import ALONE, Team, joined_team
+from scenemem.runs.folder import RunFolder
 
 SMALL = ("--model.width", "16", "--model.word-width", "8", "--data.min-count", "1", "--learning.batch", "6")
 RHYTHM = ("--selection.save-every", "1", "--selection.every", "2")

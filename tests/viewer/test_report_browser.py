@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from scenemem.commands.report import report_on
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.run_folder import RunFolder
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.pages import report_on
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -69,7 +69,7 @@ def measure_memory(
         progress: called with (repetitions done, repetitions in all).
     """
     load = Workload(Case(preset_named(preset), lanes, features=features), folder)
-    world = load.experiment.sight.world
+    world = load.experiment.environment.world
     walks = [_random_walk(world, lanes, count) for count in places]
     for walk in walks:
         _seconds(world, walk)  # warms up

@@ -6,13 +6,13 @@ import statistics
 from dataclasses import dataclass
 from datetime import date
 
-from scenemem.benchmarks.machine import Machine, this_machine
 from scenemem.benchmarks.speaking_load import AugmentedLoad, SpeakerLoad
 from scenemem.benchmarks.speed import Progress, Speed, Work, measure_speeds
 from scenemem.benchmarks.workload import Case, preset_named
 from scenemem.errors import UserError
 from scenemem.presets import PRESETS
-from scenemem.speaking import Speaking
+from scenemem.runs.experiment import SpeakerExperiment
+from scenemem.benchmarks.machine import Machine, this_machine
 
 SHARE_GOAL = 0.35
 """The speaker's part of an augmented training step should stay below this."""
@@ -103,7 +103,7 @@ class SpeakReport:
 
 
 def measure_speaking(
-    request: SpeakRequest, speaking: Speaking, *, name: str | None, progress: Progress | None = None
+    request: SpeakRequest, speaking: SpeakerExperiment, *, name: str | None, progress: Progress | None = None
 ) -> SpeakReport:
     """Measure a speaker at work and inside the training of agents.
 
@@ -130,7 +130,7 @@ def measure_speaking(
         _augmented(preset, trained, request, _piece(progress, number, pieces))
         for number, (preset, trained) in enumerate(loads.items(), start=1)
     ]
-    store = speaking.sight.store
+    store = speaking.environment.store
     return SpeakReport(
         date=date.today().isoformat(),
         machine=this_machine(),

@@ -15,12 +15,12 @@ from scenemem.benchmarks.workload import Case, Mode, Workload
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import Augmentation, BackTranslation
+from scenemem.learning.speaker import Speaker
 from scenemem.learning.speaker_trainer import SpeakerTrainer
-from scenemem.learning.speaker_voice import Speaker
 from scenemem.learning.team import Team
 from scenemem.models.speaker_decoding import Sayings
 from scenemem.presets import DataConfig
-from scenemem.speaking import SPEAKERS, Speaking, new_speaking
+from scenemem.runs.experiment import SPEAKERS, SpeakerExperiment, new_speaker
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import PathPool, path_pool, shortest_paths
 from scenemem.tasks.vocabulary import EOS
@@ -44,12 +44,12 @@ class SpeakerLoad:
 
     kinds: tuple[Kind, ...] = get_args(Kind)
 
-    def __init__(self, speaking: Speaking, batch: int, beams: int) -> None:
+    def __init__(self, speaking: SpeakerExperiment, batch: int, beams: int) -> None:
         self.speaker = speaking.speaker
         self.words: dict[str, float] = {}  # of a description, by the last work of each kind
         self._batch = batch
         self._beams = beams
-        self._pool = path_pool(speaking.sight.world, speaking.training_scans)
+        self._pool = path_pool(speaking.environment.world, speaking.training_scans)
         config = replace(speaking.preset.learning, learning_rate=_STILL)
         self.trainer = SpeakerTrainer(self.speaker, speaking.episodes("train"), config, seed=0)
         self._batches = self.trainer.batches.state_dict()
@@ -106,11 +106,11 @@ class AugmentedLoad(Workload):
         super().__init__(
             replace(case, preset=replace(case.preset, learning=replace(learning, stages=alone))), folder
         )
-        if speaker.sight.store.info.sha256 != self.store.info.sha256:
+        if speaker.environment.store.info.sha256 != self.store.info.sha256:
             raise UserError("the speaker sees other features than the agent; name its store with --features")
         train = self.trainer.episodes
         scans = [train.scans[number] for number in sorted(set(train.scan.tolist()))]
-        pool = path_pool(self.experiment.sight.world, scans)
+        pool = path_pool(self.experiment.environment.world, scans)
         self._speaking = _TimedAugmentation(BackTranslation(speaker, pool, seed=0))
         self.trainer.augmentation = self._speaking
         self._stages = learning.stages
@@ -139,13 +139,13 @@ class _TimedAugmentation:
         return drawn
 
 
-def fresh_speaking(folder: DataFolder, features: str | None) -> Speaking:
+def fresh_speaking(folder: DataFolder, features: str | None) -> SpeakerExperiment:
     """A speaker that has learnt nothing but how long texts are.
 
     It would stop anywhere, and the cost of a description is in its words. So it never ends a text by itself,
     and all are cut to the same length: nine of ten instructions have no more words.
     """
-    speaking = new_speaking(replace(SPEAKERS["speaker"], data=DataConfig(features=features)), folder, seed=0)
+    speaking = new_speaker(replace(SPEAKERS["speaker"], data=DataConfig(features=features)), folder, seed=0)
     speaker, texts = speaking.speaker, speaking.episodes("train").texts
     _, lengths = speaker.vocabulary.encode_batch(texts, speaker.max_words)
     speaker.max_words = int(lengths.double().quantile(_LONGER_THAN))
@@ -158,7 +158,7 @@ def _random_walks(
     speaker: Speaker, pool: PathPool, count: int, random: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Shortest paths of the pool with random headings  ->  (count, T) padded with -1, (count,) radians"""
-    world = speaker.sight.world
+    world = speaker.environment.world
     path, _ = shortest_paths(world, *pool.sample(count, random))
     heading = torch.randint(HEADINGS, (count,), generator=random).to(world.position) * STEP
     return path, heading

@@ -126,7 +126,7 @@ def _measure_case(
         store_megabytes=len(load.store.info.keys) * VIEWS * columns * 2 / 1e6,
         parameters=load.parameters,
         episodes=len(load.trainer.episodes),
-        scans=len(load.experiment.sight.world.scans),
+        scans=len(load.experiment.environment.world.scans),
         modes={mode: _compared(speed, case, columns, mode) for mode, speed in speeds.items()},
         growth=_growth(request, case, columns, folder, progress),
     )

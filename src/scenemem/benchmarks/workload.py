@@ -15,7 +15,6 @@ from scenemem.benchmarks.habits import GREEDY, SAMPLED, walking_by
 from scenemem.benchmarks.reference import COLUMNS
 from scenemem.benchmarks.speed import Work
 from scenemem.errors import UserError
-from scenemem.experiment import Experiment, new_experiment
 from scenemem.features.store import FeatureStore
 from scenemem.formats.atomic import atomic_folder
 from scenemem.formats.connectivity import connectivity_files
@@ -25,6 +24,7 @@ from scenemem.formats.folder import DataFolder, cache_folder
 from scenemem.learning.objectives import Stage
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, Preset
+from scenemem.runs.experiment import Experiment, new_experiment
 from scenemem.world.build import load_world
 
 Width = Literal["everyday", "paper"]
@@ -101,7 +101,7 @@ class Workload:
     @property
     def store(self) -> FeatureStore:
         """The features in use."""
-        return self.experiment.sight.store
+        return self.experiment.environment.store
 
     @property
     def parameters(self) -> int:

@@ -14,10 +14,10 @@ from scenemem.benchmarks.parts import PARTS
 from scenemem.commands.bench_output import machine_line, start_bench, write_report
 from scenemem.commands.console import open_data, output, print_json, progress_bar
 from scenemem.errors import UserError
-from scenemem.experiment import Experiment, new_experiment, stored_experiment
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.run_folder import RunFolder
 from scenemem.presets import PRESETS
+from scenemem.runs.experiment import Experiment, new_experiment, stored_experiment
+from scenemem.runs.folder import RunFolder
 
 
 def bench_eval(

@@ -13,8 +13,8 @@ from scenemem.benchmarks.speaking import Rate, SpeakReport, SpeakRequest, measur
 from scenemem.benchmarks.speaking_load import fresh_speaking
 from scenemem.commands.bench_output import machine_line, start_bench, write_report
 from scenemem.commands.console import open_data, output, print_json, progress_bar
-from scenemem.learning.run_folder import RunFolder
-from scenemem.speaking import stored_speaking
+from scenemem.runs.experiment import stored_speaker
+from scenemem.runs.folder import RunFolder
 
 
 def bench_speak(
@@ -54,7 +54,7 @@ def bench_speak(
     else:
         run = RunFolder(speaker)
         run.describe()
-        speaking = stored_speaking(run.best, folder)
+        speaking = stored_speaker(run.best, folder)
         request = replace(request, features=features or speaking.preset.data.features)
     with progress_bar("measuring") as progress:
         report = measure_speaking(

@@ -1,12 +1,12 @@
-"""What all commands share: where text goes, progress bars, JSON output and opening the data folder."""
+"""What all commands share: where text goes, progress bars, tables, JSON and opening the data folder."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from rich.console import Console
@@ -18,9 +18,13 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 from scenemem.errors import UserError
-from scenemem.formats.folder import DataFolder
+
+if TYPE_CHECKING:  # listing the commands must not take the second that torch takes
+    from scenemem.formats.folder import DataFolder
+    from scenemem.runs.loop import TrainingStatus
 
 console = Console(stderr=True)
 """Progress, tables for people and messages go to standard error or here; results go to standard output."""
@@ -31,11 +35,37 @@ output = Console()
 Precision = Literal["full", "fast"]
 """How matrix products are computed."""
 
+# metric -> what it is called in tables, how it is shown, what it means
+METRICS = {
+    "tl": ("TL", "{:.2f} m", "length of the trajectory"),
+    "ne": ("NE", "{:.2f} m", "distance from the last viewpoint to the goal"),
+    "sr": ("SR", "{:.2%}", "stopped nearer than 3 m to the goal"),
+    "osr": ("OSR", "{:.2%}", "came nearer than 3 m to the goal"),
+    "spl": ("SPL", "{:.2%}", "success, weighted by shortest distance / length walked"),
+    "spl_ref": ("SPL (reference)", "{:.2%}", "the same with the length of the reference path"),
+    "cls": ("CLS", "{:.2%}", "coverage of the reference path, weighted by length"),
+    "ndtw": ("nDTW", "{:.2%}", "fidelity to the reference path"),
+    "sdtw": ("SDTW", "{:.2%}", "fidelity where successful, else 0"),
+}
+
 
 def print_json(value: Any) -> None:
     """Print one JSON object on standard output and nothing else."""
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
     sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """Print a line for people on standard error."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def metric_table(title: str, means: Mapping[str, float]) -> Table:
+    """All metrics of one agent, each explained."""
+    table = Table("metric", "mean", "", title=title)
+    for name, (label, form, meaning) in METRICS.items():
+        table.add_row(label, form.format(means[name]), meaning)
+    return table
 
 
 @contextmanager
@@ -61,9 +91,12 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         bar.stop()
 
 
-def training_bar(*, shown: bool = True) -> Progress:
-    """A progress bar whose tasks also show a line of facts."""
-    return Progress(
+@contextmanager
+def training_bars(
+    names: Iterable[str], metric: str, *, unit: str = "episodes", shown: bool = True
+) -> Iterator[Callable[[str, TrainingStatus], None]]:
+    """A line per run with speed, losses and the last validation; yields what is told name and status."""
+    bars = Progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
@@ -72,6 +105,18 @@ def training_bar(*, shown: bool = True) -> Progress:
         console=console,
         disable=not shown,
     )
+    with bars:
+        tasks = {name: bars.add_task(name, total=None, facts="") for name in names}
+
+        def watch(name: str, status: TrainingStatus) -> None:
+            facts = [f"{status.episodes_per_second:.0f} {unit}/s"]
+            facts += [f"{loss} {value:.2f}" for loss, value in status.step.losses.items()]
+            if status.validation is not None:
+                facts.append(f"[green]{metric} {status.validation[metric]:.3f}")
+            done, total = status.iteration, status.iterations
+            bars.update(tasks[name], completed=done, total=total, facts="  ".join(facts))
+
+        yield watch
 
 
 def use_threads(threads: int) -> None:
@@ -82,7 +127,7 @@ def use_threads(threads: int) -> None:
     """
     if threads < 1:
         raise UserError(f"--threads must be 1 or more, got {threads}")
-    import torch  # not at the top: listing the commands must not take a second
+    import torch
 
     torch.set_num_threads(threads)
 
@@ -94,11 +139,18 @@ def use_precision(precision: Precision) -> None:
     torch.set_float32_matmul_precision("highest" if precision == "full" else "medium")
 
 
+def check_processes(processes: int) -> None:
+    """Refuse impossible numbers before anything is opened.
+
+    Raises:
+        UserError: there is no such number of processes.
+    """
+    if processes < 1:
+        raise UserError(f"--processes must be 1 or more, got {processes}")
+
+
 def open_data(data: Path | None) -> DataFolder:
     """The data folder a command works on: the one named with ``--data``, else the embedded houses."""
-    if data is not None:
-        return DataFolder(data)
-    from scenemem.houses.build import default_houses  # only needed without --data
+    from scenemem.runs.experiment import open_data as opened
 
-    with progress_bar("building houses") as progress:
-        return DataFolder(default_houses(progress=progress))
+    return opened(data, progress_bar)

@@ -6,22 +6,34 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from scenemem.commands.console import open_data, output, progress_bar, use_threads
-from scenemem.commands.eval import OpenedRun, open_run, scripted_agent
-from scenemem.commands.report import SPLITS, report_on, say_where
-from scenemem.commands.side_by_side import train_side_by_side
-from scenemem.commands.tables import comparison_table
-from scenemem.evaluation.evaluate import walk_split
+from rich.table import Table
+
+from scenemem.commands.console import (
+    METRICS,
+    open_data,
+    output,
+    progress_bar,
+    say,
+    training_bars,
+    use_threads,
+)
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import read_plan
-from scenemem.houses.pictures import draw_map, draw_panorama
-from scenemem.presets import PRESETS, SCRIPTED, Preset
+from scenemem.houses.maps import draw_map
+from scenemem.houses.pictures import draw_panorama
+from scenemem.presets import SCRIPTED, Preset
+from scenemem.runs.comparison import METRICS as COLUMNS
+from scenemem.runs.experiment import PRESETS
+from scenemem.runs.opened import OpenedRun, evaluation_of, open_run, walk_scripted
+from scenemem.runs.pages import report_on
+from scenemem.runs.training import train_side_by_side
 from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.viewer.pages import Section, picture_section
+from scenemem.viewer.report import Section, picture_section
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
 
+SPLITS = ("val_seen", "val_unseen")
 TRAINED = ("basic", "ssm")
 
 
@@ -39,10 +51,11 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
     use_threads(1)  # two threads that wait for each other beside another program are far slower than one
     folder = open_data(None)
     presets = {name: _short(PRESETS[name], iterations) for name in TRAINED}
-    runs = train_side_by_side(presets, folder.root, out / "runs", seed)
+    with training_bars(TRAINED, "sr") as watch:
+        runs = train_side_by_side(presets, folder.root, out / "runs", seed, watch)
     world = load_world(folder.connectivity)
-    opened = {name: open_run(run, folder, "last") for name, run in runs.items()}
-    references = {split: _evaluate(folder, world, opened, split, seed) for split in SPLITS}
+    opened = {name: open_run(run, folder, "last", progress_bar) for name, run in runs.items()}
+    references = {split: _evaluate(folder, opened, split, seed) for split in SPLITS}
     route = _drawn_route(folder, world, load_split(folder, world, "r2r", "val_unseen"), out)
     page = report_on(
         list(runs.values()),
@@ -52,8 +65,10 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
         references=references,
         more=[route],
         replays=replays,
+        remark=say,
+        progress=progress_bar,
     )
-    say_where(page)
+    say(f"The report: {page}")
 
 
 def _short(preset: Preset, iterations: int) -> Preset:
@@ -67,18 +82,21 @@ def _short(preset: Preset, iterations: int) -> Preset:
 
 
 def _evaluate(
-    folder: DataFolder, world: World, opened: dict[str, OpenedRun], split: str, seed: int
+    folder: DataFolder, opened: dict[str, OpenedRun], split: str, seed: int
 ) -> dict[str, dict[str, float]]:
     """Walk every agent over a split, print the table and return the scores of the agents without a run."""
-    episodes = load_split(folder, world, "r2r", split)
     scripted = {}
     for name in SCRIPTED:
-        with progress_bar(f"walking {name}") as progress:
-            walked = walk_split(scripted_agent(name, world, seed), episodes, progress=progress)
-        scripted[name] = walked.measured(world).means()
-    trained = {name: run.evaluate(split)[0].measured(world).means() for name, run in opened.items()}
-    title = f"houses {split}: {len(episodes)} instructions"
-    output.print(comparison_table(title, {**scripted, **trained}))
+        world, walks = walk_scripted(name, folder, "r2r", split, seed, progress_bar)
+        scripted[name] = evaluation_of(walks, world, split).metrics
+    trained = {
+        name: evaluation_of(run.evaluate(split)[0], run.world, split).metrics for name, run in opened.items()
+    }
+    title = f"houses {split}: {len(walks.episodes)} instructions"
+    table = Table("agent", *(METRICS[name][0] for name in COLUMNS), title=title)
+    for agent, means in (scripted | trained).items():
+        table.add_row(agent, *(f"{means[name]:.3f}" for name in COLUMNS))
+    output.print(table)
     return scripted
 
 

@@ -1,20 +1,27 @@
-"""``scenemem score``: the metrics of a result file, ours or another system's."""
+"""``scenemem score`` and ``scenemem submit``: metrics of result files, and files for the leaderboard."""
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import tyro
 
-from scenemem.commands.console import open_data, output, print_json
-from scenemem.commands.tables import metric_table
-from scenemem.evaluation.metrics import Metrics
-from scenemem.evaluation.score import Scores, score_trajectories
+from scenemem.commands.console import (
+    console,
+    metric_table,
+    open_data,
+    output,
+    print_json,
+    progress_bar,
+    use_threads,
+)
+from scenemem.evaluation.score import check_walks, score_trajectories, with_angles
 from scenemem.formats.atomic import atomic_file
-from scenemem.formats.results import read_trajectories
+from scenemem.formats.results import read_trajectories, write_trajectories
+from scenemem.runs.folder import RunFolder, Which
+from scenemem.runs.opened import Evaluation, open_run
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
 
@@ -54,20 +61,50 @@ def score(
         collapse=not keep_repeats,
         source=file,
     )
+    evaluation = Evaluation(split, scores.instruction_ids, scores.metrics, scores.missing)
     if per_episode is not None:
-        _write_per_episode(per_episode, scores)
-    means, count = scores.metrics.means(), len(scores.instruction_ids)
+        with atomic_file(per_episode) as unfinished, unfinished.open("wb") as stream:
+            for instruction_id, metrics in evaluation.per_episode.items():
+                stream.write(msgspec.json.encode({"instr_id": instruction_id, **metrics}) + b"\n")
     if json:
-        print_json({"split": split, "n": count, "missing": scores.missing, "metrics": means})
+        print_json(evaluation.summary())
     else:
         missing = f", {scores.missing} missing" if scores.missing else ""
-        output.print(metric_table(f"{split}: {count} instructions{missing}", means))
+        output.print(metric_table(f"{split}: {evaluation.n} instructions{missing}", evaluation.metrics))
 
 
-def _write_per_episode(file: Path, scores: Scores) -> None:
-    names = [field.name for field in fields(Metrics)]
-    columns = [getattr(scores.metrics, name).tolist() for name in names]
-    with atomic_file(file) as partial, partial.open("wb") as stream:
-        for instruction_id, *values in zip(scores.instruction_ids, *columns, strict=True):
-            record = {"instr_id": instruction_id, **dict(zip(names, values, strict=True))}
-            stream.write(msgspec.json.encode(record) + b"\n")
+def submit(
+    source: Annotated[Path, tyro.conf.Positional],
+    split: str,
+    out: Path,
+    data: Path | None = None,
+    task: str = "r2r",
+    checkpoint: Which = "last",
+) -> None:
+    """Validate results (start, ids, every edge) and write the leaderboard file.
+
+    Nothing is written when anything is wrong; the error names the instruction, the step and the viewpoints.
+    Headings and elevations are filled in where the results lack them.
+
+    Args:
+        source: a run folder, or a result file in leaderboard or DUET style, plain or .gz.
+        split: which split it belongs to, e.g. test.
+        out: the leaderboard file to write.
+        data: data folder; without it the embedded houses.
+        task: which task a result file belongs to: r2r, r4r, reverie; a run knows its own.
+        checkpoint: of a run folder, the last weights or the best on its selection split.
+    """
+    use_threads(1)
+    folder = open_data(data)
+    if source.is_dir():
+        opened = open_run(RunFolder(source), folder, checkpoint, progress_bar)
+        world, walks = opened.world, opened.walk(split)
+        episodes, trajectories = walks.episodes, walks.trajectories(world)
+    else:
+        world = load_world(folder.connectivity)
+        episodes, trajectories = load_split(folder, world, task, split), read_trajectories(source)
+    checked = check_walks(world, episodes, trajectories, source=source)
+    count = write_trajectories(out, with_angles(world, episodes, trajectories, checked))
+    console.print(
+        f"{out}: {count} trajectories; every start, id and edge is right", highlight=False, soft_wrap=True
+    )

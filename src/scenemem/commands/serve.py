@@ -5,30 +5,18 @@ from __future__ import annotations
 import socket
 import threading
 import webbrowser
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from scenemem.commands.console import console, open_data, use_threads
-from scenemem.commands.eval import open_run
-from scenemem.commands.opened_runs import run_names
 from scenemem.errors import UserError
-from scenemem.experiment import Experiment
-from scenemem.formats.folder import DataFolder
-from scenemem.learning.run_folder import RunFolder
-from scenemem.speaking import stored_speaking
-from scenemem.viewer.scenery import Sceneries
-from scenemem.world.graph import NONE
-
-if TYPE_CHECKING:
-    from scenemem.viewer.live_state import Example, LiveServerState
+from scenemem.runs.folder import Which
+from scenemem.runs.pages import open_stage
 
 _MISSING = "the live page needs FastAPI and uvicorn; install them with: pip install 'scenemem[serve]'"
-_SPLITS = ("val_unseen", "val_seen", "train")  # where suggestions come from
-_SUGGESTED = 8  # per house
 _GRACE = 2  # seconds for open streams when the server is stopped
 _IDLE = 60  # seconds an unused connection is kept; a visitor thinks before the next walk
 
@@ -39,7 +27,7 @@ def serve(
     *,
     speaker: Path | None = None,
     data: Path | None = None,
-    checkpoint: Literal["best", "last"] = "last",
+    checkpoint: Which = "last",
     host: str = "127.0.0.1",
     port: int = 8765,
     open: bool = True,  # noqa: A002, the name of the flag
@@ -86,55 +74,6 @@ def serve(
             threading.Timer(0.5, webbrowser.open, [address]).start()
         with suppress(KeyboardInterrupt):  # the way to stop it
             uvicorn.Server(config).run(sockets=[listener])
-
-
-def open_stage(
-    runs: list[Path], speaker: Path | None, folder: DataFolder, checkpoint: Literal["best", "last"]
-) -> LiveServerState:
-    """Load everything the page shows.
-
-    Raises:
-        UserError: a run is not there, or is named twice.
-        DataError: a run does not fit the data folder.
-    """
-    from scenemem.viewer.live_state import LiveServerState
-
-    opened = {
-        name: open_run(RunFolder(path), folder, checkpoint).experiment
-        for name, path in run_names(runs).items()
-    }
-    speaking = None if speaker is None else stored_speaking(RunFolder(speaker).best, folder)
-    return LiveServerState(
-        agents={name: experiment.agent for name, experiment in opened.items()},
-        sceneries=Sceneries(folder),
-        speaker=None if speaking is None else speaking.speaker,
-        speaker_name="speaker" if speaker is None else speaker.resolve().name,
-        examples=suggestions(next(iter(opened.values()))),
-    )
-
-
-def suggestions(experiment: Experiment) -> Mapping[str, list[Example]]:
-    """A few instructions for every house, from the splits the data folder has."""
-    from scenemem.viewer.live_state import Example
-
-    found: dict[str, list[Example]] = {}
-    world = experiment.sight.world
-    for split in _SPLITS:
-        if not experiment.folder.episodes(experiment.preset.data.task, split).is_file():
-            continue
-        episodes, seen = experiment.episodes(split), set[int]()
-        local = world.local.tolist()
-        columns = (episodes.record, episodes.scan, episodes.start, episodes.goal, episodes.heading)
-        for text, record, scan, start, goal, heading in zip(
-            episodes.texts, *(column.tolist() for column in columns), strict=True
-        ):
-            known = found.setdefault(world.scans[scan], [])
-            if record not in seen and len(known) < _SUGGESTED:
-                seen.add(record)
-                known.append(
-                    Example(text.strip(), local[start], heading, None if goal == NONE else local[goal])
-                )
-    return found
 
 
 def _listening(host: str, port: int) -> socket.socket:

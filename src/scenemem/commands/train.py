@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-import msgspec
-import torch
 import tyro
 
 from scenemem.commands.console import (
@@ -17,112 +14,149 @@ from scenemem.commands.console import (
     open_data,
     output,
     print_json,
-    training_bar,
+    progress_bar,
+    say,
+    training_bars,
     use_precision,
     use_threads,
 )
-from scenemem.commands.report import report_on, say_where
-from scenemem.commands.sources import Sources, begin_with, open_augmentation
-from scenemem.errors import DataError, UserError
-from scenemem.evaluation.evaluate import walk_split
-from scenemem.experiment import Experiment, new_experiment, versions
+from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.run_folder import RunFolder
-from scenemem.learning.session import Glimpse, Rhythm, Session
 from scenemem.learning.team import ALONE, Team, joined_team
-from scenemem.learning.trainer import Trainer
-from scenemem.presets import PRESETS, Preset
+from scenemem.presets import Preset
+from scenemem.registry import Registry, load_installed_plugins
+from scenemem.runs.config import changed, nested
+from scenemem.runs.experiment import PRESETS, P, begun
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.pages import report_on
+from scenemem.runs.training import Settings, Sources, choose_preset, default_out, run_training, settings_of
 
 
 @dataclass(frozen=True)
-class TrainArguments:
-    """Train an agent on a data folder; every field of the preset can be changed by its flag."""
+class RunArguments:
+    """Flags of every training run."""
 
     folder: Annotated[Path | None, tyro.conf.arg(name="data")] = None
     """the data folder; the embedded houses when left out"""
     out: Path | None = None
     """where the run is written; runs/PRESET-SEED when left out"""
+    config: Path | None = None
+    """a TOML file that names a preset (base = "PRESET") and changes it; flags change it further"""
     seed: int = 0
     """of weights, batches, dropout and sampling"""
     iterations: int | None = None
     """the same as --learning.iterations"""
     features: str | None = None
     """the same as --data.features: the name of the feature store"""
+    resume: bool = False
+    """continue the run in --out"""
+    threads: int = 1
+    """torch threads; more than one only pays on an otherwise idle machine"""
+    json: bool = False
+    """print one JSON object at the end"""
+
+    @property
+    def short_flags(self) -> dict[str, Any]:
+        """The settings of the preset that have a flag of their own."""
+        flags = {"learning.iterations": self.iterations, "data.features": self.features}
+        return nested({name: value for name, value in flags.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class TrainArguments(RunArguments):
+    """Train an agent on a data folder; every field of the preset can be changed by its flag."""
+
     begin: Path | None = None
     """a run whose trained weights to begin with; the preset's network must be the same"""
     speaker: Path | None = None
     """the run of a speaker that describes further paths for presets that learn from augmented episodes"""
     augment: Path | None = None
     """instead of a speaker, a file of augmented episodes"""
-    resume: bool = False
-    """continue the run in --out"""
     device: str = "cpu"
     """where to compute: cpu, or cuda (with torchrun one card per process)"""
-    threads: int = 1
-    """torch threads; more than one only pays on an otherwise idle machine"""
     precision: Precision = "full"
     """of matrix products: full, or fast: TF32 or bfloat16 inside them, where the device has it"""
     replays: bool = True
     """write replays of telling episodes beside the report"""
-    json: bool = False
-    """print one JSON object at the end"""
     preset: Annotated[Preset, tyro.conf.arg(name="")] = field(default_factory=Preset)
+
+
+A = TypeVar("A", bound=RunArguments)
 
 
 def parse(words: Sequence[str]) -> None:
     """Read the preset's name, then its flags, and train."""
-    names = ", ".join(PRESETS)
-    if not words or words[0].startswith("-"):
-        if words and words[0] in ("-h", "--help"):
-            output.print(f"scenemem train PRESET [flags]\n\npresets: {names}\n", markup=False)
-            output.print("scenemem train PRESET --help explains the flags of a preset")
-            return
-        raise UserError(f"name a preset first: scenemem train PRESET; there are: {names}")
-    name = words[0]
-    if name not in PRESETS:
-        raise UserError(f"unknown preset '{name}'; there are: {names}")
-    default = TrainArguments(preset=PRESETS[name])
-    arguments = _parsed(name, words[1:], default)
-    if arguments.resume:
-        arguments = _parsed(name, words[1:], _as_begun(default, _run_folder(name, arguments)))
-    report = train(name, arguments)
+    if words and words[0] in ("-h", "--help"):
+        load_installed_plugins()
+        output.print(f"scenemem train PRESET [flags]\n\npresets: {', '.join(PRESETS)}\n", markup=False)
+        output.print("scenemem train PRESET --help explains the flags of a preset")
+        return
+    settings, arguments = read_arguments(TrainArguments, PRESETS, words, "scenemem train")
+    report = train(settings, arguments)
     if arguments.json and report:
         print_json(report)
 
 
-def _parsed(name: str, words: Sequence[str], default: TrainArguments) -> TrainArguments:
-    return tyro.cli(TrainArguments, default=default, args=list(words), prog=f"scenemem train {name}")
+def read_arguments(
+    kind: type[A], presets: Registry[Any], words: Sequence[str], program: str, default: str | None = None
+) -> tuple[Settings[Any], A]:
+    """Read a preset's name (or the configuration that has it), then its flags.
+
+    A run that is resumed has the settings it was begun with, so that no flag is needed again.
+
+    Raises:
+        UserError: no preset is named, or there is none of that name.
+    """
+    named = bool(words) and not words[0].startswith("-")
+    flags, config = list(words[named:]), _config_file(words)
+    name = words[0] if named else (default if config is None else None)
+    if name is None and config is None:
+        raise UserError(f"name a preset first: {program} PRESET; there are: {', '.join(presets)}")
+    settings: Settings[Any] = choose_preset(presets, name, config)
+    arguments = _parsed(kind, settings, flags, program)
+    if arguments.resume:
+        run = _run_folder(settings.name, arguments)
+        settings = replace(settings_of(begun(run, type(settings.preset))), name=settings.name)
+        arguments = _parsed(kind, settings, flags, program)
+    return settings, arguments
 
 
-def _run_folder(name: str, arguments: TrainArguments) -> RunFolder:
-    return RunFolder(arguments.out or Path("runs") / f"{name}-{arguments.seed}")
-
-
-def _as_begun(default: TrainArguments, run: RunFolder) -> TrainArguments:
-    """The settings a run was begun with, so that resuming needs no flag again."""
-    begun = run.describe()
-    try:
-        sources = begun.get("augmentation", {})
-        return replace(
-            default,
-            preset=msgspec.convert(begun["preset"], Preset),
-            seed=int(begun["seed"]),
-            speaker=Path(sources["speaker"]) if "speaker" in sources else None,
-            augment=Path(sources["augment"]) if "augment" in sources else None,
-        )
-    except (KeyError, msgspec.ValidationError) as error:
-        raise DataError(run.description, f"does not describe a run ({error})") from error
-
-
-def train(name: str, arguments: TrainArguments) -> dict[str, Any]:
-    """Train preset ``name`` as the flags say, and return what came out."""
-    use_threads(arguments.threads)
+def train(settings: Settings[Preset], arguments: TrainArguments) -> dict[str, Any]:
+    """Train as the flags say, and return what came out."""
     use_precision(arguments.precision)
-    if arguments.seed < 0:
-        raise UserError(f"--seed must be 0 or more, got {arguments.seed}")
-    out = _run_folder(name, arguments)
-    preset, folder = _with_short_flags(arguments), open_data(arguments.folder)
-    with joined_team(arguments.device) as team, _live_view(name, preset.selection.metric, team) as watch:
+    with joined_team(arguments.device) as team:
+        sources = Sources(arguments.begin, arguments.speaker, arguments.augment)
+        out, folder = train_run(settings, arguments, arguments.preset, team=team, sources=sources)
+    if not team.leads:
+        return {}
+    page = report_on(
+        [out],
+        folder,
+        out.root / "report.html",
+        splits=[arguments.preset.selection.split],
+        replays=arguments.replays,
+        remark=say,
+        progress=progress_bar,
+    )
+    say(f"The report: {page}")
+    return {**outcome(out), "report": str(page)}
+
+
+def train_run(
+    settings: Settings[Any],
+    arguments: RunArguments,
+    preset: P,
+    *,
+    unit: str = "episodes",
+    team: Team = ALONE,
+    sources: Sources | None = None,
+) -> tuple[RunFolder, DataFolder]:
+    """Train an agent or a speaker, a progress bar above; returns the run and its data."""
+    use_threads(arguments.threads)
+    name, out = settings.name, _run_folder(settings.name, arguments)
+    preset, folder = changed(preset, arguments.short_flags), open_data(arguments.folder)
+    settings.check_folder(folder, named=arguments.folder is not None)
+    with training_bars([name], preset.selection.metric, unit=unit, shown=team.leads) as watch:
         run_training(
             name,
             preset,
@@ -130,103 +164,35 @@ def train(name: str, arguments: TrainArguments) -> dict[str, Any]:
             out,
             seed=arguments.seed,
             resume=arguments.resume,
-            watch=watch,
+            watch=lambda status: watch(name, status),
             team=team,
-            begin=arguments.begin,
-            sources=Sources(arguments.speaker, arguments.augment),
+            sources=sources,
         )
-    if not team.leads:
-        return {}
-    page = report_on(
-        [out], folder, out.root / "report.html", splits=[preset.selection.split], replays=arguments.replays
-    )
-    say_where(page)
-    last = list(out.logged())[-1]
-    return {
-        "run": str(out.root),
-        "iteration": last["iteration"],
-        "validation": last.get("validation"),
-        "report": str(page),
-    }
+    return out, folder
 
 
-def run_training(
-    name: str,
-    preset: Preset,
-    folder: DataFolder,
-    out: RunFolder,
-    *,
-    seed: int,
-    resume: bool,
-    watch: Callable[[Glimpse], None],
-    team: Team = ALONE,
-    begin: Path | None = None,
-    sources: Sources | None = None,
-) -> None:
-    """Train a preset into a run folder, from the start or where it was left."""
-    experiment = new_experiment(preset, folder, seed, team.device)
-    episodes, world = experiment.episodes(preset.selection.split), experiment.sight.world
-    own = episodes.select(team.share(torch.arange(len(episodes))))
-
-    def validate() -> dict[str, float]:
-        walked = walk_split(experiment.agent, own)
-        means = {**walked.measured(world).means(), "jumps": float(walked.jumps.double().mean())}
-        share = len(own) / len(episodes) * team.size  # shares may differ by one episode
-        return team.means({name: value * share for name, value in means.items()})
-
-    sources = sources or Sources()
-    trainer = Trainer(
-        experiment.agent,
-        experiment.episodes("train"),
-        preset.learning,
-        seed,
-        team,
-        open_augmentation(sources, experiment, seed),
-    )
-    rhythm = Rhythm(preset.selection.save_every, preset.selection.every, preset.selection.metric)
-    facts = {**experiment.facts, "seed": seed, "name": name}
-    session = Session(trainer, out, validate, rhythm, facts, watch)
-    if resume and out.last.exists():
-        session.resume()
-    else:  # only now that everything could be opened
-        if begin is not None:
-            begin_with(experiment, RunFolder(begin))
-        if team.leads:
-            out.begin({**_description(name, seed, folder, experiment), "augmentation": sources.described()})
-    session.run()
+def outcome(run: RunFolder) -> dict[str, Any]:
+    """What ``--json`` prints about a run that is done."""
+    last = list(run.logged())[-1]
+    return {"run": str(run.root), "iteration": last["iteration"], "validation": last.get("validation")}
 
 
-def _with_short_flags(arguments: TrainArguments) -> Preset:
-    preset = arguments.preset
-    if arguments.iterations is not None:
-        preset = replace(preset, learning=replace(preset.learning, iterations=arguments.iterations))
-    if arguments.features is not None:
-        preset = replace(preset, data=replace(preset.data, features=arguments.features))
-    return preset
+def _parsed(kind: type[A], settings: Settings[Any], flags: list[str], program: str) -> A:
+    fields = {"preset": settings.preset, "seed": settings.seed}
+    if issubclass(kind, TrainArguments):
+        fields |= {name: getattr(settings.sources, name) for name in ("begin", "speaker", "augment")}
+    return tyro.cli(kind, default=replace(kind(), **fields), args=flags, prog=f"{program} {settings.name}")
 
 
-def _description(name: str, seed: int, folder: DataFolder, experiment: Experiment) -> dict[str, Any]:
-    info = experiment.sight.store.info
-    return {
-        "name": name,
-        "seed": seed,
-        "preset": msgspec.to_builtins(experiment.preset),
-        "data": {"folder": folder.root.name, "features": info.encoder, "sha256": info.sha256},
-        "versions": versions(),
-    }
+def _run_folder(name: str, arguments: RunArguments) -> RunFolder:
+    return default_out(name, arguments.seed) if arguments.out is None else RunFolder(arguments.out)
 
 
-@contextmanager
-def _live_view(name: str, metric: str, team: Team) -> Iterator[Any]:
-    """A line that shows speed, losses and the last validation while training; of the leader only."""
-    with training_bar(shown=team.leads) as bar:
-        task = bar.add_task(name, total=None, facts="")
-
-        def watch(glimpse: Glimpse) -> None:
-            facts = [f"{glimpse.episodes_per_second:.0f} episodes/s"]
-            facts += [f"{loss} {value:.2f}" for loss, value in glimpse.step.losses.items()]
-            if glimpse.validation is not None:
-                facts.append(f"[green]{metric} {glimpse.validation[metric]:.3f}")
-            bar.update(task, completed=glimpse.iteration, total=glimpse.iterations, facts="  ".join(facts))
-
-        yield watch
+def _config_file(words: Sequence[str]) -> Path | None:
+    """The value of ``--config``, which is needed before the other flags can be read."""
+    for number, word in enumerate(words):
+        if word == "--config" and number + 1 < len(words):
+            return Path(words[number + 1])
+        if word.startswith("--config="):
+            return Path(word.removeprefix("--config="))
+    return None

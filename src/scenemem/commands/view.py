@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
-from scenemem.commands.console import console, open_data, print_json, progress_bar, use_threads
-from scenemem.commands.eval import OpenedRun, open_run
-from scenemem.commands.opened_runs import results_of, run_names
+from scenemem.commands.console import open_data, print_json, progress_bar, say, use_threads
 from scenemem.errors import UserError
-from scenemem.formats.folder import DataFolder
-from scenemem.learning.run_folder import RunFolder
-from scenemem.viewer.gallery import Replay, plain, telling, write_index, write_replays
-from scenemem.viewer.scenery import Sceneries
-from scenemem.viewer.traces import TracedAgent
+from scenemem.runs.folder import RunFolder, Which
+from scenemem.runs.opened import open_run, run_names
+from scenemem.runs.pages import replay_episodes
+from scenemem.viewer.gallery import Replay, plain, write_index
 
 
 def view(
@@ -25,13 +22,13 @@ def view(
     episode: str | None = None,
     split: str = "val_unseen",
     data: Path | None = None,
-    checkpoint: Literal["best", "last"] = "last",
+    checkpoint: Which = "last",
     out: Path | None = None,
     count: int = 3,
     threads: int = 1,
     json: bool = False,
 ) -> None:
-    """Write replays: what the agent remembered, heard and weighed up, round by round.
+    """Write replays: what the agent remembered, attended to and weighed up, decision by decision.
 
     Args:
         run: a run folder.
@@ -54,48 +51,23 @@ def view(
         )
     use_threads(threads)
     folder = open_data(data)
-    runs = _opened([run] if rival is None else [run, rival], folder, checkpoint)
-    walkers = [
-        TracedAgent(name, it.experiment.agent, it.experiment.episodes(split)) for name, it in runs.items()
-    ]
-    ids = [episode] if episode is not None else _telling(walkers, list(runs.values()), split, count)
-    place = out or run / "replays"
+    named = run_names([run] if rival is None else [run, rival])
+    runs = {name: open_run(RunFolder(path), folder, checkpoint, progress_bar) for name, path in named.items()}
+    target = out or run / "replays"
 
     def file_of(name: str) -> Path:
-        return place if place.suffix == ".html" else place / f"{split}-{plain(name)}.html"
+        return target if target.suffix == ".html" else target / f"{split}-{plain(name)}.html"
 
-    with progress_bar("drawing replays") as progress:
-        replays = write_replays(walkers, ids, Sceneries(folder), file_of, progress)
+    replays = replay_episodes(runs, split, episode, count, file_of, progress_bar)
     pages = [replay.file for replay in replays]
     if episode is None:
-        pages.insert(0, place / "index.html")
-        write_index(pages[0], f"{' and '.join(walker.name for walker in walkers)} on {split}", replays)
+        pages.insert(0, target / "index.html")
+        write_index(pages[0], f"{' and '.join(runs)} on {split}", replays)
     if json:
         print_json({"pages": [str(page) for page in pages], "replays": [_facts(item) for item in replays]})
         return
     for page in pages:
-        console.print(f"written to {page}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _opened(
-    runs: list[Path], folder: DataFolder, checkpoint: Literal["best", "last"]
-) -> dict[str, OpenedRun]:
-    """The runs by their names, with their agents."""
-    return {name: open_run(RunFolder(path), folder, checkpoint) for name, path in run_names(runs).items()}
-
-
-def _telling(walkers: list[TracedAgent], runs: list[OpenedRun], split: str, count: int) -> list[str]:
-    """The ids of telling episodes; the first ones of the split when none stands out."""
-    first = walkers[0]
-    if not first.episodes.has_goals:
-        raise UserError(
-            f"'{first.episodes.name}' keeps its goals secret, so nothing can be chosen; name an --episode"
-        )
-    if any(walker.episodes.instruction_ids != first.episodes.instruction_ids for walker in walkers):
-        raise UserError("the two runs walk different episodes; name one that both have with --episode")
-    own, *others = [results_of(run, split) for run in runs]
-    chosen = telling(first, own, count, *others)
-    return [item.instruction_id for item in chosen] or list(first.episodes.instruction_ids[:count])
+        say(f"written to {page}")
 
 
 def _facts(replay: Replay) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from torch.nn import functional
 
 from scenemem.agents.sight import Sight
 from scenemem.errors import UserError
-from scenemem.learning.speaker_paths import steps_along, views_along
-from scenemem.learning.speaker_voice import Speaker
+from scenemem.learning.speaker import Speaker, steps_along, views_along
 from scenemem.tasks.episode_set import in_order
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import split_words
@@ -55,13 +54,13 @@ def describe_paths(
     speaker: Speaker, paths: PathSet, *, beams: int = 1, progress: Progress | None = None
 ) -> list[str]:
     """What the speaker says about every path: greedily, or the best of several beams."""
-    said: list[str] = []
+    texts: list[str] = []
     for rows in in_order(len(paths), _BATCH):
         path, heading = paths.episodes.path[rows], paths.episodes.heading[rows]
-        said += speaker.texts(speaker.describe_best(path, heading, beams).tokens)
+        texts += speaker.texts(speaker.describe_best(path, heading, beams).tokens)
         if progress is not None:
-            progress(len(said), len(paths))
-    return said
+            progress(len(texts), len(paths))
+    return texts
 
 
 def corpus_bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
@@ -109,23 +108,23 @@ def shuffled_bleu(texts: Sequence[str], references: Sequence[Sequence[str]], see
 
 
 def retrieved_texts(
-    sight: Sight, paths: PathSet, known: PathSet, *, progress: Progress | None = None
+    environment: Sight, paths: PathSet, known: PathSet, *, progress: Progress | None = None
 ) -> list[str]:
     """The first instruction of the most similar known path: what a memory without grammar earns.
 
-    Two paths are as similar as the inner product of their gists, see ``path_gists``.
+    Two paths are as similar as the inner product of their features, see ``path_features``.
     """
-    library = path_gists(sight, known.episodes)
+    library = path_features(environment, known.episodes)
     texts: list[str] = []
     for rows in in_order(len(paths), _BATCH):
-        nearest = (path_gists(sight, paths.episodes.select(rows)) @ library.t()).argmax(dim=1)
+        nearest = (path_features(environment, paths.episodes.select(rows)) @ library.t()).argmax(dim=1)
         texts += [known.references[number][0] for number in nearest.tolist()]
         if progress is not None:
             progress(len(texts), len(paths))
     return texts
 
 
-def path_gists(sight: Sight, episodes: EpisodeSet) -> Tensor:
+def path_features(environment: Sight, episodes: EpisodeSet) -> Tensor:
     """What a path looks like and how it turns, both as unit vectors.
 
     The look is the mean feature of the views walked along; the turns are the directions walked, each relative
@@ -133,11 +132,13 @@ def path_gists(sight: Sight, episodes: EpisodeSet) -> Tensor:
 
     ->  (B, D + 4 * moves)
     """
-    return torch.cat([_gists(sight, episodes.select(rows)) for rows in in_order(len(episodes), _BATCH)])
+    return torch.cat(
+        [_features_of(environment, episodes.select(rows)) for rows in in_order(len(episodes), _BATCH)]
+    )
 
 
-def _gists(sight: Sight, episodes: EpisodeSet) -> Tensor:
-    views = views_along(sight, steps_along(sight.world, episodes.path, episodes.heading))
+def _features_of(environment: Sight, episodes: EpisodeSet) -> Tensor:
+    views = views_along(environment, steps_along(environment.world, episodes.path, episodes.heading))
     look = views.chosen.sum(dim=1)  # a unit vector does not care about the number of moves
     turns = functional.pad(views.direction, (0, 0, 0, _MOVES))[:, :_MOVES].flatten(1)
     return torch.cat([functional.normalize(look, dim=1), functional.normalize(turns, dim=1)], dim=1)

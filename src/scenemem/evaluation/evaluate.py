@@ -1,9 +1,13 @@
-"""Evaluation: walk an agent over a split, measure the walks, and turn them into trajectories."""
+"""Evaluation: walk an agent over a split, measure the walks, and say how every episode ended.
+
+Shape letters: N episodes, T viewpoints of the longest walk.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,22 +15,31 @@ from torch import Tensor
 from scenemem.agents.reranking import RerankingAgent
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.scripted import Agent
-from scenemem.evaluation.metrics import Metrics, length_weighted, measure, path_length
+from scenemem.evaluation.metrics import (
+    Metrics,
+    collapse_repeats,
+    last_viewpoint,
+    length_weighted,
+    measure,
+    path_length,
+)
+from scenemem.formats.results import EpisodeResult, Outcome
 from scenemem.formats.results import Point, Trajectory
 from scenemem.tasks.episode_set import in_order
-from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
+from scenemem.tasks.vocabulary import split_words
 from scenemem.world.graph import view_elevation, view_heading
 from scenemem.world.graph import NONE, World
 
 
 @dataclass(frozen=True, eq=False)
-class Walked:
+class Walks:
     """The walks of an agent over a split, in the order of its episodes; every viewpoint passed is there."""
 
     episodes: EpisodeSet
     viewpoint: Tensor  # (N, T) int64, padded with -1
     view: Tensor  # (N, T) int64, the view faced; 0 at pads
-    jumps: Tensor  # (N,) int64, frontier decisions that left the current place
+    jumps: Tensor  # (N,) int64, frontier decisions that left the current viewpoint
     stopped: Tensor  # (N,) bool, ended by its own decision; false where a walk was cut off
 
     def measured(self, world: World) -> Metrics:
@@ -44,17 +57,17 @@ class Walked:
             Trajectory(
                 instruction_id,
                 tuple(
-                    Point(world.viewpoints[place], heading, elevation)
-                    for place, heading, elevation in zip(*walk, strict=True)
-                    if place != NONE
+                    Point(world.viewpoints[viewpoint], heading, elevation)
+                    for viewpoint, heading, elevation in zip(*walk, strict=True)
+                    if viewpoint != NONE
                 ),
             )
             for instruction_id, *walk in zip(self.episodes.instruction_ids, *columns, strict=True)
         ]
 
 
-class Surveyor:
-    """An agent that answers with the best of several walks, and keeps how far it went in all of them.
+class CandidateWalker:
+    """Walks the best of several candidates, and keeps how far all of them went.
 
     Args:
         agent: who walks.
@@ -65,7 +78,7 @@ class Surveyor:
         self._metres: list[Tensor] = []
 
     def walk(self, episodes: EpisodeSet, /) -> Rollout:
-        """Walk the episodes, one lane each."""
+        """Walk the episodes."""
         candidates = self.agent.candidates(episodes)
         metres = path_length(self.agent.agent.sight.world, candidates.walked)
         self._metres.append(metres.view_as(candidates.score).sum(dim=0))
@@ -76,10 +89,10 @@ class Surveyor:
         """(N,) length of all candidates together, of all episodes so far"""
         return torch.cat(self._metres)
 
-    def spl(self, walked: Walked, world: World) -> Tensor:
+    def spl(self, walks: Walks, world: World) -> Tensor:
         """(N,) success, weighted by shortest distance / everything walked; goals must be known"""
-        shortest = world.geodesic(walked.episodes.start, walked.episodes.goal)
-        return length_weighted(walked.measured(world).sr, shortest, self.metres)
+        shortest = world.geodesic(walks.episodes.start, walks.episodes.goal)
+        return length_weighted(walks.measured(world).sr, shortest, self.metres)
 
 
 def walk_split(
@@ -88,7 +101,7 @@ def walk_split(
     *,
     batch_size: int = 256,
     progress: Callable[[int, int], None] | None = None,
-) -> Walked:
+) -> Walks:
     """Walk all episodes of a split with ``agent``.
 
     Args:
@@ -103,20 +116,20 @@ def walk_split(
         done += len(rows)
         if progress is not None:
             progress(done, len(episodes))
-    ticks = max(rollout.alive.shape[1] for rollout in rollouts)
-    return Walked(
+    longest = max(rollout.alive.shape[1] for rollout in rollouts)
+    return Walks(
         episodes,
-        viewpoint=_stacked([r.viewpoint.masked_fill(~r.alive, NONE) for r in rollouts], ticks, NONE),
-        view=_stacked([r.view.masked_fill(~r.alive, 0) for r in rollouts], ticks, 0),
+        viewpoint=_stacked([r.viewpoint.masked_fill(~r.alive, NONE) for r in rollouts], longest, NONE),
+        view=_stacked([r.view.masked_fill(~r.alive, 0) for r in rollouts], longest, 0),
         jumps=torch.cat([_jumps(rollout) for rollout in rollouts]),
         stopped=torch.cat([rollout.stopped for rollout in rollouts]),
     )
 
 
-def _stacked(tables: list[Tensor], ticks: int, pad: int) -> Tensor:
+def _stacked(tables: list[Tensor], longest: int, pad: int) -> Tensor:
     """(B, t) each  ->  (N, T)"""
     return torch.cat(
-        [torch.nn.functional.pad(table, (0, ticks - table.shape[1]), value=pad) for table in tables]
+        [torch.nn.functional.pad(table, (0, longest - table.shape[1]), value=pad) for table in tables]
     )
 
 
@@ -128,3 +141,54 @@ def _jumps(rollout: Rollout) -> Tensor:
         left = table.choice != rollout.map.at[table.lane, table.tick]
         jumps.index_add_(0, table.lane, left.long())
     return jumps
+
+
+def episode_results(
+    world: World,
+    walks: Walks,
+    *,
+    checkpoint: Literal["best", "last"],
+    iteration: int,
+) -> list[EpisodeResult]:
+    """The outcome of every walk, in the order of the episodes; goals must be known."""
+    metrics, episodes = walks.measured(world), walks.episodes
+    columns: dict[str, list[float]] = {
+        field.name: getattr(metrics, field.name).tolist() for field in fields(Metrics)
+    }
+    columns["reference"] = path_length(world, episodes.path).tolist()
+    columns["hops"] = ((collapse_repeats(walks.viewpoint) != NONE).sum(1) - 1).tolist()
+    columns["jumps"] = walks.jumps.tolist()
+    return [
+        EpisodeResult(
+            instr_id=name,
+            checkpoint=checkpoint,
+            iteration=iteration,
+            outcome=outcome,
+            words=len(split_words(text)),
+            **dict(zip(columns, values, strict=True)),
+        )
+        for name, text, outcome, *values in zip(
+            episodes.instruction_ids,
+            episodes.texts,
+            _outcomes(world, walks, metrics),
+            *columns.values(),
+            strict=True,
+        )
+    ]
+
+
+def _outcomes(world: World, walks: Walks, metrics: Metrics) -> list[Outcome]:
+    start, goal = walks.episodes.start, walks.episodes.goal
+    end = last_viewpoint(walks.viewpoint)
+    detour = world.geodesic(start, end) + metrics.ne - world.geodesic(start, goal)
+    # the first of these that holds
+    tests: dict[Outcome, Tensor] = {
+        "reached": metrics.sr > 0,
+        "passed": metrics.osr > 0,
+        "cut": ~walks.stopped,
+        "early": detour < SUCCESS_METRES,
+        "astray": torch.ones_like(walks.stopped),
+    }
+    names = list(tests)
+    first = torch.stack(list(tests.values()), dim=1).int().argmax(dim=1)
+    return [names[number] for number in first.tolist()]

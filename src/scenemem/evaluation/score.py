@@ -32,7 +32,7 @@ class Scores:
 
 
 @dataclass(frozen=True, eq=False)
-class Walks:
+class CheckedWalks:
     """Trajectories that were checked against a world: B walks of up to T viewpoints."""
 
     row: Tensor  # (B,) int64, which episode
@@ -85,7 +85,7 @@ def check_walks(
     partial: bool = False,
     allow_jumps: bool = False,
     source: str | os.PathLike[str] = "trajectories",
-) -> Walks:
+) -> CheckedWalks:
     """Trajectories as viewpoint indices, each known to be a possible walk for its instruction.
 
     Raises:
@@ -102,11 +102,11 @@ def check_walks(
     viewpoint = pad_sequence(walked, batch_first=True, padding_value=NONE).to(world.device)
     _check_starts(world, episodes.start[row], viewpoint, trajectories, source)
     _check_steps(world, viewpoint, trajectories, allow_jumps, source)
-    return Walks(row, viewpoint, missing=len(episodes) - len(trajectories))
+    return CheckedWalks(row, viewpoint, missing=len(episodes) - len(trajectories))
 
 
 def with_angles(
-    world: World, episodes: EpisodeSet, trajectories: Sequence[Trajectory], walks: Walks
+    world: World, episodes: EpisodeSet, trajectories: Sequence[Trajectory], walks: CheckedWalks
 ) -> list[Trajectory]:
     """The same trajectories with every missing heading and elevation filled in.
 

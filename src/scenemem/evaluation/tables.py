@@ -1,4 +1,4 @@
-"""Tables over seeds: mean and standard deviation of every metric per group of runs."""
+"""Mean and standard deviation of every metric over the runs of a group."""
 
 from __future__ import annotations
 
@@ -19,10 +19,6 @@ class Spread:
         return f"{self.mean:.3f}" if self.sd is None else f"{self.mean:.3f} ± {self.sd:.3f}"
 
 
-Rows = Mapping[str, Mapping[str, Spread]]
-"""group -> metric -> spread"""
-
-
 def spreads(runs: Sequence[tuple[str, Mapping[str, float]]]) -> dict[str, dict[str, Spread]]:
     """Gather runs of the same group; groups keep the order in which they first come.
 
@@ -35,20 +31,6 @@ def spreads(runs: Sequence[tuple[str, Mapping[str, float]]]) -> dict[str, dict[s
         group: {name: _spread([metrics[name] for metrics in members]) for name in members[0]}
         for group, members in groups.items()
     }
-
-
-def as_markdown(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [header, ["---"] * len(header), *cells]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
-def cell_rows(rows: Rows, metrics: Sequence[str]) -> list[list[str]]:
-    """The cells of a table: group, number of runs, then one cell per metric."""
-    return [
-        [group, str(next(iter(cells.values())).n), *(str(cells[name]) for name in metrics)]
-        for group, cells in rows.items()
-    ]
 
 
 def _spread(values: Sequence[float]) -> Spread:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ class Checkpoint:
     """The content of a checkpoint file."""
 
     tensors: dict[str, Tensor]
-    facts: dict[str, Any]  # plain JSON values: progress, preset, vocabulary, ...
+    metadata: dict[str, Any]  # plain JSON values: progress, preset, vocabulary, ...
 
     def network(self) -> dict[str, Tensor]:
         """The weights by parameter name."""
@@ -44,17 +45,24 @@ class Checkpoint:
 def write_checkpoint(
     file: str | os.PathLike[str],
     network: nn.Module,
-    facts: dict[str, Any],
+    metadata: Mapping[str, Any],
     optimiser: Optimizer | None = None,
-    extra: dict[str, Tensor] | None = None,
+    extra: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write a checkpoint; with ``optimiser`` and ``extra`` (random states) the run can be resumed from it."""
-    tensors = {NETWORK + name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+    tensors = {NETWORK + name: tensor for name, tensor in network.state_dict().items()}
     if optimiser is not None:
         tensors.update(_optimiser_tensors(optimiser))
-    tensors.update(extra or {})
+    write_tensors(file, {**tensors, **(extra or {})}, metadata)
+
+
+def write_tensors(
+    file: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]
+) -> None:
+    """Write tensors that begin with ``NETWORK`` and others as a checkpoint."""
+    together = {name: tensor.contiguous() for name, tensor in tensors.items()}
     with atomic_file(file) as partial:
-        save_file(tensors, partial, metadata={"scenemem": json.dumps({"version": VERSION, **facts})})
+        save_file(together, partial, metadata={"scenemem": json.dumps({"version": VERSION, **metadata})})
 
 
 def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
@@ -65,15 +73,15 @@ def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
     """
     try:
         with safe_open(file, framework="pt") as content:
-            facts = json.loads((content.metadata() or {})["scenemem"])
+            metadata = json.loads((content.metadata() or {})["scenemem"])
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
         raise DataError(file, "no such checkpoint") from error
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise DataError(file, f"not a checkpoint of SceneMem, or damaged ({error})") from error
-    if facts.pop("version", None) != VERSION:
+    if metadata.pop("version", None) != VERSION:
         raise DataError(file, f"was written by another version; expected checkpoint version {VERSION}")
-    return Checkpoint(tensors, facts)
+    return Checkpoint(tensors, metadata)
 
 
 def load_network(network: nn.Module, checkpoint: Checkpoint, file: str | os.PathLike[str]) -> None:
@@ -112,7 +120,7 @@ def load_optimiser(optimiser: Optimizer, checkpoint: Checkpoint) -> None:
 def _optimiser_tensors(optimiser: Optimizer) -> dict[str, Tensor]:
     parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     return {
-        f"{_OPTIMISER}{number}.{key}": torch.as_tensor(value).contiguous()
+        f"{_OPTIMISER}{number}.{key}": torch.as_tensor(value)
         for number, parameter in enumerate(parameters)
         for key, value in optimiser.state.get(parameter, {}).items()
     }

@@ -3,27 +3,59 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from scenemem.errors import UserError
-from scenemem.learning.speaker_config import SpeakerLearning
-from scenemem.learning.speaker_paths import steps_along, views_along
-from scenemem.learning.speaker_voice import Speaker
+from scenemem.errors import SettingError, UserError
+from scenemem.learning.objectives import Stage
+from scenemem.learning.speaker import Speaker, steps_along, views_along
 from scenemem.learning.team import ALONE
 from scenemem.learning.trainer import StepReport
 from scenemem.models.speaker import SpeakerNetwork
 from scenemem.tasks.episode_set import Batches, EpisodeSet
 
+_SPEAKING = Stage("speaking", teacher=1.0, reinforce=0.0)
+
+
+@dataclass(frozen=True)
+class SpeakerLearning:
+    """How long and how fast a speaker learns."""
+
+    iterations: int = 3000
+    """optimiser steps"""
+    batch: int = 32
+    """instructions per step; many small steps learn to look along the path sooner than few large ones"""
+    learning_rate: float = 3e-3
+    """at the start; falls to 0 along a cosine"""
+    weight_decay: float = 0.01
+    """of AdamW"""
+    clip: float = 5.0
+    """largest norm of all gradients together"""
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "batch"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        for name in ("learning_rate", "clip"):
+            if not getattr(self, name) > 0:
+                raise SettingError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.weight_decay < 0:
+            raise SettingError(f"weight_decay must be 0 or more, got {self.weight_decay}")
+
+    def stage_at(self, _iteration: int) -> Stage:
+        """A speaker has one stage: it is told the right words."""
+        return _SPEAKING
+
 
 class SpeakerTrainer:
-    """Everything a speaker's training changes; a session decides when to validate and save.
+    """Everything a speaker's training changes; the training loop decides when to validate and save.
 
     Args:
-        speaker: network, eyes and vocabulary.
+        speaker: network, environment and vocabulary.
         episodes: instructions and their paths.
-        config: the course of the run.
+        config: how long and how fast.
         seed: of batches, dropout and feature masks.
     """
 
@@ -41,7 +73,7 @@ class SpeakerTrainer:
             fused=True,
         )
         self.sampling = torch.Generator().manual_seed(seed + 1)
-        self._steps = steps_along(speaker.sight.world, episodes.path, episodes.heading)
+        self._steps = steps_along(speaker.environment.world, episodes.path, episodes.heading)
         self._tokens, self._lengths = speaker.vocabulary.encode_batch(episodes.texts, speaker.max_words)
         self.batches = Batches(len(episodes), config.batch, seed, lengths=self._lengths)
 
@@ -71,17 +103,17 @@ class SpeakerTrainer:
 
     def _loss(self, rows: Tensor) -> Tensor:
         """Cross-entropy per word."""
-        sight = self.speaker.sight
-        tokens = self._tokens[rows, : int(self._lengths[rows].max())].to(sight.world.device)
-        views = views_along(sight, self._steps.select(rows.to(sight.world.device)))
-        likelihood = self.network.likelihood(views, self._environment(), tokens)
+        environment = self.speaker.environment
+        tokens = self._tokens[rows, : int(self._lengths[rows].max())].to(environment.world.device)
+        views = views_along(environment, self._steps.select(rows.to(environment.world.device)))
+        likelihood = self.network.likelihood(views, self._feature_mask(), tokens)
         return -likelihood.total.sum() / likelihood.words.sum()
 
-    def _environment(self) -> Tensor:
-        """A new environment: the same columns are dropped everywhere in this batch  ->  (D,)"""
+    def _feature_mask(self) -> Tensor:
+        """Environment dropout: the same columns are dropped everywhere in this batch  ->  (D,)"""
         kept = 1.0 - self.network.config.feature_dropout
         mask = torch.bernoulli(torch.full((self.network.visual,), kept), generator=self.sampling) / kept
-        return mask.to(self.speaker.sight.world.device)
+        return mask.to(self.speaker.environment.world.device)
 
     def _set_learning_rate(self) -> None:
         share = min(self.iteration / self.config.iterations, 1.0)

@@ -14,7 +14,7 @@ from torch import Tensor
 from scenemem.agents.trained import TrainedAgent
 from scenemem.errors import UserError
 from scenemem.formats.traces import Scene
-from scenemem.learning.speaker_voice import Speaker
+from scenemem.learning.speaker import Speaker
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import shortest_paths
 from scenemem.viewer.scenery import Look, Sceneries, Scenery
@@ -71,7 +71,7 @@ class LiveServerState:
         if not self.agents:
             raise ValueError("a live page needs at least one agent")
         worlds = [agent.sight.world for agent in self.agents.values()]
-        worlds += [] if self.speaker is None else [self.speaker.sight.world]
+        worlds += [] if self.speaker is None else [self.speaker.environment.world]
         if any(world.viewpoints != worlds[0].viewpoints for world in worlds):
             raise UserError("the runs do not share one world; serve runs of the same data folder")
 

@@ -1,0 +1,549 @@
+"""The Python front door: what ``import scenemem as sm`` offers.
+
+    agent = sm.load("weights:ssm-houses")
+    walk = agent.walk(sm.episodes("val_unseen")[0])
+    walk.save("replay.html")
+
+    run = sm.train("ssm", iterations=300, **{"model.width": 128})
+    print(sm.evaluate(run, "val_unseen").metrics)
+
+Whatever a caller can put right is raised as ``scenemem.UserError``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, overload
+
+import gymnasium
+
+from scenemem.errors import UserError
+from scenemem.evaluation.evaluate import Walks, walk_split
+from scenemem.evaluation.score import score_trajectories
+from scenemem.formats import episodes as episode_files
+from scenemem.formats.results import Point, Trajectory, read_trajectories
+from scenemem.formats.traces import Trace
+from scenemem.learning.team import joined_team
+from scenemem.presets import SCRIPTED, Preset
+from scenemem.registry import Registry
+from scenemem.runs.comparison import Comparison, compare_runs
+from scenemem.runs.config import changed, nested
+from scenemem.runs.experiment import PRESETS, SPEAKERS, Experiment, open_data
+from scenemem.runs.folder import RunFolder, Which, find_run
+from scenemem.runs.loop import TrainingStatus
+from scenemem.runs.opened import Evaluation, OpenedRun, evaluation_of, open_run, walk_scripted
+from scenemem.runs.training import Settings, Sources, choose_preset, default_out, run_training
+from scenemem.simulator.environments import NavigationEnv
+from scenemem.simulator.environments import NavigationVectorEnv
+from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
+from scenemem.viewer.gallery import Walker, write_replays
+from scenemem.viewer.scenery import Sceneries
+from scenemem.viewer.tracing import trace_episodes
+from scenemem.world.build import load_world
+from scenemem.world.graph import NONE, World
+
+PathLike = str | os.PathLike[str]
+
+REGISTRIES: dict[str, Registry[Any]] = {"preset": PRESETS, "speaker": SPEAKERS}
+"""What ``register`` can add to, by kind."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """An instruction and the path it describes."""
+
+    id: str
+    text: str
+    scan: str  # the building
+    start: str  # viewpoint
+    heading: float  # at the start, radians, clockwise from +y
+    path: tuple[str, ...]  # viewpoints of the reference path; only the start where the goal is secret
+
+    @property
+    def goal(self) -> str | None:
+        """The last viewpoint of the reference path; None where it is secret."""
+        return self.path[-1] if len(self.path) > 1 else None
+
+
+class EpisodeList(Sequence[Episode]):
+    """The episodes of a split: a list that also finds an episode by its id."""
+
+    def __init__(self, name: str, found: Sequence[Episode]) -> None:
+        self.name = name
+        self._episodes = list(found)
+        self._by_id = {episode.id: episode for episode in self._episodes}
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice) -> EpisodeList: ...
+    def __getitem__(self, index: int | slice) -> Episode | EpisodeList:
+        found = self._episodes[index]
+        return EpisodeList(self.name, found) if isinstance(found, list) else found
+
+    def __len__(self) -> int:
+        return len(self._episodes)
+
+    def get(self, episode_id: str) -> Episode:
+        """The episode of an instruction id.
+
+        Raises:
+            UserError: there is none.
+        """
+        if episode_id not in self._by_id:
+            like = f"; its ids look like '{self._episodes[0].id}'" if self._episodes else ""
+            raise UserError(f"'{self.name}' has no instruction '{episode_id}'{like}")
+        return self._by_id[episode_id]
+
+    def __repr__(self) -> str:
+        return f"EpisodeList('{self.name}', {len(self)} episodes)"
+
+
+class Walk:
+    """What an agent did with an instruction; made by ``LoadedAgent.walk``."""
+
+    def __init__(self, agent: LoadedAgent, episodes: EpisodeSet) -> None:
+        self._agent = agent
+        self._episodes = episodes
+        self._walks: Walks = walk_split(agent.experiment.agent, episodes)
+
+    @cached_property
+    def path(self) -> list[str]:
+        """Every viewpoint passed, in order."""
+        viewpoints = self._walks.viewpoint[0].tolist()
+        return [self._agent.world.viewpoints[one] for one in viewpoints if one != NONE]
+
+    @property
+    def steps(self) -> int:
+        """How many times it went from one viewpoint to the next."""
+        return sum(here != there for here, there in zip(self.path, self.path[1:], strict=False))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ended by its own decision; False when it was cut off."""
+        return bool(self._walks.stopped[0])
+
+    @cached_property
+    def metrics(self) -> dict[str, float] | None:
+        """The metrics of the walk; None without a goal."""
+        if not self._episodes.has_goals:
+            return None
+        return self._walks.measured(self._agent.world).means()
+
+    @cached_property
+    def trace(self) -> Trace:
+        """What the agent knew, weighed up and decided, recorded when it is first asked for."""
+        return trace_episodes(self._agent.experiment.agent, self._episodes, name=self._agent.name)[0]
+
+    def save(self, file: PathLike) -> Path:
+        """Write a self-contained page that replays the walk, its trace beside it; returns the page.
+
+        Raises:
+            UserError: the name does not end in .html.
+        """
+        page = Path(file)
+        if page.suffix != ".html":
+            raise UserError(f"{page}: a replay is a page; expected a name ending in .html")
+        walker = Walker(self._agent.name, self._agent.experiment.agent, self._episodes)
+        ids = self._episodes.instruction_ids
+        write_replays([walker], list(ids), Sceneries(self._agent.experiment.folder), lambda _: page)
+        return page
+
+    def __repr__(self) -> str:
+        end = "stopped" if self.stopped else "cut off"
+        return f"Walk({self.steps} steps, {end} at {self.path[-1]})"
+
+
+class LoadedAgent:
+    """A trained agent on a data folder; made by ``load``."""
+
+    def __init__(self, opened: OpenedRun) -> None:
+        self._opened = opened
+        self.path: Path = opened.run.root  # of its run
+        self.name: str = opened.run.root.name
+        self.experiment: Experiment = opened.experiment  # network, environment, vocabulary: to go deeper
+        self.preset: Preset = opened.experiment.preset
+        self.world: World = opened.world  # the graphs of the buildings it can walk in
+
+    def episodes(self, split: str) -> EpisodeList:
+        """The episodes of a split, as this agent sees them: ``dev_unseen`` is what it was selected on."""
+        return _listed(self.world, self.experiment.episodes(split))
+
+    def walk(
+        self,
+        instruction: Episode | str,
+        *,
+        start: Episode | tuple[str, str] | None = None,
+        heading: float | None = None,
+    ) -> Walk:
+        """Follow an instruction.
+
+        Args:
+            instruction: an episode, or any text.
+            start: where to begin with a text: (scan, viewpoint), or the start of an episode.
+            heading: where to look first, radians clockwise from +y; the episode's, or 0, when left out.
+
+        Raises:
+            UserError: a text without a start, or a start that the data folder does not have.
+        """
+        if isinstance(instruction, Episode):
+            if start is not None:
+                raise UserError("an episode has its own start; pass its text to begin elsewhere")
+            episode = instruction
+        elif start is None:
+            raise UserError(
+                "a text needs a start: start=(scan, viewpoint), or an episode to begin where it does"
+            )
+        else:
+            scan, viewpoint = (start.scan, start.start) if isinstance(start, Episode) else start
+            first = start.heading if isinstance(start, Episode) else 0.0
+            episode = Episode("text", instruction, scan, viewpoint, first, (viewpoint,))
+        heading = episode.heading if heading is None else heading
+        if not math.isfinite(heading):
+            raise UserError(f"the heading is {heading}, expected radians clockwise from +y")
+        record = episode_files.Episode(
+            scan=episode.scan,
+            path_id=episode.id,
+            path=episode.path,
+            heading=heading,
+            instructions=(episode.text,),
+            instruction_ids=(episode.id,),
+        )
+        return Walk(self, bind_episodes(self.world, [record], "the instruction", name="instruction"))
+
+    def evaluate(self, split: str = "val_unseen", *, processes: int = 1) -> Evaluation:
+        """Walk a split; trajectories and outcomes are kept in the run folder, as ``scenemem eval`` does."""
+        walks, _ = self._opened.evaluate(split, processes)
+        return evaluation_of(walks, self.world, split)
+
+    def __repr__(self) -> str:
+        return f"LoadedAgent('{self.name}', iteration {self._opened.iteration})"
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A training run that is done."""
+
+    path: Path
+    data: PathLike | None = None
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl: losses, and validations where there were any."""
+        return list(RunFolder(self.path).logged())
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The last validation on the selection split."""
+        validations = [line["validation"] for line in self.log if "validation" in line]
+        return validations[-1] if validations else {}
+
+    def load(self, checkpoint: Which = "last") -> LoadedAgent:
+        """The trained agent."""
+        return load(self.path, data=self.data, checkpoint=checkpoint)
+
+
+Source = PathLike | LoadedAgent | TrainingRun
+"""A trained agent: a run folder, packed weights, ``weights:NAME``, or what ``load`` and ``train`` return."""
+
+
+def load(
+    source: PathLike | TrainingRun, *, data: PathLike | None = None, checkpoint: Which = "last"
+) -> LoadedAgent:
+    """A trained agent.
+
+    Args:
+        source: a run folder, a ``.safetensors`` file of packed weights, or ``weights:NAME`` for weights that
+            come with SceneMem.
+        data: the data folder; the embedded houses when left out, which the first call builds in a minute.
+        checkpoint: the last weights of the run, or the best ones on its selection split.
+
+    Raises:
+        UserError: there is no such run, or it does not fit the data folder.
+    """
+    if isinstance(source, TrainingRun):
+        return source.load(checkpoint)
+    run = find_run(source)
+    return LoadedAgent(open_run(run, open_data(data), checkpoint))
+
+
+def episodes(split: str, *, data: PathLike | None = None, task: str = "r2r") -> EpisodeList:
+    """The episodes of a split.
+
+    Args:
+        split: for example ``train``, ``val_seen`` or ``val_unseen``.
+        data: the data folder; the embedded houses when left out.
+        task: r2r, r4r, reverie or rxr.
+
+    Raises:
+        UserError: the data folder has no such split, or it is damaged.
+    """
+    folder = open_data(data)
+    world = _world(folder.connectivity)
+    return _listed(world, load_split(folder, world, task, split))
+
+
+def train(
+    preset: str | Preset | None = None,
+    *,
+    iterations: int | None = None,
+    out: PathLike | None = None,
+    seed: int | None = None,
+    data: PathLike | None = None,
+    config: PathLike | None = None,
+    begin: PathLike | None = None,
+    speaker: PathLike | None = None,
+    augment: PathLike | None = None,
+    resume: bool = False,
+    device: str = "cpu",
+    watch: Callable[[TrainingStatus], None] | None = None,
+    **changes: Any,
+) -> TrainingRun:
+    """Train an agent into a run folder.
+
+    Args:
+        preset: the name of a preset (see ``list_presets``), ``module:preset`` or ``file.py:preset`` of a
+            plugin, or a ``Preset`` of your own; may be left out when ``config`` names one.
+        iterations: optimiser steps; the preset's when left out.
+        out: the run folder; ``runs/PRESET-SEED`` when left out.
+        seed: of weights, batches, dropout and sampling; 0 when left out.
+        data: the data folder; the embedded houses when left out.
+        config: a TOML file that names and changes a preset.
+        begin: a run whose trained weights to begin with.
+        speaker: the run of a speaker that describes further paths.
+        augment: a file of augmented episodes.
+        resume: continue the run in ``out``.
+        device: ``cpu`` or ``cuda``.
+        watch: told about every step.
+        changes: settings of the preset by their dotted names: ``**{"model.width": 128}``.
+
+    Raises:
+        UserError: settings or data do not fit.
+    """
+    if isinstance(preset, Preset):
+        settings: Settings[Preset] = Settings("custom", preset)
+        if config is not None:
+            raise UserError("a configuration changes a preset by its name; leave out one of the two")
+    elif preset is None and config is None:
+        raise UserError(f"name a preset; there are: {', '.join(PRESETS)}")
+    else:
+        settings = choose_preset(PRESETS, preset, config)
+    if iterations is not None:
+        changes["learning.iterations"] = iterations
+    chosen = changed(settings.preset, nested(changes))
+    seed = settings.seed if seed is None else seed
+    run = default_out(settings.name, seed) if out is None else RunFolder(Path(out))
+    folder = open_data(data)
+    settings.check_folder(folder, named=data is not None)
+    named = {"begin": begin, "speaker": speaker, "augment": augment}
+    places = settings.sources.places(*named) | {
+        name: find_run(place).root if name == "begin" else os.fspath(place)
+        for name, place in named.items()
+        if place is not None
+    }
+    with joined_team(device) as team:
+        run_training(
+            settings.name,
+            chosen,
+            folder,
+            run,
+            seed=seed,
+            resume=resume,
+            watch=watch,
+            team=team,
+            sources=Sources.named(**{name: str(place) for name, place in places.items()}),
+        )
+    return TrainingRun(run.root, data)
+
+
+def evaluate(
+    source: Source,
+    split: str = "val_unseen",
+    *,
+    data: PathLike | None = None,
+    checkpoint: Which = "last",
+    task: str = "r2r",
+    seed: int = 0,
+    processes: int = 1,
+) -> Evaluation:
+    """Walk an agent over a split and measure its walks.
+
+    Args:
+        source: a trained agent, or one of expert, random and stop.
+        split: which episodes.
+        data: the data folder; the embedded houses when left out.
+        checkpoint: which weights of a run.
+        task: which episodes a scripted agent walks; a trained agent knows its own.
+        seed: of the random agent.
+        processes: how many processes walk, for large splits.
+
+    Raises:
+        UserError: there is no such agent or split, or its goals are secret.
+    """
+    if isinstance(source, str) and source in SCRIPTED:
+        world, walks = walk_scripted(source, open_data(data), task, split, seed)
+        return evaluation_of(walks, world, split)
+    agent = source if isinstance(source, LoadedAgent) else load(source, data=data, checkpoint=checkpoint)
+    return agent.evaluate(split, processes=processes)
+
+
+def compare(
+    sources: Sequence[Source],
+    split: str = "val_unseen",
+    *,
+    data: PathLike | None = None,
+    checkpoint: Which = "last",
+    against: str | None = None,
+    processes: int = 1,
+) -> Comparison:
+    """Compare trained agents; runs of the same preset and settings share a row.
+
+    Args:
+        sources: trained agents.
+        split: which episodes.
+        data: the data folder; the embedded houses when left out.
+        checkpoint: which weights.
+        against: name of a row; how far the others are from it is measured, paired by episode.
+        processes: how many processes walk.
+
+    Raises:
+        UserError: nothing to compare, or what cannot be compared.
+    """
+    if not sources:
+        raise UserError("name at least one run to compare")
+    runs = [
+        RunFolder(source.path) if isinstance(source, (LoadedAgent, TrainingRun)) else find_run(source)
+        for source in sources
+    ]
+    return compare_runs(
+        runs, split, open_data(data), checkpoint=checkpoint, against=against, processes=processes
+    )
+
+
+def score(
+    trajectories: Mapping[str, Sequence[str]] | Sequence[Sequence[str]] | PathLike,
+    split: str,
+    *,
+    data: PathLike | None = None,
+    task: str = "r2r",
+    partial: bool = False,
+    allow_jumps: bool = False,
+) -> Evaluation:
+    """Score trajectories of any system.
+
+    Args:
+        trajectories: viewpoint ids by instruction id; or one list of viewpoint ids per episode, in the order
+            of the split; or a result file.
+        split: which episodes they belong to.
+        data: the data folder; the embedded houses when left out.
+        task: r2r, r4r or reverie.
+        partial: allow instructions without a trajectory.
+        allow_jumps: charge steps without an edge the geodesic distance instead of refusing them.
+
+    Raises:
+        UserError: an impossible walk, or an instruction that is unknown or missing.
+    """
+    folder = open_data(data)
+    world = _world(folder.connectivity)
+    bound = load_split(folder, world, task, split)
+    source: PathLike = "trajectories"
+    if isinstance(trajectories, (str, os.PathLike)):
+        source, found = trajectories, read_trajectories(trajectories)
+    else:
+        if not isinstance(trajectories, Mapping):
+            if len(trajectories) > len(bound):
+                raise UserError(f"got {len(trajectories)} trajectories for the {len(bound)} of {bound.name}")
+            trajectories = dict(zip(bound.instruction_ids, trajectories, strict=False))
+        found = [
+            Trajectory(name, tuple(Point(viewpoint) for viewpoint in walk))
+            for name, walk in trajectories.items()
+        ]
+        empty = [item.instruction_id for item in found if not item.points]
+        if empty:
+            raise UserError(f"the trajectory of instruction '{empty[0]}' is empty; it begins with the start")
+    scores = score_trajectories(world, bound, found, partial=partial, allow_jumps=allow_jumps, source=source)
+    return Evaluation(split, scores.instruction_ids, scores.metrics, scores.missing)
+
+
+def make_env(
+    split: str = "train",
+    *,
+    num_envs: int | None = None,
+    data: PathLike | None = None,
+    task: str = "r2r",
+    **options: Any,
+) -> gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """A Gymnasium environment: one agent in one episode at a time, or a batch of them.
+
+    Args:
+        split: which episodes.
+        num_envs: how many at once; None for a single environment.
+        data: the data folder; the embedded houses when left out.
+        task: r2r or r4r.
+        options: features, max_steps, max_tokens, reward and render_mode, see docs/simulator.md.
+    """
+    data = open_data(data).root
+    if num_envs is None:
+        return NavigationEnv(data=data, task=task, split=split, **options)
+    return NavigationVectorEnv(num_envs, data=data, task=task, split=split, **options)
+
+
+def list_presets() -> tuple[str, ...]:
+    """The names of all presets, plugins included."""
+    from scenemem.registry import load_installed_plugins
+
+    load_installed_plugins()
+    return tuple(PRESETS)
+
+
+def preset(name: str) -> Preset:
+    """The preset of a name; change it with ``dataclasses.replace`` and give it to ``train``.
+
+    Raises:
+        UserError: there is no such preset.
+    """
+    return PRESETS.get(name)
+
+
+def register(kind: str, name: str, value: Any = None) -> Any:
+    """Add something under a name, from a plugin for example; without a value this is a decorator.
+
+    Args:
+        kind: what it is: preset or speaker.
+        name: what it is called.
+        value: the object.
+
+    Raises:
+        UserError: no such kind, or the name is taken.
+    """
+    if kind not in REGISTRIES:
+        raise UserError(f"nothing is registered as '{kind}'; there are: {', '.join(REGISTRIES)}")
+    return REGISTRIES[kind].register(name, value)
+
+
+@lru_cache(maxsize=2)
+def _world(connectivity: Path) -> World:
+    return load_world(connectivity)
+
+
+def _listed(world: World, bound: EpisodeSet) -> EpisodeList:
+    columns = (bound.scan.tolist(), bound.start.tolist(), bound.heading.tolist(), bound.path.tolist())
+    found = [
+        Episode(
+            name,
+            text,
+            bound.scans[scan],
+            world.viewpoints[start],
+            heading,
+            tuple(world.viewpoints[viewpoint] for viewpoint in path if viewpoint != NONE),
+        )
+        for name, text, scan, start, heading, path in zip(
+            bound.instruction_ids, bound.texts, *columns, strict=True
+        )
+    ]
+    return EpisodeList(bound.name, found)

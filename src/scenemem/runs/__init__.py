@@ -1,0 +1,1 @@
+"""Runs: presets opened on a data folder, trained, evaluated, compared and shown."""

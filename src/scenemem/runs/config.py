@@ -1,0 +1,204 @@
+"""Configurations in TOML: a preset by its name, and what is changed in it.
+
+    base = "ssm"
+    seed = 1
+
+    [model]
+    width = 128
+
+The string ``"none"`` stands for None, which TOML does not have, where a setting may be None.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import msgspec
+import tomli_w
+
+from scenemem.errors import DataError, SettingError, UserError
+from scenemem.registry import require_plugins
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+P = TypeVar("P")
+
+_NONE = "none"
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """What a configuration says: the plain fields stand at its top, ``changes`` are everything else."""
+
+    base: str | None = None
+    """name of the preset that is changed; a preset may be named beside the file instead"""
+    seed: int | None = None
+    """of weights, batches, dropout and sampling"""
+    iterations: int | None = None
+    """the same as learning.iterations"""
+    folder: str | None = None
+    """name of the data folder of the run that wrote this; without --data it has to be the embedded houses"""
+    begin: str | None = None
+    """a run whose trained weights to begin with"""
+    speaker: str | None = None
+    """the run of a speaker that describes further paths"""
+    augment: str | None = None
+    """a file of augmented episodes"""
+    plugins: tuple[str, ...] = ()
+    """modules or files that register what the preset needs"""
+    changes: dict[str, Any] = field(default_factory=dict)
+    """settings of the preset, nested as in the preset"""
+
+
+_TOP = {
+    name: hint for name, hint in get_type_hints(TrainingConfig).items() if name != "changes"
+}  # what may stand beside the settings of a preset
+
+
+def read_config(file: str | os.PathLike[str]) -> TrainingConfig:
+    """Read a configuration; plugins it names have to be loaded already, because they are code.
+
+    Raises:
+        DataError: the file is missing, no TOML, a plain field has the wrong type, or a plugin is not loaded.
+    """
+    try:
+        content = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DataError(file, "no such file; expected a configuration in TOML") from error
+    except (OSError, ValueError) as error:
+        raise DataError(file, f"is no TOML ({error})") from error
+    plain = {}
+    for name in _TOP.keys() & content.keys():
+        try:
+            plain[name] = msgspec.convert(content.pop(name), _TOP[name])
+        except msgspec.ValidationError as error:
+            raise DataError(file, _plainly(error), field=name) from error
+    config = TrainingConfig(**plain, changes=content)
+    require_plugins(config.plugins, file)
+    return config
+
+
+def write_config(config: TrainingConfig, comment: str) -> str:
+    """A configuration as TOML; what is None is left out."""
+    plain = {name: getattr(config, name) for name in _TOP}
+    content = {name: value for name, value in plain.items() if value not in (None, ())}
+    return f"# {comment}\n" + tomli_w.dumps({**content, **config.changes})
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted names, as ``{"model.width": 128}``, as nested tables.
+
+    Raises:
+        SettingError: a name is a table and a value at once.
+    """
+    tables: dict[str, Any] = {}
+    for name, value in settings.items():
+        table, (*parents, last) = tables, name.split(".")
+        for parent in parents:
+            table = table.setdefault(parent, {})
+            if not isinstance(table, dict):
+                raise SettingError(f"'{parent}' is given a value and, in '{name}', a part of it")
+        table[last] = value
+    return tables
+
+
+def changed(preset: P, changes: Mapping[str, Any], source: str | os.PathLike[str] | None = None) -> P:
+    """A preset (or any nested frozen dataclass) with some settings changed.
+
+    Args:
+        preset: what is changed.
+        changes: nested tables of new values.
+        source: the file they come from, for messages.
+
+    Raises:
+        UserError: an unknown name (the message says which is nearest), a value of the wrong type, or one that
+            the preset refuses.
+    """
+    try:
+        return _changed(preset, preset, changes, "")
+    except SettingError as error:
+        raise (error if source is None else UserError(f"{os.fspath(source)}: {error}")) from error
+
+
+def _changed(whole: Any, part: P, changes: Mapping[str, Any], prefix: str) -> P:
+    assert dataclasses.is_dataclass(part)
+    hints, values = get_type_hints(type(part)), dict[str, Any]()
+    for name, value in changes.items():
+        dotted = prefix + name
+        if name not in {known.name for known in dataclasses.fields(part)}:
+            raise SettingError(f"unknown key '{dotted}'; {_nearest(dotted, whole, top=not prefix)}")
+        current = getattr(part, name)
+        if dataclasses.is_dataclass(current):
+            if not isinstance(value, Mapping):
+                raise SettingError(f"'{dotted}' is a table of settings, got {value!r}")
+            values[name] = _changed(whole, current, value, f"{dotted}.")
+        else:
+            values[name] = _converted(value, hints[name], dotted)
+    try:
+        return dataclasses.replace(part, **values)  # type: ignore[type-var]
+    except ValueError as error:
+        raise SettingError(str(error)) from error
+
+
+def _converted(value: Any, hint: Any, name: str) -> Any:
+    try:
+        return msgspec.convert(value, hint) if value != _NONE else msgspec.convert(None, hint)
+    except msgspec.ValidationError as error:
+        if value == _NONE:  # a text that happens to be this word
+            return msgspec.convert(value, hint)
+        raise SettingError(f"{name}: {_plainly(error)}") from error
+
+
+def _nearest(name: str, preset: Any, *, top: bool) -> str:
+    known = [*setting_names(preset), *(_TOP if top else ())]
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    # a name without its table: "width" is "model.width"
+    near = near or [one for one in known if one.rpartition(".")[2] == name.rpartition(".")[2]]
+    return f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(known)}"
+
+
+def setting_names(preset: Any, prefix: str = "") -> Iterator[str]:
+    """The dotted names of all settings of a preset."""
+    for known in dataclasses.fields(preset):
+        value = getattr(preset, known.name)
+        if dataclasses.is_dataclass(value):
+            yield from setting_names(value, f"{prefix}{known.name}.")
+        else:
+            yield prefix + known.name
+
+
+def differences(base: Any, preset: Any) -> dict[str, Any]:
+    """What has to be changed in ``base`` to get ``preset``, as ``changed`` takes it."""
+    found: dict[str, Any] = {}
+    for known in dataclasses.fields(preset):
+        before, after = getattr(base, known.name), getattr(preset, known.name)
+        if dataclasses.is_dataclass(after) and type(before) is type(after):
+            inner = differences(before, after)
+            found |= {known.name: inner} if inner else {}
+        elif before != after:
+            found[known.name] = _without_none(msgspec.to_builtins(after))
+    return found
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_none(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_none(inner) for inner in value]
+    return _NONE if value is None else value
+
+
+def _plainly(error: msgspec.ValidationError) -> str:
+    """``Expected `int`, got `str` - at `$.x` `` without the marks."""
+    text = str(error).replace("`", "")
+    return text[:1].lower() + text[1:].replace(" - at $", " at ").removesuffix(" at ")

@@ -1,0 +1,432 @@
+"""Experiments: a preset of an agent or of a speaker, opened on a data folder.
+
+Everything the runs know about the classes of agents, speakers and presets is here and in ``training``.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_args
+
+import msgspec
+import torch
+from torch import nn
+
+from scenemem import __version__, presets
+from scenemem.agents.build import Kind, build_network
+from scenemem.agents.sight import Sight
+from scenemem.agents.trained import TrainedAgent
+from scenemem.errors import DataError, SettingError, UserError
+from scenemem.features.store import open_store
+from scenemem.features.words import first_embeddings
+from scenemem.formats.annotations import read_word_vectors
+from scenemem.formats.features import read_store
+from scenemem.formats.folder import DataFolder
+from scenemem.learning.checkpoint import Checkpoint, load_network, read_checkpoint
+from scenemem.learning.speaker import Speaker
+from scenemem.learning.speaker_trainer import SpeakerLearning
+from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
+from scenemem.presets import DataConfig, Preset
+from scenemem.registry import Registry, require_plugins
+from scenemem.runs.folder import RunFolder
+from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.tasks.episode_set import split_off
+from scenemem.tasks.vocabulary import SPECIAL, Vocabulary
+from scenemem.world.build import load_world
+
+DEV_UNSEEN = "dev_unseen"
+"""The split made of held-out training buildings."""
+
+SPEAKER = "speaker"
+"""The kind that the metadata of a speaker's checkpoint names."""
+
+Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
+"""Makes a progress bar with a title; inside of it a function is called with (done, total)."""
+
+
+@contextmanager
+def unseen_script() -> Iterator[None]:
+    """Keep processes that are started meanwhile from running the user's script once more.
+
+    A spawned process imports the main module, which a script without ``if __name__ == "__main__"`` does not
+    survive. Our workers need nothing of it.
+    """
+    main = sys.modules["__main__"]
+    hidden = {name: main.__dict__.pop(name) for name in ("__file__",) if name in main.__dict__}
+    try:
+        yield
+    finally:
+        main.__dict__.update(hidden)
+
+
+@contextmanager
+def silent(_title: str) -> Iterator[Callable[[int, int], None]]:
+    """No progress bar."""
+    yield lambda _done, _total: None
+
+
+@dataclass(frozen=True)
+class SpeakerSelection:
+    """Which checkpoint of a run is kept as its best: the one with the highest corpus BLEU-4."""
+
+    split: str = DEV_UNSEEN
+    """dev_unseen holds out a fixed share of the training buildings; the field's habit is val_unseen"""
+    every: int = 200
+    """iterations between two validations; a multiple of save_every"""
+    save_every: int = 200
+    """iterations between two checkpoints"""
+
+    def __post_init__(self) -> None:
+        if self.save_every < 1 or self.every < 1 or self.every % self.save_every:
+            raise SettingError(
+                f"every must be a positive multiple of save_every, got {self.every} and {self.save_every}"
+            )
+
+    @property
+    def metric(self) -> str:
+        """What decides about the best checkpoint."""
+        return "bleu"
+
+
+@dataclass(frozen=True)
+class SpeakerPreset:
+    """A speaker and how it learns."""
+
+    words: int = 80
+    """tokens of the longest text, both marks included: longer instructions are cut, descriptions end there"""
+    model: SpeakerConfig = field(default_factory=SpeakerConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    learning: SpeakerLearning = field(default_factory=SpeakerLearning)
+    selection: SpeakerSelection = field(default_factory=SpeakerSelection)
+
+    def __post_init__(self) -> None:
+        if self.words < 3:
+            raise SettingError(f"words must be 3 or more to hold a word between two marks, got {self.words}")
+
+
+PRESETS: Registry[Preset] = Registry("preset", presets.PRESETS)
+"""Agents that learn, by name."""
+
+SPEAKERS: Registry[SpeakerPreset] = Registry(
+    "speaker",
+    {
+        "speaker": SpeakerPreset(),
+        "speaker-paper": SpeakerPreset(
+            words=120,
+            model=SpeakerConfig(width=512, dropout=0.6, feature_dropout=0.3),
+            learning=SpeakerLearning(iterations=80_000, batch=64, learning_rate=1e-4, clip=40.0),
+        ),
+    },
+)
+"""Speakers by name: everyday width, and the width and recipe of E-Dropout's speaker."""
+
+P = TypeVar("P", Preset, SpeakerPreset)
+
+
+@dataclass(frozen=True, eq=False)
+class Opened(Generic[P]):
+    """A preset on a data folder: its environment (the world and its view features), words and episodes."""
+
+    preset: P
+    folder: DataFolder
+    environment: Sight
+    vocabulary: Vocabulary
+
+    def episodes(self, split: str) -> EpisodeSet:
+        """The episodes of a split; ``dev_unseen`` and ``train`` share the training buildings between them.
+
+        When the preset selects on another split nothing is held out, and ``train`` is the whole split.
+        """
+        holds_out = self.preset.selection.split == DEV_UNSEEN
+        if split == DEV_UNSEEN or (split == "train" and holds_out):
+            return self._shared[split]
+        return load_split(self.folder, self.environment.world, self.preset.data.task, split)
+
+    @cached_property
+    def _shared(self) -> dict[str, EpisodeSet]:
+        whole = load_split(self.folder, self.environment.world, self.preset.data.task, "train")
+        rest, held_out = split_off(whole)
+        return {"train": rest, DEV_UNSEEN: held_out}
+
+    @property
+    def training_scans(self) -> list[str]:
+        """The buildings it learns in."""
+        episodes = self.episodes("train")
+        return [episodes.scans[number] for number in sorted(set(episodes.scan.tolist()))]
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What a checkpoint must agree with to be loaded into this experiment."""
+        info = self.environment.store.info
+        return {
+            "preset": msgspec.to_builtins(self.preset),
+            "vocabulary": list(self.vocabulary.words),
+            "features": {"width": info.width, "encoder": info.encoder, "sha256": info.sha256},
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment(Opened[Preset]):
+    """An agent on a data folder."""
+
+    agent: TrainedAgent
+
+    @property
+    def network(self) -> nn.Module:
+        """The parameters."""
+        return self.agent.network
+
+
+@dataclass(frozen=True, eq=False)
+class SpeakerExperiment(Opened[SpeakerPreset]):
+    """A speaker on a data folder."""
+
+    speaker: Speaker
+
+    @property
+    def network(self) -> nn.Module:
+        """The parameters."""
+        return self.speaker.network
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What a checkpoint must agree with to be loaded into this experiment."""
+        return {"kind": SPEAKER, **super().metadata}
+
+
+def open_data(data: str | os.PathLike[str] | None, progress: Progress = silent) -> DataFolder:
+    """A data folder; the embedded houses, which are built at the first call, when none is named."""
+    if data is not None:
+        return DataFolder(Path(data))
+    from scenemem.houses.build import default_houses  # only needed without a data folder
+
+    with progress("building houses") as advance, unseen_script():
+        return DataFolder(default_houses(progress=advance))
+
+
+def new_experiment(preset: Preset, folder: DataFolder, seed: int, device: str = "cpu") -> Experiment:
+    """An agent on a data folder with fresh weights drawn from ``seed``, on a device.
+
+    Raises:
+        DataError: the folder lacks something the preset needs.
+    """
+    opened = _opened(preset, folder, device)
+    torch.manual_seed(seed)
+    experiment = _with_agent(opened)
+    if preset.data.word_vectors and folder.word_vectors.is_file():
+        _begin_with_word_vectors(experiment)
+    return experiment
+
+
+def new_speaker(
+    preset: SpeakerPreset, folder: DataFolder, seed: int, device: str = "cpu"
+) -> SpeakerExperiment:
+    """The same for a speaker."""
+    opened = _opened(preset, folder, device)
+    torch.manual_seed(seed)
+    return _with_speaker(opened)
+
+
+def stored_experiment(
+    checkpoint_file: Path, folder: DataFolder, device: str = "cpu"
+) -> tuple[Experiment, Checkpoint]:
+    """A trained agent from a checkpoint, on a data folder and a device.
+
+    Raises:
+        DataError: the checkpoint is damaged, its agent comes from a plugin that is not loaded, or the
+            folder's features are not the ones it was trained with.
+    """
+    checkpoint = read_checkpoint(checkpoint_file)
+    experiment = _with_agent(_reopened(checkpoint, checkpoint_file, Preset, folder, device))
+    load_network(experiment.network, checkpoint, checkpoint_file)
+    return experiment, checkpoint
+
+
+def stored_speaker(checkpoint_file: Path, folder: DataFolder, device: str = "cpu") -> SpeakerExperiment:
+    """The same for a speaker.
+
+    Raises:
+        DataError: as for agents, or the checkpoint holds no speaker.
+    """
+    checkpoint = read_checkpoint(checkpoint_file)
+    if checkpoint.metadata.get("kind") != SPEAKER:
+        raise DataError(checkpoint_file, "holds no speaker; train one with 'scenemem speak train'")
+    experiment = _with_speaker(_reopened(checkpoint, checkpoint_file, SpeakerPreset, folder, device))
+    load_network(experiment.network, checkpoint, checkpoint_file)
+    return experiment
+
+
+def speaker_beside(run: RunFolder, experiment: Experiment) -> Speaker:
+    """The trained speaker of a run, for an agent that will work with it.
+
+    Raises:
+        UserError: there is no such run, or its speaker sees other features than the agent.
+        DataError: the checkpoint is damaged or holds no speaker.
+    """
+    run.describe()
+    opened = stored_speaker(run.best, experiment.folder, str(experiment.environment.world.device))
+    if opened.environment.store.info.sha256 != experiment.environment.store.info.sha256:
+        raise UserError(
+            f"the speaker in {run.root} sees other features than the agent; "
+            "train both with the same --features"
+        )
+    return opened.speaker
+
+
+def begin_with(experiment: Experiment, run: RunFolder) -> None:
+    """Load the trained weights of another run into a new experiment.
+
+    Raises:
+        UserError: the other run knows other words or sees other features.
+        DataError: its network has another shape.
+    """
+    checkpoint = read_checkpoint(run.last)
+    for name in ("vocabulary", "features"):
+        if checkpoint.metadata.get(name) != experiment.metadata[name]:
+            raise UserError(
+                f"{run.root} has another {name}; begin with a run on the same data and held-out buildings"
+            )
+    load_network(experiment.network, checkpoint, run.last)
+
+
+def versions() -> dict[str, str]:
+    """What a run was made with."""
+    return {"scenemem": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
+
+
+@dataclass(frozen=True)
+class Begun(Generic[P]):
+    """A run and what it was begun with."""
+
+    run: RunFolder
+    name: str
+    seed: int
+    preset: P
+    data: Mapping[str, str]  # features: what made them; sha256: of the store
+    versions: Mapping[str, str]
+    augmentation: Mapping[str, str]  # where augmented episodes came from: speaker or augment
+    plugins: tuple[str, ...]
+
+
+def begun(run: RunFolder, kind: type[P]) -> Begun[P]:
+    """The description of a run.
+
+    Raises:
+        UserError: there is no run.
+        DataError: it does not describe a run of this kind, or one with a plugin that is not loaded.
+    """
+    described = run.describe()
+    try:
+        plugins = tuple(described.get("plugins", ()))
+        return Begun(
+            run,
+            str(described["name"]),
+            int(described["seed"]),
+            read_preset(described["preset"], kind, run.description, plugins),
+            {name: str(described["data"][name]) for name in ("features", "sha256")},
+            dict(described["versions"]),
+            dict(described.get("augmentation", {})),
+            plugins,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(run.description, f"does not describe a run ({error})") from error
+
+
+def read_preset(described: Mapping[str, Any], kind: type[P], file: Path, plugins: tuple[str, ...]) -> P:
+    """A preset as it was written down; agents that are not known come from a plugin."""
+    if kind is Preset and described.get("agent", "frontier") not in get_args(Kind):
+        require_plugins(plugins, file)
+        raise DataError(
+            file, f"was trained with the agent '{described['agent']}', which no loaded plugin has"
+        )
+    return msgspec.convert(described, kind)
+
+
+def _with_agent(opened: Opened[Preset]) -> Experiment:
+    preset, environment, vocabulary = opened.preset, opened.environment, opened.vocabulary
+    network = build_network(
+        preset.agent, preset.model, preset.memory, preset.walk, vocabulary, environment.width
+    ).to(environment.world.device)
+    agent = TrainedAgent(
+        network, environment, vocabulary, max_words=preset.walk.words, max_ticks=preset.walk.ticks
+    )
+    return Experiment(preset, opened.folder, environment, vocabulary, agent)
+
+
+def _with_speaker(opened: Opened[SpeakerPreset]) -> SpeakerExperiment:
+    preset, environment, vocabulary = opened.preset, opened.environment, opened.vocabulary
+    network = SpeakerNetwork(preset.model, len(vocabulary), environment.width).to(environment.world.device)
+    speaker = Speaker(network, environment, vocabulary, max_words=preset.words)
+    return SpeakerExperiment(preset, opened.folder, environment, vocabulary, speaker)
+
+
+def _begin_with_word_vectors(experiment: Experiment) -> None:
+    words, rows = read_word_vectors(experiment.folder.word_vectors)
+    # the marks have no meaning to borrow, and padding has to stay 0
+    vectors = {word: row for word, row in zip(words, rows, strict=True) if word not in SPECIAL}
+    encoder = experiment.agent.network.encoder
+    width = encoder.embedding.embedding_dim
+    known, begin = first_embeddings(experiment.vocabulary.words, vectors, width)
+    encoder.begin_with(torch.from_numpy(known), torch.from_numpy(begin))
+
+
+def _opened(preset: P, folder: DataFolder, device: str) -> Opened[P]:
+    """A preset with the name of its feature store, and the words of its training split."""
+    store = _chosen_store(preset.data, folder)
+    preset = replace(preset, data=replace(preset.data, features=store.stem))  # so that a run knows its store
+    environment = _environment(store, folder, device)
+    whole = load_split(folder, environment.world, preset.data.task, "train")
+    held_in = split_off(whole)[0] if preset.selection.split == DEV_UNSEEN else whole
+    vocabulary = Vocabulary.build(held_in.texts, min_count=preset.data.min_count)
+    return Opened(preset, folder, environment, vocabulary)
+
+
+def _reopened(
+    checkpoint: Checkpoint, file: Path, kind: type[P], folder: DataFolder, device: str
+) -> Opened[P]:
+    """What a checkpoint was trained with; its features are found whatever they are called here."""
+    run = RunFolder(file.parent.parent)
+    plugins = tuple(run.describe().get("plugins", ())) if run.description.is_file() else ()
+    try:
+        preset = read_preset(checkpoint.metadata["preset"], kind, file, plugins)
+        vocabulary = Vocabulary(tuple(checkpoint.metadata["vocabulary"]))
+    except (KeyError, ValueError) as error:
+        what = "experiment" if kind is Preset else "speaker"
+        raise DataError(file, f"does not describe its {what} ({error})") from error
+    trained = checkpoint.metadata.get("features", {})
+    stores = folder.feature_files()
+    same = [store for store in stores if read_store(store)[0].sha256 == trained.get("sha256")]
+    environment = _environment(same[0] if same else _chosen_store(preset.data, folder), folder, device)
+    for name in ("width", "sha256"):
+        found = getattr(environment.store.info, name)
+        if trained.get(name) != found:
+            raise DataError(
+                file,
+                f"was trained on features with {name} {trained.get(name)}, "
+                f"this store has {found}; build the store it was trained on again",
+            )
+    return Opened(preset, folder, environment, vocabulary)
+
+
+def _environment(store: Path, folder: DataFolder, device: str) -> Sight:
+    world = load_world(folder.connectivity)
+    features = open_store(store, world)
+    return Sight(world, features) if device == "cpu" else Sight(world.to(device), features.to(device))
+
+
+def _chosen_store(data: DataConfig, folder: DataFolder) -> Path:
+    """The feature store a preset names, or the only one there is."""
+    if data.features is not None:
+        return folder.feature_file(data.features)
+    stores = folder.feature_files()
+    if len(stores) > 1:
+        names = ", ".join(file.stem for file in stores)
+        raise UserError(f"{folder.root} has several feature stores ({names}); name one with --features")
+    return stores[0] if stores else folder.feature_file("objects")  # which says how to build one

@@ -1,0 +1,248 @@
+"""The training loop: steps, validates now and then, logs, saves, and resumes bit for bit."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from scenemem.errors import UserError
+from scenemem.learning.checkpoint import load_network, load_optimiser, read_checkpoint, write_checkpoint
+from scenemem.learning.objectives import Stage
+from scenemem.learning.team import Team
+from scenemem.learning.trainer import StepReport
+from scenemem.runs.folder import RunFolder
+from scenemem.tasks.episode_set import Batches
+
+Validate = Callable[[], dict[str, float]]
+"""Measures what is being trained, as it is now."""
+
+
+class TrainingPlan(Protocol):
+    """How long something learns, and in which stages."""
+
+    @property
+    def iterations(self) -> int:
+        """Optimiser steps."""
+
+    def stage_at(self, iteration: int, /) -> Stage:
+        """The stage an iteration belongs to."""
+
+
+class Learner(Protocol):
+    """What a loop trains: the trainer of an agent, or of a speaker."""
+
+    iteration: int
+    batches: Batches
+    sampling: torch.Generator
+    team: Team
+
+    @property
+    def optimiser(self) -> torch.optim.Optimizer:
+        """The optimiser."""
+
+    @property
+    def config(self) -> TrainingPlan:
+        """How long, and in which stages."""
+
+    @property
+    def network(self) -> nn.Module:
+        """The parameters that learn."""
+
+    def step(self) -> StepReport:
+        """One optimiser step."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When a loop saves and validates."""
+
+    save_every: int  # iterations between two checkpoints
+    validate_every: int  # iterations between two validations
+    metric: str  # the validation metric that decides about the best checkpoint
+
+
+@dataclass(frozen=True)
+class TrainingStatus:
+    """What a watcher is told after every step."""
+
+    iteration: int
+    iterations: int
+    step: StepReport
+    episodes_per_second: float  # of all steps since the loop was started
+    validation: dict[str, float] | None  # the last one
+
+
+class TrainingLoop:
+    """Trains until the last iteration; everything it needs to continue is in the run folder.
+
+    Args:
+        trainer: what learns.
+        folder: where to write.
+        validate: measures what learns.
+        schedule: when to validate and save.
+        metadata: plain values stored with every checkpoint (preset, vocabulary, ...).
+        watch: called after every step.
+    """
+
+    def __init__(
+        self,
+        trainer: Learner,
+        folder: RunFolder,
+        validate: Validate,
+        schedule: Schedule,
+        metadata: Mapping[str, Any],
+        watch: Callable[[TrainingStatus], None] | None = None,
+    ) -> None:
+        self._trainer = trainer
+        self._folder = folder
+        self._validate = validate
+        self._schedule = schedule
+        self._metadata = json.loads(json.dumps(metadata))  # as a checkpoint gives it back: lists, no tuples
+        self._watch = watch
+        self._best: dict[str, float] | None = None
+        self._validation: dict[str, float] | None = None
+        self._earlier = 0.0  # processor seconds spent on the run before this process
+        self._started = time.process_time()
+        self._tensorboard = open_tensorboard(folder.root / "tensorboard") if trainer.team.leads else None
+
+    def resume(self) -> None:
+        """Continue from the last checkpoint.
+
+        Raises:
+            UserError: the run was started with other settings.
+            DataError: the checkpoint is damaged or does not fit.
+        """
+        checkpoint = read_checkpoint(self._folder.last)
+        for name, value in self._metadata.items():
+            if checkpoint.metadata.get(name) != value:
+                raise UserError(
+                    f"{self._folder.root} was started with another {name}; "
+                    "resume with the settings it was started with"
+                )
+        trainer, progress = self._trainer, checkpoint.metadata["progress"]
+        load_network(trainer.network, checkpoint, self._folder.last)
+        load_optimiser(trainer.optimiser, checkpoint)
+        trainer.iteration = progress["iteration"]
+        trainer.batches.load_state_dict(progress["batches"])
+        self._best, self._validation = progress["best"], progress["validation"]
+        self._earlier = progress.get("cpu_seconds", 0.0)
+        torch.set_rng_state(checkpoint.tensors["random.global"])
+        trainer.sampling.set_state(checkpoint.tensors["random.sampling"])
+        if trainer.team.leads:
+            self._folder.forget_after(trainer.iteration)
+
+    def run(self) -> None:
+        """Train to the end; may be killed at any time and resumed."""
+        trainer, last = self._trainer, self._trainer.config.iterations
+        if trainer.iteration == 0:
+            self._save()
+        seconds, walked = 0.0, 0  # of steps; validating and saving do not count
+        sums: dict[str, float] = {}
+        steps = 0
+        while trainer.iteration < last:
+            started = time.perf_counter()
+            report = trainer.step()
+            seconds += time.perf_counter() - started
+            walked += report.episodes
+            steps += 1
+            for name, loss in report.losses.items():
+                sums[name] = sums.get(name, 0.0) + loss
+            speed = walked / seconds
+            if self._watch is not None and trainer.team.leads:
+                self._watch(TrainingStatus(trainer.iteration, last, report, speed, self._validation))
+            ends = trainer.iteration == last
+            if ends or trainer.iteration % self._schedule.save_every == 0:
+                validates = ends or trainer.iteration % self._schedule.validate_every == 0
+                self._log({name: total / steps for name, total in sums.items()}, report, validates, speed)
+                sums, steps = {}, 0
+
+    def _log(self, losses: dict[str, float], report: StepReport, validates: bool, speed: float) -> None:
+        """Log, validate when it is time, and save."""
+        trainer = self._trainer
+        line: dict[str, Any] = {
+            "iteration": trainer.iteration,
+            "stage": trainer.config.stage_at(trainer.iteration - 1).name,
+            "losses": losses,
+            "gradient": report.gradient,
+            "episodes_per_second": round(speed, 1),
+            "cpu_seconds": self._cpu_seconds(),
+        }
+        better = False
+        if validates:
+            self._validation = self._validate()
+            line["validation"] = self._validation
+            value = self._validation[self._schedule.metric]
+            better = self._best is None or value > self._best["value"]
+            if better:
+                self._best = {"iteration": trainer.iteration, "value": value}
+        if trainer.team.leads:
+            self._folder.log(line)
+            if self._tensorboard is not None:
+                self._tensorboard.write(line)
+            if better:
+                write_checkpoint(self._folder.best, trainer.network, self._described())
+        self._save()
+
+    def _save(self) -> None:
+        trainer = self._trainer
+        if not trainer.team.leads:
+            return
+        randomness = {
+            "random.global": torch.get_rng_state(),
+            "random.sampling": trainer.sampling.get_state(),
+        }
+        write_checkpoint(self._folder.last, trainer.network, self._described(), trainer.optimiser, randomness)
+
+    def _described(self) -> dict[str, Any]:
+        """The metadata of a checkpoint written now."""
+        progress = {
+            "iteration": self._trainer.iteration,
+            "batches": self._trainer.batches.state_dict(),
+            "best": self._best,
+            "validation": self._validation,
+            "cpu_seconds": self._cpu_seconds(),
+        }
+        return {**self._metadata, "progress": progress}
+
+    def _cpu_seconds(self) -> float:
+        """What the run has cost this process so far, validations and earlier processes included."""
+        return round(self._earlier + time.process_time() - self._started, 1)
+
+
+class TensorBoardLog:
+    """Writes every number of a line as a scalar, named by its place in the line."""
+
+    def __init__(self, folder: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # needs the optional package
+
+        self._writer = SummaryWriter(str(folder))
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Add the scalars of one line at its iteration."""
+        for name, value in scalars(line).items():
+            self._writer.add_scalar(name, value, line["iteration"])
+        self._writer.flush()
+
+
+def open_tensorboard(folder: Path) -> TensorBoardLog | None:
+    """A log for TensorBoard when it is installed (``pip install 'scenemem[log]'``)."""
+    return TensorBoardLog(folder) if importlib.util.find_spec("tensorboard") else None
+
+
+def scalars(line: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    """All numbers of a nested line, by ``outer/inner`` name; the iteration itself is left out."""
+    found: dict[str, float] = {}
+    for name, value in line.items():
+        if isinstance(value, dict):
+            found.update(scalars(value, f"{prefix}{name}/"))
+        elif isinstance(value, (int, float)) and name != "iteration":
+            found[prefix + name] = float(value)
+    return found

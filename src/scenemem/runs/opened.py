@@ -1,0 +1,377 @@
+"""Opened runs: a trained agent on a data folder, walked alone or by several processes, and what comes out."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from scenemem.learning.objectives import ClosestToGoal
+from scenemem.agents.reranking import Reranking, RerankingAgent
+from scenemem.agents.rollout import Rollout, joined
+from scenemem.agents.scripted import Agent, ExpertAgent, RandomAgent, StopAgent
+from scenemem.agents.trained import TrainedAgent
+from scenemem.errors import UserError
+from scenemem.evaluation.evaluate import CandidateWalker, Walks, episode_results, walk_split
+from scenemem.evaluation.grounding import GroundingQuality, measure_grounding
+from scenemem.evaluation.metrics import Metrics
+from scenemem.formats.atomic import atomic_file
+from scenemem.formats.results import EpisodeResult, read_episode_results, write_episode_results
+from scenemem.formats.folder import DataFolder
+from scenemem.formats.annotations import landmark_label_file, read_landmark_labels
+from scenemem.formats.results import write_trajectories
+from scenemem.learning.checkpoint import read_checkpoint
+from scenemem.registry import load_plugin, loaded_plugins
+from scenemem.runs.experiment import (
+    DEV_UNSEEN,
+    Experiment,
+    Progress,
+    silent,
+    speaker_beside,
+    stored_experiment,
+    unseen_script,
+)
+from scenemem.runs.folder import PREFIX, Published, RunFolder, Which, halved, unpack, write_published
+from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.world.build import load_world
+from scenemem.world.graph import World
+
+_AT_ONCE = 256  # episodes
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What came out of a split."""
+
+    split: str
+    instruction_ids: tuple[str, ...]
+    measured: Metrics  # one value per instruction
+    missing: int = 0  # instructions of the split without a trajectory
+    jumps: float | None = None  # mean number of frontier decisions that left the viewpoint; None if unknown
+
+    @property
+    def n(self) -> int:
+        """How many instructions were walked."""
+        return len(self.instruction_ids)
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """The mean of every metric: metres for tl and ne, fractions for the others."""
+        return self.measured.means()
+
+    @cached_property
+    def per_episode(self) -> dict[str, dict[str, float]]:
+        """The metrics of every instruction, by its id."""
+        names = [field.name for field in fields(Metrics)]
+        columns = [getattr(self.measured, name).tolist() for name in names]
+        return {
+            instruction_id: dict(zip(names, values, strict=True))
+            for instruction_id, *values in zip(self.instruction_ids, *columns, strict=True)
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """What ``--json`` prints."""
+        jumps = {} if self.jumps is None else {"jumps": self.jumps}
+        return {"split": self.split, "n": self.n, "missing": self.missing, "metrics": self.metrics, **jumps}
+
+
+def evaluation_of(walks: Walks, world: World, split: str) -> Evaluation:
+    """Measure the walks over a split.
+
+    Raises:
+        UserError: the goals of the split are secret.
+    """
+    if not walks.episodes.has_goals:
+        raise UserError(
+            f"'{walks.episodes.name}' keeps its goals secret; write a file with 'scenemem submit'"
+        )
+    jumps = float(walks.jumps.double().mean())
+    return Evaluation(split, walks.episodes.instruction_ids, walks.measured(world), jumps=jumps)
+
+
+def walk_scripted(
+    name: str, folder: DataFolder, task: str, split: str, seed: int, progress: Progress = silent
+) -> tuple[World, Walks]:
+    """Walk the agent called ``expert``, ``random`` or ``stop`` over a split."""
+    world = load_world(folder.connectivity)
+    episodes = load_split(folder, world, task, split)
+    agent: Agent
+    if name == "expert":
+        agent = ExpertAgent(world, lambda batch: ClosestToGoal(world, batch.goal))
+    elif name == "random":
+        agent = RandomAgent(world, torch.Generator().manual_seed(seed))
+    else:
+        agent = StopAgent(world)
+    return world, _walk(agent, episodes, name, progress)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedRun:
+    """The agent of a run on a data folder, ready to be evaluated."""
+
+    run: RunFolder
+    experiment: Experiment
+    checkpoint: Which
+    iteration: int  # of the weights
+    progress: Progress = silent
+
+    @property
+    def world(self) -> World:
+        """Where it walks."""
+        return self.experiment.environment.world
+
+    def walk(self, split: str, processes: int = 1) -> Walks:
+        """Walk a split, alone or with copies in several processes."""
+        episodes = self.experiment.episodes(split)
+        with self._agent(processes) as agent:
+            return _walk(agent, episodes, self.run.root.name, self.progress, _AT_ONCE * processes)
+
+    def evaluate(self, split: str, processes: int = 1) -> tuple[Walks, list[EpisodeResult]]:
+        """Walk a split; trajectories and (unless goals are secret) outcomes are kept in the run folder."""
+        walks = self.walk(split, processes)
+        write_trajectories(self.run.results(split), walks.trajectories(self.world))
+        if not walks.episodes.has_goals:
+            return walks, []
+        results = episode_results(self.world, walks, checkpoint=self.checkpoint, iteration=self.iteration)
+        write_episode_results(self.run.outcomes(split), results)
+        return walks, results
+
+    def evaluate_reranked(
+        self, split: str, speaker: RunFolder, reranking: Reranking
+    ) -> tuple[Walks, CandidateWalker]:
+        """Walk a split, the best of several candidates each; trajectories lie apart from ordinary ones."""
+        scorer = speaker_beside(speaker, self.experiment)
+        walker = CandidateWalker(RerankingAgent(self.experiment.agent, scorer, reranking))
+        episodes, at_once = self.experiment.episodes(split), max(1, _AT_ONCE // reranking.candidates)
+        walks = _walk(walker, episodes, self.run.root.name, self.progress, at_once)
+        file = self.run.root / "results" / "reranked" / f"{split}.json"
+        write_trajectories(file, walks.trajectories(self.world))
+        return walks, walker
+
+    def results(self, split: str) -> Sequence[EpisodeResult]:
+        """The outcome of every episode of a split, walked now unless these weights have walked it already."""
+        kept = kept_results(self.run, self.checkpoint, self.iteration)
+        return kept[split] if split in kept else self.evaluate(split)[1]
+
+    def grounding(self, split: str) -> GroundingQuality:
+        """How well its word attention agrees with hand-made labels, along the reference paths.
+
+        Raises:
+            UserError: there are no labels for what it walks.
+        """
+        if self.experiment.preset.data.task != "r2r":
+            task = self.experiment.preset.data.task
+            raise UserError(f"word labels exist for r2r only, this run walks {task}")
+        file = landmark_label_file(self.experiment.folder.root, "train" if split == DEV_UNSEEN else split)
+        labels, episodes = read_landmark_labels(file), self.experiment.episodes(split)
+        with self.progress("listening") as advance:
+            return measure_grounding(self.experiment.agent, episodes, labels, progress=advance)
+
+    @contextmanager
+    def _agent(self, processes: int) -> Iterator[Agent]:
+        """Who walks: the agent itself, or copies of it in several processes."""
+        if processes == 1:
+            yield self.experiment.agent
+            return
+        file = self.run.checkpoint(self.checkpoint)
+        with WorkerPool(file, self.experiment.folder, processes) as pool:
+            yield pool
+
+
+def open_run(
+    run: RunFolder, folder: DataFolder, checkpoint: Which = "last", progress: Progress = silent
+) -> OpenedRun:
+    """Load the weights of a run.
+
+    Raises:
+        UserError: there is no run, or it does not fit the data folder.
+    """
+    run.describe()
+    experiment, stored = stored_experiment(run.checkpoint(checkpoint), folder)
+    return OpenedRun(run, experiment, checkpoint, int(stored.metadata["progress"]["iteration"]), progress)
+
+
+def kept_results(run: RunFolder, checkpoint: Which, iteration: int) -> dict[str, Sequence[EpisodeResult]]:
+    """What these very weights have walked already, by split."""
+    found: dict[str, Sequence[EpisodeResult]] = {}
+    for file in sorted((run.root / "results").glob("*.jsonl")):
+        episodes = read_episode_results(file)
+        if (episodes[0].checkpoint, episodes[0].iteration) == (checkpoint, iteration):
+            found[file.stem] = episodes
+    return found
+
+
+def run_names(runs: Sequence[Path]) -> dict[str, Path]:
+    """The folders by what people call them: their own names, with their parents' where those are the same.
+
+    Raises:
+        UserError: a run is named twice.
+    """
+    paths = [path.resolve() for path in runs]
+    if len(set(paths)) < len(paths):
+        raise UserError(f"{runs[0]} is named twice; name another run to compare it with")
+    alike = len({path.name for path in paths}) < len(paths)
+    names = [str(path.relative_to(path.parents[1])) if alike else path.name for path in paths]
+    return dict(zip(names, runs, strict=True))
+
+
+def reranking_facts(walker: CandidateWalker, walks: Walks, world: World) -> dict[str, Any]:
+    """How answers were chosen among candidates, and what all of them walked; goals must be known."""
+    all_walked = {"tl": walker.metres, "spl": walker.spl(walks, world)}
+    return {
+        **asdict(walker.agent.config),
+        "all_walked": {name: float(values.mean()) for name, values in all_walked.items()},
+    }
+
+
+class WorkerPool:
+    """Walks as the agent of a checkpoint does, every process a share of the episodes; close it after use.
+
+    Args:
+        checkpoint: the weights.
+        folder: the data folder.
+        processes: how many; each computes with one thread.
+    """
+
+    def __init__(self, checkpoint: Path, folder: DataFolder, processes: int) -> None:
+        self._processes = processes
+        self._pool = ProcessPoolExecutor(
+            processes,
+            mp_context=multiprocessing.get_context("spawn"),  # a forked torch may hang
+            initializer=_open_worker,
+            initargs=(checkpoint, folder.root, loaded_plugins()),
+        )
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def walk(self, episodes: EpisodeSet, /) -> Rollout:
+        """Walk the episodes, in their order.
+
+        Raises:
+            UserError: a process was ended from outside.
+        """
+        rows = torch.arange(len(episodes)).chunk(self._processes)
+        try:
+            with unseen_script():  # the first call starts the processes
+                shares = self._pool.map(_walk_in_worker, [episodes.select(part) for part in rows])
+            return joined(list(shares))
+        except BrokenProcessPool as error:
+            raise UserError(
+                "a process of the evaluation is gone, perhaps for lack of memory; use fewer --processes"
+            ) from error
+
+
+_agent: TrainedAgent | None = None  # of a worker
+
+
+def _open_worker(checkpoint: Path, root: Path, plugins: tuple[str, ...]) -> None:
+    global _agent
+    torch.set_num_threads(1)
+    for plugin in plugins:
+        load_plugin(plugin)
+    _agent = stored_experiment(checkpoint, DataFolder(root))[0].agent
+
+
+def _walk_in_worker(episodes: EpisodeSet) -> Rollout:
+    if _agent is None:
+        raise RuntimeError("the process was not opened")
+    return _agent.walk(episodes)
+
+
+def _walk(
+    agent: Agent, episodes: EpisodeSet, name: str, progress: Progress, batch_size: int = _AT_ONCE
+) -> Walks:
+    with progress(f"walking {name}") as advance:
+        return walk_split(agent, episodes, batch_size=batch_size, progress=advance)
+
+
+def pack_weights(
+    run: RunFolder,
+    out: Path,
+    folder: DataFolder,
+    splits: Sequence[str],
+    checkpoint: Which = "last",
+    progress: Progress = silent,
+) -> Path:
+    """Pack the weights of a run in half precision, measure them, write them and a model card beside them.
+
+    Returns:
+        the card.
+
+    Raises:
+        UserError: the run does not fit the data folder, or its weights do not fit half precision.
+    """
+    description = run.describe()
+    # what it learned from, without where that lay on this machine
+    description["data"].pop("folder", None)
+    sources = description.get("augmentation", {})
+    description["augmentation"] = {name: Path(place).name for name, place in sources.items()}
+    description["plugins"] = [Path(name).name for name in description.get("plugins", ())]
+    packed = halved(read_checkpoint(run.checkpoint(checkpoint)))
+    metrics: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as place:  # what the packed weights reach, not those they come from
+        file, copy = Path(place) / "packed.safetensors", RunFolder(Path(place) / "packed")
+        write_published(file, packed, description, {})
+        unpack(file, copy.root)
+        opened = open_run(copy, folder, "last", progress)
+        for split in splits:
+            metrics[split] = evaluation_of(opened.evaluate(split)[0], opened.world, split).metrics
+    write_published(out, packed, description, metrics)
+    card = out.with_suffix(".md")
+    with atomic_file(card) as partial:
+        text = model_card(Published(out.stem, out, read_checkpoint(out).metadata))
+        partial.write_text(text, encoding="utf-8")
+    return card
+
+
+CARD_METRICS = ("sr", "spl", "osr", "ne")
+"""The metrics on a model card."""
+
+
+def model_card(entry: Published) -> str:
+    """What somebody who finds the file has to know, in Markdown."""
+    metadata, data, features = entry.metadata, entry.description["data"], entry.metadata["features"]
+    held_out = metadata["preset"]["selection"]["split"] == DEV_UNSEEN
+    rows = [
+        f"| {split} | " + " | ".join(f"{metrics[name]:.3f}" for name in CARD_METRICS) + " |"
+        for split, metrics in entry.metrics.items()
+    ]
+    lines = [
+        f"# {PREFIX}{entry.name}",
+        "",
+        f"Preset `{metadata['name']}`, seed {metadata['seed']}, "
+        f"{metadata['progress']['iteration']} iterations, "
+        f"{len(metadata['vocabulary'])} words, half precision.",
+        "",
+        f"- Task: {metadata['preset']['data']['task']}. Features: {metadata['preset']['data']['features']} "
+        f"({data['features']}), {features['width']} columns, SHA-256 `{features['sha256']}`.",
+        "- Trained on "
+        + ("the training buildings without dev_unseen." if held_out else "all training buildings."),
+        f"- Made with {', '.join(f'{name} {text}' for name, text in entry.description['versions'].items())}.",
+        "- Weights only: no data is included. Use them with features of the same checksum; buildings of",
+        "  Matterport3D are under its own terms of use (non-commercial, academic).",
+        "",
+        f"| split | {' | '.join(CARD_METRICS)} |",
+        f"|---{'|---' * len(CARD_METRICS)}|",
+        *rows,
+        "",
+        f"`scenemem eval {PREFIX}{entry.name} --split val_unseen`, with `--data` for R2R, prints them.",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,301 @@
+"""Pages about runs: a report, replays of telling episodes, and what the live page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scenemem.errors import UserError
+from scenemem.formats.results import EpisodeResult
+from scenemem.formats.folder import DataFolder
+from scenemem.presets import Preset
+from scenemem.runs.experiment import Begun, Experiment, Progress, begun, open_data, silent, stored_speaker
+from scenemem.runs.folder import RunFolder, Which
+from scenemem.runs.opened import OpenedRun, kept_results, open_run, run_names
+from scenemem.viewer.gallery import Replay, Walker, plain, replays_section, telling, write_replays
+from scenemem.viewer.report import Section, note
+from scenemem.viewer.run_report import Scores, write_run_report
+from scenemem.viewer.runs import ReportRun, contenders, grouped, splits_of
+from scenemem.viewer.scenery import SMALL_WIDTH, Sceneries
+from scenemem.world.graph import NONE
+
+if TYPE_CHECKING:
+    from scenemem.viewer.live_stage import Example, Stage
+
+MOST_REPLAYS = 4
+"""Replays beside a report: one of each kind."""
+
+_HOUSES = "scenemem.houses.features"  # what runs on the embedded houses see
+_HOW = "They are written by 'scenemem report RUN ... --data DIR', DIR being what the runs were trained on."
+_SUGGESTION_SPLITS = ("val_unseen", "val_seen", "train")
+_SUGGESTIONS = 8  # per house
+
+Opener = Callable[[RunFolder], OpenedRun]
+"""Loads the agent of a run."""
+
+
+def report_on(
+    runs: Sequence[RunFolder],
+    folder: DataFolder | None,
+    out: Path,
+    *,
+    splits: Sequence[str],
+    checkpoint: Which = "last",
+    references: Mapping[str, Scores] | None = None,
+    more: Iterable[Section] = (),
+    replays: bool = True,
+    remark: Callable[[str], None] | None = None,
+    progress: Progress = silent,
+) -> Path:
+    """Evaluate what is missing, write the page and return where it is.
+
+    Args:
+        runs: trained on the same task and features.
+        folder: their data; None opens the embedded houses for runs trained on them.
+        out: the page.
+        splits: what to evaluate; other splits walked with the same weights are shown, too.
+        checkpoint: which weights.
+        references: scores of agents that are no runs, by split.
+        more: further sections.
+        replays: write replays of telling episodes beside the page, and link them.
+        remark: told what could not be had.
+        progress: makes progress bars.
+
+    Raises:
+        UserError: the runs were trained on different data.
+    """
+    described = [begun(run, Preset) for run in runs]
+    _check_same_data(described)
+    first = described[0]
+    features, task = first.data["features"], first.preset.data.task
+    if folder is None and features == _HOUSES:
+        folder = open_data(None, progress)
+    opened = _opener(folder, checkpoint, progress)
+    remarks: list[str] = []
+    shown = [_with_results(one, opened, splits, checkpoint, remarks) for one in described]
+    if remark is not None:
+        for text in remarks:
+            remark(text)
+    write_run_report(
+        out,
+        f"Report on {shown[0].folder}" if len(shown) == 1 else f"Report on {len(shown)} runs",
+        shown,
+        world="The embedded houses" if features == _HOUSES else f"{task.upper()}, features: {features}",
+        task=task,
+        references=references,
+        more=more,
+        replays=_replays(out, described, shown, opened, progress) if replays else None,
+        remarks=remarks,
+    )
+    return out
+
+
+def replay_episodes(
+    runs: Mapping[str, OpenedRun],
+    split: str,
+    episode: str | None,
+    count: int,
+    file_of: Callable[[str], Path],
+    progress: Progress = silent,
+) -> list[Replay]:
+    """Write replays of one episode, or of telling ones.
+
+    Args:
+        runs: the agents by their names: one, or two to show side by side.
+        split: which episodes.
+        episode: the id of one instruction; None chooses telling ones.
+        count: how many to choose.
+        file_of: the page of an instruction.
+        progress: makes progress bars.
+
+    Raises:
+        UserError: there is no such instruction, or nothing can be chosen.
+    """
+    walkers = _walkers(runs, split)
+    ids = [episode] if episode is not None else _telling_ids(walkers, list(runs.values()), split, count)
+    folder = next(iter(runs.values())).experiment.folder
+    with progress("drawing replays") as advance:
+        return write_replays(walkers, ids, Sceneries(folder), file_of, advance)
+
+
+def open_stage(runs: list[Path], speaker: Path | None, folder: DataFolder, checkpoint: Which) -> Stage:
+    """Load everything the live page shows.
+
+    Raises:
+        UserError: a run is not there, or is named twice.
+        DataError: a run does not fit the data folder.
+    """
+    from scenemem.viewer.live_stage import Stage  # needs the extra 'serve'
+
+    opened = {
+        name: open_run(RunFolder(path), folder, checkpoint).experiment
+        for name, path in run_names(runs).items()
+    }
+    return Stage(
+        agents={name: experiment.agent for name, experiment in opened.items()},
+        sceneries=Sceneries(folder),
+        speaker=None if speaker is None else stored_speaker(RunFolder(speaker).best, folder).speaker,
+        speaker_name="speaker" if speaker is None else speaker.resolve().name,
+        examples=suggestions(next(iter(opened.values()))),
+    )
+
+
+def suggestions(experiment: Experiment) -> Mapping[str, list[Example]]:
+    """A few instructions for every house, from the splits the data folder has."""
+    from scenemem.viewer.live_stage import Example
+
+    found: dict[str, list[Example]] = {}
+    world = experiment.environment.world
+    for split in _SUGGESTION_SPLITS:
+        if not experiment.folder.episodes(experiment.preset.data.task, split).is_file():
+            continue
+        episodes, seen = experiment.episodes(split), set[int]()
+        local = world.local.tolist()
+        columns = (episodes.record, episodes.scan, episodes.start, episodes.goal, episodes.heading)
+        for text, record, scan, start, goal, heading in zip(
+            episodes.texts, *(column.tolist() for column in columns), strict=True
+        ):
+            known = found.setdefault(world.scans[scan], [])
+            if record not in seen and len(known) < _SUGGESTIONS:
+                seen.add(record)
+                known.append(
+                    Example(text.strip(), local[start], heading, None if goal == NONE else local[goal])
+                )
+    return found
+
+
+def _opener(folder: DataFolder | None, checkpoint: Which, progress: Progress) -> Opener | None:
+    """Opens runs when they are needed and keeps the last two; None without data to open them with."""
+    if folder is None:
+        return None
+    return lru_cache(maxsize=2)(lambda run: open_run(run, folder, checkpoint, progress))
+
+
+def _check_same_data(described: Sequence[Begun[Preset]]) -> None:
+    first = described[0]
+    for other in described[1:]:
+        for what, mine, theirs in (
+            ("tasks", first.preset.data.task, other.preset.data.task),
+            ("features", first.data["sha256"], other.data["sha256"]),
+        ):
+            if mine != theirs:
+                raise UserError(
+                    f"{first.run.root} and {other.run.root} were trained on different {what}, "
+                    "so their numbers cannot be compared; write a report for each"
+                )
+
+
+def _iteration(described: Begun[Preset], checkpoint: Which) -> int:
+    """The iteration of a checkpoint, as the log tells it."""
+    lines = list(described.run.logged())
+    if checkpoint == "last":
+        return int(lines[-1]["iteration"]) if lines else 0
+    metric = described.preset.selection.metric
+    validated = [line for line in lines if "validation" in line]
+    best = max(validated, key=lambda line: float(line["validation"][metric]), default={"iteration": 0})
+    return int(best["iteration"])
+
+
+def _with_results(
+    described: Begun[Preset],
+    opened: Opener | None,
+    splits: Sequence[str],
+    checkpoint: Which,
+    remarks: list[str],
+) -> ReportRun:
+    """A run with the outcome of every episode; what cannot be had is remarked."""
+    run = described.run
+    results = kept_results(run, checkpoint, _iteration(described, checkpoint))
+    missing = [split for split in splits if split not in results]
+    if missing and opened is None:
+        remarks.append(
+            f"{run.root.name} has not walked {', '.join(missing)}; name its data folder with --data"
+        )
+    elif opened is not None:
+        results |= {split: opened(run).evaluate(split)[1] for split in missing}
+    settings = asdict(described.preset)
+    settings["data"].pop("features")  # a name; that the features are the same has been checked
+    return ReportRun(
+        name=described.name,
+        seed=described.seed,
+        folder=run.root.resolve().name,
+        settings=settings,
+        features=described.data["features"],
+        versions=described.versions,
+        log=list(run.logged()),
+        results={split: episodes for split, episodes in results.items() if episodes},
+    )
+
+
+def _replays(
+    page: Path,
+    described: Sequence[Begun[Preset]],
+    shown: Sequence[ReportRun],
+    opened: Opener | None,
+    progress: Progress,
+) -> Section | None:
+    """Replays of the best agent and, when there are several, the worst, or why there are none."""
+    groups = grouped(shown)
+    splits = splits_of(groups)
+    if not splits:
+        return None
+    if opened is None:
+        return _no_replays("the data of the runs was not named")
+    chosen = contenders(groups, splits[0])
+    roots = [one.run.root for run in chosen for one, its in zip(described, shown, strict=True) if its is run]
+    try:
+        agents = {name: opened(RunFolder(root)) for name, root in run_names(roots).items()}
+        results = [run.results[splits[0]] for run in chosen]
+        return _telling_replays(page, agents, results, splits[0], progress)
+    except UserError as error:  # the page can do without them
+        return _no_replays(str(error))
+
+
+def _no_replays(reason: str) -> Section:
+    return Section("Replays", note(f"There are none here: {reason}. {_HOW}"))
+
+
+def _telling_replays(
+    page: Path,
+    opened: Mapping[str, OpenedRun],
+    results: Sequence[Sequence[EpisodeResult]],
+    split: str,
+    progress: Progress,
+) -> Section | None:
+    """Write replays into the folder ``replays`` beside a page; None when no episode stands out."""
+    walkers = _walkers(opened, split)
+    chosen = telling(walkers[0], results[0], MOST_REPLAYS, *results[1:])
+    if not chosen:
+        return None
+    files = {
+        one.instruction_id: f"{plain(page.stem)}-{split}-{number}-{one.story.replace(' ', '-')}.html"
+        for number, one in enumerate(chosen, start=1)
+    }
+    sceneries = Sceneries(next(iter(opened.values())).experiment.folder, SMALL_WIDTH)
+    place = page.parent / "replays"
+    with progress("drawing replays") as advance:
+        replays = write_replays(walkers, list(files), sceneries, lambda one: place / files[one], advance)
+    return replays_section(replays, split, page.parent)
+
+
+def _walkers(opened: Mapping[str, OpenedRun], split: str) -> list[Walker]:
+    return [
+        Walker(name, run.experiment.agent, run.experiment.episodes(split)) for name, run in opened.items()
+    ]
+
+
+def _telling_ids(walkers: list[Walker], runs: list[OpenedRun], split: str, count: int) -> list[str]:
+    """The ids of telling episodes; the first ones of the split when none stands out."""
+    first = walkers[0]
+    if not first.episodes.has_goals:
+        raise UserError(
+            f"'{first.episodes.name}' keeps its goals secret, so nothing can be chosen; name an --episode"
+        )
+    if any(walker.episodes.instruction_ids != first.episodes.instruction_ids for walker in walkers):
+        raise UserError("the two runs walk different episodes; name one that both have with --episode")
+    own, *others = [run.results(split) for run in runs]
+    chosen = telling(first, own, count, *others)
+    return [item.instruction_id for item in chosen] or list(first.episodes.instruction_ids[:count])

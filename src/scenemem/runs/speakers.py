@@ -1,0 +1,194 @@
+"""Speaker runs at work: BLEU beside two controls, descriptions of any path, and augmented episodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scenemem.agents.policy import Chooser, take_best
+from scenemem.errors import UserError
+from scenemem.evaluation.bleu import (
+    bleu_scorer,
+    corpus_bleu,
+    describe_paths,
+    paths_of,
+    retrieved_texts,
+    shuffled_bleu,
+)
+from scenemem.formats.episodes import Episode
+from scenemem.formats.folder import DataFolder
+from scenemem.learning.speaker import Speaker
+from scenemem.runs.experiment import Progress, SpeakerExperiment, silent, stored_speaker
+from scenemem.runs.folder import RunFolder, Which
+from scenemem.tasks.episode_set import Batches
+from scenemem.tasks.paths import PathPool, shortest_paths
+from scenemem.tasks.vocabulary import split_words
+from scenemem.world.graph import HEADINGS, STEP
+from scenemem.world.graph import NONE, World
+
+FIRST_PATH_ID = 10_000_000
+"""Path ids of augmented episodes count from here, so that they meet none of the public data sets'."""
+
+_AT_ONCE = 128  # paths
+
+
+def open_speaker(run: RunFolder, folder: DataFolder, checkpoint: Which = "best") -> SpeakerExperiment:
+    """The speaker of a run, on a data folder."""
+    run.describe()
+    return stored_speaker(run.checkpoint(checkpoint), folder)
+
+
+def evaluate_speaker(
+    opened: SpeakerExperiment, split: str, beams: int, seed: int, progress: Progress = silent
+) -> dict[str, Any]:
+    """Corpus BLEU-4 of the descriptions of a split, of a retrieval baseline and of a shuffled control."""
+    bleu_scorer()  # before the descriptions
+    paths = paths_of(opened.episodes(split))
+    with progress(f"describing {split}") as advance:
+        texts = describe_paths(opened.speaker, paths, beams=beams, progress=advance)
+    known = paths_of(opened.episodes("train"))
+    retrieved = retrieved_texts(opened.environment, paths, known)
+    return {
+        "split": split,
+        "n": len(paths),
+        "beam": beams,
+        "words": sum(len(split_words(text)) for text in texts) / len(texts),
+        "bleu": corpus_bleu(texts, paths.references),
+        "retrieval": corpus_bleu(retrieved, paths.references),
+        "shuffled": shuffled_bleu(texts, paths.references, seed),
+    }
+
+
+@dataclass(frozen=True)
+class PathsToDescribe:
+    """B paths, and what people said about them where that is known."""
+
+    path: Tensor  # (B, T) int64, padded with -1
+    heading: Tensor  # (B,) radians
+    references: tuple[tuple[str, ...], ...]
+
+
+def random_paths(opened: SpeakerExperiment, split: str, count: int, seed: int) -> PathsToDescribe:
+    """Some paths of a split.
+
+    Raises:
+        UserError: there are not so many.
+    """
+    paths = paths_of(opened.episodes(split))
+    if not 1 <= count <= len(paths):
+        raise UserError(f"--count must be in 1..{len(paths)}, the paths of {split}, got {count}")
+    rows = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed))[:count]
+    references = tuple(paths.references[row] for row in rows.tolist())
+    return PathsToDescribe(paths.episodes.path[rows], paths.episodes.heading[rows], references)
+
+
+def listed_path(world: World, scan: str | None, names: list[str], degrees: float | None) -> PathsToDescribe:
+    """The path over these viewpoints; without a heading the walker looks where it will go.
+
+    Raises:
+        UserError: there is no such viewpoint, or it is in several scans.
+    """
+    return _one_path(world, _viewpoints(world, scan, names), degrees)
+
+
+def shortest_path(
+    world: World, scan: str | None, start: str, goal: str, degrees: float | None
+) -> PathsToDescribe:
+    """The shortest path between two viewpoints."""
+    ends = _viewpoints(world, scan, [start, goal])
+    return _one_path(world, shortest_paths(world, ends[:1], ends[1:])[0].squeeze(0), degrees)
+
+
+def describe(opened: SpeakerExperiment, paths: PathsToDescribe, beams: int) -> list[dict[str, Any]]:
+    """What the speaker says about every path, and how likely it finds that."""
+    speaker, world = opened.speaker, opened.environment.world
+    descriptions = speaker.describe_best(paths.path, paths.heading, beams)
+    columns = (
+        paths.path.tolist(),
+        paths.heading.tolist(),
+        speaker.texts(descriptions.tokens),
+        descriptions.log_likelihood.tolist(),
+        paths.references,
+    )
+    return [
+        {
+            "scan": world.scans[int(world.scan_of[path[0]])],
+            "path": [world.viewpoints[viewpoint] for viewpoint in path if viewpoint != NONE],
+            "heading": heading,
+            "text": text,
+            "log_likelihood": log_likelihood,
+            "references": references,
+        }
+        for path, heading, text, log_likelihood, references in zip(*columns, strict=True)
+    ]
+
+
+def augmented_episodes(
+    speaker: Speaker,
+    pool: PathPool,
+    count: int,
+    seed: int,
+    randomness: torch.Generator,
+    *,
+    choose: Chooser = take_best,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Episode]:
+    """Descriptions of ``count`` paths of a pool, as episodes, some at a time."""
+    world, done = speaker.environment.world, 0
+    batches = Batches(len(pool), _AT_ONCE, seed)
+    while done < count:
+        rows = next(batches)[: count - done].to(world.device)
+        path, _ = shortest_paths(world, pool.start[rows], pool.goal[rows])
+        heading = torch.randint(HEADINGS, (len(rows),), generator=randomness).to(world.device) * STEP
+        metres = world.geodesic(pool.start[rows], pool.goal[rows])
+        texts = speaker.texts(speaker.describe(path, heading, choose=choose).tokens)
+        columns = zip(path.tolist(), heading.tolist(), metres.tolist(), texts, strict=True)
+        for number, (viewpoints, angle, length, text) in enumerate(columns, start=FIRST_PATH_ID + done):
+            yield Episode(
+                scan=world.scans[int(world.scan_of[viewpoints[0]])],
+                path_id=number,
+                path=tuple(world.viewpoints[viewpoint] for viewpoint in viewpoints if viewpoint != NONE),
+                heading=angle,
+                instructions=(text,),
+                instruction_ids=(f"{number}_0",),
+                distance=length,
+            )
+        done += len(rows)
+        if progress is not None:
+            progress(done, count)
+
+
+def _one_path(world: World, path: Tensor, degrees: float | None) -> PathsToDescribe:
+    """path: (T,)"""
+    if degrees is not None:
+        heading = torch.tensor(math.radians(degrees), dtype=torch.float64)
+    elif len(path) > 1:
+        slot = world.slot_of(path[0], path[1])
+        heading = world.neighbour_heading[path[0], slot.clamp_min(0)].double()
+    else:
+        heading = torch.zeros((), dtype=torch.float64)
+    return PathsToDescribe(path.unsqueeze(0), heading.unsqueeze(0).to(path.device), ((),))
+
+
+def _viewpoints(world: World, scan: str | None, names: list[str]) -> Tensor:
+    """(T,) int64"""
+    names = [name.strip() for name in names if name.strip()]
+    if not names:
+        raise UserError("the path is empty, expected viewpoints separated by commas")
+    scan = _scan_of(world, names[0]) if scan is None else scan
+    return torch.tensor([world.index_of(scan, name) for name in names], device=world.device)
+
+
+def _scan_of(world: World, viewpoint: str) -> str:
+    found = [int(world.scan_of[number]) for number, name in enumerate(world.viewpoints) if name == viewpoint]
+    if not found:
+        raise UserError(f"no scan has an included viewpoint '{viewpoint}'")
+    if len(found) > 1:
+        names = ", ".join(world.scans[number] for number in found)
+        raise UserError(f"several scans have a viewpoint '{viewpoint}' ({names}); name one with --scan")
+    return world.scans[found[0]]

@@ -1,0 +1,99 @@
+"""Every episode ends in exactly one way, and its facts are those of the walk."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+from scenemem.agents.rollout import Rollout
+from scenemem.agents.scripted import RandomAgent
+from scenemem.evaluation.evaluate import Walks, episode_results, walk_split
+from scenemem.formats.episodes import Episode
+from scenemem.formats.folder import DataFolder
+from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
+from scenemem.world.build import load_world
+from scenemem.world.graph import NONE, World
+
+ROUTE = ("g00", "g10", "g20", "g30")  # 2 m steps; the goal is 6 m away
+
+# walk -> whether the agent stopped itself, how it ended
+WALKS: dict[tuple[str, ...], tuple[bool, str]] = {
+    ROUTE: (True, "reached"),
+    ROUTE[:3]: (True, "reached"),
+    (*ROUTE, "g20", "g10"): (True, "passed"),
+    ("g00",): (True, "early"),
+    ("g00", "g10"): (True, "early"),
+    ("g00", "g01", "g02"): (True, "astray"),
+    ("g00", "g10", "g00", "g10"): (False, "cut"),
+    (*ROUTE, "g20", "g10", "g00"): (False, "passed"),
+    ("g00", "g00", "g10", "g20", "g30"): (False, "reached"),
+}
+
+
+@pytest.fixture(scope="module")
+def world(tiny_data: Path) -> World:
+    return load_world(tiny_data / "connectivity")
+
+
+@pytest.fixture(scope="module")
+def walks(world: World) -> Walks:
+    episode = Episode(
+        scan="grid",
+        path_id=1,
+        path=ROUTE,
+        heading=0.0,
+        instructions=tuple(f"Walk {number}, please." for number in range(len(WALKS))),
+        instruction_ids=tuple(f"1_{number}" for number in range(len(WALKS))),
+    )
+    episodes = bind_episodes(world, [episode], "test", name="test")
+    places = [torch.tensor([world.index_of("grid", name) for name in walk]) for walk in WALKS]
+    viewpoint = torch.nn.utils.rnn.pad_sequence(places, batch_first=True, padding_value=NONE)
+    stopped = torch.tensor([stopped for stopped, _ in WALKS.values()])
+    return Walks(episodes, viewpoint, torch.zeros_like(viewpoint), torch.arange(len(WALKS)), stopped)
+
+
+def test_every_end_has_its_name(world: World, walks: Walks) -> None:
+    results = episode_results(world, walks, checkpoint="best", iteration=7)
+    assert [result.outcome for result in results] == [outcome for _, outcome in WALKS.values()]
+    assert [result.instr_id for result in results] == [f"1_{number}" for number in range(len(WALKS))]
+    assert {(result.checkpoint, result.iteration) for result in results} == {("best", 7)}
+
+
+def test_facts_are_those_of_the_walk_and_the_instruction(world: World, walks: Walks) -> None:
+    results = episode_results(world, walks, checkpoint="last", iteration=1)
+    metrics = walks.measured(world)
+    assert [result.hops for result in results] == [sum(a != b for a, b in pairwise(walk)) for walk in WALKS]
+    assert [result.jumps for result in results] == list(range(len(WALKS)))
+    assert {result.words for result in results} == {5}, "words, numbers and punctuation"
+    for name in ("tl", "ne", "sr", "osr", "spl", "spl_ref", "cls", "ndtw", "sdtw"):
+        assert [getattr(result, name) for result in results] == getattr(metrics, name).tolist()
+    assert results[0].reference == pytest.approx(results[0].tl)
+
+
+def test_who_stopped_is_kept_over_batches(world: World, tiny_data: Path) -> None:
+    episodes = load_split(DataFolder(tiny_data), world, "r2r", "val_unseen")
+    walks = walk_split(RandomAgent(world, torch.Generator().manual_seed(0)), episodes, batch_size=5)
+    assert walks.stopped.shape == (len(episodes),)
+    assert walks.stopped.all(), "the random walker always stops by itself"
+
+
+def test_lanes_that_are_cut_off_did_not_stop(world: World, tiny_data: Path) -> None:
+    episodes: EpisodeSet = load_split(DataFolder(tiny_data), world, "r2r", "val_unseen")
+    agent = RandomAgent(world, torch.Generator().manual_seed(0), hops=3)
+    assert not walk_split(_CutOff(agent), episodes).stopped.any()
+
+
+class _CutOff:
+    """An agent whose stopping is taken from it."""
+
+    def __init__(self, agent: RandomAgent) -> None:
+        self._agent = agent
+
+    def walk(self, episodes: EpisodeSet, /) -> Rollout:
+        rollout = self._agent.walk(episodes)
+        for table in rollout.decisions.values():
+            table.stops.fill_(False)
+        return rollout

@@ -1,0 +1,177 @@
+"""Configurations in TOML: what they change, what they refuse, and the one every run writes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenemem.cli import main
+from scenemem.errors import DataError, SettingError, UserError
+from scenemem.formats.folder import DataFolder
+from scenemem.presets import PRESETS as ROWS
+from scenemem.presets import Preset
+from scenemem.runs.config import changed, differences, nested, read_config
+from scenemem.runs.experiment import PRESETS, SPEAKERS
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.training import choose_preset, run_training
+
+SMALL = {
+    "model": {"width": 16, "word_width": 8},
+    "memory": {"stream": "none"},
+    "data": {"min_count": 1},
+    "learning": {"batch": 4},
+    "selection": {"every": 2, "save_every": 2},
+}
+TOML = """
+[model]
+width = 16
+word_width = 8
+[memory]
+stream = "none"
+[data]
+min_count = 1
+[learning]
+batch = 4
+[selection]
+every = 2
+save_every = 2
+"""
+
+
+def _file(folder: Path, text: str) -> Path:
+    file = folder / "my.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_a_configuration_changes_what_it_names(tmp_path: Path) -> None:
+    settings = choose_preset(
+        PRESETS, None, _file(tmp_path, f'base = "ssm"\nseed = 7\niterations = 4\n{TOML}')
+    )
+    assert (settings.name, settings.seed) == ("ssm", 7)
+    expected = changed(ROWS["ssm"], SMALL)
+    assert settings.preset == replace(expected, learning=replace(expected.learning, iterations=4))
+    assert settings.preset.memory.stream is None
+    assert settings.preset.learning.clip == ROWS["ssm"].learning.clip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_differences_are_what_has_to_be_changed(name: str) -> None:
+    changes = differences(ROWS["ssm"], ROWS[name])
+    assert changed(ROWS["ssm"], json.loads(json.dumps(changes))) == ROWS[name]
+    assert differences(ROWS[name], ROWS[name]) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[model]\nwidht = 3", "unknown key 'model.widht'; did you mean 'model.width'?"),
+        ("sed = 3", "unknown key 'sed'; did you mean 'seed'?"),
+        ("reasoning_steps = 3", "unknown key 'reasoning_steps'; did you mean 'memory.reasoning_steps'?"),
+        ("[zzz]\nqqq = 3", "unknown key 'zzz'; there are: agent, model.word_width"),
+        ("model = 3", "'model' is a table of settings, got 3"),
+        ('[model]\nwidth = "wide"', "model.width: expected int, got str"),
+        ("[learning]\nclip = -1.0", "clip must be positive, got -1.0"),
+        ("[[learning.stages]]\nteacher = true", "learning.stages: expected float, got bool"),
+    ],
+)
+def test_what_cannot_be_changed_names_the_key(text: str, message: str, tmp_path: Path) -> None:
+    file = _file(tmp_path, 'base = "ssm"\n' + text)
+    with pytest.raises(UserError) as refused:
+        choose_preset(PRESETS, None, file)
+    assert str(refused.value).startswith(f"{file}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("base = 3", "my.toml: field 'base': expected str | null, got int"),
+        ("base = [", "my.toml: is no TOML ("),
+        ('base = "ssmm"', "unknown preset 'ssmm'; did you mean ssm"),
+        ("seed = 3", 'my.toml: names no base; add base = "PRESET"'),
+        (
+            'base = "ssm"\nplugins = ["shed.py"]',
+            "my.toml: was made with shed.py; if you trust that code, add",
+        ),
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    file = _file(tmp_path, text)
+    with pytest.raises(UserError) as refused:
+        choose_preset(PRESETS, None, file)
+    assert message in str(refused.value)
+
+
+def test_other_mistakes_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file; expected a configuration in TOML"):
+        read_config(tmp_path / "nowhere.toml")
+    with pytest.raises(UserError, match="changes the preset 'ssm', not 'basic'; name one of them"):
+        choose_preset(PRESETS, "basic", _file(tmp_path, 'base = "ssm"'))
+    assert choose_preset(PRESETS, "ssm", _file(tmp_path, 'base = "ssm"')).preset is not None
+    with pytest.raises(SettingError, match=r"'model' is given a value and, in 'model\.width', a part of it"):
+        nested({"model": 3, "model.width": 4})
+
+
+def _losses(run: Path) -> list[Any]:
+    return [(line["iteration"], line["losses"], line.get("validation")) for line in RunFolder(run).logged()]
+
+
+def _run(*words: object) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main([str(word) for word in words])
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def test_the_configuration_of_a_run_repeats_it(tiny_trainable: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    flags = ("--data", tiny_trainable, "--no-replays")
+    own = _file(tmp_path, f'base = "ssm-no-hints"\nseed = 3\n{TOML}')
+    assert _run("train", "--config", own, "--out", first, "--iterations", 4, "--model.width", 12, *flags) == 0
+    described = RunFolder(first).describe()
+    assert (described["name"], described["seed"]) == ("ssm-no-hints", 3)
+    assert described["preset"]["model"]["width"] == 12, "flags go last"
+    text = (first / "experiment.toml").read_text(encoding="utf-8")
+    for line in ('base = "ssm-no-hints"', "seed = 3", "iterations = 4", 'features = "tiny"', "width = 12"):
+        assert line in text
+    assert "hints" not in text.replace("ssm-no-hints", ""), "only what differs from the base"
+    assert str(tmp_path) not in text
+
+    assert _run("train", f"--config={first / 'experiment.toml'}", "--out", second, *flags) == 0
+    assert _losses(second) == _losses(first)
+    assert RunFolder(second).describe()["preset"] == described["preset"]
+
+
+def test_a_configuration_wants_the_data_it_was_written_for(
+    tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = DataFolder(tiny_trainable)
+    monkeypatch.setattr("scenemem.commands.train.open_data", lambda _: folder)
+    file = _file(tmp_path, f'base = "ssm"\nfolder = "r2r"\niterations = 2\n{TOML}')
+    assert _run("train", "--config", file, "--out", tmp_path / "run") == 2
+    assert "this configuration was written for the data folder 'r2r'; name --data" in capsys.readouterr().err
+    assert _run("train", "--config", file, "--out", tmp_path / "run", "--data", tiny_trainable) == 0
+
+
+def test_a_speaker_is_repeated_as_well(tiny_trainable: Path, tmp_path: Path) -> None:
+    preset = replace(
+        changed(SPEAKERS["speaker"], {key: SMALL[key] for key in SMALL if key != "memory"}), words=20
+    )
+    preset = replace(preset, learning=replace(preset.learning, iterations=2))
+    run_training("speaker", preset, DataFolder(tiny_trainable), RunFolder(tmp_path / "one"), seed=1)
+    words = ("speak", "train", "--config", tmp_path / "one" / "experiment.toml", "--data", tiny_trainable)
+    assert _run(*words, "--out", tmp_path / "two") == 0
+    assert _losses(tmp_path / "two") == _losses(tmp_path / "one")
+
+
+def test_a_preset_of_ones_own_is_told_as_a_change_of_the_nearest(
+    tiny_trainable: Path, tmp_path: Path
+) -> None:
+    preset: Preset = changed(ROWS["basic"], {**SMALL, "learning": {"batch": 4, "iterations": 2}})
+    run_training("mine", preset, DataFolder(tiny_trainable), RunFolder(tmp_path), seed=0)
+    settings = choose_preset(PRESETS, None, tmp_path / "experiment.toml")
+    assert settings.preset == replace(preset, data=replace(preset.data, features="tiny"))

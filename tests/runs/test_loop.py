@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import multiprocessing
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from scenemem.agents.network import NetworkConfig
+
+from scenemem.errors import DataError, UserError
+from scenemem.evaluation.evaluate import walk_split
+from scenemem.formats.folder import DataFolder
+from scenemem.learning.checkpoint import read_checkpoint
+from scenemem.learning.trainer import Trainer
+from scenemem.presets import PRESETS, Preset
+from scenemem.runs.experiment import new_experiment
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.loop import Schedule, TrainingLoop, TrainingStatus
+
+ITERATIONS = 12
+TIMES = ("episodes_per_second", "cpu_seconds")  # differ from run to run
+
+
+def _preset(**learning: Any) -> Preset:
+    base = PRESETS["ssm"]
+    return replace(
+        base,
+        model=NetworkConfig(word_width=8, width=16),
+        memory=replace(base.memory, stream=8),
+        data=replace(base.data, min_count=1),
+        learning=replace(base.learning, iterations=ITERATIONS, batch=6, **learning),
+        selection=replace(base.selection, every=4, save_every=2),
+    )
+
+
+def _loop(data: Path, out: Path, seed: int = 0, stop_at: int | None = None) -> TrainingLoop:
+    """A loop on the tiny world; ``stop_at`` raises in the middle of it, as a crash would."""
+    torch.set_num_threads(1)
+    experiment = new_experiment(_preset(), DataFolder(data), seed)
+    episodes = experiment.episodes("dev_unseen")
+
+    def validate() -> dict[str, float]:
+        return walk_split(experiment.agent, episodes).measured(experiment.environment.world).means()
+
+    def watch(status: TrainingStatus) -> None:
+        if status.iteration == stop_at:
+            raise KeyboardInterrupt
+
+    trainer = Trainer(experiment.agent, experiment.episodes("train"), experiment.preset.learning, seed)
+    return TrainingLoop(
+        trainer, RunFolder(out), validate, Schedule(2, 4, "sr"), {**experiment.metadata, "seed": seed}, watch
+    )
+
+
+def _outcome(out: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+    folder = RunFolder(out)
+    lines = [{k: v for k, v in line.items() if k not in TIMES} for line in folder.logged()]
+    return read_checkpoint(folder.last).tensors, lines
+
+
+def _assert_same(first: Path, second: Path) -> None:
+    (tensors, lines), (other_tensors, other_lines) = _outcome(first), _outcome(second)
+    assert lines == other_lines
+    assert tensors.keys() == other_tensors.keys()
+    assert all(torch.equal(tensors[name], other_tensors[name]) for name in tensors)
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished")
+    _loop(tiny_trainable, out).run()
+    return out
+
+
+def test_the_same_seed_gives_the_same_run(tiny_trainable: Path, finished: Path, tmp_path: Path) -> None:
+    _loop(tiny_trainable, tmp_path / "same").run()
+    _assert_same(tmp_path / "same", finished)
+    _loop(tiny_trainable, tmp_path / "other", seed=1).run()
+    mine, theirs = _outcome(tmp_path / "other")[0], _outcome(finished)[0]
+    assert not torch.equal(mine["network.navigator.join.weight"], theirs["network.navigator.join.weight"])
+
+
+@pytest.mark.parametrize("stop_at", [1, 2, 3, 7, 11])
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    tiny_trainable: Path, finished: Path, tmp_path: Path, stop_at: int
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _loop(tiny_trainable, tmp_path, stop_at=stop_at).run()
+    continued = _loop(tiny_trainable, tmp_path)
+    continued.resume()
+    continued.run()
+    _assert_same(tmp_path, finished)
+
+
+def test_the_cost_of_a_run_counts_all_its_sessions(tiny_trainable: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _loop(tiny_trainable, tmp_path, stop_at=7).run()
+    spent = [line["cpu_seconds"] for line in RunFolder(tmp_path).logged()]
+    continued = _loop(tiny_trainable, tmp_path)
+    continued.resume()
+    continued.run()
+    costs = [line["cpu_seconds"] for line in RunFolder(tmp_path).logged()]
+    assert costs[: len(spent)] == spent
+    assert costs == sorted(costs)
+    assert 0 < spent[-1] < costs[-1]
+
+
+def _train_or_resume(data: Path, out: Path) -> None:
+    loop = _loop(data, out)
+    if RunFolder(out).last.exists():
+        loop.resume()
+    loop.run()
+
+
+def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(
+    tiny_trainable: Path, finished: Path, tmp_path: Path
+) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["scenemem.runs.experiment", "scenemem.evaluation.evaluate"])
+    moments = random.Random(0)
+    for _ in range(20):
+        process = context.Process(target=_train_or_resume, args=(tiny_trainable, tmp_path))
+        process.start()
+        time.sleep(moments.uniform(0.05, 0.9))
+        process.kill()
+        process.join()
+    _train_or_resume(tiny_trainable, tmp_path)
+    _assert_same(tmp_path, finished)
+
+
+def test_the_best_weights_are_kept_with_their_facts(finished: Path) -> None:
+    best = read_checkpoint(RunFolder(finished).best)
+    values = [line["validation"]["sr"] for line in RunFolder(finished).logged() if "validation" in line]
+    assert best.metadata["progress"]["best"]["value"] == max(values)
+    assert best.metadata["preset"]["agent"] == "frontier"
+    assert not any(name.startswith("optimiser") for name in best.tensors)
+
+
+def test_a_run_is_not_resumed_with_other_settings(tiny_trainable: Path, finished: Path) -> None:
+    with pytest.raises(UserError, match="was started with another seed; resume with the settings"):
+        _loop(tiny_trainable, finished, seed=5).resume()
+
+
+def test_a_folder_without_checkpoint_cannot_be_resumed(tiny_trainable: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such checkpoint"):
+        _loop(tiny_trainable, tmp_path).resume()
+
+
+def test_broken_features_stop_the_run_and_keep_the_last_checkpoint(
+    tiny_trainable: Path, tmp_path: Path
+) -> None:
+    loop = _loop(tiny_trainable, tmp_path, stop_at=5)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run()
+    trainer = loop._trainer
+    assert isinstance(trainer, Trainer)
+    trainer.agent.sight.store.values[:] = torch.nan
+    with pytest.raises(
+        UserError, match=r"a score of decision 'action' is not a finite number at step 6; the last good"
+    ):
+        loop._trainer.step()
+    assert read_checkpoint(RunFolder(tmp_path).last).metadata["progress"]["iteration"] == 4

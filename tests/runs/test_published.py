@@ -1,0 +1,93 @@
+"""Published weights: what is kept, what they unpack to, and what is said when there are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from scenemem.errors import UserError
+from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
+from scenemem.runs.folder import RunFolder, halved, published, unpacked, write_published
+
+FACTS = {"preset": {}, "vocabulary": ["<PAD>"], "features": {}, "name": "ssm", "seed": 3}
+DESCRIPTION = {"name": "ssm", "seed": 3}
+
+
+@pytest.fixture
+def trained() -> Checkpoint:
+    """A checkpoint as training writes it: weights, optimiser, random states, progress."""
+    tensors = {
+        "network.layer": torch.linspace(-1, 1, 12).view(3, 4),
+        "optimiser.0.exp_avg": torch.ones(3, 4),
+        "random.global": torch.zeros(8, dtype=torch.uint8),
+    }
+    return Checkpoint(tensors, {**FACTS, "progress": {"iteration": 7, "batches": {"order": [1, 2]}}})
+
+
+def test_only_the_weights_are_kept_and_in_half_precision(trained: Checkpoint) -> None:
+    packed = halved(trained)
+    assert packed.tensors.keys() == {"network.layer"}
+    assert packed.tensors["network.layer"].dtype == torch.float16
+    assert packed.metadata == {**FACTS, "progress": {"iteration": 7}}
+
+
+def test_weights_too_large_for_half_precision_are_refused(trained: Checkpoint) -> None:
+    trained.tensors["network.layer"][1, 2] = 1e6
+    with pytest.raises(UserError, match=r"'network\.layer' has numbers that half precision cannot hold"):
+        halved(trained)
+
+
+def test_they_unpack_to_a_run_folder_with_the_same_numbers(trained: Checkpoint, tmp_path: Path) -> None:
+    packed = halved(trained)
+    write_published(tmp_path / "mine.safetensors", packed, DESCRIPTION, {"val_unseen": {"sr": 0.5}})
+    run = RunFolder(unpacked("mine", tmp_path))
+    assert run.root.name == "mine"
+    assert run.describe() == DESCRIPTION
+    for file in (run.last, run.best):
+        stored = read_checkpoint(file)
+        weights = stored.network()["layer"]
+        assert weights.dtype == torch.float32
+        assert torch.equal(weights, packed.tensors["network.layer"].float())
+        assert stored.metadata["progress"] == {"iteration": 7}
+    assert unpacked("mine", tmp_path) == run.root
+
+
+def test_other_weights_of_the_same_name_unpack_to_another_place(trained: Checkpoint, tmp_path: Path) -> None:
+    file = tmp_path / "mine.safetensors"
+    write_published(file, halved(trained), DESCRIPTION, {})
+    first = unpacked("mine", tmp_path)
+    trained.tensors["network.layer"][0, 0] = 0.25
+    write_published(file, halved(trained), DESCRIPTION, {})
+    assert unpacked("mine", tmp_path) != first
+
+
+def test_an_unknown_name_lists_the_known_ones(trained: Checkpoint, tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    with pytest.raises(UserError, match="no weights called 'his'; there are: none"):
+        unpacked("his", tmp_path)
+    write_published(tmp_path / "mine.safetensors", halved(trained), DESCRIPTION, {})
+    with pytest.raises(UserError, match="no weights called 'his'; there are: mine"):
+        unpacked("his", tmp_path)
+    with pytest.raises(UserError, match="no weights called"):
+        unpacked("../mine", tmp_path / "inner")
+
+
+def test_a_list_of_what_there_is(trained: Checkpoint, tmp_path: Path) -> None:
+    write_published(tmp_path / "b.safetensors", halved(trained), DESCRIPTION, {"val_seen": {"sr": 0.5}})
+    write_published(tmp_path / "a.safetensors", halved(trained), DESCRIPTION, {})
+    found = published(tmp_path)
+    assert [entry.name for entry in found] == ["a", "b"]
+    assert found[1].metrics == {"val_seen": {"sr": 0.5}}
+    assert found[0].description == DESCRIPTION
+
+
+def test_what_comes_with_the_package_is_complete_and_small() -> None:
+    found = published()
+    for entry in found:
+        assert entry.file.stat().st_size < 15e6
+        assert entry.file.with_suffix(".md").is_file()
+        assert entry.metrics["val_unseen"]["sr"] > 0
+        assert all(tensor.dtype == torch.float16 for tensor in read_checkpoint(entry.file).tensors.values())
+    assert sum(entry.file.stat().st_size for entry in found) < 60e6

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from scenemem.errors import DataError
+from scenemem.formats.features import write_store
+from scenemem.formats.folder import DataFolder
+from scenemem.learning.checkpoint import write_checkpoint
+from scenemem.learning.speaker_trainer import SpeakerTrainer
+from scenemem.models.speaker import SpeakerConfig
+from scenemem.presets import PRESETS, DataConfig
+from scenemem.runs.experiment import (
+    SPEAKERS,
+    SpeakerExperiment,
+    SpeakerPreset,
+    SpeakerSelection,
+    new_experiment,
+    new_speaker,
+    stored_speaker,
+)
+from scenemem.world.build import load_world
+
+SMALL = SpeakerPreset(words=20, model=SpeakerConfig(word_width=8, width=16), data=DataConfig(min_count=1))
+
+
+@pytest.fixture
+def speaking(tiny_trainable: Path) -> SpeakerExperiment:
+    return new_speaker(SMALL, DataFolder(tiny_trainable), seed=0)
+
+
+def _written(speaking: SpeakerExperiment, file: Path, **facts: object) -> Path:
+    write_checkpoint(file, speaking.speaker.network, json.loads(json.dumps({**speaking.metadata, **facts})))
+    return file
+
+
+@pytest.mark.parametrize("name", SPEAKERS)
+def test_presets_survive_being_written_down(name: str) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(SPEAKERS[name]), type=SpeakerPreset) == SPEAKERS[name]
+
+
+def test_there_is_an_everyday_width_and_the_published_one() -> None:
+    assert SPEAKERS["speaker"].model.width == 256
+    paper = SPEAKERS["speaker-paper"]
+    assert (paper.model.width, paper.model.dropout, paper.words) == (512, 0.6, 120)
+
+
+@pytest.mark.parametrize("name", SPEAKERS)
+def test_every_preset_learns_two_steps(name: str, tiny_trainable: Path) -> None:
+    preset = SPEAKERS[name]
+    small = replace(preset, data=DataConfig(min_count=1), learning=replace(preset.learning, batch=4))
+    speaking = new_speaker(small, DataFolder(tiny_trainable), seed=0)
+    trainer = SpeakerTrainer(speaking.speaker, speaking.episodes("train"), small.learning, seed=0)
+    before = trainer.network.decoder.words.weight.detach().clone()
+    assert [trainer.step().episodes for _ in range(2)] == [4, 4]
+    assert not torch.equal(trainer.network.decoder.words.weight, before)
+
+
+def test_a_stored_speaker_says_the_same(
+    speaking: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
+) -> None:
+    file = _written(speaking, tmp_path / "speaker.safetensors")
+    again = stored_speaker(file, DataFolder(tiny_trainable))
+    episodes = speaking.episodes("val_unseen")
+    first, second = (s.speaker.describe(episodes.path, episodes.heading) for s in (speaking, again))
+    assert torch.equal(first.tokens, second.tokens)
+    assert again.preset == speaking.preset
+    assert again.preset.data.features == "tiny", "a run knows its store"
+
+
+def test_held_out_buildings_are_neither_learnt_nor_described_for_training(tiny_trainable: Path) -> None:
+    speaking = new_speaker(SMALL, DataFolder(tiny_trainable), seed=0)
+    held_out = {
+        speaking.environment.world.scans[number] for number in speaking.episodes("dev_unseen").scan.tolist()
+    }
+    assert len(held_out) == 1
+    assert set(speaking.training_scans) | held_out == {"grid", "spiral"}
+    assert not set(speaking.training_scans) & held_out
+    whole = replace(SMALL, selection=SpeakerSelection(split="val_unseen"))
+    assert new_speaker(whole, DataFolder(tiny_trainable), seed=0).training_scans == ["grid", "spiral"]
+
+
+def test_only_checkpoints_of_speakers_are_loaded(
+    speaking: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
+) -> None:
+    folder, file = DataFolder(tiny_trainable), tmp_path / "agent.safetensors"
+    preset = PRESETS["basic"]
+    small = replace(
+        preset,
+        model=replace(preset.model, width=16, word_width=8),
+        data=replace(preset.data, min_count=1),
+    )
+    agent = new_experiment(small, folder, seed=0)
+    write_checkpoint(file, agent.agent.network, json.loads(json.dumps(agent.metadata)))
+    with pytest.raises(DataError, match="holds no speaker; train one with 'scenemem speak train'"):
+        stored_speaker(file, folder)
+    odd = _written(speaking, tmp_path / "odd.safetensors", vocabulary=["no", "marks"])
+    with pytest.raises(DataError, match="does not describe its speaker"):
+        stored_speaker(odd, folder)
+
+
+def test_other_features_than_those_trained_with_are_refused(
+    speaking: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
+) -> None:
+    file = _written(speaking, tmp_path / "speaker.safetensors")
+    data = Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
+    names = load_world(data / "connectivity").names
+    for width, differs in ((5, "width 8, this store has 5"), (8, "sha256")):
+        rows = np.zeros((len(names), 36, width), dtype=np.float16)
+        write_store(data / "features" / "tiny.npy", names, rows, width=width, source="test", encoder="zeros")
+        with pytest.raises(DataError, match=f"was trained on features with {differs}"):
+            stored_speaker(file, DataFolder(data))
+
+
+def test_impossible_settings_say_what_is_wrong() -> None:
+    with pytest.raises(ValueError, match="every must be a positive multiple of save_every, got 3 and 2"):
+        SpeakerSelection(every=3, save_every=2)
+    with pytest.raises(ValueError, match="words must be 3 or more to hold a word between two marks, got 2"):
+        SpeakerPreset(words=2)
