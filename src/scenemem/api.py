@@ -22,34 +22,43 @@ from typing import Any, overload
 
 import gymnasium
 
+from scenemem.agents.build import AGENTS
+from scenemem.agents.scripted import SCRIPTED
 from scenemem.errors import UserError
 from scenemem.evaluation.evaluate import Walks, walk_split
 from scenemem.evaluation.score import score_trajectories
 from scenemem.formats import episodes as episode_files
 from scenemem.formats.results import Point, Trajectory, read_trajectories
 from scenemem.formats.traces import Trace
-from scenemem.learning.team import joined_team
-from scenemem.presets import SCRIPTED, Preset
+from scenemem.learning.distributed import process_group
+from scenemem.learning.objectives import LABEL_RULES, LOSSES, REWARDS
+from scenemem.presets import PRESETS, Preset
 from scenemem.registry import Registry
 from scenemem.runs.comparison import Comparison, compare_runs
 from scenemem.runs.config import changed, nested
-from scenemem.runs.experiment import PRESETS, SPEAKERS, Experiment, open_data
+from scenemem.runs.experiment import SPEAKERS, Experiment, open_data
 from scenemem.runs.folder import RunFolder, Which, find_run
 from scenemem.runs.loop import TrainingStatus
 from scenemem.runs.opened import Evaluation, OpenedRun, evaluation_of, open_run, walk_scripted
 from scenemem.runs.training import Settings, Sources, choose_preset, default_out, run_training
-from scenemem.simulator.environments import NavigationEnv
-from scenemem.simulator.environments import NavigationVectorEnv
+from scenemem.simulator.environments import NavigationEnv, NavigationVectorEnv
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
-from scenemem.viewer.gallery import Walker, write_replays
+from scenemem.viewer.gallery import write_replays
 from scenemem.viewer.scenery import Sceneries
-from scenemem.viewer.tracing import trace_episodes
+from scenemem.viewer.traces import TracedAgent, trace_episodes
 from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World
 
 PathLike = str | os.PathLike[str]
 
-REGISTRIES: dict[str, Registry[Any]] = {"preset": PRESETS, "speaker": SPEAKERS}
+REGISTRIES: dict[str, Registry[Any]] = {
+    "agent": AGENTS,
+    "preset": PRESETS,
+    "loss": LOSSES,
+    "label rule": LABEL_RULES,
+    "reward rule": REWARDS,
+    "speaker": SPEAKERS,
+}
 """What ``register`` can add to, by kind."""
 
 
@@ -149,9 +158,9 @@ class Walk:
         page = Path(file)
         if page.suffix != ".html":
             raise UserError(f"{page}: a replay is a page; expected a name ending in .html")
-        walker = Walker(self._agent.name, self._agent.experiment.agent, self._episodes)
+        traced = TracedAgent(self._agent.name, self._agent.experiment.agent, self._episodes)
         ids = self._episodes.instruction_ids
-        write_replays([walker], list(ids), Sceneries(self._agent.experiment.folder), lambda _: page)
+        write_replays([traced], list(ids), Sceneries(self._agent.experiment.folder), lambda _: page)
         return page
 
     def __repr__(self) -> str:
@@ -167,7 +176,7 @@ class LoadedAgent:
         self.path: Path = opened.run.root  # of its run
         self.name: str = opened.run.root.name
         self.experiment: Experiment = opened.experiment  # network, environment, vocabulary: to go deeper
-        self.preset: Preset = opened.experiment.preset
+        self.preset: Preset[Any] = opened.experiment.preset
         self.world: World = opened.world  # the graphs of the buildings it can walk in
 
     def episodes(self, split: str) -> EpisodeList:
@@ -289,7 +298,7 @@ def episodes(split: str, *, data: PathLike | None = None, task: str = "r2r") -> 
 
 
 def train(
-    preset: str | Preset | None = None,
+    preset: str | Preset[Any] | None = None,
     *,
     iterations: int | None = None,
     out: PathLike | None = None,
@@ -326,7 +335,7 @@ def train(
         UserError: settings or data do not fit.
     """
     if isinstance(preset, Preset):
-        settings: Settings[Preset] = Settings("custom", preset)
+        settings: Settings[Preset[Any]] = Settings("custom", preset)
         if config is not None:
             raise UserError("a configuration changes a preset by its name; leave out one of the two")
     elif preset is None and config is None:
@@ -346,7 +355,7 @@ def train(
         for name, place in named.items()
         if place is not None
     }
-    with joined_team(device) as team:
+    with process_group(device) as group:
         run_training(
             settings.name,
             chosen,
@@ -355,7 +364,7 @@ def train(
             seed=seed,
             resume=resume,
             watch=watch,
-            team=team,
+            group=group,
             sources=Sources.named(**{name: str(place) for name, place in places.items()}),
         )
     return TrainingRun(run.root, data)
@@ -501,7 +510,7 @@ def list_presets() -> tuple[str, ...]:
     return tuple(PRESETS)
 
 
-def preset(name: str) -> Preset:
+def preset(name: str) -> Preset[Any]:
     """The preset of a name; change it with ``dataclasses.replace`` and give it to ``train``.
 
     Raises:
@@ -514,7 +523,7 @@ def register(kind: str, name: str, value: Any = None) -> Any:
     """Add something under a name, from a plugin for example; without a value this is a decorator.
 
     Args:
-        kind: what it is: preset or speaker.
+        kind: what it is: agent, preset, loss, label rule, reward rule or speaker.
         name: what it is called.
         value: the object.
 

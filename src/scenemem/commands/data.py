@@ -11,13 +11,12 @@ from rich.table import Table
 
 from scenemem.commands.console import console, open_data, output, print_json, progress_bar
 from scenemem.errors import UserError
-from scenemem.features.store import convert_features, store_name
 from scenemem.features.objects import build_object_features
+from scenemem.features.store import convert_features, store_name
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import StoreInfo
 from scenemem.formats.folder import DataFolder
-from scenemem.houses.build import build_houses
-from scenemem.houses.config import HousesConfig
+from scenemem.houses.build import HousesConfig, build_houses
 from scenemem.runs.data_check import FolderReport, inspect_folder
 from scenemem.tasks.paths import R4RCounts, write_r4r
 from scenemem.world.build import Positions, load_world

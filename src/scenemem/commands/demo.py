@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
+from scenemem.agents.scripted import SCRIPTED
 from scenemem.commands.console import (
     METRICS,
     open_data,
@@ -20,16 +22,14 @@ from scenemem.commands.console import (
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import read_plan
-from scenemem.houses.maps import draw_map
-from scenemem.houses.pictures import draw_panorama
-from scenemem.presets import SCRIPTED, Preset
+from scenemem.houses.pictures import draw_map, draw_panorama
+from scenemem.presets import PRESETS, Preset
 from scenemem.runs.comparison import METRICS as COLUMNS
-from scenemem.runs.experiment import PRESETS
 from scenemem.runs.opened import OpenedRun, evaluation_of, open_run, walk_scripted
 from scenemem.runs.pages import report_on
 from scenemem.runs.training import train_side_by_side
 from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.viewer.report import Section, picture_section
+from scenemem.viewer.pages import Section, picture_section
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
 
@@ -71,7 +71,7 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
     say(f"The report: {page}")
 
 
-def _short(preset: Preset, iterations: int) -> Preset:
+def _short(preset: Preset[Any], iterations: int) -> Preset[Any]:
     """A preset that is validated four times in a training of ``iterations`` steps."""
     pause = max(1, iterations // 4)
     return replace(

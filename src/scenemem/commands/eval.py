@@ -13,6 +13,7 @@ import tyro
 from rich.table import Table
 
 from scenemem.agents.reranking import Reranking
+from scenemem.agents.scripted import SCRIPTED
 from scenemem.commands.console import (
     check_processes,
     metric_table,
@@ -25,7 +26,6 @@ from scenemem.commands.console import (
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Estimate
 from scenemem.evaluation.grounding import OWN, GroundingQuality
-from scenemem.presets import SCRIPTED
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.runs.opened import evaluation_of, open_run, reranking_facts, walk_scripted
 

@@ -14,7 +14,7 @@ import tyro
 from scenemem.commands.console import console, open_data, use_threads
 from scenemem.errors import UserError
 from scenemem.runs.folder import Which
-from scenemem.runs.pages import open_stage
+from scenemem.runs.pages import open_live_state
 
 _MISSING = "the live page needs FastAPI and uvicorn; install them with: pip install 'scenemem[serve]'"
 _GRACE = 2  # seconds for open streams when the server is stopped
@@ -58,7 +58,9 @@ def serve(
     use_threads(threads)
     local = is_loopback(host)
     with _listening(host, port) as listener:  # first, because loading takes a while
-        stage = open_stage([run] if rival is None else [run, rival], speaker, open_data(data), checkpoint)
+        stage = open_live_state(
+            [run] if rival is None else [run, rival], speaker, open_data(data), checkpoint
+        )
         config = uvicorn.Config(
             live_app(stage, local=local),
             log_level="warning",

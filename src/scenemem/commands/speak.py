@@ -12,7 +12,7 @@ import torch
 import tyro
 from rich.table import Table
 
-from scenemem.agents.policy import Sample, take_best
+from scenemem.agents.walker import Sample, take_best
 from scenemem.commands.console import (
     open_data,
     output,

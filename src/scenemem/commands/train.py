@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
 
@@ -22,14 +22,17 @@ from scenemem.commands.console import (
 )
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.team import ALONE, Team, joined_team
-from scenemem.presets import Preset
+from scenemem.learning.distributed import SINGLE, ProcessGroup, process_group
+from scenemem.presets import PRESETS, Preset
 from scenemem.registry import Registry, load_installed_plugins
 from scenemem.runs.config import changed, nested
-from scenemem.runs.experiment import PRESETS, P, begun
+from scenemem.runs.experiment import P, begun
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.pages import report_on
 from scenemem.runs.training import Settings, Sources, choose_preset, default_out, run_training, settings_of
+
+M = TypeVar("M")
+A = TypeVar("A", bound="RunArguments")
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class RunArguments:
 
 
 @dataclass(frozen=True)
-class TrainArguments(RunArguments):
+class TrainArguments(RunArguments, Generic[M]):
     """Train an agent on a data folder; every field of the preset can be changed by its flag."""
 
     begin: Path | None = None
@@ -78,10 +81,7 @@ class TrainArguments(RunArguments):
     """of matrix products: full, or fast: TF32 or bfloat16 inside them, where the device has it"""
     replays: bool = True
     """write replays of telling episodes beside the report"""
-    preset: Annotated[Preset, tyro.conf.arg(name="")] = field(default_factory=Preset)
-
-
-A = TypeVar("A", bound=RunArguments)
+    preset: Annotated[Preset[M], tyro.conf.arg(name="")] = field(default_factory=lambda: PRESETS["ssm"])
 
 
 def parse(words: Sequence[str]) -> None:
@@ -121,13 +121,13 @@ def read_arguments(
     return settings, arguments
 
 
-def train(settings: Settings[Preset], arguments: TrainArguments) -> dict[str, Any]:
+def train(settings: Settings[Preset[Any]], arguments: TrainArguments[Any]) -> dict[str, Any]:
     """Train as the flags say, and return what came out."""
     use_precision(arguments.precision)
-    with joined_team(arguments.device) as team:
+    with process_group(arguments.device) as group:
         sources = Sources(arguments.begin, arguments.speaker, arguments.augment)
-        out, folder = train_run(settings, arguments, arguments.preset, team=team, sources=sources)
-    if not team.leads:
+        out, folder = train_run(settings, arguments, arguments.preset, group=group, sources=sources)
+    if not group.is_main:
         return {}
     page = report_on(
         [out],
@@ -148,7 +148,7 @@ def train_run(
     preset: P,
     *,
     unit: str = "episodes",
-    team: Team = ALONE,
+    group: ProcessGroup = SINGLE,
     sources: Sources | None = None,
 ) -> tuple[RunFolder, DataFolder]:
     """Train an agent or a speaker, a progress bar above; returns the run and its data."""
@@ -156,7 +156,7 @@ def train_run(
     name, out = settings.name, _run_folder(settings.name, arguments)
     preset, folder = changed(preset, arguments.short_flags), open_data(arguments.folder)
     settings.check_folder(folder, named=arguments.folder is not None)
-    with training_bars([name], preset.selection.metric, unit=unit, shown=team.leads) as watch:
+    with training_bars([name], preset.selection.metric, unit=unit, shown=group.is_main) as watch:
         run_training(
             name,
             preset,
@@ -165,7 +165,7 @@ def train_run(
             seed=arguments.seed,
             resume=arguments.resume,
             watch=lambda status: watch(name, status),
-            team=team,
+            group=group,
             sources=sources,
         )
     return out, folder
@@ -181,7 +181,11 @@ def _parsed(kind: type[A], settings: Settings[Any], flags: list[str], program: s
     fields = {"preset": settings.preset, "seed": settings.seed}
     if issubclass(kind, TrainArguments):
         fields |= {name: getattr(settings.sources, name) for name in ("begin", "speaker", "augment")}
-    return tyro.cli(kind, default=replace(kind(), **fields), args=flags, prog=f"{program} {settings.name}")
+    # an agent's flags are those of its own settings
+    typed: Any = TrainArguments[type(settings.preset.model)] if issubclass(kind, TrainArguments) else kind
+    default = replace(kind(), **fields)
+    read: A = tyro.cli(typed, default=default, args=flags, prog=f"{program} {settings.name}")
+    return read
 
 
 def _run_folder(name: str, arguments: RunArguments) -> RunFolder:

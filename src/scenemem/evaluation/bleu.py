@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenemem.agents.sight import Sight
 from scenemem.errors import UserError
+from scenemem.features.store import Environment
 from scenemem.learning.speaker import Speaker, steps_along, views_along
-from scenemem.tasks.episode_set import in_order
-from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.tasks.episode_set import EpisodeSet, in_order
 from scenemem.tasks.vocabulary import split_words
 
 Progress = Callable[[int, int], None]
@@ -108,7 +107,7 @@ def shuffled_bleu(texts: Sequence[str], references: Sequence[Sequence[str]], see
 
 
 def retrieved_texts(
-    environment: Sight, paths: PathSet, known: PathSet, *, progress: Progress | None = None
+    environment: Environment, paths: PathSet, known: PathSet, *, progress: Progress | None = None
 ) -> list[str]:
     """The first instruction of the most similar known path: what a memory without grammar earns.
 
@@ -124,7 +123,7 @@ def retrieved_texts(
     return texts
 
 
-def path_features(environment: Sight, episodes: EpisodeSet) -> Tensor:
+def path_features(environment: Environment, episodes: EpisodeSet) -> Tensor:
     """What a path looks like and how it turns, both as unit vectors.
 
     The look is the mean feature of the views walked along; the turns are the directions walked, each relative
@@ -137,7 +136,7 @@ def path_features(environment: Sight, episodes: EpisodeSet) -> Tensor:
     )
 
 
-def _features_of(environment: Sight, episodes: EpisodeSet) -> Tensor:
+def _features_of(environment: Environment, episodes: EpisodeSet) -> Tensor:
     views = views_along(environment, steps_along(environment.world, episodes.path, episodes.heading))
     look = views.chosen.sum(dim=1)  # a unit vector does not care about the number of moves
     turns = functional.pad(views.direction, (0, 0, 0, _MOVES))[:, :_MOVES].flatten(1)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from scenemem.agents.reranking import RerankingAgent
 from scenemem.agents.rollout import Rollout
-from scenemem.agents.scripted import Agent
+from scenemem.agents.walker import Walker
 from scenemem.evaluation.metrics import (
     Metrics,
     collapse_repeats,
@@ -23,13 +23,10 @@ from scenemem.evaluation.metrics import (
     measure,
     path_length,
 )
-from scenemem.formats.results import EpisodeResult, Outcome
-from scenemem.formats.results import Point, Trajectory
-from scenemem.tasks.episode_set import in_order
-from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
+from scenemem.formats.results import EpisodeResult, Outcome, Point, Trajectory
+from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet, in_order
 from scenemem.tasks.vocabulary import split_words
-from scenemem.world.graph import view_elevation, view_heading
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, World, view_elevation, view_heading
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +77,7 @@ class CandidateWalker:
     def walk(self, episodes: EpisodeSet, /) -> Rollout:
         """Walk the episodes."""
         candidates = self.agent.candidates(episodes)
-        metres = path_length(self.agent.agent.sight.world, candidates.walked)
+        metres = path_length(self.agent.agent.environment.world, candidates.rollout.walked)
         self._metres.append(metres.view_as(candidates.score).sum(dim=0))
         return candidates.best(self.agent.config.weight)
 
@@ -96,7 +93,7 @@ class CandidateWalker:
 
 
 def walk_split(
-    agent: Agent,
+    agent: Walker,
     episodes: EpisodeSet,
     *,
     batch_size: int = 256,
@@ -119,9 +116,9 @@ def walk_split(
     longest = max(rollout.alive.shape[1] for rollout in rollouts)
     return Walks(
         episodes,
-        viewpoint=_stacked([r.viewpoint.masked_fill(~r.alive, NONE) for r in rollouts], longest, NONE),
+        viewpoint=_stacked([r.walked for r in rollouts], longest, NONE),
         view=_stacked([r.view.masked_fill(~r.alive, 0) for r in rollouts], longest, 0),
-        jumps=torch.cat([_jumps(rollout) for rollout in rollouts]),
+        jumps=torch.cat([rollout.jumps for rollout in rollouts]),
         stopped=torch.cat([rollout.stopped for rollout in rollouts]),
     )
 
@@ -131,16 +128,6 @@ def _stacked(tables: list[Tensor], longest: int, pad: int) -> Tensor:
     return torch.cat(
         [torch.nn.functional.pad(table, (0, longest - table.shape[1]), value=pad) for table in tables]
     )
-
-
-def _jumps(rollout: Rollout) -> Tensor:
-    """(B,)"""
-    jumps = torch.zeros_like(rollout.viewpoint[:, 0])
-    if "frontier" in rollout.decisions and rollout.map is not None:
-        table = rollout.decisions["frontier"]
-        left = table.choice != rollout.map.at[table.lane, table.tick]
-        jumps.index_add_(0, table.lane, left.long())
-    return jumps
 
 
 def episode_results(

@@ -14,16 +14,14 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from scenemem.agents.agent import follow
-from scenemem.learning.objectives import ReferencePath
-from scenemem.agents.agent import recorded_observations
+from scenemem.agents.agent import follow, recorded_observations
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import FollowLabels, TrainedAgent, collect
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Clusters, Estimate
 from scenemem.formats.annotations import LandmarkLabels
-from scenemem.tasks.episode_set import in_order
-from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.learning.objectives import ReferencePath
+from scenemem.tasks.episode_set import EpisodeSet, in_order
 from scenemem.tasks.vocabulary import split_words
 
 Stream = Literal["perception", "action", "navigator"]

@@ -14,8 +14,7 @@ from scenemem.errors import DataError, UserError
 from scenemem.evaluation.metrics import Metrics, measure
 from scenemem.formats.results import Point, Trajectory
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import view_elevation, view_heading
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, World, view_elevation, view_heading
 
 MOST_POINTS = (
     10_000  # of one trajectory: all are padded to the longest, so an endless one would eat the memory

@@ -14,7 +14,7 @@ from torch import Tensor
 from scenemem.agents.walker import Sample
 from scenemem.errors import UserError
 from scenemem.learning.distributed import ProcessGroup
-from scenemem.learning.speaker_voice import Speaker
+from scenemem.learning.speaker import Speaker
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import PathPool, shortest_paths
 from scenemem.world.graph import HEADINGS, STEP

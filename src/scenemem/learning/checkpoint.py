@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,8 @@ from torch.optim import Optimizer
 from scenemem.errors import DataError
 from scenemem.formats.atomic import atomic_file
 
-VERSION = 1
+VERSION = 2
+"""Of what is written; version 1 is read as well, under the names its parameters have today."""
 NETWORK = "network."
 """What the names of weights begin with."""
 _OPTIMISER = "optimiser."
@@ -79,9 +81,41 @@ def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
         raise DataError(file, "no such checkpoint") from error
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise DataError(file, f"not a checkpoint of SceneMem, or damaged ({error})") from error
-    if metadata.pop("version", None) != VERSION:
-        raise DataError(file, f"was written by another version; expected checkpoint version {VERSION}")
+    version = metadata.pop("version", None)
+    if version == 1:
+        tensors = {_renamed(name): tensor for name, tensor in tensors.items()}
+    elif version != VERSION:
+        raise DataError(file, f"was written by another version; expected checkpoint version {VERSION} or 1")
     return Checkpoint(tensors, metadata)
+
+
+_NAMES_V1 = (
+    (r"begin_(hidden|cell)", r"initial_\1"),
+    (r"^navigator\.look\.ask_(visual|angle)", r"updater.view_query.\1"),
+    (r"^navigator\.listen", "updater.word_query"),
+    (r"^navigator\.", "updater."),
+    (r"^stop\.", "actions.stop."),
+    (r"^action_score\.", "actions."),
+    (r"^read\.narrow", "reader.project"),
+    (r"^read\.", "reader."),
+    (r"^anywhere_score\.", "global_score."),
+    (r"^stop_read\.", "stop_from_memory."),
+    (r"^ask_", "scorer.query_"),
+    (r"\.ask_", ".query_"),
+    (r"\.weigh\.", ".mix."),
+    (r"^decoder\.listen\.", "decoder.path_query."),
+)
+"""How parameters were called in version 1 -> how they are called now."""
+
+
+def _renamed(name: str) -> str:
+    """The name of a tensor of version 1 today."""
+    if not name.startswith(NETWORK):
+        return name
+    own = name.removeprefix(NETWORK)
+    for old, new in _NAMES_V1:
+        own = re.sub(old, new, own)
+    return NETWORK + own
 
 
 def load_network(network: nn.Module, checkpoint: Checkpoint, file: str | os.PathLike[str]) -> None:

@@ -13,17 +13,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenemem.agents.policy import Chooser, take_best
-from scenemem.agents.sight import Sight
+from scenemem.agents.walker import take_best
 from scenemem.errors import SettingError, UserError
-from scenemem.world.graph import rotated
-from scenemem.models.speaker import EncodedPaths, Likelihood, PathViews, SpeakerNetwork
-from scenemem.models.speaker_decoding import Sayings, beam_search, speak
+from scenemem.features.store import Environment
+from scenemem.models.speaker import (
+    Choose,
+    Descriptions,
+    EncodedPaths,
+    Likelihood,
+    PathViews,
+    SpeakerNetwork,
+    beam_search,
+    speak,
+)
 from scenemem.simulator.panorama import STOP, Simulator
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import UNK, Vocabulary
-from scenemem.world.graph import VIEWS, angle_feature, view_elevation, view_heading
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, VIEWS, World, angle_feature, rotated, view_elevation, view_heading
 
 
 class Speaker:
@@ -37,7 +43,7 @@ class Speaker:
     """
 
     def __init__(
-        self, network: SpeakerNetwork, environment: Sight, vocabulary: Vocabulary, *, max_words: int
+        self, network: SpeakerNetwork, environment: Environment, vocabulary: Vocabulary, *, max_words: int
     ) -> None:
         self.network = network
         self.environment = environment
@@ -50,8 +56,8 @@ class Speaker:
         heading: Tensor,
         *,
         feature_mask: Tensor | None = None,
-        choose: Chooser = take_best,
-    ) -> Sayings:
+        choose: Choose = take_best,
+    ) -> Descriptions:
         """Describe paths, word by word.
 
         Args:
@@ -69,7 +75,7 @@ class Speaker:
 
     def describe_best(
         self, path: Tensor, heading: Tensor, beams: int, *, feature_mask: Tensor | None = None
-    ) -> Sayings:
+    ) -> Descriptions:
         """Describe paths by beam search, which never ends up with worse than the greedy text.
 
         path: (B, T)  heading: (B,)  feature_mask: (D,)
@@ -183,7 +189,7 @@ def steps_along(world: World, path: Tensor, heading: Tensor) -> Steps:
     return Steps(path, torch.cat([begin, walked_along], dim=1), functional.pad(slot, (0, 1), value=STOP))
 
 
-def views_along(environment: Sight, steps: Steps) -> PathViews:
+def views_along(environment: Environment, steps: Steps) -> PathViews:
     """What is seen on the way."""
     world, mask = environment.world, steps.viewpoint != NONE
     here, facing, slot = steps.viewpoint[mask], steps.view[mask], steps.slot[mask]

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from scenemem.errors import SettingError, UserError
+from scenemem.learning.distributed import SINGLE
 from scenemem.learning.objectives import Stage
 from scenemem.learning.speaker import Speaker, steps_along, views_along
-from scenemem.learning.team import ALONE
 from scenemem.learning.trainer import StepReport
 from scenemem.models.speaker import SpeakerNetwork
 from scenemem.tasks.episode_set import Batches, EpisodeSet
 
-_SPEAKING = Stage("speaking", teacher=1.0, reinforce=0.0)
+_SPEAKING = Stage("speaking", losses={"words": 1.0})
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class SpeakerTrainer:
             raise UserError(f"'{episodes.name}' keeps its paths secret; train on a split that shows them")
         self.speaker = speaker
         self.config = config
-        self.team = ALONE
+        self.group = SINGLE
         self.iteration = 0
         self.optimiser = torch.optim.AdamW(
             speaker.network.parameters(),

@@ -20,7 +20,7 @@ from scenemem.runs.experiment import Progress, begun, silent
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.runs.opened import open_run
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.viewer.report import table_section, write_report
+from scenemem.viewer.pages import table_section, write_report
 from scenemem.viewer.runs import group_names
 
 METRICS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")

@@ -18,7 +18,8 @@ from scenemem.formats.annotations import (
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.features import verify_store
 from scenemem.formats.folder import SPLITS, DataFolder
-from scenemem.runs.experiment import PRESETS, Progress, silent
+from scenemem.presets import PRESETS
+from scenemem.runs.experiment import Progress, silent
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.paths import path_pool
 from scenemem.world.build import load_world

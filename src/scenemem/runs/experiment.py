@@ -13,18 +13,17 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import torch
 from torch import nn
 
 from scenemem import __version__, presets
-from scenemem.agents.build import Kind, build_network
-from scenemem.agents.sight import Sight
-from scenemem.agents.trained import TrainedAgent
+from scenemem.agents.build import AGENTS, DataSizes
+from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import DataError, SettingError, UserError
-from scenemem.features.store import open_store
+from scenemem.features.store import Environment, open_store
 from scenemem.features.words import first_embeddings
 from scenemem.formats.annotations import read_word_vectors
 from scenemem.formats.features import read_store
@@ -34,10 +33,9 @@ from scenemem.learning.speaker import Speaker
 from scenemem.learning.speaker_trainer import SpeakerLearning
 from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
 from scenemem.presets import DataConfig, Preset
-from scenemem.registry import Registry, require_plugins
+from scenemem.registry import Registry, UnknownNameError, require_plugins
 from scenemem.runs.folder import RunFolder
-from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.tasks.episode_set import split_off
+from scenemem.tasks.episode_set import EpisodeSet, load_split, split_off
 from scenemem.tasks.vocabulary import SPECIAL, Vocabulary
 from scenemem.world.build import load_world
 
@@ -111,9 +109,6 @@ class SpeakerPreset:
             raise SettingError(f"words must be 3 or more to hold a word between two marks, got {self.words}")
 
 
-PRESETS: Registry[Preset] = Registry("preset", presets.PRESETS)
-"""Agents that learn, by name."""
-
 SPEAKERS: Registry[SpeakerPreset] = Registry(
     "speaker",
     {
@@ -127,7 +122,7 @@ SPEAKERS: Registry[SpeakerPreset] = Registry(
 )
 """Speakers by name: everyday width, and the width and recipe of E-Dropout's speaker."""
 
-P = TypeVar("P", Preset, SpeakerPreset)
+P = TypeVar("P", Preset[Any], SpeakerPreset)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +131,7 @@ class Opened(Generic[P]):
 
     preset: P
     folder: DataFolder
-    environment: Sight
+    environment: Environment
     vocabulary: Vocabulary
 
     def episodes(self, split: str) -> EpisodeSet:
@@ -173,7 +168,7 @@ class Opened(Generic[P]):
 
 
 @dataclass(frozen=True, eq=False)
-class Experiment(Opened[Preset]):
+class Experiment(Opened[Preset[Any]]):
     """An agent on a data folder."""
 
     agent: TrainedAgent
@@ -211,7 +206,7 @@ def open_data(data: str | os.PathLike[str] | None, progress: Progress = silent) 
         return DataFolder(default_houses(progress=advance))
 
 
-def new_experiment(preset: Preset, folder: DataFolder, seed: int, device: str = "cpu") -> Experiment:
+def new_experiment(preset: Preset[Any], folder: DataFolder, seed: int, device: str = "cpu") -> Experiment:
     """An agent on a data folder with fresh weights drawn from ``seed``, on a device.
 
     Raises:
@@ -341,22 +336,22 @@ def begun(run: RunFolder, kind: type[P]) -> Begun[P]:
 
 def read_preset(described: Mapping[str, Any], kind: type[P], file: Path, plugins: tuple[str, ...]) -> P:
     """A preset as it was written down; agents that are not known come from a plugin."""
-    if kind is Preset and described.get("agent", "frontier") not in get_args(Kind):
+    if kind is SpeakerPreset:
+        return msgspec.convert(described, kind)
+    try:
+        return presets.read_preset(described)  # type: ignore[return-value]  # of an agent, as asked for
+    except UnknownNameError as error:
         require_plugins(plugins, file)
         raise DataError(
             file, f"was trained with the agent '{described['agent']}', which no loaded plugin has"
-        )
-    return msgspec.convert(described, kind)
+        ) from error
 
 
-def _with_agent(opened: Opened[Preset]) -> Experiment:
+def _with_agent(opened: Opened[Preset[Any]]) -> Experiment:
     preset, environment, vocabulary = opened.preset, opened.environment, opened.vocabulary
-    network = build_network(
-        preset.agent, preset.model, preset.memory, preset.walk, vocabulary, environment.width
-    ).to(environment.world.device)
-    agent = TrainedAgent(
-        network, environment, vocabulary, max_words=preset.walk.words, max_ticks=preset.walk.ticks
-    )
+    sizes = DataSizes(words=len(vocabulary), visual=environment.width)
+    network = AGENTS[preset.agent].build(preset.model, sizes).to(environment.world.device)
+    agent = TrainedAgent(network, environment, vocabulary, preset.walk)
     return Experiment(preset, opened.folder, environment, vocabulary, agent)
 
 
@@ -374,7 +369,7 @@ def _begin_with_word_vectors(experiment: Experiment) -> None:
     encoder = experiment.agent.network.encoder
     width = encoder.embedding.embedding_dim
     known, begin = first_embeddings(experiment.vocabulary.words, vectors, width)
-    encoder.begin_with(torch.from_numpy(known), torch.from_numpy(begin))
+    encoder.initialise_words(torch.from_numpy(known), torch.from_numpy(begin))
 
 
 def _opened(preset: P, folder: DataFolder, device: str) -> Opened[P]:
@@ -415,10 +410,12 @@ def _reopened(
     return Opened(preset, folder, environment, vocabulary)
 
 
-def _environment(store: Path, folder: DataFolder, device: str) -> Sight:
+def _environment(store: Path, folder: DataFolder, device: str) -> Environment:
     world = load_world(folder.connectivity)
     features = open_store(store, world)
-    return Sight(world, features) if device == "cpu" else Sight(world.to(device), features.to(device))
+    if device != "cpu":
+        world, features = world.to(device), features.to(device)
+    return Environment(world, features)
 
 
 def _chosen_store(data: DataConfig, folder: DataFolder) -> Path:

@@ -15,8 +15,8 @@ from torch import nn
 
 from scenemem.errors import UserError
 from scenemem.learning.checkpoint import load_network, load_optimiser, read_checkpoint, write_checkpoint
+from scenemem.learning.distributed import ProcessGroup
 from scenemem.learning.objectives import Stage
-from scenemem.learning.team import Team
 from scenemem.learning.trainer import StepReport
 from scenemem.runs.folder import RunFolder
 from scenemem.tasks.episode_set import Batches
@@ -42,7 +42,7 @@ class Learner(Protocol):
     iteration: int
     batches: Batches
     sampling: torch.Generator
-    team: Team
+    group: ProcessGroup
 
     @property
     def optimiser(self) -> torch.optim.Optimizer:
@@ -111,7 +111,7 @@ class TrainingLoop:
         self._validation: dict[str, float] | None = None
         self._earlier = 0.0  # processor seconds spent on the run before this process
         self._started = time.process_time()
-        self._tensorboard = open_tensorboard(folder.root / "tensorboard") if trainer.team.leads else None
+        self._tensorboard = open_tensorboard(folder.root / "tensorboard") if trainer.group.is_main else None
 
     def resume(self) -> None:
         """Continue from the last checkpoint.
@@ -136,7 +136,7 @@ class TrainingLoop:
         self._earlier = progress.get("cpu_seconds", 0.0)
         torch.set_rng_state(checkpoint.tensors["random.global"])
         trainer.sampling.set_state(checkpoint.tensors["random.sampling"])
-        if trainer.team.leads:
+        if trainer.group.is_main:
             self._folder.forget_after(trainer.iteration)
 
     def run(self) -> None:
@@ -156,7 +156,7 @@ class TrainingLoop:
             for name, loss in report.losses.items():
                 sums[name] = sums.get(name, 0.0) + loss
             speed = walked / seconds
-            if self._watch is not None and trainer.team.leads:
+            if self._watch is not None and trainer.group.is_main:
                 self._watch(TrainingStatus(trainer.iteration, last, report, speed, self._validation))
             ends = trainer.iteration == last
             if ends or trainer.iteration % self._schedule.save_every == 0:
@@ -183,7 +183,7 @@ class TrainingLoop:
             better = self._best is None or value > self._best["value"]
             if better:
                 self._best = {"iteration": trainer.iteration, "value": value}
-        if trainer.team.leads:
+        if trainer.group.is_main:
             self._folder.log(line)
             if self._tensorboard is not None:
                 self._tensorboard.write(line)
@@ -193,7 +193,7 @@ class TrainingLoop:
 
     def _save(self) -> None:
         trainer = self._trainer
-        if not trainer.team.leads:
+        if not trainer.group.is_main:
             return
         randomness = {
             "random.global": torch.get_rng_state(),

@@ -16,21 +16,25 @@ from typing import Any
 
 import torch
 
-from scenemem.learning.objectives import ClosestToGoal
 from scenemem.agents.reranking import Reranking, RerankingAgent
 from scenemem.agents.rollout import Rollout, joined
-from scenemem.agents.scripted import Agent, ExpertAgent, RandomAgent, StopAgent
-from scenemem.agents.trained import TrainedAgent
+from scenemem.agents.scripted import ExpertAgent, RandomAgent, StopAgent
+from scenemem.agents.walker import TrainedAgent, Walker
 from scenemem.errors import UserError
 from scenemem.evaluation.evaluate import CandidateWalker, Walks, episode_results, walk_split
 from scenemem.evaluation.grounding import GroundingQuality, measure_grounding
 from scenemem.evaluation.metrics import Metrics
-from scenemem.formats.atomic import atomic_file
-from scenemem.formats.results import EpisodeResult, read_episode_results, write_episode_results
-from scenemem.formats.folder import DataFolder
 from scenemem.formats.annotations import landmark_label_file, read_landmark_labels
-from scenemem.formats.results import write_trajectories
+from scenemem.formats.atomic import atomic_file
+from scenemem.formats.folder import DataFolder
+from scenemem.formats.results import (
+    EpisodeResult,
+    read_episode_results,
+    write_episode_results,
+    write_trajectories,
+)
 from scenemem.learning.checkpoint import read_checkpoint
+from scenemem.learning.objectives import ClosestToGoal
 from scenemem.registry import load_plugin, loaded_plugins
 from scenemem.runs.experiment import (
     DEV_UNSEEN,
@@ -105,7 +109,7 @@ def walk_scripted(
     """Walk the agent called ``expert``, ``random`` or ``stop`` over a split."""
     world = load_world(folder.connectivity)
     episodes = load_split(folder, world, task, split)
-    agent: Agent
+    agent: Walker
     if name == "expert":
         agent = ExpertAgent(world, lambda batch: ClosestToGoal(world, batch.goal))
     elif name == "random":
@@ -178,7 +182,7 @@ class OpenedRun:
             return measure_grounding(self.experiment.agent, episodes, labels, progress=advance)
 
     @contextmanager
-    def _agent(self, processes: int) -> Iterator[Agent]:
+    def _agent(self, processes: int) -> Iterator[Walker]:
         """Who walks: the agent itself, or copies of it in several processes."""
         if processes == 1:
             yield self.experiment.agent
@@ -295,7 +299,7 @@ def _walk_in_worker(episodes: EpisodeSet) -> Rollout:
 
 
 def _walk(
-    agent: Agent, episodes: EpisodeSet, name: str, progress: Progress, batch_size: int = _AT_ONCE
+    agent: Walker, episodes: EpisodeSet, name: str, progress: Progress, batch_size: int = _AT_ONCE
 ) -> Walks:
     with progress(f"walking {name}") as advance:
         return walk_split(agent, episodes, batch_size=batch_size, progress=advance)

@@ -6,24 +6,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scenemem.errors import UserError
-from scenemem.formats.results import EpisodeResult
 from scenemem.formats.folder import DataFolder
+from scenemem.formats.results import EpisodeResult
 from scenemem.presets import Preset
 from scenemem.runs.experiment import Begun, Experiment, Progress, begun, open_data, silent, stored_speaker
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.runs.opened import OpenedRun, kept_results, open_run, run_names
-from scenemem.viewer.gallery import Replay, Walker, plain, replays_section, telling, write_replays
-from scenemem.viewer.report import Section, note
-from scenemem.viewer.run_report import Scores, write_run_report
+from scenemem.viewer.gallery import Replay, plain, replays_section, telling, write_replays
+from scenemem.viewer.pages import Section
+from scenemem.viewer.report import Scores, write_run_report
 from scenemem.viewer.runs import ReportRun, contenders, grouped, splits_of
 from scenemem.viewer.scenery import SMALL_WIDTH, Sceneries
+from scenemem.viewer.traces import TracedAgent
 from scenemem.world.graph import NONE
 
 if TYPE_CHECKING:
-    from scenemem.viewer.live_stage import Example, Stage
+    from scenemem.viewer.live_state import Example
 
 MOST_REPLAYS = 4
 """Replays beside a report: one of each kind."""
@@ -121,20 +122,22 @@ def replay_episodes(
         return write_replays(walkers, ids, Sceneries(folder), file_of, advance)
 
 
-def open_stage(runs: list[Path], speaker: Path | None, folder: DataFolder, checkpoint: Which) -> Stage:
+def open_live_state(
+    runs: list[Path], speaker: Path | None, folder: DataFolder, checkpoint: Which
+) -> LiveServerState:
     """Load everything the live page shows.
 
     Raises:
         UserError: a run is not there, or is named twice.
         DataError: a run does not fit the data folder.
     """
-    from scenemem.viewer.live_stage import Stage  # needs the extra 'serve'
+    from scenemem.viewer.live_state import LiveServerState  # needs the extra 'serve'
 
     opened = {
         name: open_run(RunFolder(path), folder, checkpoint).experiment
         for name, path in run_names(runs).items()
     }
-    return Stage(
+    return LiveServerState(
         agents={name: experiment.agent for name, experiment in opened.items()},
         sceneries=Sceneries(folder),
         speaker=None if speaker is None else stored_speaker(RunFolder(speaker).best, folder).speaker,
@@ -145,7 +148,7 @@ def open_stage(runs: list[Path], speaker: Path | None, folder: DataFolder, check
 
 def suggestions(experiment: Experiment) -> Mapping[str, list[Example]]:
     """A few instructions for every house, from the splits the data folder has."""
-    from scenemem.viewer.live_stage import Example
+    from scenemem.viewer.live_state import Example
 
     found: dict[str, list[Example]] = {}
     world = experiment.environment.world
@@ -174,7 +177,7 @@ def _opener(folder: DataFolder | None, checkpoint: Which, progress: Progress) ->
     return lru_cache(maxsize=2)(lambda run: open_run(run, folder, checkpoint, progress))
 
 
-def _check_same_data(described: Sequence[Begun[Preset]]) -> None:
+def _check_same_data(described: Sequence[Begun[Preset[Any]]]) -> None:
     first = described[0]
     for other in described[1:]:
         for what, mine, theirs in (
@@ -188,7 +191,7 @@ def _check_same_data(described: Sequence[Begun[Preset]]) -> None:
                 )
 
 
-def _iteration(described: Begun[Preset], checkpoint: Which) -> int:
+def _iteration(described: Begun[Preset[Any]], checkpoint: Which) -> int:
     """The iteration of a checkpoint, as the log tells it."""
     lines = list(described.run.logged())
     if checkpoint == "last":
@@ -200,7 +203,7 @@ def _iteration(described: Begun[Preset], checkpoint: Which) -> int:
 
 
 def _with_results(
-    described: Begun[Preset],
+    described: Begun[Preset[Any]],
     opened: Opener | None,
     splits: Sequence[str],
     checkpoint: Which,
@@ -232,7 +235,7 @@ def _with_results(
 
 def _replays(
     page: Path,
-    described: Sequence[Begun[Preset]],
+    described: Sequence[Begun[Preset[Any]]],
     shown: Sequence[ReportRun],
     opened: Opener | None,
     progress: Progress,
@@ -255,7 +258,7 @@ def _replays(
 
 
 def _no_replays(reason: str) -> Section:
-    return Section("Replays", note(f"There are none here: {reason}. {_HOW}"))
+    return note_section("Replays", f"There are none here: {reason}. {_HOW}")
 
 
 def _telling_replays(
@@ -281,13 +284,14 @@ def _telling_replays(
     return replays_section(replays, split, page.parent)
 
 
-def _walkers(opened: Mapping[str, OpenedRun], split: str) -> list[Walker]:
+def _walkers(opened: Mapping[str, OpenedRun], split: str) -> list[TracedAgent]:
     return [
-        Walker(name, run.experiment.agent, run.experiment.episodes(split)) for name, run in opened.items()
+        TracedAgent(name, run.experiment.agent, run.experiment.episodes(split))
+        for name, run in opened.items()
     ]
 
 
-def _telling_ids(walkers: list[Walker], runs: list[OpenedRun], split: str, count: int) -> list[str]:
+def _telling_ids(walkers: list[TracedAgent], runs: list[OpenedRun], split: str, count: int) -> list[str]:
     """The ids of telling episodes; the first ones of the split when none stands out."""
     first = walkers[0]
     if not first.episodes.has_goals:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenemem.agents.policy import Chooser, take_best
+from scenemem.agents.walker import take_best
 from scenemem.errors import UserError
 from scenemem.evaluation.bleu import (
     bleu_scorer,
@@ -23,13 +23,13 @@ from scenemem.evaluation.bleu import (
 from scenemem.formats.episodes import Episode
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.speaker import Speaker
+from scenemem.models.speaker import Choose
 from scenemem.runs.experiment import Progress, SpeakerExperiment, silent, stored_speaker
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.tasks.episode_set import Batches
 from scenemem.tasks.paths import PathPool, shortest_paths
 from scenemem.tasks.vocabulary import split_words
-from scenemem.world.graph import HEADINGS, STEP
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import HEADINGS, NONE, STEP, World
 
 FIRST_PATH_ID = 10_000_000
 """Path ids of augmented episodes count from here, so that they meet none of the public data sets'."""
@@ -135,7 +135,7 @@ def augmented_episodes(
     seed: int,
     randomness: torch.Generator,
     *,
-    choose: Chooser = take_best,
+    choose: Choose = take_best,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Episode]:
     """Descriptions of ``count`` paths of a pool, as episodes, some at a time."""

@@ -21,14 +21,13 @@ from scenemem.evaluation.evaluate import walk_split
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import Augmentation, BackTranslation, StoredEpisodes
+from scenemem.learning.distributed import SINGLE, ProcessGroup
 from scenemem.learning.speaker_trainer import SpeakerTrainer
-from scenemem.learning.team import ALONE, Team
 from scenemem.learning.trainer import Trainer
-from scenemem.presets import Preset
+from scenemem.presets import PRESETS, Preset
 from scenemem.registry import Registry, load_plugin, loaded_plugins
 from scenemem.runs.config import TrainingConfig, changed, differences, read_config, write_config
 from scenemem.runs.experiment import (
-    PRESETS,
     SPEAKERS,
     Begun,
     Experiment,
@@ -46,7 +45,7 @@ from scenemem.runs.loop import Learner, Schedule, TrainingLoop, TrainingStatus, 
 from scenemem.tasks.episode_set import bind_episodes
 from scenemem.tasks.paths import path_pool
 
-P = TypeVar("P", Preset, SpeakerPreset)
+P = TypeVar("P", Preset[Any], SpeakerPreset)
 Watch = Callable[[TrainingStatus], None]
 
 
@@ -138,14 +137,14 @@ def default_out(name: str, seed: int) -> RunFolder:
 
 def run_training(
     name: str,
-    preset: Preset | SpeakerPreset,
+    preset: Preset[Any] | SpeakerPreset,
     folder: DataFolder,
     out: RunFolder,
     *,
     seed: int,
     resume: bool = False,
     watch: Watch | None = None,
-    team: Team = ALONE,
+    group: ProcessGroup = SINGLE,
     sources: Sources | None = None,
 ) -> None:
     """Train an agent or a speaker into a run folder, from the start or where it was left.
@@ -158,7 +157,7 @@ def run_training(
         seed: of weights, batches, dropout and sampling.
         resume: continue the run in ``out``, if it has begun.
         watch: told about every step.
-        team: the processes that train together.
+        group: the processes that train together.
         sources: what the run builds on.
 
     Raises:
@@ -170,7 +169,7 @@ def run_training(
     if isinstance(preset, SpeakerPreset):
         job = _speaker_job(preset, folder, seed)
     else:
-        job = _agent_job(preset, folder, seed, team, sources)
+        job = _agent_job(preset, folder, seed, group, sources)
     selection = preset.selection
     schedule = Schedule(selection.save_every, selection.every, selection.metric)
     metadata = {**job.experiment.metadata, "seed": seed, "name": name}
@@ -180,7 +179,7 @@ def run_training(
     else:  # only now that everything could be opened
         if sources.begin is not None and isinstance(job.experiment, Experiment):
             begin_with(job.experiment, RunFolder(sources.begin))
-        if team.leads:
+        if group.is_main:
             out.begin(
                 _description(name, seed, job.experiment, sources),
                 _config(name, seed, job.experiment, sources),
@@ -189,7 +188,7 @@ def run_training(
 
 
 def train_side_by_side(
-    presets: Mapping[str, Preset],
+    presets: Mapping[str, Preset[Any]],
     folder: Path,
     out: Path,
     seed: int,
@@ -238,20 +237,22 @@ class _Job:
     validate: Validate
 
 
-def _agent_job(preset: Preset, folder: DataFolder, seed: int, team: Team, sources: Sources) -> _Job:
-    experiment = new_experiment(preset, folder, seed, team.device)
+def _agent_job(
+    preset: Preset[Any], folder: DataFolder, seed: int, group: ProcessGroup, sources: Sources
+) -> _Job:
+    experiment = new_experiment(preset, folder, seed, group.device)
     episodes, world = experiment.episodes(preset.selection.split), experiment.environment.world
-    own = episodes.select(team.share(torch.arange(len(episodes))))
+    own = episodes.select(group.share(torch.arange(len(episodes))))
 
     def validate() -> dict[str, float]:
         walks = walk_split(experiment.agent, own)
         means = {**walks.measured(world).means(), "jumps": float(walks.jumps.double().mean())}
-        share = len(own) / len(episodes) * team.size  # shares may differ by one episode
-        return team.means({name: value * share for name, value in means.items()})
+        share = len(own) / len(episodes) * group.size  # shares may differ by one episode
+        return group.means({name: value * share for name, value in means.items()})
 
     augmentation = _augmentation(sources, experiment, seed)
     train = experiment.episodes("train")
-    trainer = Trainer(experiment.agent, train, preset.learning, seed, team, augmentation)
+    trainer = Trainer(experiment.agent, train, preset.learning, seed, group, augmentation)
     return _Job(experiment, trainer, validate)
 
 

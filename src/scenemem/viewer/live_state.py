@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from scenemem.agents.trained import TrainedAgent
+from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import UserError
 from scenemem.formats.traces import Scene
 from scenemem.learning.speaker import Speaker
@@ -70,7 +70,7 @@ class LiveServerState:
     def __post_init__(self) -> None:
         if not self.agents:
             raise ValueError("a live page needs at least one agent")
-        worlds = [agent.sight.world for agent in self.agents.values()]
+        worlds = [agent.environment.world for agent in self.agents.values()]
         worlds += [] if self.speaker is None else [self.speaker.environment.world]
         if any(world.viewpoints != worlds[0].viewpoints for world in worlds):
             raise UserError("the runs do not share one world; serve runs of the same data folder")
@@ -78,7 +78,7 @@ class LiveServerState:
     @cached_property
     def world(self) -> World:
         """Where everybody walks."""
-        return next(iter(self.agents.values())).sight.world
+        return next(iter(self.agents.values())).environment.world
 
     @cached_property
     def houses(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Traces recorded while an agent walks: a policy that watches another one decide, move by move.
+"""Traces recorded while an agent walks: a watcher that sees how it decides, move by move.
 
 This is the only module of the viewer that touches agents; everything else works on the records it makes.
 Shape letters: B episodes, M episodes that decide at once, O options, L words, V viewpoints of a scan.
@@ -7,20 +7,15 @@ Shape letters: B episodes, M episodes that decide at once, O options, L words, V
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from scenemem.agents.network import Acting
-from scenemem.agents.policy import Chooser, NetworkPolicy
-from scenemem.agents.rollout import Question
-from scenemem.agents.spaces import ActionSpace
-from scenemem.agents.trained import TrainedAgent
+from scenemem.agents.actions import ActionSpace
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest
+from scenemem.agents.walker import Decided, TrainedAgent
 from scenemem.errors import UserError
 from scenemem.evaluation.metrics import Metrics, measure
 from scenemem.formats.traces import (
@@ -28,6 +23,7 @@ from scenemem.formats.traces import (
     Decision,
     Ending,
     Memory,
+    Move,
     Option,
     Place,
     Scene,
@@ -37,14 +33,10 @@ from scenemem.formats.traces import (
     Way,
     Word,
 )
-from scenemem.formats.traces import Move as Move
-from scenemem.models.decision import WeighedScore
-from scenemem.models.language import Grounded
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary, split_words
-from scenemem.world.graph import FULL_TURN
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import FULL_TURN, NONE, World
 
 OnMove = Callable[[int, Move], None]
 """Called with the index of an episode and its finished move, as soon as the agent goes on or ends."""
@@ -85,11 +77,11 @@ class TracedAgent:
 
 def open_traces(agent: TrainedAgent, episodes: EpisodeSet, *, name: str = "agent") -> list[Trace]:
     """Traces before the first move: the task and the scene."""
-    world = agent.sight.world
+    world = agent.environment.world
     return [
         Trace(
             agent=name,
-            task=_open_task(world, episodes, row, agent.vocabulary, agent.max_words),
+            task=_open_task(world, episodes, row, agent.vocabulary, agent.limits.max_words),
             scene=open_scene(world, int(episodes.scan[row]), int(episodes.goal[row])),
         )
         for row in range(len(episodes))
@@ -102,68 +94,47 @@ def trace_episodes(
 ) -> list[Trace]:
     """Walk the episodes exactly as ``agent.walk`` does and record every move.
 
-    The network is watched meanwhile, so two threads must not trace with the same one at once.
-
     Args:
         agent: who walks.
         episodes: walked side by side; goals may be secret.
         on_move: told of every move as it happens.
         name: what the agent is called.
     """
-    probe = _Probe()
-    policy = _TracingPolicy(agent.choose, probe, open_traces(agent, episodes, name=name), on_move)
-    with probe.watching(agent.network):
-        rollout = agent.walk(episodes, policy.using)
-    walked = rollout.viewpoint.masked_fill(~rollout.alive, NONE)
-    metrics = measure(agent.sight.world, walked, episodes.path) if episodes.has_goals else None
-    return policy.finished(metrics)
+    recorder = _TraceRecorder(open_traces(agent, episodes, name=name), on_move)
+    rollout = agent.walk(episodes, watcher=recorder)
+    metrics = None
+    if episodes.has_goals:
+        metrics = measure(agent.environment.world, rollout.walked, episodes.path)
+    return recorder.finished(metrics)
 
 
-class _TracingPolicy:
-    """Decides as a ``NetworkPolicy`` and records, per episode, what was known and how it was decided."""
+class _TraceRecorder:
+    """Records, per episode, what was known and how it was decided."""
 
-    def __init__(
-        self, choose: Chooser, probe: _Probe, opened: Sequence[Trace], on_move: OnMove | None
-    ) -> None:
-        self._policy: NetworkPolicy
-        self._space: ActionSpace  # both known from the first observation on
-        self._choose, self._probe = choose, probe
+    def __init__(self, opened: Sequence[Trace], on_move: OnMove | None) -> None:
+        self._space: ActionSpace  # known from the first observation on
         self._opened, self._on_move = opened, on_move
         self._moves: list[list[Move]] = [[] for _ in opened]
         self._open: list[_OpenMove | None] = [None] * len(opened)
-        self._logits = torch.empty(0)
 
-    def using(self, acting: Acting) -> _TracingPolicy:
-        """This policy, deciding with a network in use."""
-        self._policy = NetworkPolicy(acting, self._note_logits)
-        return self
-
-    def observe(self, pose: Pose, lanes: Tensor, space: ActionSpace, /) -> None:
-        """Update the states of some episodes and note where they stand."""
+    def observed(self, pose: Pose, active: Tensor, space: ActionSpace, /) -> None:
+        """Note where the episodes ``active`` (M,) stand."""
         self._space = space
-        with self._probe.about(lanes):
-            self._policy.observe(pose, lanes, space)
-        places = space.world.local[pose.viewpoint[lanes]].tolist()
-        for episode, place in zip(lanes.tolist(), places, strict=True):
+        places = space.world.local[pose.viewpoint[active]].tolist()
+        for episode, place in zip(active.tolist(), places, strict=True):
             move = self._open[episode]
             if move is not None:
                 move.walk.append(place)
 
-    def answer(self, question: Question, label: Tensor, pose: Pose, space: ActionSpace, /) -> Tensor:
-        """(M,) what the wrapped policy chooses"""
-        with self._probe.about(question.lanes):
-            choice = self._policy.answer(question, label, pose, space)
-        for row, episode in enumerate(question.lanes.tolist()):
+    def decided(self, decided: Decided, /) -> None:
+        """Note what could be chosen, and what was."""
+        for row, episode in enumerate(decided.request.episode.tolist()):
             move = self._open[episode]
-            if move is None or not move.continues_with(question.kind):
+            if move is None or not move.continues_with(decided.request):
                 self._close(episode)
-                move = self._begin(episode, pose, space)
-            scored = self._probe.scored.get((question.kind, episode))
-            attention = self._probe.attention(episode, len(self._opened[episode].task.words))
-            move.decisions.append(
-                _decision(question, row, self._logits[row], int(choice[row]), space, scored, attention)
-            )
-        return choice
+                move = self._begin(episode, decided.pose, decided.space)
+            words = len(self._opened[episode].task.words)
+            move.decisions.append(_decision(decided, row, words))
 
     def finished(self, metrics: Metrics | None) -> list[Trace]:
         """The whole traces, when every episode has ended."""
@@ -181,10 +152,6 @@ class _TracingPolicy:
             )
             traces.append(Trace(opened.agent, opened.task, opened.scene, tuple(moves), ending))
         return traces
-
-    def _note_logits(self, logits: Tensor) -> Tensor:
-        self._logits = logits
-        return self._choose(logits)
 
     def _begin(self, episode: int, pose: Pose, space: ActionSpace) -> _OpenMove:
         place = int(space.world.local[pose.viewpoint[episode]])
@@ -211,90 +178,13 @@ class _OpenMove:
     walk: list[int]
     decisions: list[Decision] = field(default_factory=list)
 
-    def continues_with(self, kind: str) -> bool:
+    def continues_with(self, request: DecisionRequest) -> bool:
         """Whether a decision belongs to this move: a neighbour of the frontier just chosen, nothing else."""
-        return kind == "action" and [decision.kind for decision in self.decisions] == ["frontier"]
+        return request.type == ACTION and [decision.kind for decision in self.decisions] == [FRONTIER.name]
 
     def finished(self) -> Move:
         heading, walk = round(self.heading, 4), tuple(self.walk)
         return Move(heading, walk, tuple(self.decisions), self.memory, self.to_goal)
-
-
-@dataclass(frozen=True)
-class _Scored:
-    """How the options of one episode scored; the logit is confidence . weights and whatever an agent adds."""
-
-    confidence: Tensor  # (O, 2) perception-aware, action-aware
-    weights: Tensor  # (2,)
-
-
-class _Probe:
-    """Keeps, for every episode, the latest word attention and confidences of a network.
-
-    Agents compute these when they observe or when they decide; ``about`` says for which episodes, and the
-    rows of whatever is computed meanwhile are theirs. Agents without such modules leave it empty.
-    """
-
-    _grounding = "grounding"
-    _scores = {"frontier": "frontier_score", "action": "action_score"}  # noqa: RUF012, kind -> module
-
-    def __init__(self) -> None:
-        self.scored: dict[tuple[str, int], _Scored] = {}
-        self._words: dict[int, tuple[Tensor, Tensor]] = {}  # (L,) perception and action attention
-        self._episodes: list[int] = []
-        self._seen: set[str] = set()  # modules that have run for these episodes
-
-    @contextmanager
-    def watching(self, network: nn.Module) -> Iterator[None]:
-        """Listen to the modules of ``network``; nothing is left attached to it afterwards."""
-        with ExitStack() as hooks:
-            for kind, name in self._scores.items():
-                module = getattr(network, name, None)
-                if isinstance(module, WeighedScore):
-                    hooks.enter_context(module.register_forward_hook(partial(self._keep_scores, kind)))
-            module = getattr(network, self._grounding, None)
-            if isinstance(module, nn.Module):
-                hooks.enter_context(module.register_forward_hook(self._keep_words))
-            yield
-
-    @contextmanager
-    def about(self, episodes: Tensor) -> Iterator[None]:
-        """Rows computed inside belong to ``episodes`` (M,)."""
-        self._episodes, self._seen = episodes.tolist(), set()
-        try:
-            yield
-        finally:
-            self._episodes = []
-
-    def attention(self, episode: int, words: int) -> Attention | None:
-        """The attention on the words of an instruction, without the begin and the end mark."""
-        if episode not in self._words:
-            return None
-        shares = [[round(float(share), 4) for share in row[1 : words + 1]] for row in self._words[episode]]
-        return Attention(tuple(shares[0]), tuple(shares[1]))
-
-    def _keep_words(self, _module: nn.Module, _inputs: tuple[Any, ...], output: Grounded) -> None:
-        """perception_words, action_words: (M, 1, L)"""
-        if output.perception_words is None or output.action_words is None:
-            return
-        # an agent that reads with an earlier state grounds that one as well, after the one it decides with
-        if self._first(self._grounding):
-            rows = zip(self._episodes, output.perception_words[:, 0], output.action_words[:, 0], strict=True)
-            self._words |= {episode: (perception, action) for episode, perception, action in rows}
-
-    def _keep_scores(self, kind: str, module: Any, inputs: tuple[Any, ...], _output: Tensor) -> None:
-        if self._first(kind):
-            confidence = module.confidences(*inputs)  # (M, O, 2)
-            weights = module.weigh(torch.cat(inputs[:2], dim=-1))  # (M, 2)
-            for episode, *row in zip(self._episodes, confidence, weights, strict=True):
-                self.scored[kind, episode] = _Scored(*row)
-
-    def _first(self, name: str) -> bool:
-        """Whether a module runs for the first time for these episodes."""
-        if not self._episodes or name in self._seen:
-            return False
-        self._seen.add(name)
-        return True
 
 
 def _memory(space: ActionSpace, episode: int) -> Memory | None:
@@ -325,29 +215,25 @@ def _memory(space: ActionSpace, episode: int) -> Memory | None:
     )
 
 
-def _decision(
-    question: Question,
-    row: int,
-    logits: Tensor,
-    choice: int,
-    space: ActionSpace,
-    scored: _Scored | None,
-    attention: Attention | None,
-) -> Decision:
-    """One decision as plain numbers; ``row`` says of which episode.  logits: (O,), -inf without an option"""
-    numbers = question.options[row].nonzero().squeeze(1).tolist()
-    probability = logits.softmax(dim=-1).tolist()
+def _decision(decided: Decided, row: int, words: int) -> Decision:
+    """One decision as plain numbers; ``row`` says of which episode, whose instruction has ``words`` words."""
+    request, space, explanation = decided.request, decided.space, decided.explanation
+    numbers = request.options[row].nonzero().squeeze(1).tolist()
+    probability = decided.logits[row].softmax(dim=-1).tolist()
+    confidence = explanation.confidence.get(request.type)  # (M, O, 2)
     options = []
     for number in numbers:
-        node, walk, heading = _destination(question, row, number, space)
-        known = scored is not None and number < len(scored.confidence)
-        visual, geometric = _pair(scored.confidence[number]) if scored and known else (None, None)
+        node, walk, heading = _destination(request, row, number, space)
+        known = confidence is not None and number < confidence.shape[1]
+        visual, geometric = (
+            _pair(confidence[row, number]) if confidence is not None and known else (None, None)
+        )
         options.append(
             Option(
-                place=int(space.world.local[question.place[row, number]]),
+                place=int(space.world.local[request.viewpoint[row, number]]),
                 probability=round(probability[number], 5),
-                logit=round(float(logits[number]), 4),
-                stop=number == question.stop,
+                logit=round(float(decided.logits[row, number]), 4),
+                stop=not request.type.over_nodes and number == request.stop,
                 node=node,
                 walk=None if walk is None else round(walk, 2),
                 heading=None if heading is None else round(heading, 4),
@@ -356,34 +242,48 @@ def _decision(
                 geometric=geometric,
             )
         )
-    weights = None if scored is None else _pair(scored.weights)
-    return Decision(question.kind, tuple(options), numbers.index(choice), weights, attention)
+    mix = explanation.mix.get(request.type)  # (M, 2)
+    return Decision(
+        kind=request.type.name,
+        options=tuple(options),
+        choice=numbers.index(int(decided.choice[row])),
+        weights=None if mix is None else _pair(mix[row]),
+        attention=_attention(decided, row, words),
+    )
+
+
+def _attention(decided: Decided, row: int, words: int) -> Attention | None:
+    """The attention on the words of an instruction, without the begin and the end mark."""
+    found = decided.explanation.words
+    if "perception" not in found or "action" not in found:
+        return None
+    shares = (found[name][row, 1 : words + 1].tolist() for name in ("perception", "action"))
+    perception, action = (tuple(round(share, 4) for share in row) for row in shares)
+    return Attention(perception, action)
 
 
 def _destination(
-    question: Question, row: int, number: int, space: ActionSpace
+    request: DecisionRequest, row: int, number: int, space: ActionSpace
 ) -> tuple[int | None, float | None, float | None]:
     """How one gets to what an option offers.
 
     Returns:
         the node it belongs to; metres to walk, None when the agent counts hops; the heading of the last hop.
     """
-    memory, episode, world = space.memory, int(question.lanes[row]), space.world
+    memory, episode, world = space.memory, int(request.episode[row]), space.world
+    stops = not request.type.over_nodes and number == request.stop
     if memory is None:
-        here = int(question.place[row, -1])  # the last option is to stop here
-        if number == question.stop:
+        here = int(request.viewpoint[row, -1])  # the last option is to stop here
+        if stops:
             return None, 0.0, None
         return None, float(world.neighbour_length[here, number]), float(world.neighbour_heading[here, number])
     stands = int(memory.here[episode])
-    if number == question.stop:
+    if stops:
         return stands, 0.0, None
-    node, slot = {
-        "frontier": (number, None),
-        "last": (number, None),
-        "action": (stands, number),
-        "anywhere": divmod(number, world.neighbour.shape[1]),
-    }[question.kind]
-    metres, before = memory.weights == "metres", float(memory.walk[episode, stands, node])
+    node, slot = (number, None) if request.type.over_nodes else (stands, number)
+    if request.type == GLOBAL:
+        node, slot = divmod(number, world.neighbour.shape[1])
+    metres, before = memory.walk_cost == "metres", float(memory.walk[episode, stands, node])
     if slot is None:
         return node, before if metres else None, None
     hop = int(memory.node[episode, node]), slot
