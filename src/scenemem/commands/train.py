@@ -182,7 +182,8 @@ def _parsed(kind: type[A], settings: Settings[Any], flags: list[str], program: s
     if issubclass(kind, TrainArguments):
         fields |= {name: getattr(settings.sources, name) for name in ("begin", "speaker", "augment")}
     # an agent's flags are those of its own settings
-    typed: Any = TrainArguments[type(settings.preset.model)] if issubclass(kind, TrainArguments) else kind
+    generic: Any = kind
+    typed = generic[type(settings.preset.model)] if issubclass(kind, TrainArguments) else kind
     default = replace(kind(), **fields)
     read: A = tyro.cli(typed, default=default, args=flags, prog=f"{program} {settings.name}")
     return read

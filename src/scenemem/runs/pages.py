@@ -16,7 +16,7 @@ from scenemem.runs.experiment import Begun, Experiment, Progress, begun, open_da
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.runs.opened import OpenedRun, kept_results, open_run, run_names
 from scenemem.viewer.gallery import Replay, plain, replays_section, telling, write_replays
-from scenemem.viewer.pages import Section
+from scenemem.viewer.pages import Section, note_section
 from scenemem.viewer.report import Scores, write_run_report
 from scenemem.viewer.runs import ReportRun, contenders, grouped, splits_of
 from scenemem.viewer.scenery import SMALL_WIDTH, Sceneries
@@ -24,7 +24,7 @@ from scenemem.viewer.traces import TracedAgent
 from scenemem.world.graph import NONE
 
 if TYPE_CHECKING:
-    from scenemem.viewer.live_state import Example
+    from scenemem.viewer.live_state import Example, LiveServerState
 
 MOST_REPLAYS = 4
 """Replays beside a report: one of each kind."""
