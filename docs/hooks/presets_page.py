@@ -59,7 +59,7 @@ def differences(name: str) -> str:
         return _values(own)
     other = _manual(base)
     rows = [
-        f"| `{flag.name}` | {_value(before.default) if before else ''} | {_value(flag.default)} | {_meaning(flag)} |"
+        f"| `{flag.name}` | {_default(before)} | {_default(flag)} | {_meaning(flag)} |"
         for flag in _settings(own)
         if (before := other.flag(flag.name)) is None or before.default != flag.default
     ]
@@ -69,7 +69,7 @@ def differences(name: str) -> str:
 
 
 def _values(manual: Manual) -> str:
-    rows = [f"| `{flag.name}` | {_value(flag.default)} | {_meaning(flag)} |" for flag in _settings(manual)]
+    rows = [f"| `{flag.name}` | {_default(flag)} | {_meaning(flag)} |" for flag in _settings(manual)]
     return "| flag | value | meaning |\n|---|---|---|\n" + "\n".join(rows)
 
 
@@ -88,5 +88,5 @@ def _manual(name: str) -> Manual:
     return manual_of(f"scenemem {'train' if name in PRESETS else 'speak train'} {name}")
 
 
-def _value(text: str) -> str:
-    return f"`{text}`" if text else ""
+def _default(flag: Flag | None) -> str:
+    return f"`{flag.default}`" if flag is not None and flag.default else ""

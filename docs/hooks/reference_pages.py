@@ -9,13 +9,15 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 import scenemem
+from scenemem import extend
 
 PACKAGE = Path(scenemem.__file__).parent
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Add the pages to the navigation."""
-    config.nav = [*(config.nav or []), {"Reference": [{name: f"reference/{name}.md"} for name in packages(config)]}]
+    pages = [{name: f"reference/{name}.md"} for name in packages(config)]
+    config.nav = [*(config.nav or []), {"Reference": pages}]
     return config
 
 
@@ -39,6 +41,19 @@ def packages(config: MkDocsConfig) -> list[str]:
 
 def _page(name: str) -> str:
     modules = sorted(path.stem for path in (PACKAGE / name).glob("*.py") if not path.stem.startswith("_"))
-    names = [f"scenemem.{name}.{module}" for module in modules] if modules else [f"scenemem.{name}"]
+    if name == "extend":
+        return f"# {name}\n\n::: scenemem.{name}\n    options:\n      members: false\n\n{_exports()}\n"
+    if not modules:
+        return f"# {name}\n\n::: scenemem.{name}\n"
     about = f"::: scenemem.{name}\n    options:\n      members: false\n      show_root_heading: false\n\n"
-    return f"# {name}\n\n" + (about if modules else "") + "\n\n".join(f"::: {name}" for name in names) + "\n"
+    return f"# {name}\n\n{about}" + "\n\n".join(f"::: scenemem.{name}.{module}" for module in modules) + "\n"
+
+
+def _exports() -> str:
+    """The names of ``scenemem.extend``, each with a link to where it is defined."""
+    lines = []
+    for name in extend.__all__:
+        value = getattr(extend, name)
+        linked = getattr(value, "__name__", None) == name  # constants do not know where they come from
+        lines.append(f"- [`{name}`][{value.__module__}.{name}]" if linked else f"- `{name}`")
+    return "\n".join(lines)

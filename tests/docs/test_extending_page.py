@@ -27,7 +27,9 @@ def test_constants_and_registries_the_page_names_are_exported() -> None:
 
 def test_the_configuration_of_the_page_trains(tiny_trainable: Path, tmp_path: Path) -> None:
     config = tmp_path / "mine.toml"
-    text = next(block for block in re.findall(r"^```toml\n(.+?)^```$", PAGE, re.M | re.S) if "base =" in block)
+    text = next(
+        block for block in re.findall(r"^```toml\n(.+?)^```$", PAGE, re.M | re.S) if "base =" in block
+    )
     config.write_text(text, encoding="utf-8")
     command = next(line for line in PAGE.splitlines() if line.startswith("scenemem train --config"))
     words = command.replace("mine.toml", str(config)).split()[1:]

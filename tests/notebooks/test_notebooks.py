@@ -15,7 +15,9 @@ NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.i
 def test_a_notebook_runs(file: Path, tmp_path: Path) -> None:
     book = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
     code = [cell for cell in book.cells if cell.cell_type == "code"]
-    assert not any(cell.outputs or cell.execution_count for cell in code), "notebooks are kept without outputs"
+    assert not any(cell.outputs or cell.execution_count for cell in code), (
+        "notebooks are kept without outputs"
+    )
     NotebookClient(book, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert all(cell.outputs for cell in code), "every cell shows something"
 
