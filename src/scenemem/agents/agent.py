@@ -60,13 +60,18 @@ class Observations:
     state: State  # (X, ...) after the observation
     viewpoint: Tensor  # (X,)
     view: Tensor  # (X,) the view faced
-    instructions: PackedInstructions  # read by the X rows
+    instructions_lookup: Callable[[], PackedInstructions]  # computes ``instructions``
     episode: Tensor  # (X,) row of ``masks``
     masks: DropoutMasks
     feature_mask: Tensor  # (D,) environment dropout, the same for all views
     decision_mask: Tensor  # (X, H) dropout of the states that decide
     earlier_lookup: Callable[[], Tensor]  # computes ``earlier``
     cache: dict[Any, Any] = field(default_factory=dict)
+
+    @cached_property
+    def instructions(self) -> PackedInstructions:
+        """The instructions, read by the X rows."""
+        return self.instructions_lookup()
 
     @cached_property
     def earlier(self) -> Tensor:
@@ -152,18 +157,16 @@ def live_observations(
     environment: Environment, log: StateLog, selection: EpisodeSelection, pose: Pose, episodes: Tensor
 ) -> Observations:
     """While acting: the current states of some episodes, and where they stand.  episodes: (X,)"""
-    instructions, masks = selection.select(episodes)
-    rows = _one_each(episodes)
     return Observations(
         environment=environment,
         state=log.state.select(episodes),
         viewpoint=pose.viewpoint[episodes],
         view=pose.view[episodes],
-        instructions=PackedInstructions(instructions, rows),
-        episode=rows.episode,
-        masks=masks,
-        feature_mask=masks.feature,
-        decision_mask=masks["decision"],
+        instructions_lookup=lambda: PackedInstructions(selection.instructions(episodes), _one_each(episodes)),
+        episode=episodes,
+        masks=log.masks,
+        feature_mask=log.masks.feature,
+        decision_mask=log.masks["decision"].index_select(0, episodes),
         earlier_lookup=lambda: log.earlier[episodes],
     )
 
@@ -217,7 +220,7 @@ def recorded_observations(environment: Environment, log: StateLog, rollout: Roll
         state=state,
         viewpoint=rollout.viewpoint[where],
         view=rollout.view[where],
-        instructions=PackedInstructions(log.instructions, packing),
+        instructions_lookup=lambda: PackedInstructions(log.instructions, packing),
         episode=packing.episode,
         masks=log.masks,
         feature_mask=log.masks.feature,

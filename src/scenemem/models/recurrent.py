@@ -334,16 +334,20 @@ class EpisodeSelection:
 
     def __init__(self, instructions: Instructions, masks: DropoutMasks) -> None:
         self._all = (instructions, masks)
-        self._episodes: Tensor | None = None
-        self._selected = self._all
+        self._of_instructions: tuple[Tensor, Instructions] | None = None
+        self._of_masks: tuple[Tensor, DropoutMasks] | None = None
 
-    def select(self, episodes: Tensor) -> tuple[Instructions, DropoutMasks]:
+    def instructions(self, episodes: Tensor) -> Instructions:
         """episodes: (M,)"""
-        if self._episodes is None or not torch.equal(episodes, self._episodes):
-            instructions, masks = self._all
-            self._episodes = episodes
-            self._selected = (selected(instructions, episodes), masks.select(episodes))
-        return self._selected
+        if self._of_instructions is None or not torch.equal(episodes, self._of_instructions[0]):
+            self._of_instructions = episodes, selected(self._all[0], episodes)
+        return self._of_instructions[1]
+
+    def masks(self, episodes: Tensor) -> DropoutMasks:
+        """episodes: (M,)"""
+        if self._of_masks is None or not torch.equal(episodes, self._of_masks[0]):
+            self._of_masks = episodes, self._all[1].select(episodes)
+        return self._of_masks[1]
 
 
 class StateLog:
@@ -393,14 +397,13 @@ class StateLog:
 
     def _observed(self, active: Tensor, viewpoint: Tensor, view: Tensor) -> State:
         """The new states of ``active`` (M,), which are the current ones from now on."""
-        instructions, masks = self._selection.select(active)
         observation = Observation(
             viewpoint,
             self._viewpoint[active],
             view,
             self.lookup(viewpoint),
-            instructions,
-            masks,
+            self._selection.instructions(active),
+            self._selection.masks(active),
             self._cache,
         )
         self._viewpoint[active] = viewpoint
@@ -551,7 +554,8 @@ class _Backward:
             rows = slice(end - len(episodes), end)
             end = rows.start
             # panoramas and words are looked up again, so that not all of them are in memory
-            seen = Observation(viewpoint, viewpoint, view, log.lookup(viewpoint), *selection.select(episodes))
+            words, masks = selection.instructions(episodes), selection.masks(episodes)
+            seen = Observation(viewpoint, viewpoint, view, log.lookup(viewpoint), words, masks)
             angles = log.updater.relative_angles(view)
             before_hidden, before_cell, found = _before(
                 log.weights, step, hidden[rows], cell[rows], seen, angles
