@@ -60,18 +60,13 @@ class Observations:
     state: State  # (X, ...) after the observation
     viewpoint: Tensor  # (X,)
     view: Tensor  # (X,) the view faced
-    instructions_lookup: Callable[[], PackedInstructions]  # computes ``instructions``
+    instructions: PackedInstructions  # read by the X rows
     episode: Tensor  # (X,) row of ``masks``
     masks: DropoutMasks
     feature_mask: Tensor  # (D,) environment dropout, the same for all views
     decision_mask: Tensor  # (X, H) dropout of the states that decide
     earlier_lookup: Callable[[], Tensor]  # computes ``earlier``
     cache: dict[Any, Any] = field(default_factory=dict)
-
-    @cached_property
-    def instructions(self) -> PackedInstructions:
-        """The instructions, read by the X rows."""
-        return self.instructions_lookup()
 
     @cached_property
     def earlier(self) -> Tensor:
@@ -162,7 +157,7 @@ def live_observations(
         state=log.state.select(episodes),
         viewpoint=pose.viewpoint[episodes],
         view=pose.view[episodes],
-        instructions_lookup=lambda: PackedInstructions(selection.instructions(episodes), _one_each(episodes)),
+        instructions=PackedInstructions(lambda: selection.instructions(episodes), _one_each(episodes)),
         episode=episodes,
         masks=log.masks,
         feature_mask=log.masks.feature,
@@ -220,7 +215,7 @@ def recorded_observations(environment: Environment, log: StateLog, rollout: Roll
         state=state,
         viewpoint=rollout.viewpoint[where],
         view=rollout.view[where],
-        instructions_lookup=lambda: PackedInstructions(log.instructions, packing),
+        instructions=PackedInstructions(lambda: log.instructions, packing),
         episode=packing.episode,
         masks=log.masks,
         feature_mask=log.masks.feature,
