@@ -383,6 +383,7 @@ class StateLog:
         self._cache: dict[Any, Any] = {}
         self._viewpoint = torch.full_like(instructions.mask[:, 0], NONE, dtype=torch.long)
         self._made: list[tuple[int, Tensor, State]] = []  # step, episodes (M,), their new states
+        self._made_at: list[Tensor] = []  # (M,) the viewpoints where they were made
         self.row_at = self._viewpoint.unsqueeze(1)[:, :0]  # (B, T) the row of the state made at each step
 
     def observe(self, active: Tensor, viewpoint: Tensor, view: Tensor, step: int) -> None:
@@ -391,6 +392,7 @@ class StateLog:
             after = self._observed(active, viewpoint, view)
         rows = sum(len(episodes) for _, episodes, _ in self._made)
         self._made.append((step, active, after))
+        self._made_at.append(viewpoint)
         missing = step + 1 - self.row_at.shape[1]
         self.row_at = torch.nn.functional.pad(self.row_at, (0, missing), value=NONE)
         self.row_at[active, step] = torch.arange(rows, rows + len(active), device=active.device)
@@ -421,6 +423,7 @@ class StateLog:
     def restore(self, active: Tensor, steps: Tensor) -> None:
         """The episodes ``active`` (M,) have the states again that they made at ``steps`` (M,)."""
         rows = self.row_at[active, steps]
+        self._viewpoint[active] = torch.cat(self._made_at)[rows]
         with torch.set_grad_enabled(self._learns):
             self.state = self.state.with_rows(active, self._together().select(rows))
 
