@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from benchmarks.machine import torch_threads
-from benchmarks.simulator import measure_gathering, measure_tables, synthetic_store
 
 from benchmarks import simulator
+from benchmarks.machine import torch_threads
+from benchmarks.simulator import measure_gathering, measure_tables, synthetic_store
 from scenemem.errors import DataError, UserError
 from scenemem.formats.features import write_store
 from scenemem.world.build import load_world
