@@ -12,7 +12,6 @@ import tyro
 from benchmarks.machine import Case, Options, command
 from benchmarks.measure import Amount, measure
 from benchmarks.workload import counted_observations
-from scenemem.errors import UserError
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import Experiment, new_experiment, stored_experiment
@@ -63,13 +62,7 @@ def _opened(options: EvalOptions) -> Experiment:
         preset = PRESETS[options.agent]
         data = replace(preset.data, features=options.features or preset.data.features)
         return new_experiment(replace(preset, data=data), options.folder, 0, options.device)
-    run = find_run(options.agent)
-    if not run.last.exists():
-        presets = ", ".join(PRESETS)
-        raise UserError(
-            f"'{options.agent}' is neither a run folder with a checkpoint nor a preset ({presets})"
-        )
-    return stored_experiment(run.last, options.folder, options.device)[0]
+    return stored_experiment(find_run(options.agent).last, options.folder, options.device)[0]
 
 
 if __name__ == "__main__":

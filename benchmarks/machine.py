@@ -76,7 +76,7 @@ Flags = TypeVar("Flags", bound=Options)
 def command(options: type[Flags], measure: Callable[[Flags], list[Case]]) -> None:
     """Run a benchmark from the command line; a user's mistake is one line and exit code 2."""
     try:
-        report(measure, tyro.cli(options))
+        report(measure, tyro.cli(options, prog=f"python -m benchmarks.{Path(sys.argv[0]).stem}"))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -121,7 +121,9 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _shown(value: Any) -> str:
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return "" if value is None else str(value)
 
 
 def this_machine() -> dict[str, Any]:
@@ -222,16 +224,11 @@ def reset_peak(device: str = "cpu") -> None:
 
 
 def peak_megabytes(device: str = "cpu") -> float | None:
-    """Peak memory: allocated on a graphics card, else resident, pages of mapped files included."""
+    """Peak memory: allocated on a graphics card, else resident, with mapped files; None beside Linux."""
     if device != "cpu":
         return torch.cuda.max_memory_allocated(device) / MEGABYTE
     with suppress(OSError):
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024 / MEGABYTE
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MEGABYTE
+    return None

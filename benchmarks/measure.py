@@ -68,11 +68,6 @@ def _lstm(entered: Shape, from_input: Shape, from_state: Shape, *_: Any, **__: A
     return 2 * prod(entered[:-1]) * (prod(from_input) + prod(from_state))
 
 
-def _attention(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
-    """query: (..., m, d)  key: (..., n, d)  value: (..., n, e)"""
-    return 2 * prod(query[:-1]) * key[-2] * (key[-1] + value[-1])
-
-
 _aten = torch.ops.aten
 # products that run on processors and that torch's own counter leaves out
 _FORMULAS: dict[Any, Callable[..., float]] = {
@@ -84,11 +79,6 @@ _FORMULAS: dict[Any, Callable[..., float]] = {
     },
     _aten.mkldnn_rnn_layer: _lstm,
     _aten.mkldnn_rnn_layer_backward: lambda *shapes, **_: 2 * _lstm(*shapes),
-    _aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-    # the scores again, then the gradients of weights, values, queries and keys
-    _aten._scaled_dot_product_flash_attention_for_cpu_backward: lambda _gradient, *shapes, **_: (
-        2.5 * _attention(*shapes)
-    ),
 }
 
 

@@ -58,11 +58,7 @@ def measure_processes(options: ProcessOptions) -> list[Case]:
             "batch": options.batch,
             "processes_of_best_single": statistics.median(ratios),
             "modes": {
-                way: {
-                    "episodes_per_second": statistics.median(speeds[way]),
-                    "all_episodes_per_second": speeds[way],
-                    "losses": found[0]["losses"],
-                }
+                way: {"episodes_per_second": speeds[way], "losses": found[0]["losses"]}
                 for way, found in lines.items()
             },
         }
@@ -86,10 +82,7 @@ def _last_metrics(way: str, options: ProcessOptions) -> dict[str, Any]:
         )
         if done.returncode:
             raise UserError(f"the training with {way} failed with exit code {done.returncode}; see above")
-        metrics: dict[str, Any] = msgspec.json.decode(
-            Path(folder, "run", "metrics.jsonl").read_text().splitlines()[-1]
-        )
-        return metrics
+        return msgspec.json.decode(Path(folder, "run/metrics.jsonl").read_bytes().splitlines()[-1], type=dict)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
+MADE_UP_ROWS = 2000  # different viewpoints of made-up features
 
 
 def main() -> None:
@@ -128,10 +129,10 @@ def _widen_features() -> None:
 
     def wide(*arguments: Any, **flags: Any) -> Any:
         real = opened(*arguments, **flags)
-        values = torch.rand(2000, 36, 2048, generator=torch.Generator().manual_seed(0)).half()
+        values = torch.rand(MADE_UP_ROWS, 36, 2048, generator=torch.Generator().manual_seed(0)).half()
         change = structs.replace if hasattr(real.info, "__struct_fields__") else replace
         info = change(real.info, width=2048)
-        return replace(real, info=info, values=values, row=torch.arange(len(real.row)) % 2000)
+        return replace(real, info=info, values=values, row=torch.arange(len(real.row)) % MADE_UP_ROWS)
 
     for module in list(sys.modules.values()):
         if getattr(module, "open_store", None) is opened:
