@@ -95,12 +95,13 @@ def test_where_torch_counts_it_counts_the_same() -> None:
 
 def test_operations_are_counted_below_autograd() -> None:
     matrix = _inputs(B, B)
-    with OperationCounter() as forward:
-        total = (matrix @ matrix).exp()
+    with torch.no_grad(), OperationCounter() as forward:
+        (matrix @ matrix).exp()
     assert forward.count == 2
+    total = (matrix @ matrix).sum()
     with OperationCounter() as backward:
-        torch.autograd.backward(total, torch.ones(B, B))
-    assert backward.count > 2
+        torch.autograd.backward(total)
+    assert backward.count >= 3, "two products and the sum of their gradients"
 
 
 def test_an_inner_part_does_not_count_for_the_outer_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +176,5 @@ def test_a_speed_is_work_by_time() -> None:
     assert speed.gigaflops_per_episode == pytest.approx(2 * 64**3 / 8 / 1e9)
     assert speed.operations_per_step == 0.5
     assert speed.episodes_per_second == pytest.approx(4 * speed.steps_per_second)
-    assert speed.gigaflops_per_second == pytest.approx(
-        8 * speed.gigaflops_per_episode * speed.steps_per_second / 2
-    )
+    achieved = speed.gigaflops_per_episode * speed.episodes_per_second
+    assert speed.gigaflops_per_second == pytest.approx(achieved)

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import turns
 from benchmarks.eval import EvalOptions, measure_evaluation
 from benchmarks.machine import Options
 from benchmarks.measure import PARTS, OperationCounter, Speed, flop_counter
@@ -26,6 +28,7 @@ from benchmarks.speak import KINDS, SpeakerWorkload, SpeakOptions, fresh_speaker
 from benchmarks.train import REFERENCES, TrainOptions, compared, measure_training
 from benchmarks.workload import MODES
 from scenemem.errors import UserError
+from scenemem.features.store import open_store
 from scenemem.tasks.vocabulary import EOS, PAD
 
 ROOT = Path(__file__).parents[2]
@@ -133,7 +136,7 @@ def test_speaker_report(run: Run) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_repeated_descriptions_are_the_same_work(kind: str, tiny_trainable: Path) -> None:
     load = SpeakerWorkload(fresh_speaker(Options(data=tiny_trainable)), batch=5, beam=2)
-    load.run(kind, 1)  # the first step makes the state of the optimiser
+    load.run(kind, 2)  # makes the state of the optimiser
     before = [weights.clone() for weights in load.speaker.network.parameters()]
     counts = []
     for _ in range(2):
@@ -178,17 +181,37 @@ def test_processes_are_compared_with_the_best_single_one(run: Run, monkeypatch: 
         measure_processes(ProcessOptions())
 
 
-def test_two_checkouts_take_turns(tiny_trainable: Path, tmp_path: Path) -> None:
-    """This checkout against itself, with made-up features."""
-    words = [sys.executable, "-m", "benchmarks.turns", "--before", str(ROOT), "--data", str(tiny_trainable)]
-    words += ["--features", "tiny", "--widths", "paper", "--presets", "basic", "--batch", "2"]
-    words += ["--turns", "1", "--steps", "1", "--out", str(tmp_path / "turns.json")]
-    subprocess.run(words, check=True, cwd=ROOT, capture_output=True, timeout=120)
-    (row,) = json.loads((tmp_path / "turns.json").read_text())
-    assert (row["preset"], row["width"], row["batch"]) == ("basic", "paper", 2)
-    assert [len(times) for times in row["turns"].values()] == [1, 1, 1]
-    seconds = row["cpu_seconds_per_step"]
-    assert row["times_before"] == pytest.approx(seconds["before"] / seconds["after"])
+def test_two_checkouts_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that take 3, 1 and 2 seconds, after slow ones that warm up."""
+    seconds = iter([99.0, 99.0, 99.0, *[3.0, 1.0, 2.0] * 2])
+    monkeypatch.setattr(turns, "_worker", lambda *_: SimpleNamespace(communicate=lambda: None))
+    monkeypatch.setattr(turns, "_turn", lambda _worker, steps: steps * next(seconds))
+    options = Namespace(batch=2, data="DIR", features="tiny", before=ROOT, turns=2, steps=5)
+    row = turns._measured(options, "basic", "everyday")
+    assert row["cpu_seconds_per_step"] == {"before": 3.0, "after": 1.0, "after, plain autograd": 2.0}
+    assert (row["times_before"], row["autograd_times_before"]) == (3.0, 1.5)
+    assert [len(times) for times in row["turns"].values()] == [2, 2, 2]
+
+
+def test_a_worker_trains_when_told_to(tiny_trainable: Path) -> None:
+    worker = turns._worker(ROOT, ["basic", "everyday", "2", str(tiny_trainable), "tiny", "fused"])
+    assert turns._turn(worker, 1) > 0
+    worker.communicate()
+    assert worker.returncode == 0
+
+
+def test_turns_widen_the_features_for_the_paper(
+    tiny_trainable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "MADE_UP_ROWS", 3)
+    for module in list(sys.modules.values()):
+        if getattr(module, "open_store", None) is open_store:
+            monkeypatch.setattr(module, "open_store", open_store)  # put back afterwards
+    trainer = turns._trainer("ssm", "paper", 2, str(tiny_trainable), "tiny", fused=False)
+    store, network = trainer.agent.environment.store, trainer.agent.network
+    assert (store.width, network.config.width, network.config.node_width) == (2048, 512, None)
+    assert not trainer.config.fused
+    assert trainer.step().episodes == 4
 
 
 def test_mistakes_are_named(tiny_trainable: Path) -> None:
@@ -202,7 +225,7 @@ def test_mistakes_are_named(tiny_trainable: Path) -> None:
         UserError, match=r"^--capacities needs two different sizes of 1 or more, got \(4, 4\)$"
     ):
         MemoryOptions(capacities=(4, 4))
-    with pytest.raises(UserError, match=r"^'\S+' is neither a run folder with a checkpoint nor a preset"):
+    with pytest.raises(UserError, match="holds no run"):
         measure_evaluation(EvalOptions(agent=str(tiny_trainable), data=tiny_trainable))
     with pytest.raises(UserError, match=r"^preset 'ssm' learns from no described paths; name one that does$"):
         SpeakOptions(presets=("ssm",))
