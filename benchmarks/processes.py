@@ -1,6 +1,6 @@
 """Two processes against two threads: the same training, with the same batch for the whole team.
 
-    python -m benchmarks.processes --data DIR > benchmarks/results/processes-<date>.json
+    python benchmarks/processes.py --data DIR > benchmarks/results/processes-<date>.json
 
 Three ways to use a machine of two cores take turns: one thread, two threads, and two gloo processes of one
 thread each. A round trains all of them from the same seed, each in a folder that is removed afterwards; speed
@@ -21,7 +21,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import this_machine
+from scenemem.benchmarks.machine import this_machine
 
 PYTHON = [sys.executable, "-m"]
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]

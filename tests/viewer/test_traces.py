@@ -24,7 +24,7 @@ Make = Callable[..., Experiment]
 
 KINDS = {
     (preset.agent, preset.model): name
-    for name, preset in reversed(PRESETS.items())
+    for name, preset in reversed(list(PRESETS.items()))
     if not preset.data.features  # others need features of their own
 }
 VARIANTS = [
