@@ -38,11 +38,6 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "weights": ("weights", "weights", "the weights that come with SceneMem"),
     "score": ("score", "score", "metrics of a result file, ours or another system's"),
     "submit": ("score", "submit", "validate results and write the leaderboard file"),
-    "bench simulator": ("bench_simulator", "bench_simulator", "speed of the world tables and the simulator"),
-    "bench memory": ("bench_memory", "bench_memory", "speed of the scene memory on its own"),
-    "bench train": ("bench_train", "bench_train", "speed and arithmetic utilisation of training"),
-    "bench speak": ("bench_speak", "bench_speak", "speed of a speaker, and its share of training from it"),
-    "bench eval": ("bench_eval", "bench_eval", "speed of walking a split"),
 }
 
 

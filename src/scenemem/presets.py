@@ -86,6 +86,18 @@ def preset_type(agent: str) -> Any:
     return Preset[config]
 
 
+def with_agent(preset: Preset[Any], agent: str) -> Preset[Any]:
+    """A preset with another agent, which keeps the settings that both agents have.
+
+    Raises:
+        UserError: there is no such agent.
+    """
+    config = AGENTS[agent].config
+    own = {item.name for item in fields(config)}
+    kept = {item.name: getattr(preset.model, item.name) for item in fields(preset.model) if item.name in own}
+    return replace(preset, agent=agent, model=config(**kept))
+
+
 def read_preset(values: Mapping[str, Any]) -> Preset[Any]:
     """A preset from plain values, as files hold it; presets of earlier versions are understood.
 
