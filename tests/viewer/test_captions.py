@@ -161,7 +161,8 @@ def test_an_agent_without_attention_is_told_without_words(turning_back: Trace) -
 
 def test_going_back_in_one_step_and_being_cut_off_have_their_words(turning_back: Trace) -> None:
     move = turning_back.moves[2]
-    at_once = Decision("global", (Option(3, 1.0, 0.0, node=1, heading=0.0, compass="north"),), 0)
+    north = Option(3, 1.0, 0.0, node=1, walk=4.0, heading=0.0, compass="north")
+    at_once = Decision("global", (north,), 0)
     told = captions(_with_move(turning_back, 2, msgspec.structs.replace(move, decisions=(at_once,))), {})
     assert (
         told[2] == "Move 3: it is in a dead end (no unvisited neighbour) and turns back to place 2. "

@@ -126,10 +126,12 @@ def changed(preset: P, changes: Mapping[str, Any], source: str | os.PathLike[str
             the preset refuses.
     """
     agent = changes.get("agent")
+    base: Any = preset
     if isinstance(preset, Preset) and isinstance(agent, str) and agent != preset.agent:
-        preset = with_agent(preset, agent)  # whose settings are others
+        base = with_agent(preset, agent)  # whose settings are others
     try:
-        return _changed(preset, preset, changes, "")
+        result: P = _changed(base, base, changes, "")
+        return result
     except SettingError as error:
         raise (error if source is None else UserError(f"{os.fspath(source)}: {error}")) from error
 
