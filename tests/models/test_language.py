@@ -4,7 +4,6 @@ from dataclasses import fields
 
 import pytest
 import torch
-from tests.models.helpers import one_per_episode
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -18,6 +17,7 @@ from scenemem.models.language import (
     run_lstms,
 )
 from scenemem.models.recurrent import selected
+from tests.models.helpers import one_per_episode
 
 PADDING, WORDS, WORD_WIDTH, WIDTH = 0, 20, 6, 10
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.models.helpers import one_per_episode
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -18,6 +17,7 @@ from scenemem.models.language import (
     TextualAttention,
 )
 from scenemem.models.recurrent import selected
+from tests.models.helpers import one_per_episode
 
 WIDTH, WORDS = 6, 5
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.models.helpers import one_per_episode
 from torch import Tensor
 
 from scenemem.models.language import Packing
+from tests.models.helpers import one_per_episode
 
 EPISODES, STEPS, WIDTH = 4, 5, 3
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from tests.models.helpers import one_per_episode
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -22,6 +21,7 @@ from scenemem.models.reading import (
     tiled,
 )
 from scenemem.world.graph import ANGLE_WIDTH, VIEWS, angle_feature
+from tests.models.helpers import one_per_episode
 
 SLOTS, VISUAL, WIDTH, NODE_WIDTH = 4, 6, 8, 7
 SIZES = [4, 5, 2]  # places of each episode

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from tests.models.helpers import one_per_episode
 from torch import Tensor, nn
 
 from scenemem.features.store import CandidateFeatures, Places
@@ -25,6 +24,7 @@ from scenemem.models.reading import (
     with_stop,
 )
 from scenemem.world.graph import ANGLE_WIDTH, VIEWS, angle_feature
+from tests.models.helpers import one_per_episode
 
 DECISIONS, OPTIONS, WIDTH, VISUAL, NODE_WIDTH, NODES, SLOTS = 3, 4, 6, 5, 7, 3, 2
 MASK = torch.tensor([0.0, 2.0, 2.0, 0.0, 2.0], dtype=torch.float64)
