@@ -402,6 +402,28 @@ def test_a_restored_state_is_the_one_made_then(log_of: LogOf, walks: Walks) -> N
 
 
 @either_log
+def test_a_restored_state_is_the_one_before_the_next_observation(log_of: LogOf, walks: Walks) -> None:
+    walks = replace(walks, restored=[{}, {}, {}, {3: 0}, {}])
+    log, made = log_of(walks), walks.one_by_one()
+    for step in range(3):
+        walks.observe(log, step)
+    log.restore(torch.tensor([3]), torch.tensor([0]))
+    walks.observe(log, 3)
+    before = [made[0, 1], made[1, 2], made[2, -1], made[3, 0]]
+    equal(log.earlier, torch.cat([state.hidden for state in before]))
+    equal(log.state.hidden[3], made[3, 3].hidden[0])
+
+
+@either_log
+def test_states_that_are_stacked_twice_learn_from_both_losses(log_of: LogOf, walks: Walks) -> None:
+    log = walks.walk(log_of(walks))
+    first, second = log.stacked().hidden, log.stacked().hidden
+    upstream = torch.randn_like(first)
+    found = walks.gradients(first + 2 * second, upstream)
+    equal(found, walks.gradients(walks.expected().hidden, 3 * upstream))
+
+
+@either_log
 def test_the_instructions_stay_as_they_are(log_of: LogOf, walks: Walks) -> None:
     before = [getattr(walks.instructions, item.name).clone() for item in fields(Instructions)]
     log = walks.walk(log_of(walks))
