@@ -38,14 +38,14 @@ from scenemem.extend import (
 class UnvisitedActions(MemoryActions):
     """The neighbours of here that have not been visited, or stop."""
 
-    def _decide(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
+    def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
         """Every episode chooses a sub-node of where it stands, or stops  ->  (B,) slot to hop to, or STOP"""
         action = torch.full_like(pose.viewpoint, STOP)
-        episodes = self._take_decision(active)
+        episodes = self.take_decision(active)
         if len(episodes):
             unvisited = self.memory.subnode[episodes, self.memory.here[episodes]]  # (M, K)
-            request = self._candidates_or_stop(episodes, pose.viewpoint[episodes], unvisited)
-            action[episodes] = self._as_action(decide(request))
+            request = self.candidates_or_stop(episodes, pose.viewpoint[episodes], unvisited)
+            action[episodes] = self.as_action(decide(request))
         return action
 
 

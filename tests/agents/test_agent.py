@@ -880,7 +880,7 @@ def test_scores_of_the_wrong_type_are_named(setting: Setting) -> None:
 
 
 def test_an_unknown_agent_is_named_with_what_is_near() -> None:
-    with pytest.raises(UserError, match="unknown agent 'ssm-globl'; there are: ssm-global, ssm-local"):
+    with pytest.raises(UserError, match="unknown agent 'ssm-globl'; did you mean ssm-global or ssm-local"):
         AGENTS["ssm-globl"]
 
 

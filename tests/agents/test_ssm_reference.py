@@ -164,7 +164,7 @@ class PlainSSM:
             )
             for place in places
         ]
-        return [float(self.scored(self.network.actions.action, p, a, f, r)) for f, r in seen]
+        return [float(self.scored(self.network.actions, p, a, f, r)) for f, r in seen]
 
     def hint(self, walk: Walk, place: int) -> float:
         """What plain facts say about a frontier; 0 without the option."""

@@ -56,13 +56,13 @@ class ActionSpace(ABC):
     def step(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
         """Let the episodes decide what they have to decide  ->  (B,) slot to hop to, or STOP"""
 
-    def _take_decision(self, episodes: Tensor) -> Tensor:
+    def take_decision(self, episodes: Tensor) -> Tensor:
         """Those that still may decide; a decision is taken from them.  (M,)  ->  (<= M,)"""
         episodes = episodes[self._decisions_left[episodes] > 0]
         self._decisions_left[episodes] -= 1
         return episodes
 
-    def _candidates_or_stop(
+    def candidates_or_stop(
         self, episodes: Tensor, here: Tensor, open_slots: Tensor, may_stop: Tensor | None = None
     ) -> DecisionRequest:
         """Options: the open candidate slots (M, K), then stop, unless ``may_stop`` (M,) forbids it."""
@@ -70,8 +70,8 @@ class ActionSpace(ABC):
         options = _with_last(open_slots, stop)
         return DecisionRequest(ACTION, episodes, options, _with_last(self.world.neighbour[here], here))
 
-    def _as_action(self, choice: Tensor) -> Tensor:
-        """An answer to ``_candidates_or_stop`` as a slot or STOP."""
+    def as_action(self, choice: Tensor) -> Tensor:
+        """An answer to ``candidates_or_stop`` as a slot or STOP."""
         return torch.where(choice == self.world.neighbour.shape[1], STOP, choice)
 
 
@@ -81,11 +81,11 @@ class LocalActions(ActionSpace):
     def step(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
         """Every episode chooses a neighbour or stops."""
         action = torch.full_like(pose.viewpoint, STOP)
-        episodes = self.deciding = self._take_decision(active)
+        episodes = self.deciding = self.take_decision(active)
         if len(episodes):
             here = pose.viewpoint[episodes]
-            request = self._candidates_or_stop(episodes, here, self.open_slots(episodes, here))
-            action[episodes] = self._as_action(decide(request))
+            request = self.candidates_or_stop(episodes, here, self.open_slots(episodes, here))
+            action[episodes] = self.as_action(decide(request))
         return action
 
     def open_slots(self, episodes: Tensor, here: Tensor) -> Tensor:
@@ -168,12 +168,12 @@ class MemoryActions(ActionSpace):
         """Episodes decide as long as they may; then they go to the place to end at, and stop."""
         self.deciding = self._deciding(active)
         self._send_to_the_end(active, decide)
-        action = self._decide(pose, active[~self._ending[active]], decide)
+        action = self.choose(pose, active[~self._ending[active]], decide)
         self._at_target(active[self._ending[active]])  # who has got there stops
         return self._walk_on(action, pose, active)
 
     @abstractmethod
-    def _decide(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
+    def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
         """Let episodes that are nowhere bound or have got there decide  ->  (B,) slot to hop to, or STOP"""
 
     def _send_to_the_end(self, active: Tensor, decide: Decide) -> None:
@@ -221,19 +221,19 @@ class FrontierActions(MemoryActions):
     The current node can always be chosen as the frontier, so that stopping is always possible.
     """
 
-    def _decide(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
+    def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
         """Episodes that are nowhere bound choose a frontier; those at their frontier a sub-node or stop."""
-        unbound = self._take_decision(active[self._target[active] == NONE])
+        unbound = self.take_decision(active[self._target[active] == NONE])
         self._target[unbound] = self._chosen_frontiers(unbound, decide)
         action = torch.full_like(pose.viewpoint, STOP)
         arrived = self._at_target(active)
         if len(arrived):
             rows = torch.arange(len(arrived), device=arrived.device)
             open_slots = self.open_ways(arrived)[rows, self.memory.here[arrived]]
-            request = self._candidates_or_stop(
+            request = self.candidates_or_stop(
                 arrived, pose.viewpoint[arrived], open_slots, self._may_stop(arrived, open_slots)
             )
-            action[arrived] = self._as_action(decide(request))
+            action[arrived] = self.as_action(decide(request))
         return action
 
     def _chosen_frontiers(self, episodes: Tensor, decide: Decide) -> Tensor:
@@ -303,9 +303,9 @@ class GlobalActions(MemoryActions):
         """Those that are nowhere bound"""
         return active[(self._target[active] == NONE) & (self._decisions_left[active] > 0)]
 
-    def _decide(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
+    def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
         """Episodes that are nowhere bound choose; those at their node hop on; the others walk."""
-        unbound = self._take_decision(active[self._target[active] == NONE])
+        unbound = self.take_decision(active[self._target[active] == NONE])
         if len(unbound):
             choice = decide(self._request(pose, unbound))
             slots = self.world.neighbour.shape[1]
