@@ -86,6 +86,18 @@ def preset_type(agent: str) -> Any:
     return Preset[config]
 
 
+def with_agent(preset: Preset[Any], agent: str) -> Preset[Any]:
+    """A preset with another agent, which keeps the settings that both agents have.
+
+    Raises:
+        UserError: there is no such agent.
+    """
+    config = AGENTS[agent].config
+    own = {item.name for item in fields(config)}
+    kept = {item.name: getattr(preset.model, item.name) for item in fields(preset.model) if item.name in own}
+    return replace(preset, agent=agent, model=config(**kept))
+
+
 def read_preset(values: Mapping[str, Any]) -> Preset[Any]:
     """A preset from plain values, as files hold it; presets of earlier versions are understood.
 
@@ -119,7 +131,8 @@ _LIMITS_V1 = {"rounds": "max_decisions", "ticks": "max_steps", "words": "max_wor
 
 def _from_version_1(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of runs and weights from before agents had settings of their own."""
-    agent = _AGENTS_V1[values.get("agent", "frontier")]
+    named = values.get("agent", "frontier")
+    agent = _AGENTS_V1.get(named, named)
     own = {item.name for item in fields(AGENTS[agent].config)}
     memory = {_MEMORY_V1.get(name, name): value for name, value in values.get("memory", {}).items()}
     model = {**values.get("model", {}), **{name: value for name, value in memory.items() if name in own}}

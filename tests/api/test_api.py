@@ -15,14 +15,14 @@ import pytest
 import scenemem as sm
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import read_trace
-from scenemem.runs.experiment import PRESETS
+from scenemem.presets import PRESETS
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import pack_weights
 
 SMALL: dict[str, Any] = {
     "model.width": 16,
     "model.word_width": 8,
-    "memory.stream": None,
+    "model.node_width": None,
     "data.min_count": 1,
     "learning.batch": 4,
     "selection.every": 2,
@@ -245,10 +245,10 @@ def test_environments_are_gymnasium_environments(tiny_trainable: Path) -> None:
 def test_presets_are_listed_and_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PRESETS, "_objects", dict(PRESETS._objects))
     assert sm.list_presets()[:2] == ("ssm", "ssm-no-grounding")
-    mine = replace(sm.preset("ssm"), agent="local")
+    mine = replace(sm.preset("ssm"), agent="ssm-local")
     assert sm.register("preset", "mine", mine) is mine
     assert sm.preset("mine") is mine
     with pytest.raises(sm.UserError, match="there is a preset 'mine' already"):
         sm.register("preset", "mine", sm.preset("ssm"))
-    with pytest.raises(sm.UserError, match="nothing is registered as 'tool'; there are: preset, speaker"):
+    with pytest.raises(sm.UserError, match="nothing is registered as 'tool'; there are: agent, preset, loss"):
         sm.register("tool", "mine", mine)

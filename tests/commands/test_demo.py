@@ -10,8 +10,7 @@ from PIL import Image
 from scenemem.cli import main
 from scenemem.commands import demo as demo_module
 from scenemem.formats.folder import DataFolder
-from scenemem.houses.build import build_houses
-from scenemem.houses.config import HousesConfig
+from scenemem.houses.build import HousesConfig, build_houses
 from scenemem.runs import pages
 from scenemem.runs.folder import RunFolder
 

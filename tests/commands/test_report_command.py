@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from scenemem.cli import main
-from scenemem.formats.results import read_episode_results
 from scenemem.formats.folder import DataFolder
+from scenemem.formats.results import read_episode_results
 from scenemem.runs import pages
 from scenemem.runs.folder import RunFolder
 
 SMALL = (
-    *("--model.width", 16, "--model.word-width", 8, "--memory.stream", 8, "--data.min-count", 1),
+    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1),
     *("--learning.batch", 4, "--iterations", 4, "--selection.every", 2, "--selection.save-every", 2),
 )
 
@@ -252,7 +252,7 @@ def test_grounding_is_measured(
     assert (report["split"], report["iteration"]) == ("val_unseen", 4)
     quality = report["grounding"]
     assert quality["coverage"]["measured"] == quality["coverage"]["labels"] > 0
-    assert {row["stream"] for row in quality["attention"]} == {"perception", "action", "listening"}
+    assert {row["stream"] for row in quality["attention"]} == {"perception", "action", "navigator"}
     for row in quality["attention"]:
         assert row["lift"]["value"] == pytest.approx(row["mass"]["value"] / row["chance"])
         assert row["mass"]["low"] <= row["mass"]["value"] <= row["mass"]["high"]

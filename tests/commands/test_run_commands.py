@@ -17,7 +17,7 @@ from scenemem.runs.folder import RunFolder
 from scenemem.world.build import load_world
 
 SMALL = (
-    *("--model.width", 16, "--model.word-width", 8, "--memory.stream", 8, "--data.min-count", 1),
+    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1),
     *("--learning.batch", 4, "--iterations", 4, "--selection.every", 2, "--selection.save-every", 2),
 )
 
@@ -180,7 +180,7 @@ def test_compare_gives_runs_from_before_a_setting_existed_its_default(
 ) -> None:
     older = Path(shutil.copytree(trained, tmp_path / "older"))
     described = json.loads((older / "preset.json").read_text(encoding="utf-8"))
-    del described["preset"]["memory"]["revisits"]
+    del described["preset"]["model"]["allow_revisits"]
     (older / "preset.json").write_text(json.dumps(described), encoding="utf-8")
     assert _run("compare", trained, older, "--data", tiny_trainable, "--json") == 0
     assert list(_json(capsys)["rows"]) == ["ssm"]
@@ -202,11 +202,11 @@ def test_compare_keeps_runs_with_other_settings_apart(
 ) -> None:
     other = tmp_path / "ssm-other"
     words = ("train", "ssm", "--data", tiny_trainable, "--out", other, "--json", *SMALL)
-    assert _run(*words, "--memory.reasoning-steps", 1) == 0
+    assert _run(*words, "--model.reasoning-steps", 1) == 0
     capsys.readouterr()
     assert _run("compare", trained, other, "--data", tiny_trainable, "--json") == 0
     rows = _json(capsys)["rows"]
-    assert list(rows) == ["ssm (memory.reasoning_steps 3)", "ssm (memory.reasoning_steps 1)"]
+    assert list(rows) == ["ssm (model.reasoning_steps 3)", "ssm (model.reasoning_steps 1)"]
 
 
 def test_a_run_is_never_overwritten_but_can_be_continued(

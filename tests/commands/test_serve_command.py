@@ -20,7 +20,7 @@ from scenemem.errors import DataError, UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import new_experiment
-from scenemem.runs.pages import open_stage, suggestions
+from scenemem.runs.pages import open_live_state, suggestions
 
 pytest.importorskip("fastapi", reason="needs the extra 'serve'")
 
@@ -45,19 +45,19 @@ def runs(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> list
     return [root / name for name in words]
 
 
-def test_a_stage_is_opened_from_runs(runs: list[Path], tiny_trainable: Path) -> None:
+def test_the_live_state_is_opened_from_runs(runs: list[Path], tiny_trainable: Path) -> None:
     folder = DataFolder(tiny_trainable)
-    stage = open_stage(runs[:2], runs[2], folder, "last")
-    assert list(stage.agents) == ["ssm", "basic"]
-    assert stage.speaker_name == "speaker"
-    assert stage.speaker is not None
-    assert {len(found) for found in stage.examples.values()} <= {3, 8}, "a few of every house"
+    state = open_live_state(runs[:2], runs[2], folder, "last")
+    assert list(state.agents) == ["ssm", "basic"]
+    assert state.speaker_name == "speaker"
+    assert state.speaker is not None
+    assert {len(found) for found in state.examples.values()} <= {3, 8}, "a few of every house"
     with pytest.raises(UserError, match="is named twice"):
-        open_stage([runs[0], runs[0] / ".." / "ssm"], None, folder, "last")
+        open_live_state([runs[0], runs[0] / ".." / "ssm"], None, folder, "last")
     with pytest.raises(UserError, match="holds no run"):
-        open_stage([runs[0] / "nowhere"], None, folder, "last")
+        open_live_state([runs[0] / "nowhere"], None, folder, "last")
     with pytest.raises(DataError, match="holds no speaker"):
-        open_stage(runs[:1], runs[1], folder, "best")
+        open_live_state(runs[:1], runs[1], folder, "best")
 
 
 def test_suggestions_are_different_routes(tiny_trainable: Path) -> None:

@@ -49,7 +49,7 @@ def data(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     """An agent, a speaker that sees what it sees, and one that does not."""
     root = tmp_path_factory.mktemp("runs")
-    assert _run("train", "ssm", "--data", data, "--out", root / "ssm", "--memory.stream", 8, *SMALL) == 0
+    assert _run("train", "ssm", "--data", data, "--out", root / "ssm", "--model.node-width", 8, *SMALL) == 0
     for name in ("tiny", "other"):
         words = ("--data", data, "--out", root / name, *SMALL, "--features", name)
         assert _run("speak", "train", *words) == 0

@@ -13,7 +13,7 @@ from scenemem.formats.traces import read_trace
 from scenemem.runs.opened import OpenedRun
 
 SMALL = (
-    *("--model.width", 16, "--model.word-width", 8, "--memory.stream", 8, "--data.min-count", 1),
+    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1),
     *("--learning.batch", 4, "--iterations", 2, "--selection.every", 2, "--selection.save-every", 2),
 )
 

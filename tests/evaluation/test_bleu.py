@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scenemem.agents.sight import Sight
 
 from scenemem.errors import UserError
 from scenemem.evaluation.bleu import (
@@ -20,7 +19,7 @@ from scenemem.evaluation.bleu import (
     retrieved_texts,
     shuffled_bleu,
 )
-from scenemem.features.store import open_store
+from scenemem.features.store import Environment, open_store
 from scenemem.formats.folder import DataFolder
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
@@ -80,14 +79,14 @@ def test_shuffling_pairs_every_text_with_another_path() -> None:
 
 
 @pytest.fixture(scope="module")
-def sight(tiny_trainable: Path) -> Sight:
+def environment(tiny_trainable: Path) -> Environment:
     world = load_world(tiny_trainable / "connectivity")
-    return Sight(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
+    return Environment(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
 
 
 @pytest.fixture(scope="module")
-def episodes(tiny_trainable: Path, sight: Sight) -> EpisodeSet:
-    return load_split(DataFolder(tiny_trainable), sight.world, "r2r", "train")
+def episodes(tiny_trainable: Path, environment: Environment) -> EpisodeSet:
+    return load_split(DataFolder(tiny_trainable), environment.world, "r2r", "train")
 
 
 def test_the_paths_of_a_split_keep_all_their_instructions(episodes: EpisodeSet) -> None:
@@ -99,32 +98,36 @@ def test_the_paths_of_a_split_keep_all_their_instructions(episodes: EpisodeSet) 
     assert sorted(sorted(group) for group in shuffled.references) == sorted(map(sorted, paths.references))
 
 
-def test_a_split_without_paths_is_refused(tiny_trainable: Path, sight: Sight, episodes: EpisodeSet) -> None:
-    secret = load_split(DataFolder(tiny_trainable), sight.world, "r2r", "test")
+def test_a_split_without_paths_is_refused(
+    tiny_trainable: Path, environment: Environment, episodes: EpisodeSet
+) -> None:
+    secret = load_split(DataFolder(tiny_trainable), environment.world, "r2r", "test")
     for empty in (secret, episodes.select([])):
         with pytest.raises(UserError, match="shows no paths; name a split that does"):
             paths_of(empty)
 
 
-def test_a_known_path_retrieves_its_own_instruction(sight: Sight, episodes: EpisodeSet) -> None:
+def test_a_known_path_retrieves_its_own_instruction(environment: Environment, episodes: EpisodeSet) -> None:
     paths = paths_of(episodes)
     seen: list[tuple[int, int]] = []
-    texts = retrieved_texts(sight, paths, paths, progress=lambda done, total: seen.append((done, total)))
+    texts = retrieved_texts(
+        environment, paths, paths, progress=lambda done, total: seen.append((done, total))
+    )
     assert texts == [group[0] for group in paths.references]
     assert seen[-1] == (len(paths), len(paths))
 
 
-def test_retrieval_follows_the_gists(sight: Sight, episodes: EpisodeSet) -> None:
+def test_retrieval_follows_the_features(environment: Environment, episodes: EpisodeSet) -> None:
     paths = paths_of(episodes)
     half = len(paths) // 2
     known = PathSet(paths.episodes.select(range(half)), paths.references[:half])
-    asked = PathSet(paths.episodes.select(range(half, len(paths))), paths.references[half:])
-    library, wanted = path_features(sight, known.episodes), path_features(sight, asked.episodes)
-    width = sight.width
+    others = PathSet(paths.episodes.select(range(half, len(paths))), paths.references[half:])
+    library, queries = path_features(environment, known.episodes), path_features(environment, others.episodes)
+    width = environment.width
     for part in (library[:, :width], library[:, width:]):
         torch.testing.assert_close(part.norm(dim=1), torch.ones(half))
-    for text, gist in zip(retrieved_texts(sight, asked, known), wanted, strict=True):
-        nearest = min(range(half), key=lambda number: float((library[number] - gist).norm()))
+    for text, query in zip(retrieved_texts(environment, others, known), queries, strict=True):
+        nearest = min(range(half), key=lambda number: float((library[number] - query).norm()))
         assert text == known.references[nearest][0]
 
 

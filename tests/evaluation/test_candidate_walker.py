@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from scenemem.agents.network import NetworkConfig
 
 from scenemem.agents.reranking import Reranking, RerankingAgent
 from scenemem.evaluation.evaluate import CandidateWalker, Walks, walk_split
@@ -18,9 +17,8 @@ from scenemem.runs.experiment import Experiment, SpeakerPreset, new_experiment, 
 
 @pytest.fixture(scope="module")
 def experiment(tiny_trainable: Path) -> Experiment:
-    preset = replace(
-        PRESETS["ssm"], model=NetworkConfig(word_width=8, width=16), data=DataConfig(min_count=1)
-    )
+    base = PRESETS["ssm"]
+    preset = replace(base, model=replace(base.model, word_width=8, width=16), data=DataConfig(min_count=1))
     return new_experiment(preset, DataFolder(tiny_trainable), seed=0)
 
 
@@ -46,7 +44,7 @@ def test_everything_walked_is_counted_whatever_the_answer(
     walks, walker = _walked_candidates(reranking, experiment, batch=5)
     world, episodes = experiment.environment.world, walks.episodes
     candidates = reranking.candidates(episodes)
-    each = path_length(world, candidates.walked).view(4, len(episodes))
+    each = path_length(world, candidates.rollout.walked).view(4, len(episodes))
     torch.testing.assert_close(walker.metres, each.sum(dim=0))
     measured = walks.measured(world)
     assert bool((walker.metres >= measured.tl).all())
@@ -61,7 +59,7 @@ def test_the_answer_is_the_agents_own_whatever_the_batch(
     assert torch.equal(small.viewpoint, large.viewpoint)
     whole = reranking.walk(small.episodes)
     assert torch.equal(small.jumps, walk_split(reranking, small.episodes).jumps)
-    assert torch.equal(whole.ticks, (small.viewpoint >= 0).sum(dim=1))
+    assert torch.equal(whole.length, (small.viewpoint >= 0).sum(dim=1))
 
 
 def test_one_candidate_walks_nothing_more(reranking: RerankingAgent, experiment: Experiment) -> None:

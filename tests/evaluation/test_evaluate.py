@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from scenemem.agents.actions import LocalActions
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.scripted import RandomAgent
+from scenemem.agents.walker import FollowLabels, collect
 from scenemem.evaluation.evaluate import Walks, episode_results, walk_split
 from scenemem.formats.episodes import Episode
 from scenemem.formats.folder import DataFolder
+from scenemem.learning.objectives import ClosestToGoal
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World
@@ -80,20 +83,31 @@ def test_who_stopped_is_kept_over_batches(world: World, tiny_data: Path) -> None
     assert walks.stopped.all(), "the random walker always stops by itself"
 
 
-def test_lanes_that_are_cut_off_did_not_stop(world: World, tiny_data: Path) -> None:
+@pytest.mark.parametrize(("max_decisions", "max_steps"), [(2, 40), (40, 3)])
+def test_episodes_that_are_cut_off_did_not_stop(
+    world: World, tiny_data: Path, max_decisions: int, max_steps: int
+) -> None:
     episodes: EpisodeSet = load_split(DataFolder(tiny_data), world, "r2r", "val_unseen")
-    agent = RandomAgent(world, torch.Generator().manual_seed(0), hops=3)
-    assert not walk_split(_CutOff(agent), episodes).stopped.any()
+    walks = walk_split(_Expert(world, max_decisions, max_steps), episodes)
+    assert bool(((walks.viewpoint != NONE).sum(dim=1) == 3).all())
+    assert not walks.stopped.any()
+    assert walk_split(_Expert(world, 40, 40), episodes).stopped.all()
 
 
-class _CutOff:
-    """An agent whose stopping is taken from it."""
+class _Expert:
+    """Walks to the goal, as far as it may."""
 
-    def __init__(self, agent: RandomAgent) -> None:
-        self._agent = agent
+    def __init__(self, world: World, max_decisions: int, max_steps: int) -> None:
+        self._world = world
+        self._max_decisions = max_decisions
+        self._max_steps = max_steps
 
     def walk(self, episodes: EpisodeSet, /) -> Rollout:
-        rollout = self._agent.walk(episodes)
-        for table in rollout.decisions.values():
-            table.stops.fill_(False)
-        return rollout
+        return collect(
+            self._world,
+            episodes,
+            LocalActions(self._world, len(episodes), self._max_decisions),
+            FollowLabels(),
+            max_steps=self._max_steps,
+            label_rule=ClosestToGoal(self._world, episodes.goal),
+        )

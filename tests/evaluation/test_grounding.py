@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from scenemem.agents.build import Kind, WalkConfig, build_network
-from scenemem.agents.collect import FollowLabels, collect
-from scenemem.agents.grounded import MemoryConfig
-from scenemem.agents.network import NetworkConfig
-from scenemem.agents.sight import Sight
-from scenemem.agents.trained import TrainedAgent
-from scenemem.evaluation.attention import Listened, Stream, listen_along_reference
 from torch import Tensor
 
-from scenemem.learning.objectives import ReferencePath
+from scenemem.agents.agent import follow
+from scenemem.agents.build import AGENTS, DataSizes
+from scenemem.agents.walker import FollowLabels, TrainedAgent, WalkConfig, collect
 from scenemem.errors import UserError
 from scenemem.evaluation import grounding
-from scenemem.evaluation.grounding import GroundingQuality, WordAttention, measure_grounding
-from scenemem.features.store import open_store
+from scenemem.evaluation.grounding import (
+    GroundingQuality,
+    ReferenceAttention,
+    Stream,
+    WordAttention,
+    attention_along_reference,
+    measure_grounding,
+)
+from scenemem.features.store import Environment, open_store
 from scenemem.formats.annotations import (
     LandmarkLabels,
     WordLabels,
@@ -31,39 +34,48 @@ from scenemem.formats.annotations import (
 )
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.folder import DataFolder
+from scenemem.learning.objectives import ReferencePath
+from scenemem.models.language import PackedInstructions
+from scenemem.presets import PRESETS
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary, split_words
 from scenemem.world.build import load_world
 from scenemem.world.graph import NONE
 
+KINDS = sorted({preset.agent for preset in PRESETS.values()})
+
 
 @pytest.fixture(scope="module")
-def sight(tiny_trainable: Path) -> Sight:
+def environment(tiny_trainable: Path) -> Environment:
     world = load_world(tiny_trainable / "connectivity")
-    return Sight(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
+    return Environment(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
 
 
 @pytest.fixture(scope="module")
-def episodes(tiny_trainable: Path, sight: Sight) -> EpisodeSet:
-    return load_split(DataFolder(tiny_trainable), sight.world, "r2r", "val_unseen")
+def episodes(tiny_trainable: Path, environment: Environment) -> EpisodeSet:
+    return load_split(DataFolder(tiny_trainable), environment.world, "r2r", "val_unseen")
 
 
-def _agent(kind: Kind, sight: Sight, episodes: EpisodeSet, **memory: Any) -> TrainedAgent:
+def _agent(name: str, environment: Environment, episodes: EpisodeSet, **settings: Any) -> TrainedAgent:
     torch.manual_seed(0)
     vocabulary = Vocabulary.build(episodes.texts, min_count=1)
-    config, walk = NetworkConfig(word_width=6, width=8), WalkConfig(rounds=4, ticks=9, words=30)
-    settings = MemoryConfig(stream=4, **memory)
-    network = build_network(kind, config, settings, walk, vocabulary, sight.width)
-    return TrainedAgent(network, sight, vocabulary, max_words=walk.words, max_ticks=walk.ticks)
+    spec, sizes = AGENTS[name], DataSizes(words=len(vocabulary), visual=environment.width)
+    if "node_width" in {setting.name for setting in fields(spec.config)}:
+        settings["node_width"] = 4
+    network = spec.build(spec.config(word_width=6, width=8, **settings), sizes)
+    limits = WalkConfig(max_decisions=4, max_steps=9, max_words=30)
+    return TrainedAgent(network, environment, vocabulary, limits)
 
 
-@pytest.mark.parametrize("kind", ["basic", "local", "frontier", "anywhere"])
-def test_the_agent_is_led_along_the_reference_path(kind: Kind, sight: Sight, episodes: EpisodeSet) -> None:
-    agent = _agent(kind, sight, episodes)
+@pytest.mark.parametrize("name", KINDS)
+def test_the_agent_is_led_along_the_reference_path(
+    name: str, environment: Environment, episodes: EpisodeSet
+) -> None:
+    agent = _agent(name, environment, episodes)
     agent.network.train()
     told: list[tuple[int, int]] = []
     batches = list(
-        listen_along_reference(
+        attention_along_reference(
             agent, episodes, batch_size=7, progress=lambda done, total: told.append((done, total))
         )
     )
@@ -72,52 +84,61 @@ def test_the_agent_is_led_along_the_reference_path(kind: Kind, sight: Sight, epi
     walks = [row[alive] for batch in batches for row, alive in zip(batch.viewpoint, batch.alive, strict=True)]
     for walk, path in zip(walks, episodes.path, strict=True):
         assert walk.tolist() == path[path != NONE].tolist()
-    streams = ["listening"] if kind == "basic" else ["perception", "action", "listening"]
+    streams = ["navigator"] if name == "basic" else ["perception", "action", "navigator"]
     for batch in batches:
         assert list(batch.words) == streams
         for weights in batch.words.values():
             assert torch.allclose(weights[batch.alive].sum(-1), torch.ones(int(batch.alive.sum())))
 
 
-@pytest.mark.parametrize("kind", ["local", "frontier", "anywhere"])
-def test_word_attention_is_that_of_the_network_when_it_replays_the_walk(
-    kind: Kind, sight: Sight, episodes: EpisodeSet
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "basic"])
+def test_word_attention_is_that_of_the_network_when_it_evaluates_the_walk(
+    name: str, environment: Environment, episodes: EpisodeSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = _agent(kind, sight, episodes)
-    network = agent.network.eval()
-    (listened,) = listen_along_reference(agent, episodes)
+    agent = _agent(name, environment, episodes)
+    network, world = agent.network.eval(), environment.world
+    (recorded,) = attention_along_reference(agent, episodes)
     longest = int(episodes.path_length.max())
-    space = network.space(sight.world, len(episodes), longest)
-    rule = ReferencePath(sight.world, episodes.path)
-    rollout = collect(
-        sight.world, episodes, space, FollowLabels(), max_ticks=longest * longest, label_rule=rule
-    )
-    seen: list[Any] = []
-    handle = network.get_submodule("grounding").register_forward_hook(lambda *call: seen.append(call[2]))
-    network.replay(rollout, sight, agent.read(episodes.texts), network.noise(len(episodes)))
-    handle.remove()
-    alive, grounded = rollout.alive, seen[0]
-    assert torch.allclose(listened.words["perception"][alive], grounded.perception_words[alive], atol=1e-6)
-    assert torch.allclose(listened.words["action"][alive], grounded.action_words[alive], atol=1e-6)
+    space = network.action_space(world, len(episodes), longest)
+    rule = ReferencePath(world, episodes.path)
+    rollout = collect(world, episodes, space, FollowLabels(), max_steps=longest * longest, label_rule=rule)
+    log = network.state_log(environment, agent.read(episodes.texts), network.dropout_masks(len(episodes)))
+    follow(log, rollout)
+    seen: list[tuple[PackedInstructions, Tensor]] = []
+    attend_many = PackedInstructions.attend_many
+
+    def spied(words: PackedInstructions, queries: Tensor) -> tuple[Tensor, Tensor]:
+        values, weights = attend_many(words, queries)
+        seen.append((words, weights))
+        return values, weights
+
+    monkeypatch.setattr(PackedInstructions, "attend_many", spied)
+    network.evaluate_actions(rollout, log, environment)
+    ((words, weights),) = seen  # the two streams of the grounding, at all steps at once
+    table = weights.view(words.packing.episodes, words.packing.steps, 2, -1)
+    for number, stream in enumerate(("perception", "action")):
+        of_stream: Tensor = recorded.words[stream]  # type: ignore[index]
+        assert torch.allclose(of_stream[rollout.alive], table[:, :, number][rollout.alive], atol=1e-6)
 
 
-def test_without_fine_grained_grounding_there_is_only_the_navigators_listening(
-    sight: Sight, episodes: EpisodeSet
+def test_without_fine_grained_grounding_there_is_only_the_navigators_attention(
+    environment: Environment, episodes: EpisodeSet
 ) -> None:
-    agent = _agent("frontier", sight, episodes, grounding=False)
+    agent = _agent("ssm", environment, episodes, grounding=False)
     labels = {
-        name: _labels(sight, episodes, row, (0, 1), (2,)) for row, name in enumerate(episodes.instruction_ids)
+        name: _labels(environment, episodes, row, (0, 1), (2,))
+        for row, name in enumerate(episodes.instruction_ids)
     }
     quality = measure_grounding(agent, episodes, labels, draws=20)
     assert [(row.stream, row.words) for row in quality.attention] == [
-        ("listening", "landmark"),
-        ("listening", "action"),
+        ("navigator", "landmark"),
+        ("navigator", "action"),
     ]
     assert quality.own_minus_other == {}
 
 
 def _labels(
-    sight: Sight,
+    environment: Environment,
     episodes: EpisodeSet,
     row: int,
     landmark: tuple[int, ...],
@@ -125,31 +146,31 @@ def _labels(
     step: int = 0,
 ) -> dict[str, WordLabels]:
     """Labels of one viewpoint of an episode's path."""
-    viewpoint = sight.world.viewpoints[int(episodes.path[row, step])]
+    viewpoint = environment.world.viewpoints[int(episodes.path[row, step])]
     return {viewpoint: WordLabels(landmark=landmark, action=action)}
 
 
 def _measured(
     monkeypatch: pytest.MonkeyPatch,
-    sight: Sight,
+    environment: Environment,
     episodes: EpisodeSet,
     labels: LandmarkLabels,
     attention: dict[Stream, list[int]],
 ) -> GroundingQuality:
-    """Grounding of made-up attention: every stream listens to the given tokens, to each as much."""
-    agent = _agent("frontier", sight, episodes)
+    """Grounding of made-up attention: every stream attends to the given tokens, to each as much."""
+    agent = _agent("ssm", environment, episodes)
     tokens = torch.tensor([len(split_words(text)) + 2 for text in episodes.texts])
 
-    def listen(*_args: object, **_options: object) -> Iterator[Listened]:
+    def attend(*_args: object, **_options: object) -> Iterator[ReferenceAttention]:
         shape = (*episodes.path.shape, int(tokens.max()))
         words: dict[Stream, Tensor] = {}
         for stream, chosen in attention.items():
             words[stream] = torch.zeros(shape)
             words[stream][:, :, chosen] = 1 / len(chosen)
         alive = episodes.path != NONE
-        yield Listened(episodes, episodes.path.clamp_min(0), alive, tokens, words)
+        yield ReferenceAttention(episodes, episodes.path.clamp_min(0), alive, tokens, words)
 
-    monkeypatch.setattr(grounding, "listen_along_reference", listen)
+    monkeypatch.setattr(grounding, "attention_along_reference", attend)
     return measure_grounding(agent, episodes, labels, draws=50)
 
 
@@ -159,12 +180,14 @@ def _row(quality: GroundingQuality, stream: Stream, words: str) -> WordAttention
 
 
 def test_mass_lift_and_pointing_are_what_they_say(
-    monkeypatch: pytest.MonkeyPatch, sight: Sight, episodes: EpisodeSet
+    monkeypatch: pytest.MonkeyPatch, environment: Environment, episodes: EpisodeSet
 ) -> None:
     some = episodes.select(range(6))
-    labels = {name: _labels(sight, some, row, (0, 1), (2,)) for row, name in enumerate(some.instruction_ids)}
-    attention: dict[Stream, list[int]] = {"perception": [1, 2, 5, 6], "action": [3], "listening": [0]}
-    quality = _measured(monkeypatch, sight, some, labels, attention)
+    labels = {
+        name: _labels(environment, some, row, (0, 1), (2,)) for row, name in enumerate(some.instruction_ids)
+    }
+    attention: dict[Stream, list[int]] = {"perception": [1, 2, 5, 6], "action": [3], "navigator": [0]}
+    quality = _measured(monkeypatch, environment, some, labels, attention)
     tokens = [len(split_words(text)) + 2 for text in some.texts]
     chance = sum(2 / count for count in tokens) / len(tokens)
     perception = _row(quality, "perception", "landmark")
@@ -175,7 +198,7 @@ def test_mass_lift_and_pointing_are_what_they_say(
     assert perception.elsewhere is None, "nothing was said about other viewpoints"
     assert _row(quality, "perception", "action").mass.value == 0.0
     assert _row(quality, "action", "action").mass.value == 1.0
-    assert _row(quality, "listening", "landmark").pointing.value == 0.0
+    assert _row(quality, "navigator", "landmark").pointing.value == 0.0
     assert quality.own_minus_other["landmark"].value == pytest.approx(0.5)
     assert quality.own_minus_other["action"].value == pytest.approx(1.0)
     assert quality.viewpoints == {"landmark": 6, "action": 6}
@@ -183,29 +206,33 @@ def test_mass_lift_and_pointing_are_what_they_say(
 
 
 def test_uniform_attention_has_a_lift_of_one(
-    monkeypatch: pytest.MonkeyPatch, sight: Sight, episodes: EpisodeSet
+    monkeypatch: pytest.MonkeyPatch, environment: Environment, episodes: EpisodeSet
 ) -> None:
     counts = [len(split_words(text)) for text in episodes.texts]
     some = episodes.select([row for row, count in enumerate(counts) if count == counts[0]])
     labels = {
-        name: _labels(sight, some, row, (row % 3, 3), (1,)) for row, name in enumerate(some.instruction_ids)
+        name: _labels(environment, some, row, (row % 3, 3), (1,))
+        for row, name in enumerate(some.instruction_ids)
     }
     everywhere = list(range(counts[0] + 2))
-    quality = _measured(monkeypatch, sight, some, labels, {"listening": everywhere})
+    quality = _measured(monkeypatch, environment, some, labels, {"navigator": everywhere})
     for row in quality.attention:
         assert row.lift.value == pytest.approx(1.0)
         assert (row.lift.low, row.lift.high) == pytest.approx((1.0, 1.0))
 
 
 def test_words_about_other_viewpoints_are_measured_apart(
-    monkeypatch: pytest.MonkeyPatch, sight: Sight, episodes: EpisodeSet
+    monkeypatch: pytest.MonkeyPatch, environment: Environment, episodes: EpisodeSet
 ) -> None:
     one = episodes.select([0])
     labels = {
-        one.instruction_ids[0]: {**_labels(sight, one, 0, (0,), ()), **_labels(sight, one, 0, (1,), (), 1)}
+        one.instruction_ids[0]: {
+            **_labels(environment, one, 0, (0,), ()),
+            **_labels(environment, one, 0, (1,), (), 1),
+        }
     }
-    quality = _measured(monkeypatch, sight, one, labels, {"listening": [1]})
-    row = _row(quality, "listening", "landmark")
+    quality = _measured(monkeypatch, environment, one, labels, {"navigator": [1]})
+    row = _row(quality, "navigator", "landmark")
     tokens = len(split_words(one.texts[0])) + 2
     assert row.mass.value == 0.5, "right at the first viewpoint, wrong at the second"
     assert row.elsewhere is not None
@@ -214,11 +241,11 @@ def test_words_about_other_viewpoints_are_measured_apart(
 
 
 def test_every_label_is_measured_whole_or_counted_as_what_it_is(
-    monkeypatch: pytest.MonkeyPatch, sight: Sight, episodes: EpisodeSet
+    monkeypatch: pytest.MonkeyPatch, environment: Environment, episodes: EpisodeSet
 ) -> None:
     one = episodes.select([0])
     name, length = one.instruction_ids[0], len(split_words(one.texts[0]))
-    on_path = [sight.world.viewpoints[int(place)] for place in one.path[0] if int(place) != NONE]
+    on_path = [environment.world.viewpoints[int(place)] for place in one.path[0] if int(place) != NONE]
     labels = {
         name: {
             on_path[0]: WordLabels(landmark=(0,), action=(0, length)),
@@ -227,25 +254,30 @@ def test_every_label_is_measured_whole_or_counted_as_what_it_is(
         },
         "another instruction": {on_path[0]: WordLabels(action=(1,))},
     }
-    coverage = _measured(monkeypatch, sight, one, labels, {"listening": [1]}).coverage
+    coverage = _measured(monkeypatch, environment, one, labels, {"navigator": [1]}).coverage
     assert (coverage.labels, coverage.measured) == (4, 1)
     assert (coverage.empty, coverage.beyond, coverage.unvisited, coverage.cut) == (1, 1, 1, 0)
 
 
-def test_words_the_agent_does_not_read_are_not_held_against_it(sight: Sight, episodes: EpisodeSet) -> None:
-    agent = _agent("basic", sight, episodes)
-    agent.max_words = 5  # three words and the two marks
+def test_words_the_agent_does_not_read_are_not_held_against_it(
+    environment: Environment, episodes: EpisodeSet
+) -> None:
+    agent = _agent("basic", environment, episodes)
+    agent.limits = replace(agent.limits, max_words=5)  # three words and the two marks
     labels = {
-        name: {**_labels(sight, episodes, row, (2,), ()), **_labels(sight, episodes, row, (3,), (), 1)}
+        name: {
+            **_labels(environment, episodes, row, (2,), ()),
+            **_labels(environment, episodes, row, (3,), (), 1),
+        }
         for row, name in enumerate(episodes.instruction_ids)
     }
     quality = measure_grounding(agent, episodes, labels, draws=20)
     assert quality.coverage.cut == quality.coverage.measured == len(episodes)
 
 
-def test_labels_of_another_split_are_refused(sight: Sight, episodes: EpisodeSet) -> None:
+def test_labels_of_another_split_are_refused(environment: Environment, episodes: EpisodeSet) -> None:
     with pytest.raises(UserError, match="no word label fits 'r2r val_unseen'; are they"):
-        measure_grounding(_agent("basic", sight, episodes), episodes, {})
+        measure_grounding(_agent("basic", environment, episodes), episodes, {})
 
 
 @pytest.mark.real_data

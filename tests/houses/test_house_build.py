@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from scenemem.commands import data_houses as command
-from scenemem.commands.data_houses import data_houses
+from scenemem.commands import data as command
+from scenemem.commands.data import data_houses
 from scenemem.errors import DataError, UserError
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.episodes import read_episodes

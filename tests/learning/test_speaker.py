@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from scenemem.agents.policy import Sample
-from scenemem.agents.sight import Sight
 from torch import Tensor
 
+from scenemem.agents.walker import Sample
 from scenemem.errors import SettingError, UserError
+from scenemem.features.store import Environment
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.speaker import Speaker
 from scenemem.models.speaker import SpeakerConfig
@@ -25,10 +25,10 @@ def opened(tiny_trainable: Path) -> tuple[Speaker, EpisodeSet]:
     preset = SpeakerPreset(
         words=14, model=SpeakerConfig(word_width=8, width=16), data=DataConfig(min_count=1)
     )
-    speaking = new_speaker(preset, DataFolder(tiny_trainable), seed=0)
+    experiment = new_speaker(preset, DataFolder(tiny_trainable), seed=0)
     with torch.no_grad():
-        speaking.speaker.network.decoder.words.weight *= 8  # so that texts differ from path to path
-    return speaking.speaker, speaking.episodes("train")
+        experiment.speaker.network.decoder.words.weight *= 8  # so that texts differ from path to path
+    return experiment.speaker, experiment.episodes("train")
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +75,11 @@ def test_sampling_follows_the_seed(speaker: Speaker, walks: tuple[Tensor, Tensor
 
 
 def test_a_description_is_as_likely_as_its_score(speaker: Speaker, walks: tuple[Tensor, Tensor]) -> None:
-    said = speaker.describe(*walks)
-    scored = speaker.score(*walks, said.tokens)
-    torch.testing.assert_close(scored.total, said.log_likelihood)
-    assert torch.equal(scored.words, said.lengths - 1)
-    again = speaker.score(*walks, speaker.tokens(speaker.texts(said.tokens)))
+    described = speaker.describe(*walks)
+    scored = speaker.score(*walks, described.tokens)
+    torch.testing.assert_close(scored.total, described.log_likelihood)
+    assert torch.equal(scored.words, described.lengths - 1)
+    again = speaker.score(*walks, speaker.tokens(speaker.texts(described.tokens)))
     torch.testing.assert_close(again.total, scored.total)
 
 
@@ -100,15 +100,15 @@ def test_routes_are_scored_by_the_words_of_their_episodes(opened: tuple[Speaker,
 
 def test_the_feature_mask_reaches_the_features(speaker: Speaker, walks: tuple[Tensor, Tensor]) -> None:
     store = speaker.environment.store
-    blind = Sight(speaker.environment.world, replace(store, values=torch.zeros_like(store.values)))
+    blind = Environment(speaker.environment.world, replace(store, values=torch.zeros_like(store.values)))
     in_the_dark = Speaker(speaker.network, blind, speaker.vocabulary, max_words=speaker.max_words)
     nothing = torch.zeros(speaker.network.visual)
     masked, unlit = speaker.describe(*walks, feature_mask=nothing), in_the_dark.describe(*walks)
     assert torch.equal(masked.tokens, unlit.tokens)
     torch.testing.assert_close(masked.log_likelihood, unlit.log_likelihood)
-    said = speaker.describe(*walks)
-    assert not torch.equal(said.log_likelihood, masked.log_likelihood)
-    scores = [speaker.score(*walks, said.tokens, feature_mask=mask).total for mask in (None, nothing)]
+    described = speaker.describe(*walks)
+    assert not torch.equal(described.log_likelihood, masked.log_likelihood)
+    scores = [speaker.score(*walks, described.tokens, feature_mask=mask).total for mask in (None, nothing)]
     assert not torch.allclose(scores[0], scores[1])
     beams = [speaker.describe_best(*walks, 2, feature_mask=mask).log_likelihood for mask in (None, nothing)]
     assert not torch.allclose(beams[0], beams[1])
@@ -118,11 +118,11 @@ def test_describing_leaves_a_training_network_in_training(
     speaker: Speaker, walks: tuple[Tensor, Tensor]
 ) -> None:
     speaker.network.train()
-    said = speaker.describe(*walks)
+    described = speaker.describe(*walks)
     assert speaker.network.training
-    assert not said.log_likelihood.requires_grad
+    assert not described.log_likelihood.requires_grad
     speaker.network.eval()
-    assert torch.equal(speaker.describe(*walks).tokens, said.tokens), "no dropout while describing"
+    assert torch.equal(speaker.describe(*walks).tokens, described.tokens), "no dropout while describing"
     assert not speaker.network.training
 
 
@@ -147,6 +147,8 @@ def test_wrong_masks_and_beams_are_refused(speaker: Speaker, walks: tuple[Tensor
 
 def test_broken_features_are_named(speaker: Speaker, walks: tuple[Tensor, Tensor]) -> None:
     store = speaker.environment.store
-    broken = Sight(speaker.environment.world, replace(store, values=torch.full_like(store.values, torch.nan)))
+    broken = Environment(
+        speaker.environment.world, replace(store, values=torch.full_like(store.values, torch.nan))
+    )
     with pytest.raises(UserError, match="what the speaker sees is not a number; look for broken features"):
         Speaker(speaker.network, broken, speaker.vocabulary, max_words=14).describe(*walks)

@@ -5,22 +5,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from scenemem.agents.sight import Sight
 from torch import Tensor
 
 from scenemem.errors import UserError
-from scenemem.features.store import open_store
+from scenemem.features.store import Environment, open_store
 from scenemem.learning.speaker import steps_along, views_along
 from scenemem.simulator.panorama import STOP, Simulator, view_angles
 from scenemem.world.build import load_world
-from scenemem.world.graph import angle_feature
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, World, angle_feature
 
 
 @pytest.fixture(scope="module")
-def sight(tiny_trainable: Path) -> Sight:
+def environment(tiny_trainable: Path) -> Environment:
     world = load_world(tiny_trainable / "connectivity")
-    return Sight(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
+    return Environment(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
 
 
 def _random_walks(world: World, count: int) -> tuple[Tensor, Tensor]:
@@ -38,19 +36,19 @@ def _random_walks(world: World, count: int) -> tuple[Tensor, Tensor]:
     return path, torch.rand(count, generator=generator, dtype=torch.float64) * 2 * math.pi
 
 
-def test_a_walk_is_what_the_simulator_makes_of_it(sight: Sight) -> None:
+def test_a_walk_is_what_the_simulator_makes_of_it(environment: Environment) -> None:
     """Everything a speaker is shown, step by step, against the simulator and the store."""
-    world, simulator = sight.world, Simulator(sight.world)
+    world, simulator = environment.world, Simulator(environment.world)
     path, heading = _random_walks(world, 40)
     steps = steps_along(world, path, heading)
-    views, step_number = views_along(sight, steps), 0
+    views, step_number = views_along(environment, steps), 0
     for row in range(len(path)):
         pose = simulator.reset(path[row, :1], heading[row : row + 1])
         length = int((path[row] != NONE).sum())
         for time in range(length):
             assert pose.viewpoint.item() == path[row, time]
             assert pose.view.item() == steps.view[row, time]
-            panorama = sight.store.gather(pose.viewpoint)[0]
+            panorama = environment.store.gather(pose.viewpoint)[0]
             assert torch.equal(views.panoramas[step_number], panorama)
             torch.testing.assert_close(
                 views.angles[step_number : step_number + 1], angle_feature(*view_angles(pose), width=4)
@@ -70,16 +68,16 @@ def test_a_walk_is_what_the_simulator_makes_of_it(sight: Sight) -> None:
     assert step_number == len(views.panoramas)
 
 
-def test_selected_walks_lose_the_columns_nobody_reaches(sight: Sight) -> None:
-    path, heading = _random_walks(sight.world, 40)
+def test_selected_walks_lose_the_columns_nobody_reaches(environment: Environment) -> None:
+    path, heading = _random_walks(environment.world, 40)
     rows = ((path != NONE).sum(1) <= 3).nonzero().squeeze(1)
-    chosen = steps_along(sight.world, path, heading).select(rows)
-    again = steps_along(sight.world, path[rows, :3], heading[rows])
+    chosen = steps_along(environment.world, path, heading).select(rows)
+    again = steps_along(environment.world, path[rows, :3], heading[rows])
     assert all(torch.equal(getattr(chosen, name), getattr(again, name)) for name in vars(chosen))
 
 
-def test_impossible_paths_are_refused(sight: Sight) -> None:
-    world, heading = sight.world, torch.zeros(2, dtype=torch.float64)
+def test_impossible_paths_are_refused(environment: Environment) -> None:
+    world, heading = environment.world, torch.zeros(2, dtype=torch.float64)
     a, b = (world.index_of("grid", name) for name in ("g00", "g11"))
     with pytest.raises(UserError, match="no edge leads from grid_g00 to grid_g11; list every viewpoint"):
         steps_along(world, torch.tensor([[a, NONE], [a, b]]), heading)

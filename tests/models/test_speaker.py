@@ -1,13 +1,27 @@
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from scenemem.models.speaker import EncodedPaths, PathViews, SpeakerConfig, SpeakerNetwork
+from scenemem.models.speaker import (
+    DecoderState,
+    Descriptions,
+    EncodedPaths,
+    PanoramaAttention,
+    PathViews,
+    SpeakerConfig,
+    SpeakerNetwork,
+    WordDecoder,
+    beam_search,
+    speak,
+)
 from scenemem.tasks.vocabulary import BOS, EOS, PAD, UNK
 
 WORDS, VISUAL, WIDTH = 12, 5, 8
@@ -22,7 +36,7 @@ def network() -> SpeakerNetwork:
 
 
 def _paths(*lengths: int, seed: int = 0) -> PathViews:
-    """Random sights along paths of the given lengths."""
+    """Random views along paths of the given lengths."""
     generator = torch.Generator().manual_seed(seed)
     mask = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
     rows, places = mask.shape
@@ -35,32 +49,32 @@ def _paths(*lengths: int, seed: int = 0) -> PathViews:
     )
 
 
-def _alone(paths: PathViews, row: int) -> PathViews:
+def _only(paths: PathViews, row: int) -> PathViews:
     """One path of a batch without the padding."""
     own = torch.zeros_like(paths.mask)
     own[row] = paths.mask[row]
-    length, picked = int(paths.mask[row].sum()), own[paths.mask]
+    length, kept = int(paths.mask[row].sum()), own[paths.mask]
     return PathViews(
         paths.mask[row : row + 1, :length],
         paths.chosen[row : row + 1, :length],
         paths.direction[row : row + 1, :length],
-        paths.panoramas[picked],
-        paths.angles[picked],
+        paths.panoramas[kept],
+        paths.angles[kept],
     )
 
 
-def _close(seen: EncodedPaths, expected: EncodedPaths) -> None:
+def _assert_close(found: EncodedPaths, expected: EncodedPaths) -> None:
     """The same apart from what stands in the padding."""
-    torch.testing.assert_close(seen.context[seen.mask], expected.context[expected.mask])
-    torch.testing.assert_close(seen.state.hidden, expected.state.hidden)
-    torch.testing.assert_close(seen.state.cell, expected.state.cell)
+    torch.testing.assert_close(found.context[found.mask], expected.context[expected.mask])
+    torch.testing.assert_close(found.state.hidden, expected.state.hidden)
+    torch.testing.assert_close(found.state.cell, expected.state.cell)
 
 
-def test_each_path_is_encoded_as_if_alone(network: SpeakerNetwork) -> None:
+def test_each_path_is_encoded_by_itself(network: SpeakerNetwork) -> None:
     paths = _paths(*LENGTHS)
     encoded = network.encoder(paths, ONES)
     for row in range(len(LENGTHS)):
-        _close(encoded.select(torch.tensor([row])), network.encoder(_alone(paths, row), ONES))
+        _assert_close(encoded.select(torch.tensor([row])), network.encoder(_only(paths, row), ONES))
 
 
 def test_both_directions_are_read(network: SpeakerNetwork) -> None:
@@ -76,18 +90,18 @@ def test_what_the_padding_holds_does_not_matter(network: SpeakerNetwork) -> None
     paths = _paths(*LENGTHS)
     pads = ~paths.mask.unsqueeze(-1)
     garbage = replace(paths, chosen=paths.chosen + 9 * pads, direction=paths.direction - 7 * pads)
-    _close(network.encoder(garbage, ONES), network.encoder(paths, ONES))
+    _assert_close(network.encoder(garbage, ONES), network.encoder(paths, ONES))
 
 
 def test_a_feature_mask_masks_every_view(network: SpeakerNetwork) -> None:
     paths = _paths(*LENGTHS)
     feature_mask = torch.tensor([0.0, 1.25, 1.25, 0.0, 1.25])
     masked = replace(paths, chosen=paths.chosen * feature_mask, panoramas=paths.panoramas * feature_mask)
-    _close(network.encoder(paths, feature_mask), network.encoder(masked, ONES))
+    _assert_close(network.encoder(paths, feature_mask), network.encoder(masked, ONES))
     blind = replace(paths, chosen=torch.zeros_like(paths.chosen), panoramas=torch.zeros_like(paths.panoramas))
-    _close(network.encoder(paths, torch.zeros(VISUAL)), network.encoder(blind, ONES))
-    seeing = network.encoder(paths, ONES).context[paths.mask]
-    assert not torch.allclose(seeing, network.encoder(blind, ONES).context[paths.mask])
+    _assert_close(network.encoder(paths, torch.zeros(VISUAL)), network.encoder(blind, ONES))
+    sighted = network.encoder(paths, ONES).context[paths.mask]
+    assert not torch.allclose(sighted, network.encoder(blind, ONES).context[paths.mask])
 
 
 def _tokens() -> Tensor:
@@ -103,7 +117,7 @@ def _tokens() -> Tensor:
 
 def test_all_words_at_once_are_the_words_one_by_one(network: SpeakerNetwork) -> None:
     encoded, tokens = network.encoder(_paths(*LENGTHS), ONES), _tokens()
-    at_once = network.decoder.say(network.decoder(tokens, encoded))
+    at_once = network.decoder.word_logits(network.decoder(tokens, encoded))
     state = encoded.state
     for place in range(tokens.shape[1]):
         logits, state = network.decoder.step(tokens[:, place], state, encoded)
@@ -113,7 +127,7 @@ def test_all_words_at_once_are_the_words_one_by_one(network: SpeakerNetwork) -> 
 def test_the_likelihood_is_the_product_of_the_words_that_count(network: SpeakerNetwork) -> None:
     paths, tokens = _paths(*LENGTHS), _tokens()
     encoded = network.encoder(paths, ONES)
-    chances = network.decoder.say(network.decoder(tokens, encoded)).log_softmax(dim=-1).detach()
+    chances = network.decoder.word_logits(network.decoder(tokens, encoded)).log_softmax(dim=-1).detach()
     with torch.no_grad():
         likelihood = network.likelihood(paths, ONES, tokens)
     for row, counted in enumerate([[1, 2, 3, 4], [1, 3, 4, 5], [1], [3, 4]]):
@@ -121,6 +135,20 @@ def test_the_likelihood_is_the_product_of_the_words_that_count(network: SpeakerN
         assert likelihood.words[row] == len(counted)
         assert float(likelihood.total[row]) == pytest.approx(expected, rel=1e-4)
         assert float(likelihood.per_word[row]) == pytest.approx(expected / len(counted), rel=1e-4)
+
+
+def test_what_the_padding_of_encoded_paths_holds_does_not_matter(network: SpeakerNetwork) -> None:
+    encoded, tokens = network.encoder(_paths(*LENGTHS), ONES), _tokens()
+    garbage = replace(encoded, context=encoded.context.masked_fill(~encoded.mask.unsqueeze(-1), 9.0))
+    torch.testing.assert_close(network.decoder(tokens, garbage), network.decoder(tokens, encoded))
+
+
+def test_a_text_is_as_likely_beside_others_as_alone(network: SpeakerNetwork) -> None:
+    paths, tokens = _paths(*LENGTHS), _tokens()
+    together = network.likelihood(paths, ONES, tokens)
+    for row in range(len(LENGTHS)):
+        alone = network.likelihood(_only(paths, row), ONES, tokens[row : row + 1])
+        torch.testing.assert_close(alone.total[0], together.total[row])
 
 
 def test_more_padding_changes_no_likelihood(network: SpeakerNetwork) -> None:
@@ -131,8 +159,8 @@ def test_more_padding_changes_no_likelihood(network: SpeakerNetwork) -> None:
     )
 
 
-def test_padding_unknown_and_begin_are_never_said(network: SpeakerNetwork) -> None:
-    chances = network.decoder.say(torch.randn(50, WIDTH)).softmax(dim=-1)
+def test_padding_unknown_word_and_begin_mark_are_never_said(network: SpeakerNetwork) -> None:
+    chances = network.decoder.word_logits(torch.randn(50, WIDTH)).softmax(dim=-1)
     assert not chances[:, [PAD, UNK, BOS]].any()
     assert bool((chances[:, EOS] > 0).all())
 
@@ -141,21 +169,21 @@ def test_every_parameter_learns() -> None:
     torch.manual_seed(0)
     network = SpeakerNetwork(SpeakerConfig(word_width=6, width=WIDTH), WORDS, VISUAL)
     (-network.likelihood(_paths(*LENGTHS), ONES, _tokens()).total.sum()).backward()  # type: ignore[no-untyped-call]
-    silent = [
+    without = [
         name
         for name, parameter in network.named_parameters()
         if parameter.grad is None or not parameter.grad.isfinite().all() or not parameter.grad.any()
     ]
-    assert silent == []
+    assert without == []
 
 
 def test_dropout_works_in_training_only(network: SpeakerNetwork) -> None:
     paths = _paths(*LENGTHS)
     network.train()
-    noisy, again = network.encoder(paths, ONES), network.encoder(paths, ONES)
+    first, second = network.encoder(paths, ONES), network.encoder(paths, ONES)
     network.eval()
-    assert not torch.equal(noisy.context, again.context)
-    _close(network.encoder(paths, ONES), network.encoder(paths, ONES))
+    assert not torch.equal(first.context, second.context)
+    _assert_close(network.encoder(paths, ONES), network.encoder(paths, ONES))
 
 
 @pytest.mark.parametrize(
@@ -170,3 +198,181 @@ def test_dropout_works_in_training_only(network: SpeakerNetwork) -> None:
 def test_impossible_settings_say_what_is_wrong(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SpeakerConfig(**settings)
+
+
+def test_every_step_attends_to_its_own_views() -> None:
+    """View by view: what it shows and where it lies are scored together, and attended to alike."""
+    attention, paths = PanoramaAttention(VISUAL, WIDTH), _paths(*LENGTHS)
+    mask, query = torch.tensor([0.0, 1.25, 1.25, 0.0, 1.25]), torch.randn(sum(LENGTHS), WIDTH)
+    visual, direction = attention(query, paths, mask)
+    for row in range(sum(LENGTHS)):
+        views, angles = paths.panoramas[row] * mask, paths.angles[row]
+        by_view = views @ attention.query_visual.weight @ query[row]
+        by_direction = angles @ attention.query_direction.weight @ query[row]
+        share = (by_view + by_direction).softmax(0)
+        torch.testing.assert_close(visual[row], share @ views)
+        torch.testing.assert_close(direction[row], share @ angles)
+
+
+DECODED_WORDS, DECODED_WIDTH = 9, 6
+
+
+@pytest.fixture
+def _without_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+decoding = pytest.mark.usefixtures("_without_gradients")
+
+
+def _decoder(seed: int) -> WordDecoder:
+    torch.manual_seed(seed)
+    decoder = WordDecoder(DECODED_WORDS, 5, DECODED_WIDTH, dropout=0.0).eval()
+    decoder.words.weight *= 6  # so that texts differ from path to path
+    return decoder
+
+
+def _encoded(count: int, seed: int = 0) -> EncodedPaths:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, 6, (count, 1), generator=generator)
+    context = torch.randn(count, 5, DECODED_WIDTH, generator=generator)
+    hidden, cell = torch.randn(2, count, DECODED_WIDTH, generator=generator).unbind(0)
+    return EncodedPaths(context, torch.arange(5) < lengths, DecoderState(hidden, cell))
+
+
+def _greedy(decoder: WordDecoder, paths: EncodedPaths, longest: int = 10) -> Descriptions:
+    return speak(decoder, paths, lambda chances: chances.argmax(dim=-1), longest)
+
+
+def _log_likelihood(decoder: WordDecoder, paths: EncodedPaths, tokens: Tensor) -> Tensor:
+    """By teacher forcing, all words at once."""
+    chances = decoder.word_logits(decoder(tokens[:, :-1], paths)).log_softmax(dim=-1)
+    chosen = chances.gather(2, tokens[:, 1:].unsqueeze(-1)).squeeze(-1)
+    return chosen.masked_fill(tokens[:, 1:] == PAD, 0.0).sum(dim=1)
+
+
+@decoding
+@pytest.mark.parametrize("seed", range(3))
+def test_every_text_begins_ends_and_says_only_words(seed: int) -> None:
+    decoder, paths = _decoder(seed), _encoded(20, seed)
+    sampled = speak(decoder, paths, lambda c: torch.multinomial(c.exp(), 1).squeeze(1), 10)
+    for texts in (_greedy(decoder, paths), sampled, beam_search(decoder, paths, 4, 10)):
+        assert texts.tokens.shape == (20, int(texts.lengths.max()))
+        assert int(texts.lengths.max()) <= 10
+        for row, length in zip(texts.tokens.tolist(), texts.lengths.tolist(), strict=True):
+            assert row[0] == BOS
+            assert row[length - 1] == EOS
+            assert set(row[length:]) <= {PAD}
+            assert not {PAD, UNK, BOS, EOS} & set(row[1 : length - 1])
+
+
+@decoding
+@pytest.mark.parametrize("seed", range(3))
+def test_a_path_is_described_by_itself(seed: int) -> None:
+    decoder, paths = _decoder(seed), _encoded(20, seed)
+    together, beams = _greedy(decoder, paths), beam_search(decoder, paths, 3, 10)
+    assert len(set(together.lengths.tolist())) > 1, "texts of different lengths, or nothing is shown"
+    for row in range(20):
+        single = paths.select(torch.tensor([row]))
+        for whole, alone in (
+            (together, _greedy(decoder, single)),
+            (beams, beam_search(decoder, single, 3, 10)),
+        ):
+            assert whole.tokens[row, : whole.lengths[row]].tolist() == alone.tokens[0].tolist()
+
+
+@decoding
+@pytest.mark.parametrize("seed", range(3))
+def test_texts_are_as_likely_as_they_claim(seed: int) -> None:
+    decoder, paths = _decoder(seed), _encoded(20, seed)
+    for texts in (_greedy(decoder, paths), _greedy(decoder, paths, 3), beam_search(decoder, paths, 4, 10)):
+        expected = _log_likelihood(decoder, paths, texts.tokens)
+        torch.testing.assert_close(texts.log_likelihood, expected)
+        torch.testing.assert_close(texts.per_word, expected / (texts.lengths - 1))
+
+
+@decoding
+@pytest.mark.parametrize("seed", range(3))
+def test_one_beam_is_greedy(seed: int) -> None:
+    decoder, paths = _decoder(seed), _encoded(20, seed)
+    greedy, beam = _greedy(decoder, paths), beam_search(decoder, paths, 1, 10)
+    assert torch.equal(greedy.tokens, beam.tokens)
+    torch.testing.assert_close(greedy.log_likelihood, beam.log_likelihood)
+
+
+@decoding
+@pytest.mark.parametrize("power", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("beams", [2, 3, 8])
+def test_beams_never_do_worse_than_greedy(beams: int, power: float) -> None:
+    decoder, paths = _decoder(7), _encoded(60, 7)
+    greedy, beam = _greedy(decoder, paths), beam_search(decoder, paths, beams, 10, power)
+    gain = beam.log_likelihood / (beam.lengths - 1) ** power
+    gain = gain - greedy.log_likelihood / (greedy.lengths - 1) ** power
+    assert float(gain.min()) > -1e-5
+    assert float(gain.max()) > 1e-3, "and sometimes better, or the search does nothing"
+
+
+def _plain_beam(
+    decoder: WordDecoder, path: EncodedPaths, beams: int, longest: int, power: float
+) -> list[int]:
+    """The best text of one path by keeping lists of words; every text is scored from its beginning."""
+
+    def rank(text: list[int]) -> float:
+        total = _log_likelihood(decoder, path, torch.tensor([text])).item()
+        return total / math.pow(len(text) - 1, power)
+
+    held = [[BOS]]
+    words = [word for word in range(DECODED_WORDS) if word not in (PAD, UNK, BOS)]
+    for place in range(1, longest):
+        ended = [text for text in held if text[-1] == EOS]
+        said = [EOS] if place == longest - 1 else words
+        grown = [[*text, word] for text in held if text[-1] != EOS for word in said]
+        held = sorted(ended + grown, key=rank, reverse=True)[:beams]
+    greedy = _greedy(decoder, path, longest).tokens[0].tolist()
+    return max([*held, greedy], key=rank)
+
+
+@decoding
+@pytest.mark.parametrize("power", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("beams", [2, 3])
+def test_beams_are_those_of_a_search_with_lists(beams: int, power: float) -> None:
+    decoder, paths = _decoder(5), _encoded(12, 5)
+    found = beam_search(decoder, paths, beams, 7, power)
+    for row, length in enumerate(found.lengths.tolist()):
+        plain = _plain_beam(decoder, paths.select(torch.tensor([row])), beams, 7, power)
+        assert found.tokens[row, :length].tolist() == plain
+
+
+@decoding
+@pytest.mark.parametrize("power", [0.0, 0.7, 1.0])
+def test_enough_beams_find_the_best_of_all_texts(power: float) -> None:
+    decoder, paths, longest = _decoder(3), _encoded(6, 3), 4
+    words = [word for word in range(DECODED_WORDS) if word not in (PAD, UNK, BOS, EOS)]
+    texts = [text for count in range(longest - 1) for text in product(words, repeat=count)]
+    ranks = []
+    for text in texts:
+        tokens = torch.tensor([BOS, *text, EOS]).expand(6, -1)
+        ranks.append(_log_likelihood(decoder, paths, tokens) / (len(text) + 1) ** power)
+    found = beam_search(decoder, paths, len(texts), longest, power)
+    rank = found.log_likelihood / (found.lengths - 1) ** power
+    torch.testing.assert_close(rank, torch.stack(ranks).amax(dim=0))
+
+
+@decoding
+def test_words_are_drawn_by_their_probability_and_by_the_seed() -> None:
+    decoder, path = _decoder(0), _encoded(1)
+
+    def drawn(seed: int) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        many = path.select(torch.zeros(4000, dtype=torch.int64))
+        return speak(
+            decoder, many, lambda c: torch.multinomial(c.exp(), 1, generator=generator).squeeze(1), 10
+        ).tokens
+
+    first = drawn(0)
+    assert torch.equal(first, drawn(0))
+    assert not torch.equal(first, drawn(1))
+    logits, _ = decoder.step(torch.tensor([BOS]), path.state, path)
+    share = torch.bincount(first[:, 1], minlength=DECODED_WORDS) / len(first)
+    torch.testing.assert_close(share, logits.softmax(dim=-1).squeeze(0), atol=0.03, rtol=0)

@@ -9,19 +9,18 @@ from typing import Any
 
 import pytest
 
+from scenemem.agents.build import AGENTS
 from scenemem.cli import main
 from scenemem.errors import DataError, SettingError, UserError
 from scenemem.formats.folder import DataFolder
-from scenemem.presets import PRESETS as ROWS
-from scenemem.presets import Preset
+from scenemem.presets import PRESETS, Preset
 from scenemem.runs.config import changed, differences, nested, read_config
-from scenemem.runs.experiment import PRESETS, SPEAKERS
+from scenemem.runs.experiment import SPEAKERS
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.training import choose_preset, run_training
 
 SMALL = {
     "model": {"width": 16, "word_width": 8},
-    "memory": {"stream": "none"},
     "data": {"min_count": 1},
     "learning": {"batch": 4},
     "selection": {"every": 2, "save_every": 2},
@@ -30,8 +29,7 @@ TOML = """
 [model]
 width = 16
 word_width = 8
-[memory]
-stream = "none"
+node_width = "none"
 [data]
 min_count = 1
 [learning]
@@ -53,17 +51,17 @@ def test_a_configuration_changes_what_it_names(tmp_path: Path) -> None:
         PRESETS, None, _file(tmp_path, f'base = "ssm"\nseed = 7\niterations = 4\n{TOML}')
     )
     assert (settings.name, settings.seed) == ("ssm", 7)
-    expected = changed(ROWS["ssm"], SMALL)
+    expected = changed(changed(PRESETS["ssm"], SMALL), {"model": {"node_width": "none"}})
     assert settings.preset == replace(expected, learning=replace(expected.learning, iterations=4))
-    assert settings.preset.memory.stream is None
-    assert settings.preset.learning.clip == ROWS["ssm"].learning.clip
+    assert settings.preset.model.node_width is None
+    assert settings.preset.learning.clip == PRESETS["ssm"].learning.clip
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", PRESETS)
 def test_differences_are_what_has_to_be_changed(name: str) -> None:
-    changes = differences(ROWS["ssm"], ROWS[name])
-    assert changed(ROWS["ssm"], json.loads(json.dumps(changes))) == ROWS[name]
-    assert differences(ROWS[name], ROWS[name]) == {}
+    changes = differences(PRESETS["ssm"], PRESETS[name])
+    assert changed(PRESETS["ssm"], json.loads(json.dumps(changes))) == PRESETS[name]
+    assert differences(PRESETS[name], PRESETS[name]) == {}
 
 
 @pytest.mark.parametrize(
@@ -71,12 +69,17 @@ def test_differences_are_what_has_to_be_changed(name: str) -> None:
     [
         ("[model]\nwidht = 3", "unknown key 'model.widht'; did you mean 'model.width'?"),
         ("sed = 3", "unknown key 'sed'; did you mean 'seed'?"),
-        ("reasoning_steps = 3", "unknown key 'reasoning_steps'; did you mean 'memory.reasoning_steps'?"),
+        ("reasoning_steps = 3", "unknown key 'reasoning_steps'; did you mean 'model.reasoning_steps'?"),
         ("[zzz]\nqqq = 3", "unknown key 'zzz'; there are: agent, model.word_width"),
         ("model = 3", "'model' is a table of settings, got 3"),
         ('[model]\nwidth = "wide"', "model.width: expected int, got str"),
         ("[learning]\nclip = -1.0", "clip must be positive, got -1.0"),
-        ("[[learning.stages]]\nteacher = true", "learning.stages: expected float, got bool"),
+        ("[[learning.stages]]\nshare = true", "learning.stages: expected float, got bool"),
+        (
+            "[[learning.stages]]\nteacher = 1.0",
+            "unknown key 'learning.stages[0].teacher'; there are: name, share, losses",
+        ),
+        ('agent = "basic"\n[model]\nhints = false', "unknown key 'model.hints'; did you mean 'model.width'?"),
     ],
 )
 def test_what_cannot_be_changed_names_the_key(text: str, message: str, tmp_path: Path) -> None:
@@ -158,9 +161,7 @@ def test_a_configuration_wants_the_data_it_was_written_for(
 
 
 def test_a_speaker_is_repeated_as_well(tiny_trainable: Path, tmp_path: Path) -> None:
-    preset = replace(
-        changed(SPEAKERS["speaker"], {key: SMALL[key] for key in SMALL if key != "memory"}), words=20
-    )
+    preset = replace(changed(SPEAKERS["speaker"], SMALL), words=20)
     preset = replace(preset, learning=replace(preset.learning, iterations=2))
     run_training("speaker", preset, DataFolder(tiny_trainable), RunFolder(tmp_path / "one"), seed=1)
     words = ("speak", "train", "--config", tmp_path / "one" / "experiment.toml", "--data", tiny_trainable)
@@ -171,7 +172,25 @@ def test_a_speaker_is_repeated_as_well(tiny_trainable: Path, tmp_path: Path) -> 
 def test_a_preset_of_ones_own_is_told_as_a_change_of_the_nearest(
     tiny_trainable: Path, tmp_path: Path
 ) -> None:
-    preset: Preset = changed(ROWS["basic"], {**SMALL, "learning": {"batch": 4, "iterations": 2}})
+    preset: Preset[Any] = changed(PRESETS["basic"], {**SMALL, "learning": {"batch": 4, "iterations": 2}})
     run_training("mine", preset, DataFolder(tiny_trainable), RunFolder(tmp_path), seed=0)
     settings = choose_preset(PRESETS, None, tmp_path / "experiment.toml")
     assert settings.preset == replace(preset, data=replace(preset.data, features="tiny"))
+
+
+def test_another_agent_keeps_the_settings_both_have(tmp_path: Path) -> None:
+    text = 'base = "ssm"\nagent = "basic"\n[model]\nwidth = 32'
+    preset = choose_preset(PRESETS, None, _file(tmp_path, text)).preset
+    assert (preset.agent, type(preset.model)) == ("basic", AGENTS["basic"].config)
+    assert (preset.model.width, preset.model.dropout) == (32, PRESETS["ssm"].model.dropout)
+    assert differences(PRESETS["ssm"], preset) == {"agent": "basic", "model": {"width": 32}}
+    with pytest.raises(UserError, match="unknown agent 'basick'; did you mean basic"):
+        choose_preset(PRESETS, None, _file(tmp_path, 'base = "ssm"\nagent = "basick"'))
+
+
+def test_an_agent_is_not_trained_with_the_settings_of_another(
+    tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run("train", "ssm", "--agent", "basic", "--data", tiny_trainable, "--out", tmp_path / "run") == 2
+    assert "the agent 'basic' has the settings ModelConfig, got SSMConfig" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

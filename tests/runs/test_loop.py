@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from scenemem.agents.network import NetworkConfig
 
 from scenemem.errors import DataError, UserError
 from scenemem.evaluation.evaluate import walk_split
@@ -25,12 +24,11 @@ ITERATIONS = 12
 TIMES = ("episodes_per_second", "cpu_seconds")  # differ from run to run
 
 
-def _preset(**learning: Any) -> Preset:
+def _preset(**learning: Any) -> Preset[Any]:
     base = PRESETS["ssm"]
     return replace(
         base,
-        model=NetworkConfig(word_width=8, width=16),
-        memory=replace(base.memory, stream=8),
+        model=replace(base.model, word_width=8, width=16, node_width=8),
         data=replace(base.data, min_count=1),
         learning=replace(base.learning, iterations=ITERATIONS, batch=6, **learning),
         selection=replace(base.selection, every=4, save_every=2),
@@ -81,7 +79,7 @@ def test_the_same_seed_gives_the_same_run(tiny_trainable: Path, finished: Path, 
     _assert_same(tmp_path / "same", finished)
     _loop(tiny_trainable, tmp_path / "other", seed=1).run()
     mine, theirs = _outcome(tmp_path / "other")[0], _outcome(finished)[0]
-    assert not torch.equal(mine["network.navigator.join.weight"], theirs["network.navigator.join.weight"])
+    assert not torch.equal(mine["network.updater.join.weight"], theirs["network.updater.join.weight"])
 
 
 @pytest.mark.parametrize("stop_at", [1, 2, 3, 7, 11])
@@ -96,7 +94,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     _assert_same(tmp_path, finished)
 
 
-def test_the_cost_of_a_run_counts_all_its_sessions(tiny_trainable: Path, tmp_path: Path) -> None:
+def test_the_cost_of_a_run_counts_all_its_processes(tiny_trainable: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         _loop(tiny_trainable, tmp_path, stop_at=7).run()
     spent = [line["cpu_seconds"] for line in RunFolder(tmp_path).logged()]
@@ -132,11 +130,11 @@ def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(
     _assert_same(tmp_path, finished)
 
 
-def test_the_best_weights_are_kept_with_their_facts(finished: Path) -> None:
+def test_the_best_weights_are_kept_with_their_metadata(finished: Path) -> None:
     best = read_checkpoint(RunFolder(finished).best)
     values = [line["validation"]["sr"] for line in RunFolder(finished).logged() if "validation" in line]
     assert best.metadata["progress"]["best"]["value"] == max(values)
-    assert best.metadata["preset"]["agent"] == "frontier"
+    assert best.metadata["preset"]["agent"] == "ssm"
     assert not any(name.startswith("optimiser") for name in best.tensors)
 
 
@@ -158,7 +156,7 @@ def test_broken_features_stop_the_run_and_keep_the_last_checkpoint(
         loop.run()
     trainer = loop._trainer
     assert isinstance(trainer, Trainer)
-    trainer.agent.sight.store.values[:] = torch.nan
+    trainer.agent.environment.store.values[:] = torch.nan
     with pytest.raises(
         UserError, match=r"a score of decision 'action' is not a finite number at step 6; the last good"
     ):

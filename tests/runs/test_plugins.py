@@ -14,7 +14,7 @@ from scenemem.cli import main
 from scenemem.errors import DataError
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import read_checkpoint, write_tensors
-from scenemem.runs.experiment import PRESETS
+from scenemem.presets import PRESETS
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import open_run
 
@@ -27,7 +27,6 @@ def small(name):
     return replace(
         preset,
         model=replace(preset.model, width=16, word_width=8),
-        memory=replace(preset.memory, stream=None),
         data=replace(preset.data, min_count=1),
         learning=replace(preset.learning, iterations=2, batch=4),
         selection=replace(preset.selection, every=2, save_every=2),

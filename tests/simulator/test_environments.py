@@ -16,9 +16,9 @@ from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 
 from scenemem.errors import UserError
 from scenemem.formats.features import write_store
+from scenemem.learning.objectives import shortest_path_action
 from scenemem.simulator.environments import NavigationEnv, NavigationVectorEnv, register_environments
 from scenemem.simulator.game import Arrays, NavigationGame, Transition, open_game
-from scenemem.learning.objectives import shortest_path_action
 from scenemem.world.build import load_world
 
 WIDTH = 6

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from scenemem.errors import DataError, UserError
-from scenemem.simulator.game import NavigationGame, Transition, choose, open_game, progress_reward
 from scenemem.learning.objectives import shortest_path_action
+from scenemem.simulator.game import NavigationGame, Transition, choose, open_game, progress_reward
 from scenemem.tasks.vocabulary import BOS, PAD, Vocabulary
 
 

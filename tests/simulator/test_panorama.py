@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scenemem.formats.folder import DataFolder
-from scenemem.simulator.panorama import STOP, Pose, Simulator, Track, view_angles
 from scenemem.learning.objectives import reference_action, reference_progress, shortest_path_action
+from scenemem.simulator.panorama import STOP, Pose, Simulator, Track, view_angles
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
-from scenemem.world.graph import STEP, wrap
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, STEP, World, wrap
 
 
 @pytest.fixture(scope="module")
@@ -105,22 +104,24 @@ def test_unchecked_steps_are_the_same_steps(simulator: Simulator, world: World) 
 def test_candidates_are_the_neighbours_seen_from_the_heading_step(simulator: Simulator, world: World) -> None:
     pose = everywhere(world)
     seen = simulator.candidates(pose)
-    for lane, here in enumerate(pose.viewpoint.tolist()):
+    for episode, here in enumerate(pose.viewpoint.tolist()):
         degree = int(world.degree[here])
-        facing = (int(pose.view[lane]) % 12) * math.pi / 6
+        facing = (int(pose.view[episode]) % 12) * math.pi / 6
         for slot in range(seen.mask.shape[1]):
-            there = int(seen.viewpoint[lane, slot])
-            assert bool(seen.mask[lane, slot]) == (slot < degree)
+            there = int(seen.viewpoint[episode, slot])
+            assert bool(seen.mask[episode, slot]) == (slot < degree)
             if slot >= degree:
-                pads = (seen.view[lane, slot], seen.heading[lane, slot], seen.elevation[lane, slot])
+                pads = (seen.view[episode, slot], seen.heading[episode, slot], seen.elevation[episode, slot])
                 assert there == NONE
                 assert [float(value) for value in pads] == [0.0, 0.0, 0.0]
                 continue
             east, north, up = (world.position[there] - world.position[here]).tolist()
             expected = math.remainder(math.atan2(east, north) - facing, 2 * math.pi)
-            assert float(seen.heading[lane, slot]) == pytest.approx(expected, abs=1e-5)
-            assert float(seen.elevation[lane, slot]) == pytest.approx(math.atan2(up, math.hypot(east, north)))
-            assert int(seen.view[lane, slot]) == int(world.neighbour_view[here, slot])
+            assert float(seen.heading[episode, slot]) == pytest.approx(expected, abs=1e-5)
+            assert float(seen.elevation[episode, slot]) == pytest.approx(
+                math.atan2(up, math.hypot(east, north))
+            )
+            assert int(seen.view[episode, slot]) == int(world.neighbour_view[here, slot])
 
 
 def test_an_isolated_viewpoint_has_no_candidate(simulator: Simulator, world: World) -> None:
@@ -156,20 +157,20 @@ def test_turning_keeps_the_row_and_comes_round(simulator: Simulator, world: Worl
 def test_view_angles_are_relative_to_where_the_agent_faces(world: World) -> None:
     pose = everywhere(world)
     heading, elevation = view_angles(pose)
-    lanes = torch.arange(len(pose.view))
-    assert heading.shape == elevation.shape == (len(lanes), 36)
-    assert heading[lanes, pose.view].abs().max() < 1e-6
-    assert torch.equal(elevation[lanes, pose.view], pose.elevation)
+    episodes = torch.arange(len(pose.view))
+    assert heading.shape == elevation.shape == (len(episodes), 36)
+    assert heading[episodes, pose.view].abs().max() < 1e-6
+    assert torch.equal(elevation[episodes, pose.view], pose.elevation)
     right = (pose.view % 12 + 3) % 12 + 12
-    torch.testing.assert_close(heading[lanes, right], torch.full((len(lanes),), math.pi / 2))
+    torch.testing.assert_close(heading[episodes, right], torch.full((len(episodes),), math.pi / 2))
 
 
 def walked_in_plain_python(poses: list[list[tuple[int, int]]]) -> list[list[tuple[int, int]]]:
     """Per agent the (viewpoint, view) of the start and of every hop; poses: T x B."""
     walks = []
-    for lane in zip(*poses, strict=True):
-        walk = [lane[0]]
-        walk += [after for before, after in itertools.pairwise(lane) if after[0] != before[0]]
+    for episode in zip(*poses, strict=True):
+        walk = [episode[0]]
+        walk += [after for before, after in itertools.pairwise(episode) if after[0] != before[0]]
         walks.append(walk)
     return walks
 
@@ -199,10 +200,10 @@ def test_a_track_keeps_every_viewpoint_walked_through(
     viewpoint, view, length = track.walked()
     assert length.tolist() == [len(walk) for walk in expected]
     assert viewpoint.shape == view.shape == (agents, max(len(walk) for walk in expected))
-    for lane, walk in enumerate(expected):
+    for episode, walk in enumerate(expected):
         pads = viewpoint.shape[1] - len(walk)
-        assert viewpoint[lane].tolist() == [place for place, _ in walk] + [NONE] * pads
-        assert view[lane].tolist() == [faced for _, faced in walk] + [0] * pads
+        assert viewpoint[episode].tolist() == [place for place, _ in walk] + [NONE] * pads
+        assert view[episode].tolist() == [faced for _, faced in walk] + [0] * pads
 
 
 def test_an_empty_batch_walks_nowhere(simulator: Simulator) -> None:

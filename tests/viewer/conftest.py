@@ -6,15 +6,14 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
-from scenemem.agents.policy import Sample
-from scenemem.commands.train import run_training
-from scenemem.experiment import Experiment, new_experiment
+from scenemem.agents.walker import Sample, TrainedAgent
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import (
     Attention,
@@ -31,8 +30,10 @@ from scenemem.formats.traces import (
     Word,
 )
 from scenemem.formats.traces import Move as Move
-from scenemem.learning.run_folder import RunFolder
 from scenemem.presets import PRESETS, Preset
+from scenemem.runs.experiment import Experiment, new_experiment
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.training import run_training
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -64,13 +65,13 @@ def tab(browser: Browser) -> Page:
     return browser.new_page()
 
 
-def small_preset(name: str, **memory: Any) -> Preset:
+def small_preset(name: str, **settings: Any) -> Preset[Any]:
     """A preset whose network is tiny."""
     preset = PRESETS[name]
+    nodes = {"node_width": None} if hasattr(preset.model, "node_width") else {}
     return replace(
         preset,
-        model=replace(preset.model, width=16, word_width=8),
-        memory=replace(preset.memory, stream=None, **memory),
+        model=replace(preset.model, width=16, word_width=8, **nodes, **settings),
         data=replace(preset.data, min_count=1),
     )
 
@@ -87,7 +88,7 @@ def trained_runs(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory)
             learning=replace(preset.learning, iterations=8, batch=4),
             selection=replace(preset.selection, every=8, save_every=8),
         )
-        run_training(name, short, DataFolder(tiny_trainable), run, seed=0, resume=False, watch=lambda _: None)
+        run_training(name, short, DataFolder(tiny_trainable), run, seed=0)
     return runs
 
 
@@ -95,9 +96,10 @@ def trained_runs(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory)
 def experiment(tiny_trainable: Path) -> Callable[..., Experiment]:
     """Makes an agent of a preset; it samples, so that it goes back and stops now and then."""
 
-    def make(name: str, seed: int = 0, **memory: Any) -> Experiment:
-        made = new_experiment(small_preset(name, **memory), DataFolder(tiny_trainable), seed)
-        made.agent.choose = Sample(torch.Generator().manual_seed(seed))
+    def make(name: str, seed: int = 0, **settings: Any) -> Experiment:
+        made = new_experiment(small_preset(name, **settings), DataFolder(tiny_trainable), seed)
+        pick = Sample(torch.Generator().manual_seed(seed))
+        made.agent.walk = partial(TrainedAgent.walk, made.agent, pick=pick)  # type: ignore[method-assign]
         return made
 
     return make

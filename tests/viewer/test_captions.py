@@ -25,8 +25,8 @@ from scenemem.viewer.captions import (
 
 
 def _with_move(trace: Trace, number: int, move: Move) -> Trace:
-    rounds = [*trace.moves[:number], move, *trace.moves[number + 1 :]]
-    return msgspec.structs.replace(trace, moves=tuple(rounds))
+    moves = [*trace.moves[:number], move, *trace.moves[number + 1 :]]
+    return msgspec.structs.replace(trace, moves=tuple(moves))
 
 
 def test_every_move_and_the_end_are_told(turning_back: Trace) -> None:
@@ -132,8 +132,8 @@ def test_stopping_quotes_the_view_words(turning_back: Trace) -> None:
     only = Decision("action", (Option(2, 1.0, 0.0, stop=True, node=2),), 0)
     stay = _with_chances(third.decisions[0], 0.2, 0.8, choice=1)
     dead_end = msgspec.structs.replace(third, walk=(2,), decisions=(stay, only))
-    rounds = (*turning_back.moves[:2], dead_end)
-    assert captions(msgspec.structs.replace(turning_back, moves=rounds, ending=None), {})[2] == (
+    moves = (*turning_back.moves[:2], dead_end)
+    assert captions(msgspec.structs.replace(turning_back, moves=moves, ending=None), {})[2] == (
         "Move 3: it stops, the only option: it has no unvisited neighbour, "
         "and it does not turn back to place 2 (20 % against 80 %)."
     )
@@ -161,7 +161,8 @@ def test_an_agent_without_attention_is_told_without_words(turning_back: Trace) -
 
 def test_going_back_in_one_step_and_being_cut_off_have_their_words(turning_back: Trace) -> None:
     move = turning_back.moves[2]
-    at_once = Decision("global", (Option(3, 1.0, 0.0, node=1, heading=0.0, compass="north"),), 0)
+    north = Option(3, 1.0, 0.0, node=1, walk=4.0, heading=0.0, compass="north")
+    at_once = Decision("global", (north,), 0)
     told = captions(_with_move(turning_back, 2, msgspec.structs.replace(move, decisions=(at_once,))), {})
     assert (
         told[2] == "Move 3: it is in a dead end (no unvisited neighbour) and turns back to place 2. "
@@ -185,8 +186,8 @@ def test_going_back_in_one_step_and_being_cut_off_have_their_words(turning_back:
 
 def test_running_out_of_decisions_has_its_words(turning_back: Trace) -> None:
     def told(last: Move) -> str:
-        rounds = (*turning_back.moves[:2], last)
-        return captions(msgspec.structs.replace(turning_back, moves=rounds, ending=None), {})[2]
+        moves = (*turning_back.moves[:2], last)
+        return captions(msgspec.structs.replace(turning_back, moves=moves, ending=None), {})[2]
 
     back = Decision("final", (Option(1, 0.7, 0.0, node=1), Option(2, 0.3, -0.8, node=2)), 0)
     arrives = msgspec.structs.replace(turning_back.moves[2], decisions=(back,), walk=(2, 1))
@@ -353,8 +354,8 @@ def test_an_episode_is_one_sentence(
 def test_several_returns_are_counted(turning_back: Trace) -> None:
     there = msgspec.structs.replace(turning_back.moves[1], walk=(3, 1, 2))
     again = msgspec.structs.replace(turning_back.moves[2], walk=(2, 1, 3))
-    rounds = (*turning_back.moves[:3], there, again)
-    trace = _ending(msgspec.structs.replace(turning_back, moves=rounds), 3.6)
+    moves = (*turning_back.moves[:3], there, again)
+    trace = _ending(msgspec.structs.replace(turning_back, moves=moves), 3.6)
     turned = "It turned back 2 times (at moves 3 and 5)"
     assert summary(trace, {}) == f"{turned}, never came nearer than 3.6 m and stopped 3.6 m from the goal."
     assert summary(msgspec.structs.replace(trace, ending=None), {}) == "", "it is not over"

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
+from scenemem.agents.rollout import DECISION_TYPES
 from scenemem.formats.traces import Trace, Word
 from scenemem.viewer.pages import embedded, render, static_text
 from scenemem.viewer.replay import DRAWING, replay_frame, replay_page, write_replay
@@ -128,3 +129,11 @@ def test_scripts_only_ever_write_text() -> None:
             "import(",
         ):
             assert danger not in script, f"{name}.js uses {danger}"
+
+
+def test_the_page_knows_every_kind_of_decision() -> None:
+    script = "".join(static_text(f"{name}.js") for name in DRAWING)
+    kinds = {kind.name for kind in DECISION_TYPES}
+    assert {kind for kind in kinds if f'"{kind}"' in script} == kinds
+    compared = re.findall(r'kind === "([a-z]+)"', script)
+    assert set(compared) <= kinds

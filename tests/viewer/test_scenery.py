@@ -13,8 +13,7 @@ from PIL import Image
 
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import Scene
-from scenemem.houses.build import build_houses, read_plan
-from scenemem.houses.config import HousesConfig
+from scenemem.houses.build import HousesConfig, build_houses, read_plan
 from scenemem.viewer.scenery import Sceneries, Scenery
 from scenemem.viewer.traces import open_scene
 from scenemem.world.build import load_world

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
-from scenemem.agents.policy import Sample
+from scenemem.agents.walker import Sample, TrainedAgent
 from scenemem.evaluation.evaluate import walk_split
-from scenemem.experiment import Experiment
 from scenemem.formats.traces import Move as Move
 from scenemem.formats.traces import Trace, read_trace, write_trace
 from scenemem.presets import PRESETS
+from scenemem.runs.experiment import Experiment
 from scenemem.viewer.captions import cues
 from scenemem.viewer.traces import compass, open_scene, trace_episodes
 from scenemem.world.graph import NONE
@@ -21,30 +23,31 @@ from scenemem.world.graph import NONE
 Make = Callable[..., Experiment]
 
 KINDS = {
-    (preset.agent, preset.model, preset.memory): name
-    for name, preset in reversed(PRESETS.items())
+    (preset.agent, preset.model): name
+    for name, preset in reversed(list(PRESETS.items()))
     if not preset.data.features  # others need features of their own
 }
 VARIANTS = [
     *((name, {}) for name in KINDS.values()),
-    ("ssm", {"read_before": True, "recalls": False}),
-    ("ssm", {"hop_prior": True, "goes_back": False}),
-    ("ssm", {"weights": "hops"}),
-    ("ssm", {"revisits": True}),
-    ("ssm-global", {"weights": "hops"}),
+    ("ssm", {"read_before_update": True, "restore_state": False}),
+    ("ssm", {"hop_prior": True, "final_backtrack": False}),
+    ("ssm", {"walk_cost": "hops"}),
+    ("ssm", {"allow_revisits": True}),
+    ("ssm-global", {"walk_cost": "hops"}),
 ]
 
 
 def _again(made: Experiment) -> None:
     """Let the agent sample from the start of its stream."""
-    made.agent.choose = Sample(torch.Generator().manual_seed(0))
+    pick = Sample(torch.Generator().manual_seed(0))
+    made.agent.walk = partial(TrainedAgent.walk, made.agent, pick=pick)  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize(("name", "memory"), VARIANTS, ids=lambda value: str(value))
-def test_a_traced_walk_is_the_untraced_one(name: str, memory: dict[str, object], experiment: Make) -> None:
-    made = experiment(name, **memory)
+@pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=lambda value: str(value))
+def test_a_traced_walk_is_the_untraced_one(name: str, settings: dict[str, object], experiment: Make) -> None:
+    made = experiment(name, **settings)
     episodes = made.episodes("val_unseen")
-    world = made.sight.world
+    world = made.environment.world
     walked = walk_split(made.agent, episodes)
     _again(made)
     traces = trace_episodes(made.agent, episodes)
@@ -53,7 +56,7 @@ def test_a_traced_walk_is_the_untraced_one(name: str, memory: dict[str, object],
     for episode, trace in enumerate(traces):
         path = [int(world.local[place]) for place in walked.viewpoint[episode] if place != NONE]
         assert trace.path == path
-        assert (trace.moves[0].memory is None) == (PRESETS[name].agent in ("basic", "local"))
+        assert (trace.moves[0].memory is None) == (PRESETS[name].agent in ("basic", "ssm-local"))
     if walked.jumps.any():
         jumps = [
             sum(move.back_to is not None and move.decisions[0].kind == "frontier" for move in trace.moves)
@@ -80,22 +83,22 @@ def _decisions(traces: list[Trace], kind: str) -> list[tuple[Trace, Move, int]]:
 
 def test_the_rest_of_the_score_of_stopping_is_what_the_memory_says(experiment: Make) -> None:
     rest = {}
-    for name in ("ssm", "ssm-no-stop-read"):
+    for name in ("ssm", "ssm-no-stop-from-memory"):
         made = experiment(name)
         for parameter, value in made.agent.network.named_parameters():
-            if parameter.startswith("stop_read"):
+            if parameter.startswith("stop_from_memory"):
                 torch.nn.init.normal_(value)
         traces = trace_episodes(made.agent, made.episodes("val_unseen"))
         decisions = [move.decisions[number] for _, move, number in _decisions(traces, "action")]
         parts = [cues(one, option) for one in decisions for option in one.options if option.stop]
         rest[name] = max(abs(part[2]) for part in parts if part is not None)
     assert rest["ssm"] > 0.1
-    assert rest["ssm-no-stop-read"] < 2e-3
+    assert rest["ssm-no-stop-from-memory"] < 2e-3
 
 
 def test_an_agent_that_runs_out_of_decisions_is_traced_to_its_last_place(experiment: Make) -> None:
     made = experiment("ssm")
-    made.agent.network.rounds = 2
+    made.agent.limits = replace(made.agent.limits, max_decisions=2)
     traces = trace_episodes(made.agent, made.episodes("val_unseen"))
     ends = _decisions(traces, "final")
     assert ends
@@ -222,11 +225,11 @@ def test_moves_are_told_as_they_happen(experiment: Make) -> None:
 
 def test_the_end_and_the_scores_are_those_of_the_evaluation(experiment: Make) -> None:
     made = experiment("ssm")
-    made.agent.max_ticks = 3
+    made.agent.limits = replace(made.agent.limits, max_steps=3)
     episodes = made.episodes("val_unseen")
     traces = trace_episodes(made.agent, episodes)
     _again(made)
-    means = walk_split(made.agent, episodes).measured(made.sight.world).means()
+    means = walk_split(made.agent, episodes).measured(made.environment.world).means()
     endings = [trace.ending for trace in traces]
     scores = [ending.scores for ending in endings if ending is not None and ending.scores is not None]
     assert sum(score.sr for score in scores) / len(episodes) == pytest.approx(means["sr"])
@@ -265,13 +268,13 @@ def test_words_are_those_of_the_text(experiment: Make) -> None:
     read, strange = trace_episodes(made.agent, changed)
     joined = "".join(word.before + word.text for word in read.task.words)
     assert long.startswith(joined)
-    assert len(read.task.words) == made.agent.max_words - 2
+    assert len(read.task.words) == made.agent.limits.max_words - 2
     assert not read.task.words[0].known
     assert [word.text.lower() for word in strange.task.words][-1] == "wait"
 
 
 def test_floors_are_told_apart_by_height(experiment: Make) -> None:
-    world = experiment("basic").sight.world
+    world = experiment("basic").environment.world
     flat = open_scene(world, world.scans.index("grid"), NONE)
     assert len(flat.floors) == 1
     spiral = open_scene(world, world.scans.index("spiral"), NONE)

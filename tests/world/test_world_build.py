@@ -19,8 +19,7 @@ from scenemem.errors import DataError
 from scenemem.formats.connectivity import Scan, Viewpoint, connectivity_files, read_scan, write_scan
 from scenemem.formats.folder import cache_folder
 from scenemem.world.build import CENTRE_OFFSET, build_world, load_world
-from scenemem.world.graph import direction, nearest_view
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, World, direction, nearest_view
 
 
 def graph_of(scan: Scan) -> nx.Graph:

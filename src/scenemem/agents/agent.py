@@ -152,18 +152,16 @@ def live_observations(
     environment: Environment, log: StateLog, selection: EpisodeSelection, pose: Pose, episodes: Tensor
 ) -> Observations:
     """While acting: the current states of some episodes, and where they stand.  episodes: (X,)"""
-    instructions, masks = selection.select(episodes)
-    rows = _one_each(episodes)
     return Observations(
         environment=environment,
         state=log.state.select(episodes),
         viewpoint=pose.viewpoint[episodes],
         view=pose.view[episodes],
-        instructions=PackedInstructions(instructions, rows),
-        episode=rows.episode,
-        masks=masks,
-        feature_mask=masks.feature,
-        decision_mask=masks["decision"],
+        instructions=PackedInstructions(lambda: selection.instructions(episodes), _one_each(episodes)),
+        episode=episodes,
+        masks=log.masks,
+        feature_mask=log.masks.feature,
+        decision_mask=log.masks["decision"].index_select(0, episodes),
         earlier_lookup=lambda: log.earlier[episodes],
     )
 
@@ -217,7 +215,7 @@ def recorded_observations(environment: Environment, log: StateLog, rollout: Roll
         state=state,
         viewpoint=rollout.viewpoint[where],
         view=rollout.view[where],
-        instructions=PackedInstructions(log.instructions, packing),
+        instructions=PackedInstructions(lambda: log.instructions, packing),
         episode=packing.episode,
         masks=log.masks,
         feature_mask=log.masks.feature,

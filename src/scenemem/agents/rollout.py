@@ -318,7 +318,7 @@ def _joined_memories(memories: Sequence[MemoryRecord], steps: int) -> MemoryReco
         edge=torch.cat([_padded(memory.edge, nodes, nodes) for memory in memories]),
         here=_stacked([memory.here for memory in memories], steps),
         count=_stacked([memory.count for memory in memories], steps),
-        walk=torch.cat([_padded(memory.walk, steps, nodes) for memory in memories]),
+        walk=torch.cat([_padded(memory.walk, steps, nodes, torch.inf) for memory in memories]),
         allow_revisits=memories[0].allow_revisits,
     )
 
@@ -330,6 +330,6 @@ def _stacked(tables: Sequence[Tensor], width: int, pad: int = 0) -> Tensor:
     )
 
 
-def _padded(table: Tensor, rows: int, columns: int) -> Tensor:
+def _padded(table: Tensor, rows: int, columns: int, pad: float = 0) -> Tensor:
     """(B, r, c)  ->  (B, rows, columns)"""
-    return torch.nn.functional.pad(table, (0, columns - table.shape[2], 0, rows - table.shape[1]))
+    return torch.nn.functional.pad(table, (0, columns - table.shape[2], 0, rows - table.shape[1]), value=pad)

@@ -105,7 +105,7 @@ class WordAttention:
     mass: Estimate  # share of the attention on the labelled words
     chance: float  # share of the tokens that are labelled: what uniform attention puts there
     lift: Estimate  # mass / chance
-    pointing: Estimate  # how often the token walked to most is labelled; by chance as often as ``chance``
+    pointing: Estimate  # how often the token attended to most is labelled; by chance as often as ``chance``
     elsewhere: Estimate | None  # lift on words of that kind about other viewpoints; None without any
 
 

@@ -34,6 +34,7 @@ class Checkpoint:
 
     tensors: dict[str, Tensor]
     metadata: dict[str, Any]  # plain JSON values: progress, preset, vocabulary, ...
+    version: int = VERSION  # of the file
 
     def network(self) -> dict[str, Tensor]:
         """The weights by parameter name."""
@@ -86,7 +87,7 @@ def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
         tensors = {_renamed(name): tensor for name, tensor in tensors.items()}
     elif version != VERSION:
         raise DataError(file, f"was written by another version; expected checkpoint version {VERSION} or 1")
-    return Checkpoint(tensors, metadata)
+    return Checkpoint(tensors, metadata, version)
 
 
 _NAMES_V1 = (

@@ -64,7 +64,7 @@ class Speaker:
             path: (B, T) int64 viewpoints, padded with -1.
             heading: (B,) radians at the start.
             feature_mask: (D,) environment dropout, the mask an agent will learn under; None drops nothing.
-            choose: picks the next word: ``take_best``, or ``Sample(generator)`` of ``agents.policy``.
+            choose: picks the next word: ``take_best``, or ``Sample(generator)`` of ``agents.walker``.
 
         Raises:
             UserError: a path is impossible, or the features hold something that is not a number.

@@ -6,6 +6,7 @@ them, Q queries per row; D LSTMs side by side, W width of one LSTM, U different 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -70,8 +71,13 @@ class Packing:
 class PackedInstructions:
     """The instructions of a batch, read by rows that belong to its episodes."""
 
-    instructions: Instructions  # one per episode
+    lookup: Callable[[], Instructions]  # gives ``instructions`` when they are first read
     packing: Packing  # the episode of each of the X rows
+
+    @cached_property
+    def instructions(self) -> Instructions:
+        """One per episode."""
+        return self.lookup()
 
     def attend(self, query: Tensor) -> tuple[Tensor, Tensor]:
         """Attention of every row over the words of its instruction.

@@ -334,16 +334,20 @@ class EpisodeSelection:
 
     def __init__(self, instructions: Instructions, masks: DropoutMasks) -> None:
         self._all = (instructions, masks)
-        self._episodes: Tensor | None = None
-        self._selected = self._all
+        self._of_instructions: tuple[Tensor, Instructions] | None = None
+        self._of_masks: tuple[Tensor, DropoutMasks] | None = None
 
-    def select(self, episodes: Tensor) -> tuple[Instructions, DropoutMasks]:
+    def instructions(self, episodes: Tensor) -> Instructions:
         """episodes: (M,)"""
-        if self._episodes is None or not torch.equal(episodes, self._episodes):
-            instructions, masks = self._all
-            self._episodes = episodes
-            self._selected = (selected(instructions, episodes), masks.select(episodes))
-        return self._selected
+        if self._of_instructions is None or not torch.equal(episodes, self._of_instructions[0]):
+            self._of_instructions = episodes, selected(self._all[0], episodes)
+        return self._of_instructions[1]
+
+    def masks(self, episodes: Tensor) -> DropoutMasks:
+        """episodes: (M,)"""
+        if self._of_masks is None or not torch.equal(episodes, self._of_masks[0]):
+            self._of_masks = episodes, self._all[1].select(episodes)
+        return self._of_masks[1]
 
 
 class StateLog:
@@ -379,6 +383,7 @@ class StateLog:
         self._cache: dict[Any, Any] = {}
         self._viewpoint = torch.full_like(instructions.mask[:, 0], NONE, dtype=torch.long)
         self._made: list[tuple[int, Tensor, State]] = []  # step, episodes (M,), their new states
+        self._made_at: list[Tensor] = []  # (M,) the viewpoints where they were made
         self.row_at = self._viewpoint.unsqueeze(1)[:, :0]  # (B, T) the row of the state made at each step
 
     def observe(self, active: Tensor, viewpoint: Tensor, view: Tensor, step: int) -> None:
@@ -387,20 +392,20 @@ class StateLog:
             after = self._observed(active, viewpoint, view)
         rows = sum(len(episodes) for _, episodes, _ in self._made)
         self._made.append((step, active, after))
+        self._made_at.append(viewpoint)
         missing = step + 1 - self.row_at.shape[1]
         self.row_at = torch.nn.functional.pad(self.row_at, (0, missing), value=NONE)
         self.row_at[active, step] = torch.arange(rows, rows + len(active), device=active.device)
 
     def _observed(self, active: Tensor, viewpoint: Tensor, view: Tensor) -> State:
         """The new states of ``active`` (M,), which are the current ones from now on."""
-        instructions, masks = self._selection.select(active)
         observation = Observation(
             viewpoint,
             self._viewpoint[active],
             view,
             self.lookup(viewpoint),
-            instructions,
-            masks,
+            self._selection.instructions(active),
+            self._selection.masks(active),
             self._cache,
         )
         self._viewpoint[active] = viewpoint
@@ -418,6 +423,7 @@ class StateLog:
     def restore(self, active: Tensor, steps: Tensor) -> None:
         """The episodes ``active`` (M,) have the states again that they made at ``steps`` (M,)."""
         rows = self.row_at[active, steps]
+        self._viewpoint[active] = torch.cat(self._made_at)[rows]
         with torch.set_grad_enabled(self._learns):
             self.state = self.state.with_rows(active, self._together().select(rows))
 
@@ -551,7 +557,8 @@ class _Backward:
             rows = slice(end - len(episodes), end)
             end = rows.start
             # panoramas and words are looked up again, so that not all of them are in memory
-            seen = Observation(viewpoint, viewpoint, view, log.lookup(viewpoint), *selection.select(episodes))
+            words, masks = selection.instructions(episodes), selection.masks(episodes)
+            seen = Observation(viewpoint, viewpoint, view, log.lookup(viewpoint), words, masks)
             angles = log.updater.relative_angles(view)
             before_hidden, before_cell, found = _before(
                 log.weights, step, hidden[rows], cell[rows], seen, angles

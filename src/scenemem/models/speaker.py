@@ -185,7 +185,7 @@ class PanoramaAttention(nn.Module):
 
     def forward(self, query: Tensor, paths: PathViews, feature_mask: Tensor) -> tuple[Tensor, Tensor]:
         """query: (M, H)  feature_mask: (D,)  ->  visual (M, D), direction (M, 4)"""
-        # mquery the query is mquery the features, for a 36th of the work
+        # masking the query is masking the features, for a 36th of the work
         visual = (self.query_visual(query) * feature_mask).unsqueeze(-1)
         direction = self.query_direction(query).unsqueeze(-1)
         scores = torch.bmm(paths.panoramas, visual) + torch.bmm(paths.angles, direction)

@@ -24,6 +24,7 @@ import msgspec
 import tomli_w
 
 from scenemem.errors import DataError, SettingError, UserError
+from scenemem.presets import Preset, with_agent
 from scenemem.registry import require_plugins
 
 if sys.version_info >= (3, 11):
@@ -124,8 +125,13 @@ def changed(preset: P, changes: Mapping[str, Any], source: str | os.PathLike[str
         UserError: an unknown name (the message says which is nearest), a value of the wrong type, or one that
             the preset refuses.
     """
+    agent = changes.get("agent")
+    base: Any = preset
+    if isinstance(preset, Preset) and isinstance(agent, str) and agent != preset.agent:
+        base = with_agent(preset, agent)  # whose settings are others
     try:
-        return _changed(preset, preset, changes, "")
+        result: P = _changed(base, base, changes, "")
+        return result
     except SettingError as error:
         raise (error if source is None else UserError(f"{os.fspath(source)}: {error}")) from error
 
@@ -152,11 +158,29 @@ def _changed(whole: Any, part: P, changes: Mapping[str, Any], prefix: str) -> P:
 
 def _converted(value: Any, hint: Any, name: str) -> Any:
     try:
-        return msgspec.convert(value, hint) if value != _NONE else msgspec.convert(None, hint)
+        converted = msgspec.convert(value, hint) if value != _NONE else msgspec.convert(None, hint)
+        _check_keys(value, converted, name)
+        return converted
     except msgspec.ValidationError as error:
         if value == _NONE:  # a text that happens to be this word
             return msgspec.convert(value, hint)
         raise SettingError(f"{name}: {_plainly(error)}") from error
+
+
+def _check_keys(value: Any, converted: Any, name: str) -> None:
+    """Refuse keys of tables inside of lists that no setting has.
+
+    Raises:
+        SettingError: there is such a key.
+    """
+    if isinstance(value, list) and isinstance(converted, tuple):
+        for number, (one, made) in enumerate(zip(value, converted, strict=True)):
+            _check_keys(one, made, f"{name}[{number}]")
+    elif isinstance(value, Mapping) and dataclasses.is_dataclass(converted):
+        known = [item.name for item in dataclasses.fields(converted)]
+        for key in value:
+            if key not in known:
+                raise SettingError(f"unknown key '{name}.{key}'; there are: {', '.join(known)}")
 
 
 def _nearest(name: str, preset: Any, *, top: bool) -> str:
@@ -179,6 +203,8 @@ def setting_names(preset: Any, prefix: str = "") -> Iterator[str]:
 
 def differences(base: Any, preset: Any) -> dict[str, Any]:
     """What has to be changed in ``base`` to get ``preset``, as ``changed`` takes it."""
+    if isinstance(base, Preset) and base.agent != preset.agent:
+        return {"agent": preset.agent, **differences(with_agent(base, preset.agent), preset)}
     found: dict[str, Any] = {}
     for known in dataclasses.fields(preset):
         before, after = getattr(base, known.name), getattr(preset, known.name)

@@ -211,7 +211,14 @@ def new_experiment(preset: Preset[Any], folder: DataFolder, seed: int, device: s
 
     Raises:
         DataError: the folder lacks something the preset needs.
+        SettingError: its settings are those of another agent.
     """
+    expected = AGENTS[preset.agent].config
+    if type(preset.model) is not expected:  # a run could not be read again
+        raise SettingError(
+            f"the agent '{preset.agent}' has the settings {expected.__name__}, "
+            f"got {type(preset.model).__name__}; begin with a preset of that agent"
+        )
     opened = _opened(preset, folder, device)
     torch.manual_seed(seed)
     experiment = _with_agent(opened)

@@ -14,7 +14,13 @@ import torch
 from torch import nn
 
 from scenemem.errors import UserError
-from scenemem.learning.checkpoint import load_network, load_optimiser, read_checkpoint, write_checkpoint
+from scenemem.learning.checkpoint import (
+    VERSION,
+    load_network,
+    load_optimiser,
+    read_checkpoint,
+    write_checkpoint,
+)
 from scenemem.learning.distributed import ProcessGroup
 from scenemem.learning.objectives import Stage
 from scenemem.learning.trainer import StepReport
@@ -117,10 +123,16 @@ class TrainingLoop:
         """Continue from the last checkpoint.
 
         Raises:
-            UserError: the run was started with other settings.
+            UserError: the run was started with other settings, or by an earlier version.
             DataError: the checkpoint is damaged or does not fit.
         """
         checkpoint = read_checkpoint(self._folder.last)
+        if checkpoint.version < VERSION:
+            raise UserError(
+                f"{self._folder.root} was trained by an earlier version, whose runs cannot be continued bit "
+                "for bit; evaluate it as it is, or begin a new run with its weights: "
+                f"--begin {self._folder.root}"
+            )
         for name, value in self._metadata.items():
             if checkpoint.metadata.get(name) != value:
                 raise UserError(

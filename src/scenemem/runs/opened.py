@@ -178,7 +178,7 @@ class OpenedRun:
             raise UserError(f"word labels exist for r2r only, this run walks {task}")
         file = landmark_label_file(self.experiment.folder.root, "train" if split == DEV_UNSEEN else split)
         labels, episodes = read_landmark_labels(file), self.experiment.episodes(split)
-        with self.progress("listening") as advance:
+        with self.progress("measuring attention") as advance:
             return measure_grounding(self.experiment.agent, episodes, labels, progress=advance)
 
     @contextmanager

@@ -24,7 +24,7 @@ TITLES = {
 QUOTED = 3
 """The strongest level of a mark: exactly the words that are quoted."""
 
-_GLOBAL, _FINAL = "anywhere", "last"  # kinds of decisions
+_GLOBAL, _FINAL = "global", "final"  # kinds of decisions
 _THERE = 0.05  # metres; nearer is at the goal
 _NOTICEABLE = 0.05  # a cue that rounds to nothing in the table is no reason
 _CLOSE = 0.1  # chances that differ less are a close call

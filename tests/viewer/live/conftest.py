@@ -18,13 +18,12 @@ pytest.importorskip("httpx", reason="needs httpx")
 
 import httpx
 import uvicorn
-from scenemem.agents.trained import TrainedAgent
 
-from scenemem.experiment import new_experiment
+from scenemem.agents.walker import TrainedAgent
 from scenemem.formats.folder import DataFolder
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS, DataConfig
-from scenemem.speaking import SpeakerPreset, new_speaking
+from scenemem.runs.experiment import SpeakerPreset, new_experiment, new_speaker
 from scenemem.viewer.live import WAITING, live_app
 from scenemem.viewer.live_state import Example, LiveServerState
 from scenemem.viewer.scenery import Sceneries
@@ -38,11 +37,10 @@ def tiny_agent(name: str, folder: DataFolder) -> TrainedAgent:
     small = replace(
         preset,
         model=replace(preset.model, width=16, word_width=8),
-        memory=replace(preset.memory, stream=None),
         data=replace(preset.data, min_count=1),
     )
     agent = new_experiment(small, folder, seed=0).agent
-    agent.max_ticks = 6  # without training hardly any walk would end earlier
+    agent.limits = replace(agent.limits, max_steps=6)  # without training hardly any walk would end earlier
     return agent
 
 
@@ -56,7 +54,7 @@ def make_state(tiny_trainable: Path) -> Callable[..., LiveServerState]:
         return LiveServerState(
             agents={name: tiny_agent(name, folder) for name in names},
             sceneries=Sceneries(folder),
-            speaker=new_speaking(voice, folder, seed=0).speaker,
+            speaker=new_speaker(voice, folder, seed=0).speaker,
             speaker_name="parrot",
             examples={"grid": [Example("Walk on.", 0, 0.5, 3)]},
         )

@@ -264,10 +264,10 @@ def test_failures_tell_nothing_of_the_inside(
 ) -> None:
     state = make_state("ssm", "basic")
 
-    def explode(*_: object) -> None:
+    def explode(*_: object, **__: object) -> None:
         raise RuntimeError("secret path /home/someone")
 
-    state.agents["ssm"].choose = explode  # type: ignore[assignment]
+    state.agents["ssm"].walk = explode  # type: ignore[method-assign, assignment]
     with serve(state) as address, httpx.Client(base_url=address, timeout=30) as client:
         events = events_of(client.post("/api/walks", json=WISH).text)
         assert {"type": "failed", "agent": 0, "detail": FAILED} in events
@@ -288,8 +288,8 @@ def test_a_state_is_checked(state: LiveServerState, make_state: MakeState) -> No
     with pytest.raises(ValueError, match="at least one agent"):
         LiveServerState({}, state.sceneries)
     other = make_state("basic").agents["basic"]
-    world = other.sight.world
-    object.__setattr__(other.sight, "world", replace(world, viewpoints=world.viewpoints[::-1]))
+    world = other.environment.world
+    object.__setattr__(other.environment, "world", replace(world, viewpoints=world.viewpoints[::-1]))
     with pytest.raises(UserError, match="the runs do not share one world"):
         LiveServerState({**state.agents, "other": other}, state.sceneries)
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from scenemem.commands.serve import open_stage
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.run_folder import RunFolder
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.pages import open_live_state
 from scenemem.viewer.live_state import LiveServerState
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def test_an_instruction_is_walked_by_both_agents(page: Page) -> None:
 @pytest.fixture(scope="module")
 def trained_address(trained_runs: dict[str, RunFolder], tiny_trainable: Path, serve: Serve) -> Iterator[str]:
     """A page with an agent that was trained for a few iterations, opened as the command opens it."""
-    state = open_stage([trained_runs["ssm"].root], None, DataFolder(tiny_trainable), "last")
+    state = open_live_state([trained_runs["ssm"].root], None, DataFolder(tiny_trainable), "last")
     with serve(state) as address:
         yield address
 

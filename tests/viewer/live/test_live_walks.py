@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
@@ -15,7 +17,7 @@ import msgspec
 import pytest
 from torch import Tensor
 
-from scenemem.agents.policy import take_best
+from scenemem.agents.walker import TrainedAgent, take_best
 from scenemem.viewer.live_state import LiveServerState
 from scenemem.viewer.live_walks import BusyError, LiveWorker
 from scenemem.viewer.traces import trace_episodes
@@ -58,7 +60,8 @@ def _data(text: str) -> list[Any]:
 
 
 def test_walks_of_several_visitors_are_not_mixed_up(state: LiveServerState, serve: Serve) -> None:
-    state.agents["ssm"].max_ticks = 4
+    agent = state.agents["ssm"]
+    agent.limits = replace(agent.limits, max_steps=4)
     wishes = _wishes(state)
     expected = [_alone(state, wish) for wish in wishes]
 
@@ -89,16 +92,20 @@ class Gate:
         self.asked = threading.Event()
         self.times = 0
 
-    def __call__(self, logits: Tensor) -> Tensor:
+    def __call__(self, logits: Tensor, episode: Tensor) -> Tensor:
         self.times += 1
         self.asked.set()
         assert self.open.wait(20)
-        return take_best(logits)
+        return take_best(logits, episode)
+
+    def guard(self, agent: TrainedAgent) -> None:
+        """Let the agent choose this way."""
+        agent.walk = partial(TrainedAgent.walk, agent, pick=self)  # type: ignore[method-assign]
 
 
 def test_visitors_beyond_the_queue_are_asked_to_come_again(state: LiveServerState, serve: Serve) -> None:
     gate, wish = Gate(), _wishes(state)[0]
-    state.agents["ssm"].choose = gate
+    gate.guard(state.agents["ssm"])
     with (
         serve(state, waiting=1) as address,
         httpx.Client(base_url=address, timeout=30) as client,
@@ -120,10 +127,10 @@ def test_visitors_beyond_the_queue_are_asked_to_come_again(state: LiveServerStat
 
 def test_a_visitor_who_leaves_takes_the_walk_along(state: LiveServerState, serve: Serve) -> None:
     wish = _wishes(state)[0]
-    moves = len(_alone(state, wish)["rounds"])
+    moves = len(_alone(state, wish)["moves"])
     assert moves > 2
     gate = Gate()
-    state.agents["ssm"].choose = gate
+    gate.guard(state.agents["ssm"])
     with serve(state, waiting=1) as address, httpx.Client(base_url=address, timeout=30) as client:
         with client.stream("POST", "/api/walks", json=wish):
             assert gate.asked.wait(20)
@@ -140,7 +147,7 @@ def test_a_visitor_who_leaves_takes_the_walk_along(state: LiveServerState, serve
 
 def test_closing_gives_up_the_walk_under_way_and_what_waits(state: LiveServerState) -> None:
     gate = Gate()
-    state.agents["ssm"].choose = gate
+    gate.guard(state.agents["ssm"])
 
     async def visit() -> list[object]:
         worker, events = LiveWorker(state, waiting=1), list[object]()

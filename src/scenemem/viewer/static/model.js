@@ -3,8 +3,8 @@
 const TURN = 2 * Math.PI;
 
 // kinds of decisions, besides "frontier" and "action"
-const GLOBAL = "anywhere";
-const FINAL = "last";
+const GLOBAL = "global";
+const FINAL = "final";
 
 /** Decisions for a remembered place. */
 const PLACES = ["frontier", FINAL];

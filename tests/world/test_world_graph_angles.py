@@ -9,7 +9,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenemem.world.graph import ANGLE_WIDTH, FULL_TURN, STEP, VIEWS, angle_feature, direction, nearest_heading_step, nearest_view, reverse, view_elevation, view_heading, wrap
+from scenemem.world.graph import (
+    ANGLE_WIDTH,
+    FULL_TURN,
+    STEP,
+    VIEWS,
+    angle_feature,
+    direction,
+    nearest_heading_step,
+    nearest_view,
+    reverse,
+    view_elevation,
+    view_heading,
+    wrap,
+)
 
 headings = st.floats(-20.0, 20.0)
 elevations = st.floats(-math.pi / 2, math.pi / 2)
