@@ -1,15 +1,14 @@
-"""Two versions of SceneMem train beside each other, taking turns, so that one machine's moods hit both alike.
+"""Two checkouts train in turns: python -m benchmarks.turns --before CHECKOUT --data DIR --out turns.json
 
-    python -m benchmarks.turns --before OLD_CHECKOUT --data DIR --out benchmarks/results/turns.json
-
-Every case has a process per version that does a few training steps when it is told to and says how much processor
-time they took. Ratios are of medians over the turns; a ratio above 1 means that this checkout is faster. The
-worker knows the names of both versions: those of today, and those of version 0.1 (``scenemem.experiment``).
+Every case has a process per version that does a few training steps when it is told to and says how much
+processor time they took, so that the moods of a machine hit both alike. Ratios are of medians over the turns;
+above 1 this checkout is faster. The worker knows today's names and those of version 0.1.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import statistics
@@ -21,17 +20,17 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
-CASES = ("ssm", "basic")
+MADE_UP_ROWS = 2000  # different viewpoints of made-up features
 
 
 def main() -> None:
-    """Take turns and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    """Take turns; print a JSON object per case."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--before", type=Path, required=True, help="a checkout of the other version")
-    parser.add_argument("--data", type=Path, required=True, help="the R2R data folder")
+    parser.add_argument("--data", type=Path, required=True, help="the data folder")
     parser.add_argument("--features", default="objects+rooms", help="store at everyday width")
     parser.add_argument("--widths", nargs="+", default=["everyday", "paper"])
-    parser.add_argument("--presets", nargs="+", default=list(CASES))
+    parser.add_argument("--presets", nargs="+", default=["ssm", "basic"])
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--steps", type=int, default=2, help="training steps per turn")
@@ -44,22 +43,21 @@ def main() -> None:
         options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
-def _measured(options: Any, preset: str, width: str) -> dict[str, Any]:
-    arguments = [preset, width, str(options.batch), str(options.data), options.features]
+def _measured(options: argparse.Namespace, preset: str, width: str) -> dict[str, Any]:
+    case = [preset, width, str(options.batch), str(options.data), options.features]
     workers = {
-        "before": _Worker(options.before, [*arguments, "fused"]),
-        "after": _Worker(HERE, [*arguments, "fused"]),
-        "after, plain autograd": _Worker(HERE, [*arguments, "autograd"]),
+        "before": _worker(options.before, [*case, "fused"]),
+        "after": _worker(HERE, [*case, "fused"]),
+        "after, plain autograd": _worker(HERE, [*case, "autograd"]),
     }
-    for worker in workers.values():
-        worker.turn(2)  # warm up
     times: dict[str, list[float]] = {name: [] for name in workers}
-    for _ in range(options.turns):
+    for turn in range(options.turns + 1):
+        steps = options.steps if turn else 2  # the first ones warm up
         for name, worker in workers.items():
-            times[name].append(worker.turn(options.steps) / options.steps)
+            times[name].append(_turn(worker, steps) / steps)
     for worker in workers.values():
-        worker.close()
-    medians = {name: statistics.median(values) for name, values in times.items()}
+        worker.communicate()
+    medians = {name: statistics.median(values[1:]) for name, values in times.items()}
     return {
         "preset": preset,
         "width": width,
@@ -67,41 +65,31 @@ def _measured(options: Any, preset: str, width: str) -> dict[str, Any]:
         "cpu_seconds_per_step": medians,
         "times_before": medians["before"] / medians["after"],
         "autograd_times_before": medians["before"] / medians["after, plain autograd"],
-        "turns": times,
+        "turns": {name: values[1:] for name, values in times.items()},
     }
 
 
-class _Worker:
+def _worker(checkout: Path, case: list[str]) -> subprocess.Popen[str]:
     """A process that trains when told to."""
-
-    def __init__(self, checkout: Path, arguments: list[str]) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", *arguments],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def turn(self, steps: int) -> float:
-        """Processor seconds of some steps."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{steps}\n")
-        self._process.stdin.flush()
-        return float(self._process.stdout.readline())
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.communicate()
+    environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, "--worker", *case]
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
-def _work(preset: str, width: str, batch: str, data: str, features: str, gradient: str) -> None:
-    import torch
+def _turn(worker: subprocess.Popen[str], steps: int) -> float:
+    """Processor seconds of some steps."""
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    worker.stdin.write(f"{steps}\n")
+    worker.stdin.flush()
+    return float(worker.stdout.readline())
 
-    torch.set_num_threads(1)
-    trainer = _trainer(preset, width, int(batch), Path(data), features, fused=gradient == "fused")
+
+def _work(name: str, width: str, batch: str, data: str, features: str, gradient: str) -> None:
+    importlib.import_module("torch").set_num_threads(1)
+    trainer = _trainer(name, width, int(batch), data, features, fused=gradient == "fused")
     for line in sys.stdin:
         begun = time.process_time()
         for _ in range(int(line)):
@@ -109,60 +97,46 @@ def _work(preset: str, width: str, batch: str, data: str, features: str, gradien
         print(time.process_time() - begun, flush=True)
 
 
-def _trainer(name: str, width: str, batch: int, data: Path, features: str, *, fused: bool) -> Any:
+def _trainer(name: str, width: str, batch: int, data: str, features: str, *, fused: bool) -> Any:
     """A trainer of whichever version is on the path."""
-    from scenemem.formats.folder import DataFolder
-    from scenemem.learning.trainer import Trainer
-    from scenemem.presets import PRESETS
 
-    preset, folder = PRESETS[name], DataFolder(data)
-    preset = replace(preset, data=replace(preset.data, features=features))
-    old = hasattr(preset, "memory")
-    if old:
-        import scenemem.experiment as experiments
+    def of(module: str, attribute: str) -> Any:
+        return getattr(importlib.import_module(f"scenemem.{module}"), attribute)
 
-        paper = replace(preset, memory=replace(preset.memory, stream=None, orientation=128))
+    preset = of("presets", "PRESETS")[name]
+    learning, sizes = replace(preset.learning, batch=batch), dict[str, int | None](width=512)
+    if hasattr(preset, "memory"):  # version 0.1
+        new_experiment = of("experiment", "new_experiment")
+        if width == "paper":
+            preset = replace(preset, memory=replace(preset.memory, stream=None, orientation=128))
     else:
-        import scenemem.runs.experiment as experiments
-
-        sizes = {} if name == "basic" else {"node_width": None, "orientation_width": 128}
-        paper = replace(preset, model=replace(preset.model, **sizes))
-        preset = replace(preset, learning=replace(preset.learning, fused=fused))
-        paper = replace(paper, learning=preset.learning)
+        new_experiment, learning = of("runs.experiment", "new_experiment"), replace(learning, fused=fused)
+        if hasattr(preset.model, "node_width"):
+            sizes |= {"node_width": None, "orientation_width": 128}
     if width == "paper":
-        preset = replace(paper, model=replace(paper.model, width=512))
+        preset = replace(preset, model=replace(preset.model, **sizes))
         _widen_features()
-    preset = replace(preset, learning=replace(preset.learning, batch=batch))
-    experiment = experiments.new_experiment(preset, folder, 0)
-    return Trainer(experiment.agent, experiment.episodes("train"), preset.learning, 0)
+    preset = replace(preset, learning=learning, data=replace(preset.data, features=features))
+    experiment = new_experiment(preset, of("formats.folder", "DataFolder")(Path(data)), 0)
+    return of("learning.trainer", "Trainer")(experiment.agent, experiment.episodes("train"), learning, 0)
 
 
 def _widen_features() -> None:
     """Made-up features of the paper's width instead of those of the store."""
-    import torch
-
-    from scenemem.features import store
-
+    torch, store = importlib.import_module("torch"), importlib.import_module("scenemem.features.store")
+    structs = importlib.import_module("msgspec.structs")
     opened = store.open_store
 
-    def wide(*arguments: Any, **options: Any) -> Any:
-        real = opened(*arguments, **options)
-        values = torch.rand(2000, 36, 2048, generator=torch.Generator().manual_seed(0)).half()
-        info = type(real.info)(**{**_fields(real.info), "width": 2048})
-        return replace(real, info=info, values=values, row=torch.arange(len(real.row)) % 2000)
+    def wide(*arguments: Any, **flags: Any) -> Any:
+        real = opened(*arguments, **flags)
+        values = torch.rand(MADE_UP_ROWS, 36, 2048, generator=torch.Generator().manual_seed(0)).half()
+        change = structs.replace if hasattr(real.info, "__struct_fields__") else replace
+        info = change(real.info, width=2048)
+        return replace(real, info=info, values=values, row=torch.arange(len(real.row)) % MADE_UP_ROWS)
 
     for module in list(sys.modules.values()):
         if getattr(module, "open_store", None) is opened:
-            module.open_store = wide  # type: ignore[attr-defined]
-
-
-def _fields(info: Any) -> dict[str, Any]:
-    import msgspec
-
-    names = getattr(info, "__struct_fields__", None) or [
-        item.name for item in msgspec.inspect.type_info(type(info)).fields
-    ]
-    return {name: getattr(info, name) for name in names}
+            vars(module)["open_store"] = wide
 
 
 if __name__ == "__main__":

@@ -73,13 +73,12 @@ def walk_step(trainer: Any, package: Path) -> StepWalk:
 
 def main() -> None:
     """Count one step and print the numbers."""
-    from scenemem.runs.experiment import new_experiment
-
     import scenemem
     from scenemem.formats.folder import DataFolder
     from scenemem.houses.build import default_houses
     from scenemem.learning.trainer import Trainer
     from scenemem.presets import PRESETS
+    from scenemem.runs.experiment import new_experiment
 
     preset = PRESETS[sys.argv[1] if len(sys.argv) > 1 else "ssm"]
     experiment = new_experiment(preset, DataFolder(default_houses()), 0)

@@ -32,10 +32,6 @@ EXAMPLES = {
     "speak eval": "scenemem speak eval runs/speaker-0 --split val_unseen",
     "speak describe": "scenemem speak describe runs/speaker-0 --count 3",
     "speak augment": "scenemem speak augment runs/speaker-0 --count 1000 --out described.json.gz",
-    "bench train": "scenemem bench train ssm basic --widths everyday --batches 64",
-    "bench speak": "scenemem bench speak basic-augmented --speaker runs/speaker-0",
-    "bench eval": "scenemem bench eval runs/ssm-0 --split val_unseen",
-    "bench memory": "scenemem bench memory --places 8 16 32",
 }
 """One for each command; the page is not built with one that does not parse."""
 

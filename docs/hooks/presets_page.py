@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from flags import Manual, manual_of
+from flags import Flag, Manual, manual_of
 
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import SPEAKERS
@@ -59,28 +59,34 @@ def differences(name: str) -> str:
         return _values(own)
     other = _manual(base)
     rows = [
-        f"| `{flag.name}` | {_value(before.default)} | {_value(flag.default)} | {flag.meaning} |"
-        for group in own.groups
-        for flag in group.flags
-        if (before := other.flag(flag.name)) is not None and before.default != flag.default
+        f"| `{flag.name}` | {_default(before)} | {_default(flag)} | {_meaning(flag)} |"
+        for flag in _settings(own)
+        if (before := other.flag(flag.name)) is None or before.default != flag.default
     ]
-    head = f"| flag | `{base}` | `{name}` | meaning |\n|---|---|---|---|\n"
-    return head + "\n".join(rows)
+    gone = [f"`{flag.name}`" for flag in _settings(other) if own.flag(flag.name) is None]
+    table = f"| flag | `{base}` | `{name}` | meaning |\n|---|---|---|---|\n" + "\n".join(rows)
+    return table + (f"\n\n`{name}` has no {', '.join(gone)}." if gone else "")
 
 
 def _values(manual: Manual) -> str:
-    rows = [
-        f"| `{flag.name}` | {_value(flag.default)} | {flag.meaning} |"
-        for group in manual.groups
-        for flag in group.flags
-        if "." in flag.name or flag.name in ("--agent", "--words")  # the others belong to the run
-    ]
+    rows = [f"| `{flag.name}` | {_default(flag)} | {_meaning(flag)} |" for flag in _settings(manual)]
     return "| flag | value | meaning |\n|---|---|---|\n" + "\n".join(rows)
+
+
+def _settings(manual: Manual) -> list[Flag]:
+    """The flags that are settings of the preset; the others belong to the run."""
+    flags = [flag for group in manual.groups for flag in group.flags]
+    return [flag for flag in flags if "." in flag.name or flag.name in ("--agent", "--words")]
+
+
+def _meaning(flag: Flag) -> str:
+    """Losses are entries of a dictionary and have no text of their own."""
+    return flag.meaning or ("weight of this loss" if ".losses." in flag.name else "")
 
 
 def _manual(name: str) -> Manual:
     return manual_of(f"scenemem {'train' if name in PRESETS else 'speak train'} {name}")
 
 
-def _value(text: str) -> str:
-    return f"`{text}`" if text else ""
+def _default(flag: Flag | None) -> str:
+    return f"`{flag.default}`" if flag is not None and flag.default else ""

@@ -131,7 +131,8 @@ _LIMITS_V1 = {"rounds": "max_decisions", "ticks": "max_steps", "words": "max_wor
 
 def _from_version_1(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of runs and weights from before agents had settings of their own."""
-    agent = _AGENTS_V1[values.get("agent", "frontier")]
+    named = values.get("agent", "frontier")
+    agent = _AGENTS_V1.get(named, named)
     own = {item.name for item in fields(AGENTS[agent].config)}
     memory = {_MEMORY_V1.get(name, name): value for name, value in values.get("memory", {}).items()}
     model = {**values.get("model", {}), **{name: value for name, value in memory.items() if name in own}}

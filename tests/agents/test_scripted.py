@@ -1,3 +1,5 @@
+"""Experts, the random walker, and the agent that never moves."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -6,18 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from scenemem.learning.objectives import ClosestToGoal, ReferencePath
-from scenemem.agents.scripted import Agent, ExpertAgent, RandomAgent, StopAgent
-from scenemem.evaluation.evaluate import walk_split
-from scenemem.evaluation.score import score_trajectories
+from scenemem.agents.scripted import ExpertAgent, RandomAgent, StopAgent
+from scenemem.agents.walker import Walker
+from scenemem.evaluation.metrics import measure
 from scenemem.formats.folder import DataFolder
-from scenemem.tasks.episode_set import load_split
+from scenemem.learning.objectives import ClosestToGoal, ReferencePath
+from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
 
 
-def _agent(world: World, name: str) -> Agent:
-    agents: dict[str, Agent] = {
+def _agent(world: World, name: str) -> Walker:
+    agents: dict[str, Walker] = {
         "shortest": ExpertAgent(world, lambda episodes: ClosestToGoal(world, episodes.goal)),
         "reference": ExpertAgent(world, lambda episodes: ReferencePath(world, episodes.path)),
         "random": RandomAgent(world, torch.Generator().manual_seed(0)),
@@ -29,7 +31,7 @@ def _agent(world: World, name: str) -> Agent:
 def _metrics(data: Path, split: str, agent: str) -> dict[str, float]:
     world = load_world(data / "connectivity")
     episodes = load_split(DataFolder(data), world, "r2r", split)
-    return walk_split(_agent(world, agent), episodes).measured(world).means()
+    return measure(world, _agent(world, agent).walk(episodes).walked, episodes.path).means()
 
 
 @pytest.mark.parametrize("expert", ["shortest", "reference"])
@@ -49,44 +51,27 @@ def test_the_stop_agent_never_moves(tiny_data: Path) -> None:
     assert metrics["sr"] < 0.2
 
 
-def test_random_walks_repeat_with_their_seed_and_have_five_hops(tiny_data: Path) -> None:
-    world = load_world(tiny_data / "connectivity")
-    episodes = load_split(DataFolder(tiny_data), world, "r2r", "train")
-
+def test_random_walks_repeat_with_their_seed_and_have_five_hops(world: World, episodes: EpisodeSet) -> None:
     def walks(seed: int) -> list[list[int]]:
-        agent = RandomAgent(world, torch.Generator().manual_seed(seed))
-        return walk_split(agent, episodes, batch_size=7).viewpoint.tolist()
+        rollout = RandomAgent(world, torch.Generator().manual_seed(seed)).walk(episodes)
+        assert rollout.stopped.all()
+        return rollout.walked.tolist()
 
     assert walks(3) == walks(3)
     assert walks(3) != walks(4)
-    assert {len(walk) for walk in walks(3)} == {6}
+    assert {len([place for place in walk if place >= 0]) for walk in walks(3)} == {6}
 
 
-def test_a_random_agent_with_nowhere_to_go_stops(tiny_data: Path) -> None:
-    world = load_world(tiny_data / "connectivity")
-    episodes = load_split(DataFolder(tiny_data), world, "r2r", "train").select([0])
+def test_a_random_agent_with_nowhere_to_go_stops(world: World, episodes: EpisodeSet) -> None:
     alone = torch.tensor([world.index_of("grid", "g-alone")])
-    walked = walk_split(_agent(world, "random"), replace(episodes, start=alone))
-    assert walked.viewpoint.tolist() == [alone.tolist()]
+    rollout = _agent(world, "random").walk(replace(episodes.select([0]), start=alone))
+    assert rollout.walked.tolist() == [alone.tolist()]
+    assert rollout.stopped.all()
 
 
-def test_a_negative_number_of_hops_is_refused(tiny_data: Path) -> None:
-    world = load_world(tiny_data / "connectivity")
+def test_a_negative_number_of_hops_is_refused(world: World) -> None:
     with pytest.raises(ValueError, match="hops must be 0 or more, got -1; use 0 to stop at once"):
         RandomAgent(world, torch.Generator(), hops=-1)
-
-
-def test_walks_become_trajectories_that_can_be_scored(tiny_data: Path) -> None:
-    world = load_world(tiny_data / "connectivity")
-    episodes = load_split(DataFolder(tiny_data), world, "r2r", "val_seen")
-    calls: list[tuple[int, int]] = []
-    walked = walk_split(
-        _agent(world, "random"), episodes, batch_size=4, progress=lambda *args: calls.append(args)
-    )
-    assert calls[-1] == (len(episodes), len(episodes))
-    scores = score_trajectories(world, episodes, walked.trajectories(world))
-    assert scores.missing == 0
-    assert scores.metrics.means() == walked.measured(world).means()
 
 
 @pytest.mark.real_data

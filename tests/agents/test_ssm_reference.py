@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import networkx as nx
 import numpy as np
 import pytest
 import torch
-from scenemem.agents.collect import collect
-from scenemem.agents.grounded import MemoryConfig
-from scenemem.agents.network import NetworkConfig
-from scenemem.agents.policy import NetworkPolicy, take_best
-from scenemem.agents.sight import Sight
-from scenemem.models.decision import WeighedScore
-from scenemem.models.navigator import LookAround
 from torch import Tensor, nn
 
-from scenemem.agents.rollout import Kind, Rollout
-from scenemem.agents.ssm import FrontierNetwork
-from scenemem.features.store import open_store
+from scenemem.agents.build import DataSizes
+from scenemem.agents.rollout import ACTION, FRONTIER, DecisionType, Rollout
+from scenemem.agents.ssm import SSM, SSMConfig
+from scenemem.agents.walker import TrainedAgent, WalkConfig, take_best
+from scenemem.features.store import Environment
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
 from scenemem.formats.episodes import read_episodes
-from scenemem.formats.features import write_store
 from scenemem.models.language import FineGrainedGrounding, TextualAttention
+from scenemem.models.reading import ActionScore, FrontierScore
+from scenemem.models.recurrent import LSTMUpdater, PanoramaQuery
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes
-from scenemem.tasks.vocabulary import PAD, Vocabulary
+from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.build import build_world
 from scenemem.world.graph import World
 
-VISUAL, WIDTH, ROUNDS, MAX_TICKS, MAX_WORDS = 24, 64, 15, 40, 80
+VISUAL, WIDTH, MAX_DECISIONS, MAX_STEPS, MAX_WORDS = 24, 64, 15, 14, 80
 NORTH_STEP = math.pi / 6
 
 
@@ -40,7 +38,7 @@ NORTH_STEP = math.pi / 6
 class Decision:
     """What could be chosen, how it scored, what was chosen: nodes by number, neighbours by slot."""
 
-    kind: Kind
+    kind: DecisionType
     options: list[int]
     scores: list[float]
     choice: int
@@ -59,6 +57,7 @@ class Walk:
     decisions: list[Decision] = field(default_factory=list)
     memory: nx.Graph = field(default_factory=nx.Graph)  # visited places and the edges between them
     kept: dict[int, tuple[Tensor, Tensor, int]] = field(default_factory=dict)  # state and view at each place
+    remembered: dict[int, dict[int | None, float]] = field(default_factory=dict)  # log p when last there
     jumps: int = 0  # frontiers elsewhere that were gone to
 
     @property
@@ -67,15 +66,16 @@ class Walk:
         return list(self.memory.nodes)
 
 
-class PlainSsm:
+class PlainSSM:
     """The paper's agent, slow and obvious."""
 
-    def __init__(self, network: FrontierNetwork, sight: Sight) -> None:
+    def __init__(self, network: SSM, environment: Environment) -> None:
         self.network = network
-        self.position = sight.world.position.tolist()
-        self.neighbours = [[n for n in row if n >= 0] for row in sight.world.neighbour.tolist()]
-        self.stop = sight.world.neighbour.shape[1]
-        self.features = [sight.panorama(torch.tensor(v)) for v in range(len(self.neighbours))]  # (36, D)
+        self.position = environment.world.position.tolist()
+        self.neighbours = [[n for n in row if n >= 0] for row in environment.world.neighbour.tolist()]
+        self.stop = environment.world.neighbour.shape[1]
+        places = torch.arange(len(self.neighbours))
+        self.features = list(environment.panorama(places))  # (36, D) each
         self.tiles: dict[tuple[float, float], Tensor] = {}
 
     def walk(self, tokens: list[int], start: int, heading: float) -> Walk:
@@ -83,17 +83,17 @@ class PlainSsm:
         facing = round(heading / NORTH_STEP) % 12 + 12
         walk = Walk(words, hidden, cell, start, facing)
         self.arrive(walk)
-        for _ in range(ROUNDS):
+        for _ in range(MAX_DECISIONS):
             self.go_to_frontier(walk)
-            if len(walk.viewpoints) == MAX_TICKS:
+            if len(walk.viewpoints) == MAX_STEPS:
                 break
             place = self.chosen_sub_node(walk)
             if place is None:
                 break
-            if self.network.memory.revisits:
+            if self.network.config.allow_revisits:
                 walk.kept.pop(place, None)  # a hop is part of the way, so the place is seen anew
             self.hop(walk, place)
-            if len(walk.viewpoints) == MAX_TICKS:
+            if len(walk.viewpoints) == MAX_STEPS:
                 break
         return walk
 
@@ -112,9 +112,12 @@ class PlainSsm:
             if place in walk.memory:
                 metres = math.dist(self.position[walk.here], self.position[place])
                 walk.memory.add_edge(walk.here, place, metres=metres)
-        if not (self.network.memory.recalls and walk.here in walk.kept):
+        if not (self.network.config.restore_state and walk.here in walk.kept):
             walk.kept[walk.here] = (*self.observed(walk), walk.view)
         walk.hidden, walk.cell, walk.view = walk.kept[walk.here]
+        places = [*self.neighbours[walk.here], None]  # None stops
+        chances = torch.tensor(self.action_scores(walk, places)).log_softmax(dim=0).tolist()
+        walk.remembered[walk.here] = dict(zip(places, chances, strict=True))
 
     def go_to_frontier(self, walk: Walk) -> None:
         frontiers = [v for v in walk.nodes if self.sub_nodes(walk, v)]
@@ -123,44 +126,69 @@ class PlainSsm:
             return
         read = self.read_memory(walk)
         p, a = self.grounded(walk)
-        scores = [float(self.scored(self.network.frontier_score, p, a, *read[v])) for v in options]
+        scores = [
+            float(self.scored(self.network.frontier_score, p, a, *read[v])) + self.hint(walk, v)
+            for v in options
+        ]
         target = options[scores.index(max(scores))]
         numbers = [walk.nodes.index(v) for v in options]
-        walk.decisions.append(Decision("frontier", numbers, scores, walk.nodes.index(target)))
+        walk.decisions.append(Decision(FRONTIER, numbers, scores, walk.nodes.index(target)))
         walk.jumps += target != walk.here
         for place in nx.shortest_path(walk.memory, walk.here, target, weight="metres")[1:]:
             self.hop(walk, place)
-            if len(walk.viewpoints) == MAX_TICKS:
+            if len(walk.viewpoints) == MAX_STEPS:
                 return
 
     def chosen_sub_node(self, walk: Walk) -> int | None:
         """Eq. 14; None stops."""
+        places = [*self.open_ways(walk, walk.here), None]
+        scores = self.action_scores(walk, places)
+        scores[-1] += self.stop_fits(walk)
+        options = [
+            self.stop if place is None else self.neighbours[walk.here].index(place) for place in places
+        ]
+        best = scores.index(max(scores))
+        walk.decisions.append(Decision(ACTION, options, scores, options[best]))
+        return places[best]
+
+    def action_scores(self, walk: Walk, places: list[int | None]) -> list[float]:
+        """What the views of here say about going to ``places``, or stopping."""
         p, a = self.grounded(walk)
-        revisits = self.network.memory.revisits
-        places = self.neighbours[walk.here] if revisits else self.sub_nodes(walk, walk.here)
+        stop = self.network.actions.stop
         seen = [
-            (
+            (stop.visual, stop.orientation)
+            if place is None
+            else (
                 self.features[walk.here][self.view_towards(walk.here, place)],
                 self.orientation(walk.here, place, walk.view),
             )
             for place in places
         ]
-        seen.append((self.network.stop.visual, self.network.stop.orientation))
-        scores = [float(self.scored(self.network.action_score, p, a, f, r)) for f, r in seen]
-        scores[-1] += self.stop_fits(walk)
-        options = [self.neighbours[walk.here].index(place) for place in places] + [self.stop]
-        best = scores.index(max(scores))
-        walk.decisions.append(Decision("action", options, scores, options[best]))
-        return places[best] if best < len(places) else None
+        return [float(self.scored(self.network.actions.action, p, a, f, r)) for f, r in seen]
+
+    def hint(self, walk: Walk, place: int) -> float:
+        """What plain facts say about a frontier; 0 without the option."""
+        hints, remembered = self.network.hints, walk.remembered[place]
+        if hints is None:
+            return 0.0
+        metres = nx.shortest_path_length(walk.memory, walk.here, place, weight="metres")
+        age = len(walk.nodes) - 1 - walk.nodes.index(place)
+        best = max((remembered[there] for there in self.open_ways(walk, place)), default=-10.0)
+        facts = [float(place == walk.here), metres / 10, age / 10, max(best, -10.0)]
+        facts.append(max(remembered[None], -10.0))
+        return float(hints.score(torch.tanh(hints.state(walk.hidden) + hints.facts(torch.tensor(facts)))))
 
     def stop_fits(self, walk: Walk) -> float:
         """How well stopping fits what the memory says about here; 0 without the option."""
-        if self.network.stop_read is None:
+        if self.network.stop_from_memory is None:
             return 0.0
         p, a = self.grounded(walk)
-        seen, felt = self.read_memory(walk)[walk.here]
-        stop = self.network.stop_read
-        return float(seen @ stop.ask_visual(p) + felt @ stop.ask_orientation(a))
+        views, directions = self.read_memory(walk)[walk.here]
+        stop = self.network.stop_from_memory
+        return float(views @ stop.query_visual(p) + directions @ stop.query_orientation(a))
+
+    def open_ways(self, walk: Walk, place: int) -> list[int]:
+        return self.neighbours[place] if self.network.config.allow_revisits else self.sub_nodes(walk, place)
 
     def sub_nodes(self, walk: Walk, place: int) -> list[int]:
         return [n for n in self.neighbours[place] if n not in walk.memory]
@@ -192,7 +220,7 @@ class PlainSsm:
             self.tiles[heading, elevation] = torch.tensor(four * 32)
         return self.tiles[heading, elevation]
 
-    # what is thought
+    # states and scores
 
     def encoded(self, tokens: list[int]) -> tuple[Tensor, Tensor, Tensor]:
         encoder = self.network.encoder
@@ -200,24 +228,24 @@ class PlainSsm:
         ahead = encoder.forward_lstm(words)[0]
         back = encoder.backward_lstm(words.flip(0))[0].flip(0)
         context = torch.cat([ahead, back], dim=1)
-        hidden = torch.tanh(encoder.begin_hidden(context.max(dim=0).values))
-        return context, hidden, encoder.begin_cell(torch.cat([ahead[-1], back[0]]))
+        hidden = torch.tanh(encoder.initial_hidden(context.max(dim=0).values))
+        return context, hidden, encoder.initial_cell(torch.cat([ahead[-1], back[0]]))
 
     def observed(self, walk: Walk) -> tuple[Tensor, Tensor]:
-        """Eq. 1: look around, update, listen."""
-        navigator = self.network.navigator
-        assert isinstance(navigator.look, LookAround)
+        """Eq. 1: attend to the panorama, update, attend to the words."""
+        updater = self.network.updater
+        assert isinstance(updater, LSTMUpdater)
+        assert isinstance(updater.view_query, PanoramaQuery)
         directions = [
             self.tiled((v % 12 - walk.view % 12) * NORTH_STEP, (v // 12 - 1) * NORTH_STEP) for v in range(36)
         ]
         views = torch.cat([self.features[walk.here], torch.stack(directions)], dim=1)
-        query = torch.cat([navigator.look.ask_visual(walk.hidden), navigator.look.ask_angle(walk.hidden)])
-        seen = attended(views, query)
+        query = torch.cat([updater.view_query.visual(walk.hidden), updater.view_query.angle(walk.hidden)])
         pose = self.tiled(walk.view % 12 * NORTH_STEP, (walk.view // 12 - 1) * NORTH_STEP)
-        entered = torch.cat([torch.tanh(navigator.pose(pose)), seen])
-        hidden, cell = navigator.lstm(entered, (walk.hidden, walk.cell))
-        heard = attended(walk.words, navigator.listen(hidden))
-        return torch.tanh(navigator.join(torch.cat([heard, hidden]))), cell
+        lstm_input = torch.cat([torch.tanh(updater.pose(pose)), attended(views, query)])
+        hidden, cell = updater.lstm(lstm_input, (walk.hidden, walk.cell))
+        words = attended(walk.words, updater.word_query(hidden))
+        return torch.tanh(updater.join(torch.cat([words, hidden]))), cell
 
     def grounded(self, walk: Walk) -> tuple[Tensor, Tensor]:
         """Eqs. 5 and 6: h^p and h^a."""
@@ -225,30 +253,30 @@ class PlainSsm:
         assert isinstance(grounding, FineGrainedGrounding)
 
         def stream(attention: TextualAttention) -> Tensor:
-            heard = attended(walk.words, attention.query(walk.hidden))
-            joined: Tensor = attention.join(torch.cat([walk.hidden, heard]))
+            words = attended(walk.words, attention.query(walk.hidden))
+            joined: Tensor = attention.join(torch.cat([walk.hidden, words]))
             return joined
 
         return stream(grounding.perception), stream(grounding.action)
 
     def read_memory(self, walk: Walk) -> dict[int, tuple[Tensor, Tensor]]:
         """Eqs. 7 to 9: the visual and the orientation state of every node."""
-        read, (p, a) = self.network.read, self.grounded(walk)
-        seen, felt = {}, {}
+        reader, (p, a) = self.network.reader, self.grounded(walk)
+        views, directions = {}, {}
         for v in walk.nodes:
-            seen[v] = read.narrow(attended(self.features[v], read.visual_read.query(p)))
+            views[v] = reader.project(attended(self.features[v], reader.visual_read.query(p)))
             edges = torch.stack([self.orientation(v, u, walk.view) for u in self.neighbours[v]])
-            felt[v] = attended(edges, read.orientation_read.query(a))
-        for _ in range(self.network.memory.reasoning_steps):
-            seen = passed_on(walk.memory, seen, read.visual_messages.update)
-            felt = passed_on(walk.memory, felt, read.orientation_messages.update)
-        return {v: (seen[v], felt[v]) for v in walk.nodes}
+            directions[v] = attended(edges, reader.orientation_read.query(a))
+        for _ in range(self.network.config.reasoning_steps):
+            views = passed_on(walk.memory, views, reader.visual_messages.update)
+            directions = passed_on(walk.memory, directions, reader.orientation_messages.update)
+        return {v: (views[v], directions[v]) for v in walk.nodes}
 
     @staticmethod
-    def scored(score: WeighedScore, p: Tensor, a: Tensor, f: Tensor, r: Tensor) -> Tensor:
+    def scored(score: ActionScore | FrontierScore, p: Tensor, a: Tensor, f: Tensor, r: Tensor) -> Tensor:
         """Eqs. 13 and 14."""
-        weight: Tensor = score.weigh(torch.cat([p, a]))
-        return torch.stack([f @ score.ask_visual(p), r @ score.ask_orientation(a)]) @ weight
+        weight: Tensor = score.mix(torch.cat([p, a]))
+        return torch.stack([f @ score.query_visual(p), r @ score.query_orientation(a)]) @ weight
 
 
 def attended(rows: Tensor, query: Tensor) -> Tensor:
@@ -269,78 +297,72 @@ def passed_on(memory: nx.Graph, states: dict[int, Tensor], update: nn.GRUCell | 
 class Setting:
     """A world with random features, and episodes to walk in it."""
 
-    sight: Sight
+    environment: Environment
     episodes: EpisodeSet
     vocabulary: Vocabulary
 
 
-def _setting(world: World, episodes: EpisodeSet, folder: Path) -> Setting:
-    random = np.random.default_rng(0)
-    rows = (random.normal(size=(36, VISUAL)) for _ in world.names)
-    write_store(folder / "random.npy", world.names, rows, width=VISUAL, source="", encoder="random")
-    vocabulary = Vocabulary.build(episodes.texts, min_count=1)
-    return Setting(Sight(world, open_store(folder / "random.npy", world)), episodes, vocabulary)
+MakeSetting = Callable[[World, EpisodeSet], Setting]
 
 
-def _network(
-    stream: int | None, words: int, *, recalls: bool = False, stop_reads: bool = False, revisits: bool = False
-) -> FrontierNetwork:
+@pytest.fixture
+def make_setting(random_environment: Callable[[World, int], Environment]) -> MakeSetting:
+    def make(world: World, episodes: EpisodeSet) -> Setting:
+        vocabulary = Vocabulary.build(episodes.texts, min_count=1)
+        return Setting(random_environment(world, VISUAL), episodes, vocabulary)
+
+    return make
+
+
+def _network(words: int, seed: int, **settings: Any) -> SSM:
     """Random weights, large enough for clear decisions."""
-    torch.manual_seed(4)
-    config = NetworkConfig(word_width=16, width=WIDTH)
-    memory = MemoryConfig(
-        stream=stream, reasoning_steps=3, recalls=recalls, stop_reads=stop_reads, revisits=revisits
-    )
-    network = FrontierNetwork(config, memory, words, PAD, VISUAL, ROUNDS)
+    torch.manual_seed(seed)
+    config = SSMConfig(word_width=16, width=WIDTH, reasoning_steps=3, **settings)
+    network = SSM.build(config, DataSizes(words, VISUAL))
     for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.12)
-    nn.init.zeros_(network.stop.visual)  # stopping then scores 0, so that walks are long enough to jump
-    nn.init.zeros_(network.stop.orientation)
+    # stopping then scores 0, so that walks are long enough to jump
+    nn.init.zeros_(network.actions.stop.visual)
+    nn.init.zeros_(network.actions.stop.orientation)
     return network.eval()
 
 
-@torch.no_grad()
-def _batched(network: FrontierNetwork, setting: Setting) -> tuple[Rollout, list[list[Decision]]]:
-    """The rollout of all episodes together, and what every lane decided."""
-    asked: list[Tensor] = []
+def _batched(network: SSM, setting: Setting) -> tuple[Rollout, list[list[Decision]]]:
+    """The rollout of all episodes together, and what every episode decided."""
+    scores: list[Tensor] = []
 
-    def listen_and_take_best(logits: Tensor) -> Tensor:
-        asked.append(logits)
-        return take_best(logits)
+    def keep_and_take_best(logits: Tensor, episode: Tensor) -> Tensor:
+        scores.append(logits)
+        return take_best(logits, episode)
 
-    episodes, world = setting.episodes, setting.sight.world
-    lanes = len(episodes)
-    instructions = network.encoder(*setting.vocabulary.encode_batch(episodes.texts, MAX_WORDS))
-    unrolling = network.unrolling(setting.sight, instructions, network.noise(lanes))
-    acting = network.acting(setting.sight, unrolling)
-    policy = NetworkPolicy(acting, listen_and_take_best)
-    space = network.space(world, lanes, ROUNDS)
-    rollout = collect(world, episodes, space, policy, max_ticks=MAX_TICKS)
+    limits = WalkConfig(MAX_DECISIONS, MAX_STEPS, MAX_WORDS)
+    agent = TrainedAgent(network, setting.environment, setting.vocabulary, limits)
+    rollout = agent.walk(setting.episodes, keep_and_take_best)
 
-    decided: list[dict[int, Decision]] = [{} for _ in range(lanes)]
+    decided: list[dict[int, Decision]] = [{} for _ in setting.episodes.texts]
     for kind, table in rollout.decisions.items():
         for order in sorted(set(table.order.tolist())):
             rows = (table.order == order).nonzero().squeeze(1).tolist()
-            for row, logits in zip(rows, asked[order], strict=True):
+            for row, logits in zip(rows, scores[order], strict=True):
                 options = table.options[row].nonzero().squeeze(1)
-                decided[int(table.lane[row])][order] = Decision(
+                decided[int(table.episode[row])][order] = Decision(
                     kind, options.tolist(), logits[options].tolist(), int(table.choice[row])
                 )
     return rollout, [[found[order] for order in sorted(found)] for found in decided]
 
 
 @torch.no_grad()
-def _compare(network: FrontierNetwork, setting: Setting) -> tuple[int, int]:
-    """Walk every episode both ways; returns how many frontiers were jumped to and how many lanes cut off."""
+def _compare(network: SSM, setting: Setting) -> tuple[int, int]:
+    """Walk every episode both ways; returns how many frontiers were jumped to and how many walks cut off."""
     rollout, decided = _batched(network, setting)
-    plain = PlainSsm(network, setting.sight)
+    plain = PlainSSM(network, setting.environment)
     jumps = 0
-    for lane, text in enumerate(setting.episodes.texts):
+    for episode, text in enumerate(setting.episodes.texts):
         tokens = setting.vocabulary.encode(text, MAX_WORDS)
-        start, heading = int(setting.episodes.start[lane]), float(setting.episodes.heading[lane])
+        start, heading = int(setting.episodes.start[episode]), float(setting.episodes.heading[episode])
         walk = plain.walk(tokens, start, heading)
-        assert rollout.viewpoint[lane, : int(rollout.ticks[lane])].tolist() == walk.viewpoints
-        for seen, expected in zip(decided[lane], walk.decisions, strict=True):
+        assert rollout.viewpoint[episode, : int(rollout.length[episode])].tolist() == walk.viewpoints
+        for seen, expected in zip(decided[episode], walk.decisions, strict=True):
             assert (seen.kind, seen.options, seen.choice) == (
                 expected.kind,
                 expected.options,
@@ -364,42 +386,54 @@ def _uneven(scan: Scan) -> Scan:
 
 
 variants = pytest.mark.parametrize(
-    ("stream", "options"),
+    "settings",
     [
-        (None, {}),
-        (16, {}),
-        (16, {"recalls": True}),
-        (16, {"recalls": True, "stop_reads": True}),
-        (16, {"recalls": True, "stop_reads": True, "revisits": True}),
+        {},
+        {"node_width": 16},
+        {"node_width": 16, "restore_state": True},
+        {"node_width": 16, "restore_state": True, "stop_from_memory": True},
+        {"node_width": 16, "restore_state": True, "stop_from_memory": True, "allow_revisits": True},
+        {"hints": True},
+        {"node_width": 16, "restore_state": True, "stop_from_memory": True, "hints": True},
+        {"hints": True, "restore_state": True, "allow_revisits": True},
     ],
-    ids=["paper", "narrow", "recalls", "stop reads", "revisits"],
+    ids=[
+        "paper",
+        "narrow",
+        "restores",
+        "stop from memory",
+        "revisits",
+        "hints",
+        "ours",
+        "hints and revisits",
+    ],
 )
 
 
 @variants
 def test_thirty_episodes_of_the_tiny_world(
-    tiny_data: Path, tmp_path: Path, stream: int | None, options: dict[str, bool]
+    tiny_data: Path, make_setting: MakeSetting, settings: dict[str, Any]
 ) -> None:
     world = build_world(_uneven(read_scan(file)) for file in connectivity_files(tiny_data / "connectivity"))
     file = tiny_data / "r2r" / "R2R_train.json"
     episodes = bind_episodes(world, read_episodes(file), file, name="tiny")
-    setting = _setting(world, episodes.select(range(0, 90, 3)), tmp_path)
-    jumps, _ = _compare(_network(stream, len(setting.vocabulary), **options), setting)
-    assert jumps > 20
+    setting = make_setting(world, episodes.select(range(0, 90, 3)))
+    jumps, _ = _compare(_network(len(setting.vocabulary), 4, **settings), setting)
+    assert jumps > 10
 
 
 @pytest.mark.real_data
 @variants
 def test_two_hundred_real_episodes(
-    real_data: Path, tmp_path: Path, stream: int | None, options: dict[str, bool]
+    real_data: Path, make_setting: MakeSetting, settings: dict[str, Any]
 ) -> None:
     file = real_data / "r2r" / "R2R_val_unseen.json"
     records = read_episodes(file)
     scans = sorted({record.scan for record in records})
     world = build_world(read_scan(real_data / "connectivity" / f"{scan}_connectivity.json") for scan in scans)
     episodes = bind_episodes(world, records, file, name="r2r val_unseen")
-    setting = _setting(world, episodes.select(torch.linspace(0, len(episodes) - 1, 200).long()), tmp_path)
+    setting = make_setting(world, episodes.select(torch.linspace(0, len(episodes) - 1, 200).long()))
     assert len(set(setting.episodes.scan.tolist())) == len(scans)
-    jumps, cut_off = _compare(_network(stream, len(setting.vocabulary), **options), setting)
+    jumps, cut_off = _compare(_network(len(setting.vocabulary), 3, **settings), setting)
     assert jumps > 100
     assert cut_off > 0, "some walks end because their time is up"

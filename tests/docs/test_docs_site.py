@@ -22,6 +22,7 @@ from scenemem.runs.experiment import SPEAKERS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LOADED = {"img": "src", "script": "src", "iframe": "src", "source": "src", "link": "href"}
+NAMED = {*PRESETS, *SPEAKERS}  # before any test registers more
 LINK_KINDS_NOT_LOADED = {"canonical", "prev", "next"}
 
 
@@ -62,12 +63,12 @@ def test_the_site_is_complete_and_needs_no_network(site: Path) -> None:
     _check_assets(site, pages)
     commands, presets = pages[site / "commands/index.html"], pages[site / "presets/index.html"]
     assert {f"scenemem-{name.replace(' ', '-')}" for name in COMMANDS} <= commands.anchors
-    assert {*PRESETS, *SPEAKERS} <= presets.anchors
+    assert presets.anchors >= NAMED
     shown = (site / "presets/index.html").read_text(encoding="utf-8")
-    assert "--memory.reasoning-steps" in shown
+    assert "--model.reasoning-steps" in shown
     assert "<!-- preset" not in shown
-    assert "UnvisitedSpace" in (site / "extending/index.html").read_text(encoding="utf-8")
-    _check_api(pages)
+    assert "UnvisitedActions" in (site / "extending/index.html").read_text(encoding="utf-8")
+    _check_reference(pages)
 
 
 def _check_links(site: Path, pages: dict[Path, _Page]) -> None:
@@ -95,14 +96,14 @@ def _check_assets(site: Path, pages: dict[Path, _Page]) -> None:
         assert not re.search(r"""(url\(|@import|href=)\s*["']?(https?:)?//""", text), sheet.name
 
 
-def _check_api(pages: dict[Path, _Page]) -> None:
-    """Every public module has its place on an API page."""
-    anchors = set().union(*(page.anchors for file, page in pages.items() if "api" in file.parts))
+def _check_reference(pages: dict[Path, _Page]) -> None:
+    """Every public module has its place on a reference page."""
+    anchors = set().union(*(page.anchors for file, page in pages.items() if "reference" in file.parts))
     package = Path(scenemem.__file__).parent
     for module in package.rglob("*.py"):
         if not module.stem.startswith("_"):
             name = ".".join(("scenemem", *module.relative_to(package).with_suffix("").parts))
-            assert name in anchors, f"{name} has no API entry"
+            assert name in anchors, f"{name} is on no reference page"
 
 
 def test_every_image_of_the_docs_describes_itself() -> None:
@@ -126,7 +127,7 @@ def test_the_flags_shown_are_those_the_command_reads(hook: Callable[[str], Any])
     split = manual.flag("--split")
     assert split is not None
     assert (split.value, split.meaning, split.default) == ("STR", "which episodes", "val_unseen")
-    trained = manual_of("scenemem train ssm-no-reasoning").flag("--memory.reasoning-steps")
+    trained = manual_of("scenemem train ssm-no-reasoning").flag("--model.reasoning-steps")
     assert trained is not None
     assert trained.default == "0"
 
@@ -142,7 +143,13 @@ def test_a_preset_shows_what_it_changes_and_nothing_else(hook: Callable[[str], A
     assert (base_of("ssm"), base_of("ssm-no-hints"), base_of("seq2seq")) == (None, "ssm", "basic")
     head, _, *rows = differences("ssm-no-hints").splitlines()
     assert head == "| flag | `ssm` | `ssm-no-hints` | meaning |"
-    assert [row.split("|")[1:4] for row in rows] == [[" `--memory.hints` ", " `True` ", " `False` "]]
+    assert [row.split("|")[1:4] for row in rows] == [[" `--model.hints` ", " `True` ", " `False` "]]
+
+
+def test_a_preset_says_which_settings_its_agent_does_not_have(hook: Callable[[str], Any]) -> None:
+    shown = hook("presets_page").differences("basic")
+    assert "`basic` has no `--model.grounding`, `--model.reasoning-steps`" in shown
+    assert "`--model.width`" not in shown
 
 
 def test_a_preset_the_page_forgets_is_noticed(hook: Callable[[str], Any]) -> None:

@@ -1,3 +1,5 @@
+"""Further episodes to learn from: described by a speaker while training, or read from a file."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -6,45 +8,65 @@ from typing import Any
 
 import pytest
 import torch
-from scenemem.learning.team import ALONE, Team
-from scenemem.models.speaker_decoding import Sayings
 from torch import Tensor
 
+from scenemem.agents.build import AGENTS, DataSizes
+from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import SettingError, UserError
+from scenemem.features.store import Environment, open_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import BackTranslation, StoredEpisodes
+from scenemem.learning.distributed import SINGLE, ProcessGroup
 from scenemem.learning.objectives import Stage
+from scenemem.learning.speaker import Speaker
 from scenemem.learning.trainer import Trainer
-from scenemem.models.speaker import SpeakerConfig
-from scenemem.presets import PRESETS, DataConfig
-from scenemem.runs.experiment import Experiment, SpeakerPreset, new_experiment, new_speaker
-from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.models.speaker import Descriptions, SpeakerConfig, SpeakerNetwork
+from scenemem.presets import PRESETS
+from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.paths import PathRule, path_pool
+from scenemem.tasks.vocabulary import Vocabulary
+from scenemem.world.build import load_world
 
 BATCH = 6
+PRESET = PRESETS["ssm-augmented"]
 
 
 @pytest.fixture(scope="module")
-def experiment(tiny_trainable: Path) -> Experiment:
+def environment(tiny_trainable: Path) -> Environment:
     torch.set_num_threads(1)
-    base = PRESETS["ssm-augmented"]
-    preset = replace(
-        base,
-        model=replace(base.model, width=16, word_width=8),
-        data=DataConfig(min_count=1),
-        learning=replace(base.learning, iterations=4, batch=BATCH),
-    )
-    return new_experiment(preset, DataFolder(tiny_trainable), seed=0)
+    world = load_world(tiny_trainable / "connectivity")
+    return Environment(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
 
 
 @pytest.fixture(scope="module")
-def translation(tiny_trainable: Path) -> BackTranslation:
-    preset = SpeakerPreset(
-        words=20, model=SpeakerConfig(word_width=8, width=16), data=DataConfig(min_count=1)
-    )
-    speaking = new_speaker(preset, DataFolder(tiny_trainable), seed=0)
-    pool = path_pool(speaking.environment.world, speaking.training_scans, PathRule(2, 4, 0.0))
-    return BackTranslation(speaking.speaker, pool, seed=3)
+def episodes(tiny_trainable: Path, environment: Environment) -> EpisodeSet:
+    return load_split(DataFolder(tiny_trainable), environment.world, "r2r", "train")
+
+
+@pytest.fixture(scope="module")
+def agent(environment: Environment, episodes: EpisodeSet) -> TrainedAgent:
+    torch.manual_seed(0)
+    vocabulary = Vocabulary.build(episodes.texts, min_count=1)
+    config = replace(PRESET.model, width=16, word_width=8)
+    network = AGENTS[PRESET.agent].build(config, DataSizes(len(vocabulary), environment.width))
+    return TrainedAgent(network, environment, vocabulary, PRESET.walk)
+
+
+@pytest.fixture(scope="module")
+def translation(environment: Environment, episodes: EpisodeSet) -> BackTranslation:
+    torch.manual_seed(0)
+    vocabulary = Vocabulary.build(episodes.texts, min_count=1)
+    network = SpeakerNetwork(SpeakerConfig(word_width=8, width=16), len(vocabulary), environment.width)
+    speaker = Speaker(network, environment, vocabulary, max_words=20)
+    pool = path_pool(environment.world, ("grid", "spiral"), PathRule(2, 4, 0.0))
+    return BackTranslation(speaker, pool, seed=3)
+
+
+def _trainer(
+    agent: TrainedAgent, episodes: EpisodeSet, augmentation: BackTranslation | StoredEpisodes | None
+) -> Trainer:
+    config = replace(PRESET.learning, iterations=4, batch=BATCH)
+    return Trainer(agent, episodes, config, 0, SINGLE, augmentation)
 
 
 def _mask(width: int = 8) -> Tensor:
@@ -56,14 +78,14 @@ def _same(one: EpisodeSet, other: EpisodeSet) -> bool:
 
 
 def test_what_is_drawn_depends_on_seed_and_iteration_alone(translation: BackTranslation) -> None:
-    first = translation.draw(7, BATCH, _mask(), ALONE)
-    translation.draw(8, BATCH, _mask(), ALONE)
-    assert _same(translation.draw(7, BATCH, _mask(), ALONE), first)
-    assert not _same(translation.draw(8, BATCH, _mask(), ALONE), first)
+    first = translation.draw(7, BATCH, _mask(), SINGLE)
+    translation.draw(8, BATCH, _mask(), SINGLE)
+    assert _same(translation.draw(7, BATCH, _mask(), SINGLE), first)
+    assert not _same(translation.draw(8, BATCH, _mask(), SINGLE), first)
 
 
 def test_paths_are_shortest_paths_of_the_pool(translation: BackTranslation) -> None:
-    drawn = translation.draw(0, 20, _mask(), ALONE)
+    drawn = translation.draw(0, 20, _mask(), SINGLE)
     world = translation.speaker.environment.world
     assert len(drawn) == len(drawn.texts) == 20
     assert torch.equal(drawn.path[:, 0], drawn.start)
@@ -73,35 +95,32 @@ def test_paths_are_shortest_paths_of_the_pool(translation: BackTranslation) -> N
     assert all(text.strip() for text in drawn.texts)
 
 
-def test_a_team_shares_the_paths_of_one_process(translation: BackTranslation) -> None:
-    whole = translation.draw(5, BATCH, _mask(), ALONE)
+def test_a_process_group_shares_the_paths_of_one_process(translation: BackTranslation) -> None:
+    whole = translation.draw(5, BATCH, _mask(), SINGLE)
     for rank in range(2):
-        own = translation.draw(5, BATCH, _mask(), Team(rank, 2))
+        own = translation.draw(5, BATCH, _mask(), ProcessGroup(rank, 2))
         assert torch.equal(own.start, whole.start[rank::2])
         assert torch.equal(own.heading, whole.heading[rank::2])
 
 
 def test_speaker_and_agent_see_the_same_environment(
-    experiment: Experiment, translation: BackTranslation, monkeypatch: pytest.MonkeyPatch
+    agent: TrainedAgent, episodes: EpisodeSet, translation: BackTranslation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mask the agent learns under is the one the speaker describes with, a new one every step."""
     described, learnt = [], []
-    describe = translation.speaker.describe
+    describe, state_log = translation.speaker.describe, agent.network.state_log
 
-    def spy_describe(path: Tensor, heading: Tensor, **options: Any) -> Sayings:
+    def spy_describe(path: Tensor, heading: Tensor, **options: Any) -> Descriptions:
         described.append(options["feature_mask"])
         return describe(path, heading, **options)
 
-    network = experiment.agent.network
-    unrolling = network.unrolling
-
-    def spy_unrolling(sight: Any, instructions: Any, noise: Any, **options: Any) -> Any:
-        learnt.append(noise.feature)
-        return unrolling(sight, instructions, noise, **options)
+    def spy_state_log(environment: Any, instructions: Any, masks: Any, **options: Any) -> Any:
+        learnt.append(masks.feature)
+        return state_log(environment, instructions, masks, **options)
 
     monkeypatch.setattr(translation.speaker, "describe", spy_describe)
-    monkeypatch.setattr(network, "unrolling", spy_unrolling)
-    trainer = _trainer(experiment, translation)
+    monkeypatch.setattr(agent.network, "state_log", spy_state_log)
+    trainer = _trainer(agent, episodes, translation)
     for _ in range(2):
         trainer.step()
     first, second = learnt[1::2]  # every step learns from its own episodes first, then from described ones
@@ -110,41 +129,40 @@ def test_speaker_and_agent_see_the_same_environment(
     assert not torch.equal(first, second)
 
 
-def _trainer(experiment: Experiment, augmentation: BackTranslation | StoredEpisodes | None) -> Trainer:
-    config = experiment.preset.learning
-    return Trainer(experiment.agent, experiment.episodes("train"), config, 0, ALONE, augmentation)
-
-
-def test_a_step_learns_from_both_batches(experiment: Experiment, translation: BackTranslation) -> None:
-    report = _trainer(experiment, translation).step()
-    names = ("teacher", "student", "reinforce")
+def test_a_step_learns_from_both_batches(
+    agent: TrainedAgent, episodes: EpisodeSet, translation: BackTranslation
+) -> None:
+    report = _trainer(agent, episodes, translation).step()
+    names = ("teacher_forcing", "student_forcing", "a2c")
     assert set(report.losses) == {*names, *(f"augmented {name}" for name in names)}
     assert report.episodes == 4 * BATCH
 
 
-def test_episodes_of_a_file_are_drawn_in_the_same_way(experiment: Experiment) -> None:
-    episodes = experiment.episodes("train")
+def test_episodes_of_a_file_are_drawn_in_the_same_way(agent: TrainedAgent, episodes: EpisodeSet) -> None:
     stored = StoredEpisodes(episodes, seed=1)
-    first = stored.draw(2, BATCH, _mask(), ALONE)
+    first = stored.draw(2, BATCH, _mask(), SINGLE)
     assert set(first.instruction_ids) <= set(episodes.instruction_ids)
-    assert first.instruction_ids == stored.draw(2, BATCH, _mask(), ALONE).instruction_ids
-    own = stored.draw(2, BATCH, _mask(), Team(1, 2))
+    assert first.instruction_ids == stored.draw(2, BATCH, _mask(), SINGLE).instruction_ids
+    assert first.instruction_ids != stored.draw(3, BATCH, _mask(), SINGLE).instruction_ids
+    own = stored.draw(2, BATCH, _mask(), ProcessGroup(1, 2))
     assert own.instruction_ids == first.instruction_ids[1::2]
-    assert set(_trainer(experiment, stored).step().losses) >= {"augmented teacher"}
+    assert set(_trainer(agent, episodes, stored).step().losses) >= {"augmented teacher_forcing"}
 
 
-def test_episodes_without_goals_cannot_augment(experiment: Experiment) -> None:
-    episodes = experiment.episodes("train")
+def test_episodes_without_goals_cannot_augment(episodes: EpisodeSet) -> None:
     secret = replace(episodes, goal=torch.full_like(episodes.goal, -1))
-    with pytest.raises(UserError, match="has no episode with a goal; give a file with whole paths"):
-        StoredEpisodes(secret, seed=0)
+    for nothing in (secret, episodes.select([])):
+        with pytest.raises(UserError, match="has no episode with a goal; give a file with whole paths"):
+            StoredEpisodes(nothing, seed=0)
 
 
-def test_an_augmented_preset_needs_a_source(experiment: Experiment) -> None:
+def test_an_augmented_preset_needs_a_source(agent: TrainedAgent, episodes: EpisodeSet) -> None:
     with pytest.raises(UserError, match="learns from augmented episodes; name a --speaker or an --augment"):
-        _trainer(experiment, None)
+        _trainer(agent, episodes, None)
 
 
 def test_a_stage_cannot_learn_from_augmented_episodes_only() -> None:
-    with pytest.raises(SettingError, match="'x' learns from augmented episodes only; give teacher a weight"):
-        Stage("x", teacher=0.0, augmented=0.5)
+    with pytest.raises(
+        SettingError, match="'x' learns from augmented episodes only; give teacher_forcing a weight"
+    ):
+        Stage("x", losses={"a2c": 1.0}, augmented=0.5)

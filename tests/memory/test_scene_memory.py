@@ -157,6 +157,15 @@ def test_towards_leads_back_to_any_node(world: World) -> None:
     assert int(memory.count[0]) == len(walk), "walking over known places adds nothing"
 
 
+@quick
+@given(choices=numbers_of_walks)
+def test_who_stands_at_the_target_stays_there(world: World, choices: list[list[int]]) -> None:
+    walks = _walks(world, choices)
+    memory, episodes = _remember(world, walks), torch.arange(len(walks))
+    assert memory.towards(memory.here, episodes).tolist() == [walk[-1] for walk in walks]
+    assert (memory.first.diagonal(dim1=1, dim2=2) == -1).all()
+
+
 def test_episodes_do_not_influence_each_other(world: World) -> None:
     walks = _walks(world, [[3, 1, 0, 2], [15, 1, 1, 1], [8, 0, 1, 0]])
     together = _remember(world, walks)

@@ -84,17 +84,6 @@ def test_every_row_is_multiplied_by_the_query_of_its_table() -> None:
             torch.testing.assert_close(products[m, n], (rows[m, n] * query[m]).sum())
 
 
-@pytest.mark.parametrize("index", [[2, 0, 2, 2], [[0, 2], [2, 1]], []], ids=["flat", "table", "empty"])
-def test_rows_are_selected_with_the_gradient_of_indexing(index: list[int] | list[list[int]]) -> None:
-    table = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    chosen = torch.tensor(index, dtype=torch.long)
-    selected, expected = embedding(chosen, table), table[chosen]
-    assert torch.equal(selected, expected)
-    upstream = torch.randn_like(expected)
-    (gradient,) = torch.autograd.grad((selected * upstream).sum(), table)
-    torch.testing.assert_close(gradient, torch.autograd.grad((expected * upstream).sum(), table)[0])
-
-
 @pytest.mark.parametrize("width", [4, 32, ANGLE_WIDTH])
 def test_tiling_repeats_the_four_numbers_as_the_paper_does(width: int, angles: tuple[Tensor, Tensor]) -> None:
     torch.testing.assert_close(tiled(angle_feature(*angles, width=4), width), angle_feature(*angles, width))

@@ -4,7 +4,6 @@ from dataclasses import fields
 
 import pytest
 import torch
-from tests.models.helpers import one_per_episode
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -17,6 +16,8 @@ from scenemem.models.language import (
     gate_order,
     run_lstms,
 )
+from scenemem.models.recurrent import selected
+from tests.models.helpers import one_per_episode
 
 PADDING, WORDS, WORD_WIDTH, WIDTH = 0, 20, 6, 10
 
@@ -111,7 +112,7 @@ def test_the_order_of_the_batch_does_not_matter(
     encoder: InstructionEncoder, batch: tuple[Tensor, Tensor]
 ) -> None:
     order = torch.tensor([2, 0, 3, 1])
-    _assert_close(encoder(batch[0][order], batch[1][order]), encoder(*batch).select(order))
+    _assert_close(encoder(batch[0][order], batch[1][order]), selected(encoder(*batch), order))
 
 
 def test_a_batch_with_a_single_different_word_can_be_encoded(encoder: InstructionEncoder) -> None:
@@ -122,30 +123,11 @@ def test_a_batch_with_a_single_different_word_can_be_encoded(encoder: Instructio
     torch.testing.assert_close(encoded.cell, cell.expand(2, -1))
 
 
-def test_detached_instructions_keep_their_values_and_lose_their_history(
-    encoder: InstructionEncoder, batch: tuple[Tensor, Tensor]
-) -> None:
-    encoded = encoder(*batch)
-    detached = encoded.detached()
-    _assert_close(detached, encoded)
-    assert all(t.requires_grad for t in (encoded.context, encoded.hidden, encoded.cell))
-    assert not any(t.requires_grad for t in (detached.context, detached.hidden, detached.cell))
-
-
-def test_some_instructions_can_be_selected_in_any_order(
-    encoder: InstructionEncoder, batch: tuple[Tensor, Tensor]
-) -> None:
-    encoded, rows = encoder(*batch), torch.tensor([3, 1, 1])
-    selected = encoded.select(rows)
-    for item in fields(Instructions):
-        assert torch.equal(getattr(selected, item.name), getattr(encoded, item.name)[rows])
-
-
 def test_repeated_instructions_stand_one_batch_after_the_other(
     encoder: InstructionEncoder, batch: tuple[Tensor, Tensor]
 ) -> None:
     encoded = encoder(*batch)
-    repeated, three_times = encoded.repeat(3), encoded.select(torch.arange(4).repeat(3))
+    repeated, three_times = encoded.repeat(3), selected(encoded, torch.arange(4).repeat(3))
     for item in fields(Instructions):
         assert torch.equal(getattr(repeated, item.name), getattr(three_times, item.name))
     (gradient,) = torch.autograd.grad(repeated.hidden.sum(), encoded.hidden)
@@ -203,7 +185,9 @@ def test_some_texts_are_encoded_with_their_part_of_the_mask(
     encoder: InstructionEncoder, batch: tuple[Tensor, Tensor], dropout: Tensor
 ) -> None:
     (tokens, lengths), rows = batch, torch.tensor([3, 1])
-    _assert_close(encoder(tokens[rows], lengths[rows], dropout[rows]), encoder(*batch, dropout).select(rows))
+    _assert_close(
+        encoder(tokens[rows], lengths[rows], dropout[rows]), selected(encoder(*batch, dropout), rows)
+    )
 
 
 def test_more_padding_does_not_change_what_is_dropped(
@@ -231,7 +215,8 @@ def packed() -> PackedInstructions:
     mask = torch.tensor([[True] * 5, [True] * 2 + [False] * 3])
     context = torch.randn(2, 5, WIDTH, dtype=torch.float64, requires_grad=True)
     packing = Packing(torch.tensor([0, 1, 0, 1, 0]), torch.tensor([0, 2, 1, 1, 2]), 2, 3)
-    return PackedInstructions(Instructions(context, mask, *torch.zeros(2, 2, WIDTH)), packing)
+    instructions = Instructions(context, mask, *torch.zeros(2, 2, WIDTH))
+    return PackedInstructions(lambda: instructions, packing)
 
 
 @pytest.fixture
@@ -277,10 +262,28 @@ def test_several_queries_of_a_row_attend_each_by_itself(packed: PackedInstructio
 def test_rows_may_read_instructions_of_their_own(packed: PackedInstructions, queries: Tensor) -> None:
     """While acting every row has an instruction; over finished walks the rows of an episode share one."""
     own = PackedInstructions(
-        packed.instructions.select(packed.packing.episode), one_per_episode(5, queries.device)
+        lambda: selected(packed.instructions, packed.packing.episode), one_per_episode(5, queries.device)
     )
     query = queries[:, :WIDTH]
     torch.testing.assert_close(own.attend(query), packed.attend(query))
+
+
+def test_instructions_are_looked_up_once_and_only_when_they_are_read(
+    packed: PackedInstructions, queries: Tensor
+) -> None:
+    lookups = []
+
+    def lookup() -> Instructions:
+        lookups.append(1)
+        return packed.instructions
+
+    lazy, query = PackedInstructions(lookup, packed.packing), queries[:, :WIDTH]
+    lazy.packing.table(query)
+    assert lookups == []
+    torch.testing.assert_close(lazy.attend(query), packed.attend(query))
+    torch.testing.assert_close(lazy.attend_many(queries), packed.attend_many(queries))
+    assert lazy.instructions is packed.instructions
+    assert lookups == [1]
 
 
 INPUT_WIDTH, LSTM_WIDTH = 3, 5

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.models.helpers import one_per_episode
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -17,6 +16,8 @@ from scenemem.models.language import (
     SharedGrounding,
     TextualAttention,
 )
+from scenemem.models.recurrent import selected
+from tests.models.helpers import one_per_episode
 
 WIDTH, WORDS = 6, 5
 
@@ -27,7 +28,8 @@ def words() -> PackedInstructions:
     mask = torch.tensor([[True] * 5, [True] * 2 + [False] * 3])
     context = torch.randn(2, WORDS, WIDTH, dtype=torch.float64)
     packing = Packing(torch.tensor([0, 1, 0, 1, 0]), torch.tensor([0, 0, 1, 1, 2]), 2, 3)
-    return PackedInstructions(Instructions(context, mask, *torch.zeros(2, 2, WIDTH)), packing)
+    instructions = Instructions(context, mask, *torch.zeros(2, 2, WIDTH))
+    return PackedInstructions(lambda: instructions, packing)
 
 
 @pytest.fixture
@@ -76,11 +78,11 @@ def test_padding_changes_nothing(
     padded = replace(words.instructions, context=garbage, mask=pad(words.instructions.mask, (0, 2)))
     longer = replace(words.packing, steps=words.packing.steps + 2)
     expected = grounding(state, words)
-    _assert_close(grounding(state, replace(words, instructions=padded)), expected)
+    _assert_close(grounding(state, replace(words, lookup=lambda: padded)), expected)
     _assert_close(grounding(state, replace(words, packing=longer)), expected)
     attention = grounding.word_attention(state, words)
     torch.testing.assert_close(
-        grounding.word_attention(state, PackedInstructions(padded, longer)),
+        grounding.word_attention(state, PackedInstructions(lambda: padded, longer)),
         {name: pad(weights, (0, 2)) for name, weights in attention.items()},
     )
 
@@ -90,7 +92,7 @@ def test_the_order_of_episodes_and_observations_does_not_matter(
 ) -> None:
     grounded = grounding(state, words)
     swapped = PackedInstructions(
-        words.instructions.select(torch.tensor([1, 0])),
+        lambda: selected(words.instructions, torch.tensor([1, 0])),
         Packing(1 - words.packing.episode.flip(0), words.packing.step.flip(0), 2, 3),
     )
     expected = Grounded(grounded.perception.flip(0), grounded.action.flip(0))
@@ -102,21 +104,19 @@ def test_every_observation_is_grounded_by_itself(
 ) -> None:
     """Acting grounds the episodes of a step, learning all observations of their walks."""
     own = PackedInstructions(
-        words.instructions.select(words.packing.episode), one_per_episode(5, state.device)
+        lambda: selected(words.instructions, words.packing.episode), one_per_episode(5, state.device)
     )
     _assert_close(grounding(state, own), grounding(state, words))
     torch.testing.assert_close(grounding.word_attention(state, own), grounding.word_attention(state, words))
 
 
-def test_some_rows_can_be_selected(
-    grounding: FineGrainedGrounding, state: Tensor, words: PackedInstructions
-) -> None:
-    grounded, rows = grounding(state, words), torch.tensor([4, 1, 1])
-    _assert_close(grounded.select(rows), Grounded(grounded.perception[rows], grounded.action[rows]))
-
-
 def test_without_grounding_the_state_itself_queries(state: Tensor, words: PackedInstructions) -> None:
-    grounding = SharedGrounding()
+    """The words are not even looked up."""
+
+    def unread() -> Instructions:
+        raise AssertionError("nothing here reads the words")
+
+    grounding, words = SharedGrounding(), replace(words, lookup=unread)
     grounded = grounding(state, words)
     assert torch.equal(grounded.perception, state)
     assert torch.equal(grounded.action, state)

@@ -3,10 +3,10 @@ from __future__ import annotations
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.models.helpers import one_per_episode
 from torch import Tensor
 
 from scenemem.models.language import Packing
+from tests.models.helpers import one_per_episode
 
 EPISODES, STEPS, WIDTH = 4, 5, 3
 
@@ -63,13 +63,11 @@ def test_rows_of_a_table_are_read_where_there_is_an_observation(packing: Packing
 
 @quick
 @given(packing=packings)
-def test_the_row_of_an_observation_is_found_by_its_episode_and_step(packing: Packing) -> None:
-    where = (packing.episode, packing.step)
-    assert torch.equal(packing.row[where], torch.arange(len(packing.episode)))
-    empty = torch.ones(EPISODES, STEPS, dtype=torch.bool)
-    empty[where] = False
-    assert not packing.row[empty].any()
-    assert torch.equal(packing.row.flatten()[packing.position], torch.arange(len(packing.episode)))
+def test_every_row_knows_its_line_of_the_flattened_table(packing: Packing) -> None:
+    rows = _rows(packing)
+    assert torch.equal(packing.table(rows).flatten(0, 1)[packing.position], rows)
+    expected = [STEPS * episode + step for episode, step in zip(packing.episode, packing.step, strict=True)]
+    assert packing.position.tolist() == expected
 
 
 def test_rows_that_have_nothing_to_do_with_each_other_are_episodes_of_one_step() -> None:
@@ -77,4 +75,4 @@ def test_rows_that_have_nothing_to_do_with_each_other_are_episodes_of_one_step()
     assert (packing.episodes, packing.steps) == (3, 1)
     assert torch.equal(packing.table(rows), rows.unsqueeze(1))
     assert torch.equal(packing.rows(rows.unsqueeze(1)), rows)
-    assert packing.row.tolist() == [[0], [1], [2]]
+    assert packing.position.tolist() == [0, 1, 2]

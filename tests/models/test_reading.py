@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from tests.models.helpers import one_per_episode
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -22,6 +21,7 @@ from scenemem.models.reading import (
     tiled,
 )
 from scenemem.world.graph import ANGLE_WIDTH, VIEWS, angle_feature
+from tests.models.helpers import one_per_episode
 
 SLOTS, VISUAL, WIDTH, NODE_WIDTH = 4, 6, 8, 7
 SIZES = [4, 5, 2]  # places of each episode
@@ -63,7 +63,7 @@ class Setting:
         packing = graph.packing
         return replace(
             self,
-            grounded=self.grounded.select(row),
+            grounded=Grounded(self.grounded.perception[row], self.grounded.action[row]),
             heading=self.heading[row],
             graph=replace(
                 graph,
@@ -113,12 +113,14 @@ def setting() -> Setting:
     )
     linked = torch.rand(len(SIZES), NODES, NODES).triu(1) > 0.5
     packing = Packing(torch.tensor([0, 1, 2, 1]), torch.tensor([0, 1, 0, 0]), len(SIZES), 2)
+    count = torch.tensor([4, 3, 1, 5])
+    known = torch.arange(NODES) < count.unsqueeze(1)
     graph = MemoryGraph(
         places=places,
         packing=packing,
         viewpoint=torch.zeros(MEMORIES, NODES, dtype=torch.long),
-        edge=(linked | linked.mT)[packing.episode],
-        count=torch.tensor([4, 3, 1, 5]),
+        edge=(linked | linked.mT)[packing.episode] & known.unsqueeze(2) & known.unsqueeze(1),
+        count=count,
         here=torch.tensor([3, 0, 0, 2]),
         walk=torch.zeros(MEMORIES, NODES),
         open_lookup=_no_open_ways,
@@ -271,6 +273,17 @@ def test_the_sum_over_neighbours_is_a_product_with_the_edges(setting: Setting) -
     assert torch.autograd.gradcheck(setting.graph.neighbours.sum, known)
 
 
+def test_nodes_without_neighbours_get_nothing(setting: Setting) -> None:
+    """As at the first decision of an episode, when every memory knows one node."""
+    graph = replace(setting.graph, edge=torch.zeros_like(setting.graph.edge))
+    states = torch.cat(_states(graph, NODE_WIDTH)[0]).requires_grad_()
+    total = graph.neighbours.sum(states)
+    assert total.shape == states.shape
+    assert not total.any()
+    (gradient,) = torch.autograd.grad(total.sum(), states)
+    assert not gradient.any()
+
+
 @pytest.mark.parametrize("steps", [1, 2, 4])
 def test_messages_are_passed_as_by_a_loop_over_nodes(steps: int, setting: Setting) -> None:
     messages = MessagePassing(NODE_WIDTH, steps).double()
@@ -415,19 +428,16 @@ def test_the_order_of_candidate_slots_does_not_matter(reader: CollectRead, setti
 
 
 def test_only_known_nodes_and_real_edges_matter(reader: CollectRead, setting: Setting) -> None:
-    """Memory 1 knows 3 nodes of episode 1; what comes later may hold anything, also edges to it."""
+    """Memory 1 knows 3 nodes of episode 1; what comes later may hold anything."""
     setting = setting.only([1])
     panoramas, directions = setting.panoramas.clone(), setting.graph.places.directions.clone()
     elsewhere = torch.ones(sum(SIZES), dtype=torch.bool)
     elsewhere[4:7] = False
     panoramas[elsewhere], directions[elsewhere] = 40.0, -3.0
     directions[~setting.graph.places.exists] = 9.0
-    edge = setting.graph.edge.clone()
-    edge[:, 3:], edge[:, :, 3:] = True, True
     garbage = setting.with_places(
         replace(setting.graph.places, lookup=panoramas.__getitem__, directions=directions)
     )
-    garbage = replace(garbage, graph=replace(garbage.graph, edge=edge))
     expected = setting.read(reader)
     torch.testing.assert_close(garbage.read(reader), expected)
     assert not expected[0][:, 3:].any()

@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from tests.models.helpers import one_per_episode
 from torch import Tensor, nn
 
-from scenemem.features.store import Places
+from scenemem.features.store import CandidateFeatures, Places
 from scenemem.models.language import Grounded, Packing
 from scenemem.models.reading import (
     ActionScore,
@@ -20,11 +19,12 @@ from scenemem.models.reading import (
     MemoryGraph,
     StopFromMemory,
     StopOption,
-    WeighedScore,
+    log_probabilities,
     tiled,
     with_stop,
 )
 from scenemem.world.graph import ANGLE_WIDTH, VIEWS, angle_feature
+from tests.models.helpers import one_per_episode
 
 DECISIONS, OPTIONS, WIDTH, VISUAL, NODE_WIDTH, NODES, SLOTS = 3, 4, 6, 5, 7, 3, 2
 MASK = torch.tensor([0.0, 2.0, 2.0, 0.0, 2.0], dtype=torch.float64)
@@ -35,20 +35,33 @@ def _randn(*shape: int) -> Tensor:
 
 
 @pytest.fixture
-def grounded() -> tuple[Tensor, Tensor]:
+def grounded() -> Grounded:
     """The perception- and the action-aware state of three decisions."""
     torch.manual_seed(0)
-    return _randn(DECISIONS, WIDTH), _randn(DECISIONS, WIDTH)
+    return Grounded(_randn(DECISIONS, WIDTH), _randn(DECISIONS, WIDTH))
+
+
+def _of(grounded: Grounded, rows: Tensor) -> Grounded:
+    """The states of some decisions."""
+    return Grounded(grounded.perception[rows], grounded.action[rows])
 
 
 def _plain(
-    score: WeighedScore, perception: Tensor, action: Tensor, visual: Tensor, orientation: Tensor
+    score: FrontierScore | ActionScore, grounded: Grounded, row: int, visual: Tensor, orientation: Tensor
 ) -> Tensor:
     """Eqs. 13 and 14 for one option: vectors in, one number out."""
+    perception, action = grounded.perception[row], grounded.action[row]
     by_view = visual @ score.query_visual.weight @ perception
     by_direction = orientation @ score.query_orientation.weight @ action
     weight = score.mix.weight @ torch.cat([perception, action])
     return torch.stack([by_view, by_direction]) @ weight
+
+
+def _mixed(score: FrontierScore | ActionScore, confidence: Tensor, grounded: Grounded) -> Tensor:
+    """The sum of both confidences with their learned weights.  (M, O, 2)  ->  (M, O)"""
+    by_view, by_direction = confidence.unbind(-1)
+    weights = torch.cat([grounded.perception, grounded.action], dim=1) @ score.mix.weight.t()
+    return by_view * weights[:, :1] + by_direction * weights[:, 1:]
 
 
 @pytest.fixture
@@ -58,48 +71,41 @@ def nodes() -> tuple[Tensor, Tensor]:
     return _randn(DECISIONS, OPTIONS, VISUAL), _randn(DECISIONS, OPTIONS, ANGLE_WIDTH)
 
 
-def test_frontiers_are_scored_by_equation_13(
-    grounded: tuple[Tensor, Tensor], nodes: tuple[Tensor, Tensor]
-) -> None:
+def test_frontiers_are_scored_by_equation_13(grounded: Grounded, nodes: tuple[Tensor, Tensor]) -> None:
     score = FrontierScore(WIDTH, VISUAL).double()
-    logits = score(*grounded, *nodes)
+    logits = score(grounded, nodes)
     assert logits.shape == (DECISIONS, OPTIONS)
     for m in range(DECISIONS):
         for o in range(OPTIONS):
-            plain = _plain(score, grounded[0][m], grounded[1][m], nodes[0][m, o], nodes[1][m, o])
+            plain = _plain(score, grounded, m, nodes[0][m, o], nodes[1][m, o])
             torch.testing.assert_close(logits[m, o], plain)
 
 
-def test_both_confidences_of_frontiers_are_weighed(
-    grounded: tuple[Tensor, Tensor], nodes: tuple[Tensor, Tensor]
-) -> None:
+def test_both_confidences_of_frontiers_are_weighed(grounded: Grounded, nodes: tuple[Tensor, Tensor]) -> None:
     score = FrontierScore(WIDTH, VISUAL).double()
-    confidence = score.confidences(*grounded, *nodes)
+    confidence = score.confidences(grounded, nodes)
     assert confidence.shape == (DECISIONS, OPTIONS, 2)
-    torch.testing.assert_close(confidence[1, 2, 0], nodes[0][1, 2] @ score.query_visual(grounded[0][1]))
-    torch.testing.assert_close(confidence[1, 2, 1], nodes[1][1, 2] @ score.query_orientation(grounded[1][1]))
-    torch.testing.assert_close(score.weighed(confidence, *grounded), score(*grounded, *nodes))
+    by_view = nodes[0][1, 2] @ score.query_visual(grounded.perception[1])
+    torch.testing.assert_close(confidence[1, 2, 0], by_view)
+    by_direction = nodes[1][1, 2] @ score.query_orientation(grounded.action[1])
+    torch.testing.assert_close(confidence[1, 2, 1], by_direction)
+    torch.testing.assert_close(_mixed(score, confidence, grounded), score(grounded, nodes))
 
 
-def test_frontiers_may_have_narrow_orientation_states(grounded: tuple[Tensor, Tensor]) -> None:
+def test_frontiers_may_have_narrow_orientation_states(grounded: Grounded) -> None:
     score = FrontierScore(WIDTH, NODE_WIDTH, 8).double()
     visual, orientation = _randn(DECISIONS, OPTIONS, NODE_WIDTH), _randn(DECISIONS, OPTIONS, 8)
-    plain = _plain(score, grounded[0][2], grounded[1][2], visual[2, 1], orientation[2, 1])
-    torch.testing.assert_close(score(*grounded, visual, orientation)[2, 1], plain)
+    plain = _plain(score, grounded, 2, visual[2, 1], orientation[2, 1])
+    torch.testing.assert_close(score(grounded, (visual, orientation))[2, 1], plain)
 
 
 def test_the_order_of_frontiers_and_decisions_only_moves_their_scores(
-    grounded: tuple[Tensor, Tensor], nodes: tuple[Tensor, Tensor]
+    grounded: Grounded, nodes: tuple[Tensor, Tensor]
 ) -> None:
     score = FrontierScore(WIDTH, VISUAL).double()
     rows, order = torch.tensor([2, 0, 1]), torch.tensor([3, 1, 0, 2])
-    moved = score(*(state[rows] for state in grounded), *(node[rows][:, order] for node in nodes))
-    torch.testing.assert_close(moved, score(*grounded, *nodes)[rows][:, order])
-
-
-@pytest.fixture
-def stop() -> StopOption:
-    return _trained(StopOption(VISUAL).double())
+    moved = score(_of(grounded, rows), (nodes[0][rows][:, order], nodes[1][rows][:, order]))
+    torch.testing.assert_close(moved, score(grounded, nodes)[rows][:, order])
 
 
 def _trained(stop: StopOption) -> StopOption:
@@ -108,7 +114,8 @@ def _trained(stop: StopOption) -> StopOption:
     return stop
 
 
-def test_stopping_fits_as_well_as_its_own_features_do(stop: StopOption) -> None:
+def test_stopping_fits_as_well_as_its_own_features_do() -> None:
+    stop = _trained(StopOption(VISUAL).double())
     visual, orientation = _randn(2, VISUAL), _randn(2, ANGLE_WIDTH)
     confidence = stop(visual, orientation)
     assert confidence.shape == (2, 1, 2)
@@ -118,74 +125,132 @@ def test_stopping_fits_as_well_as_its_own_features_do(stop: StopOption) -> None:
 
 
 @pytest.fixture
-def candidates() -> tuple[Tensor, Tensor]:
-    """The views of four candidates and the four numbers of their directions."""
+def candidates() -> CandidateFeatures:
+    """The views of four candidates and the four numbers of their directions; some slots are empty."""
     torch.manual_seed(2)
     heading, elevation = torch.rand(2, DECISIONS, OPTIONS, dtype=torch.float64) * 2 * math.pi
-    return _randn(DECISIONS, OPTIONS, VISUAL), angle_feature(heading, elevation, width=4)
+    return CandidateFeatures(
+        visual=_randn(DECISIONS, OPTIONS, VISUAL),
+        orientation=angle_feature(heading, elevation, width=4),
+        mask=torch.arange(OPTIONS) < torch.tensor([4, 1, 2]).unsqueeze(1),
+    )
+
+
+@pytest.fixture
+def action_score() -> ActionScore:
+    torch.manual_seed(4)
+    score = ActionScore(WIDTH, VISUAL).double()
+    _trained(score.stop)
+    return score
 
 
 def test_candidates_and_stopping_are_scored_by_equation_14(
-    grounded: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor], stop: StopOption
+    action_score: ActionScore, grounded: Grounded, candidates: CandidateFeatures
 ) -> None:
     """Directions are tiled and dropped columns are 0 in the equation; the stop option is never dropped."""
-    score = ActionScore(WIDTH, VISUAL).double()
-    logits = score(*grounded, *candidates, MASK, stop)
+    logits, stop = action_score(grounded, candidates, MASK), action_score.stop
     assert logits.shape == (DECISIONS, OPTIONS + 1)
-    visual, orientation = candidates[0] * MASK, tiled(candidates[1])
+    visual, orientation = candidates.visual * MASK, tiled(candidates.orientation)
     for m in range(DECISIONS):
         options = [*zip(visual[m], orientation[m], strict=True), (stop.visual, stop.orientation)]
         for o, option in enumerate(options):
-            plain = _plain(score, grounded[0][m], grounded[1][m], *option)
-            torch.testing.assert_close(logits[m, o], plain)
+            torch.testing.assert_close(logits[m, o], _plain(action_score, grounded, m, *option))
 
 
 def test_both_confidences_of_candidates_are_weighed(
-    grounded: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor], stop: StopOption
+    action_score: ActionScore, grounded: Grounded, candidates: CandidateFeatures
 ) -> None:
-    score = ActionScore(WIDTH, VISUAL).double()
-    confidence = score.confidences(*grounded, *candidates, MASK, stop)
+    confidence = action_score.confidences(grounded, candidates, MASK)
     assert confidence.shape == (DECISIONS, OPTIONS + 1, 2)
-    expected = score(*grounded, *candidates, MASK, stop)
-    torch.testing.assert_close(score.weighed(confidence, *grounded), expected)
-    by_view = candidates[0][1, 2] @ (score.query_visual(grounded[0][1]) * MASK)
+    expected = action_score(grounded, candidates, MASK)
+    torch.testing.assert_close(_mixed(action_score, confidence, grounded), expected)
+    by_view = candidates.visual[1, 2] @ (action_score.query_visual(grounded.perception[1]) * MASK)
     torch.testing.assert_close(confidence[1, 2, 0], by_view)
-    by_direction = tiled(candidates[1][1, 2]) @ score.query_orientation(grounded[1][1])
+    by_direction = tiled(candidates.orientation[1, 2]) @ action_score.query_orientation(grounded.action[1])
     torch.testing.assert_close(confidence[1, 2, 1], by_direction)
 
 
-def test_the_order_of_candidates_and_decisions_only_moves_their_scores(
-    grounded: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor], stop: StopOption
+def test_stopping_begins_with_a_score_of_zero_and_learns(
+    grounded: Grounded, candidates: CandidateFeatures
 ) -> None:
-    score = ActionScore(WIDTH, VISUAL).double()
+    """Every scorer has a stop option of its own."""
+    score, other = ActionScore(WIDTH, VISUAL).double(), ActionScore(WIDTH, VISUAL)
+    stopping = score(grounded, candidates, MASK)[:, -1]
+    assert stopping.tolist() == [0.0] * DECISIONS
+    gradients = torch.autograd.grad(stopping.square().sum() + stopping.sum(), list(score.stop.parameters()))
+    assert all(gradient.any() for gradient in gradients)
+    assert score.stop.visual is not other.stop.visual
+
+
+def test_the_order_of_candidates_and_decisions_only_moves_their_scores(
+    action_score: ActionScore, grounded: Grounded, candidates: CandidateFeatures
+) -> None:
     rows, order = torch.tensor([2, 0, 1]), torch.tensor([3, 1, 0, 2])
-    moved = score(
-        *(state[rows] for state in grounded), *(seen[rows][:, order] for seen in candidates), MASK, stop
+    reordered = CandidateFeatures(
+        candidates.visual[rows][:, order],
+        candidates.orientation[rows][:, order],
+        candidates.mask[rows][:, order],
     )
-    expected = score(*grounded, *candidates, MASK, stop)[rows][:, torch.tensor([3, 1, 0, 2, OPTIONS])]
-    torch.testing.assert_close(moved, expected)
+    moved = action_score(_of(grounded, rows), reordered, MASK)
+    stop_last = torch.tensor([3, 1, 0, 2, OPTIONS])
+    torch.testing.assert_close(moved, action_score(grounded, candidates, MASK)[rows][:, stop_last])
 
 
 def test_a_dropped_column_of_the_views_can_hold_anything(
-    grounded: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor], stop: StopOption
+    action_score: ActionScore, grounded: Grounded, candidates: CandidateFeatures
 ) -> None:
-    score, (visual, orientation) = ActionScore(WIDTH, VISUAL).double(), candidates
-    expected = score(*grounded, visual, orientation, MASK, stop)
-    garbage = visual.masked_fill(MASK == 0, 40.0)
-    torch.testing.assert_close(score(*grounded, garbage, orientation, MASK, stop), expected)
+    garbage = replace(candidates, visual=candidates.visual.masked_fill(MASK == 0, 40.0))
+    expected = action_score(grounded, candidates, MASK)
+    torch.testing.assert_close(action_score(grounded, garbage, MASK), expected)
 
 
 def test_the_basic_agent_scores_candidates_by_equation_2_and_stopping_as_a_zero_row(
-    grounded: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]
+    grounded: Grounded, candidates: CandidateFeatures
 ) -> None:
-    score, state = CandidateScore(WIDTH, VISUAL).double(), grounded[0]
-    logits = score(state, *candidates, MASK)
+    score, state = CandidateScore(WIDTH, VISUAL).double(), grounded.perception
+    logits = score(state, candidates.visual, candidates.orientation, MASK)
     query = torch.cat([score.query_visual.weight, score.query_orientation.weight])
-    options = torch.cat([candidates[0] * MASK, tiled(candidates[1])], dim=-1)
+    options = torch.cat([candidates.visual * MASK, tiled(candidates.orientation)], dim=-1)
     for m in range(DECISIONS):
         for o in range(OPTIONS):
             torch.testing.assert_close(logits[m, o], options[m, o] @ query @ state[m])
     assert logits[:, OPTIONS].tolist() == [0.0] * DECISIONS
+
+
+def test_probabilities_are_those_of_real_neighbours_and_stop(candidates: CandidateFeatures) -> None:
+    """Empty slots have none: a large negative number that stays finite, whatever was scored there."""
+    logits = _randn(DECISIONS, OPTIONS + 1)
+    found = log_probabilities(logits, candidates.mask)
+    for m, count in enumerate(candidates.mask.sum(dim=1).tolist()):
+        options = [*range(count), OPTIONS]
+        torch.testing.assert_close(found[m, options], logits[m, options].softmax(0).log())
+        assert found[m, count:OPTIONS].tolist() == [-1e4] * (OPTIONS - count)
+    garbage = logits.clone()
+    garbage[:, :-1][~candidates.mask] = 1e30
+    assert torch.equal(log_probabilities(garbage, candidates.mask), found)
+
+
+def test_nowhere_to_go_leaves_stopping_for_certain() -> None:
+    found = log_probabilities(_randn(1, OPTIONS + 1), torch.zeros(1, OPTIONS, dtype=torch.bool))
+    assert found.tolist() == [[-1e4] * OPTIONS + [0.0]]
+
+
+def test_probabilities_of_tables_are_those_of_their_rows(candidates: CandidateFeatures) -> None:
+    logits = _randn(2, DECISIONS, OPTIONS + 1)
+    table = log_probabilities(logits, candidates.mask.expand(2, -1, -1))
+    torch.testing.assert_close(table[1], log_probabilities(logits[1], candidates.mask))
+
+
+def test_the_gradient_of_probabilities_is_finite_and_nothing_learns_from_empty_slots(
+    candidates: CandidateFeatures,
+) -> None:
+    logits = _randn(DECISIONS, OPTIONS + 1).requires_grad_()
+    upstream = _randn(DECISIONS, OPTIONS + 1)
+    (gradient,) = torch.autograd.grad(log_probabilities(logits, candidates.mask), logits, upstream)
+    assert gradient.isfinite().all()
+    assert not gradient[:, :-1][~candidates.mask].any()
+    torch.testing.assert_close(gradient.sum(dim=1), torch.zeros(DECISIONS, dtype=torch.float64))
+    assert gradient[0].all()
 
 
 def _no_open_ways() -> Tensor:
@@ -330,7 +395,7 @@ def test_the_order_of_decisions_only_moves_their_scores(global_score: GlobalScor
     graph, packing = setting.graph, setting.graph.packing
     moved = replace(
         setting,
-        grounded=setting.grounded.select(rows),
+        grounded=_of(setting.grounded, rows),
         nodes=(setting.nodes[0][rows], setting.nodes[1][rows]),
         heading=setting.heading[rows],
         graph=replace(

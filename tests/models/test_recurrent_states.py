@@ -29,6 +29,7 @@ from scenemem.models.recurrent import (
     State,
     StateLog,
     StateUpdater,
+    selected,
 )
 from scenemem.world.graph import VIEWS
 
@@ -94,7 +95,7 @@ class Walks:
         """
         made: dict[tuple[int, int], LSTMState] = {}
         for episode in torch.arange(EPISODES).unsqueeze(1):
-            number, words = int(episode), self.instructions.select(episode)
+            number, words = int(episode), selected(self.instructions, episode)
             made[number, -1] = now = self.updater.initial_state(words)
             for step, active in enumerate(self.active):
                 now = made.get((number, self.restored[step].get(number, STEPS)), now)
@@ -295,11 +296,11 @@ def test_the_fused_gradient_refuses_to_hand_out_what_it_has_no_gradient_of(walks
 
 def test_states_of_the_fused_gradient_are_selected_like_others(walks: Walks) -> None:
     state, rows = walks.walk(walks.fused()).stacked(), torch.tensor([3, 0, 3])
-    selected = state.select(rows)
-    assert type(selected) is HiddenState
-    assert torch.equal(selected.hidden, state.hidden[rows])
-    assert selected.hidden.requires_grad
-    assert selected.attention == {}
+    chosen = state.select(rows)
+    assert type(chosen) is HiddenState
+    assert torch.equal(chosen.hidden, state.hidden[rows])
+    assert chosen.hidden.requires_grad
+    assert chosen.attention == {}
 
 
 @either_log
@@ -347,8 +348,25 @@ def test_states_are_packed_step_after_step(log_of: LogOf, walks: Walks) -> None:
     assert (packing.episodes, packing.steps) == (EPISODES, max(LENGTHS))
     expected = [(episode, step) for step, active in enumerate(walks.active) for episode in active.tolist()]
     assert list(zip(packing.episode.tolist(), packing.step.tolist(), strict=True)) == expected
-    last = packing.row[torch.arange(EPISODES), torch.tensor(LENGTHS) - 1]
+    last = log.row_at[torch.arange(EPISODES), torch.tensor(LENGTHS) - 1]
     equal(log.stacked().hidden[last], log.state.hidden)
+
+
+@either_log
+def test_the_row_of_a_state_is_found_by_its_episode_and_step(log_of: LogOf, walks: Walks) -> None:
+    """-1 where no state was made; rows that are known never change."""
+    log = log_of(walks)
+    assert log.row_at.shape == (EPISODES, 0)
+    for step in range(len(walks.active)):
+        before = log.row_at
+        walks.observe(log, step)
+        assert log.row_at.shape == (EPISODES, step + 1)
+        assert torch.equal(log.row_at[:, :step], before)
+    packing = log.packing
+    where = (packing.episode, packing.step)
+    assert torch.equal(log.row_at[where], torch.arange(len(packing.episode)))
+    observed = torch.zeros_like(log.row_at).index_put(where, torch.tensor(1)).bool()
+    assert (log.row_at[~observed] == -1).all()
 
 
 @either_log
@@ -358,6 +376,13 @@ def test_steps_without_any_observation_may_be_left_out(log_of: LogOf, walks: Wal
     for number, step in enumerate([0, 3, 7]):
         log.observe(active, walks.viewpoint[number, active], walks.view[number, active], step)
     assert (log.packing.steps, log.packing.step.tolist()) == (8, [0, 0, 3, 3, 7, 7])
+    nothing = [-1] * 8
+    assert log.row_at.tolist() == [
+        nothing,
+        [0, -1, -1, 2, -1, -1, -1, 4],
+        nothing,
+        [1, -1, -1, 3, -1, -1, -1, 5],
+    ]
     log.restore(torch.tensor([3]), torch.tensor([3]))
     made = walks.one_by_one()
     equal(log.state.hidden[3], made[3, 1].hidden[0])
@@ -374,6 +399,28 @@ def test_a_restored_state_is_the_one_made_then(log_of: LogOf, walks: Walks) -> N
     expected = [made[0, 2], made[1, 1], made[2, 0], made[3, 0]]
     for item in fields(LSTMState):
         equal(getattr(log.state, item.name), torch.cat([getattr(state, item.name) for state in expected]))
+
+
+@either_log
+def test_a_restored_state_is_the_one_before_the_next_observation(log_of: LogOf, walks: Walks) -> None:
+    walks = replace(walks, restored=[{}, {}, {}, {3: 0}, {}])
+    log, made = log_of(walks), walks.one_by_one()
+    for step in range(3):
+        walks.observe(log, step)
+    log.restore(torch.tensor([3]), torch.tensor([0]))
+    walks.observe(log, 3)
+    before = [made[0, 1], made[1, 2], made[2, -1], made[3, 0]]
+    equal(log.earlier, torch.cat([state.hidden for state in before]))
+    equal(log.state.hidden[3], made[3, 3].hidden[0])
+
+
+@either_log
+def test_states_that_are_stacked_twice_learn_from_both_losses(log_of: LogOf, walks: Walks) -> None:
+    log = walks.walk(log_of(walks))
+    first, second = log.stacked().hidden, log.stacked().hidden
+    upstream = torch.randn_like(first)
+    found = walks.gradients(first + 2 * second, upstream)
+    equal(found, walks.gradients(walks.expected().hidden, 3 * upstream))
 
 
 @either_log
@@ -450,12 +497,24 @@ def test_an_episode_does_not_depend_on_the_others(log_of: LogOf, walks: Walks) -
 def test_instructions_and_masks_are_selected_again_only_when_the_episodes_change(walks: Walks) -> None:
     selection = EpisodeSelection(walks.instructions, walks.masks)
     for episodes in (torch.tensor([0, 2]), torch.tensor([0, 2, 3]), torch.tensor([3, 2, 0])):
-        words, masks = selection.select(episodes)
+        words, masks = selection.instructions(episodes), selection.masks(episodes)
         assert torch.equal(words.context, walks.instructions.context[episodes])
         assert torch.equal(masks["lstm_input"], walks.masks["lstm_input"][episodes])
-        again, same = selection.select(episodes.clone())
-        assert again is words
-        assert same is masks
+        assert selection.instructions(episodes.clone()) is words
+        assert selection.masks(episodes.clone()) is masks
+
+
+def test_instructions_and_masks_may_be_selected_for_different_episodes(walks: Walks) -> None:
+    """Agents that never read the words select masks only."""
+    selection = EpisodeSelection(walks.instructions, walks.masks)
+    some, others = torch.tensor([1, 3]), torch.tensor([2])
+    masks, words = selection.masks(some), selection.instructions(others)
+    assert torch.equal(masks["view_query"], walks.masks["view_query"][some])
+    assert torch.equal(words.hidden, walks.instructions.hidden[others])
+    assert selection.masks(some) is masks
+    assert selection.instructions(others) is words
+    assert torch.equal(selection.instructions(some).hidden, walks.instructions.hidden[some])
+    assert selection.masks(some) is masks
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 import pytest
@@ -22,6 +22,7 @@ from scenemem.models.recurrent import (
     State,
     StateUpdater,
     lstm_step,
+    selected,
 )
 from scenemem.world.graph import HEADINGS, VIEWS, angle_feature, view_elevation, view_heading
 
@@ -185,7 +186,7 @@ def test_the_order_of_episodes_does_not_matter(
         observation.previous[order],
         observation.view[order],
         observation.panorama[order],
-        observation.instructions.select(order),
+        selected(observation.instructions, order),
         observation.masks.select(order),
     )
     again, expected = updater(state.select(order), other), after.select(order)
@@ -360,10 +361,20 @@ def two_parts() -> _TwoParts:
 
 
 def test_all_fields_of_a_state_are_selected(two_parts: _TwoParts) -> None:
-    selected = two_parts.select(torch.tensor([2, 0, 2]))
-    assert type(selected) is _TwoParts
-    assert selected.hidden.flatten().tolist() == [2.0, 0.0, 2.0]
-    assert selected.memory.tolist() == [[4.0, 5.0], [0.0, 1.0], [4.0, 5.0]]
+    chosen = two_parts.select(torch.tensor([2, 0, 2]))
+    assert type(chosen) is _TwoParts
+    assert chosen.hidden.flatten().tolist() == [2.0, 0.0, 2.0]
+    assert chosen.memory.tolist() == [[4.0, 5.0], [0.0, 1.0], [4.0, 5.0]]
+
+
+def test_some_instructions_are_selected_in_any_order_with_their_gradient(instructions: Instructions) -> None:
+    rows = torch.tensor([3, 1, 1])
+    instructions.context.requires_grad_()
+    chosen = selected(instructions, rows)
+    for item in fields(Instructions):
+        assert torch.equal(getattr(chosen, item.name), getattr(instructions, item.name)[rows])
+    (gradient,) = torch.autograd.grad(chosen.context.sum(), instructions.context)
+    assert gradient[:, 0, 0].tolist() == [0.0, 2.0, 0.0, 1.0]
 
 
 def test_rows_of_a_state_are_replaced_in_a_copy(two_parts: _TwoParts) -> None:
@@ -375,17 +386,10 @@ def test_rows_of_a_state_are_replaced_in_a_copy(two_parts: _TwoParts) -> None:
     assert two_parts.hidden.flatten().tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_all_fields_of_a_state_change_alike(two_parts: _TwoParts) -> None:
-    doubled = two_parts.map(lambda values: 2 * values)
-    assert type(doubled) is _TwoParts
-    assert torch.equal(doubled.hidden, 2 * two_parts.hidden)
-    assert torch.equal(doubled.memory, 2 * two_parts.memory)
-
-
 def test_selecting_masks_selects_episodes_and_keeps_the_features(masks: DropoutMasks) -> None:
     episodes = torch.tensor([2, 0, 2])
-    selected = masks.select(episodes)
-    assert torch.equal(selected.feature, masks.feature)
-    assert set(selected.rows) == {"lstm_input", "view_query", "word_query"}
+    chosen = masks.select(episodes)
+    assert torch.equal(chosen.feature, masks.feature)
+    assert set(chosen.rows) == {"lstm_input", "view_query", "word_query"}
     for name in masks.rows:
-        assert torch.equal(selected[name], masks[name][episodes])
+        assert torch.equal(chosen[name], masks[name][episodes])

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tools.step_walk import StepWalk, walk_step
 
 import scenemem
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import new_experiment
+from tools.step_walk import StepWalk, walk_step
 
 PACKAGE = Path(scenemem.__file__).parent
 MOST_FILES, MOST_CHANGES = 16, 75

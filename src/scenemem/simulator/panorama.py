@@ -1,6 +1,5 @@
 """The panoramic simulator: batches of agents that stand at viewpoints, face a view and hop along edges.
 
-The experts at the end give the right next step, by the shortest path or along the reference path.
 Shape letters: B agents, K largest number of neighbours in the world, T recorded steps.
 """
 

@@ -1,0 +1,290 @@
+"""Walking: policies, ways to pick an option, watchers and trained agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from scenemem.agents.actions import ActionSpace, LocalActions
+from scenemem.agents.agent import Agent, DecisionPoint
+from scenemem.agents.build import AGENTS, DataSizes, ModelConfig, Parts, lstm_parts
+from scenemem.agents.rollout import ACTION, FINAL, FRONTIER, GLOBAL, DecisionRequest
+from scenemem.agents.walker import (
+    AgentPolicy,
+    Decided,
+    Sample,
+    SamplePerEpisode,
+    TrainedAgent,
+    WalkConfig,
+    collect,
+    take_best,
+)
+from scenemem.errors import NotFiniteError
+from scenemem.features.store import Environment
+from scenemem.learning.objectives import ClosestToGoal, MixedRules, ReferencePath
+from scenemem.presets import PRESETS
+from scenemem.simulator.panorama import Pose
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.tasks.vocabulary import Vocabulary
+from scenemem.world.graph import NONE, World
+
+VISUAL = 4
+SIZES = ModelConfig(word_width=6, width=8)
+NAMES = ("basic", "ssm-local", "ssm", "ssm-global")
+assert PRESETS, "presets register the packaged agents"
+
+
+@pytest.fixture(scope="module")
+def environment(random_environment: Callable[[World, int], Environment], world: World) -> Environment:
+    return random_environment(world, VISUAL)
+
+
+class FixedScores(Agent):
+    """Says the same of every option, whatever it sees."""
+
+    def __init__(self, parts: Parts, sizes: DataSizes, scores: Sequence[Sequence[float]]) -> None:
+        super().__init__(SIZES, sizes, parts)
+        self.scores = torch.tensor(scores)
+
+    def score(self, point: DecisionPoint) -> Tensor:
+        return self.scores[point.row]
+
+
+def _fixed(
+    environment: Environment, episodes: EpisodeSet, scores: Sequence[Sequence[float]], count: int
+) -> AgentPolicy:
+    vocabulary = Vocabulary.build(episodes.texts, min_count=1)
+    sizes = DataSizes(len(vocabulary), VISUAL)
+    agent = FixedScores(lstm_parts(SIZES, sizes), sizes, scores)
+    instructions = agent.encoder(*vocabulary.encode_batch(episodes.texts[:count], 9))
+    log = agent.state_log(environment, instructions, agent.eval().dropout_masks(count))
+    return AgentPolicy(agent, log, environment, take_best)
+
+
+@pytest.fixture
+def decide(
+    environment: Environment, episodes: EpisodeSet
+) -> Callable[[list[list[float]], list[list[bool]]], list[int]]:
+    """What an agent with these scores chooses among these options."""
+
+    def chosen(scores: list[list[float]], options: list[list[bool]]) -> list[int]:
+        policy = _fixed(environment, episodes, scores, 2)
+        space = LocalActions(environment.world, 2, 1)
+        pose = Pose(episodes.start[:2], torch.tensor([12, 12]), torch.zeros(2, dtype=torch.bool))
+        both = torch.arange(2)
+        policy.observe(space.arrive(pose, both), both, space)
+        places = torch.zeros(2, len(options[0]), dtype=torch.long)
+        request = DecisionRequest(ACTION, both, torch.tensor(options), places)
+        return policy.decide(request, torch.tensor([0, 0]), pose, space).tolist()
+
+    return chosen
+
+
+def test_only_options_are_chosen(decide: Callable[[list[list[float]], list[list[bool]]], list[int]]) -> None:
+    scores = [[1.0, 9.0, 2.0], [-5.0, -7.0, -6.0]]
+    assert decide(scores, [[True, True, True], [True, True, True]]) == [1, 0]
+    assert decide(scores, [[True, False, True], [False, True, True]]) == [2, 2]
+
+
+def test_scores_that_are_not_numbers_are_refused(
+    decide: Callable[[list[list[float]], list[list[bool]]], list[int]],
+) -> None:
+    with pytest.raises(NotFiniteError, match="a score of decision 'action' is not a finite number; look"):
+        decide([[1.0, torch.nan, 2.0], [0.0, 0.0, 0.0]], [[True] * 3] * 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (ACTION, "decision 'action' was asked for before anything was observed"),
+        (FINAL, "a final place was asked for before anything was decided"),
+    ],
+)
+def test_nothing_is_decided_before_anything_is_observed(
+    environment: Environment, episodes: EpisodeSet, kind: object, message: str
+) -> None:
+    policy = _fixed(environment, episodes, [[0.0, 0.0]], 1)
+    pose = Pose(episodes.start[:1], torch.tensor([12]), torch.zeros(1, dtype=torch.bool))
+    options, places = torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.long)
+    request = DecisionRequest(kind, torch.tensor([0]), options, places)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message):
+        policy.decide(request, torch.tensor([NONE]), pose, LocalActions(environment.world, 1, 1))
+
+
+# picking
+
+
+def test_sampling_follows_the_probabilities_and_its_seed() -> None:
+    def draw(seed: int) -> Tensor:
+        return Sample(torch.Generator().manual_seed(seed))(logits)
+
+    share = torch.tensor([0.7, 0.2, 0.1, 0.0])
+    logits = share.log().expand(4000, -1)
+    drawn = torch.bincount(draw(1), minlength=4) / len(logits)
+    torch.testing.assert_close(drawn, share, atol=0.03, rtol=0.0)
+    assert int(draw(1).max()) < 3, "what is no option is never drawn"
+    assert torch.equal(draw(1), draw(1))
+    assert not torch.equal(draw(1), draw(2))
+
+
+def test_an_episode_draws_with_its_own_numbers_one_after_the_other() -> None:
+    logits = torch.tensor([0.25, 0.5, 0.0, 0.25]).log()
+    pick = SamplePerEpisode(torch.tensor([[0.0, 0.3, 0.99], [0.74, 0.76, 0.2]]))
+    assert pick(logits.expand(2, -1), torch.tensor([1, 2])).tolist() == [1, 3]
+    assert pick(logits.expand(3, -1), torch.tensor([0, 1, 2])).tolist() == [0, 3, 0]
+    assert pick(logits.expand(1, -1), torch.tensor([0])).tolist() == [1]
+
+
+def test_drawing_per_episode_follows_the_probabilities() -> None:
+    share = torch.tensor([0.7, 0.2, 0.1, 0.0])
+    episodes = torch.arange(4000)
+    drawn = torch.rand(1, 4000, generator=torch.Generator().manual_seed(0))
+    chosen = SamplePerEpisode(drawn)(share.log().expand(4000, -1), episodes)
+    torch.testing.assert_close(torch.bincount(chosen, minlength=4) / 4000, share, atol=0.03, rtol=0.0)
+
+
+# teachers beside agents
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_forced_episodes_follow_their_labels_and_the_others_the_agent(
+    name: str, environment: Environment, episodes: EpisodeSet
+) -> None:
+    """Walks side by side are what they would be in a batch of their own."""
+    agent, world = _agent(name, environment, episodes), environment.world
+    agent.network.eval()
+    chosen = episodes.select(range(12))
+    forced = torch.arange(len(chosen)) % 3 == 0
+    log = agent.network.state_log(environment, agent.read(chosen.texts), agent.network.dropout_masks(12))
+    rollout = collect(
+        world,
+        chosen,
+        agent.network.action_space(world, 12, torch.where(forced, chosen.path_length, 4), learning=True),
+        AgentPolicy(agent.network, log, environment, take_best, forced=forced),
+        max_steps=torch.where(forced, chosen.path_length.square(), 9),
+        label_rule=MixedRules(forced, ReferencePath(world, chosen.path), ClosestToGoal(world, chosen.goal)),
+    )
+    alone = agent.walk(chosen)
+    for episode in range(12):
+        walked = rollout.walked[episode, : int(rollout.length[episode])].tolist()
+        if forced[episode]:
+            assert walked == chosen.path[episode, : int(chosen.path_length[episode])].tolist()
+        else:
+            assert walked == alone.walked[episode, : int(alone.length[episode])].tolist()
+    for table in rollout.decisions.values():
+        led = forced[table.episode]
+        assert torch.equal(table.choice[led], table.label[led])
+
+
+# watching
+
+
+class Notebook:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.observed_places: list[list[int]] = []
+        self.decisions: list[Decided] = []
+
+    def observed(self, pose: Pose, active: Tensor, _space: ActionSpace, /) -> None:
+        self.observed_places.append(pose.viewpoint[active].tolist())
+
+    def decided(self, decided: Decided, /) -> None:
+        self.decisions.append(decided)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_watcher_sees_every_observation_and_decision_and_changes_nothing(
+    name: str, environment: Environment, episodes: EpisodeSet
+) -> None:
+    agent = _agent(name, environment, episodes)
+    notebook, chosen = Notebook(), episodes.select(range(0, 20, 2))
+    rollout = agent.walk(chosen, watcher=notebook)
+    assert torch.equal(rollout.viewpoint, agent.walk(chosen).viewpoint)
+    for step, places in enumerate(notebook.observed_places):
+        assert places == rollout.viewpoint[rollout.alive[:, step], step].tolist()
+    words = agent.read(chosen.texts).mask
+    for kind, table in rollout.decisions.items():
+        told = [decided for decided in notebook.decisions if decided.request.type == kind]
+        assert torch.cat([decided.choice for decided in told]).tolist() == table.choice.tolist()
+        assert torch.cat([decided.request.episode for decided in told]).tolist() == table.episode.tolist()
+        for decided in told:
+            own = words[decided.request.episode]
+            assert decided.explanation.words
+            for attention in decided.explanation.words.values():
+                torch.testing.assert_close(attention.sum(dim=1), torch.ones(len(own)))
+                assert not attention[~own].any(), "nobody attends to padding"
+
+
+@pytest.mark.parametrize("name", ["ssm", "ssm-local"])
+def test_confidences_and_their_weights_explain_the_scores(
+    name: str, environment: Environment, episodes: EpisodeSet
+) -> None:
+    agent, notebook = _agent(name, environment, episodes), Notebook()
+    agent.walk(episodes.select(range(0, 20, 2)), watcher=notebook)
+    kinds = set()
+    for decided in notebook.decisions:
+        kind, options = decided.request.type, decided.request.options
+        confidence, mix = decided.explanation.confidence[kind], decided.explanation.mix[kind]
+        scores = (confidence * mix.unsqueeze(1)).sum(dim=2)
+        for row in range(len(options)):
+            known = options[row, : scores.shape[1]]
+            expected = decided.logits[row, : scores.shape[1]][known]
+            torch.testing.assert_close(scores[row][known], expected, atol=1e-5, rtol=1e-5)
+        kinds.add(kind)
+    assert kinds == ({ACTION, FRONTIER} if name == "ssm" else {ACTION})
+
+
+# trained agents
+
+
+def _agent(name: str, environment: Environment, episodes: EpisodeSet) -> TrainedAgent:
+    torch.manual_seed(0)
+    vocabulary = Vocabulary.build(episodes.texts, min_count=1)
+    spec = AGENTS[name]
+    network = spec.build(spec.config(word_width=6, width=8), DataSizes(len(vocabulary), VISUAL))
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(2)  # so that it prefers something
+    return TrainedAgent(network, environment, vocabulary, WalkConfig(4, 9, 7))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_agent_walks_without_knowing_the_goal(
+    name: str, environment: Environment, secret_episodes: EpisodeSet
+) -> None:
+    agent, world = _agent(name, environment, secret_episodes), environment.world
+    rollout = agent.walk(secret_episodes)
+    assert rollout.viewpoint[:, 0].tolist() == secret_episodes.start.tolist()
+    assert int(rollout.length.max()) <= 9
+    walks = [walk[:steps] for walk, steps in zip(rollout.viewpoint, rollout.length, strict=True)]
+    assert all((world.slot_of(walk[:-1], walk[1:]) >= 0).all() for walk in walks)
+    kinds = {"ssm": {FRONTIER, ACTION}, "ssm-global": {GLOBAL}}.get(name, {ACTION})
+    assert rollout.decisions.keys() == kinds
+
+
+def test_walking_drops_nothing_and_leaves_training_as_it_was(
+    environment: Environment, secret_episodes: EpisodeSet
+) -> None:
+    agent = _agent("ssm", environment, secret_episodes)
+    agent.network.train()
+    first, again = agent.walk(secret_episodes), agent.walk(secret_episodes)
+    assert agent.network.training
+    assert torch.equal(first.viewpoint, again.viewpoint)
+    agent.network.eval()
+    agent.walk(secret_episodes)
+    assert not agent.network.training
+
+
+def test_long_instructions_are_cut(environment: Environment, secret_episodes: EpisodeSet) -> None:
+    agent = _agent("basic", environment, secret_episodes)
+    assert agent.read(("one two three " * 20,)).context.shape[1] == 7
+
+
+@pytest.mark.parametrize("name", ["max_decisions", "max_steps", "max_words"])
+def test_a_walk_of_nothing_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be 1 or more, got 0"):
+        WalkConfig(**{name: 0})

@@ -1,0 +1,60 @@
+"""Benchmarks on the tiny world, with machine measurements so short that they mean nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks import machine
+from benchmarks.machine import Options, report
+from benchmarks.workload import Workload
+from scenemem.models.speaker import SpeakerConfig
+from scenemem.presets import PRESETS, Preset
+from scenemem.runs.experiment import SPEAKERS
+
+Run = Callable[..., Any]
+
+
+def small(name: str) -> Preset[Any]:
+    """A preset with a network of a few numbers."""
+    preset = PRESETS[name]
+    sizes = {"word_width": 8, "width": 16, "node_width": 8}
+    own = {item.name for item in fields(preset.model)}
+    return replace(preset, model=replace(preset.model, **{k: v for k, v in sizes.items() if k in own}))
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_LONG_ENOUGH", 1e-6)
+    monkeypatch.setattr(machine, "SQUARE", 32)
+    monkeypatch.setattr(machine, "cpu_share", lambda: 1.0)
+    for name in ("ssm", "basic", "ssm-augmented", "basic-augmented"):
+        monkeypatch.setitem(PRESETS._objects, name, small(name))
+    speaker = replace(SPEAKERS["speaker"], model=SpeakerConfig(word_width=8, width=16))
+    monkeypatch.setitem(SPEAKERS._objects, "speaker", speaker)
+
+
+@pytest.fixture
+def run(tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a benchmark as its command does and returns the cases of the JSON object it prints."""
+
+    def ran(options: type[Options], measure: Callable[[Any], Any], **flags: Any) -> Any:
+        given = {"data": tiny_trainable, "batch": 4, "seconds": 1e-6, "repeats": 1, **flags}
+        report(measure, options(**given, json=True, out=tmp_path / "report.json"))
+        shown = msgspec.json.decode(capsys.readouterr().out)
+        assert shown == msgspec.json.decode((tmp_path / "report.json").read_bytes())
+        assert shown["machine"]["threads"] == 1
+        return shown["cases"]
+
+    return ran
+
+
+@pytest.fixture(scope="module")
+def tiny_load(tiny_trainable: Path) -> Workload:
+    """Training of ``ssm`` on the tiny world."""
+    return Workload(small("ssm"), Options(data=tiny_trainable, batch=4))

@@ -1,0 +1,359 @@
+"""Losses and rewards, each against a loop over episodes and decisions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from scenemem.agents.agent import Agent, follow
+from scenemem.agents.build import AGENTS, DataSizes
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, Decisions, DecisionType, Outputs, Rollout
+from scenemem.agents.walker import AgentPolicy, Sample, collect
+from scenemem.errors import UserError
+from scenemem.features.store import Environment, open_store
+from scenemem.formats.folder import DataFolder
+from scenemem.learning.objectives import (
+    LOSSES,
+    REWARDS,
+    ClosestToGoal,
+    LearningConfig,
+    LossContext,
+    RewardConfig,
+    Stage,
+    a2c,
+    discounted_returns,
+    distance_reward,
+    imitation,
+    rewards,
+    student_forcing,
+    teacher_forcing,
+)
+from scenemem.models.recurrent import DropoutMasks
+from scenemem.presets import PRESETS
+from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.tasks.vocabulary import Vocabulary
+from scenemem.world.build import load_world
+
+MAX_DECISIONS, WORDS = 4, 40
+assert PRESETS, "presets register the packaged agents"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    walks=st.lists(st.lists(st.floats(-3, 3), max_size=6), min_size=1, max_size=5).filter(any),
+    discount=st.floats(0, 1),
+    seed=st.integers(0, 1000),
+)
+def test_returns_are_those_of_a_loop_over_episodes(
+    walks: list[list[float]], discount: float, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    bootstrap = random.normal(size=len(walks)).tolist()
+    rows = []  # (episode, order, reward, return)
+    for episode, earned in enumerate(walks):
+        orders = sorted(random.choice(50, size=len(earned), replace=False).tolist())
+        following = bootstrap[episode]
+        for order, reward in zip(reversed(orders), reversed(earned), strict=True):
+            following = reward + discount * following
+            rows.append((episode, order, reward, following))
+    random.shuffle(rows)
+    episode_column, order_column, reward_column, expected = zip(*rows, strict=True)
+    returns = discounted_returns(
+        torch.tensor(reward_column),
+        torch.tensor(episode_column).long(),
+        torch.tensor(order_column).long(),
+        torch.tensor(bootstrap),
+        discount,
+    )
+    torch.testing.assert_close(returns, torch.tensor(expected), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "stops", "sign", "metres"),
+    [
+        (8.0, 5.5, False, 1.0, 2.5),
+        (5.5, 8.0, False, -1.0, -2.5),
+        (4.0, 4.0, False, 0.0, 0.0),  # staying at a frontier earns nothing
+        (4.0, 0.0, False, 1.0, 4.0),  # reaching the goal is not the end
+        (2.9, 2.9, True, 2.0, 2.0),
+        (3.0, 3.0, True, -2.0, -2.0),  # success is nearer than 3 m
+        (9.0, 9.0, True, -2.0, -2.0),
+        (0.0, 0.0, True, 2.0, 2.0),
+    ],
+)
+def test_what_a_decision_earns(before: float, after: float, stops: bool, sign: float, metres: float) -> None:
+    decision = torch.tensor([before]), torch.tensor([after]), torch.tensor([stops])
+    assert rewards(*decision, RewardConfig()).tolist() == [sign]
+    assert rewards(*decision, RewardConfig(quantised=False)).tolist() == [metres]
+
+
+def test_success_can_be_paid_differently() -> None:
+    stop = torch.tensor([1.0, 5.0]), torch.tensor([1.0, 5.0]), torch.tensor([True, True])
+    assert rewards(*stop, RewardConfig(success=7.0)).tolist() == [7.0, -7.0]
+
+
+def test_a_discount_outside_0_to_1_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"discount must be in \[0, 1\], got 1.5"):
+        RewardConfig(discount=1.5)
+
+
+def test_unknown_losses_and_rewards_are_named_with_what_is_near() -> None:
+    with pytest.raises(UserError, match="unknown loss 'teacher_forcin'; there are: teacher_forcing"):
+        LOSSES["teacher_forcin"]
+    with pytest.raises(UserError, match="unknown reward rule 'metres'; there are: distance"):
+        REWARDS["metres"]
+
+
+def test_losses_say_from_which_walks_they_learn() -> None:
+    walks = {name: LOSSES[name].walks for name in ("teacher_forcing", "student_forcing", "a2c")}
+    assert walks == {"teacher_forcing": "teacher", "student_forcing": "student", "a2c": "student"}
+
+
+# the losses of whole rollouts, against a loop over episodes and decisions
+
+
+@dataclass(frozen=True)
+class Walked:
+    """A rollout of many episodes, some stopped and some cut off, with what is needed to evaluate it."""
+
+    agent: Agent
+    environment: Environment
+    episodes: EpisodeSet
+    vocabulary: Vocabulary
+    masks: DropoutMasks
+    rollout: Rollout
+
+    def outputs(self) -> Outputs:
+        instructions = self.agent.encoder(*self.vocabulary.encode_batch(self.episodes.texts, WORDS))
+        log = self.agent.state_log(self.environment, instructions, self.masks, learns=True)
+        follow(log, self.rollout)
+        return self.agent.evaluate_actions(self.rollout, log, self.environment)
+
+    def alone(self, episode: int) -> Walked:
+        """One episode on its own, nothing padded."""
+        rollout = self.rollout.select(torch.tensor([episode]))
+        memory = rollout.memory
+        assert memory is not None
+        nodes = int(memory.count.max())
+        memory = replace(
+            memory,
+            node=memory.node[:, :nodes],
+            edge=memory.edge[:, :nodes, :nodes],
+            walk=memory.walk[:, :, :nodes],
+        )
+        return replace(
+            self,
+            episodes=self.episodes.select([episode]),
+            masks=self.masks.select(torch.tensor([episode])),
+            rollout=replace(rollout, memory=memory),
+        )
+
+    def context(self, config: LearningConfig | None = None, **stage: Any) -> LossContext:
+        taken = sum(len(table.episode) for table in self.rollout.decisions.values())
+        config = config or LearningConfig()
+        return LossContext(
+            self.environment.world, self.episodes, config, Stage(**stage), taken, distance_reward
+        )
+
+
+@pytest.fixture(scope="module")
+def environment(tiny_trainable: Path) -> Environment:
+    world = load_world(tiny_trainable / "connectivity")
+    return Environment(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
+
+
+@pytest.fixture(scope="module")
+def episodes(tiny_trainable: Path, environment: Environment) -> EpisodeSet:
+    every = load_split(DataFolder(tiny_trainable), environment.world, "r2r", "train")
+    return every.select(range(0, len(every), 9))
+
+
+@pytest.fixture(params=["ssm", "ssm-global"])
+def walked(request: pytest.FixtureRequest, environment: Environment, episodes: EpisodeSet) -> Walked:
+    torch.manual_seed(3)
+    vocabulary = Vocabulary.build(episodes.texts, min_count=1)
+    spec, world, count = AGENTS[request.param], environment.world, len(episodes)
+    # texts are read without dropout, so that every episode can be read again on its own; the rest is dropped
+    config = spec.config(
+        word_width=6, width=12, dropout=0.3, feature_dropout=0.3, reasoning_steps=2, node_width=7
+    )
+    agent = spec.build(config, DataSizes(len(vocabulary), environment.width)).train()
+    agent.encoder.eval()
+    masks = agent.dropout_masks(count)
+    instructions = agent.encoder(*vocabulary.encode_batch(episodes.texts, WORDS))
+    log = agent.state_log(environment, instructions, masks)
+    pick = Sample(torch.Generator().manual_seed(1))
+    rollout = collect(
+        world,
+        episodes,
+        agent.action_space(world, count, MAX_DECISIONS),
+        AgentPolicy(agent, log, environment, pick),
+        max_steps=8,
+        label_rule=ClosestToGoal(world, episodes.goal),
+    )
+    assert 0 < int(rollout.stopped.sum()) < count, "some stop, some are cut off"
+    return Walked(agent, environment, episodes, vocabulary, masks, rollout)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decision of one episode."""
+
+    kind: DecisionType
+    order: int
+    scores: Tensor  # of the options there were
+    value: Tensor
+    choice: int  # among the options there were
+    label: int
+    before: float
+    after: float
+    stops: bool
+
+
+def _steps(walked: Walked, outputs: Outputs) -> list[Step]:
+    """The decisions of a single episode in their order."""
+    steps = []
+    for kind, table in walked.rollout.decisions.items():
+        for row in range(len(table.episode)):
+            options = table.options[row].nonzero().squeeze(1).tolist()
+            steps.append(
+                Step(
+                    kind,
+                    int(table.order[row]),
+                    outputs.logits[kind][row][options],
+                    outputs.heads["value"][0, table.step[row]],
+                    options.index(int(table.choice[row])),
+                    options.index(int(table.label[row])),
+                    float(table.before[row]),
+                    float(table.after[row]),
+                    bool(table.stops[row]),
+                )
+            )
+    return sorted(steps, key=lambda step: step.order)
+
+
+def _slow_imitation(walked: Walked, weights: Mapping[DecisionType, float]) -> Tensor:
+    total, count = torch.zeros(()), len(walked.episodes)
+    for episode in range(count):
+        alone = walked.alone(episode)
+        for step in _steps(alone, alone.outputs()):
+            probability = step.scores.exp()[step.label] / step.scores.exp().sum()
+            total = total - weights.get(step.kind, 1.0) * probability.log()
+    return total / count
+
+
+def _slow_a2c(walked: Walked, config: LearningConfig) -> Tensor:
+    total, count = torch.zeros(()), 0
+    for episode in range(len(walked.episodes)):
+        alone = walked.alone(episode)
+        outputs = alone.outputs()
+        steps = _steps(alone, outputs)
+        expected = 0.0 if steps[-1].stops else float(outputs.heads["value"][0, -1].detach())
+        for step in reversed(steps):
+            if step.stops:
+                reward = config.reward.success if step.after < 3.0 else -config.reward.success
+            else:
+                closer = step.before - step.after
+                reward = float(np.sign(closer)) if config.reward.quantised else closer
+            expected = reward + config.reward.discount * expected
+            probability = step.scores.softmax(0)
+            total = total - (expected - step.value.detach()) * probability[step.choice].log()
+            total = total + config.value * (expected - step.value) ** 2
+            total = total + config.entropy * (probability * probability.log()).sum()
+            count += 1
+    return total / count
+
+
+def _check(walked: Walked, fast: Tensor, slow: Tensor) -> None:
+    """Same value, same gradient of every parameter."""
+    torch.testing.assert_close(fast, slow, atol=1e-5, rtol=1e-4)
+    names, parameters = zip(*walked.agent.named_parameters(), strict=True)
+    fast_gradients = torch.autograd.grad(fast, parameters, materialize_grads=True)
+    slow_gradients = torch.autograd.grad(slow, parameters, materialize_grads=True)
+    for name, a, b in zip(names, fast_gradients, slow_gradients, strict=True):
+        assert torch.allclose(a, b, atol=1e-6, rtol=1e-3), name
+    assert sum(float(gradient.abs().sum()) for gradient in fast_gradients) > 0
+
+
+@pytest.mark.parametrize("weights", [{}, {FRONTIER: 0.2, ACTION: 1.5, GLOBAL: 0.7}])
+def test_imitation_is_the_sum_over_episodes_and_decisions(
+    walked: Walked, weights: dict[DecisionType, float]
+) -> None:
+    fast = imitation(walked.rollout, walked.outputs(), weights)
+    _check(walked, fast, _slow_imitation(walked, weights))
+
+
+def test_frontier_decisions_have_the_weight_of_their_stage(walked: Walked) -> None:
+    outputs, context = walked.outputs(), walked.context(teacher_frontier=0.3, student_frontier=2.5)
+    for loss, weight in ((teacher_forcing, 0.3), (student_forcing, 2.5)):
+        expected = imitation(walked.rollout, outputs, {FRONTIER: weight})
+        assert torch.equal(loss(walked.rollout, outputs, context), expected)
+    if FRONTIER in outputs.logits:
+        other = imitation(walked.rollout, outputs, {})
+        assert not torch.equal(other, imitation(walked.rollout, outputs, {FRONTIER: 0.3}))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LearningConfig(),
+        LearningConfig(entropy=0.05, value=0.4, reward=RewardConfig(discount=0.8)),
+        LearningConfig(reward=RewardConfig(success=5.0, quantised=False, discount=0.5)),
+    ],
+    ids=["default", "weights", "rewards"],
+)
+def test_a2c_is_the_sum_over_episodes_and_decisions(walked: Walked, config: LearningConfig) -> None:
+    fast = a2c(walked.rollout, walked.outputs(), walked.context(config))
+    _check(walked, fast, _slow_a2c(walked, config))
+
+
+def test_a2c_of_several_processes_is_divided_by_their_mean_number_of_decisions(walked: Walked) -> None:
+    outputs, context = walked.outputs(), walked.context()
+    half = a2c(walked.rollout, outputs, replace(context, decisions=2 * context.decisions))
+    torch.testing.assert_close(2 * half, a2c(walked.rollout, outputs, context))
+
+
+def test_decisions_without_a_label_teach_nothing(walked: Walked) -> None:
+    unlabelled = {
+        kind: replace(table, label=torch.full_like(table.label, -1))
+        for kind, table in walked.rollout.decisions.items()
+    }
+    loss = imitation(replace(walked.rollout, decisions=unlabelled), walked.outputs(), {})
+    assert loss.item() == 0.0
+
+
+def test_only_cut_off_episodes_expect_more(environment: Environment, episodes: EpisodeSet) -> None:
+    """Episode 0 stops near the goal; 1 comes closer, is cut off, and expects what the critic says then."""
+    decided = Decisions(
+        episode=torch.tensor([0, 1]),
+        step=torch.tensor([0, 0]),
+        order=torch.tensor([0, 0]),
+        options=torch.ones(2, 2, dtype=torch.bool),
+        choice=torch.tensor([1, 0]),
+        label=torch.tensor([1, 1]),
+        before=torch.tensor([1.0, 9.0]),
+        after=torch.tensor([1.0, 7.0]),
+        stops=torch.tensor([True, False]),
+    )
+    nowhere = torch.zeros(2, 2, dtype=torch.long)
+    alive = torch.tensor([[True, False], [True, True]])
+    stopped = torch.tensor([True, False])
+    rollout = Rollout(nowhere, nowhere, alive, nowhere, stopped, {ACTION: decided}, memory=None)
+    outputs = Outputs({ACTION: torch.zeros(2, 2)}, {"value": torch.tensor([[1.0, 100.0], [0.5, 4.0]])})
+    config = LearningConfig(entropy=0.1, value=0.5, reward=RewardConfig(discount=0.5))
+    context = LossContext(environment.world, episodes.select([0, 1]), config, Stage(), 2, distance_reward)
+    loss = a2c(rollout, outputs, context)
+    surprise = math.log(2.0)  # of a choice between two equal options, and their entropy
+    advantage = (2.0 - 1.0, 1.0 + 0.5 * 4.0 - 0.5)
+    expected = sum(surprise * a + 0.5 * a**2 - 0.1 * surprise for a in advantage) / 2
+    assert float(loss) == pytest.approx(expected)

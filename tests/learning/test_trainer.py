@@ -1,0 +1,616 @@
+"""The trainer: what a step learns, from which walks, with which weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from scenemem.agents.actions import ActionSpace
+from scenemem.agents.build import AGENTS, DataSizes
+from scenemem.agents.rollout import ACTION, FRONTIER, DecisionRequest, Decisions, Outputs, Rollout
+from scenemem.agents.walker import LabelRule, TrainedAgent, WalkConfig
+from scenemem.errors import UserError
+from scenemem.evaluation.metrics import measure
+from scenemem.features.store import Environment, open_store
+from scenemem.formats.folder import DataFolder
+from scenemem.learning.augmentation import StoredEpisodes
+from scenemem.learning.objectives import (
+    LABEL_RULES,
+    LOSSES,
+    REWARDS,
+    ClosestToGoal,
+    LearningConfig,
+    LossContext,
+    RewardConfig,
+    Stage,
+    loss,
+)
+from scenemem.learning.trainer import Trainer
+from scenemem.presets import PRESETS
+from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.tasks.vocabulary import Vocabulary
+from scenemem.world.build import load_world
+from scenemem.world.graph import World
+
+BATCH = 6
+MIXED = {"teacher_forcing": 0.7, "student_forcing": 0.3, "a2c": 1.6}
+assert PRESETS, "presets register the packaged agents"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A tiny world with random features, and episodes to learn from."""
+
+    environment: Environment
+    episodes: EpisodeSet
+    vocabulary: Vocabulary
+
+    def agent(self, name: str = "ssm", seed: int = 0, **settings: Any) -> TrainedAgent:
+        """Fresh weights; nothing is dropped unless asked for."""
+        torch.manual_seed(seed)
+        spec = AGENTS[name]
+        values = {"word_width": 8, "width": 16, "dropout": 0.0, "feature_dropout": 0.0, **settings}
+        network = spec.build(spec.config(**values), DataSizes(len(self.vocabulary), self.environment.width))
+        return TrainedAgent(network, self.environment, self.vocabulary, WalkConfig(8, 20, 20))
+
+    def trainer(
+        self,
+        agent: TrainedAgent | None = None,
+        stage: Stage | None = None,
+        seed: int = 0,
+        episodes: EpisodeSet | None = None,
+        **learning: Any,
+    ) -> Trainer:
+        values = {"iterations": 8, "batch": BATCH, "max_decisions": 6, "max_steps": 12, **learning}
+        config = LearningConfig(stages=(stage or Stage(losses=MIXED),), **values)
+        return Trainer(
+            agent or self.agent(),
+            episodes or self.episodes,
+            config,
+            seed,
+            augmentation=StoredEpisodes(self.episodes, seed=5),
+        )
+
+    def gradients(self, stage: Stage, **learning: Any) -> dict[str, Tensor]:
+        """Of one step of a fresh trainer, not clipped."""
+        trainer = self.trainer(stage=stage, clip=1e9, **learning)
+        trainer.step()
+        return {
+            name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+            for name, parameter in trainer.network.named_parameters()
+        }
+
+    def losses(self, stage: Stage, **learning: Any) -> dict[str, float]:
+        return self.trainer(stage=stage, **learning).step().losses
+
+
+@pytest.fixture(scope="module")
+def setting(tiny_trainable: Path) -> Setting:
+    torch.set_num_threads(1)
+    world = load_world(tiny_trainable / "connectivity")
+    environment = Environment(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
+    episodes = load_split(DataFolder(tiny_trainable), world, "r2r", "train")
+    return Setting(environment, episodes, Vocabulary.build(episodes.texts, min_count=1))
+
+
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """What a test registers is gone after it."""
+    changed: list[Any] = [LOSSES, LABEL_RULES, REWARDS]
+    kept = [dict(registry) for registry in changed]
+    yield
+    for registry, entries in zip(changed, kept, strict=True):
+        registry._entries = entries
+
+
+def _close(seen: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    for name, value in expected.items():
+        scale = float(value.abs().max())
+        assert torch.allclose(seen[name], value, atol=1e-5 + 1e-4 * scale, rtol=1e-3), name
+
+
+def _far(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return sum(float((one[name] - other[name]).abs().max()) for name in one) > 1e-2
+
+
+# weights of losses
+
+
+def test_a_step_follows_the_weighted_sum_of_the_losses(setting: Setting) -> None:
+    """The gradient of all losses together is that of each alone, times its weight."""
+    alone = {name: setting.gradients(Stage(losses={name: 1.0})) for name in MIXED}
+    together = setting.gradients(Stage(losses=MIXED))
+    expected = {
+        name: torch.stack([MIXED[kind] * alone[kind][name] for kind in MIXED]).sum(dim=0) for name in together
+    }
+    _close(together, expected)
+    for kind in MIXED:
+        assert any(float(gradient.abs().max()) > 1e-3 for gradient in alone[kind].values()), kind
+
+
+@pytest.mark.parametrize("name", ["teacher_forcing", "student_forcing", "a2c"])
+def test_the_weight_of_a_loss_scales_its_gradient_and_not_what_is_reported(
+    setting: Setting, name: str
+) -> None:
+    single, triple = (
+        setting.trainer(stage=Stage(losses={name: weight}), clip=1e9).step() for weight in (1.0, 3.0)
+    )
+    assert triple.gradient == pytest.approx(3 * single.gradient, rel=1e-3)
+    assert triple.losses == pytest.approx(single.losses)
+    assert single.losses.keys() == {name}
+
+
+def test_a_loss_with_weight_0_is_left_out(setting: Setting) -> None:
+    report = setting.trainer(stage=Stage(losses={"teacher_forcing": 1.0, "a2c": 0.0})).step()
+    assert report.losses.keys() == {"teacher_forcing"}
+    assert report.episodes == BATCH
+
+
+@pytest.mark.parametrize(
+    ("losses", "walks"),
+    [({"teacher_forcing": 1.0}, 1), ({"student_forcing": 1.0, "a2c": 1.0}, 1), (MIXED, 2)],
+)
+def test_a_batch_is_walked_once_by_whoever_the_losses_need(
+    setting: Setting, losses: dict[str, float], walks: int
+) -> None:
+    assert setting.trainer(stage=Stage(losses=losses)).step().episodes == walks * BATCH
+    assert setting.trainer(stage=Stage(losses={**losses, "teacher_forcing": 1.0}, augmented=0.5)).step()
+
+
+@pytest.mark.parametrize("kind", ["teacher", "student"])
+def test_frontier_decisions_count_with_the_weight_of_the_stage(setting: Setting, kind: str) -> None:
+    losses = {"teacher_forcing": 1.0, "student_forcing": 1.0}
+    own, other = f"{kind}_forcing", "student_forcing" if kind == "teacher" else "teacher_forcing"
+    weighted: list[dict[str, Any]] = [{f"{kind}_frontier": weight} for weight in (0.0, 1.0, 3.0)]
+    nothing, single, triple = (setting.losses(Stage(losses=losses, **weights)) for weights in weighted)
+    assert single[own] > nothing[own] + 0.01
+    assert triple[own] - nothing[own] == pytest.approx(3 * (single[own] - nothing[own]), rel=1e-3)
+    assert triple[other] == pytest.approx(nothing[other]), "the other walks have their own weight"
+
+
+def test_augmented_episodes_count_with_the_weight_of_the_stage(setting: Setting) -> None:
+    nothing, half, whole = (
+        setting.gradients(Stage(losses={"teacher_forcing": 1.0}, augmented=weight))
+        for weight in (0.0, 0.5, 1.0)
+    )
+    _close(half, {name: (nothing[name] + whole[name]) / 2 for name in half})
+    assert _far(nothing, whole)
+
+
+def test_augmented_episodes_get_the_other_losses_with_their_own_weights(setting: Setting) -> None:
+    stage = Stage(losses={"teacher_forcing": 1.0, "student_forcing": 0.3}, augmented=0.6)
+    trainer = setting.trainer(stage=stage)
+    rows = next(trainer.batches)
+    weighted = trainer.losses(rows, trainer.episodes.select(rows), stage)
+    assert {name: weight for name, (weight, _) in weighted.items()} == {
+        "teacher_forcing": 1.0,
+        "student_forcing": 0.3,
+        "augmented teacher_forcing": 0.6,
+        "augmented student_forcing": 0.3,
+    }
+    assert trainer.step().episodes == 4 * BATCH
+
+
+# A2C
+
+
+A2C = Stage(losses={"a2c": 1.0})
+
+
+@dataclass
+class Seen:
+    """What a loss was given."""
+
+    rollout: Rollout
+    outputs: Outputs
+    context: LossContext
+
+
+def _spy(name: str, walks: Any) -> list[Seen]:
+    """Register a loss that keeps what it is given, and teaches nothing."""
+    seen: list[Seen] = []
+
+    @loss(name, walks=walks)
+    def keep(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+        seen.append(Seen(rollout, outputs, context))
+        return outputs.heads["value"].sum() * 0.0
+
+    return seen
+
+
+@pytest.mark.usefixtures("registries")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"entropy": 0.3},
+        {"value": 2.0},
+        {"reward": RewardConfig(discount=0.4)},
+        {"reward": RewardConfig(success=9.0)},
+        {"reward": RewardConfig(quantised=False)},
+    ],
+    ids=["default", "entropy", "value", "discount", "success", "metres"],
+)
+def test_a2c_learns_with_the_settings_of_the_run(setting: Setting, settings: dict[str, Any]) -> None:
+    """The loss of a step is that of a plain loop over the walks it was computed from."""
+    seen = _spy("spy", "student")
+    stage = Stage(losses={"a2c": 1.0, "spy": 1.0})
+    trainer = setting.trainer(stage=stage, max_decisions=3, **settings)
+    reported = trainer.step().losses["a2c"]
+    rollout, outputs, config = seen[0].rollout, seen[0].outputs, trainer.config
+    assert 0 < int(rollout.stopped.sum()) < BATCH, "some stop, some are cut off"
+    total, count = 0.0, 0
+    for episode in range(len(rollout.alive)):
+        decided = {
+            int(table.order[row]): (kind, row)
+            for kind, table in rollout.decisions.items()
+            for row in (table.episode == episode).nonzero().squeeze(1).tolist()
+        }
+        values = outputs.heads["value"][episode].detach()
+        end = int(rollout.length[episode]) - 1
+        expected = 0.0 if bool(rollout.stopped[episode]) else float(values[end])
+        for _, (kind, row) in sorted(decided.items(), reverse=True):
+            table = rollout.decisions[kind]
+            before, after = float(table.before[row]), float(table.after[row])
+            reward = before - after
+            if config.reward.quantised:
+                reward = math.copysign(1.0, reward) if reward else 0.0
+            if bool(table.stops[row]):
+                reward = config.reward.success if after < 3.0 else -config.reward.success
+            expected = reward + config.reward.discount * expected
+            chance = outputs.logits[kind][row][table.options[row]].detach().softmax(dim=0)
+            choice = int(table.options[row, : int(table.choice[row])].sum())
+            advantage = expected - float(values[table.step[row]])
+            total -= advantage * math.log(float(chance[choice]))
+            total += config.value * advantage**2
+            total += config.entropy * float((chance * chance.log()).sum())
+            count += 1
+    assert reported == pytest.approx(total / count, rel=1e-3, abs=1e-4)
+
+
+def test_entropy_and_value_count_with_their_weights(setting: Setting) -> None:
+    for name, sign in (("entropy", -1.0), ("value", 1.0)):
+        nothing, single, triple = (setting.losses(A2C, **{name: weight})["a2c"] for weight in (0.0, 1.0, 3.0))
+        assert sign * (single - nothing) > 0.05
+        assert triple - nothing == pytest.approx(3 * (single - nothing), rel=1e-3)
+
+
+def test_only_the_critic_learns_from_the_value_error(setting: Setting) -> None:
+    without, with_value = (setting.gradients(A2C, value=value) for value in (0.0, 1.0))
+    critic = [name for name in without if name.startswith("critic.")]
+    assert not any(without[name].any() for name in critic)
+    assert all(with_value[name].any() for name in critic if not name.endswith("0.bias"))
+
+
+# labels and rewards by name
+
+
+def _loop(setting: Setting) -> EpisodeSet:
+    """Episodes whose reference path makes a detour: from g10 round to g00 beside it."""
+    world = setting.environment.world
+    names = "g10 g20 g21 g11 g10 g00"
+    path = torch.tensor([[world.index_of("grid", name) for name in names.split()]]).repeat(BATCH, 1)
+    rows = setting.episodes.select([0] * BATCH)
+    return replace(
+        rows, start=path[:, 0], goal=path[:, -1], path=path, path_length=torch.full((BATCH,), path.shape[1])
+    )
+
+
+@pytest.mark.usefixtures("registries")
+@pytest.mark.parametrize(("labels", "first"), [("goal", "g00"), ("path", "g20")])
+def test_labels_of_own_walks_follow_the_rule_of_the_run(setting: Setting, labels: str, first: str) -> None:
+    seen, world = _spy("spy", "student"), setting.environment.world
+    agent = setting.agent("basic")
+    stage = Stage(losses={"student_forcing": 1.0, "spy": 1.0})
+    trainer = setting.trainer(agent, stage, episodes=_loop(setting), labels=labels)
+    trainer.step()
+    table = seen[0].rollout.decisions[ACTION]
+    begin = table.step == 0
+    places = world.neighbour[_loop(setting).start, table.label[begin]]
+    assert {world.viewpoints[place] for place in places.tolist()} == {first}
+
+
+@pytest.mark.usefixtures("registries")
+def test_teachers_follow_the_reference_path_whatever_the_rule(setting: Setting) -> None:
+    seen = _spy("spy", "teacher")
+    stage = Stage(losses={"teacher_forcing": 1.0, "spy": 1.0})
+    setting.trainer(setting.agent("basic"), stage, episodes=_loop(setting), labels="goal").step()
+    rollout = seen[0].rollout
+    assert torch.equal(rollout.walked, _loop(setting).path)
+    assert torch.equal(rollout.decisions[ACTION].choice, rollout.decisions[ACTION].label)
+
+
+class StopAtOnce(ClosestToGoal):
+    """Nothing is better than staying at home."""
+
+    def __call__(self, request: DecisionRequest, _space: ActionSpace, _distance: Tensor, /) -> Tensor:
+        return torch.full_like(request.episode, request.stop)
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_label_rule_from_outside_is_used_by_its_name(setting: Setting) -> None:
+    @LABEL_RULES.register("stop at once")
+    def stop_at_once(world: World, episodes: EpisodeSet, space: ActionSpace) -> LabelRule:
+        return StopAtOnce(world, episodes.goal)
+
+    agent = setting.agent("basic")
+    stage = Stage(losses={"student_forcing": 1.0})
+    trainer = setting.trainer(agent, stage, iterations=30, learning_rate=0.03, labels="stop at once")
+    for _ in range(30):
+        trainer.step()
+    walked = agent.walk(setting.episodes)
+    assert float((walked.length == 1).double().mean()) > 0.95, "it has learnt to stop where it starts"
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_reward_rule_from_outside_is_used_by_its_name(setting: Setting) -> None:
+    @REWARDS.register("for stopping")
+    def for_stopping(table: Decisions, rollout: Rollout, context: LossContext) -> Tensor:
+        assert len(context.episodes) == len(rollout.alive)
+        return torch.where(table.stops, 5.0, -1.0)
+
+    agent = setting.agent("basic")
+    trainer = setting.trainer(
+        agent, A2C, iterations=60, learning_rate=0.03, reward=RewardConfig(rule="for stopping")
+    )
+    for _ in range(60):
+        trainer.step()
+    walked = agent.walk(setting.episodes)
+    assert float((walked.length == 1).double().mean()) > 0.9, "it has learnt to stop where it starts"
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_loss_from_outside_is_used_by_its_name_on_the_walks_it_asks_for(setting: Setting) -> None:
+    seen = {walks: _spy(f"spy {walks}", walks) for walks in ("teacher", "student", "all")}
+
+    @loss("value towards 3", walks="all")
+    def towards_3(rollout: Rollout, outputs: Outputs, _context: LossContext) -> Tensor:
+        return (outputs.heads["value"][rollout.alive] - 3.0).square().mean()
+
+    losses = {"value towards 3": 1.0, **{f"spy {walks}": 1.0 for walks in seen}}
+    trainer = setting.trainer(stage=Stage(losses=losses), iterations=40, learning_rate=0.03)
+    found = [trainer.step().losses["value towards 3"] for _ in range(40)]
+    assert found[-1] < 0.02 * found[0]
+    for walks, count in (("teacher", BATCH), ("student", BATCH), ("all", 2 * BATCH)):
+        given = seen[walks][0]
+        assert len(given.rollout.alive) == len(given.context.episodes) == count
+        assert given.outputs.heads["value"].shape == given.rollout.alive.shape
+        assert given.context.decisions == sum(len(t.episode) for t in given.rollout.decisions.values())
+        for kind, logits in given.outputs.logits.items():
+            assert torch.equal(logits.isfinite(), given.rollout.decisions[kind].options)
+    teacher, student = seen["teacher"][0], seen["student"][0]
+    assert teacher.context.episodes.instruction_ids == student.context.episodes.instruction_ids
+    assert FRONTIER in teacher.rollout.decisions
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"stage": Stage(losses={"a2d": 1.0})}, "unknown loss 'a2d'; there are: a2c"),
+        ({"labels": "goals"}, "unknown label rule 'goals'; there are: goal"),
+    ],
+)
+def test_unknown_names_are_refused_before_anything_is_trained(
+    setting: Setting, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        setting.trainer(**settings)
+
+
+def test_an_unknown_reward_is_named_with_what_is_near(setting: Setting) -> None:
+    trainer = setting.trainer(stage=A2C, reward=RewardConfig(rule="distances"))
+    with pytest.raises(UserError, match="unknown reward rule 'distances'; there are: distance"):
+        trainer.step()
+
+
+# the optimiser
+
+
+def test_the_learning_rate_falls_to_0_along_a_cosine(setting: Setting) -> None:
+    trainer = setting.trainer(stage=Stage(losses={"teacher_forcing": 1.0}), iterations=4, learning_rate=0.02)
+    rates, moved = [], []
+    for _ in range(4):
+        before = torch.cat([p.detach().flatten().clone() for p in trainer.network.parameters()])
+        trainer.step()
+        after = torch.cat([p.detach().flatten() for p in trainer.network.parameters()])
+        rates.append(trainer.optimiser.param_groups[0]["lr"])
+        moved.append(float((after - before).abs().max()))
+    half = math.sqrt(0.5)
+    assert rates == pytest.approx([0.02, 0.01 * (1 + half), 0.01, 0.01 * (1 - half)])
+    assert moved[0] == pytest.approx(0.02, rel=0.05), "the first step of Adam is as long as its rate"
+    assert moved[3] < 0.3 * moved[0]
+
+
+@pytest.mark.parametrize("clip", [0.01, 1e9])
+def test_gradients_are_clipped_to_the_largest_norm_allowed(setting: Setting, clip: float) -> None:
+    trainer = setting.trainer(clip=clip)
+    report = trainer.step()
+    gradients = [p.grad.flatten() for p in trainer.network.parameters() if p.grad is not None]
+    norm = float(torch.cat(gradients).norm())
+    assert report.gradient > 0.1, "reported as it was before clipping"
+    assert norm == pytest.approx(min(clip, report.gradient), rel=1e-3)
+
+
+def test_weights_decay_by_their_share(setting: Setting) -> None:
+    begin = {name: p.detach().clone() for name, p in setting.agent().network.named_parameters()}
+    plain, decayed = (setting.trainer(weight_decay=decay, learning_rate=0.01) for decay in (0.0, 0.3))
+    for trainer in (plain, decayed):
+        trainer.step()
+    without = dict(plain.network.named_parameters())
+    for name, parameter in decayed.network.named_parameters():
+        if parameter.grad is not None:
+            expected = without[name] - 0.01 * 0.3 * begin[name]
+            torch.testing.assert_close(parameter, expected, atol=1e-6, rtol=1e-4)
+
+
+def test_dropout_is_drawn_anew_in_every_step(setting: Setting) -> None:
+    """A trainer drops what the agent's settings say, with masks of its own in every step."""
+    agent = setting.agent(dropout=0.5, feature_dropout=0.4)
+    agent.network.eval()
+    trainer = setting.trainer(agent, Stage(losses={"teacher_forcing": 1.0}))
+    masks, draw = [], agent.network.dropout_masks
+
+    def spy(episodes: int) -> Any:
+        masks.append(draw(episodes))
+        return masks[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent.network, "dropout_masks", spy)
+        trainer.step()
+        trainer.step()
+    first, second = masks
+    assert (first["decision"] == 0.0).any()
+    assert not torch.equal(first["decision"], second["decision"])
+    assert agent.network.training
+
+
+@pytest.mark.parametrize("name", ["basic", "ssm", "ssm-global"])
+def test_fused_and_plain_training_are_the_same(setting: Setting, name: str) -> None:
+    """With dropout, teacher and own walks: same losses, same gradients, step after step."""
+    results = []
+    for fused in (True, False):
+        agent = setting.agent(name, dropout=0.3, feature_dropout=0.2)
+        trainer = setting.trainer(agent, fused=fused)
+        reports = [trainer.step() for _ in range(2)]
+        results.append((reports, {n: p.grad for n, p in agent.network.named_parameters()}))
+    (fused_reports, fused_gradients), (plain_reports, plain_gradients) = results
+    for fused_report, plain_report in zip(fused_reports, plain_reports, strict=True):
+        assert fused_report.losses == pytest.approx(plain_report.losses, rel=1e-3, abs=1e-4)
+        assert fused_report.gradient == pytest.approx(plain_report.gradient, rel=1e-3)
+    for parameter, gradient in plain_gradients.items():
+        other = fused_gradients[parameter]
+        assert (gradient is None) == (other is None)
+        if gradient is not None and other is not None:
+            assert torch.allclose(other, gradient, atol=1e-3 * float(gradient.abs().max()) + 1e-6), parameter
+
+
+# runs
+
+
+@pytest.mark.parametrize("name", ["basic", "ssm"])
+def test_an_agent_learns_a_tiny_world(setting: Setting, name: str) -> None:
+    episodes = setting.episodes.select(range(0, 60, 5))
+    agent = setting.agent(name, width=32)
+
+    def success() -> float:
+        walked = agent.walk(episodes).walked
+        return measure(setting.environment.world, walked, episodes.path).means()["sr"]
+
+    before = success()
+    stage = Stage(losses={"teacher_forcing": 1.0, "student_forcing": 0.3, "a2c": 0.3})
+    trainer = setting.trainer(agent, stage, episodes=episodes, batch=12, iterations=50, learning_rate=0.01)
+    found = [trainer.step().losses["teacher_forcing"] for _ in range(50)]
+    assert found[-1] < 0.3 * found[0]
+    assert before < 0.5
+    assert success() > 0.8
+
+
+def test_the_same_seed_gives_the_same_run(setting: Setting) -> None:
+    def run(seed: int) -> tuple[list[dict[str, float]], dict[str, Tensor]]:
+        agent = setting.agent(seed=3, dropout=0.3, feature_dropout=0.2, hints=True, restore_state=True)
+        torch.manual_seed(seed)
+        trainer = setting.trainer(agent, seed=seed)
+        return [trainer.step().losses for _ in range(3)], dict(agent.network.state_dict())
+
+    (losses, weights), (same_losses, same_weights), (other_losses, _) = run(1), run(1), run(2)
+    assert losses == same_losses
+    assert all(torch.equal(weights[name], same_weights[name]) for name in weights)
+    assert losses != other_losses
+
+
+def test_the_seed_of_a_trainer_chooses_batches_and_samples(setting: Setting) -> None:
+    """Nothing is dropped here, so runs differ in nothing else; of equal episodes every batch is the same."""
+    teacher = Stage(losses={"teacher_forcing": 1.0})
+    for stage, episodes in ((teacher, setting.episodes), (A2C, _loop(setting))):
+        one, same, other = (
+            setting.trainer(stage=stage, seed=seed, episodes=episodes).step().losses for seed in (4, 4, 5)
+        )
+        assert one == same
+        assert one != other
+
+
+def test_stages_follow_each_other(setting: Setting) -> None:
+    config = LearningConfig(
+        iterations=4,
+        batch=BATCH,
+        stages=(
+            Stage("first", losses={"teacher_forcing": 1.0}),
+            Stage("second", share=3.0, losses={"a2c": 1.0}),
+        ),
+    )
+    trainer = Trainer(setting.agent(), setting.episodes, config, seed=0)
+    assert [list(trainer.step().losses) for _ in range(4)] == [["teacher_forcing"], *[["a2c"]] * 3]
+    assert trainer.iteration == 4
+
+
+@pytest.mark.usefixtures("registries")
+def test_walks_to_learn_from_are_cut_off_by_their_limits(setting: Setting) -> None:
+    seen = _spy("spy", "student")
+    stage = Stage(losses={"spy": 1.0, "student_forcing": 1.0})
+    tight: list[dict[str, Any]] = [{"max_decisions": 2}, {"max_steps": 3}]
+    for limits in tight:
+        setting.trainer(stage=stage, **limits).step()
+        rollout = seen[-1].rollout
+        assert int(torch.bincount(rollout.decisions[ACTION].episode).max()) == 2
+        assert not rollout.stopped.all()
+    assert int(rollout.length.max()) == 3
+
+
+def test_a_final_place_is_no_choice_of_walks_to_learn_from(setting: Setting) -> None:
+    agent = setting.agent(final_backtrack=True, restore_state=True)
+    report = setting.trainer(agent, max_decisions=2).step()
+    assert all(math.isfinite(value) for value in report.losses.values())
+
+
+# what is refused
+
+
+def test_secret_goals_cannot_be_learnt_from(setting: Setting) -> None:
+    secret = replace(setting.episodes, goal=torch.full_like(setting.episodes.goal, -1))
+    with pytest.raises(UserError, match="'r2r train' keeps its goals secret; train on a split that shows"):
+        setting.trainer(episodes=secret)
+
+
+def test_a_stage_with_augmented_episodes_needs_a_source(setting: Setting) -> None:
+    config = LearningConfig(stages=(Stage(augmented=0.5),))
+    with pytest.raises(UserError, match="learns from augmented episodes; name a --speaker or an --augment"):
+        Trainer(setting.agent(), setting.episodes, config, seed=0)
+
+
+def test_features_that_are_not_numbers_stop_the_run(setting: Setting) -> None:
+    store = setting.environment.store
+    broken = Environment(setting.environment.world, replace(store, values=store.values * torch.nan))
+    agent = setting.agent()
+    agent.environment = broken
+    with pytest.raises(
+        UserError,
+        match="a score of decision 'action' is not a finite number at step 1; the last good checkpoint is",
+    ):
+        setting.trainer(agent).step()
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_loss_that_is_not_a_number_is_named(setting: Setting) -> None:
+    @loss("broken", walks="teacher")
+    def broken(rollout: Rollout, outputs: Outputs, _context: LossContext) -> Tensor:
+        return outputs.heads["value"].sum() * torch.nan
+
+    with pytest.raises(UserError, match="loss 'broken' is not a finite number at step 1"):
+        setting.trainer(stage=Stage(losses={"broken": 1.0})).step()
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_gradient_that_is_not_a_number_is_named(setting: Setting) -> None:
+    @loss("steep", walks="teacher")
+    def steep(rollout: Rollout, outputs: Outputs, _context: LossContext) -> Tensor:
+        return (outputs.heads["value"].abs() * 0.0).sqrt().sum()
+
+    with pytest.raises(UserError, match=r"gradient of 'encoder.* is not a finite number at step 1"):
+        setting.trainer(stage=Stage(losses={"steep": 1.0})).step()
