@@ -11,7 +11,7 @@ from scenemem.errors import UserError
 from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
 from scenemem.runs.folder import RunFolder, halved, published, unpacked, write_published
 
-FACTS = {"preset": {}, "vocabulary": ["<PAD>"], "features": {}, "name": "ssm", "seed": 3}
+METADATA = {"preset": {}, "vocabulary": ["<PAD>"], "features": {}, "name": "ssm", "seed": 3}
 DESCRIPTION = {"name": "ssm", "seed": 3}
 
 
@@ -23,14 +23,14 @@ def trained() -> Checkpoint:
         "optimiser.0.exp_avg": torch.ones(3, 4),
         "random.global": torch.zeros(8, dtype=torch.uint8),
     }
-    return Checkpoint(tensors, {**FACTS, "progress": {"iteration": 7, "batches": {"order": [1, 2]}}})
+    return Checkpoint(tensors, {**METADATA, "progress": {"iteration": 7, "batches": {"order": [1, 2]}}})
 
 
 def test_only_the_weights_are_kept_and_in_half_precision(trained: Checkpoint) -> None:
     packed = halved(trained)
     assert packed.tensors.keys() == {"network.layer"}
     assert packed.tensors["network.layer"].dtype == torch.float16
-    assert packed.metadata == {**FACTS, "progress": {"iteration": 7}}
+    assert packed.metadata == {**METADATA, "progress": {"iteration": 7}}
 
 
 def test_weights_too_large_for_half_precision_are_refused(trained: Checkpoint) -> None:

@@ -32,12 +32,14 @@ SMALL = SpeakerPreset(words=20, model=SpeakerConfig(word_width=8, width=16), dat
 
 
 @pytest.fixture
-def speaking(tiny_trainable: Path) -> SpeakerExperiment:
+def experiment(tiny_trainable: Path) -> SpeakerExperiment:
     return new_speaker(SMALL, DataFolder(tiny_trainable), seed=0)
 
 
-def _written(speaking: SpeakerExperiment, file: Path, **facts: object) -> Path:
-    write_checkpoint(file, speaking.speaker.network, json.loads(json.dumps({**speaking.metadata, **facts})))
+def _written(experiment: SpeakerExperiment, file: Path, **metadata: object) -> Path:
+    write_checkpoint(
+        file, experiment.speaker.network, json.loads(json.dumps({**experiment.metadata, **metadata}))
+    )
     return file
 
 
@@ -56,39 +58,40 @@ def test_there_is_an_everyday_width_and_the_published_one() -> None:
 def test_every_preset_learns_two_steps(name: str, tiny_trainable: Path) -> None:
     preset = SPEAKERS[name]
     small = replace(preset, data=DataConfig(min_count=1), learning=replace(preset.learning, batch=4))
-    speaking = new_speaker(small, DataFolder(tiny_trainable), seed=0)
-    trainer = SpeakerTrainer(speaking.speaker, speaking.episodes("train"), small.learning, seed=0)
+    experiment = new_speaker(small, DataFolder(tiny_trainable), seed=0)
+    trainer = SpeakerTrainer(experiment.speaker, experiment.episodes("train"), small.learning, seed=0)
     before = trainer.network.decoder.words.weight.detach().clone()
     assert [trainer.step().episodes for _ in range(2)] == [4, 4]
     assert not torch.equal(trainer.network.decoder.words.weight, before)
 
 
 def test_a_stored_speaker_says_the_same(
-    speaking: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
+    experiment: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
 ) -> None:
-    file = _written(speaking, tmp_path / "speaker.safetensors")
+    file = _written(experiment, tmp_path / "speaker.safetensors")
     again = stored_speaker(file, DataFolder(tiny_trainable))
-    episodes = speaking.episodes("val_unseen")
-    first, second = (s.speaker.describe(episodes.path, episodes.heading) for s in (speaking, again))
+    episodes = experiment.episodes("val_unseen")
+    first, second = (s.speaker.describe(episodes.path, episodes.heading) for s in (experiment, again))
     assert torch.equal(first.tokens, second.tokens)
-    assert again.preset == speaking.preset
+    assert again.preset == experiment.preset
     assert again.preset.data.features == "tiny", "a run knows its store"
 
 
 def test_held_out_buildings_are_neither_learnt_nor_described_for_training(tiny_trainable: Path) -> None:
-    speaking = new_speaker(SMALL, DataFolder(tiny_trainable), seed=0)
+    experiment = new_speaker(SMALL, DataFolder(tiny_trainable), seed=0)
     held_out = {
-        speaking.environment.world.scans[number] for number in speaking.episodes("dev_unseen").scan.tolist()
+        experiment.environment.world.scans[number]
+        for number in experiment.episodes("dev_unseen").scan.tolist()
     }
     assert len(held_out) == 1
-    assert set(speaking.training_scans) | held_out == {"grid", "spiral"}
-    assert not set(speaking.training_scans) & held_out
+    assert set(experiment.training_scans) | held_out == {"grid", "spiral"}
+    assert not set(experiment.training_scans) & held_out
     whole = replace(SMALL, selection=SpeakerSelection(split="val_unseen"))
     assert new_speaker(whole, DataFolder(tiny_trainable), seed=0).training_scans == ["grid", "spiral"]
 
 
 def test_only_checkpoints_of_speakers_are_loaded(
-    speaking: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
+    experiment: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
 ) -> None:
     folder, file = DataFolder(tiny_trainable), tmp_path / "agent.safetensors"
     preset = PRESETS["basic"]
@@ -101,15 +104,15 @@ def test_only_checkpoints_of_speakers_are_loaded(
     write_checkpoint(file, agent.agent.network, json.loads(json.dumps(agent.metadata)))
     with pytest.raises(DataError, match="holds no speaker; train one with 'scenemem speak train'"):
         stored_speaker(file, folder)
-    odd = _written(speaking, tmp_path / "odd.safetensors", vocabulary=["no", "marks"])
+    odd = _written(experiment, tmp_path / "odd.safetensors", vocabulary=["no", "marks"])
     with pytest.raises(DataError, match="does not describe its speaker"):
         stored_speaker(odd, folder)
 
 
 def test_other_features_than_those_trained_with_are_refused(
-    speaking: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
+    experiment: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
 ) -> None:
-    file = _written(speaking, tmp_path / "speaker.safetensors")
+    file = _written(experiment, tmp_path / "speaker.safetensors")
     data = Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
     names = load_world(data / "connectivity").names
     for width, differs in ((5, "width 8, this store has 5"), (8, "sha256")):
