@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.models.helpers import one_per_episode
 from torch import Tensor
 
 from scenemem.features.store import Environment, open_store
@@ -16,6 +15,7 @@ from scenemem.models.language import Grounded
 from scenemem.models.reading import ActionScore, CollectRead, GlobalScore, MemoryGraph
 from scenemem.world.build import load_world
 from scenemem.world.graph import World, angle_feature, view_heading
+from tests.models.helpers import one_per_episode
 
 WIDTH, NODE_WIDTH, STEPS = 6, 5, 2
 WALKS = {  # of different scans and lengths; the second goes back, the last has just begun
