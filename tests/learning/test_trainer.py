@@ -509,7 +509,7 @@ def test_an_agent_learns_a_tiny_world(setting: Setting, name: str) -> None:
     found = [trainer.step().losses["teacher_forcing"] for _ in range(50)]
     assert found[-1] < 0.3 * found[0]
     assert before < 0.5
-    assert success() > 0.8
+    assert success() > max(0.7, before + 0.3)
 
 
 def test_the_same_seed_gives_the_same_run(setting: Setting) -> None:
