@@ -6,15 +6,23 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import networkx as nx
 import numpy as np
 import pytest
+import torch
 
+from scenemem.features.store import Environment, open_store
 from scenemem.formats.connectivity import Scan, Viewpoint, write_scan
 from scenemem.formats.features import write_store
+from scenemem.formats.folder import DataFolder
+from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.world.build import load_world
+from scenemem.world.graph import VIEWS, World
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -154,3 +162,32 @@ def tiny_trainable(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) ->
     rows = np.random.default_rng(0).normal(size=(len(keys), 36, 8)).astype(np.float16)
     write_store(root / "features" / "tiny.npy", keys, rows, width=8, source="test", encoder="random numbers")
     return root
+
+
+@pytest.fixture(scope="session")
+def world(tiny_data: Path) -> World:
+    return load_world(tiny_data / "connectivity")
+
+
+@pytest.fixture(scope="session")
+def episodes(tiny_data: Path, world: World) -> EpisodeSet:
+    return load_split(DataFolder(tiny_data), world, "r2r", "train")
+
+
+@pytest.fixture(scope="session")
+def secret_episodes(tiny_data: Path, world: World) -> EpisodeSet:
+    """Episodes of the test split, whose goals nobody knows."""
+    return load_split(DataFolder(tiny_data), world, "r2r", "test")
+
+
+@pytest.fixture(scope="session")
+def random_environment(tiny_trainable: Path, world: World) -> Callable[[World, int], Environment]:
+    """Makes an environment of random view features: of a world, with a number of visual columns."""
+    tiny = open_store(tiny_trainable / "features" / "tiny.npy", world)
+
+    def make(world: World, visual: int) -> Environment:
+        values = torch.randn(len(world.names), VIEWS, visual, generator=torch.Generator().manual_seed(0))
+        info = msgspec.structs.replace(tiny.info, keys=world.names, width=visual)
+        return Environment(world, replace(tiny, info=info, values=values, row=torch.arange(len(values))))
+
+    return make

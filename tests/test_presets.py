@@ -328,9 +328,9 @@ def test_what_an_old_preset_leaves_out_is_what_it_was_then() -> None:
 @pytest.mark.parametrize("old", [False, True])
 def test_an_unknown_agent_is_named_with_what_is_near(old: bool) -> None:
     values: dict[str, Any] = {"agent": "ssm-locl", "model": {}}
-    with pytest.raises(UserError, match="unknown agent 'ssm-locl'; there are: ssm-local"):
+    with pytest.raises(UserError, match="unknown agent 'ssm-locl'; did you mean ssm-local"):
         read_preset({**values, "memory": {}} if old else values)
-    with pytest.raises(UserError, match="unknown preset 'ssm-papr'; there are: ssm-paper"):
+    with pytest.raises(UserError, match="unknown preset 'ssm-papr'; did you mean ssm-paper"):
         PRESETS["ssm-papr"]
 
 
@@ -344,7 +344,7 @@ def test_an_agent_from_outside_has_presets_of_its_own(monkeypatch: pytest.Monkey
     class MoodyConfig(ModelConfig):
         mood: float = 0.5
 
-    monkeypatch.setattr(AGENTS, "_entries", dict(AGENTS))
+    monkeypatch.setattr(AGENTS, "_objects", dict(AGENTS))
     AGENTS.register("moody", AgentSpec(Basic.build, MoodyConfig))
     preset: Preset[Any] = Preset("moody", MoodyConfig(mood=0.1), walk=WalkConfig(max_decisions=3))
     assert read_preset(msgspec.to_builtins(preset)) == preset

@@ -358,7 +358,7 @@ def test_the_path_rule_passes_over_known_points_for_who_may_not_revisit_them(
 
 
 def test_an_unknown_rule_is_named_with_what_is_near() -> None:
-    with pytest.raises(UserError, match="unknown label rule 'paths'; there are: path"):
+    with pytest.raises(UserError, match="unknown label rule 'paths'; did you mean path"):
         LABEL_RULES["paths"]
 
 

@@ -107,7 +107,7 @@ def registries() -> Iterator[None]:
     kept = [dict(registry) for registry in changed]
     yield
     for registry, entries in zip(changed, kept, strict=True):
-        registry._entries = entries
+        registry._objects = entries
 
 
 def _close(seen: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
@@ -393,8 +393,8 @@ def test_a_loss_from_outside_is_used_by_its_name_on_the_walks_it_asks_for(settin
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"stage": Stage(losses={"a2d": 1.0})}, "unknown loss 'a2d'; there are: a2c"),
-        ({"labels": "goals"}, "unknown label rule 'goals'; there are: goal"),
+        ({"stage": Stage(losses={"a2d": 1.0})}, "unknown loss 'a2d'; did you mean a2c"),
+        ({"labels": "goals"}, "unknown label rule 'goals'; did you mean goal"),
     ],
 )
 def test_unknown_names_are_refused_before_anything_is_trained(
@@ -406,7 +406,7 @@ def test_unknown_names_are_refused_before_anything_is_trained(
 
 def test_an_unknown_reward_is_named_with_what_is_near(setting: Setting) -> None:
     trainer = setting.trainer(stage=A2C, reward=RewardConfig(rule="distances"))
-    with pytest.raises(UserError, match="unknown reward rule 'distances'; there are: distance"):
+    with pytest.raises(UserError, match="unknown reward rule 'distances'; did you mean distance"):
         trainer.step()
 
 
@@ -457,8 +457,8 @@ def test_dropout_is_drawn_anew_in_every_step(setting: Setting) -> None:
     trainer = setting.trainer(agent, Stage(losses={"teacher_forcing": 1.0}))
     masks, draw = [], agent.network.dropout_masks
 
-    def spy(episodes: int) -> Any:
-        masks.append(draw(episodes))
+    def spy(episodes: int, own: Tensor | None = None) -> Any:
+        masks.append(draw(episodes, own))
         return masks[-1]
 
     with pytest.MonkeyPatch.context() as patch:

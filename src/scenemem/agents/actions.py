@@ -43,7 +43,8 @@ class ActionSpace(ABC):
         self.now = -1  # the step
         # (B,) the step whose observation made the current state
         self.state_step = torch.zeros(episodes, dtype=torch.long, device=world.device)
-        self.deciding = self.state_step  # (M,) episodes that may be asked for a decision at this step
+        # (M,) episodes that may be asked for a decision at this step
+        self.deciding = torch.arange(episodes, device=world.device)
         self._decisions_left = torch.as_tensor(max_decisions, device=world.device).repeat(episodes)[:episodes]
 
     def arrive(self, pose: Pose, active: Tensor) -> Pose:

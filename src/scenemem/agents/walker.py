@@ -297,7 +297,9 @@ class AgentPolicy:
         Raises:
             SettingError: the agent does not score such decisions.
         """
-        if request.type == FINAL and self._stop_scores is not None:
+        if request.type == FINAL:
+            if self._stop_scores is None:
+                raise ValueError("a final place was asked for before anything was decided")
             return self._stop_scores[request.episode]
         step = self._step
         if step is None:
