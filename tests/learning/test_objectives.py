@@ -110,7 +110,7 @@ def test_a_discount_outside_0_to_1_is_refused() -> None:
 def test_unknown_losses_and_rewards_are_named_with_what_is_near() -> None:
     with pytest.raises(UserError, match="unknown loss 'teacher_forcin'; did you mean teacher_forcing"):
         LOSSES["teacher_forcin"]
-    with pytest.raises(UserError, match="unknown reward rule 'metres'; did you mean distance"):
+    with pytest.raises(UserError, match="unknown reward rule 'metres'; there are: distance"):
         REWARDS["metres"]
 
 

@@ -405,9 +405,8 @@ def test_unknown_names_are_refused_before_anything_is_trained(
 
 
 def test_an_unknown_reward_is_named_with_what_is_near(setting: Setting) -> None:
-    trainer = setting.trainer(stage=A2C, reward=RewardConfig(rule="distances"))
     with pytest.raises(UserError, match="unknown reward rule 'distances'; did you mean distance"):
-        trainer.step()
+        setting.trainer(stage=A2C, reward=RewardConfig(rule="distances"))
 
 
 # the optimiser

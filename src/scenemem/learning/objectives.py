@@ -171,7 +171,7 @@ class ClosestToGoal:
         return torch.where((at_goal & request.options[:, stop]) | nowhere, stop, cost.argmin(dim=1))
 
     def _frontier(self, request: DecisionRequest, space: ActionSpace) -> Tensor:
-        assert isinstance(space, MemoryActions)  # nodes are decided over
+        space = _with_memory(space)
         episodes, here = request.episode, space.memory.here[request.episode]
         places = self._world.neighbour[request.viewpoint]  # (M, N, K)
         ahead = self._world.geodesic(places.clamp_min(0), self._goal[episodes, None, None])
@@ -280,7 +280,7 @@ class ReferencePath:
 
     def _frontier(self, request: DecisionRequest, space: ActionSpace, wanted: Tensor) -> Tensor:
         """The nearest node that sees ``wanted``; at the end of the path the node that is the goal."""
-        assert isinstance(space, MemoryActions)  # nodes are decided over
+        space = _with_memory(space)
         episodes, memory = request.episode, space.memory
         sees = (self._world.neighbour[request.viewpoint] == wanted[:, None, None]).any(dim=2)
         right = torch.where(wanted.unsqueeze(1) == NONE, request.viewpoint == self._end(episodes), sees)
@@ -354,6 +354,13 @@ def rest_of_path(world: World, episodes: EpisodeSet, space: ActionSpace) -> Labe
     return RestOfPath(world, episodes.path, passes_over=not space.allow_revisits)
 
 
+def _with_memory(space: ActionSpace) -> MemoryActions:
+    """A space that must have a memory."""
+    if not isinstance(space, MemoryActions):
+        raise TypeError(f"{type(space).__name__} has no memory, but this is decided over one")
+    return space
+
+
 def _first_open(is_open: Tensor, begin: Tensor) -> Tensor:
     """The first true column from ``begin`` (M,) on; the number of columns if none.  (M, L)  ->  (M,)"""
     columns = torch.arange(is_open.shape[1], device=is_open.device)
@@ -363,8 +370,7 @@ def _first_open(is_open: Tensor, begin: Tensor) -> Tensor:
 
 def _walk_to_parents(request: DecisionRequest, space: ActionSpace) -> Tensor:
     """Metres to the node each sub-node is seen from; several nodes may see one place.  ->  (M, N * K)"""
-    assert isinstance(space, MemoryActions)  # sub-nodes are decided over
-    memory = space.memory
+    memory = _with_memory(space).memory
     walk = memory.walk[request.episode, memory.here[request.episode]]
     return walk.repeat_interleave(memory.subnode.shape[2], dim=1)
 
