@@ -7,6 +7,15 @@
     run = sm.train("ssm", iterations=300, **{"model.width": 128})
     print(sm.evaluate(run, "val_unseen").metrics)
 
+Arguments that many functions have:
+
+    split       which episodes, for example ``train``, ``val_seen`` or ``val_unseen``
+    data        the data folder; the embedded houses when left out, which the first call builds in a minute
+    task        r2r, r4r, reverie or rxr
+    checkpoint  the last weights of a run, or the best ones on its selection split
+    processes   how many walk side by side, for large splits
+    progress    makes progress bars
+
 Whatever a caller can put right is raised as ``scenemem.UserError``.
 """
 
@@ -15,7 +24,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, overload
@@ -28,19 +37,20 @@ from scenemem.errors import UserError
 from scenemem.evaluation.evaluate import Walks, walk_split
 from scenemem.evaluation.score import score_trajectories
 from scenemem.formats import episodes as episode_files
+from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import Point, Trajectory, read_trajectories
 from scenemem.formats.traces import Trace
 from scenemem.learning.distributed import process_group
 from scenemem.learning.objectives import LABEL_RULES, LOSSES, REWARDS
 from scenemem.presets import PRESETS, Preset
-from scenemem.registry import Registry
-from scenemem.runs.comparison import Comparison, compare_runs
+from scenemem.registry import Registry, load_installed_plugins
+from scenemem.runs.comparison import Comparison, row_names
 from scenemem.runs.config import changed, nested
-from scenemem.runs.experiment import SPEAKERS, Experiment, open_data
+from scenemem.runs.experiment import SPEAKERS, Experiment, Progress, open_data, silent
 from scenemem.runs.folder import RunFolder, Which, find_run
 from scenemem.runs.loop import TrainingStatus
-from scenemem.runs.opened import Evaluation, OpenedRun, evaluation_of, open_run, walk_scripted
-from scenemem.runs.training import Settings, Sources, choose_preset, default_out, run_training
+from scenemem.runs.opened import Evaluation, OpenedRun, evaluate_scripted, open_run
+from scenemem.runs.training import Settings, choose_preset, run_training
 from scenemem.simulator.environments import NavigationEnv, NavigationVectorEnv
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
 from scenemem.viewer.gallery import write_replays
@@ -227,8 +237,7 @@ class LoadedAgent:
 
     def evaluate(self, split: str = "val_unseen", *, processes: int = 1) -> Evaluation:
         """Walk a split; trajectories and outcomes are kept in the run folder, as ``scenemem eval`` does."""
-        walks, _ = self._opened.evaluate(split, processes)
-        return evaluation_of(walks, self.world, split)
+        return self._opened.evaluate(split, processes)
 
     def __repr__(self) -> str:
         return f"LoadedAgent('{self.name}', iteration {self._opened.iteration})"
@@ -269,32 +278,22 @@ def load(
     Args:
         source: a run folder, a ``.safetensors`` file of packed weights, or ``weights:NAME`` for weights that
             come with SceneMem.
-        data: the data folder; the embedded houses when left out, which the first call builds in a minute.
-        checkpoint: the last weights of the run, or the best ones on its selection split.
 
     Raises:
         UserError: there is no such run, or it does not fit the data folder.
     """
     if isinstance(source, TrainingRun):
         return source.load(checkpoint)
-    run = find_run(source)
-    return LoadedAgent(open_run(run, open_data(data), checkpoint))
+    return LoadedAgent(open_run(find_run(source), open_data(data), checkpoint))
 
 
 def episodes(split: str, *, data: PathLike | None = None, task: str = "r2r") -> EpisodeList:
     """The episodes of a split.
 
-    Args:
-        split: for example ``train``, ``val_seen`` or ``val_unseen``.
-        data: the data folder; the embedded houses when left out.
-        task: r2r, r4r, reverie or rxr.
-
     Raises:
         UserError: the data folder has no such split, or it is damaged.
     """
-    folder = open_data(data)
-    world = _world(folder.connectivity)
-    return _listed(world, load_split(folder, world, task, split))
+    return _listed(*_split(split, open_data(data), task))
 
 
 def train(
@@ -321,7 +320,6 @@ def train(
         iterations: optimiser steps; the preset's when left out.
         out: the run folder; ``runs/PRESET-SEED`` when left out.
         seed: of weights, batches, dropout and sampling; 0 when left out.
-        data: the data folder; the embedded houses when left out.
         config: a TOML file that names and changes a preset.
         begin: a run whose trained weights to begin with.
         speaker: the run of a speaker that describes further paths.
@@ -344,28 +342,29 @@ def train(
         settings = choose_preset(PRESETS, preset, config)
     if iterations is not None:
         changes["learning.iterations"] = iterations
-    chosen = changed(settings.preset, nested(changes))
-    seed = settings.seed if seed is None else seed
-    run = default_out(settings.name, seed) if out is None else RunFolder(Path(out))
-    folder = open_data(data)
+    sources = {"begin": begin and find_run(begin).root, "speaker": speaker, "augment": augment}
+    settings = replace(
+        settings,
+        preset=changed(settings.preset, nested(changes)),
+        seed=settings.seed if seed is None else seed,
+        sources=replace(
+            settings.sources,
+            **{name: Path(place) for name, place in sources.items() if place is not None},
+        ),
+    )
+    folder, run = open_data(data), settings.run_folder(out)
     settings.check_folder(folder, named=data is not None)
-    named = {"begin": begin, "speaker": speaker, "augment": augment}
-    places = settings.sources.places(*named) | {
-        name: find_run(place).root if name == "begin" else os.fspath(place)
-        for name, place in named.items()
-        if place is not None
-    }
     with process_group(device) as group:
         run_training(
             settings.name,
-            chosen,
+            settings.preset,
             folder,
             run,
-            seed=seed,
+            seed=settings.seed,
             resume=resume,
             watch=watch,
             group=group,
-            sources=Sources.named(**{name: str(place) for name, place in places.items()}),
+            sources=settings.sources,
         )
     return TrainingRun(run.root, data)
 
@@ -384,19 +383,14 @@ def evaluate(
 
     Args:
         source: a trained agent, or one of expert, random and stop.
-        split: which episodes.
-        data: the data folder; the embedded houses when left out.
-        checkpoint: which weights of a run.
         task: which episodes a scripted agent walks; a trained agent knows its own.
         seed: of the random agent.
-        processes: how many processes walk, for large splits.
 
     Raises:
         UserError: there is no such agent or split, or its goals are secret.
     """
     if isinstance(source, str) and source in SCRIPTED:
-        world, walks = walk_scripted(source, open_data(data), task, split, seed)
-        return evaluation_of(walks, world, split)
+        return evaluate_scripted(source, open_data(data), task, split, seed)
     agent = source if isinstance(source, LoadedAgent) else load(source, data=data, checkpoint=checkpoint)
     return agent.evaluate(split, processes=processes)
 
@@ -409,16 +403,12 @@ def compare(
     checkpoint: Which = "last",
     against: str | None = None,
     processes: int = 1,
+    progress: Progress = silent,
 ) -> Comparison:
     """Compare trained agents; runs of the same preset and settings share a row.
 
     Args:
-        sources: trained agents.
-        split: which episodes.
-        data: the data folder; the embedded houses when left out.
-        checkpoint: which weights.
         against: name of a row; how far the others are from it is measured, paired by episode.
-        processes: how many processes walk.
 
     Raises:
         UserError: nothing to compare, or what cannot be compared.
@@ -429,9 +419,18 @@ def compare(
         RunFolder(source.path) if isinstance(source, (LoadedAgent, TrainingRun)) else find_run(source)
         for source in sources
     ]
-    return compare_runs(
-        runs, split, open_data(data), checkpoint=checkpoint, against=against, processes=processes
-    )
+    names = row_names(runs, against)  # before the data is opened, which may take a while
+    folder, walked = open_data(data, progress), list[tuple[str, World, Walks]]()
+    for name, run in zip(names, runs, strict=True):
+        opened = open_run(run, folder, checkpoint, progress)
+        walks = opened.walk(split, processes)
+        if walked and walked[0][2].episodes.instruction_ids != walks.episodes.instruction_ids:
+            raise UserError(
+                f"{run.root} walks other episodes than the runs before it; compare runs of one task at a time"
+            )
+        walked.append((name, opened.world, walks))
+    measured = [(name, walks.measured(world)) for name, world, walks in walked]
+    return Comparison.of(split, measured, walked[0][2].episodes.record, against)
 
 
 def score(
@@ -442,24 +441,22 @@ def score(
     task: str = "r2r",
     partial: bool = False,
     allow_jumps: bool = False,
+    keep_repeats: bool = False,
+    progress: Progress = silent,
 ) -> Evaluation:
     """Score trajectories of any system.
 
     Args:
         trajectories: viewpoint ids by instruction id; or one list of viewpoint ids per episode, in the order
             of the split; or a result file.
-        split: which episodes they belong to.
-        data: the data folder; the embedded houses when left out.
-        task: r2r, r4r or reverie.
         partial: allow instructions without a trajectory.
         allow_jumps: charge steps without an edge the geodesic distance instead of refusing them.
+        keep_repeats: do not merge repeated viewpoints before nDTW and SDTW.
 
     Raises:
         UserError: an impossible walk, or an instruction that is unknown or missing.
     """
-    folder = open_data(data)
-    world = _world(folder.connectivity)
-    bound = load_split(folder, world, task, split)
+    world, bound = _split(split, open_data(data, progress), task)
     source: PathLike = "trajectories"
     if isinstance(trajectories, (str, os.PathLike)):
         source, found = trajectories, read_trajectories(trajectories)
@@ -475,7 +472,15 @@ def score(
         empty = [item.instruction_id for item in found if not item.points]
         if empty:
             raise UserError(f"the trajectory of instruction '{empty[0]}' is empty; it begins with the start")
-    scores = score_trajectories(world, bound, found, partial=partial, allow_jumps=allow_jumps, source=source)
+    scores = score_trajectories(
+        world,
+        bound,
+        found,
+        partial=partial,
+        allow_jumps=allow_jumps,
+        collapse=not keep_repeats,
+        source=source,
+    )
     return Evaluation(split, scores.instruction_ids, scores.metrics, scores.missing)
 
 
@@ -490,10 +495,7 @@ def make_env(
     """A Gymnasium environment: one agent in one episode at a time, or a batch of them.
 
     Args:
-        split: which episodes.
         num_envs: how many at once; None for a single environment.
-        data: the data folder; the embedded houses when left out.
-        task: r2r or r4r.
         options: features, max_steps, max_tokens, reward and render_mode, see docs/simulator.md.
     """
     data = open_data(data).root
@@ -504,8 +506,6 @@ def make_env(
 
 def list_presets() -> tuple[str, ...]:
     """The names of all presets, plugins included."""
-    from scenemem.registry import load_installed_plugins
-
     load_installed_plugins()
     return tuple(PRESETS)
 
@@ -523,9 +523,7 @@ def register(kind: str, name: str, value: Any = None) -> Any:
     """Add something under a name, from a plugin for example; without a value this is a decorator.
 
     Args:
-        kind: what it is: agent, preset, loss, label rule, reward rule or speaker.
-        name: what it is called.
-        value: the object.
+        kind: agent, preset, loss, label rule, reward rule or speaker.
 
     Raises:
         UserError: no such kind, or the name is taken.
@@ -535,13 +533,17 @@ def register(kind: str, name: str, value: Any = None) -> Any:
     return REGISTRIES[kind].register(name, value)
 
 
-@lru_cache(maxsize=2)
-def _world(connectivity: Path) -> World:
-    return load_world(connectivity)
+_world = lru_cache(maxsize=2)(load_world)
+
+
+def _split(split: str, folder: DataFolder, task: str) -> tuple[World, EpisodeSet]:
+    world = _world(folder.connectivity)
+    return world, load_split(folder, world, task, split)
 
 
 def _listed(world: World, bound: EpisodeSet) -> EpisodeList:
     columns = (bound.scan.tolist(), bound.start.tolist(), bound.heading.tolist(), bound.path.tolist())
+    rows = zip(bound.instruction_ids, bound.texts, *columns, strict=True)
     found = [
         Episode(
             name,
@@ -551,8 +553,6 @@ def _listed(world: World, bound: EpisodeSet) -> EpisodeList:
             heading,
             tuple(world.viewpoints[viewpoint] for viewpoint in path if viewpoint != NONE),
         )
-        for name, text, scan, start, heading, path in zip(
-            bound.instruction_ids, bound.texts, *columns, strict=True
-        )
+        for name, text, scan, start, heading, path in rows
     ]
     return EpisodeList(bound.name, found)

@@ -6,116 +6,76 @@ An agent is a module with ``score``; register it with ``AGENTS``, its settings w
 
 from __future__ import annotations
 
+# "X as X" tells type checkers that X is exported
 from scenemem.agents.actions import (
-    ActionSpace,
-    Decide,
-    FrontierActions,
-    GlobalActions,
-    Limit,
-    LocalActions,
-    MemoryActions,
-    WalkOptions,
+    ActionSpace as ActionSpace,
+    Decide as Decide,
+    FrontierActions as FrontierActions,
+    GlobalActions as GlobalActions,
+    Limit as Limit,
+    LocalActions as LocalActions,
+    MemoryActions as MemoryActions,
+    WalkOptions as WalkOptions,
 )
-from scenemem.agents.agent import Agent, DecisionPoint, Explanation, Observations
-from scenemem.agents.basic import Basic
-from scenemem.agents.build import AGENTS, AgentSpec, DataSizes, MakeUpdater, ModelConfig, Parts, lstm_parts
+from scenemem.agents.agent import (
+    Agent as Agent,
+    DecisionPoint as DecisionPoint,
+    Explanation as Explanation,
+    Observations as Observations,
+)
+from scenemem.agents.basic import Basic as Basic
+from scenemem.agents.build import (
+    AGENTS as AGENTS,
+    AgentSpec as AgentSpec,
+    DataSizes as DataSizes,
+    MakeUpdater as MakeUpdater,
+    ModelConfig as ModelConfig,
+    Parts as Parts,
+    lstm_parts as lstm_parts,
+)
 from scenemem.agents.rollout import (
-    ACTION,
-    FINAL,
-    FRONTIER,
-    GLOBAL,
-    DecisionRequest,
-    DecisionType,
-    Outputs,
-    Rollout,
+    ACTION as ACTION,
+    FINAL as FINAL,
+    FRONTIER as FRONTIER,
+    GLOBAL as GLOBAL,
+    DecisionRequest as DecisionRequest,
+    DecisionType as DecisionType,
+    Outputs as Outputs,
+    Rollout as Rollout,
 )
-from scenemem.agents.ssm import SSM, SSMConfig
-from scenemem.agents.walker import LabelRule, WalkConfig
-from scenemem.features.store import CandidateFeatures, Environment
+from scenemem.agents.ssm import SSM as SSM, SSMConfig as SSMConfig
+from scenemem.agents.walker import LabelRule as LabelRule, WalkConfig as WalkConfig
+from scenemem.features.store import CandidateFeatures as CandidateFeatures, Environment as Environment
 from scenemem.learning.objectives import (
-    LABEL_RULES,
-    LOSSES,
-    REWARDS,
-    LearningConfig,
-    LossContext,
-    RewardConfig,
-    Stage,
-    loss,
+    LABEL_RULES as LABEL_RULES,
+    LOSSES as LOSSES,
+    REWARDS as REWARDS,
+    LearningConfig as LearningConfig,
+    LossContext as LossContext,
+    RewardConfig as RewardConfig,
+    Stage as Stage,
+    loss as loss,
 )
-from scenemem.memory.scene_memory import SceneMemory
-from scenemem.models.attention import dots, masked_softmax
-from scenemem.models.language import InstructionEncoder, Instructions
-from scenemem.models.reading import Critic, MemoryGraph
-from scenemem.models.recurrent import DropoutMasks, LSTMUpdater, Observation, State, StateUpdater, untiled
-from scenemem.presets import PRESETS, DataConfig, Preset, SelectionConfig
-from scenemem.simulator.panorama import STOP, Pose
-from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
-from scenemem.world.graph import NONE, World
+from scenemem.memory.scene_memory import SceneMemory as SceneMemory
+from scenemem.models.attention import dots as dots, masked_softmax as masked_softmax
+from scenemem.models.language import InstructionEncoder as InstructionEncoder, Instructions as Instructions
+from scenemem.models.reading import Critic as Critic, MemoryGraph as MemoryGraph
+from scenemem.models.recurrent import (
+    DropoutMasks as DropoutMasks,
+    LSTMUpdater as LSTMUpdater,
+    Observation as Observation,
+    State as State,
+    StateUpdater as StateUpdater,
+    untiled as untiled,
+)
+from scenemem.presets import (
+    PRESETS as PRESETS,
+    DataConfig as DataConfig,
+    Preset as Preset,
+    SelectionConfig as SelectionConfig,
+)
+from scenemem.simulator.panorama import STOP as STOP, Pose as Pose
+from scenemem.tasks.episode_set import SUCCESS_METRES as SUCCESS_METRES, EpisodeSet as EpisodeSet
+from scenemem.world.graph import NONE as NONE, World as World
 
-__all__ = [
-    "ACTION",
-    "AGENTS",
-    "FINAL",
-    "FRONTIER",
-    "GLOBAL",
-    "LABEL_RULES",
-    "LOSSES",
-    "NONE",
-    "PRESETS",
-    "REWARDS",
-    "SSM",
-    "STOP",
-    "SUCCESS_METRES",
-    "ActionSpace",
-    "Agent",
-    "AgentSpec",
-    "Basic",
-    "CandidateFeatures",
-    "Critic",
-    "DataConfig",
-    "DataSizes",
-    "Decide",
-    "DecisionPoint",
-    "DecisionRequest",
-    "DecisionType",
-    "DropoutMasks",
-    "Environment",
-    "EpisodeSet",
-    "Explanation",
-    "FrontierActions",
-    "GlobalActions",
-    "InstructionEncoder",
-    "Instructions",
-    "LSTMUpdater",
-    "LabelRule",
-    "LearningConfig",
-    "Limit",
-    "LocalActions",
-    "LossContext",
-    "MakeUpdater",
-    "MemoryActions",
-    "MemoryGraph",
-    "ModelConfig",
-    "Observation",
-    "Observations",
-    "Outputs",
-    "Parts",
-    "Pose",
-    "Preset",
-    "RewardConfig",
-    "Rollout",
-    "SSMConfig",
-    "SceneMemory",
-    "SelectionConfig",
-    "Stage",
-    "State",
-    "StateUpdater",
-    "WalkConfig",
-    "WalkOptions",
-    "World",
-    "dots",
-    "loss",
-    "lstm_parts",
-    "masked_softmax",
-    "untiled",
-]
+__all__ = sorted(name for name in globals() if not name.startswith("_") and name != "annotations")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from scenemem.commands.serve import serve
+from scenemem.commands.pages import serve
 from scenemem.errors import DataError, UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS
@@ -94,7 +94,7 @@ def test_the_missing_extra_is_explained(runs: list[Path], monkeypatch: pytest.Mo
 
 
 def test_the_page_is_up_until_it_is_interrupted(runs: list[Path], tiny_trainable: Path) -> None:
-    words = ["from scenemem.commands.serve import serve", "from pathlib import Path"]
+    words = ["from scenemem.commands.pages import serve", "from pathlib import Path"]
     words.append(f"serve(Path({str(runs[0])!r}), data=Path({str(tiny_trainable)!r}), port=0, open=False)")
     process = subprocess.Popen([sys.executable, "-c", "\n".join(words)], stderr=subprocess.PIPE, text=True)
     try:

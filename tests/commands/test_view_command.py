@@ -64,7 +64,7 @@ def test_what_was_walked_already_is_not_walked_again(
     def refuse(*_args: object) -> None:
         raise AssertionError("everything has been walked")
 
-    monkeypatch.setattr(OpenedRun, "evaluate", refuse)
+    monkeypatch.setattr(OpenedRun, "record", refuse)
     assert _run(*words) == 0
     assert (tmp_path / "v" / "index.html").read_text(encoding="utf-8") == first
 

@@ -1,4 +1,4 @@
-"""What all commands share: where text goes, progress bars, tables, JSON and opening the data folder."""
+"""What all commands share: flags, where text goes, progress bars, tables, JSON and the data folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from rich.console import Console
@@ -19,6 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from tyro.conf import Positional, arg
 
 from scenemem.errors import UserError
 
@@ -32,8 +33,25 @@ console = Console(stderr=True)
 output = Console()
 """Tables that are the command's result."""
 
-Precision = Literal["full", "fast"]
-"""How matrix products are computed."""
+# Flags that several commands have
+Run = Annotated[Path, Positional, arg(help="a run folder.")]
+Runs = Annotated[
+    tuple[Path, ...], Positional, arg(help="run folders; runs of the same preset and settings are one row.")
+]
+Rival = Annotated[Path | None, Positional, arg(help="another run folder, to be shown beside it.")]
+Speaker = Annotated[Path, Positional, arg(help="the run folder of a speaker.")]
+Split = Annotated[str, arg(help="which episodes.")]
+Data = Annotated[Path | None, arg(help="the data folder; the embedded houses when left out.")]
+Checkpoint = Annotated[
+    Literal["best", "last"],
+    arg(help="the last weights of a run, or those that did best on its selection split."),
+]
+Threads = Annotated[int, arg(help="torch threads; more than one only pays on an otherwise idle machine.")]
+Processes = Annotated[
+    int, arg(help="how many walk at once, each with one thread; pays on large splits and idle processors.")
+]
+Beam = Annotated[int, arg(help="texts kept at once in beam search; 1 takes the most likely word each time.")]
+Json = Annotated[bool, arg(help="print one JSON object instead of text.")]
 
 # metric -> what it is called in tables, how it is shown, what it means
 METRICS = {
@@ -60,12 +78,18 @@ def say(text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def table(title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    """A table for people."""
+    made = Table(*header, title=title)
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
 def metric_table(title: str, means: Mapping[str, float]) -> Table:
     """All metrics of one agent, each explained."""
-    table = Table("metric", "mean", "", title=title)
-    for name, (label, form, meaning) in METRICS.items():
-        table.add_row(label, form.format(means[name]), meaning)
-    return table
+    rows = [(label, form.format(means[name]), text) for name, (label, form, text) in METRICS.items()]
+    return table(title, ("metric", "mean", ""), rows)
 
 
 @contextmanager
@@ -96,16 +120,9 @@ def training_bars(
     names: Iterable[str], metric: str, *, unit: str = "episodes", shown: bool = True
 ) -> Iterator[Callable[[str, TrainingStatus], None]]:
     """A line per run with speed, losses and the last validation; yields what is told name and status."""
-    bars = Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[facts]}"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not shown,
-    )
-    with bars:
+    facts = TextColumn("{task.fields[facts]}")
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), facts)
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not shown) as bars:
         tasks = {name: bars.add_task(name, total=None, facts="") for name in names}
 
         def watch(name: str, status: TrainingStatus) -> None:
@@ -119,34 +136,23 @@ def training_bars(
         yield watch
 
 
-def use_threads(threads: int) -> None:
-    """Let torch use this many threads.
+def at_least_one(**flags: int) -> None:
+    """Refuse flags below 1 before anything is opened.
 
     Raises:
-        UserError: there is no such number of threads.
+        UserError: there is one; the message names it.
     """
-    if threads < 1:
-        raise UserError(f"--threads must be 1 or more, got {threads}")
+    for name, value in flags.items():
+        if value < 1:
+            raise UserError(f"--{name} must be 1 or more, got {value}")
+
+
+def use_threads(threads: int) -> None:
+    """Let torch use this many threads."""
+    at_least_one(threads=threads)
     import torch
 
     torch.set_num_threads(threads)
-
-
-def use_precision(precision: Precision) -> None:
-    """Let torch compute matrix products this way; weights, states and gradients stay in single precision."""
-    import torch
-
-    torch.set_float32_matmul_precision("highest" if precision == "full" else "medium")
-
-
-def check_processes(processes: int) -> None:
-    """Refuse impossible numbers before anything is opened.
-
-    Raises:
-        UserError: there is no such number of processes.
-    """
-    if processes < 1:
-        raise UserError(f"--processes must be 1 or more, got {processes}")
 
 
 def open_data(data: Path | None) -> DataFolder:

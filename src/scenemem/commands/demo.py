@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from rich.table import Table
+import torch
 
 from scenemem.agents.scripted import SCRIPTED
-from scenemem.commands.console import (
-    METRICS,
-    open_data,
-    output,
-    progress_bar,
-    say,
-    training_bars,
-    use_threads,
-)
+from scenemem.commands.console import METRICS, open_data, output, progress_bar, say, table, training_bars
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import read_plan
 from scenemem.houses.pictures import draw_map, draw_panorama
-from scenemem.presets import PRESETS, Preset
+from scenemem.presets import PRESETS
 from scenemem.runs.comparison import METRICS as COLUMNS
-from scenemem.runs.opened import OpenedRun, evaluation_of, open_run, walk_scripted
+from scenemem.runs.config import changed
+from scenemem.runs.opened import OpenedRun, evaluate_scripted, open_run
 from scenemem.runs.pages import report_on
 from scenemem.runs.training import train_side_by_side
-from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.tasks.episode_set import load_split
 from scenemem.viewer.pages import Section, picture_section
 from scenemem.world.build import load_world
-from scenemem.world.graph import World
 
 SPLITS = ("val_seen", "val_unseen")
 TRAINED = ("basic", "ssm")
@@ -48,22 +38,23 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
         seed: of weights, batches, dropout, sampling and the random agent.
         replays: write replays of telling episodes, both agents side by side, beside the report.
     """
-    use_threads(1)  # two threads that wait for each other beside another program are far slower than one
+    torch.set_num_threads(1)  # two that wait for each other beside another program are far slower
     folder = open_data(None)
-    presets = {name: _short(PRESETS[name], iterations) for name in TRAINED}
+    pause = max(1, iterations // 4)  # four validations
+    selection = {"every": pause, "save_every": pause}
+    short = {"learning": {"iterations": iterations}, "selection": selection}
+    presets = {name: changed(PRESETS[name], short) for name in TRAINED}
     with training_bars(TRAINED, "sr") as watch:
         runs = train_side_by_side(presets, folder.root, out / "runs", seed, watch)
-    world = load_world(folder.connectivity)
     opened = {name: open_run(run, folder, "last", progress_bar) for name, run in runs.items()}
     references = {split: _evaluate(folder, opened, split, seed) for split in SPLITS}
-    route = _drawn_route(folder, world, load_split(folder, world, "r2r", "val_unseen"), out)
     page = report_on(
         list(runs.values()),
         folder,
         out / "report.html",
         splits=SPLITS,
         references=references,
-        more=[route],
+        more=[_drawn_route(folder, out)],
         replays=replays,
         remark=say,
         progress=progress_bar,
@@ -71,37 +62,25 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
     say(f"The report: {page}")
 
 
-def _short(preset: Preset[Any], iterations: int) -> Preset[Any]:
-    """A preset that is validated four times in a training of ``iterations`` steps."""
-    pause = max(1, iterations // 4)
-    return replace(
-        preset,
-        learning=replace(preset.learning, iterations=iterations),
-        selection=replace(preset.selection, every=pause, save_every=pause),
-    )
-
-
 def _evaluate(
     folder: DataFolder, opened: dict[str, OpenedRun], split: str, seed: int
 ) -> dict[str, dict[str, float]]:
     """Walk every agent over a split, print the table and return the scores of the agents without a run."""
-    scripted = {}
-    for name in SCRIPTED:
-        world, walks = walk_scripted(name, folder, "r2r", split, seed, progress_bar)
-        scripted[name] = evaluation_of(walks, world, split).metrics
-    trained = {
-        name: evaluation_of(run.evaluate(split)[0], run.world, split).metrics for name, run in opened.items()
-    }
-    title = f"houses {split}: {len(walks.episodes)} instructions"
-    table = Table("agent", *(METRICS[name][0] for name in COLUMNS), title=title)
-    for agent, means in (scripted | trained).items():
-        table.add_row(agent, *(f"{means[name]:.3f}" for name in COLUMNS))
-    output.print(table)
-    return scripted
+    scripted = {name: evaluate_scripted(name, folder, "r2r", split, seed, progress_bar) for name in SCRIPTED}
+    trained = {name: run.evaluate(split) for name, run in opened.items()}
+    rows = [
+        (agent, *(f"{found.metrics[name]:.3f}" for name in COLUMNS))
+        for agent, found in (scripted | trained).items()
+    ]
+    title = f"houses {split}: {scripted['expert'].n} instructions"
+    output.print(table(title, ("agent", *(METRICS[name][0] for name in COLUMNS)), rows))
+    return {name: found.metrics for name, found in scripted.items()}
 
 
-def _drawn_route(folder: DataFolder, world: World, episodes: EpisodeSet, out: Path) -> Section:
+def _drawn_route(folder: DataFolder, out: Path) -> Section:
     """The map of the first unseen house with its first route, and what one sees at the start."""
+    world = load_world(folder.connectivity)
+    episodes = load_split(folder, world, "r2r", "val_unseen")
     start = int(episodes.start[0])
     scan = world.scans[int(world.scan_of[start])]
     house = read_plan(folder.root, scan)

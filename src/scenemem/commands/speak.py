@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
 import torch
-import tyro
-from rich.table import Table
 
 from scenemem.agents.walker import Sample, take_best
-from scenemem.commands.console import (
-    open_data,
-    output,
-    print_json,
-    progress_bar,
-    use_threads,
-)
+from scenemem.commands import console
+from scenemem.commands.console import Beam, Checkpoint, Data, Json, Speaker, Split, Threads
 from scenemem.commands.train import RunArguments, outcome, read_arguments, train_run
 from scenemem.errors import UserError
 from scenemem.formats.episodes import write_episodes
 from scenemem.runs.experiment import SPEAKERS, SpeakerPreset
-from scenemem.runs.folder import RunFolder, Which
+from scenemem.runs.folder import RunFolder
 from scenemem.runs.speakers import (
     augmented_episodes,
     describe,
@@ -44,62 +36,50 @@ _MEANINGS = {
 
 
 @dataclass(frozen=True)
-class SpeakTrainArguments(RunArguments):
+class SpeakTrainArguments(RunArguments[SpeakerPreset]):
     """Train a speaker on a data folder; every field of the preset can be changed by its flag."""
-
-    preset: Annotated[SpeakerPreset, tyro.conf.arg(name="")] = field(default_factory=SpeakerPreset)
 
 
 def parse_train(words: Sequence[str]) -> None:
     """Read the preset's name (``speaker`` when left out), then its flags, and train."""
     program = "scenemem speak train"
     settings, arguments = read_arguments(SpeakTrainArguments, SPEAKERS, words, program, default="speaker")
-    out, _ = train_run(settings, arguments, arguments.preset, unit="pairs")
+    out, _ = train_run(settings, arguments, unit="pairs")
     if arguments.json:
-        print_json(outcome(out))
+        console.print_json(outcome(out))
 
 
 def speak_eval(
-    run: Annotated[Path, tyro.conf.Positional],
-    split: str = "val_unseen",
-    data: Path | None = None,
+    run: Speaker,
+    split: Split = "val_unseen",
+    data: Data = None,
     *,
-    beam: int = 1,
-    checkpoint: Which = "best",
+    beam: Beam = 1,
+    checkpoint: Checkpoint = "best",
     seed: int = 0,
-    threads: int = 1,
-    json: bool = False,
+    threads: Threads = 1,
+    json: Json = False,
 ) -> None:
     """Describe all paths of a split; print corpus BLEU-4, a retrieval baseline and a shuffled control.
 
     Args:
-        run: the run folder of a speaker.
-        split: which paths.
-        data: the data folder; the embedded houses when left out.
-        beam: texts kept at once in beam search; 1 takes the most likely word each time.
-        checkpoint: the weights that did best on the run's selection split, or its last ones.
         seed: of the shuffled control.
-        threads: torch threads; more than one only pays on an otherwise idle machine.
-        json: print one JSON object instead of a table.
     """
-    use_threads(threads)
-    if beam < 1:
-        raise UserError(f"--beam must be 1 or more, got {beam}")
-    opened = open_speaker(RunFolder(run), open_data(data), checkpoint)
-    report = evaluate_speaker(opened, split, beam, seed, progress_bar)
+    console.use_threads(threads)
+    console.at_least_one(beam=beam)
+    opened = open_speaker(RunFolder(run), console.open_data(data), checkpoint)
+    report = evaluate_speaker(opened, split, beam, seed, console.progress_bar)
     if json:
-        print_json(report)
+        console.print_json(report)
         return
     title = f"{run} on {split}: {report['n']} paths, {report['words']:.1f} words each"
-    table = Table("", "BLEU-4", "", title=title)
-    for name, meaning in _MEANINGS.items():
-        table.add_row(name, f"{report[name]:.4f}", meaning)
-    output.print(table)
+    rows = [(name, f"{report[name]:.4f}", meaning) for name, meaning in _MEANINGS.items()]
+    console.output.print(console.table(title, ("", "BLEU-4", ""), rows))
 
 
 def speak_describe(
-    run: Annotated[Path, tyro.conf.Positional],
-    data: Path | None = None,
+    run: Speaker,
+    data: Data = None,
     *,
     path: str | None = None,
     scan: str | None = None,
@@ -109,16 +89,14 @@ def speak_describe(
     count: int | None = None,
     split: str = "val_unseen",
     seed: int = 0,
-    beam: int = 1,
-    checkpoint: Which = "best",
-    threads: int = 1,
-    json: bool = False,
+    beam: Beam = 1,
+    checkpoint: Checkpoint = "best",
+    threads: Threads = 1,
+    json: Json = False,
 ) -> None:
     """Describe a path: one you list, the shortest one between two viewpoints, or some of a split.
 
     Args:
-        run: the run folder of a speaker.
-        data: the data folder; the embedded houses when left out.
         path: the viewpoints of a path, separated by commas.
         scan: where they are; only needed when their names occur in several scans.
         start: first viewpoint of a shortest path.
@@ -127,15 +105,11 @@ def speak_describe(
         count: how many random paths of a split, shown beside what people said about them.
         split: where those come from.
         seed: chooses them.
-        beam: texts kept at once in beam search; 1 takes the most likely word each time.
-        checkpoint: the weights that did best on the run's selection split, or its last ones.
-        threads: torch threads; more than one only pays on an otherwise idle machine.
-        json: print one JSON object instead of text.
     """
-    use_threads(threads)
+    console.use_threads(threads)
     if (path is not None) + (start is not None or goal is not None) + (count is not None) != 1:
         raise UserError("say what to describe: --path A,B,C or --start A --goal B or --count N")
-    opened = open_speaker(RunFolder(run), open_data(data), checkpoint)
+    opened = open_speaker(RunFolder(run), console.open_data(data), checkpoint)
     world = opened.environment.world
     if count is not None:
         paths = random_paths(opened, split, count, seed)
@@ -147,22 +121,26 @@ def speak_describe(
         paths = shortest_path(world, scan, start, goal, heading)
     descriptions = describe(opened, paths, beam)
     if json:
-        print_json({"descriptions": descriptions})
-    else:
-        _show(descriptions)
+        console.print_json({"descriptions": descriptions})
+        return
+    for entry in descriptions:
+        title = f"[dim]{entry['scan']}, {len(entry['path'])} viewpoints[/]"
+        console.output.print(title, highlight=False)
+        for text in (entry["text"], *(f"    people: {said.strip()}" for said in entry["references"])):
+            console.output.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def speak_augment(
-    run: Annotated[Path, tyro.conf.Positional],
+    run: Speaker,
     out: Path,
-    data: Path | None = None,
+    data: Data = None,
     *,
     count: int = 10_000,
     seed: int = 0,
     sample: bool = False,
-    checkpoint: Which = "best",
-    threads: int = 1,
-    json: bool = False,
+    checkpoint: Checkpoint = "best",
+    threads: Threads = 1,
+    json: Json = False,
 ) -> None:
     """Describe random shortest paths of the buildings the speaker learned in; write an R2R-format file.
 
@@ -170,40 +148,27 @@ def speak_augment(
     none comes twice before all have come once. Walkers start with a random heading.
 
     Args:
-        run: the run folder of a speaker.
         out: the episode file to write; gzipped when its name ends in .gz.
-        data: the data folder; the embedded houses when left out.
         count: how many paths.
         seed: of paths, headings and sampled words.
         sample: draw words by their probability instead of taking the most likely ones.
-        checkpoint: the weights that did best on the run's selection split, or its last ones.
-        threads: torch threads; more than one only pays on an otherwise idle machine.
-        json: print one JSON object instead of text.
     """
-    use_threads(threads)
-    if count < 1:
-        raise UserError(f"--count must be 1 or more, got {count}")
-    opened = open_speaker(RunFolder(run), open_data(data), checkpoint)
+    console.use_threads(threads)
+    console.at_least_one(count=count)
+    opened = open_speaker(RunFolder(run), console.open_data(data), checkpoint)
     pool = path_pool(opened.environment.world, opened.training_scans)
     randomness = torch.Generator().manual_seed(seed)
     choose = Sample(randomness) if sample else take_best
     started = time.perf_counter()
-    with progress_bar("describing paths") as progress:
+    with console.progress_bar("describing paths") as progress:
         episodes = augmented_episodes(
             opened.speaker, pool, count, seed, randomness, choose=choose, progress=progress
         )
         written = write_episodes(out, episodes)
     speed = written / (time.perf_counter() - started)
     if json:
-        print_json({"out": str(out), "count": written, "pool": len(pool), "paths_per_second": round(speed)})
+        report = {"out": str(out), "count": written, "pool": len(pool), "paths_per_second": round(speed)}
+        console.print_json(report)
     else:
         text = f"{out}: {written:,} of {len(pool):,} paths described, {speed:.0f} per second"
-        output.print(text, highlight=False, soft_wrap=True)
-
-
-def _show(descriptions: list[dict[str, Any]]) -> None:
-    for entry in descriptions:
-        output.print(f"[dim]{entry['scan']}, {len(entry['path'])} viewpoints[/]", highlight=False)
-        output.print(entry["text"], markup=False, highlight=False, soft_wrap=True)
-        for text in entry["references"]:
-            output.print(f"    people: {text.strip()}", markup=False, highlight=False, soft_wrap=True)
+        console.output.print(text, highlight=False, soft_wrap=True)

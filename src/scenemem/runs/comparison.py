@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -14,12 +14,9 @@ from scenemem.evaluation.bootstrap import Estimate, difference
 from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.tables import Spread, spreads
 from scenemem.formats.atomic import atomic_file
-from scenemem.formats.folder import DataFolder
 from scenemem.presets import Preset
-from scenemem.runs.experiment import Progress, begun, silent
-from scenemem.runs.folder import RunFolder, Which
-from scenemem.runs.opened import open_run
-from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.runs.experiment import begun
+from scenemem.runs.folder import RunFolder
 from scenemem.viewer.pages import table_section, write_report
 from scenemem.viewer.runs import group_names
 
@@ -44,6 +41,25 @@ class Comparison:
     rows: dict[str, dict[str, Spread]]  # row -> metric -> over its runs
     against: str | None = None  # the row that differences are measured from
     distances: dict[str, dict[str, Estimate]] = field(default_factory=dict)  # row -> metric -> difference
+
+    @classmethod
+    def of(
+        cls, split: str, measured: Sequence[tuple[str, Metrics]], path: Tensor, against: str | None = None
+    ) -> Comparison:
+        """Compare the metrics of runs, each with its row.  path: (N,) which path each episode belongs to"""
+        rows = spreads([(name, metrics.means()) for name, metrics in measured])
+
+        def values(row: str, metric: str) -> Tensor:
+            return torch.stack([getattr(metrics, metric) for name, metrics in measured if name == row])
+
+        distances = {
+            row: {
+                metric: difference(values(row, metric), values(against, metric), path) for metric in METRICS
+            }
+            for row in rows
+            if against is not None and row != against
+        }
+        return cls(split, rows, against, distances)
 
     def tables(self) -> list[ComparisonTable]:
         """The metrics of all rows and, when asked for, how far they are from one of them."""
@@ -88,66 +104,6 @@ def row_names(runs: Sequence[RunFolder], against: str | None = None) -> list[str
     if against is not None and len(set(names)) == 1:
         raise UserError(f"--against {against}: all runs belong to that row; name runs of another one, too")
     return names
-
-
-def compare_runs(
-    runs: Sequence[RunFolder],
-    split: str,
-    folder: DataFolder,
-    *,
-    checkpoint: Which = "last",
-    against: str | None = None,
-    processes: int = 1,
-    progress: Progress = silent,
-) -> Comparison:
-    """Walk runs over a split and compare what comes out.
-
-    Args:
-        runs: at least one.
-        split: which episodes.
-        folder: their data.
-        checkpoint: which weights.
-        against: name of a row; how far the others are from it is measured too, paired by episode.
-        processes: how many walk at once.
-        progress: makes progress bars.
-
-    Raises:
-        UserError: the runs cannot be compared.
-    """
-    names = row_names(runs, against)
-    measured: dict[str, list[Metrics]] = {}
-    episodes: EpisodeSet | None = None
-    for name, run in zip(names, runs, strict=True):
-        opened = open_run(run, folder, checkpoint, progress)
-        walks = opened.walk(split, processes)
-        if episodes is not None and episodes.instruction_ids != walks.episodes.instruction_ids:
-            raise UserError(
-                f"{run.root} walks other episodes than the runs before it; compare runs of one task at a time"
-            )
-        episodes = walks.episodes
-        measured.setdefault(name, []).append(walks.measured(opened.world))
-    rows = spreads([(name, metrics.means()) for name, members in measured.items() for metrics in members])
-    if against is None or episodes is None:
-        return Comparison(split, rows)
-    return Comparison(split, rows, against, _distances(measured, against, episodes.record))
-
-
-def _distances(
-    measured: Mapping[str, Sequence[Metrics]], against: str, path: Tensor
-) -> dict[str, dict[str, Estimate]]:
-    """Every row but ``against`` minus it.  path: (N,) which path each episode belongs to"""
-
-    def column(members: Sequence[Metrics], metric: str) -> Tensor:
-        return torch.stack([getattr(metrics, metric) for metrics in members])
-
-    return {
-        name: {
-            metric: difference(column(members, metric), column(measured[against], metric), path)
-            for metric in METRICS
-        }
-        for name, members in measured.items()
-        if name != against
-    }
 
 
 def _signed(estimate: Estimate) -> str:

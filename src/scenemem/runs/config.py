@@ -38,7 +38,23 @@ _NONE = "none"
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
+class Sources:
+    """What a run builds on: the weights of another run, and where augmented episodes come from."""
+
+    begin: Path | None = None
+    """a run whose trained weights to begin with; the preset's network must be the same"""
+    speaker: Path | None = None
+    """the run of a speaker that describes further paths for presets that learn from augmented episodes"""
+    augment: Path | None = None
+    """instead of a speaker, a file of augmented episodes"""
+
+    def __post_init__(self) -> None:
+        if self.speaker is not None and self.augment is not None:
+            raise UserError("--speaker and --augment both say where augmented episodes come from; name one")
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Sources):
     """What a configuration says: the plain fields stand at its top, ``changes`` are everything else."""
 
     base: str | None = None
@@ -49,21 +65,14 @@ class TrainingConfig:
     """the same as learning.iterations"""
     folder: str | None = None
     """name of the data folder of the run that wrote this; without --data it has to be the embedded houses"""
-    begin: str | None = None
-    """a run whose trained weights to begin with"""
-    speaker: str | None = None
-    """the run of a speaker that describes further paths"""
-    augment: str | None = None
-    """a file of augmented episodes"""
     plugins: tuple[str, ...] = ()
     """modules or files that register what the preset needs"""
     changes: dict[str, Any] = field(default_factory=dict)
     """settings of the preset, nested as in the preset"""
 
 
-_TOP = {
-    name: hint for name, hint in get_type_hints(TrainingConfig).items() if name != "changes"
-}  # what may stand beside the settings of a preset
+_TOP = {name: hint for name, hint in get_type_hints(TrainingConfig).items() if name != "changes"}
+"""What may stand beside the settings of a preset."""
 
 
 def read_config(file: str | os.PathLike[str]) -> TrainingConfig:
@@ -81,7 +90,8 @@ def read_config(file: str | os.PathLike[str]) -> TrainingConfig:
     plain = {}
     for name in _TOP.keys() & content.keys():
         try:
-            plain[name] = msgspec.convert(content.pop(name), _TOP[name])
+            value = content.pop(name)
+            plain[name] = msgspec.convert(value, _TOP[name], dec_hook=lambda kind, place: kind(place))
         except msgspec.ValidationError as error:
             raise DataError(file, _plainly(error), field=name) from error
     config = TrainingConfig(**plain, changes=content)
@@ -91,9 +101,9 @@ def read_config(file: str | os.PathLike[str]) -> TrainingConfig:
 
 def write_config(config: TrainingConfig, comment: str) -> str:
     """A configuration as TOML; what is None is left out."""
-    plain = {name: getattr(config, name) for name in _TOP}
-    content = {name: value for name, value in plain.items() if value not in (None, ())}
-    return f"# {comment}\n" + tomli_w.dumps({**content, **config.changes})
+    content = msgspec.to_builtins(config, enc_hook=str)
+    plain = {name: content[name] for name in _TOP if content[name] not in (None, ())}
+    return f"# {comment}\n" + tomli_w.dumps({**plain, **config.changes})
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:

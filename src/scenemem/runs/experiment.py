@@ -6,7 +6,6 @@ Everything the runs know about the classes of agents, speakers and presets is he
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -19,7 +18,7 @@ import msgspec
 import torch
 from torch import nn
 
-from scenemem import __version__, presets
+from scenemem import presets
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import DataError, SettingError, UserError
@@ -56,12 +55,12 @@ def unseen_script() -> Iterator[None]:
     A spawned process imports the main module, which a script without ``if __name__ == "__main__"`` does not
     survive. Our workers need nothing of it.
     """
-    main = sys.modules["__main__"]
-    hidden = {name: main.__dict__.pop(name) for name in ("__file__",) if name in main.__dict__}
+    main = vars(sys.modules["__main__"])
+    hidden = {name: main.pop(name) for name in ("__file__",) if name in main}
     try:
         yield
     finally:
-        main.__dict__.update(hidden)
+        main.update(hidden)
 
 
 @contextmanager
@@ -127,12 +126,13 @@ P = TypeVar("P", Preset[Any], SpeakerPreset)
 
 @dataclass(frozen=True, eq=False)
 class Opened(Generic[P]):
-    """A preset on a data folder: its environment (the world and its view features), words and episodes."""
+    """A preset on a data folder: its environment (world and view features), words, network and episodes."""
 
     preset: P
     folder: DataFolder
     environment: Environment
     vocabulary: Vocabulary
+    network: nn.Module
 
     def episodes(self, split: str) -> EpisodeSet:
         """The episodes of a split; ``dev_unseen`` and ``train`` share the training buildings between them.
@@ -161,6 +161,7 @@ class Opened(Generic[P]):
         """What a checkpoint must agree with to be loaded into this experiment."""
         info = self.environment.store.info
         return {
+            **({"kind": SPEAKER} if isinstance(self.preset, SpeakerPreset) else {}),
             "preset": msgspec.to_builtins(self.preset),
             "vocabulary": list(self.vocabulary.words),
             "features": {"width": info.width, "encoder": info.encoder, "sha256": info.sha256},
@@ -173,27 +174,12 @@ class Experiment(Opened[Preset[Any]]):
 
     agent: TrainedAgent
 
-    @property
-    def network(self) -> nn.Module:
-        """The parameters."""
-        return self.agent.network
-
 
 @dataclass(frozen=True, eq=False)
 class SpeakerExperiment(Opened[SpeakerPreset]):
     """A speaker on a data folder."""
 
     speaker: Speaker
-
-    @property
-    def network(self) -> nn.Module:
-        """The parameters."""
-        return self.speaker.network
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """What a checkpoint must agree with to be loaded into this experiment."""
-        return {"kind": SPEAKER, **super().metadata}
 
 
 def open_data(data: str | os.PathLike[str] | None, progress: Progress = silent) -> DataFolder:
@@ -221,7 +207,7 @@ def new_experiment(preset: Preset[Any], folder: DataFolder, seed: int, device: s
         )
     opened = _opened(preset, folder, device)
     torch.manual_seed(seed)
-    experiment = _with_agent(opened)
+    experiment = _with_agent(*opened)
     if preset.data.word_vectors and folder.word_vectors.is_file():
         _begin_with_word_vectors(experiment)
     return experiment
@@ -233,35 +219,33 @@ def new_speaker(
     """The same for a speaker."""
     opened = _opened(preset, folder, device)
     torch.manual_seed(seed)
-    return _with_speaker(opened)
+    return _with_speaker(*opened)
 
 
-def stored_experiment(
-    checkpoint_file: Path, folder: DataFolder, device: str = "cpu"
-) -> tuple[Experiment, Checkpoint]:
+def stored_experiment(file: Path, folder: DataFolder, device: str = "cpu") -> tuple[Experiment, Checkpoint]:
     """A trained agent from a checkpoint, on a data folder and a device.
 
     Raises:
         DataError: the checkpoint is damaged, its agent comes from a plugin that is not loaded, or the
             folder's features are not the ones it was trained with.
     """
-    checkpoint = read_checkpoint(checkpoint_file)
-    experiment = _with_agent(_reopened(checkpoint, checkpoint_file, Preset, folder, device))
-    load_network(experiment.network, checkpoint, checkpoint_file)
+    checkpoint = read_checkpoint(file)
+    experiment = _with_agent(*_reopened(checkpoint, file, Preset, folder, device))
+    load_network(experiment.network, checkpoint, file)
     return experiment, checkpoint
 
 
-def stored_speaker(checkpoint_file: Path, folder: DataFolder, device: str = "cpu") -> SpeakerExperiment:
+def stored_speaker(file: Path, folder: DataFolder, device: str = "cpu") -> SpeakerExperiment:
     """The same for a speaker.
 
     Raises:
         DataError: as for agents, or the checkpoint holds no speaker.
     """
-    checkpoint = read_checkpoint(checkpoint_file)
+    checkpoint = read_checkpoint(file)
     if checkpoint.metadata.get("kind") != SPEAKER:
-        raise DataError(checkpoint_file, "holds no speaker; train one with 'scenemem speak train'")
-    experiment = _with_speaker(_reopened(checkpoint, checkpoint_file, SpeakerPreset, folder, device))
-    load_network(experiment.network, checkpoint, checkpoint_file)
+        raise DataError(file, "holds no speaker; train one with 'scenemem speak train'")
+    experiment = _with_speaker(*_reopened(checkpoint, file, SpeakerPreset, folder, device))
+    load_network(experiment.network, checkpoint, file)
     return experiment
 
 
@@ -296,11 +280,6 @@ def begin_with(experiment: Experiment, run: RunFolder) -> None:
                 f"{run.root} has another {name}; begin with a run on the same data and held-out buildings"
             )
     load_network(experiment.network, checkpoint, run.last)
-
-
-def versions() -> dict[str, str]:
-    """What a run was made with."""
-    return {"scenemem": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
 
 
 @dataclass(frozen=True)
@@ -354,19 +333,24 @@ def read_preset(described: Mapping[str, Any], kind: type[P], file: Path, plugins
         ) from error
 
 
-def _with_agent(opened: Opened[Preset[Any]]) -> Experiment:
-    preset, environment, vocabulary = opened.preset, opened.environment, opened.vocabulary
+_Parts = tuple[P, DataFolder, Environment, Vocabulary]  # what an experiment consists of but its network
+
+
+def _with_agent(
+    preset: Preset[Any], folder: DataFolder, environment: Environment, vocabulary: Vocabulary
+) -> Experiment:
     sizes = DataSizes(words=len(vocabulary), visual=environment.width)
     network = AGENTS[preset.agent].build(preset.model, sizes).to(environment.world.device)
     agent = TrainedAgent(network, environment, vocabulary, preset.walk)
-    return Experiment(preset, opened.folder, environment, vocabulary, agent)
+    return Experiment(preset, folder, environment, vocabulary, network, agent)
 
 
-def _with_speaker(opened: Opened[SpeakerPreset]) -> SpeakerExperiment:
-    preset, environment, vocabulary = opened.preset, opened.environment, opened.vocabulary
+def _with_speaker(
+    preset: SpeakerPreset, folder: DataFolder, environment: Environment, vocabulary: Vocabulary
+) -> SpeakerExperiment:
     network = SpeakerNetwork(preset.model, len(vocabulary), environment.width).to(environment.world.device)
     speaker = Speaker(network, environment, vocabulary, max_words=preset.words)
-    return SpeakerExperiment(preset, opened.folder, environment, vocabulary, speaker)
+    return SpeakerExperiment(preset, folder, environment, vocabulary, network, speaker)
 
 
 def _begin_with_word_vectors(experiment: Experiment) -> None:
@@ -379,7 +363,7 @@ def _begin_with_word_vectors(experiment: Experiment) -> None:
     encoder.initialise_words(torch.from_numpy(known), torch.from_numpy(begin))
 
 
-def _opened(preset: P, folder: DataFolder, device: str) -> Opened[P]:
+def _opened(preset: P, folder: DataFolder, device: str) -> _Parts[P]:
     """A preset with the name of its feature store, and the words of its training split."""
     store = _chosen_store(preset.data, folder)
     preset = replace(preset, data=replace(preset.data, features=store.stem))  # so that a run knows its store
@@ -387,12 +371,12 @@ def _opened(preset: P, folder: DataFolder, device: str) -> Opened[P]:
     whole = load_split(folder, environment.world, preset.data.task, "train")
     held_in = split_off(whole)[0] if preset.selection.split == DEV_UNSEEN else whole
     vocabulary = Vocabulary.build(held_in.texts, min_count=preset.data.min_count)
-    return Opened(preset, folder, environment, vocabulary)
+    return preset, folder, environment, vocabulary
 
 
 def _reopened(
     checkpoint: Checkpoint, file: Path, kind: type[P], folder: DataFolder, device: str
-) -> Opened[P]:
+) -> _Parts[P]:
     """What a checkpoint was trained with; its features are found whatever they are called here."""
     run = RunFolder(file.parent.parent)
     plugins = tuple(run.describe().get("plugins", ())) if run.description.is_file() else ()
@@ -414,7 +398,7 @@ def _reopened(
                 f"was trained on features with {name} {trained.get(name)}, "
                 f"this store has {found}; build the store it was trained on again",
             )
-    return Opened(preset, folder, environment, vocabulary)
+    return preset, folder, environment, vocabulary
 
 
 def _environment(store: Path, folder: DataFolder, device: str) -> Environment:

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import nn
 
 from scenemem.errors import UserError
 from scenemem.learning.checkpoint import (
@@ -21,49 +20,12 @@ from scenemem.learning.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from scenemem.learning.distributed import ProcessGroup
-from scenemem.learning.objectives import Stage
-from scenemem.learning.trainer import StepReport
+from scenemem.learning.speaker_trainer import SpeakerTrainer
+from scenemem.learning.trainer import StepReport, Trainer
 from scenemem.runs.folder import RunFolder
-from scenemem.tasks.episode_set import Batches
 
 Validate = Callable[[], dict[str, float]]
 """Measures what is being trained, as it is now."""
-
-
-class TrainingPlan(Protocol):
-    """How long something learns, and in which stages."""
-
-    @property
-    def iterations(self) -> int:
-        """Optimiser steps."""
-
-    def stage_at(self, iteration: int, /) -> Stage:
-        """The stage an iteration belongs to."""
-
-
-class Learner(Protocol):
-    """What a loop trains: the trainer of an agent, or of a speaker."""
-
-    iteration: int
-    batches: Batches
-    sampling: torch.Generator
-    group: ProcessGroup
-
-    @property
-    def optimiser(self) -> torch.optim.Optimizer:
-        """The optimiser."""
-
-    @property
-    def config(self) -> TrainingPlan:
-        """How long, and in which stages."""
-
-    @property
-    def network(self) -> nn.Module:
-        """The parameters that learn."""
-
-    def step(self) -> StepReport:
-        """One optimiser step."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +62,7 @@ class TrainingLoop:
 
     def __init__(
         self,
-        trainer: Learner,
+        trainer: Trainer | SpeakerTrainer,
         folder: RunFolder,
         validate: Validate,
         schedule: Schedule,

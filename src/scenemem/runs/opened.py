@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property, lru_cache
+from itertools import repeat
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -62,6 +62,7 @@ class Evaluation:
     measured: Metrics  # one value per instruction
     missing: int = 0  # instructions of the split without a trajectory
     jumps: float | None = None  # mean number of frontier decisions that left the viewpoint; None if unknown
+    reranking: Mapping[str, Any] | None = None  # how walks were chosen among candidates, and what all walked
 
     @property
     def n(self) -> int:
@@ -85,38 +86,27 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """What ``--json`` prints."""
-        jumps = {} if self.jumps is None else {"jumps": self.jumps}
-        return {"split": self.split, "n": self.n, "missing": self.missing, "metrics": self.metrics, **jumps}
+        more = {"jumps": self.jumps, "reranking": self.reranking}
+        known = {name: value for name, value in more.items() if value is not None}
+        return {"split": self.split, "n": self.n, "missing": self.missing, "metrics": self.metrics, **known}
 
 
-def evaluation_of(walks: Walks, world: World, split: str) -> Evaluation:
-    """Measure the walks over a split.
+def evaluate_scripted(
+    name: str, folder: DataFolder, task: str, split: str, seed: int, progress: Progress = silent
+) -> Evaluation:
+    """Walk the agent called ``expert``, ``random`` or ``stop`` over a split.
 
     Raises:
         UserError: the goals of the split are secret.
     """
-    if not walks.episodes.has_goals:
-        raise UserError(
-            f"'{walks.episodes.name}' keeps its goals secret; write a file with 'scenemem submit'"
-        )
-    jumps = float(walks.jumps.double().mean())
-    return Evaluation(split, walks.episodes.instruction_ids, walks.measured(world), jumps=jumps)
-
-
-def walk_scripted(
-    name: str, folder: DataFolder, task: str, split: str, seed: int, progress: Progress = silent
-) -> tuple[World, Walks]:
-    """Walk the agent called ``expert``, ``random`` or ``stop`` over a split."""
     world = load_world(folder.connectivity)
-    episodes = load_split(folder, world, task, split)
-    agent: Walker
-    if name == "expert":
-        agent = ExpertAgent(world, lambda batch: ClosestToGoal(world, batch.goal))
-    elif name == "random":
-        agent = RandomAgent(world, torch.Generator().manual_seed(seed))
-    else:
-        agent = StopAgent(world)
-    return world, _walk(agent, episodes, name, progress)
+    agents: dict[str, Walker] = {
+        "expert": ExpertAgent(world, lambda batch: ClosestToGoal(world, batch.goal)),
+        "random": RandomAgent(world, torch.Generator().manual_seed(seed)),
+        "stop": StopAgent(world),
+    }
+    walks = _walk(agents[name], load_split(folder, world, task, split), name, progress)
+    return _evaluation(walks, world, split)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,11 +126,15 @@ class OpenedRun:
 
     def walk(self, split: str, processes: int = 1) -> Walks:
         """Walk a split, alone or with copies in several processes."""
-        episodes = self.experiment.episodes(split)
-        with self._agent(processes) as agent:
-            return _walk(agent, episodes, self.run.root.name, self.progress, _AT_ONCE * processes)
+        agent, checkpoint = self.experiment.agent, self.run.checkpoint(self.checkpoint)
+        walker: AbstractContextManager[Walker] = nullcontext(agent)
+        if processes > 1:
+            walker = WorkerPool(checkpoint, self.experiment.folder, processes)
+        with walker as opened:
+            episodes, at_once = self.experiment.episodes(split), _AT_ONCE * processes
+            return _walk(opened, episodes, self.run.root.name, self.progress, at_once)
 
-    def evaluate(self, split: str, processes: int = 1) -> tuple[Walks, list[EpisodeResult]]:
+    def record(self, split: str, processes: int = 1) -> tuple[Walks, list[EpisodeResult]]:
         """Walk a split; trajectories and (unless goals are secret) outcomes are kept in the run folder."""
         walks = self.walk(split, processes)
         write_trajectories(self.run.results(split), walks.trajectories(self.world))
@@ -150,9 +144,15 @@ class OpenedRun:
         write_episode_results(self.run.outcomes(split), results)
         return walks, results
 
-    def evaluate_reranked(
-        self, split: str, speaker: RunFolder, reranking: Reranking
-    ) -> tuple[Walks, CandidateWalker]:
+    def evaluate(self, split: str, processes: int = 1) -> Evaluation:
+        """Walk and ``record`` a split, and measure the walks.
+
+        Raises:
+            UserError: the goals of the split are secret.
+        """
+        return _evaluation(self.record(split, processes)[0], self.world, split)
+
+    def evaluate_reranked(self, split: str, speaker: RunFolder, reranking: Reranking) -> Evaluation:
         """Walk a split, the best of several candidates each; trajectories lie apart from ordinary ones."""
         scorer = speaker_beside(speaker, self.experiment)
         walker = CandidateWalker(RerankingAgent(self.experiment.agent, scorer, reranking))
@@ -160,12 +160,16 @@ class OpenedRun:
         walks = _walk(walker, episodes, self.run.root.name, self.progress, at_once)
         file = self.run.root / "results" / "reranked" / f"{split}.json"
         write_trajectories(file, walks.trajectories(self.world))
-        return walks, walker
+        evaluation = _evaluation(walks, self.world, split)
+        all_walked = {"tl": walker.metres, "spl": walker.spl(walks, self.world)}
+        means = {name: float(values.mean()) for name, values in all_walked.items()}
+        facts = {"speaker": str(speaker.root), **asdict(reranking), "all_walked": means}
+        return replace(evaluation, reranking=facts)
 
     def results(self, split: str) -> Sequence[EpisodeResult]:
         """The outcome of every episode of a split, walked now unless these weights have walked it already."""
         kept = kept_results(self.run, self.checkpoint, self.iteration)
-        return kept[split] if split in kept else self.evaluate(split)[1]
+        return kept[split] if split in kept else self.record(split)[1]
 
     def grounding(self, split: str) -> GroundingQuality:
         """How well its word attention agrees with hand-made labels, along the reference paths.
@@ -180,16 +184,6 @@ class OpenedRun:
         labels, episodes = read_landmark_labels(file), self.experiment.episodes(split)
         with self.progress("measuring attention") as advance:
             return measure_grounding(self.experiment.agent, episodes, labels, progress=advance)
-
-    @contextmanager
-    def _agent(self, processes: int) -> Iterator[Walker]:
-        """Who walks: the agent itself, or copies of it in several processes."""
-        if processes == 1:
-            yield self.experiment.agent
-            return
-        file = self.run.checkpoint(self.checkpoint)
-        with WorkerPool(file, self.experiment.folder, processes) as pool:
-            yield pool
 
 
 def open_run(
@@ -229,39 +223,19 @@ def run_names(runs: Sequence[Path]) -> dict[str, Path]:
     return dict(zip(names, runs, strict=True))
 
 
-def reranking_facts(walker: CandidateWalker, walks: Walks, world: World) -> dict[str, Any]:
-    """How answers were chosen among candidates, and what all of them walked; goals must be known."""
-    all_walked = {"tl": walker.metres, "spl": walker.spl(walks, world)}
-    return {
-        **asdict(walker.agent.config),
-        "all_walked": {name: float(values.mean()) for name, values in all_walked.items()},
-    }
-
-
 class WorkerPool:
-    """Walks as the agent of a checkpoint does, every process a share of the episodes; close it after use.
-
-    Args:
-        checkpoint: the weights.
-        folder: the data folder.
-        processes: how many; each computes with one thread.
-    """
+    """Walks as the agent of a checkpoint does, every process (of one thread) a share of the episodes."""
 
     def __init__(self, checkpoint: Path, folder: DataFolder, processes: int) -> None:
         self._processes = processes
-        self._pool = ProcessPoolExecutor(
-            processes,
-            mp_context=multiprocessing.get_context("spawn"),  # a forked torch may hang
-            initializer=_open_worker,
-            initargs=(checkpoint, folder.root, loaded_plugins()),
-        )
+        self._agent = (checkpoint, folder.root, loaded_plugins())
+        spawn = multiprocessing.get_context("spawn")  # a forked torch may hang
+        self._pool = ProcessPoolExecutor(processes, mp_context=spawn)
 
     def __enter__(self) -> WorkerPool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
     def walk(self, episodes: EpisodeSet, /) -> Rollout:
@@ -273,7 +247,8 @@ class WorkerPool:
         rows = torch.arange(len(episodes)).chunk(self._processes)
         try:
             with unseen_script():  # the first call starts the processes
-                shares = self._pool.map(_walk_in_worker, [episodes.select(part) for part in rows])
+                parts = [episodes.select(part) for part in rows]
+                shares = self._pool.map(_walk_in_worker, repeat(self._agent), parts)
             return joined(list(shares))
         except BrokenProcessPool as error:
             raise UserError(
@@ -281,21 +256,16 @@ class WorkerPool:
             ) from error
 
 
-_agent: TrainedAgent | None = None  # of a worker
+def _walk_in_worker(agent: tuple[Path, Path, tuple[str, ...]], episodes: EpisodeSet) -> Rollout:
+    return _opened_in_worker(*agent).walk(episodes)
 
 
-def _open_worker(checkpoint: Path, root: Path, plugins: tuple[str, ...]) -> None:
-    global _agent
+@lru_cache(maxsize=1)
+def _opened_in_worker(checkpoint: Path, root: Path, plugins: tuple[str, ...]) -> TrainedAgent:
     torch.set_num_threads(1)
     for plugin in plugins:
         load_plugin(plugin)
-    _agent = stored_experiment(checkpoint, DataFolder(root))[0].agent
-
-
-def _walk_in_worker(episodes: EpisodeSet) -> Rollout:
-    if _agent is None:
-        raise RuntimeError("the process was not opened")
-    return _agent.walk(episodes)
+    return stored_experiment(checkpoint, DataFolder(root))[0].agent
 
 
 def _walk(
@@ -303,6 +273,15 @@ def _walk(
 ) -> Walks:
     with progress(f"walking {name}") as advance:
         return walk_split(agent, episodes, batch_size=batch_size, progress=advance)
+
+
+def _evaluation(walks: Walks, world: World, split: str) -> Evaluation:
+    if not walks.episodes.has_goals:
+        raise UserError(
+            f"'{walks.episodes.name}' keeps its goals secret; write a file with 'scenemem submit'"
+        )
+    jumps = float(walks.jumps.double().mean())
+    return Evaluation(split, walks.episodes.instruction_ids, walks.measured(world), jumps=jumps)
 
 
 def pack_weights(
@@ -335,7 +314,7 @@ def pack_weights(
         unpack(file, copy.root)
         opened = open_run(copy, folder, "last", progress)
         for split in splits:
-            metrics[split] = evaluation_of(opened.evaluate(split)[0], opened.world, split).metrics
+            metrics[split] = opened.evaluate(split).metrics
     write_published(out, packed, description, metrics)
     card = out.with_suffix(".md")
     with atomic_file(card) as partial:

@@ -218,7 +218,7 @@ def _with_results(
             f"{run.root.name} has not walked {', '.join(missing)}; name its data folder with --data"
         )
     elif opened is not None:
-        results |= {split: opened(run).evaluate(split)[1] for split in missing}
+        results |= {split: opened(run).results(split) for split in missing}
     settings = asdict(described.preset)
     settings["data"].pop("features")  # a name; that the features are the same has been checked
     return ReportRun(

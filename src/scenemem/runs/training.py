@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import platform
 import queue
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import torch
 
+from scenemem import __version__
 from scenemem.errors import UserError
 from scenemem.evaluation.bleu import bleu_scorer, corpus_bleu, describe_paths, paths_of
 from scenemem.evaluation.evaluate import walk_split
@@ -26,10 +28,9 @@ from scenemem.learning.speaker_trainer import SpeakerTrainer
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, Preset
 from scenemem.registry import Registry, load_plugin, loaded_plugins
-from scenemem.runs.config import TrainingConfig, changed, differences, read_config, write_config
+from scenemem.runs.config import Sources, TrainingConfig, changed, differences, read_config, write_config
 from scenemem.runs.experiment import (
     SPEAKERS,
-    Begun,
     Experiment,
     SpeakerExperiment,
     SpeakerPreset,
@@ -38,42 +39,14 @@ from scenemem.runs.experiment import (
     new_speaker,
     read_preset,
     speaker_beside,
-    versions,
 )
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.loop import Learner, Schedule, TrainingLoop, TrainingStatus, Validate
+from scenemem.runs.loop import Schedule, TrainingLoop, TrainingStatus, Validate
 from scenemem.tasks.episode_set import bind_episodes
 from scenemem.tasks.paths import path_pool
 
 P = TypeVar("P", Preset[Any], SpeakerPreset)
 Watch = Callable[[TrainingStatus], None]
-
-
-@dataclass(frozen=True)
-class Sources:
-    """What a run builds on: the weights of another run, and where augmented episodes come from."""
-
-    begin: Path | None = None
-    """a run whose trained weights to begin with"""
-    speaker: Path | None = None
-    """the run of a speaker that describes paths"""
-    augment: Path | None = None
-    """a file of augmented episodes"""
-
-    def __post_init__(self) -> None:
-        if self.speaker is not None and self.augment is not None:
-            raise UserError("--speaker and --augment both say where augmented episodes come from; name one")
-
-    @classmethod
-    def named(
-        cls, begin: str | None = None, speaker: str | None = None, augment: str | None = None
-    ) -> Sources:
-        """Sources by their places."""
-        return cls(*(None if place is None else Path(place) for place in (begin, speaker, augment)))
-
-    def places(self, *names: str) -> dict[str, str]:
-        """The sources of these names, where there are any."""
-        return {name: str(getattr(self, name)) for name in names if getattr(self, name) is not None}
 
 
 @dataclass(frozen=True)
@@ -85,6 +58,10 @@ class Settings(Generic[P]):
     seed: int = 0
     sources: Sources = field(default_factory=Sources)
     folder: str | None = None  # name of the data folder a configuration was written for
+
+    def run_folder(self, out: str | os.PathLike[str] | None) -> RunFolder:
+        """Where the run is written: ``out``, or ``runs/NAME-SEED``."""
+        return RunFolder(Path("runs") / f"{self.name}-{self.seed}" if out is None else Path(out))
 
     def check_folder(self, folder: DataFolder, *, named: bool) -> None:
         """Refuse the embedded houses where a configuration was written for other data.
@@ -121,18 +98,8 @@ def choose_preset(
     preset = changed(preset, read.changes, config)
     if read.iterations is not None:
         preset = changed(preset, {"learning": {"iterations": read.iterations}}, config)
-    sources = Sources.named(read.begin, read.speaker, read.augment)
+    sources = Sources(read.begin, read.speaker, read.augment)
     return Settings(name, preset, read.seed or 0, sources, read.folder)
-
-
-def settings_of(run: Begun[P]) -> Settings[P]:
-    """What a run was begun with, to resume it."""
-    return Settings(run.name, run.preset, run.seed, Sources.named(**run.augmentation))
-
-
-def default_out(name: str, seed: int) -> RunFolder:
-    """Where a run is written when nothing else is said."""
-    return RunFolder(Path("runs") / f"{name}-{seed}")
 
 
 def run_training(
@@ -147,18 +114,14 @@ def run_training(
     group: ProcessGroup = SINGLE,
     sources: Sources | None = None,
 ) -> None:
-    """Train an agent or a speaker into a run folder, from the start or where it was left.
+    """Train an agent or a speaker into a run folder.
 
     Args:
         name: of the preset.
-        preset: what is trained, and how.
-        folder: the data.
-        out: where the run is written.
         seed: of weights, batches, dropout and sampling.
         resume: continue the run in ``out``, if it has begun.
         watch: told about every step.
         group: the processes that train together.
-        sources: what the run builds on.
 
     Raises:
         UserError: settings or data do not fit, or ``out`` holds a run that is not to be resumed.
@@ -166,24 +129,22 @@ def run_training(
     if seed < 0:
         raise UserError(f"--seed must be 0 or more, got {seed}")
     sources = sources or Sources()
-    if isinstance(preset, SpeakerPreset):
-        job = _speaker_job(preset, folder, seed)
-    else:
-        job = _agent_job(preset, folder, seed, group, sources)
+    experiment, trainer, validate = (
+        _speaker_job(preset, folder, seed)
+        if isinstance(preset, SpeakerPreset)
+        else _agent_job(preset, folder, seed, group, sources)
+    )
     selection = preset.selection
     schedule = Schedule(selection.save_every, selection.every, selection.metric)
-    metadata = {**job.experiment.metadata, "seed": seed, "name": name}
-    loop = TrainingLoop(job.trainer, out, job.validate, schedule, metadata, watch)
+    metadata = {**experiment.metadata, "seed": seed, "name": name}
+    loop = TrainingLoop(trainer, out, validate, schedule, metadata, watch)
     if resume and out.last.exists():
         loop.resume()
     else:  # only now that everything could be opened
-        if sources.begin is not None and isinstance(job.experiment, Experiment):
-            begin_with(job.experiment, RunFolder(sources.begin))
+        if sources.begin is not None and isinstance(experiment, Experiment):
+            begin_with(experiment, RunFolder(sources.begin))
         if group.is_main:
-            out.begin(
-                _description(name, seed, job.experiment, sources),
-                _config(name, seed, job.experiment, sources),
-            )
+            _begin(out, name, seed, experiment, sources)
     loop.run()
 
 
@@ -194,47 +155,47 @@ def train_side_by_side(
     seed: int,
     watch: Callable[[str, TrainingStatus], None],
 ) -> dict[str, RunFolder]:
-    """Train every preset in a process of its own; runs that exist already are continued.
-
-    Args:
-        presets: by name.
-        folder: the data.
-        out: where the runs are written, ``NAME-SEED`` each.
-        seed: of all runs.
-        watch: told the name and the status after every step.
+    """Train every preset into ``out/NAME-SEED``, each in a process of its own, or continue its run.
 
     Raises:
         UserError: a training failed; its message is passed on.
     """
-    context = multiprocessing.get_context("spawn")
-    news: Queue[_News] = context.Queue()
+    spawn = multiprocessing.get_context("spawn")
+    news: Queue[_News] = spawn.Queue()
     runs = {name: RunFolder(out / f"{name}-{seed}") for name in presets}
-    processes = {
-        name: context.Process(
+    running = {
+        name: spawn.Process(
             target=_train,
             args=(loaded_plugins(), name, msgspec.to_builtins(preset), folder, runs[name].root, seed, news),
             daemon=True,
         )
         for name, preset in presets.items()
     }
-    for process in processes.values():
+    processes = list(running.values())
+    for process in processes:
         process.start()
     try:
-        _follow(processes, news, watch)
+        while running:
+            try:
+                name, told = news.get(timeout=1.0)
+            except queue.Empty:
+                _check_alive(running)
+                continue
+            if isinstance(told, TrainingStatus):
+                watch(name, told)
+            elif told is not None:
+                raise UserError(f"training '{name}' failed: {told}")
+            else:
+                del running[name]
     finally:
-        for process in processes.values():
+        for process in processes:
             process.kill()  # harmless when it has ended
             process.join()
     return runs
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What the loop needs to know about an agent or a speaker."""
-
-    experiment: Experiment | SpeakerExperiment
-    trainer: Learner
-    validate: Validate
+_Job = tuple[Experiment | SpeakerExperiment, Trainer | SpeakerTrainer, Validate]
+_News = tuple[str, TrainingStatus | str | None]  # a run, and its step, what went wrong, or None at its end
 
 
 def _agent_job(
@@ -253,7 +214,7 @@ def _agent_job(
     augmentation = _augmentation(sources, experiment, seed)
     train = experiment.episodes("train")
     trainer = Trainer(experiment.agent, train, preset.learning, seed, group, augmentation)
-    return _Job(experiment, trainer, validate)
+    return experiment, trainer, validate
 
 
 def _speaker_job(preset: SpeakerPreset, folder: DataFolder, seed: int) -> _Job:
@@ -265,7 +226,7 @@ def _speaker_job(preset: SpeakerPreset, folder: DataFolder, seed: int) -> _Job:
         return {"bleu": corpus_bleu(describe_paths(experiment.speaker, paths), paths.references)}
 
     trainer = SpeakerTrainer(experiment.speaker, experiment.episodes("train"), preset.learning, seed)
-    return _Job(experiment, trainer, validate)
+    return experiment, trainer, validate
 
 
 def _augmentation(sources: Sources, experiment: Experiment, seed: int) -> Augmentation | None:
@@ -291,24 +252,22 @@ def _found(presets: Registry[P], name: str) -> tuple[str, P]:
     return own, presets.get(own)
 
 
-def _description(
-    name: str, seed: int, experiment: Experiment | SpeakerExperiment, sources: Sources
-) -> dict[str, Any]:
-    info = experiment.environment.store.info
-    return {
+def _begin(
+    out: RunFolder, name: str, seed: int, experiment: Experiment | SpeakerExperiment, sources: Sources
+) -> None:
+    """Write what the run was asked to do, and the configuration that repeats it."""
+    preset, info, folder = experiment.preset, experiment.environment.store.info, experiment.folder.root.name
+    versions = {"scenemem": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
+    augmentation = {"speaker": sources.speaker, "augment": sources.augment}
+    description = {
         "name": name,
         "seed": seed,
-        "preset": msgspec.to_builtins(experiment.preset),
-        "data": {"folder": experiment.folder.root.name, "features": info.encoder, "sha256": info.sha256},
-        "versions": versions(),
-        "augmentation": sources.places("speaker", "augment"),
+        "preset": msgspec.to_builtins(preset),
+        "data": {"folder": folder, "features": info.encoder, "sha256": info.sha256},
+        "versions": versions,
+        "augmentation": {what: str(place) for what, place in augmentation.items() if place is not None},
         "plugins": loaded_plugins(),
     }
-
-
-def _config(name: str, seed: int, experiment: Experiment | SpeakerExperiment, sources: Sources) -> str:
-    """The configuration that repeats a run."""
-    preset = experiment.preset
     known: Registry[Any] = SPEAKERS if isinstance(preset, SpeakerPreset) else PRESETS
     # a preset that was never registered is told as a change of the one that is most like it
     base = (
@@ -317,28 +276,19 @@ def _config(name: str, seed: int, experiment: Experiment | SpeakerExperiment, so
     changes = differences(known[base], preset)
     changes.get("learning", {}).pop("iterations", None)  # which stands at the top
     config = TrainingConfig(
+        begin=sources.begin,
+        **augmentation,
         base=base,
         seed=seed,
         iterations=preset.learning.iterations,
-        folder=experiment.folder.root.name,
+        folder=folder,
         plugins=loaded_plugins(),
         changes={table: values for table, values in changes.items() if values != {}},
-        **sources.places("begin", "speaker", "augment"),
     )
     command = "speak train" if isinstance(preset, SpeakerPreset) else "train"
-    made_with = ", ".join(f"{what} {version}" for what, version in versions().items())
-    return write_config(
-        config, f"'scenemem {command} --config FILE' repeats this run (made with {made_with})"
-    )
-
-
-@dataclass(frozen=True)
-class _News:
-    """What a training process tells: a step, its end, or what went wrong."""
-
-    name: str
-    status: TrainingStatus | None = None
-    error: str | None = None
+    made_with = ", ".join(f"{what} {version}" for what, version in versions.items())
+    comment = f"'scenemem {command} --config FILE' repeats this run (made with {made_with})"
+    out.begin(description, write_config(config, comment))
 
 
 def _train(
@@ -362,36 +312,17 @@ def _train(
             run,
             seed=seed,
             resume=run.last.exists(),
-            watch=lambda status: news.put(_News(name, status)),
+            watch=lambda status: news.put((name, status)),
         )
-        news.put(_News(name))
+        news.put((name, None))
     except UserError as error:
-        news.put(_News(name, error=str(error)))
+        news.put((name, str(error)))
 
 
-def _follow(
-    processes: Mapping[str, BaseProcess], news: Queue[_News], watch: Callable[[str, TrainingStatus], None]
-) -> None:
-    """Pass on what the processes tell until every one has said that it is done."""
-    running = set(processes)
-    while running:
-        try:
-            item = news.get(timeout=1.0)
-        except queue.Empty:
-            _check_alive(processes, running)
-            continue
-        if item.error is not None:
-            raise UserError(f"training '{item.name}' failed: {item.error}")
-        if item.status is None:
-            running.discard(item.name)
-        else:
-            watch(item.name, item.status)
-
-
-def _check_alive(processes: Mapping[str, BaseProcess], running: set[str]) -> None:
-    for name in sorted(running):
-        if not processes[name].is_alive():
+def _check_alive(running: Mapping[str, BaseProcess]) -> None:
+    for name, process in running.items():
+        if not process.is_alive():
             raise UserError(
-                f"training '{name}' ended with exit code {processes[name].exitcode}; "
+                f"training '{name}' ended with exit code {process.exitcode}; "
                 "is there enough memory? Start again to continue it"
             )

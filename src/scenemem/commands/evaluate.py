@@ -1,0 +1,295 @@
+"""``scenemem eval``, ``compare``, ``score``, ``submit`` and ``weights``: what agents reach, in numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import tyro
+from rich.table import Table
+
+from scenemem import api
+from scenemem.agents.reranking import Reranking
+from scenemem.agents.scripted import SCRIPTED
+from scenemem.commands import console
+from scenemem.commands.console import Checkpoint, Data, Json, Processes, Run, Runs, Split, Threads
+from scenemem.errors import UserError
+from scenemem.evaluation.bootstrap import Estimate
+from scenemem.evaluation.grounding import OWN, GroundingQuality
+from scenemem.evaluation.score import check_walks, with_angles
+from scenemem.formats.atomic import atomic_file
+from scenemem.formats.results import read_trajectories, write_trajectories
+from scenemem.runs.folder import PREFIX, RunFolder, published
+from scenemem.runs.opened import CARD_METRICS, evaluate_scripted, open_run, pack_weights
+from scenemem.tasks.episode_set import load_split
+from scenemem.world.build import load_world
+
+
+def eval_run(
+    run: Annotated[str, tyro.conf.Positional],
+    split: Split = "val_unseen",
+    data: Data = None,
+    *,
+    checkpoint: Checkpoint = "last",
+    task: str = "r2r",
+    seed: int = 0,
+    threads: Threads = 1,
+    processes: Processes = 1,
+    speaker: Path | None = None,
+    candidates: int = 1,
+    speaker_weight: float = Reranking.weight,
+    grounding: bool = False,
+    json: Json = False,
+) -> None:
+    """Walk an agent over a split and print its metrics; trajectories and outcomes go into the run folder.
+
+    With --grounding the agent is led along the reference paths instead, and its word attention is measured.
+    With --speaker it walks several candidate routes and a speaker helps to choose among them.
+
+    Args:
+        run: a run folder, or one of expert, random and stop.
+        task: which episode files a scripted agent walks; a run knows its own.
+        seed: of the random agent, and of sampled candidates.
+        speaker: run of a speaker that helps to choose among candidate routes, see --candidates.
+        candidates: routes walked per episode before one is the answer: the greedy one, the others sampled.
+        speaker_weight: of the speaker's log-likelihood per word; the agent's per decision has the rest.
+        grounding: measure instead how well the word attention agrees with hand-made labels (lar2r/).
+    """
+    console.use_threads(threads)
+    console.at_least_one(processes=processes)
+    _check_flags(run, speaker, candidates, processes, grounding=grounding)
+    chosen_by = None if speaker is None else (RunFolder(speaker), Reranking(candidates, speaker_weight, seed))
+    folder = console.open_data(data)
+    if run in SCRIPTED:
+        found = evaluate_scripted(run, folder, task, split, seed, console.progress_bar)
+    else:
+        opened = open_run(RunFolder(Path(run)), folder, checkpoint, console.progress_bar)
+        task = opened.experiment.preset.data.task
+        if grounding:
+            quality = opened.grounding(split)
+            if json:
+                console.print_json({"split": split, "iteration": opened.iteration, "grounding": quality})
+            else:
+                console.output.print(grounding_table(f"{run} on {task} {split}", quality))
+            return
+        if chosen_by is None:
+            found = opened.evaluate(split, processes)
+        else:
+            found = opened.evaluate_reranked(split, *chosen_by)
+    if json:
+        console.print_json(found.summary())
+        return
+    title = f"{run} on {task} {split}: {found.n} instructions, {found.jumps:.2f} jumps each"
+    table = console.metric_table(title, found.metrics)
+    if found.reranking is not None:
+        all_walked = found.reranking["all_walked"]
+        table.add_section()
+        table.add_row("TL, all walked", f"{all_walked['tl']:.2f} m", f"length of all {candidates} candidates")
+        table.add_row("SPL, all walked", f"{all_walked['spl']:.2%}", "success, weighted with that length")
+        table.caption = (
+            f"the best of {candidates} walks per episode, not comparable with agents that walk once; "
+            "metrics above the line are those of the walk chosen"
+        )
+    console.output.print(table)
+
+
+def _check_flags(run: str, speaker: Path | None, candidates: int, processes: int, *, grounding: bool) -> None:
+    """Refuse flags that mean nothing together."""
+    if grounding and run in SCRIPTED:
+        raise UserError(f"'{run}' listens to no word; --grounding needs a trained run")
+    if speaker is None:
+        if candidates != 1:
+            raise UserError(f"--candidates {candidates} needs a --speaker to help choose among them")
+        return
+    if run in SCRIPTED:
+        raise UserError(f"'{run}' draws no candidates; --speaker needs a trained run")
+    if processes > 1:
+        raise UserError("candidates are walked by one process; leave out --processes or --speaker")
+    if grounding:
+        raise UserError("--grounding leads the agent along the reference paths; leave out --speaker")
+
+
+def grounding_table(title: str, quality: GroundingQuality) -> Table:
+    """One row per kind of words and attention; intervals are 95 %."""
+    header = ("words", "attention", "mass", "chance", "lift", "lift elsewhere", "pointing")
+    rows = [
+        (
+            row.words,
+            row.stream + (" (own)" if OWN[row.words] == row.stream else ""),
+            _interval(row.mass, 3),
+            f"{row.chance:.3f}",
+            _interval(row.lift, 2),
+            "-" if row.elsewhere is None else _interval(row.elsewhere, 2),
+            _interval(row.pointing, 3),
+        )
+        for row in quality.attention
+    ]
+    table, covered = console.table(title, header, rows), quality.coverage
+    table.caption = (
+        f"{quality.episodes} instructions of {quality.paths} paths; {covered.measured} of {covered.labels} "
+        f"labels measured: {covered.empty} are empty, {covered.beyond} point past the end, "
+        f"{covered.cut} past what is read, {covered.unvisited} lie off the walk"
+    )
+    return table
+
+
+def _interval(estimate: Estimate, digits: int) -> str:
+    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def compare(
+    runs: Runs,
+    split: Split = "val_unseen",
+    data: Data = None,
+    *,
+    checkpoint: Checkpoint = "last",
+    against: str | None = None,
+    out: Path | None = None,
+    threads: Threads = 1,
+    processes: Processes = 1,
+    json: Json = False,
+) -> None:
+    """Evaluate runs on a split and print mean +- standard deviation per preset.
+
+    Args:
+        against: name of a row; how far the others are from it is printed too, paired by episode, with
+            95 % bootstrap intervals over seeds and paths (rough with two or three seeds, see the docs).
+        out: also write the table to this file, as Markdown (.md) or HTML (.html).
+    """
+    if not runs:
+        raise UserError("name at least one run folder: scenemem compare RUN RUN ...")
+    if out is not None and out.suffix not in (".md", ".html"):
+        raise UserError(
+            f"{out}: unknown kind of table '{out.suffix}'; expected a name ending in .md or .html"
+        )
+    console.at_least_one(processes=processes)
+    console.use_threads(threads)
+    comparison = api.compare(
+        runs,
+        split,
+        data=data,
+        checkpoint=checkpoint,
+        against=against,
+        processes=processes,
+        progress=console.progress_bar,
+    )
+    if out is not None:
+        comparison.write(out)
+        console.say(f"written to {out}")
+    if json:
+        distances = {"against": {against: comparison.distances}} if against else {}
+        console.print_json({"split": split, "rows": comparison.rows, **distances})
+        return
+    for shown in comparison.tables():
+        console.output.print(console.table(shown.title, shown.header, shown.cells))
+
+
+def score(
+    file: Annotated[Path, tyro.conf.Positional],
+    split: Split,
+    data: Data = None,
+    task: str = "r2r",
+    json: Json = False,
+    per_episode: Path | None = None,
+    partial: bool = False,
+    allow_jumps: bool = False,
+    keep_repeats: bool = False,
+) -> None:
+    """Score a result file (leaderboard or DUET style, plain or .gz).
+
+    Args:
+        file: the result file.
+        task: which task the split belongs to: r2r, r4r, reverie.
+        per_episode: write the metrics of every instruction to this file as JSON lines.
+        partial: allow instructions without a trajectory.
+        allow_jumps: charge steps without an edge the geodesic distance instead of refusing them.
+        keep_repeats: do not merge repeated viewpoints before nDTW and SDTW.
+    """
+    found = api.score(
+        file,
+        split,
+        data=data,
+        task=task,
+        partial=partial,
+        allow_jumps=allow_jumps,
+        keep_repeats=keep_repeats,
+        progress=console.progress_bar,
+    )
+    if per_episode is not None:
+        with atomic_file(per_episode) as unfinished, unfinished.open("wb") as stream:
+            for instruction_id, metrics in found.per_episode.items():
+                stream.write(msgspec.json.encode({"instr_id": instruction_id, **metrics}) + b"\n")
+    if json:
+        console.print_json(found.summary())
+    else:
+        missing = f", {found.missing} missing" if found.missing else ""
+        console.output.print(console.metric_table(f"{split}: {found.n} instructions{missing}", found.metrics))
+
+
+def submit(
+    source: Annotated[Path, tyro.conf.Positional],
+    split: Split,
+    out: Path,
+    data: Data = None,
+    task: str = "r2r",
+    checkpoint: Checkpoint = "last",
+) -> None:
+    """Validate results (start, ids, every edge) and write the leaderboard file.
+
+    Nothing is written when anything is wrong; the error names the instruction, the step and the viewpoints.
+    Headings and elevations are filled in where the results lack them.
+
+    Args:
+        source: a run folder, or a result file in leaderboard or DUET style, plain or .gz.
+        out: the leaderboard file to write.
+        task: which task a result file belongs to: r2r, r4r, reverie; a run knows its own.
+    """
+    console.use_threads(1)
+    folder = console.open_data(data)
+    if source.is_dir():
+        opened = open_run(RunFolder(source), folder, checkpoint, console.progress_bar)
+        world, walks = opened.world, opened.walk(split)
+        episodes, trajectories = walks.episodes, walks.trajectories(world)
+    else:
+        world = load_world(folder.connectivity)
+        episodes, trajectories = load_split(folder, world, task, split), read_trajectories(source)
+    checked = check_walks(world, episodes, trajectories, source=source)
+    count = write_trajectories(out, with_angles(world, episodes, trajectories, checked))
+    console.say(f"{out}: {count} trajectories; every start, id and edge is right")
+
+
+def weights(json: Json = False) -> None:
+    """List the weights that come with SceneMem; ``weights:NAME`` stands for a run in every command."""
+    found = published()
+    if json:
+        console.print_json({entry.name: {**entry.description, "metrics": entry.metrics} for entry in found})
+        return
+    rows = [
+        (PREFIX + entry.name, split, *(f"{metrics[name]:.3f}" for name in CARD_METRICS))
+        for entry in found
+        for split, metrics in entry.metrics.items()
+    ]
+    console.output.print(console.table("published weights", ("name", "split", *CARD_METRICS), rows))
+
+
+def weights_pack(
+    run: Run,
+    out: Path,
+    data: Data = None,
+    *,
+    splits: tuple[str, ...] = ("val_seen", "val_unseen"),
+    checkpoint: Checkpoint = "last",
+) -> None:
+    """Pack the weights of a run in half precision, measure them, and write them with a model card.
+
+    Args:
+        out: the file to write, NAME.safetensors; the card goes beside it, NAME.md.
+        splits: where to measure them.
+    """
+    if out.suffix != ".safetensors":
+        raise UserError(f"{out}: the name of packed weights ends in .safetensors")
+    console.use_threads(1)
+    folder = console.open_data(data)
+    card = pack_weights(RunFolder(run), out, folder, splits, checkpoint, console.progress_bar)
+    console.say(f"{out} ({out.stat().st_size / 1e6:.1f} MB) and {card}")
