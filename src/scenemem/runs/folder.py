@@ -153,23 +153,19 @@ class Published:
     name: str
     file: Path
     metadata: dict[str, Any]
-
-    @property
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """What these very weights reach, by split."""
-        metrics: dict[str, dict[str, float]] = self.metadata["metrics"]
-        return metrics
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The description of the run they come from."""
-        description: dict[str, Any] = self.metadata["description"]
-        return description
+    metrics: dict[str, dict[str, float]]  # what these very weights reach, by split
+    description: dict[str, Any]  # of the run they come from
 
 
 def published(folder: Path | None = None) -> list[Published]:
     """All weights in a folder, by name; those that come with SceneMem unless another one is named."""
-    return [Published(name, file, read_checkpoint(file).metadata) for name, file in _files(folder).items()]
+    return [read_published(file) for file in _files(folder).values()]
+
+
+def read_published(file: Path) -> Published:
+    """What a file of packed weights says about itself."""
+    metadata = read_checkpoint(file).metadata
+    return Published(file.stem, file, metadata, metadata["metrics"], metadata["description"])
 
 
 def halved(checkpoint: Checkpoint) -> Checkpoint:

@@ -45,7 +45,16 @@ from scenemem.runs.experiment import (
     stored_experiment,
     unseen_script,
 )
-from scenemem.runs.folder import PREFIX, Published, RunFolder, Which, halved, unpack, write_published
+from scenemem.runs.folder import (
+    PREFIX,
+    Published,
+    RunFolder,
+    Which,
+    halved,
+    read_published,
+    unpack,
+    write_published,
+)
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
@@ -318,8 +327,7 @@ def pack_weights(
     write_published(out, packed, description, metrics)
     card = out.with_suffix(".md")
     with atomic_file(card) as partial:
-        text = model_card(Published(out.stem, out, read_checkpoint(out).metadata))
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(model_card(read_published(out)), encoding="utf-8")
     return card
 
 
