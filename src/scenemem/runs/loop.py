@@ -82,12 +82,7 @@ class TrainingLoop:
         self._tensorboard = open_tensorboard(folder.root / "tensorboard") if trainer.group.is_main else None
 
     def resume(self) -> None:
-        """Continue from the last checkpoint.
-
-        Raises:
-            UserError: the run was started with other settings, or by an earlier version.
-            DataError: the checkpoint is damaged or does not fit.
-        """
+        """Continue from the last checkpoint, which has to have the same metadata."""
         checkpoint = read_checkpoint(self._folder.last)
         if checkpoint.version < VERSION:
             raise UserError(

@@ -60,9 +60,6 @@ def report_on(
         more: further sections.
         replays: write replays of telling episodes beside the page, and link them.
         remark: told what could not be had.
-
-    Raises:
-        UserError: the runs were trained on different data.
     """
     described = [begun(run, Preset) for run in runs]
     _check_same_data(described)
@@ -106,9 +103,6 @@ def replay_episodes(
         runs: the agents by their names: one, or two to show side by side.
         episode: the id of one instruction; None chooses ``count`` telling ones.
         file_of: the page of an instruction.
-
-    Raises:
-        UserError: there is no such instruction, or nothing can be chosen.
     """
     walkers = _walkers(runs, split)
     ids = [episode] if episode is not None else _telling_ids(walkers, list(runs.values()), split, count)
@@ -120,11 +114,7 @@ def replay_episodes(
 def open_live_state(
     runs: list[Path], speaker: Path | None, folder: DataFolder, checkpoint: Which
 ) -> LiveServerState:
-    """Load everything the live page shows.
-
-    Raises:
-        UserError: a run is not there, is named twice, or does not fit the data folder.
-    """
+    """Load everything the live page shows."""
     from scenemem.viewer.live_state import LiveServerState  # needs the extra 'serve'
 
     opened = {

@@ -74,11 +74,7 @@ class PathsToDescribe:
 
 
 def random_paths(opened: SpeakerExperiment, split: str, count: int, seed: int) -> PathsToDescribe:
-    """Some paths of a split.
-
-    Raises:
-        UserError: there are not so many.
-    """
+    """``count`` paths of a split."""
     paths = paths_of(opened.episodes(split))
     if not 1 <= count <= len(paths):
         raise UserError(f"--count must be in 1..{len(paths)}, the paths of {split}, got {count}")
@@ -88,11 +84,7 @@ def random_paths(opened: SpeakerExperiment, split: str, count: int, seed: int) -
 
 
 def listed_path(world: World, scan: str | None, names: list[str], degrees: float | None) -> PathsToDescribe:
-    """The path over these viewpoints; without a heading the walker looks where it will go.
-
-    Raises:
-        UserError: there is no such viewpoint, or it is in several scans.
-    """
+    """The path over these viewpoints; without a heading the walker looks where it will go."""
     return _one_path(world, _viewpoints(world, scan, names), degrees)
 
 
