@@ -118,7 +118,7 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
 def changed(preset: P, changes: Mapping[str, Any], source: str | os.PathLike[str] | None = None) -> P:
     """A preset (or any nested frozen dataclass) with other settings, which are nested tables.
 
-    Unknown names, values of the wrong type and those that the preset refuses are errors; they name ``source``.
+    Unknown names, values of the wrong type and those that the preset refuses are errors that name ``source``.
     """
     agent = changes.get("agent")
     if isinstance(preset, Preset) and isinstance(agent, str) and agent != preset.agent:
