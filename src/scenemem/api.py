@@ -55,7 +55,7 @@ from scenemem.simulator.environments import NavigationEnv, NavigationVectorEnv
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
 from scenemem.viewer.gallery import write_replays
 from scenemem.viewer.scenery import Sceneries
-from scenemem.viewer.traces import TracedAgent, trace_episodes
+from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World
 
@@ -109,11 +109,7 @@ class EpisodeList(Sequence[Episode]):
         return len(self._episodes)
 
     def get(self, episode_id: str) -> Episode:
-        """The episode of an instruction id.
-
-        Raises:
-            UserError: there is none.
-        """
+        """The episode of an instruction id."""
         if episode_id not in self._by_id:
             like = f"; its ids look like '{self._episodes[0].id}'" if self._episodes else ""
             raise UserError(f"'{self.name}' has no instruction '{episode_id}'{like}")
@@ -128,8 +124,8 @@ class Walk:
 
     def __init__(self, agent: LoadedAgent, episodes: EpisodeSet) -> None:
         self._agent = agent
-        self._episodes = episodes
-        self._walks: Walks = walk_split(agent.experiment.agent, episodes)
+        self._walks = walk_split(agent.experiment.agent, episodes)
+        self._traced = TracedAgent(agent.name, agent.experiment.agent, episodes)
 
     @cached_property
     def path(self) -> list[str]:
@@ -150,27 +146,21 @@ class Walk:
     @cached_property
     def metrics(self) -> dict[str, float] | None:
         """The metrics of the walk; None without a goal."""
-        if not self._episodes.has_goals:
-            return None
-        return self._walks.measured(self._agent.world).means()
+        has_goal = self._walks.episodes.has_goals
+        return self._walks.measured(self._agent.world).means() if has_goal else None
 
     @cached_property
     def trace(self) -> Trace:
         """What the agent knew, weighed up and decided, recorded when it is first asked for."""
-        return trace_episodes(self._agent.experiment.agent, self._episodes, name=self._agent.name)[0]
+        return self._traced.trace(self._walks.episodes.instruction_ids)[0]
 
     def save(self, file: PathLike) -> Path:
-        """Write a self-contained page that replays the walk, its trace beside it; returns the page.
-
-        Raises:
-            UserError: the name does not end in .html.
-        """
+        """Write a self-contained page (.html) that replays the walk, its trace beside it; return the page."""
         page = Path(file)
         if page.suffix != ".html":
             raise UserError(f"{page}: a replay is a page; expected a name ending in .html")
-        traced = TracedAgent(self._agent.name, self._agent.experiment.agent, self._episodes)
-        ids = self._episodes.instruction_ids
-        write_replays([traced], list(ids), Sceneries(self._agent.experiment.folder), lambda _: page)
+        ids, sceneries = self._walks.episodes.instruction_ids, Sceneries(self._agent.experiment.folder)
+        write_replays([self._traced], ids, sceneries, lambda _: page)
         return page
 
     def __repr__(self) -> str:
@@ -206,9 +196,6 @@ class LoadedAgent:
             instruction: an episode, or any text.
             start: where to begin with a text: (scan, viewpoint), or the start of an episode.
             heading: where to look first, radians clockwise from +y; the episode's, or 0, when left out.
-
-        Raises:
-            UserError: a text without a start, or a start that the data folder does not have.
         """
         if isinstance(instruction, Episode):
             if start is not None:
@@ -219,9 +206,8 @@ class LoadedAgent:
                 "a text needs a start: start=(scan, viewpoint), or an episode to begin where it does"
             )
         else:
-            scan, viewpoint = (start.scan, start.start) if isinstance(start, Episode) else start
-            first = start.heading if isinstance(start, Episode) else 0.0
-            episode = Episode("text", instruction, scan, viewpoint, first, (viewpoint,))
+            at = start if isinstance(start, Episode) else Episode("", "", *start, heading=0.0, path=())
+            episode = replace(at, id="text", text=instruction, path=(at.start,))
         heading = episode.heading if heading is None else heading
         if not math.isfinite(heading):
             raise UserError(f"the heading is {heading}, expected radians clockwise from +y")
@@ -277,10 +263,7 @@ def load(
 
     Args:
         source: a run folder, a ``.safetensors`` file of packed weights, or ``weights:NAME`` for weights that
-            come with SceneMem.
-
-    Raises:
-        UserError: there is no such run, or it does not fit the data folder.
+            come with SceneMem. It has to fit the data folder.
     """
     if isinstance(source, TrainingRun):
         return source.load(checkpoint)
@@ -288,11 +271,7 @@ def load(
 
 
 def episodes(split: str, *, data: PathLike | None = None, task: str = "r2r") -> EpisodeList:
-    """The episodes of a split.
-
-    Raises:
-        UserError: the data folder has no such split, or it is damaged.
-    """
+    """The episodes of a split."""
     return _listed(*_split(split, open_data(data), task))
 
 
@@ -328,9 +307,6 @@ def train(
         device: ``cpu`` or ``cuda``.
         watch: told about every step.
         changes: settings of the preset by their dotted names: ``**{"model.width": 128}``.
-
-    Raises:
-        UserError: settings or data do not fit.
     """
     if isinstance(preset, Preset):
         settings: Settings[Preset[Any]] = Settings("custom", preset)
@@ -385,9 +361,6 @@ def evaluate(
         source: a trained agent, or one of expert, random and stop.
         task: which episodes a scripted agent walks; a trained agent knows its own.
         seed: of the random agent.
-
-    Raises:
-        UserError: there is no such agent or split, or its goals are secret.
     """
     if isinstance(source, str) and source in SCRIPTED:
         return evaluate_scripted(source, open_data(data), task, split, seed)
@@ -409,9 +382,6 @@ def compare(
 
     Args:
         against: name of a row; how far the others are from it is measured, paired by episode.
-
-    Raises:
-        UserError: nothing to compare, or what cannot be compared.
     """
     if not sources:
         raise UserError("name at least one run to compare")
@@ -511,11 +481,7 @@ def list_presets() -> tuple[str, ...]:
 
 
 def preset(name: str) -> Preset[Any]:
-    """The preset of a name; change it with ``dataclasses.replace`` and give it to ``train``.
-
-    Raises:
-        UserError: there is no such preset.
-    """
+    """The preset of a name; change it with ``dataclasses.replace`` and give it to ``train``."""
     return PRESETS.get(name)
 
 
@@ -524,9 +490,6 @@ def register(kind: str, name: str, value: Any = None) -> Any:
 
     Args:
         kind: agent, preset, loss, label rule, reward rule or speaker.
-
-    Raises:
-        UserError: no such kind, or the name is taken.
     """
     if kind not in REGISTRIES:
         raise UserError(f"nothing is registered as '{kind}'; there are: {', '.join(REGISTRIES)}")

@@ -65,25 +65,21 @@ def _dispatch(words: Sequence[str]) -> int:
     if words[:1] == ["--version"]:
         output.print(f"scenemem {__version__}", highlight=False)
         return 0
-    name = _command_named_by(words)
+    name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
     if name is None:
         return _show_commands(words)
-    module_name, function, _ = COMMANDS[name]
-    module = importlib.import_module(f"scenemem.commands.{module_name}")
+    module, function, _ = COMMANDS[name]
+    command = getattr(importlib.import_module(f"scenemem.commands.{module}"), function)
     rest = [_run_behind(word) for word in words[len(name.split()) :]]
     if function.startswith("parse"):  # the command reads its own words, because they depend on the first one
-        getattr(module, function)(rest)
+        command(rest)
     else:
-        tyro.cli(getattr(module, function), prog=f"scenemem {name}", args=rest)
+        tyro.cli(command, prog=f"scenemem {name}", args=rest)
     return 0
 
 
 def _without_plugins(words: Sequence[str]) -> list[str]:
-    """The words without ``--plugin X``, which every command understands; the plugins are loaded.
-
-    Raises:
-        UserError: a plugin is not named, or cannot be loaded.
-    """
+    """The words without ``--plugin X``, which every command understands; the plugins are loaded."""
     rest, left = list[str](), iter(words)
     for word in left:
         flag, equals, name = word.partition("=")
@@ -105,10 +101,6 @@ def _run_behind(word: str) -> str:
         return word
     folder = importlib.import_module("scenemem.runs.folder")  # loads torch, which takes a second
     return str(folder.find_run(word).root)
-
-
-def _command_named_by(words: Sequence[str]) -> str | None:
-    return next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
 
 
 def _show_commands(words: Sequence[str]) -> int:

@@ -54,11 +54,7 @@ class Registry(Mapping[str, T]):
     @overload
     def register(self, name: str, value: T) -> T: ...
     def register(self, name: str, value: T | None = None) -> T | Callable[[T], T]:
-        """Add an object, which is returned; without one this is a decorator.
-
-        Raises:
-            UserError: the name stands for another object already.
-        """
+        """Add an object under a name that is free, and return it; without one this is a decorator."""
         if value is None:
             return lambda decorated: self.register(name, decorated)
         if self._objects.setdefault(name, value) is not value:
@@ -70,14 +66,8 @@ class Registry(Mapping[str, T]):
     @overload
     def get(self, key: str, /, default: T | D) -> T | D: ...
     def get(self, key: str, /, default: Any = _NO_DEFAULT) -> Any:
-        """The object of a name, or ``default``.
-
-        Raises:
-            UnknownNameError: there is no such name and no default.
-        """
-        if key not in self._objects:
-            load_installed_plugins()
-        if key in self._objects:
+        """The object of a name, or ``default``; without a default an unknown name is an error."""
+        if key in self:
             return self._objects[key]
         if default is not _NO_DEFAULT:
             return default
@@ -118,11 +108,7 @@ def loaded_plugins() -> tuple[str, ...]:
 
 
 def require_plugins(names: Iterable[str], needed_by: str | os.PathLike[str]) -> None:
-    """Refuse to go on without these plugins; a file never makes us run code that the user did not name.
-
-    Raises:
-        DataError: one of them is not loaded; the message says how to load it.
-    """
+    """Refuse to go on without these plugins; a file never makes us run code that the user did not name."""
     load_installed_plugins()
     known = {Path(name).name for name in _loaded}
     missing = [name for name in names if Path(name).name not in known]
@@ -155,11 +141,7 @@ def load_plugin(name: str) -> ModuleType:
 
 
 def load_installed_plugins() -> None:
-    """Load the plugins of installed packages and of the environment variable, the first time only.
-
-    Raises:
-        UserError: one of them cannot be loaded.
-    """
+    """Load the plugins of installed packages and of the environment variable, the first time only."""
     global _installed_are_loaded
     if _installed_are_loaded:
         return
@@ -174,8 +156,6 @@ def load_installed_plugins() -> None:
 
 def _module(name: str) -> ModuleType:
     here = str(Path.cwd())
-    if here in sys.path or "" in sys.path:
-        return importlib.import_module(name)
     sys.path.insert(0, here)  # as ``python -m`` does: the command lies elsewhere, the plugin beside the work
     try:
         return importlib.import_module(name)
@@ -192,8 +172,8 @@ def _from_file(file: Path) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, place)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{file} is no Python file")
+    assert spec is not None, "the name ends in .py"
+    assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

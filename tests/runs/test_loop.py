@@ -154,11 +154,11 @@ def test_broken_features_stop_the_run_and_keep_the_last_checkpoint(
     loop = _loop(tiny_trainable, tmp_path, stop_at=5)
     with pytest.raises(KeyboardInterrupt):
         loop.run()
-    trainer = loop._trainer
+    trainer = loop.trainer
     assert isinstance(trainer, Trainer)
     trainer.agent.environment.store.values[:] = torch.nan
     with pytest.raises(
         UserError, match=r"a score of decision 'action' is not a finite number at step 6; the last good"
     ):
-        loop._trainer.step()
+        loop.trainer.step()
     assert read_checkpoint(RunFolder(tmp_path).last).metadata["progress"]["iteration"] == 4

@@ -137,11 +137,7 @@ def training_bars(
 
 
 def at_least_one(**flags: int) -> None:
-    """Refuse flags below 1 before anything is opened.
-
-    Raises:
-        UserError: there is one; the message names it.
-    """
+    """Refuse flags below 1 before anything is opened."""
     for name, value in flags.items():
         if value < 1:
             raise UserError(f"--{name} must be 1 or more, got {value}")

@@ -173,11 +173,7 @@ def serve(
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket at that address.
-
-    Raises:
-        UserError: it cannot be had.
-    """
+    """A socket at that address."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)

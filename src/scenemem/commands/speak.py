@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from scenemem.agents.walker import Sample, take_best
 from scenemem.commands import console
 from scenemem.commands.console import Beam, Checkpoint, Data, Json, Speaker, Split, Threads
 from scenemem.commands.train import RunArguments, outcome, read_arguments, train_run
@@ -21,10 +18,9 @@ from scenemem.runs.speakers import (
     augmented_episodes,
     describe,
     evaluate_speaker,
-    listed_path,
+    one_path,
     open_speaker,
     random_paths,
-    shortest_path,
 )
 from scenemem.tasks.paths import path_pool
 
@@ -114,11 +110,11 @@ def speak_describe(
     if count is not None:
         paths = random_paths(opened, split, count, seed)
     elif path is not None:
-        paths = listed_path(world, scan, path.split(","), heading)
+        paths = one_path(world, scan, path.split(","), heading)
     elif start is None or goal is None:
         raise UserError("a shortest path needs both ends: --start A --goal B")
     else:
-        paths = shortest_path(world, scan, start, goal, heading)
+        paths = one_path(world, scan, [start, goal], heading, shortest=True)
     descriptions = describe(opened, paths, beam)
     if json:
         console.print_json({"descriptions": descriptions})
@@ -157,13 +153,10 @@ def speak_augment(
     console.at_least_one(count=count)
     opened = open_speaker(RunFolder(run), console.open_data(data), checkpoint)
     pool = path_pool(opened.environment.world, opened.training_scans)
-    randomness = torch.Generator().manual_seed(seed)
-    choose = Sample(randomness) if sample else take_best
     started = time.perf_counter()
     with console.progress_bar("describing paths") as progress:
-        episodes = augmented_episodes(
-            opened.speaker, pool, count, seed, randomness, choose=choose, progress=progress
-        )
+        speaker = opened.speaker
+        episodes = augmented_episodes(speaker, pool, count, seed, sample=sample, progress=progress)
         written = write_episodes(out, episodes)
     speed = written / (time.perf_counter() - started)
     if json:

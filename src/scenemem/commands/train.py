@@ -106,9 +106,6 @@ def read_arguments(
     """Read a preset's name (or the configuration that has it), then its flags; returns both as they say.
 
     A run that is resumed has the settings it was begun with, so that no flag is needed again.
-
-    Raises:
-        UserError: no preset is named, or there is none of that name.
     """
     named = bool(words) and not words[0].startswith("-")
     flags, config = list(words[named:]), _config_file(words)

@@ -1,1 +1,1 @@
-"""Runs: presets opened on a data folder, trained, evaluated, compared and shown."""
+"""Run machinery; what a caller can put right is a ``UserError``, bad content of a file a ``DataError``."""

@@ -93,9 +93,7 @@ class Comparison:
 def row_names(runs: Sequence[RunFolder], against: str | None = None) -> list[str]:
     """The row of every run: its preset, and the settings in which runs of a preset differ.
 
-    Raises:
-        UserError: there is no row ``against``, or no other one.
-        DataError: a run does not say what it is.
+    There has to be a row ``against``, and another one.
     """
     described = [begun(run, Preset) for run in runs]
     names = group_names([(one.name, asdict(one.preset)) for one in described])

@@ -76,11 +76,7 @@ _TOP = {name: hint for name, hint in get_type_hints(TrainingConfig).items() if n
 
 
 def read_config(file: str | os.PathLike[str]) -> TrainingConfig:
-    """Read a configuration; plugins it names have to be loaded already, because they are code.
-
-    Raises:
-        DataError: the file is missing, no TOML, a plain field has the wrong type, or a plugin is not loaded.
-    """
+    """Read a configuration; plugins it names have to be loaded already, because they are code."""
     try:
         content = tomllib.loads(Path(file).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -107,11 +103,7 @@ def write_config(config: TrainingConfig, comment: str) -> str:
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted names, as ``{"model.width": 128}``, as nested tables.
-
-    Raises:
-        SettingError: a name is a table and a value at once.
-    """
+    """Settings by dotted names, as ``{"model.width": 128}``, as nested tables."""
     tables: dict[str, Any] = {}
     for name, value in settings.items():
         table, (*parents, last) = tables, name.split(".")
@@ -124,16 +116,9 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed(preset: P, changes: Mapping[str, Any], source: str | os.PathLike[str] | None = None) -> P:
-    """A preset (or any nested frozen dataclass) with some settings changed.
+    """A preset (or any nested frozen dataclass) with other settings, which are nested tables.
 
-    Args:
-        preset: what is changed.
-        changes: nested tables of new values.
-        source: the file they come from, for messages.
-
-    Raises:
-        UserError: an unknown name (the message says which is nearest), a value of the wrong type, or one that
-            the preset refuses.
+    Unknown names, values of the wrong type and those that the preset refuses are errors that name ``source``.
     """
     agent = changes.get("agent")
     base: Any = preset
@@ -178,11 +163,7 @@ def _converted(value: Any, hint: Any, name: str) -> Any:
 
 
 def _check_keys(value: Any, converted: Any, name: str) -> None:
-    """Refuse keys of tables inside of lists that no setting has.
-
-    Raises:
-        SettingError: there is such a key.
-    """
+    """Refuse keys of tables inside of lists that no setting has."""
     if isinstance(value, list) and isinstance(converted, tuple):
         for number, (one, made) in enumerate(zip(value, converted, strict=True)):
             _check_keys(one, made, f"{name}[{number}]")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from scenemem.formats.features import verify_store
 from scenemem.formats.folder import SPLITS, DataFolder
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import Progress, silent
-from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.tasks.episode_set import load_split
 from scenemem.tasks.paths import path_pool
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
@@ -120,18 +120,17 @@ def _count_episodes(report: FolderReport, folder: DataFolder, world: World, prog
         for done, (task, split) in enumerate(there, start=1):
             with report.collecting_problems():
                 episodes = load_split(folder, world, task, split)
-                report.splits.setdefault(task, {})[split] = _count(episodes)
+                report.splits.setdefault(task, {})[split] = SplitCount(
+                    paths=len(set(episodes.record.tolist())),
+                    instructions=len(episodes),
+                    scans=len(set(episodes.scan.tolist())),
+                )
                 if (task, split) == ("r2r", "train"):
-                    scans = {world.scans[scan] for scan in episodes.scan.tolist()}
-                    report.path_pool = _pool_size(world, scans)
+                    report.path_pool = 0
+                    with suppress(UserError):  # no path obeys the rule: a small folder, not a broken one
+                        scans = {world.scans[scan] for scan in episodes.scan.tolist()}
+                        report.path_pool = len(path_pool(world, scans))
             advance(done, len(there))
-
-
-def _pool_size(world: World, scans: set[str]) -> int:
-    try:
-        return len(path_pool(world, scans))
-    except UserError:  # no path obeys the rule: a small folder, not a broken one
-        return 0
 
 
 def _count_annotations(report: FolderReport, folder: DataFolder) -> None:
@@ -148,14 +147,6 @@ def _count_annotations(report: FolderReport, folder: DataFolder) -> None:
         if file is not None and file.exists():
             with report.collecting_problems():
                 report.annotations[what] = sum(1 for _ in read(file))
-
-
-def _count(episodes: EpisodeSet) -> SplitCount:
-    return SplitCount(
-        paths=len(set(episodes.record.tolist())),
-        instructions=len(episodes),
-        scans=len(set(episodes.scan.tolist())),
-    )
 
 
 def _check_features(

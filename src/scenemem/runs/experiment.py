@@ -193,12 +193,7 @@ def open_data(data: str | os.PathLike[str] | None, progress: Progress = silent) 
 
 
 def new_experiment(preset: Preset[Any], folder: DataFolder, seed: int, device: str = "cpu") -> Experiment:
-    """An agent on a data folder with fresh weights drawn from ``seed``, on a device.
-
-    Raises:
-        DataError: the folder lacks something the preset needs.
-        SettingError: its settings are those of another agent.
-    """
+    """An agent on a data folder with fresh weights drawn from ``seed``, on a device."""
     expected = AGENTS[preset.agent].config
     if type(preset.model) is not expected:  # a run could not be read again
         raise SettingError(
@@ -223,11 +218,9 @@ def new_speaker(
 
 
 def stored_experiment(file: Path, folder: DataFolder, device: str = "cpu") -> tuple[Experiment, Checkpoint]:
-    """A trained agent from a checkpoint, on a data folder and a device.
+    """A trained agent from a checkpoint, on a data folder (with the features it was trained on) and a device.
 
-    Raises:
-        DataError: the checkpoint is damaged, its agent comes from a plugin that is not loaded, or the
-            folder's features are not the ones it was trained with.
+    A plugin that its agent comes from has to be loaded already.
     """
     checkpoint = read_checkpoint(file)
     experiment = _with_agent(*_reopened(checkpoint, file, Preset, folder, device))
@@ -236,11 +229,7 @@ def stored_experiment(file: Path, folder: DataFolder, device: str = "cpu") -> tu
 
 
 def stored_speaker(file: Path, folder: DataFolder, device: str = "cpu") -> SpeakerExperiment:
-    """The same for a speaker.
-
-    Raises:
-        DataError: as for agents, or the checkpoint holds no speaker.
-    """
+    """The same for a speaker."""
     checkpoint = read_checkpoint(file)
     if checkpoint.metadata.get("kind") != SPEAKER:
         raise DataError(file, "holds no speaker; train one with 'scenemem speak train'")
@@ -250,12 +239,7 @@ def stored_speaker(file: Path, folder: DataFolder, device: str = "cpu") -> Speak
 
 
 def speaker_beside(run: RunFolder, experiment: Experiment) -> Speaker:
-    """The trained speaker of a run, for an agent that will work with it.
-
-    Raises:
-        UserError: there is no such run, or its speaker sees other features than the agent.
-        DataError: the checkpoint is damaged or holds no speaker.
-    """
+    """The trained speaker of a run, for an agent that will work with it and sees the same features."""
     run.describe()
     opened = stored_speaker(run.best, experiment.folder, str(experiment.environment.world.device))
     if opened.environment.store.info.sha256 != experiment.environment.store.info.sha256:
@@ -267,12 +251,7 @@ def speaker_beside(run: RunFolder, experiment: Experiment) -> Speaker:
 
 
 def begin_with(experiment: Experiment, run: RunFolder) -> None:
-    """Load the trained weights of another run into a new experiment.
-
-    Raises:
-        UserError: the other run knows other words or sees other features.
-        DataError: its network has another shape.
-    """
+    """Load the trained weights of another run, on the same words and features, into a new experiment."""
     checkpoint = read_checkpoint(run.last)
     for name in ("vocabulary", "features"):
         if checkpoint.metadata.get(name) != experiment.metadata[name]:
@@ -297,12 +276,7 @@ class Begun(Generic[P]):
 
 
 def begun(run: RunFolder, kind: type[P]) -> Begun[P]:
-    """The description of a run.
-
-    Raises:
-        UserError: there is no run.
-        DataError: it does not describe a run of this kind, or one with a plugin that is not loaded.
-    """
+    """The description of a run; plugins it names have to be loaded already."""
     described = run.describe()
     try:
         plugins = tuple(described.get("plugins", ()))

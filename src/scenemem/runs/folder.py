@@ -75,8 +75,7 @@ class RunFolder:
     def begin(self, description: Mapping[str, Any], config: str | None = None) -> None:
         """Write the description of a new run, and the configuration that repeats it.
 
-        Raises:
-            UserError: there is a run already; one that never got to its first checkpoint does not count.
+        A run that is there already is an error, unless it never got to its first checkpoint.
         """
         if self.last.exists():
             raise UserError(
@@ -90,11 +89,7 @@ class RunFolder:
                 partial.write_text(config, encoding="utf-8")
 
     def describe(self) -> dict[str, Any]:
-        """What ``begin`` wrote.
-
-        Raises:
-            UserError: there is no run here.
-        """
+        """What ``begin`` wrote; without a run this is an error."""
         if not self.description.is_file():
             raise UserError(f"{self.root} holds no run (no preset.json); start one with 'scenemem train'")
         return read_json(self.description, dict[str, Any])
@@ -128,21 +123,16 @@ class RunFolder:
 
 
 def find_run(source: str | os.PathLike[str]) -> RunFolder:
-    """The run behind a folder, a file of packed weights, or ``weights:NAME`` for those that come with us.
-
-    Raises:
-        UserError: there is no such run.
-    """
+    """The run behind a folder, a file of packed weights, or ``weights:NAME`` for those that come with us."""
     name = os.fspath(source)
     if name.startswith(PREFIX):
         return RunFolder(unpacked(name.removeprefix(PREFIX)))
-    path = Path(name)
-    if path.suffix == ".safetensors":
-        if not path.is_file():
-            raise UserError(f"there are no packed weights at {path}")
-        return RunFolder(_unpacked_file(path))
-    run = RunFolder(path)
-    run.describe()
+    run = RunFolder(Path(name))
+    if run.root.suffix == ".safetensors":
+        if not run.root.is_file():
+            raise UserError(f"there are no packed weights at {name}")
+        return RunFolder(_unpacked_file(run.root))
+    run.describe()  # or say that there is none
     return run
 
 
@@ -153,31 +143,23 @@ class Published:
     name: str
     file: Path
     metadata: dict[str, Any]
-
-    @property
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """What these very weights reach, by split."""
-        metrics: dict[str, dict[str, float]] = self.metadata["metrics"]
-        return metrics
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The description of the run they come from."""
-        description: dict[str, Any] = self.metadata["description"]
-        return description
+    metrics: dict[str, dict[str, float]]  # what these very weights reach, by split
+    description: dict[str, Any]  # of the run they come from
 
 
 def published(folder: Path | None = None) -> list[Published]:
     """All weights in a folder, by name; those that come with SceneMem unless another one is named."""
-    return [Published(name, file, read_checkpoint(file).metadata) for name, file in _files(folder).items()]
+    return [read_published(file) for file in _files(folder).values()]
+
+
+def read_published(file: Path) -> Published:
+    """What a file of packed weights says about itself."""
+    metadata = read_checkpoint(file).metadata
+    return Published(file.stem, file, metadata, metadata["metrics"], metadata["description"])
 
 
 def halved(checkpoint: Checkpoint) -> Checkpoint:
-    """The weights of a checkpoint in half precision, without what only training needs.
-
-    Raises:
-        UserError: a weight is too large for half precision.
-    """
+    """The weights of a checkpoint in half precision, without what only training needs."""
     tensors = {name: tensor.half() for name, tensor in checkpoint.tensors.items() if name.startswith(NETWORK)}
     for name, tensor in tensors.items():
         if not bool(tensor.isfinite().all()):
@@ -188,22 +170,15 @@ def halved(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def write_published(
-    file: Path,
-    weights: Checkpoint,
-    description: Mapping[str, Any],
-    metrics: Mapping[str, Mapping[str, float]],
+    file: Path, weights: Checkpoint, description: Mapping[str, Any], metrics: Mapping[str, Any]
 ) -> None:
     """Write halved weights with the description of their run and what they reach on each split."""
-    more = {"description": dict(description), "metrics": metrics}
-    write_tensors(file, weights.tensors, {**weights.metadata, **more})
+    metadata = {**weights.metadata, "description": description, "metrics": metrics}
+    write_tensors(file, weights.tensors, metadata)
 
 
 def unpacked(name: str, folder: Path | None = None) -> Path:
-    """The run folder of published weights, in the cache; made when it is not there yet.
-
-    Raises:
-        UserError: there are no weights of that name; the message lists those there are.
-    """
+    """The run folder of published weights, in the cache; made when it is not there yet."""
     files = _files(folder)
     if name not in files:
         raise UserError(f"no weights called '{name}'; there are: {', '.join(files) or 'none'}")
@@ -211,23 +186,18 @@ def unpacked(name: str, folder: Path | None = None) -> Path:
 
 
 def unpack(file: Path, target: Path) -> None:
-    """Make a run folder out of a file of packed weights.
-
-    Raises:
-        DataError: the file holds no packed weights.
-    """
+    """Make a run folder out of a file of packed weights."""
     weights = read_checkpoint(file)
-    metadata = {**weights.metadata}
-    if "description" not in metadata:
+    description = weights.metadata.pop("description", None)
+    if description is None:
         raise DataError(file, "holds no packed weights; name the run folder, or use 'scenemem weights pack'")
-    description = metadata.pop("description")
     tensors = {name: tensor.to(torch.float32) for name, tensor in weights.tensors.items()}
     with atomic_folder(target, keep_existing=True) as partial:
         run = RunFolder(partial)
         run.begin(description)
         run.last.parent.mkdir()
         for place in (run.last, run.best):  # there is only one set of weights
-            write_tensors(place, tensors, metadata)
+            write_tensors(place, tensors, weights.metadata)
 
 
 def _unpacked_file(file: Path) -> Path:

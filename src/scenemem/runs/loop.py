@@ -48,61 +48,41 @@ class TrainingStatus:
     validation: dict[str, float] | None  # the last one
 
 
+@dataclass(eq=False)
 class TrainingLoop:
-    """Trains until the last iteration; everything it needs to continue is in the run folder.
+    """Trains until the last iteration; everything it needs to continue is in the run folder."""
 
-    Args:
-        trainer: what learns.
-        folder: where to write.
-        validate: measures what learns.
-        schedule: when to validate and save.
-        metadata: plain values stored with every checkpoint (preset, vocabulary, ...).
-        watch: called after every step.
-    """
+    trainer: Trainer | SpeakerTrainer
+    folder: RunFolder
+    validate: Validate
+    schedule: Schedule
+    metadata: Mapping[str, Any]  # plain values stored with every checkpoint: preset, vocabulary, ...
+    watch: Callable[[TrainingStatus], None] | None = None  # called after every step
 
-    def __init__(
-        self,
-        trainer: Trainer | SpeakerTrainer,
-        folder: RunFolder,
-        validate: Validate,
-        schedule: Schedule,
-        metadata: Mapping[str, Any],
-        watch: Callable[[TrainingStatus], None] | None = None,
-    ) -> None:
-        self._trainer = trainer
-        self._folder = folder
-        self._validate = validate
-        self._schedule = schedule
-        self._metadata = json.loads(json.dumps(metadata))  # as a checkpoint gives it back: lists, no tuples
-        self._watch = watch
+    def __post_init__(self) -> None:
+        self.metadata = json.loads(json.dumps(self.metadata))  # as a checkpoint gives it back: no tuples
         self._best: dict[str, float] | None = None
         self._validation: dict[str, float] | None = None
         self._earlier = 0.0  # processor seconds spent on the run before this process
         self._started = time.process_time()
-        self._tensorboard = open_tensorboard(folder.root / "tensorboard") if trainer.group.is_main else None
+        is_main = self.trainer.group.is_main
+        self._tensorboard = open_tensorboard(self.folder.root / "tensorboard") if is_main else None
 
     def resume(self) -> None:
-        """Continue from the last checkpoint.
-
-        Raises:
-            UserError: the run was started with other settings, or by an earlier version.
-            DataError: the checkpoint is damaged or does not fit.
-        """
-        checkpoint = read_checkpoint(self._folder.last)
+        """Continue from the last checkpoint, which has to have the same metadata."""
+        checkpoint = read_checkpoint(self.folder.last)
         if checkpoint.version < VERSION:
             raise UserError(
-                f"{self._folder.root} was trained by an earlier version, whose runs cannot be continued bit "
+                f"{self.folder.root} was trained by an earlier version, whose runs cannot be continued bit "
                 "for bit; evaluate it as it is, or begin a new run with its weights: "
-                f"--begin {self._folder.root}"
+                f"--begin {self.folder.root}"
             )
-        for name, value in self._metadata.items():
+        for name, value in self.metadata.items():
             if checkpoint.metadata.get(name) != value:
-                raise UserError(
-                    f"{self._folder.root} was started with another {name}; "
-                    "resume with the settings it was started with"
-                )
-        trainer, progress = self._trainer, checkpoint.metadata["progress"]
-        load_network(trainer.network, checkpoint, self._folder.last)
+                advice = "resume with the settings it was started with"
+                raise UserError(f"{self.folder.root} was started with another {name}; {advice}")
+        trainer, progress = self.trainer, checkpoint.metadata["progress"]
+        load_network(trainer.network, checkpoint, self.folder.last)
         load_optimiser(trainer.optimiser, checkpoint)
         trainer.iteration = progress["iteration"]
         trainer.batches.load_state_dict(progress["batches"])
@@ -111,16 +91,15 @@ class TrainingLoop:
         torch.set_rng_state(checkpoint.tensors["random.global"])
         trainer.sampling.set_state(checkpoint.tensors["random.sampling"])
         if trainer.group.is_main:
-            self._folder.forget_after(trainer.iteration)
+            self.folder.forget_after(trainer.iteration)
 
     def run(self) -> None:
         """Train to the end; may be killed at any time and resumed."""
-        trainer, last = self._trainer, self._trainer.config.iterations
+        trainer, last = self.trainer, self.trainer.config.iterations
         if trainer.iteration == 0:
             self._save()
         seconds, walked = 0.0, 0  # of steps; validating and saving do not count
-        sums: dict[str, float] = {}
-        steps = 0
+        sums, steps = dict[str, float](), 0
         while trainer.iteration < last:
             started = time.perf_counter()
             report = trainer.step()
@@ -130,17 +109,17 @@ class TrainingLoop:
             for name, loss in report.losses.items():
                 sums[name] = sums.get(name, 0.0) + loss
             speed = walked / seconds
-            if self._watch is not None and trainer.group.is_main:
-                self._watch(TrainingStatus(trainer.iteration, last, report, speed, self._validation))
+            if self.watch is not None and trainer.group.is_main:
+                self.watch(TrainingStatus(trainer.iteration, last, report, speed, self._validation))
             ends = trainer.iteration == last
-            if ends or trainer.iteration % self._schedule.save_every == 0:
-                validates = ends or trainer.iteration % self._schedule.validate_every == 0
+            if ends or trainer.iteration % self.schedule.save_every == 0:
+                validates = ends or trainer.iteration % self.schedule.validate_every == 0
                 self._log({name: total / steps for name, total in sums.items()}, report, validates, speed)
                 sums, steps = {}, 0
 
     def _log(self, losses: dict[str, float], report: StepReport, validates: bool, speed: float) -> None:
         """Log, validate when it is time, and save."""
-        trainer = self._trainer
+        trainer = self.trainer
         line: dict[str, Any] = {
             "iteration": trainer.iteration,
             "stage": trainer.config.stage_at(trainer.iteration - 1).name,
@@ -151,40 +130,36 @@ class TrainingLoop:
         }
         better = False
         if validates:
-            self._validation = self._validate()
+            self._validation = self.validate()
             line["validation"] = self._validation
-            value = self._validation[self._schedule.metric]
+            value = self._validation[self.schedule.metric]
             better = self._best is None or value > self._best["value"]
             if better:
                 self._best = {"iteration": trainer.iteration, "value": value}
         if trainer.group.is_main:
-            self._folder.log(line)
+            self.folder.log(line)
             if self._tensorboard is not None:
                 self._tensorboard.write(line)
             if better:
-                write_checkpoint(self._folder.best, trainer.network, self._described())
+                write_checkpoint(self.folder.best, trainer.network, self._described())
         self._save()
 
     def _save(self) -> None:
-        trainer = self._trainer
-        if not trainer.group.is_main:
-            return
-        randomness = {
-            "random.global": torch.get_rng_state(),
-            "random.sampling": trainer.sampling.get_state(),
-        }
-        write_checkpoint(self._folder.last, trainer.network, self._described(), trainer.optimiser, randomness)
+        trainer, file = self.trainer, self.folder.last
+        if trainer.group.is_main:
+            states = {"random.global": torch.get_rng_state(), "random.sampling": trainer.sampling.get_state()}
+            write_checkpoint(file, trainer.network, self._described(), trainer.optimiser, states)
 
     def _described(self) -> dict[str, Any]:
         """The metadata of a checkpoint written now."""
         progress = {
-            "iteration": self._trainer.iteration,
-            "batches": self._trainer.batches.state_dict(),
+            "iteration": self.trainer.iteration,
+            "batches": self.trainer.batches.state_dict(),
             "best": self._best,
             "validation": self._validation,
             "cpu_seconds": self._cpu_seconds(),
         }
-        return {**self._metadata, "progress": progress}
+        return {**self.metadata, "progress": progress}
 
     def _cpu_seconds(self) -> float:
         """What the run has cost this process so far, validations and earlier processes included."""

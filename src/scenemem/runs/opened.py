@@ -45,7 +45,16 @@ from scenemem.runs.experiment import (
     stored_experiment,
     unseen_script,
 )
-from scenemem.runs.folder import PREFIX, Published, RunFolder, Which, halved, unpack, write_published
+from scenemem.runs.folder import (
+    PREFIX,
+    Published,
+    RunFolder,
+    Which,
+    halved,
+    read_published,
+    unpack,
+    write_published,
+)
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
@@ -94,11 +103,7 @@ class Evaluation:
 def evaluate_scripted(
     name: str, folder: DataFolder, task: str, split: str, seed: int, progress: Progress = silent
 ) -> Evaluation:
-    """Walk the agent called ``expert``, ``random`` or ``stop`` over a split.
-
-    Raises:
-        UserError: the goals of the split are secret.
-    """
+    """Walk the agent called ``expert``, ``random`` or ``stop`` over a split, whose goals must be known."""
     world = load_world(folder.connectivity)
     agents: dict[str, Walker] = {
         "expert": ExpertAgent(world, lambda batch: ClosestToGoal(world, batch.goal)),
@@ -145,11 +150,7 @@ class OpenedRun:
         return walks, results
 
     def evaluate(self, split: str, processes: int = 1) -> Evaluation:
-        """Walk and ``record`` a split, and measure the walks.
-
-        Raises:
-            UserError: the goals of the split are secret.
-        """
+        """Walk and ``record`` a split, and measure the walks; goals must be known."""
         return _evaluation(self.record(split, processes)[0], self.world, split)
 
     def evaluate_reranked(self, split: str, speaker: RunFolder, reranking: Reranking) -> Evaluation:
@@ -172,13 +173,9 @@ class OpenedRun:
         return kept[split] if split in kept else self.record(split)[1]
 
     def grounding(self, split: str) -> GroundingQuality:
-        """How well its word attention agrees with hand-made labels, along the reference paths.
-
-        Raises:
-            UserError: there are no labels for what it walks.
-        """
-        if self.experiment.preset.data.task != "r2r":
-            task = self.experiment.preset.data.task
+        """How well its word attention agrees with hand-made labels, along the reference paths."""
+        task = self.experiment.preset.data.task
+        if task != "r2r":
             raise UserError(f"word labels exist for r2r only, this run walks {task}")
         file = landmark_label_file(self.experiment.folder.root, "train" if split == DEV_UNSEEN else split)
         labels, episodes = read_landmark_labels(file), self.experiment.episodes(split)
@@ -189,11 +186,7 @@ class OpenedRun:
 def open_run(
     run: RunFolder, folder: DataFolder, checkpoint: Which = "last", progress: Progress = silent
 ) -> OpenedRun:
-    """Load the weights of a run.
-
-    Raises:
-        UserError: there is no run, or it does not fit the data folder.
-    """
+    """Load the weights of a run."""
     run.describe()
     experiment, stored = stored_experiment(run.checkpoint(checkpoint), folder)
     return OpenedRun(run, experiment, checkpoint, int(stored.metadata["progress"]["iteration"]), progress)
@@ -210,11 +203,7 @@ def kept_results(run: RunFolder, checkpoint: Which, iteration: int) -> dict[str,
 
 
 def run_names(runs: Sequence[Path]) -> dict[str, Path]:
-    """The folders by what people call them: their own names, with their parents' where those are the same.
-
-    Raises:
-        UserError: a run is named twice.
-    """
+    """The folders by what people call them: their own names, with their parents' where those are the same."""
     paths = [path.resolve() for path in runs]
     if len(set(paths)) < len(paths):
         raise UserError(f"{runs[0]} is named twice; name another run to compare it with")
@@ -239,11 +228,7 @@ class WorkerPool:
         self._pool.shutdown(cancel_futures=True)
 
     def walk(self, episodes: EpisodeSet, /) -> Rollout:
-        """Walk the episodes, in their order.
-
-        Raises:
-            UserError: a process was ended from outside.
-        """
+        """Walk the episodes, in their order."""
         rows = torch.arange(len(episodes)).chunk(self._processes)
         try:
             with unseen_script():  # the first call starts the processes
@@ -292,14 +277,7 @@ def pack_weights(
     checkpoint: Which = "last",
     progress: Progress = silent,
 ) -> Path:
-    """Pack the weights of a run in half precision, measure them, write them and a model card beside them.
-
-    Returns:
-        the card.
-
-    Raises:
-        UserError: the run does not fit the data folder, or its weights do not fit half precision.
-    """
+    """Pack the weights of a run in half precision, measure them, write them and a card, which is returned."""
     description = run.describe()
     # what it learned from, without where that lay on this machine
     description["data"].pop("folder", None)
@@ -318,8 +296,7 @@ def pack_weights(
     write_published(out, packed, description, metrics)
     card = out.with_suffix(".md")
     with atomic_file(card) as partial:
-        text = model_card(Published(out.stem, out, read_checkpoint(out).metadata))
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(model_card(read_published(out)), encoding="utf-8")
     return card
 
 
@@ -331,30 +308,25 @@ def model_card(entry: Published) -> str:
     """What somebody who finds the file has to know, in Markdown."""
     metadata, data, features = entry.metadata, entry.description["data"], entry.metadata["features"]
     held_out = metadata["preset"]["selection"]["split"] == DEV_UNSEEN
-    rows = [
+    rows = "\n".join(
         f"| {split} | " + " | ".join(f"{metrics[name]:.3f}" for name in CARD_METRICS) + " |"
         for split, metrics in entry.metrics.items()
-    ]
-    lines = [
-        f"# {PREFIX}{entry.name}",
-        "",
-        f"Preset `{metadata['name']}`, seed {metadata['seed']}, "
-        f"{metadata['progress']['iteration']} iterations, "
-        f"{len(metadata['vocabulary'])} words, half precision.",
-        "",
-        f"- Task: {metadata['preset']['data']['task']}. Features: {metadata['preset']['data']['features']} "
-        f"({data['features']}), {features['width']} columns, SHA-256 `{features['sha256']}`.",
-        "- Trained on "
-        + ("the training buildings without dev_unseen." if held_out else "all training buildings."),
-        f"- Made with {', '.join(f'{name} {text}' for name, text in entry.description['versions'].items())}.",
-        "- Weights only: no data is included. Use them with features of the same checksum; buildings of",
-        "  Matterport3D are under its own terms of use (non-commercial, academic).",
-        "",
-        f"| split | {' | '.join(CARD_METRICS)} |",
-        f"|---{'|---' * len(CARD_METRICS)}|",
-        *rows,
-        "",
-        f"`scenemem eval {PREFIX}{entry.name} --split val_unseen`, with `--data` for R2R, prints them.",
-        "",
-    ]
-    return "\n".join(lines)
+    )
+    return f"""# {PREFIX}{entry.name}
+
+Preset `{metadata["name"]}`, seed {metadata["seed"]}, {metadata["progress"]["iteration"]} iterations, \
+{len(metadata["vocabulary"])} words, half precision.
+
+- Task: {metadata["preset"]["data"]["task"]}. Features: {metadata["preset"]["data"]["features"]} \
+({data["features"]}), {features["width"]} columns, SHA-256 `{features["sha256"]}`.
+- Trained on {"the training buildings without dev_unseen" if held_out else "all training buildings"}.
+- Made with {", ".join(f"{name} {text}" for name, text in entry.description["versions"].items())}.
+- Weights only: no data is included. Use them with features of the same checksum; buildings of
+  Matterport3D are under its own terms of use (non-commercial, academic).
+
+| split | {" | ".join(CARD_METRICS)} |
+|---{"|---" * len(CARD_METRICS)}|
+{rows}
+
+`scenemem eval {PREFIX}{entry.name} --split val_unseen`, with `--data` for R2R, prints them.
+"""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
-from scenemem.formats.results import EpisodeResult
 from scenemem.presets import Preset
 from scenemem.runs.experiment import Begun, Experiment, Progress, begun, open_data, silent, stored_speaker
 from scenemem.runs.folder import RunFolder, Which
@@ -56,17 +55,11 @@ def report_on(
     Args:
         runs: trained on the same task and features.
         folder: their data; None opens the embedded houses for runs trained on them.
-        out: the page.
         splits: what to evaluate; other splits walked with the same weights are shown, too.
-        checkpoint: which weights.
         references: scores of agents that are no runs, by split.
         more: further sections.
         replays: write replays of telling episodes beside the page, and link them.
         remark: told what could not be had.
-        progress: makes progress bars.
-
-    Raises:
-        UserError: the runs were trained on different data.
     """
     described = [begun(run, Preset) for run in runs]
     _check_same_data(described)
@@ -74,7 +67,9 @@ def report_on(
     features, task = first.data["features"], first.preset.data.task
     if folder is None and features == _HOUSES:
         folder = open_data(None, progress)
-    opened = _opener(folder, checkpoint, progress)
+    opened: Opener | None = None
+    if folder is not None:  # runs are opened when they are needed, and the last two are kept
+        opened = lru_cache(maxsize=2)(lambda run: open_run(run, folder, checkpoint, progress))
     remarks: list[str] = []
     shown = [_with_results(one, opened, splits, checkpoint, remarks) for one in described]
     if remark is not None:
@@ -106,14 +101,8 @@ def replay_episodes(
 
     Args:
         runs: the agents by their names: one, or two to show side by side.
-        split: which episodes.
-        episode: the id of one instruction; None chooses telling ones.
-        count: how many to choose.
+        episode: the id of one instruction; None chooses ``count`` telling ones.
         file_of: the page of an instruction.
-        progress: makes progress bars.
-
-    Raises:
-        UserError: there is no such instruction, or nothing can be chosen.
     """
     walkers = _walkers(runs, split)
     ids = [episode] if episode is not None else _telling_ids(walkers, list(runs.values()), split, count)
@@ -125,12 +114,7 @@ def replay_episodes(
 def open_live_state(
     runs: list[Path], speaker: Path | None, folder: DataFolder, checkpoint: Which
 ) -> LiveServerState:
-    """Load everything the live page shows.
-
-    Raises:
-        UserError: a run is not there, or is named twice.
-        DataError: a run does not fit the data folder.
-    """
+    """Load everything the live page shows."""
     from scenemem.viewer.live_state import LiveServerState  # needs the extra 'serve'
 
     opened = {
@@ -168,13 +152,6 @@ def suggestions(experiment: Experiment) -> Mapping[str, list[Example]]:
                     Example(text.strip(), local[start], heading, None if goal == NONE else local[goal])
                 )
     return found
-
-
-def _opener(folder: DataFolder | None, checkpoint: Which, progress: Progress) -> Opener | None:
-    """Opens runs when they are needed and keeps the last two; None without data to open them with."""
-    if folder is None:
-        return None
-    return lru_cache(maxsize=2)(lambda run: open_run(run, folder, checkpoint, progress))
 
 
 def _check_same_data(described: Sequence[Begun[Preset[Any]]]) -> None:
@@ -240,48 +217,35 @@ def _replays(
     opened: Opener | None,
     progress: Progress,
 ) -> Section | None:
-    """Replays of the best agent and, when there are several, the worst, or why there are none."""
+    """Replays of the best agent and, when there are several, the worst, or why there are none.
+
+    They go into the folder ``replays`` beside the page; None when no episode stands out.
+    """
     groups = grouped(shown)
     splits = splits_of(groups)
     if not splits:
         return None
-    if opened is None:
-        return _no_replays("the data of the runs was not named")
-    chosen = contenders(groups, splits[0])
+    split, chosen = splits[0], contenders(groups, splits[0])
     roots = [one.run.root for run in chosen for one, its in zip(described, shown, strict=True) if its is run]
     try:
-        agents = {name: opened(RunFolder(root)) for name, root in run_names(roots).items()}
-        results = [run.results[splits[0]] for run in chosen]
-        return _telling_replays(page, agents, results, splits[0], progress)
+        if opened is None:
+            raise UserError("the data of the runs was not named")
+        runs = {name: opened(RunFolder(root)) for name, root in run_names(roots).items()}
+        walkers, results = _walkers(runs, split), [run.results[split] for run in chosen]
+        episodes = telling(walkers[0], results[0], MOST_REPLAYS, *results[1:])
+        if not episodes:
+            return None
+        files = {
+            one.instruction_id: f"{plain(page.stem)}-{split}-{number}-{one.story.replace(' ', '-')}.html"
+            for number, one in enumerate(episodes, start=1)
+        }
+        sceneries = Sceneries(next(iter(runs.values())).experiment.folder, SMALL_WIDTH)
+        place = page.parent / "replays"
+        with progress("drawing replays") as advance:
+            replays = write_replays(walkers, list(files), sceneries, lambda one: place / files[one], advance)
+        return replays_section(replays, split, page.parent)
     except UserError as error:  # the page can do without them
-        return _no_replays(str(error))
-
-
-def _no_replays(reason: str) -> Section:
-    return note_section("Replays", f"There are none here: {reason}. {_HOW}")
-
-
-def _telling_replays(
-    page: Path,
-    opened: Mapping[str, OpenedRun],
-    results: Sequence[Sequence[EpisodeResult]],
-    split: str,
-    progress: Progress,
-) -> Section | None:
-    """Write replays into the folder ``replays`` beside a page; None when no episode stands out."""
-    walkers = _walkers(opened, split)
-    chosen = telling(walkers[0], results[0], MOST_REPLAYS, *results[1:])
-    if not chosen:
-        return None
-    files = {
-        one.instruction_id: f"{plain(page.stem)}-{split}-{number}-{one.story.replace(' ', '-')}.html"
-        for number, one in enumerate(chosen, start=1)
-    }
-    sceneries = Sceneries(next(iter(opened.values())).experiment.folder, SMALL_WIDTH)
-    place = page.parent / "replays"
-    with progress("drawing replays") as advance:
-        replays = write_replays(walkers, list(files), sceneries, lambda one: place / files[one], advance)
-    return replays_section(replays, split, page.parent)
+        return note_section("Replays", f"There are none here: {error}. {_HOW}")
 
 
 def _walkers(opened: Mapping[str, OpenedRun], split: str) -> list[TracedAgent]:

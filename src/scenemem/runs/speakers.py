@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenemem.agents.walker import take_best
+from scenemem.agents.walker import Sample, take_best
 from scenemem.errors import UserError
 from scenemem.evaluation.bleu import (
     bleu_scorer,
@@ -23,7 +23,6 @@ from scenemem.evaluation.bleu import (
 from scenemem.formats.episodes import Episode
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.speaker import Speaker
-from scenemem.models.speaker import Choose
 from scenemem.runs.experiment import Progress, SpeakerExperiment, silent, stored_speaker
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.tasks.episode_set import Batches
@@ -74,11 +73,7 @@ class PathsToDescribe:
 
 
 def random_paths(opened: SpeakerExperiment, split: str, count: int, seed: int) -> PathsToDescribe:
-    """Some paths of a split.
-
-    Raises:
-        UserError: there are not so many.
-    """
+    """``count`` paths of a split."""
     paths = paths_of(opened.episodes(split))
     if not 1 <= count <= len(paths):
         raise UserError(f"--count must be in 1..{len(paths)}, the paths of {split}, got {count}")
@@ -87,21 +82,21 @@ def random_paths(opened: SpeakerExperiment, split: str, count: int, seed: int) -
     return PathsToDescribe(paths.episodes.path[rows], paths.episodes.heading[rows], references)
 
 
-def listed_path(world: World, scan: str | None, names: list[str], degrees: float | None) -> PathsToDescribe:
-    """The path over these viewpoints; without a heading the walker looks where it will go.
-
-    Raises:
-        UserError: there is no such viewpoint, or it is in several scans.
-    """
-    return _one_path(world, _viewpoints(world, scan, names), degrees)
-
-
-def shortest_path(
-    world: World, scan: str | None, start: str, goal: str, degrees: float | None
+def one_path(
+    world: World, scan: str | None, names: list[str], degrees: float | None, *, shortest: bool = False
 ) -> PathsToDescribe:
-    """The shortest path between two viewpoints."""
-    ends = _viewpoints(world, scan, [start, goal])
-    return _one_path(world, shortest_paths(world, ends[:1], ends[1:])[0].squeeze(0), degrees)
+    """The path over these viewpoints, or the ``shortest`` one between two, as (1, T).
+
+    Without a heading the walker looks where it will go.
+    """
+    path = _viewpoints(world, scan, names)
+    if shortest:
+        path = shortest_paths(world, path[:1], path[1:])[0].squeeze(0)
+    heading = torch.tensor(math.radians(degrees or 0.0), dtype=torch.float64)
+    if degrees is None and len(path) > 1:
+        slot = world.slot_of(path[0], path[1])
+        heading = world.neighbour_heading[path[0], slot.clamp_min(0)].double()
+    return PathsToDescribe(path.unsqueeze(0), heading.unsqueeze(0).to(path.device), ((),))
 
 
 def describe(opened: SpeakerExperiment, paths: PathsToDescribe, beams: int) -> list[dict[str, Any]]:
@@ -133,12 +128,13 @@ def augmented_episodes(
     pool: PathPool,
     count: int,
     seed: int,
-    randomness: torch.Generator,
     *,
-    choose: Choose = take_best,
+    sample: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Episode]:
-    """Descriptions of ``count`` paths of a pool, as episodes, some at a time."""
+    """Descriptions of ``count`` paths of a pool, their words likely or sampled, as episodes."""
+    randomness = torch.Generator().manual_seed(seed)
+    choose = Sample(randomness) if sample else take_best
     world, done = speaker.environment.world, 0
     batches = Batches(len(pool), _AT_ONCE, seed)
     while done < count:
@@ -161,18 +157,6 @@ def augmented_episodes(
         done += len(rows)
         if progress is not None:
             progress(done, count)
-
-
-def _one_path(world: World, path: Tensor, degrees: float | None) -> PathsToDescribe:
-    """path: (T,)"""
-    if degrees is not None:
-        heading = torch.tensor(math.radians(degrees), dtype=torch.float64)
-    elif len(path) > 1:
-        slot = world.slot_of(path[0], path[1])
-        heading = world.neighbour_heading[path[0], slot.clamp_min(0)].double()
-    else:
-        heading = torch.zeros((), dtype=torch.float64)
-    return PathsToDescribe(path.unsqueeze(0), heading.unsqueeze(0).to(path.device), ((),))
 
 
 def _viewpoints(world: World, scan: str | None, names: list[str]) -> Tensor:

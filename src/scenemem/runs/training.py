@@ -64,11 +64,7 @@ class Settings(Generic[P]):
         return RunFolder(Path("runs") / f"{self.name}-{self.seed}" if out is None else Path(out))
 
     def check_folder(self, folder: DataFolder, *, named: bool) -> None:
-        """Refuse the embedded houses where a configuration was written for other data.
-
-        Raises:
-            UserError: no folder was named, and the houses are not what the configuration was written for.
-        """
+        """Refuse the embedded houses, when no folder was named, for a configuration of other data."""
         if not named and self.folder not in (None, folder.root.name):
             raise UserError(
                 f"this configuration was written for the data folder '{self.folder}'; name --data"
@@ -78,16 +74,10 @@ class Settings(Generic[P]):
 def choose_preset(
     presets: Registry[P], name: str | None, config: str | os.PathLike[str] | None
 ) -> Settings[P]:
-    """The preset of a name, changed as a configuration says.
+    """The preset of a name, changed as a configuration (a TOML file) says.
 
-    Args:
-        presets: where to look for it.
-        name: of a preset, or ``module:preset`` or ``path/file.py:preset`` for one of a plugin; may be left
-            out when the configuration has a ``base``.
-        config: a TOML file.
-
-    Raises:
-        UserError: no such preset, or the configuration changes what is not there.
+    The name may be ``module:preset`` or ``path/file.py:preset`` for one of a plugin, or be left out when the
+    configuration has a ``base``.
     """
     read = TrainingConfig() if config is None else read_config(config)
     if name is None and read.base is None:
@@ -155,11 +145,7 @@ def train_side_by_side(
     seed: int,
     watch: Callable[[str, TrainingStatus], None],
 ) -> dict[str, RunFolder]:
-    """Train every preset into ``out/NAME-SEED``, each in a process of its own, or continue its run.
-
-    Raises:
-        UserError: a training failed; its message is passed on.
-    """
+    """Train every preset into ``out/NAME-SEED``, each in a process of its own, or continue its run."""
     spawn = multiprocessing.get_context("spawn")
     news: Queue[_News] = spawn.Queue()
     runs = {name: RunFolder(out / f"{name}-{seed}") for name in presets}
