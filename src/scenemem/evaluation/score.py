@@ -157,10 +157,9 @@ def _matched_rows(
 
 
 def _viewpoints(world: World, scan: str, trajectory: Trajectory, source: StrPath) -> list[int]:
-    if len(trajectory.points) > MOST_POINTS:
-        reason = (
-            f"has {len(trajectory.points)} points, expected at most {MOST_POINTS}; did the agent ever stop?"
-        )
+    count = len(trajectory.points)
+    if count > MOST_POINTS:
+        reason = f"has {count} points, expected at most {MOST_POINTS}; did the agent ever stop?"
         raise DataError(source, reason, record=_record(trajectory.instruction_id))
     indices: list[int] = []
     for step, point in enumerate(trajectory.points):
