@@ -262,22 +262,18 @@ def test_maps_are_well_formed_and_name_every_room(surveyed: list[Surveyed]) -> N
         assert len(circles) == len(layout.house.stands) + landings
 
 
-@pytest.mark.parametrize("numbers", [False, True])
-def test_a_route_is_drawn_with_its_two_ends(two_floors: Surveyed, numbers: bool) -> None:
+def test_a_route_is_drawn_with_its_two_ends(two_floors: Surveyed) -> None:
     layout, _, _ = two_floors
-    links = [(int(a), int(b)) for a, b in zip(*np.nonzero(np.triu(layout.linked)), strict=True)]
-    plain = ElementTree.fromstring(draw_map(layout.house, numbers=numbers))
-    linked = ElementTree.fromstring(draw_map(layout.house, links=links, numbers=numbers))
+    plain = ElementTree.fromstring(draw_map(layout.house))
     flat = next(
         route
         for route in sample_routes(layout, 50, np.random.default_rng(0))
         if not any(layout.house.stands[n].stairs for n in route.stands)
     )
-    drawn = ElementTree.fromstring(draw_map(layout.house, route=flat.stands, numbers=numbers))
+    drawn = ElementTree.fromstring(draw_map(layout.house, route=flat.stands))
 
     def count(root: ElementTree.Element, tag: str) -> int:
         return len(list(root.iter(SVG + tag)))
 
-    assert count(linked, "line") == count(plain, "line") + len(links)
     assert count(drawn, "line") == count(plain, "line") + len(flat.stands) - 1
     assert count(drawn, "circle") == count(plain, "circle") + 2

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.objectives import reference_action, reference_progress, shortest_path_action
-from scenemem.simulator.panorama import STOP, Pose, Simulator, Track, view_angles
+from scenemem.simulator.panorama import STOP, Pose, Simulator, view_angles
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, STEP, World, wrap
@@ -144,16 +144,6 @@ def test_permuting_the_agents_permutes_the_result(simulator: Simulator, world: W
             assert torch.equal(values[order], getattr(mixed, name)), name
 
 
-def test_turning_keeps_the_row_and_comes_round(simulator: Simulator, world: World) -> None:
-    pose = everywhere(world)
-    right = simulator.turn(pose, torch.ones_like(pose.view))
-    torch.testing.assert_close(
-        wrap(right.heading - pose.heading), torch.full(pose.view.shape, STEP), atol=1e-5, rtol=0
-    )
-    assert torch.equal(right.elevation, pose.elevation)
-    assert torch.equal(simulator.turn(right, torch.full_like(pose.view, -13)).view, pose.view)
-
-
 def test_view_angles_are_relative_to_where_the_agent_faces(world: World) -> None:
     pose = everywhere(world)
     heading, elevation = view_angles(pose)
@@ -165,52 +155,10 @@ def test_view_angles_are_relative_to_where_the_agent_faces(world: World) -> None
     torch.testing.assert_close(heading[episodes, right], torch.full((len(episodes),), math.pi / 2))
 
 
-def walked_in_plain_python(poses: list[list[tuple[int, int]]]) -> list[list[tuple[int, int]]]:
-    """Per agent the (viewpoint, view) of the start and of every hop; poses: T x B."""
-    walks = []
-    for episode in zip(*poses, strict=True):
-        walk = [episode[0]]
-        walk += [after for before, after in itertools.pairwise(episode) if after[0] != before[0]]
-        walks.append(walk)
-    return walks
-
-
-@given(st.integers(1, 5), st.integers(0, 8), st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
-def test_a_track_keeps_every_viewpoint_walked_through(
-    simulator: Simulator, world: World, agents: int, hops: int, seed: int
-) -> None:
-    random = torch.Generator().manual_seed(seed)
-    connected = torch.where(world.degree > 0)[0]
-    start = connected[torch.randint(len(connected), (agents,), generator=random)]
-    pose = simulator.reset(start, torch.rand(agents, generator=random) * 7)
-    track, recorded = Track(pose), [pose]
-    for _ in range(hops):
-        action = (torch.rand(agents, generator=random) * (world.degree[pose.viewpoint] + 0.5)).long()
-        action = torch.where(action == world.degree[pose.viewpoint], STOP, action)
-        hopped = simulator.step(pose, action)
-        # turning on the spot is recorded too, but a walk does not show it
-        pose = simulator.turn(hopped, torch.randint(12, (agents,), generator=random))
-        for each in (hopped, pose):
-            track.append(each)
-            recorded.append(each)
-    expected = walked_in_plain_python(
-        [list(zip(s.viewpoint.tolist(), s.view.tolist(), strict=True)) for s in recorded]
-    )
-    viewpoint, view, length = track.walked()
-    assert length.tolist() == [len(walk) for walk in expected]
-    assert viewpoint.shape == view.shape == (agents, max(len(walk) for walk in expected))
-    for episode, walk in enumerate(expected):
-        pads = viewpoint.shape[1] - len(walk)
-        assert viewpoint[episode].tolist() == [place for place, _ in walk] + [NONE] * pads
-        assert view[episode].tolist() == [faced for _, faced in walk] + [0] * pads
-
-
 def test_an_empty_batch_walks_nowhere(simulator: Simulator) -> None:
     nobody = simulator.reset(torch.zeros(0, dtype=torch.int64), torch.zeros(0))
-    track = Track(nobody)
-    track.append(simulator.step(nobody, torch.zeros(0, dtype=torch.int64)))
-    assert [tuple(values.shape) for values in track.walked()] == [(0, 0), (0, 0), (0,)]
+    after = simulator.step(nobody, torch.zeros(0, dtype=torch.int64))
+    assert [values.shape for values in vars(after).values()] == [(0,)] * 3
 
 
 def follow_shortest(world: World, start: Tensor, goal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -233,7 +181,7 @@ def follow_reference(
     """Every agent's walk behind the reference expert; ``push`` (B,) slots replace its first advice."""
     simulator = Simulator(world)
     pose = simulator.reset(start, torch.zeros(len(start)))
-    track = Track(pose)
+    walks = [[place] for place in start.tolist()]
     progress = reference_progress(reference, torch.zeros_like(start), pose.viewpoint)
     while not bool(pose.done.all()):
         action = reference_action(world, reference, progress, pose.viewpoint)
@@ -241,9 +189,9 @@ def follow_reference(
             action, push = push, None
         pose = simulator.step(pose, action)
         progress = reference_progress(reference, progress, pose.viewpoint)
-        track.append(pose)
-    viewpoint, _, length = track.walked()
-    return [row[: int(n)].tolist() for row, n in zip(viewpoint, length, strict=True)]
+        for walk, place in zip(walks, pose.viewpoint.tolist(), strict=True):
+            walk += [place] * (place != walk[-1])
+    return walks
 
 
 def visits_in_order(walk: list[int], points: list[int]) -> bool:

@@ -48,13 +48,20 @@ def test_the_pool_is_what_networkx_finds(world: World) -> None:
     assert list(zip(pool.start.tolist(), pool.goal.tolist(), strict=True)) == sorted(expected)
 
 
+def step_by_step(world: World, here: int, goal: int) -> list[int]:
+    if here == goal:
+        return [here]
+    onward = int(world.next_viewpoint(torch.tensor(here), torch.tensor(goal)))
+    return [here, *step_by_step(world, onward, goal)]
+
+
 def test_many_paths_at_once_equal_single_ones(world: World) -> None:
     pool = path_pool(world, world.scans, PathRule(min_edges=1, max_edges=9, min_metres=0.0))
     path, length = shortest_paths(world, pool.start, pool.goal)
     assert path.shape[1] == int(length.max())
     for row in range(0, len(pool), 7):
         walked = path[row].tolist()
-        assert walked[: length[row]] == world.path(int(pool.start[row]), int(pool.goal[row]))
+        assert walked[: length[row]] == step_by_step(world, walked[0], int(pool.goal[row]))
         assert set(walked[length[row] :]) <= {NONE}
 
 
@@ -64,9 +71,16 @@ def test_a_path_to_where_one_stands_is_one_viewpoint(world: World) -> None:
     assert length.tolist() == [1]
 
 
-def test_no_way_is_refused(world: World) -> None:
-    here, alone = world.index_of("grid", "g00"), world.index_of("grid", "g-alone")
-    with pytest.raises(UserError, match="no way leads from grid_g00 to grid_g-alone"):
+def test_a_path_names_every_viewpoint_on_the_way(world: World) -> None:
+    ends = (torch.tensor([world.index_of("spiral", name)]) for name in ("s0", "s5"))
+    path, _ = shortest_paths(world, *ends)
+    assert [world.viewpoints[viewpoint] for viewpoint in path[0].tolist()] == ["s0", "s4", "s5"]
+
+
+@pytest.mark.parametrize("target", [("grid", "g-alone"), ("spiral", "s0")])
+def test_no_way_is_refused(world: World, target: tuple[str, str]) -> None:
+    here, alone = world.index_of("grid", "g00"), world.index_of(*target)
+    with pytest.raises(UserError, match=f"^no way leads from grid_g00 to {'_'.join(target)}$"):
         shortest_paths(world, torch.tensor([here, here]), torch.tensor([here, alone]))
 
 

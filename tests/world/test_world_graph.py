@@ -39,24 +39,6 @@ def test_next_viewpoint_stays_at_the_goal_and_where_there_is_no_way(world: World
     assert int(world.next_viewpoint(torch.tensor(start), torch.tensor(alone))) == start
 
 
-def test_path_names_every_viewpoint_on_the_way(world: World) -> None:
-    path = world.path(world.index_of("spiral", "s0"), world.index_of("spiral", "s5"))
-    assert [world.viewpoints[viewpoint] for viewpoint in path] == ["s0", "s4", "s5"]
-    assert world.path(path[0], path[0]) == [path[0]]
-
-
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        (("grid", "g-alone"), "no way leads from grid_g00 to grid_g-alone"),
-        (("spiral", "s0"), "no way leads from grid_g00 to spiral_s0"),
-    ],
-)
-def test_path_says_when_there_is_no_way(world: World, target: tuple[str, str], message: str) -> None:
-    with pytest.raises(UserError, match=f"^{message}$"):
-        world.path(world.index_of("grid", "g00"), world.index_of(*target))
-
-
 def test_slot_of_finds_neighbours_only(world: World) -> None:
     here, slot = world.neighbour_mask.nonzero(as_tuple=True)
     assert torch.equal(world.slot_of(here, world.neighbour[here, slot]), slot)
@@ -69,7 +51,7 @@ def test_index_of_inverts_the_names(world: World) -> None:
     for index, viewpoint in enumerate(world.viewpoints):
         scan = world.scans[int(world.scan_of[index])]
         assert world.index_of(scan, viewpoint) == index
-        assert world.name(index) == world.names[index] == f"{scan}_{viewpoint}"
+        assert world.names[index] == f"{scan}_{viewpoint}"
 
 
 def test_index_of_refuses_what_it_does_not_know(world: World) -> None:

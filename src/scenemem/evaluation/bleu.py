@@ -54,29 +54,23 @@ def describe_paths(
 ) -> list[str]:
     """What the speaker says about every path: greedily, or the best of several beams."""
     texts: list[str] = []
-    for rows in in_order(len(paths), _BATCH):
+    for rows in in_order(len(paths), _BATCH, progress):
         path, heading = paths.episodes.path[rows], paths.episodes.heading[rows]
         texts += speaker.texts(speaker.describe_best(path, heading, beams).tokens)
-        if progress is not None:
-            progress(len(texts), len(paths))
     return texts
 
 
 def corpus_bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Corpus BLEU-4 in [0, 1], without smoothing; words are cut and lower-cased as for the vocabulary.
 
-    Args:
-        texts: one per path.
-        references: all that was said about every path; their number may differ from path to path.
+    ``references`` holds all that was said about every path; their number may differ from path to path.
 
     Raises:
         UserError: the library that counts is not installed.
     """
     # the library takes the first references of all paths, then all second ones, ...; None where there is none
     streams = zip_longest(*([_spaced(text) for text in group] for group in references))
-    result = bleu_scorer().corpus_score(
-        [_spaced(text) for text in texts], [list(stream) for stream in streams]
-    )
+    result = bleu_scorer().corpus_score(list(map(_spaced, texts)), list(map(list, streams)))
     return float(result.score) / 100.0
 
 
@@ -115,11 +109,9 @@ def retrieved_texts(
     """
     library = path_features(environment, known.episodes)
     texts: list[str] = []
-    for rows in in_order(len(paths), _BATCH):
+    for rows in in_order(len(paths), _BATCH, progress):
         nearest = (path_features(environment, paths.episodes.select(rows)) @ library.t()).argmax(dim=1)
         texts += [known.references[number][0] for number in nearest.tolist()]
-        if progress is not None:
-            progress(len(texts), len(paths))
     return texts
 
 

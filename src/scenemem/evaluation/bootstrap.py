@@ -32,10 +32,7 @@ def interval(value: float, resampled: Tensor) -> Estimate:
 class Clusters:
     """Rows that belong together are drawn together, because they are not independent.
 
-    Args:
-        cluster: (N,) int64, which cluster each row belongs to, 0 or more.
-        draws: how many resamples R.
-        seed: of the resampling.
+    cluster: (N,) int64, which cluster each row belongs to, 0 or more
     """
 
     def __init__(self, cluster: Tensor, *, draws: int, seed: int) -> None:
@@ -71,12 +68,7 @@ def difference(ours: Tensor, theirs: Tensor, path: Tensor, *, draws: int = DRAWS
     of one path are not independent. What two agents find hard alike cancels out. Two or three seeds say
     little about how much seeds differ, so such intervals are rough; one seed says nothing about it.
 
-    Args:
-        ours: (n, N) a metric of every run on every episode.
-        theirs: (m, N) the same of the other agent.
-        path: (N,) int64, which path each episode belongs to.
-        draws: how many resamples R.
-        seed: of the resampling.
+    ours: (n, N) a metric of every run on every episode  theirs: (m, N)  path: (N,) int64 of every episode
     """
     clusters = Clusters(path, draws=draws, seed=seed)
     generator = torch.Generator().manual_seed(seed + 1)

@@ -6,7 +6,7 @@ Shape letters: N episodes, T viewpoints of the longest walk.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -64,11 +64,7 @@ class Walks:
 
 
 class CandidateWalker:
-    """Walks the best of several candidates, and keeps how far all of them went.
-
-    Args:
-        agent: who walks.
-    """
+    """Walks the best of several candidates, and keeps how far all of them went."""
 
     def __init__(self, agent: RerankingAgent) -> None:
         self.agent = agent
@@ -99,20 +95,9 @@ def walk_split(
     batch_size: int = 256,
     progress: Callable[[int, int], None] | None = None,
 ) -> Walks:
-    """Walk all episodes of a split with ``agent``.
-
-    Args:
-        agent: who walks.
-        episodes: the split.
-        batch_size: episodes walked at once.
-        progress: called with (episodes done, episodes in all).
-    """
-    rollouts, done = [], 0
-    for rows in in_order(len(episodes), batch_size):
-        rollouts.append(agent.walk(episodes.select(rows)))
-        done += len(rows)
-        if progress is not None:
-            progress(done, len(episodes))
+    """Walk all episodes of a split; ``progress`` is called with (episodes done, episodes in all)."""
+    batches = in_order(len(episodes), batch_size, progress)
+    rollouts = [agent.walk(episodes.select(rows)) for rows in batches]
     longest = max(rollout.alive.shape[1] for rollout in rollouts)
     return Walks(
         episodes,
@@ -131,17 +116,11 @@ def _stacked(tables: list[Tensor], longest: int, pad: int) -> Tensor:
 
 
 def episode_results(
-    world: World,
-    walks: Walks,
-    *,
-    checkpoint: Literal["best", "last"],
-    iteration: int,
+    world: World, walks: Walks, *, checkpoint: Literal["best", "last"], iteration: int
 ) -> list[EpisodeResult]:
     """The outcome of every walk, in the order of the episodes; goals must be known."""
     metrics, episodes = walks.measured(world), walks.episodes
-    columns: dict[str, list[float]] = {
-        field.name: getattr(metrics, field.name).tolist() for field in fields(Metrics)
-    }
+    columns: dict[str, list[float]] = {name: values.tolist() for name, values in vars(metrics).items()}
     columns["reference"] = path_length(world, episodes.path).tolist()
     columns["hops"] = ((collapse_repeats(walks.viewpoint) != NONE).sum(1) - 1).tolist()
     columns["jumps"] = walks.jumps.tolist()
@@ -176,6 +155,5 @@ def _outcomes(world: World, walks: Walks, metrics: Metrics) -> list[Outcome]:
         "early": detour < SUCCESS_METRES,
         "astray": torch.ones_like(walks.stopped),
     }
-    names = list(tests)
     first = torch.stack(list(tests.values()), dim=1).int().argmax(dim=1)
-    return [names[number] for number in first.tolist()]
+    return [list(tests)[number] for number in first.tolist()]

@@ -57,18 +57,10 @@ def attention_along_reference(
 ) -> Iterator[ReferenceAttention]:
     """Lead an agent along the reference paths (teacher forcing) and record which words it attends to.
 
-    Args:
-        agent: whose attention, in evaluation mode.
-        episodes: goals must be known.
-        batch_size: episodes at once.
-        progress: called with (episodes done, episodes in all).
+    Goals must be known; ``progress`` is called with (episodes done, episodes in all).
     """
-    done = 0
-    for rows in in_order(len(episodes), batch_size):
+    for rows in in_order(len(episodes), batch_size, progress):
         yield _attention(agent, episodes.select(rows))
-        done += len(rows)
-        if progress is not None:
-            progress(done, len(episodes))
 
 
 @torch.no_grad()
@@ -144,13 +136,8 @@ def measure_grounding(
 ) -> GroundingQuality:
     """Compare an agent's word attention with hand-made word labels, along the reference paths.
 
-    Args:
-        agent: whose attention.
-        episodes: the split the labels belong to; its goals must be known.
-        labels: by instruction id and viewpoint.
-        draws: bootstrap resamples.
-        seed: of the bootstrap.
-        progress: called with (episodes done, episodes in all).
+    The goals of the episodes must be known; ``draws`` and ``seed`` are those of the bootstrap, and
+    ``progress`` is called with (episodes done, episodes in all).
 
     Raises:
         UserError: no label fits any of the episodes.
@@ -159,8 +146,7 @@ def measure_grounding(
     sums: list[_Sums] = []
     paths: list[Tensor] = []
     for walked in attention_along_reference(agent, episodes, progress=progress):
-        marked = _marked(walked, labels, agent.environment.world.viewpoints, agent.limits.max_words, fates)
-        sums.append(_summed(walked, marked))
+        sums.append(_summed(walked, _marked(walked, labels, agent, fates)))
         paths.append(walked.episodes.record)
     if not fates["measured"]:
         raise UserError(f"no word label fits '{episodes.name}'; are they the labels of another split?")
@@ -170,11 +156,7 @@ def measure_grounding(
 
 
 def _marked(
-    walked: ReferenceAttention,
-    labels: LandmarkLabels,
-    names: Sequence[str],
-    max_words: int,
-    fates: Counter[str],
+    walked: ReferenceAttention, labels: LandmarkLabels, agent: TrainedAgent, fates: Counter[str]
 ) -> dict[Words, Tensor]:
     """Where the labelled tokens stand  ->  kind: (B, T, L) bool
 
@@ -183,13 +165,13 @@ def _marked(
     places: dict[Words, list[tuple[int, int, int]]] = {kind: [] for kind in KINDS}
     texts = zip(walked.episodes.instruction_ids, walked.episodes.texts, strict=True)
     for episode, (instruction_id, text) in enumerate(texts):
-        length, steps = len(split_words(text)), _steps_at(walked, episode, names)
+        length, steps = len(split_words(text)), _steps_at(walked, episode, agent.environment.world.viewpoints)
         for viewpoint, label in labels.get(instruction_id, {}).items():
             for kind in KINDS:
                 words: tuple[int, ...] | None = getattr(label, kind)
                 if words is None:
                     continue
-                fate = _fate(words, length, max_words, visited=viewpoint in steps)
+                fate = _fate(words, length, agent.limits.max_words, visited=viewpoint in steps)
                 fates[fate] += 1
                 if fate == "measured":
                     places[kind] += [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,13 +11,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from scenemem.errors import DataError, UserError
 from scenemem.evaluation.metrics import Metrics, measure
+from scenemem.formats.atomic import StrPath
 from scenemem.formats.results import Point, Trajectory
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World, view_elevation, view_heading
 
-MOST_POINTS = (
-    10_000  # of one trajectory: all are padded to the longest, so an endless one would eat the memory
-)
+MOST_POINTS = 10_000
+"""Of one trajectory: all are padded to the longest, so an endless one would eat the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +46,7 @@ def score_trajectories(
     partial: bool = False,
     allow_jumps: bool = False,
     collapse: bool = True,
-    source: str | os.PathLike[str] = "trajectories",
+    source: StrPath = "trajectories",
 ) -> Scores:
     """Measure trajectories against the reference paths of a split.
 
@@ -83,7 +82,7 @@ def check_walks(
     *,
     partial: bool = False,
     allow_jumps: bool = False,
-    source: str | os.PathLike[str] = "trajectories",
+    source: StrPath = "trajectories",
 ) -> CheckedWalks:
     """Trajectories as viewpoint indices, each known to be a possible walk for its instruction.
 
@@ -120,12 +119,10 @@ def with_angles(
     elevation = torch.cat([torch.zeros_like(begin), view_elevation(view).to(begin)], dim=1)
     time = torch.arange(walks.viewpoint.shape[1], device=slot.device)
     moved_last = torch.nn.functional.pad(slot != NONE, (1, 0)).mul(time).cummax(1).values
-    angles = zip(
-        heading.gather(1, moved_last).tolist(), elevation.gather(1, moved_last).tolist(), strict=True
-    )
+    angles = (angle.gather(1, moved_last).tolist() for angle in (heading, elevation))
     return [
         Trajectory(trajectory.instruction_id, tuple(map(_filled, trajectory.points, *filling)))
-        for trajectory, filling in zip(trajectories, angles, strict=True)
+        for trajectory, *filling in zip(trajectories, *angles, strict=True)
     ]
 
 
@@ -138,7 +135,7 @@ def _filled(point: Point, heading: float, elevation: float) -> Point:
 
 
 def _matched_rows(
-    episodes: EpisodeSet, trajectories: Sequence[Trajectory], partial: bool, source: str | os.PathLike[str]
+    episodes: EpisodeSet, trajectories: Sequence[Trajectory], partial: bool, source: StrPath
 ) -> Tensor:
     """Which episode each trajectory belongs to  ->  (B,)"""
     row_of = {instruction_id: row for row, instruction_id in enumerate(episodes.instruction_ids)}
@@ -146,67 +143,49 @@ def _matched_rows(
     for trajectory in trajectories:
         name = trajectory.instruction_id
         if name not in row_of:
-            raise DataError(
-                source, f"{episodes.name} has no such instruction; is the split right?", record=_record(name)
-            )
+            reason = f"{episodes.name} has no such instruction; is the split right?"
+            raise DataError(source, reason, record=_record(name))
         if row_of[name] in rows:
             raise DataError(source, "has two trajectories, expected one", record=_record(name))
         rows[row_of[name]] = None
     missing = [name for name, row in row_of.items() if row not in rows]
     if not rows or (missing and not partial):
-        raise DataError(
-            source,
-            f"{len(missing)} of the {len(episodes)} instructions of {episodes.name} have no trajectory, the "
-            f"first is '{missing[0]}'; add them, or score what is there with --partial",
-        )
+        seen = f"{len(missing)} of the {len(episodes)} instructions of {episodes.name} have no trajectory"
+        advice = "add them, or score what is there with --partial"
+        raise DataError(source, f"{seen}, the first is '{missing[0]}'; {advice}")
     return torch.tensor(list(rows), device=episodes.start.device)
 
 
-def _viewpoints(world: World, scan: str, trajectory: Trajectory, source: str | os.PathLike[str]) -> list[int]:
-    if len(trajectory.points) > MOST_POINTS:
-        raise DataError(
-            source,
-            f"has {len(trajectory.points)} points, expected at most {MOST_POINTS}; did the agent ever stop?",
-            record=_record(trajectory.instruction_id),
-        )
+def _viewpoints(world: World, scan: str, trajectory: Trajectory, source: StrPath) -> list[int]:
+    count = len(trajectory.points)
+    if count > MOST_POINTS:
+        reason = f"has {count} points, expected at most {MOST_POINTS}; did the agent ever stop?"
+        raise DataError(source, reason, record=_record(trajectory.instruction_id))
     indices: list[int] = []
     for step, point in enumerate(trajectory.points):
         try:
             indices.append(world.index_of(scan, point.viewpoint))
         except UserError as error:
             before = f" (coming from '{trajectory.points[step - 1].viewpoint}')" if step else ""
-            raise DataError(
-                source, f"{error}{before}", record=_record(trajectory.instruction_id, step)
-            ) from error
+            record = _record(trajectory.instruction_id, step)
+            raise DataError(source, f"{error}{before}", record=record) from error
     return indices
 
 
 def _check_starts(
-    world: World,
-    start: Tensor,
-    viewpoint: Tensor,
-    trajectories: Sequence[Trajectory],
-    source: str | os.PathLike[str],
+    world: World, start: Tensor, viewpoint: Tensor, trajectories: Sequence[Trajectory], source: StrPath
 ) -> None:
     """start: (B,)  viewpoint: (B, T)"""
     wrong = viewpoint[:, 0] != start
     if wrong.any():
         number = int(wrong.nonzero()[0, 0])
-        trajectory = trajectories[number]
-        raise DataError(
-            source,
-            f"begins at '{trajectory.points[0].viewpoint}', expected the start viewpoint "
-            f"'{world.viewpoints[int(start[number])]}'",
-            record=_record(trajectory.instruction_id, 0),
-        )
+        seen, expected = trajectories[number].points[0].viewpoint, world.viewpoints[start[number]]
+        reason = f"begins at '{seen}', expected the start viewpoint '{expected}'"
+        raise DataError(source, reason, record=_record(trajectories[number].instruction_id, 0))
 
 
 def _check_steps(
-    world: World,
-    viewpoint: Tensor,
-    trajectories: Sequence[Trajectory],
-    allow_jumps: bool,
-    source: str | os.PathLike[str],
+    world: World, viewpoint: Tensor, trajectories: Sequence[Trajectory], allow_jumps: bool, source: StrPath
 ) -> None:
     """viewpoint: (B, T), padded with -1"""
     here, there = viewpoint[:, :-1], viewpoint[:, 1:]
@@ -217,16 +196,13 @@ def _check_steps(
         reason = "no way leads from '{}' to '{}'"
     else:
         bad = (world.slot_of(here, there) == NONE) & (here != there) & ~pads
-        reason = (
-            "no edge between '{}' and '{}'; list every viewpoint walked through, or charge the way with "
-            "--allow-jumps"
-        )
+        advice = "list every viewpoint walked through, or charge the way with --allow-jumps"
+        reason = "no edge between '{}' and '{}'; " + advice
     if bad.any():
         number, step = (int(value) for value in bad.nonzero()[0])
         pair = [point.viewpoint for point in trajectories[number].points[step : step + 2]]
-        raise DataError(
-            source, reason.format(*pair), record=_record(trajectories[number].instruction_id, step + 1)
-        )
+        record = _record(trajectories[number].instruction_id, step + 1)
+        raise DataError(source, reason.format(*pair), record=record)
 
 
 def _record(instruction_id: str, step: int | None = None) -> str:

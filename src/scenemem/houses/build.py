@@ -340,6 +340,6 @@ def _processors() -> int:
 def _build_key(config: HousesConfig) -> str:
     """Changes with the config and with every file of this package, so that a cached copy is never stale."""
     digest = hashlib.sha256(repr(config).encode())
-    for file in sorted(Path(__file__).parent.glob("*.py")):
+    for file in sorted(file for file in Path(__file__).parent.iterdir() if file.is_file()):
         digest.update(file.name.encode() + file.read_bytes())
     return digest.hexdigest()[:16]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jinja2 import Template
 from PIL import Image
 
 from scenemem.houses.catalogue import COLOURS, KINDS, MATERIALS, SEEN_KINDS
-from scenemem.houses.house import STOREY, Door, House, Rect, Stand
+from scenemem.houses.house import STOREY, House, Rect, Stand
 from scenemem.houses.raycast import NOTHING, cast_rays, in_sight
 from scenemem.houses.scene import FloatArray, IntArray, Scene, build_scene, treads
 
@@ -28,8 +28,6 @@ _SCALE = 56  # pixels per metre of a map
 _MARGIN = 0.6  # metres round a floor
 _TITLE = 0.7  # metres above a floor for its name
 _FLOOR_NAMES = ("ground floor", "upper floor")
-_UNNAMED = ("chair", "nightstand", "office chair")  # drawn without their name, for lack of space
-_LIGHT = 0.72  # how far floor colours are moved towards white
 
 
 class _Hits(NamedTuple):
@@ -177,30 +175,30 @@ def _outlined(colour: FloatArray, scene: Scene, hits: _Hits) -> FloatArray:
     return np.where(edge[..., None], colour * _OUTLINE, colour)
 
 
-def draw_map(
-    house: House, *, links: Iterable[tuple[int, int]] = (), route: Sequence[int] = (), numbers: bool = False
-) -> str:
+def draw_map(house: House, *, route: Sequence[int] = ()) -> str:
     """The floors of a house side by side, north up.
 
     Args:
         house: the house.
-        links: pairs of stands to join by a thin line.
         route: stands walked through, start first; drawn as a red line with a green start and a red flag.
-        numbers: write the number of every stand beside it.
     """
-    links = tuple(links)
-    panels, left, height = [], 0.0, 0.0
+    panels, left = [], 0.0
     for floor in range(house.floors):
-        panel = _Panel(house, floor, left)
-        panels.append(panel.draw(links, route, numbers=numbers))
-        left += panel.extent.width + 2 * _MARGIN
-        height = max(height, panel.extent.depth + 2 * _MARGIN + _TITLE)
-    width_px, height_px = round(left * _SCALE), round(height * _SCALE)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width_px} {height_px}" '
-        f'width="{width_px}" height="{height_px}" font-family="sans-serif">\n'
-        f"<title>{escape(house.name)}</title>\n"
-        f'<rect width="{width_px}" height="{height_px}" fill="#fdfcf9"/>\n' + "\n".join(panels) + "\n</svg>\n"
+        panels.append(_Panel(house, floor, left))
+        left += panels[-1].extent.width + 2 * _MARGIN
+    height = max(panel.extent.depth + 2 * _MARGIN + _TITLE for panel in panels)
+    source = Path(__file__).with_name("map.svg").read_text(encoding="utf-8")
+    template: Template = Template(source, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    return template.render(
+        house=house,
+        panels=panels,
+        treads=treads,
+        route=[house.stands[number] for number in route],
+        width=round(left * _SCALE),
+        height=round(height * _SCALE),
+        scale=_SCALE,
+        colours=COLOURS,
+        kinds=KINDS,
     )
 
 
@@ -208,144 +206,19 @@ class _Panel:
     """One floor; ``left`` is where it starts on the page, metres."""
 
     def __init__(self, house: House, floor: int, left: float) -> None:
-        self.house = house
-        self.floor = floor
-        self.left = left
+        self.house, self.floor, self.left, self.name = house, floor, left, _FLOOR_NAMES[floor]
         self.rooms = [room for room in house.rooms if room.floor == floor]
         x0, y0, x1, y1 = zip(*(room.rect for room in self.rooms), strict=True)
         self.extent = Rect(min(x0), min(y0), max(x1), max(y1))
 
-    def draw(self, links: Sequence[tuple[int, int]], route: Sequence[int], *, numbers: bool) -> str:
-        x, _ = self._pixel(self.extent.x0, 0)
-        name = f"{self.house.name}, {_FLOOR_NAMES[self.floor]}"
-        rows = [self._label(x, round(0.75 * _SCALE), name, 'font-size="18" fill="#333"')]
-        rows += self._rooms()
-        rows += self._things()
-        rows += [self._door(door) for door in self.house.doors if self._here(door.rooms[0])]
-        panes = (window for window in self.house.windows if self._here(window.room))
-        rows += [self._line(pane.area(0.0), 'stroke="#8cc4ee" stroke-width="5"') for pane in panes]
-        rows += self._room_names()
-        rows += self._stands(links, numbers=numbers)
-        rows += self._route(route)
-        return "\n".join(rows)
-
-    def _here(self, room: int) -> bool:
+    def holds(self, room: int) -> bool:
         return self.house.rooms[room].floor == self.floor
 
-    def _pixel(self, x: float, y: float) -> tuple[float, float]:
+    def shows(self, stand: Stand) -> bool:
+        """Whether a stand is drawn on this floor; the landing belongs to both."""
+        return stand.stairs == "landing" or self.holds(stand.room)
+
+    def pixel(self, x: float, y: float) -> tuple[float, float]:
         px = (x - self.extent.x0 + self.left + _MARGIN) * _SCALE
         py = (self.extent.y1 - y + _MARGIN + _TITLE) * _SCALE
         return round(px, 1), round(py, 1)
-
-    def _rect(self, rect: Rect, style: str, title: str = "") -> str:
-        x, y = self._pixel(rect.x0, rect.y1)
-        size = f'width="{round(rect.width * _SCALE, 1)}" height="{round(rect.depth * _SCALE, 1)}"'
-        tip = f"<title>{escape(title)}</title>" if title else ""
-        return f'<rect x="{x}" y="{y}" {size} {style}>{tip}</rect>'
-
-    def _line(self, ends: tuple[float, float, float, float], style: str) -> str:
-        (xa, ya), (xb, yb) = self._pixel(*ends[:2]), self._pixel(*ends[2:])
-        return f'<line x1="{xa}" y1="{ya}" x2="{xb}" y2="{yb}" {style}/>'
-
-    def _links(self, pairs: Iterable[tuple[Stand, Stand]], style: str) -> list[str]:
-        """Lines between viewpoints that are both drawn on this floor."""
-        shown = ((a, b) for a, b in pairs if self._shows(a) and self._shows(b))
-        return [self._line((a.x, a.y, b.x, b.y), style) for a, b in shown]
-
-    def _label(
-        self, x: float, y: float, text: str, style: str, *, drop: int = 0, upright: bool = False
-    ) -> str:
-        turn = f' transform="rotate(-90 {x} {y})"' if upright else ""
-        return f'<text x="{x}" y="{y + drop}" {style}{turn}>{escape(text)}</text>'
-
-    def _rooms(self) -> list[str]:
-        rows = []
-        for room in self.rooms:
-            edge = 'stroke="#444" stroke-width="5"'
-            if room.kind == "porch":
-                edge = 'stroke="#999" stroke-width="3" stroke-dasharray="9 5"'
-            rows.append(self._rect(room.rect, f'fill="{_light(room.ground_colour)}" {edge}', room.kind))
-        if self.house.stairs is not None:
-            stairs, style = self.house.stairs, 'fill="none" stroke="#8a6a4a" stroke-width="1.5"'
-            for flight in (stairs.lower, stairs.upper):
-                rows += [self._rect(tread, style) for tread in treads(flight, stairs.inward)]
-        return rows
-
-    def _room_names(self) -> list[str]:
-        style = 'font-size="15" font-weight="bold" text-anchor="middle" fill="#222"'
-        halo = 'stroke="#fff" stroke-width="4" paint-order="stroke"'
-        rows = []
-        for room in self.rooms:
-            upright = room.rect.depth > 2 * room.rect.width
-            x, y = self._pixel(*room.rect.centre)
-            rows.append(self._label(x, y, room.kind, f"{style} {halo}", upright=upright))
-        return rows
-
-    def _things(self) -> list[str]:
-        rows = []
-        for thing in sorted(self.house.things, key=lambda thing: thing.box.z1):
-            if not self._here(thing.room):
-                continue
-            rect, colour = thing.box.footprint, COLOURS[thing.colour]
-            faint = ' fill-opacity="0.5"' if thing.kind == "rug" else ""
-            style = f'fill="{_hex(colour)}"{faint} stroke="#333" stroke-width="1"'
-            rows.append(self._rect(rect, style, f"{thing.colour} {thing.kind}"))
-            if KINDS[thing.kind].placement != "hung" and thing.kind not in _UNNAMED:
-                x, y = self._pixel(*rect.centre)
-                ink = "#fff" if sum(colour) < 380 else "#222"
-                style, upright = (
-                    f'font-size="9" text-anchor="middle" fill="{ink}"',
-                    rect.depth > 1.5 * rect.width,
-                )
-                rows.append(self._label(x, y, thing.kind, style, drop=3, upright=upright))
-        return rows
-
-    def _door(self, door: Door) -> str:
-        colour = _hex(COLOURS[door.colour])
-        if door.style == "front door":
-            return self._line(door.area(0.0), f'stroke="{colour}" stroke-width="9"')
-        row = self._line(door.area(0.0), 'stroke="#fdfcf9" stroke-width="7"')
-        if door.leaf:
-            leaf = self.house.leaf_box(door).footprint
-            row += self._rect(leaf, f'fill="{colour}" stroke="#333"', "door")
-        return row
-
-    def _stands(self, links: Sequence[tuple[int, int]], *, numbers: bool) -> list[str]:
-        stands = self.house.stands
-        pairs = ((stands[a], stands[b]) for a, b in links)
-        rows = self._links(pairs, 'stroke="#2a6fb0" stroke-opacity="0.35"')
-        for number, stand in enumerate(stands):
-            if self._shows(stand):
-                x, y = self._pixel(stand.x, stand.y)
-                rows.append(f'<circle cx="{x}" cy="{y}" r="4" fill="#2a6fb0"/>')
-                if numbers:
-                    rows.append(self._label(x + 5, y - 4, str(number), 'font-size="11" fill="#2a6fb0"'))
-        return rows
-
-    def _shows(self, stand: Stand) -> bool:
-        """Whether a stand is drawn on this floor; the landing belongs to both."""
-        return stand.stairs == "landing" or self._here(stand.room)
-
-    def _route(self, route: Sequence[int]) -> list[str]:
-        if not route:
-            return []
-        stands = [self.house.stands[number] for number in route]
-        rows = self._links(
-            itertools.pairwise(stands), 'stroke="#d12f2f" stroke-width="4" stroke-linecap="round"'
-        )
-        for stand, colour in ((stands[0], "#2e9e4f"), (stands[-1], "#d12f2f")):
-            if self._shows(stand):
-                x, y = self._pixel(stand.x, stand.y)
-                rows.append(
-                    f'<circle cx="{x}" cy="{y}" r="8" fill="{colour}" stroke="#fff" stroke-width="2"/>'
-                )
-        return rows
-
-
-def _hex(colour: tuple[int, int, int]) -> str:
-    return "#{:02x}{:02x}{:02x}".format(*colour)
-
-
-def _light(colour: str) -> str:
-    red, green, blue = (round(part + (255 - part) * _LIGHT) for part in COLOURS[colour])
-    return _hex((red, green, blue))

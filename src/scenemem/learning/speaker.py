@@ -182,7 +182,7 @@ def steps_along(world: World, path: Tensor, heading: Tensor) -> Steps:
     missing = moves & (slot == NONE)
     if bool(missing.any()):
         row, step = missing.nonzero()[0].tolist()
-        source, target = (world.name(place) for place in path[row, step : step + 2].tolist())
+        source, target = (world.names[place] for place in path[row, step : step + 2].tolist())
         raise UserError(f"no edge leads from {source} to {target}; list every viewpoint walked through")
     begin = Simulator(world).reset(path[:, 0], heading).view.unsqueeze(1)
     walked_along = world.neighbour_view[here, slot.clamp_min(0)]

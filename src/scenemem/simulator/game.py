@@ -215,7 +215,7 @@ class NavigationGame:
         headings, degree = seen.heading.rad2deg().tolist(), seen.mask.sum(1).tolist()
         facing, distance = play.pose.heading.rad2deg().tolist(), self._distance(play.episode, play.pose)
         return [
-            f"{self.world.name(here)} facing {facing[i]:.0f} deg, {float(distance[i]):.1f} m to go | "
+            f"{self.world.names[here]} facing {facing[i]:.0f} deg, {float(distance[i]):.1f} m to go | "
             + " | ".join(["0 stop", *(f"{k + 1} {_turn(headings[i][k])}" for k in range(degree[i]))])
             for i, here in enumerate(play.pose.viewpoint.tolist())
         ]

@@ -1,18 +1,17 @@
 """The panoramic simulator: batches of agents that stand at viewpoints, face a view and hop along edges.
 
-Shape letters: B agents, K largest number of neighbours in the world, T recorded steps.
+Shape letters: B agents, K largest number of neighbours in the world.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from scenemem.world.graph import (
     HEADINGS,
-    NONE,
     STEP,
     VIEWS,
     World,
@@ -114,17 +113,12 @@ class Simulator:
             done=pose.done | (action == STOP),
         )
 
-    def turn(self, pose: Pose, heading_steps: Tensor) -> Pose:
-        """Turn on the spot by ``heading_steps`` (B,) steps of 30 degrees, clockwise when positive."""
-        row = pose.view.div(HEADINGS, rounding_mode="floor")
-        return replace(pose, view=(pose.view + heading_steps) % HEADINGS + HEADINGS * row)
-
     def _check_slots(self, pose: Pose, action: Tensor, moving: Tensor) -> None:
         degree = self.world.degree[pose.viewpoint]
         bad = moving & ((action < 0) | (action >= degree))
         if bool(bad.any()):
             agent = int(bad.int().argmax())
-            name = self.world.name(int(pose.viewpoint[agent]))
+            name = self.world.names[pose.viewpoint[agent]]
             raise ValueError(
                 f"agent {agent} chose slot {int(action[agent])} at {name}, which has "
                 f"{int(degree[agent])} neighbours; choose a slot below that number, or {STOP} to stop"
@@ -140,32 +134,3 @@ def view_angles(pose: Pose) -> tuple[Tensor, Tensor]:
     relative_step = (views % HEADINGS) - (pose.view % HEADINGS).unsqueeze(-1)
     heading = wrap(relative_step * STEP)
     return heading, view_elevation(views).expand_as(heading)
-
-
-class Track:
-    """Records every viewpoint walked through, one pose per hop."""
-
-    def __init__(self, start: Pose) -> None:
-        self._poses = [start]
-
-    def append(self, pose: Pose) -> None:
-        """Record where everybody stands after one more hop."""
-        self._poses.append(pose)
-
-    def walked(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The walks with standing still left out.
-
-        ->  viewpoint (B, T) int64 padded with -1, view (B, T) int64 padded with 0, length (B,) int64
-        """
-        viewpoint = torch.stack([pose.viewpoint for pose in self._poses], dim=1)
-        view = torch.stack([pose.view for pose in self._poses], dim=1)
-        moved = torch.ones_like(viewpoint, dtype=torch.bool)
-        moved[:, 1:] = viewpoint[:, 1:] != viewpoint[:, :-1]
-        # moves to the front, in their order: a stable sort on "did not move"
-        order = (~moved).int().argsort(dim=1, stable=True)
-        length = moved.sum(dim=1)
-        kept = torch.arange(viewpoint.shape[1], device=viewpoint.device) < length.unsqueeze(-1)
-        viewpoint = viewpoint.gather(1, order).masked_fill(~kept, NONE)
-        view = view.gather(1, order).masked_fill(~kept, 0)
-        longest = int(length.max()) if len(length) else 0
-        return viewpoint[:, :longest], view[:, :longest], length

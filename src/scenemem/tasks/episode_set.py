@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -283,13 +283,18 @@ class Batches:
         self.position = position
 
 
-def in_order(count: int, batch_size: int, *, rank: int = 0, world_size: int = 1) -> Iterator[Tensor]:
+def in_order(
+    count: int, batch_size: int, progress: Callable[[int, int], None] | None = None
+) -> Iterator[Tensor]:
     """All rows once, in order, for evaluation; the last batch may be short.  ->  (<= batch_size,) int64
 
-    With several shards each row goes to exactly one of them.
+    After every batch ``progress`` is called with (rows done, rows in all).
     """
-    rows = torch.arange(rank, count, world_size) if rank < count else torch.empty(0, dtype=torch.int64)
-    return (rows[first : first + batch_size] for first in range(0, len(rows), batch_size))
+    for first in range(0, count, batch_size):
+        end = min(first + batch_size, count)
+        yield torch.arange(first, end)
+        if progress is not None:
+            progress(end, count)
 
 
 def _similar_together(order: Tensor, lengths: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:

@@ -85,7 +85,7 @@ def shortest_paths(world: World, start: Tensor, goal: Tensor) -> tuple[Tensor, T
     lost = ~world.geodesic(start, goal).isfinite()
     if lost.any():
         row = lost.nonzero()[0, 0]
-        raise UserError(f"no way leads from {world.name(int(start[row]))} to {world.name(int(goal[row]))}")
+        raise UserError(f"no way leads from {world.names[start[row]]} to {world.names[goal[row]]}")
     columns, here = [start], start
     while bool((here != goal).any()):
         arrived = here == goal

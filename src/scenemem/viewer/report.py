@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from statistics import fmean
 
+import msgspec
 from markupsafe import Markup
 
 from scenemem.evaluation.tables import Spread
@@ -21,7 +23,7 @@ from scenemem.viewer.charts import (
     draw_shares,
     round_bins,
 )
-from scenemem.viewer.pages import Section, Table, note_section, section, write_report
+from scenemem.viewer.pages import Section, Table, note_section, section, static_text, write_report
 from scenemem.viewer.runs import (
     METRICS,
     Groups,
@@ -253,56 +255,30 @@ _SPLITS = ("val_seen", "val_unseen")
 _COLUMNS = ("sr", "ne", "tl", "osr", "spl")
 _ARROWS = {"ne": "↓", "tl": "↓"}
 
-# preset -> what the paper calls it, and its row of table 3: SR NE TL OR SPL on val_seen, then on val_unseen
-_ABLATION = {
-    "basic": ("Basic agent (E-Dropout)", "0.62 3.99 11.0 0.71 0.59 0.52 5.22 10.7 0.58 0.48"),
-    "ssm": ("Full model", "0.71 3.10 14.7 0.80 0.62 0.62 4.32 20.7 0.73 0.45"),
-    "ssm-no-grounding": (
-        "without fine-grained instruction grounding",
-        "0.70 3.44 13.5 0.80 0.62 0.59 4.57 20.3 0.72 0.43",
-    ),
-    "ssm-no-reasoning": ("without iterative reasoning", "0.69 3.51 12.9 0.78 0.61 0.57 4.60 19.8 0.70 0.42"),
-    "ssm-local": ("with local action space", "0.67 3.62 11.9 0.75 0.63 0.54 5.21 12.6 0.64 0.49"),
-    "ssm-global": ("with global action space, one step", "0.68 3.25 13.2 0.74 0.60 0.56 4.76 19.8 0.68 0.41"),
-}
-
 _ENDINGS = ("", "-r2r-objects", "-r2r-objects-augmented")  # of presets that stand in one row of the paper
 
-# table 1, R2R: SR NE TL OR SPL on val_seen, val_unseen, test; an asterisk marks back-translation
-_R2R = {
-    "Student-Forcing": "0.39 6.01 11.3 0.53 - 0.22 7.81 8.39 0.28 - 0.20 7.85 8.13 0.27 0.18",
-    "E-Dropout": "0.55 4.71 10.1 - 0.53 0.47 5.49 9.37 - 0.43 - - - - -",
-    "Regretful": "0.65 3.69 - 0.72 0.59 0.48 5.36 - 0.61 0.37 - - - - -",
-    "Active Perception": "0.66 3.35 19.8 0.79 0.51 0.55 4.40 19.9 0.70 0.40 0.56 4.77 21.0 0.73 0.37",
-    "SSM (the paper)": "0.65 3.77 13.5 0.74 0.57 0.56 4.88 18.9 0.69 0.42 0.57 4.66 18.5 0.68 0.44",
-    "Speaker-Follower*": "0.66 3.36 - 0.74 - 0.36 6.62 - 0.45 - 0.35 6.62 14.8 0.44 0.28",
-    "E-Dropout*": "0.62 3.99 11.0 - 0.59 0.52 5.22 10.7 - 0.48 0.51 5.23 11.7 0.59 0.47",
-    "EGP*": "- - - - - 0.56 4.83 - 0.64 0.44 0.53 5.34 - 0.61 0.42",
-    "Active Perception*": "0.70 3.20 19.7 0.80 0.52 0.58 4.36 20.6 0.70 0.40 0.60 4.33 21.6 0.71 0.41",
-    "SSM (the paper)*": "0.71 3.10 14.7 0.80 0.62 0.62 4.32 20.7 0.73 0.45 0.61 4.57 20.4 0.70 0.46",
-}
 
-# table 2, R4R: NE TL SR CLS nDTW SDTW on val_seen, val_unseen
-_R4R = {
-    "Speaker-Follower": "5.35 15.4 0.52 0.46 - - 8.47 19.9 0.24 0.30 - -",
-    "RCM+fidelity oriented": "5.37 18.8 0.53 0.55 - - 8.08 28.5 0.26 0.35 0.30 0.13",
-    "PTA high-level": "4.54 16.5 0.58 0.60 0.58 0.41 8.25 17.7 0.24 0.37 0.32 0.10",
-    "EGP": "- - - - - - 8.00 18.3 0.30 0.44 0.37 0.18",
-    "E-Dropout": "- 19.9 0.52 0.53 - 0.27 - 27.0 0.29 0.34 - 0.09",
-    "SSM (the paper)": "4.60 19.4 0.63 0.65 0.56 0.44 8.27 22.1 0.32 0.53 0.39 0.19",
-}
+class _MainTable(msgspec.Struct, frozen=True):
+    caption: str
+    splits: tuple[str, ...]
+    columns: tuple[str, ...]  # metrics of each split
+    rows: dict[str, str]  # model -> its numbers
 
-# task -> caption, splits, columns for each split, rows
-_MAIN_TABLES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], dict[str, str]]] = {
-    "r2r": ("R2R, table 1", (*_SPLITS, "test"), _COLUMNS, _R2R),
-    "r4r": ("R4R, table 2", _SPLITS, ("ne", "tl", "sr", "cls", "ndtw", "sdtw"), _R4R),
-}
+
+class _Published(msgspec.Struct, frozen=True):
+    ablation: dict[str, tuple[str, str]]  # preset -> what the paper calls it, its numbers
+    main: dict[str, _MainTable]  # by task
+
+
+@cache
+def _published() -> _Published:
+    return msgspec.toml.decode(static_text("published.toml"), type=_Published)
 
 
 def _ablation_section(ours: Spreads, world: str) -> Section:
     """Table 3 of the paper with our numbers below each of its rows; what was not trained is a dash."""
     rows, published_rows = list[list[str]](), []
-    for preset, (title, published) in _ABLATION.items():
+    for preset, (title, published) in _published().ablation.items():
         published_rows.append(len(rows))
         rows.append([f"{title} (paper)", *published.split()])
         for name in _variants(ours, preset):
@@ -320,12 +296,12 @@ def _ablation_section(ours: Spreads, world: str) -> Section:
 
 def _published_section(task: str) -> Section:
     """Rows of the paper's main table for a task, for reference."""
-    caption, splits, columns, published = _MAIN_TABLES[task]
-    rows = [[name, *cells.split()] for name, cells in published.items()]
-    head = ["model", *_headed(columns) * len(splits)]
-    spans = [("", 1), *((split, len(columns)) for split in splits)]
+    table = _published().main[task]
+    rows = [[name, *cells.split()] for name, cells in table.rows.items()]
+    head = ["model", *_headed(table.columns) * len(table.splits)]
+    spans = [("", 1), *((split, len(table.columns)) for split in table.splits)]
     text = f"{_PAPER}. An asterisk marks data augmentation by back-translation, a dash a missing number."
-    shown = Table(f"{caption} of the paper (a selection)", head, rows, spans)
+    shown = Table(f"{table.caption} of the paper (a selection)", head, rows, spans)
     return section("Published results", "published", shown, text)
 
 

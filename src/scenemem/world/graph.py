@@ -36,11 +36,6 @@ def direction(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return heading, torch.atan2(up, torch.hypot(east, north))
 
 
-def reverse(heading: Tensor, elevation: Tensor) -> tuple[Tensor, Tensor]:
-    """The opposite direction: half a turn round and the other slope."""
-    return (heading + math.pi).remainder(FULL_TURN), -elevation
-
-
 def wrap(angle: Tensor) -> Tensor:
     """The same angle in [-pi, pi]; angles that need no turn keep their exact value."""
     turned = angle - FULL_TURN * torch.round(angle / FULL_TURN)
@@ -94,11 +89,8 @@ def rotated(orientation: Tensor, heading: Tensor) -> Tensor:
     """
     cosine, sine = heading.cos(), heading.sin()
     ahead, aside, rise, slope = orientation.unbind(-1)
-    turned_ahead = ahead * cosine + aside * sine
-    turned_aside = aside * cosine - ahead * sine
-    return torch.stack(
-        [turned_ahead, turned_aside, rise.expand_as(turned_ahead), slope.expand_as(turned_ahead)], dim=-1
-    )
+    turned = ahead * cosine + aside * sine, aside * cosine - ahead * sine
+    return torch.stack([*turned, rise.expand_as(turned[0]), slope.expand_as(turned[0])], dim=-1)
 
 
 NONE = -1  # pads neighbour rows; also "no next step"
@@ -170,20 +162,6 @@ class World:
         slot = self.next_slot(source, target)
         return torch.where(slot == NONE, source, self.neighbour[source, slot.clamp_min(0)])
 
-    def path(self, source: int, target: int) -> list[int]:
-        """The viewpoints of the shortest path, both ends included.
-
-        Raises:
-            UserError: there is no way between the two.
-        """
-        walked, goal = [source], torch.tensor(target, device=self.device)
-        while walked[-1] != target:
-            slot = int(self.next_slot(torch.tensor(walked[-1], device=self.device), goal))
-            if slot == NONE:
-                raise UserError(f"no way leads from {self.name(source)} to {self.name(target)}")
-            walked.append(int(self.neighbour[walked[-1], slot]))
-        return walked
-
     def slot_of(self, source: Tensor, target: Tensor) -> Tensor:
         """The index of ``target`` in the neighbour row of ``source``; -1 where the two are not connected.
 
@@ -205,13 +183,9 @@ class World:
                 raise UserError(f"unknown scan '{scan}'; this world has {len(self.scans)} scans") from None
             raise UserError(f"scan '{scan}' has no included viewpoint '{viewpoint}'") from None
 
-    def name(self, viewpoint: int) -> str:
-        """``<scan>_<viewpoint>``, the name used by feature files and messages."""
-        return self.names[viewpoint]
-
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """``<scan>_<viewpoint>`` of every viewpoint, in index order."""
+        """``<scan>_<viewpoint>`` of every viewpoint in index order, as feature files and messages use it."""
         pairs = zip(self.scan_of.tolist(), self.viewpoints, strict=True)
         return tuple(f"{self.scans[scan]}_{viewpoint}" for scan, viewpoint in pairs)
 
