@@ -331,17 +331,7 @@ def train(
     folder, run = open_data(data), settings.run_folder(out)
     settings.check_folder(folder, named=data is not None)
     with process_group(device) as group:
-        run_training(
-            settings.name,
-            settings.preset,
-            folder,
-            run,
-            seed=settings.seed,
-            resume=resume,
-            watch=watch,
-            group=group,
-            sources=settings.sources,
-        )
+        run_training(settings, folder, run, resume=resume, watch=watch, group=group)
     return TrainingRun(run.root, data)
 
 
