@@ -273,15 +273,18 @@ def _train(
 ) -> None:
     torch.set_num_threads(1)
     run = RunFolder(out)
+
+    def tell(what: TrainingStatus | str | None) -> None:
+        news.put((name, what))
+
     try:
         for plugin in plugins:
             load_plugin(plugin)
         settings = Settings(name, read_preset(preset, Preset, run.description, plugins), seed)
-        tell = lambda status: news.put((name, status))  # noqa: E731
         run_training(settings, DataFolder(folder), run, resume=True, watch=tell)
-        news.put((name, None))
+        tell(None)
     except UserError as error:
-        news.put((name, str(error)))
+        tell(str(error))
 
 
 def _check_alive(running: Mapping[str, BaseProcess]) -> None:
