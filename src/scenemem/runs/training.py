@@ -215,13 +215,11 @@ def _augmentation(settings: Settings[Preset[Any]], experiment: Experiment) -> Au
 def _found(presets: Registry[P], name: str) -> tuple[str, P]:
     """A preset and its own name; one of a plugin is registered, or stands in its module under that name."""
     plugin, colon, own = name.rpartition(":")
-    if not colon:
-        return name, presets.get(name)
-    module = load_plugin(plugin)
-    defined = getattr(module, own, None)
-    if own not in presets and isinstance(defined, (Preset, SpeakerPreset)):
-        presets.register(own, defined)  # type: ignore[arg-type]
-    return own, presets.get(own)
+    if colon:
+        defined = getattr(load_plugin(plugin), own, None)
+        if own not in presets and isinstance(defined, (Preset, SpeakerPreset)):
+            presets.register(own, defined)  # type: ignore[arg-type]
+    return own, presets[own]
 
 
 def _begin(out: RunFolder, settings: Settings[Any], experiment: Experiment | SpeakerExperiment) -> None:
