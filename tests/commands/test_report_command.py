@@ -258,7 +258,7 @@ def test_grounding_is_measured(
         assert row["mass"]["low"] <= row["mass"]["value"] <= row["mass"]["high"]
     assert _run("eval", runs[1], "--data", labelled, "--grounding", "--split", "dev_unseen") == 0
     shown = capsys.readouterr().out
-    assert "listening" in shown
+    assert "navigator" in shown
     assert "perception" not in shown
 
 

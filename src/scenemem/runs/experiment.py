@@ -238,10 +238,8 @@ def speaker_beside(run: RunFolder, experiment: Experiment) -> Speaker:
     run.describe()
     opened = stored_speaker(run.best, experiment.folder, str(experiment.environment.world.device))
     if opened.environment.store.info.sha256 != experiment.environment.store.info.sha256:
-        raise UserError(
-            f"the speaker in {run.root} sees other features than the agent; "
-            "train both with the same --features"
-        )
+        advice = "train both with the same --features"
+        raise UserError(f"the speaker in {run.root} sees other features than the agent; {advice}")
     return opened.speaker
 
 

@@ -127,7 +127,7 @@ def run_training(
 
 def train_side_by_side(
     presets: Mapping[str, Preset[Any]],
-    folder: Path,
+    folder: DataFolder,
     out: Path,
     seed: int,
     watch: Callable[[str, TrainingStatus], None],
@@ -139,7 +139,7 @@ def train_side_by_side(
     running = {
         name: spawn.Process(
             target=_train,
-            args=(loaded_plugins(), name, msgspec.to_builtins(preset), folder, runs[name].root, seed, news),
+            args=(loaded_plugins(), name, msgspec.to_builtins(preset), folder, runs[name], seed, news),
             daemon=True,
         )
         for name, preset in presets.items()
@@ -264,13 +264,12 @@ def _train(
     plugins: tuple[str, ...],
     name: str,
     preset: dict[str, Any],  # as plain values, because only plugins know the classes of their presets
-    folder: Path,
-    out: Path,
+    folder: DataFolder,
+    run: RunFolder,
     seed: int,
     news: Queue[_News],
 ) -> None:
     torch.set_num_threads(1)
-    run = RunFolder(out)
 
     def tell(what: TrainingStatus | str | None) -> None:
         news.put((name, what))
@@ -279,7 +278,7 @@ def _train(
         for plugin in plugins:
             load_plugin(plugin)
         settings = Settings(name, read_preset(preset, Preset, run.description, plugins), seed)
-        run_training(settings, DataFolder(folder), run, resume=True, watch=tell)
+        run_training(settings, folder, run, resume=True, watch=tell)
         tell(None)
     except UserError as error:
         tell(str(error))
@@ -288,7 +287,5 @@ def _train(
 def _check_alive(running: Mapping[str, BaseProcess]) -> None:
     for name, process in running.items():
         if not process.is_alive():
-            raise UserError(
-                f"training '{name}' ended with exit code {process.exitcode}; "
-                "is there enough memory? Start again to continue it"
-            )
+            advice = "is there enough memory? Start again to continue it"
+            raise UserError(f"training '{name}' ended with exit code {process.exitcode}; {advice}")
