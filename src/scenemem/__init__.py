@@ -62,9 +62,7 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
-    "Comparison": "scenemem.runs.comparison",
     "DataError": "scenemem.errors",
-    "Evaluation": "scenemem.runs.opened",
     "SceneMemory": "scenemem.memory.scene_memory",
     "UserError": "scenemem.errors",
     "load_plugin": "scenemem.registry",

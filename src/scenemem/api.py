@@ -34,7 +34,8 @@ import gymnasium
 from scenemem.agents.build import AGENTS
 from scenemem.agents.scripted import SCRIPTED
 from scenemem.errors import UserError
-from scenemem.evaluation.evaluate import Walks, walk_split
+from scenemem.evaluation.evaluate import walk_split
+from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.score import score_trajectories
 from scenemem.formats import episodes as episode_files
 from scenemem.formats.folder import DataFolder
@@ -318,30 +319,18 @@ def train(
         settings = choose_preset(PRESETS, preset, config)
     if iterations is not None:
         changes["learning.iterations"] = iterations
-    sources = {"begin": begin and find_run(begin).root, "speaker": speaker, "augment": augment}
+    given = {"begin": begin and find_run(begin).root, "speaker": speaker, "augment": augment}
+    places = {name: Path(place) for name, place in given.items() if place is not None}
     settings = replace(
         settings,
         preset=changed(settings.preset, nested(changes)),
         seed=settings.seed if seed is None else seed,
-        sources=replace(
-            settings.sources,
-            **{name: Path(place) for name, place in sources.items() if place is not None},
-        ),
+        sources=replace(settings.sources, **places),
     )
     folder, run = open_data(data), settings.run_folder(out)
     settings.check_folder(folder, named=data is not None)
     with process_group(device) as group:
-        run_training(
-            settings.name,
-            settings.preset,
-            folder,
-            run,
-            seed=settings.seed,
-            resume=resume,
-            watch=watch,
-            group=group,
-            sources=settings.sources,
-        )
+        run_training(settings, folder, run, resume=resume, watch=watch, group=group)
     return TrainingRun(run.root, data)
 
 
@@ -390,17 +379,18 @@ def compare(
         for source in sources
     ]
     names = row_names(runs, against)  # before the data is opened, which may take a while
-    folder, walked = open_data(data, progress), list[tuple[str, World, Walks]]()
+    folder, measured, first = open_data(data, progress), list[tuple[str, Metrics]](), None
     for name, run in zip(names, runs, strict=True):
         opened = open_run(run, folder, checkpoint, progress)
         walks = opened.walk(split, processes)
-        if walked and walked[0][2].episodes.instruction_ids != walks.episodes.instruction_ids:
+        first = first or walks.episodes
+        if walks.episodes.instruction_ids != first.instruction_ids:
             raise UserError(
                 f"{run.root} walks other episodes than the runs before it; compare runs of one task at a time"
             )
-        walked.append((name, opened.world, walks))
-    measured = [(name, walks.measured(world)) for name, world, walks in walked]
-    return Comparison.of(split, measured, walked[0][2].episodes.record, against)
+        measured.append((name, walks.measured(opened.world)))
+    assert first is not None
+    return Comparison.of(split, measured, first.record, against)
 
 
 def score(

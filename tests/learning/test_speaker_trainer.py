@@ -17,7 +17,7 @@ from scenemem.presets import DataConfig
 from scenemem.runs.experiment import SpeakerExperiment, SpeakerPreset, SpeakerSelection, new_speaker
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.loop import TrainingStatus
-from scenemem.runs.training import run_training
+from scenemem.runs.training import Settings, run_training
 
 SMALL = SpeakerPreset(
     words=20,
@@ -41,7 +41,8 @@ def _train(data: Path, out: Path, *, seed: int = 0, stop_at: int | None = None, 
             raise KeyboardInterrupt
 
     torch.set_num_threads(1)
-    run_training("speaker", SMALL, DataFolder(data), RunFolder(out), seed=seed, resume=resume, watch=watch)
+    settings = Settings("speaker", SMALL, seed)
+    run_training(settings, DataFolder(data), RunFolder(out), resume=resume, watch=watch)
 
 
 def _outcome(out: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:

@@ -17,7 +17,7 @@ from scenemem.presets import PRESETS, Preset
 from scenemem.runs.config import changed, differences, nested, read_config
 from scenemem.runs.experiment import SPEAKERS
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.training import choose_preset, run_training
+from scenemem.runs.training import Settings, choose_preset, run_training
 
 SMALL = {
     "model": {"width": 16, "word_width": 8},
@@ -163,7 +163,7 @@ def test_a_configuration_wants_the_data_it_was_written_for(
 def test_a_speaker_is_repeated_as_well(tiny_trainable: Path, tmp_path: Path) -> None:
     preset = replace(changed(SPEAKERS["speaker"], SMALL), words=20)
     preset = replace(preset, learning=replace(preset.learning, iterations=2))
-    run_training("speaker", preset, DataFolder(tiny_trainable), RunFolder(tmp_path / "one"), seed=1)
+    run_training(Settings("speaker", preset, 1), DataFolder(tiny_trainable), RunFolder(tmp_path / "one"))
     words = ("speak", "train", "--config", tmp_path / "one" / "experiment.toml", "--data", tiny_trainable)
     assert _run(*words, "--out", tmp_path / "two") == 0
     assert _losses(tmp_path / "two") == _losses(tmp_path / "one")
@@ -173,7 +173,7 @@ def test_a_preset_of_ones_own_is_told_as_a_change_of_the_nearest(
     tiny_trainable: Path, tmp_path: Path
 ) -> None:
     preset: Preset[Any] = changed(PRESETS["basic"], {**SMALL, "learning": {"batch": 4, "iterations": 2}})
-    run_training("mine", preset, DataFolder(tiny_trainable), RunFolder(tmp_path), seed=0)
+    run_training(Settings("mine", preset), DataFolder(tiny_trainable), RunFolder(tmp_path))
     settings = choose_preset(PRESETS, None, tmp_path / "experiment.toml")
     assert settings.preset == replace(preset, data=replace(preset.data, features="tiny"))
 

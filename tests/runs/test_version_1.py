@@ -19,7 +19,7 @@ from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
 from scenemem.presets import PRESETS, Preset, read_preset
 from scenemem.runs.experiment import begun, new_experiment
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.training import run_training
+from scenemem.runs.training import Settings, run_training
 
 WRITTEN: dict[str, Any] = json.loads(Path(__file__).with_name("version_1.json").read_text(encoding="utf-8"))
 AGENTS_V1: dict[str, dict[str, Any]] = WRITTEN["agents"]
@@ -97,7 +97,7 @@ def runs(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     root = tmp_path_factory.mktemp("runs")
     today, old = RunFolder(root / "today"), RunFolder(root / "old")
     preset, folder = _tiny(_small(PRESETS["ssm"])), DataFolder(tiny_trainable)
-    run_training("ssm", preset, folder, today, seed=0)
+    run_training(Settings("ssm", preset), folder, today)
     written = json.loads(json.dumps(AGENTS_V1["ssm"]["preset"]))
     written["data"] |= {"min_count": 1, "features": "tiny"}
     written["learning"] |= {"iterations": 4, "batch": 4}

@@ -33,7 +33,7 @@ from scenemem.formats.traces import Move as Move
 from scenemem.presets import PRESETS, Preset
 from scenemem.runs.experiment import Experiment, new_experiment
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.training import run_training
+from scenemem.runs.training import Settings, run_training
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -88,7 +88,7 @@ def trained_runs(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory)
             learning=replace(preset.learning, iterations=8, batch=4),
             selection=replace(preset.selection, every=8, save_every=8),
         )
-        run_training(name, short, DataFolder(tiny_trainable), run, seed=0)
+        run_training(Settings(name, short), DataFolder(tiny_trainable), run)
     return runs
 
 

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from tyro.conf import Positional, arg
 
@@ -95,14 +88,8 @@ def metric_table(title: str, means: Mapping[str, float]) -> Table:
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     """Draw a progress bar on standard error; yields the function to call with (done, total)."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    bar = Progress(*columns, console=console, transient=True)
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
     task = bar.add_task(title, total=None)
 
     def advance(done: int, total: int) -> None:
@@ -120,8 +107,7 @@ def training_bars(
     names: Iterable[str], metric: str, *, unit: str = "episodes", shown: bool = True
 ) -> Iterator[Callable[[str, TrainingStatus], None]]:
     """A line per run with speed, losses and the last validation; yields what is told name and status."""
-    facts = TextColumn("{task.fields[facts]}")
-    columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), facts)
+    columns = ("[bold]{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[facts]}")
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not shown) as bars:
         tasks = {name: bars.add_task(name, total=None, facts="") for name in names}
 

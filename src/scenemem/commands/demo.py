@@ -45,7 +45,7 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
     short = {"learning": {"iterations": iterations}, "selection": selection}
     presets = {name: changed(PRESETS[name], short) for name in TRAINED}
     with training_bars(TRAINED, "sr") as watch:
-        runs = train_side_by_side(presets, folder.root, out / "runs", seed, watch)
+        runs = train_side_by_side(presets, folder, out / "runs", seed, watch)
     opened = {name: open_run(run, folder, "last", progress_bar) for name, run in runs.items()}
     references = {split: _evaluate(folder, opened, split, seed) for split in SPLITS}
     page = report_on(

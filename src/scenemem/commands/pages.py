@@ -7,7 +7,6 @@ import threading
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from scenemem.commands import console
 from scenemem.commands.console import Checkpoint, Data, Json, Rival, Run, Runs, Split, Threads
@@ -16,7 +15,7 @@ from scenemem.formats.folder import DataFolder
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import open_run, run_names
 from scenemem.runs.pages import open_live_state, replay_episodes, report_on
-from scenemem.viewer.gallery import Replay, plain, write_index
+from scenemem.viewer.gallery import plain, write_index
 
 _MISSING = "the live page needs FastAPI and uvicorn; install them with: pip install 'scenemem[serve]'"
 _GRACE = 2  # seconds for open streams when the server is stopped
@@ -67,21 +66,20 @@ def view(
         pages.insert(0, target / "index.html")
         write_index(pages[0], f"{' and '.join(runs)} on {split}", replays)
     if json:
-        facts = [_facts(item) for item in replays]
+        facts = [
+            {
+                "file": str(replay.file),
+                "bytes": replay.size,
+                "instruction_id": replay.traces[0].task.instruction_id,
+                "title": replay.title,
+                "scores": {trace.agent: trace.ending.scores for trace in replay.traces if trace.ending},
+            }
+            for replay in replays
+        ]
         console.print_json({"pages": [str(page) for page in pages], "replays": facts})
         return
     for page in pages:
         console.say(f"written to {page}")
-
-
-def _facts(replay: Replay) -> dict[str, Any]:
-    return {
-        "file": str(replay.file),
-        "bytes": replay.size,
-        "instruction_id": replay.traces[0].task.instruction_id,
-        "title": replay.title,
-        "scores": {trace.agent: trace.ending.scores for trace in replay.traces if trace.ending},
-    }
 
 
 def report(

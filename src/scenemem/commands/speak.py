@@ -40,7 +40,7 @@ def parse_train(words: Sequence[str]) -> None:
     """Read the preset's name (``speaker`` when left out), then its flags, and train."""
     program = "scenemem speak train"
     settings, arguments = read_arguments(SpeakTrainArguments, SPEAKERS, words, program, default="speaker")
-    out, _ = train_run(settings, arguments, unit="pairs")
+    out, _ = train_run(settings, arguments)
     if arguments.json:
         console.print_json(outcome(out))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -83,7 +84,7 @@ def parse(words: Sequence[str]) -> None:
     # inside of products only: weights, states and gradients stay in single precision
     torch.set_float32_matmul_precision("highest" if arguments.precision == "full" else "medium")
     with process_group(arguments.device) as group:
-        out, folder = train_run(settings, arguments, group=group)
+        out, folder = train_run(settings, arguments, group)
     if not group.is_main:
         return
     page = report_on(
@@ -128,29 +129,17 @@ def read_arguments(
 
 
 def train_run(
-    settings: Settings[Any],
-    arguments: RunArguments[Any],
-    *,
-    unit: str = "episodes",
-    group: ProcessGroup = SINGLE,
+    settings: Settings[Any], arguments: RunArguments[Any], group: ProcessGroup = SINGLE
 ) -> tuple[RunFolder, DataFolder]:
     """Train an agent or a speaker, a progress bar above; returns the run and its data."""
     use_threads(arguments.threads)
-    name, preset, folder = settings.name, settings.preset, open_data(arguments.folder)
+    folder, out = open_data(arguments.folder), settings.run_folder(arguments.out)
     settings.check_folder(folder, named=arguments.folder is not None)
-    out = settings.run_folder(arguments.out)
-    with training_bars([name], preset.selection.metric, unit=unit, shown=group.is_main) as watch:
-        run_training(
-            name,
-            preset,
-            folder,
-            out,
-            seed=settings.seed,
-            resume=arguments.resume,
-            watch=lambda status: watch(name, status),
-            group=group,
-            sources=settings.sources,
-        )
+    name, metric = settings.name, settings.preset.selection.metric
+    unit = "episodes" if isinstance(settings.preset, Preset) else "pairs"
+    with training_bars([name], metric, unit=unit, shown=group.is_main) as watch:
+        tell = partial(watch, name)
+        run_training(settings, folder, out, resume=arguments.resume, watch=tell, group=group)
     return out, folder
 
 

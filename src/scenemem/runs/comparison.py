@@ -78,7 +78,12 @@ class Comparison:
 
     def to_markdown(self) -> str:
         """The tables in Markdown."""
-        return "\n".join(_markdown(table) for table in self.tables())
+
+        def lines(table: ComparisonTable) -> str:
+            rows = [table.header, ["---"] * len(table.header), *table.cells]
+            return "".join("| " + " | ".join(row) + " |\n" for row in rows)
+
+        return "\n".join(map(lines, self.tables()))
 
     def write(self, out: Path) -> None:
         """Write the tables as Markdown (.md) or HTML (.html)."""
@@ -106,8 +111,3 @@ def row_names(runs: Sequence[RunFolder], against: str | None = None) -> list[str
 
 def _signed(estimate: Estimate) -> str:
     return f"{estimate.value:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]"
-
-
-def _markdown(table: ComparisonTable) -> str:
-    lines = [table.header, ["---"] * len(table.header), *table.cells]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)

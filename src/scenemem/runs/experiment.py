@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 import torch
@@ -79,17 +79,13 @@ class SpeakerSelection:
     """iterations between two validations; a multiple of save_every"""
     save_every: int = 200
     """iterations between two checkpoints"""
+    metric: ClassVar[str] = "bleu"
 
     def __post_init__(self) -> None:
         if self.save_every < 1 or self.every < 1 or self.every % self.save_every:
             raise SettingError(
                 f"every must be a positive multiple of save_every, got {self.every} and {self.save_every}"
             )
-
-    @property
-    def metric(self) -> str:
-        """What decides about the best checkpoint."""
-        return "bleu"
 
 
 @dataclass(frozen=True)
@@ -147,8 +143,7 @@ class Opened(Generic[P]):
     @cached_property
     def _shared(self) -> dict[str, EpisodeSet]:
         whole = load_split(self.folder, self.environment.world, self.preset.data.task, "train")
-        rest, held_out = split_off(whole)
-        return {"train": rest, DEV_UNSEEN: held_out}
+        return dict(zip(("train", DEV_UNSEEN), split_off(whole), strict=True))
 
     @property
     def training_scans(self) -> list[str]:
@@ -243,10 +238,8 @@ def speaker_beside(run: RunFolder, experiment: Experiment) -> Speaker:
     run.describe()
     opened = stored_speaker(run.best, experiment.folder, str(experiment.environment.world.device))
     if opened.environment.store.info.sha256 != experiment.environment.store.info.sha256:
-        raise UserError(
-            f"the speaker in {run.root} sees other features than the agent; "
-            "train both with the same --features"
-        )
+        advice = "train both with the same --features"
+        raise UserError(f"the speaker in {run.root} sees other features than the agent; {advice}")
     return opened.speaker
 
 

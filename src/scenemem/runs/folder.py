@@ -97,11 +97,8 @@ class RunFolder:
     def log(self, line: dict[str, Any]) -> None:
         """Append one line to the metrics; a line is written whole or not at all."""
         self.metrics.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.metrics, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            os.write(handle, msgspec.json.encode(line) + b"\n")
-        finally:
-            os.close(handle)
+        with self.metrics.open("ab", buffering=0) as stream:
+            stream.write(msgspec.json.encode(line) + b"\n")
 
     def logged(self) -> Iterator[dict[str, Any]]:
         """The lines of the metrics so far."""

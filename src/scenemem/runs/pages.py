@@ -139,18 +139,15 @@ def suggestions(experiment: Experiment) -> Mapping[str, list[Example]]:
     for split in _SUGGESTION_SPLITS:
         if not experiment.folder.episodes(experiment.preset.data.task, split).is_file():
             continue
-        episodes, seen = experiment.episodes(split), set[int]()
-        local = world.local.tolist()
+        episodes, seen, local = experiment.episodes(split), set[int](), world.local.tolist()
         columns = (episodes.record, episodes.scan, episodes.start, episodes.goal, episodes.heading)
         for text, record, scan, start, goal, heading in zip(
             episodes.texts, *(column.tolist() for column in columns), strict=True
         ):
-            known = found.setdefault(world.scans[scan], [])
+            known, end = found.setdefault(world.scans[scan], []), None if goal == NONE else local[goal]
             if record not in seen and len(known) < _SUGGESTIONS:
                 seen.add(record)
-                known.append(
-                    Example(text.strip(), local[start], heading, None if goal == NONE else local[goal])
-                )
+                known.append(Example(text.strip(), local[start], heading, end))
     return found
 
 

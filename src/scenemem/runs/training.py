@@ -46,7 +46,6 @@ from scenemem.tasks.episode_set import bind_episodes
 from scenemem.tasks.paths import path_pool
 
 P = TypeVar("P", Preset[Any], SpeakerPreset)
-Watch = Callable[[TrainingStatus], None]
 
 
 @dataclass(frozen=True)
@@ -93,54 +92,42 @@ def choose_preset(
 
 
 def run_training(
-    name: str,
-    preset: Preset[Any] | SpeakerPreset,
+    settings: Settings[Any],
     folder: DataFolder,
     out: RunFolder,
     *,
-    seed: int,
     resume: bool = False,
-    watch: Watch | None = None,
+    watch: Callable[[TrainingStatus], None] | None = None,
     group: ProcessGroup = SINGLE,
-    sources: Sources | None = None,
 ) -> None:
-    """Train an agent or a speaker into a run folder.
+    """Train an agent or a speaker into a run folder; a run that is there already is only resumed if asked.
 
-    Args:
-        name: of the preset.
-        seed: of weights, batches, dropout and sampling.
-        resume: continue the run in ``out``, if it has begun.
-        watch: told about every step.
-        group: the processes that train together.
-
-    Raises:
-        UserError: settings or data do not fit, or ``out`` holds a run that is not to be resumed.
+    ``watch`` is told about every step, ``group`` are the processes that train together.
     """
-    if seed < 0:
-        raise UserError(f"--seed must be 0 or more, got {seed}")
-    sources = sources or Sources()
+    if settings.seed < 0:
+        raise UserError(f"--seed must be 0 or more, got {settings.seed}")
+    selection, begin = settings.preset.selection, settings.sources.begin
     experiment, trainer, validate = (
-        _speaker_job(preset, folder, seed)
-        if isinstance(preset, SpeakerPreset)
-        else _agent_job(preset, folder, seed, group, sources)
+        _speaker_job(settings, folder)
+        if isinstance(settings.preset, SpeakerPreset)
+        else _agent_job(settings, folder, group)
     )
-    selection = preset.selection
     schedule = Schedule(selection.save_every, selection.every, selection.metric)
-    metadata = {**experiment.metadata, "seed": seed, "name": name}
+    metadata = {**experiment.metadata, "seed": settings.seed, "name": settings.name}
     loop = TrainingLoop(trainer, out, validate, schedule, metadata, watch)
     if resume and out.last.exists():
         loop.resume()
     else:  # only now that everything could be opened
-        if sources.begin is not None and isinstance(experiment, Experiment):
-            begin_with(experiment, RunFolder(sources.begin))
+        if begin is not None and isinstance(experiment, Experiment):
+            begin_with(experiment, RunFolder(begin))
         if group.is_main:
-            _begin(out, name, seed, experiment, sources)
+            _begin(out, settings, experiment)
     loop.run()
 
 
 def train_side_by_side(
     presets: Mapping[str, Preset[Any]],
-    folder: Path,
+    folder: DataFolder,
     out: Path,
     seed: int,
     watch: Callable[[str, TrainingStatus], None],
@@ -152,7 +139,7 @@ def train_side_by_side(
     running = {
         name: spawn.Process(
             target=_train,
-            args=(loaded_plugins(), name, msgspec.to_builtins(preset), folder, runs[name].root, seed, news),
+            args=(loaded_plugins(), name, msgspec.to_builtins(preset), folder, runs[name], seed, news),
             daemon=True,
         )
         for name, preset in presets.items()
@@ -184,9 +171,8 @@ _Job = tuple[Experiment | SpeakerExperiment, Trainer | SpeakerTrainer, Validate]
 _News = tuple[str, TrainingStatus | str | None]  # a run, and its step, what went wrong, or None at its end
 
 
-def _agent_job(
-    preset: Preset[Any], folder: DataFolder, seed: int, group: ProcessGroup, sources: Sources
-) -> _Job:
+def _agent_job(settings: Settings[Preset[Any]], folder: DataFolder, group: ProcessGroup) -> _Job:
+    preset, seed = settings.preset, settings.seed
     experiment = new_experiment(preset, folder, seed, group.device)
     episodes, world = experiment.episodes(preset.selection.split), experiment.environment.world
     own = episodes.select(group.share(torch.arange(len(episodes))))
@@ -197,13 +183,14 @@ def _agent_job(
         share = len(own) / len(episodes) * group.size  # shares may differ by one episode
         return group.means({name: value * share for name, value in means.items()})
 
-    augmentation = _augmentation(sources, experiment, seed)
+    augmentation = _augmentation(settings, experiment)
     train = experiment.episodes("train")
     trainer = Trainer(experiment.agent, train, preset.learning, seed, group, augmentation)
     return experiment, trainer, validate
 
 
-def _speaker_job(preset: SpeakerPreset, folder: DataFolder, seed: int) -> _Job:
+def _speaker_job(settings: Settings[SpeakerPreset], folder: DataFolder) -> _Job:
+    preset, seed = settings.preset, settings.seed
     experiment = new_speaker(preset, folder, seed)
     bleu_scorer()  # before hours of work that could not be judged
     paths = paths_of(experiment.episodes(preset.selection.split))
@@ -215,33 +202,29 @@ def _speaker_job(preset: SpeakerPreset, folder: DataFolder, seed: int) -> _Job:
     return experiment, trainer, validate
 
 
-def _augmentation(sources: Sources, experiment: Experiment, seed: int) -> Augmentation | None:
-    world = experiment.environment.world
-    if sources.augment is not None:
-        file = sources.augment
+def _augmentation(settings: Settings[Preset[Any]], experiment: Experiment) -> Augmentation | None:
+    world, seed, file = experiment.environment.world, settings.seed, settings.sources.augment
+    if file is not None:
         return StoredEpisodes(bind_episodes(world, read_episodes(file), file, name=file.name), seed)
-    if sources.speaker is None:
+    if settings.sources.speaker is None:
         return None
-    speaker = speaker_beside(RunFolder(sources.speaker), experiment)
+    speaker = speaker_beside(RunFolder(settings.sources.speaker), experiment)
     return BackTranslation(speaker, path_pool(world, experiment.training_scans), seed)
 
 
 def _found(presets: Registry[P], name: str) -> tuple[str, P]:
     """A preset and its own name; one of a plugin is registered, or stands in its module under that name."""
     plugin, colon, own = name.rpartition(":")
-    if not colon:
-        return name, presets.get(name)
-    module = load_plugin(plugin)
-    defined = getattr(module, own, None)
-    if own not in presets and isinstance(defined, (Preset, SpeakerPreset)):
-        presets.register(own, defined)  # type: ignore[arg-type]
-    return own, presets.get(own)
+    if colon:
+        defined = getattr(load_plugin(plugin), own, None)
+        if own not in presets and isinstance(defined, (Preset, SpeakerPreset)):
+            presets.register(own, defined)  # type: ignore[arg-type]
+    return own, presets[own]
 
 
-def _begin(
-    out: RunFolder, name: str, seed: int, experiment: Experiment | SpeakerExperiment, sources: Sources
-) -> None:
+def _begin(out: RunFolder, settings: Settings[Any], experiment: Experiment | SpeakerExperiment) -> None:
     """Write what the run was asked to do, and the configuration that repeats it."""
+    name, seed, sources = settings.name, settings.seed, settings.sources
     preset, info, folder = experiment.preset, experiment.environment.store.info, experiment.folder.root.name
     versions = {"scenemem": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
     augmentation = {"speaker": sources.speaker, "augment": sources.augment}
@@ -281,34 +264,28 @@ def _train(
     plugins: tuple[str, ...],
     name: str,
     preset: dict[str, Any],  # as plain values, because only plugins know the classes of their presets
-    folder: Path,
-    out: Path,
+    folder: DataFolder,
+    run: RunFolder,
     seed: int,
     news: Queue[_News],
 ) -> None:
     torch.set_num_threads(1)
-    run = RunFolder(out)
+
+    def tell(what: TrainingStatus | str | None) -> None:
+        news.put((name, what))
+
     try:
         for plugin in plugins:
             load_plugin(plugin)
-        run_training(
-            name,
-            read_preset(preset, Preset, run.description, plugins),
-            DataFolder(folder),
-            run,
-            seed=seed,
-            resume=run.last.exists(),
-            watch=lambda status: news.put((name, status)),
-        )
-        news.put((name, None))
+        settings = Settings(name, read_preset(preset, Preset, run.description, plugins), seed)
+        run_training(settings, folder, run, resume=True, watch=tell)
+        tell(None)
     except UserError as error:
-        news.put((name, str(error)))
+        tell(str(error))
 
 
 def _check_alive(running: Mapping[str, BaseProcess]) -> None:
     for name, process in running.items():
         if not process.is_alive():
-            raise UserError(
-                f"training '{name}' ended with exit code {process.exitcode}; "
-                "is there enough memory? Start again to continue it"
-            )
+            advice = "is there enough memory? Start again to continue it"
+            raise UserError(f"training '{name}' ended with exit code {process.exitcode}; {advice}")
