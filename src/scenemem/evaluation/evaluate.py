@@ -45,22 +45,12 @@ class Walks:
 
     def trajectories(self, world: World) -> list[Trajectory]:
         """The walks in the form of result files."""
-        columns = (
-            self.viewpoint.tolist(),
-            view_heading(self.view).tolist(),
-            view_elevation(self.view).tolist(),
+        columns = self.viewpoint, view_heading(self.view), view_elevation(self.view)
+        points = (
+            tuple(Point(world.viewpoints[n], *angles) for n, *angles in zip(*walk, strict=True) if n != NONE)
+            for walk in zip(*(column.tolist() for column in columns), strict=True)
         )
-        return [
-            Trajectory(
-                instruction_id,
-                tuple(
-                    Point(world.viewpoints[viewpoint], heading, elevation)
-                    for viewpoint, heading, elevation in zip(*walk, strict=True)
-                    if viewpoint != NONE
-                ),
-            )
-            for instruction_id, *walk in zip(self.episodes.instruction_ids, *columns, strict=True)
-        ]
+        return list(map(Trajectory, self.episodes.instruction_ids, points))
 
 
 class CandidateWalker:

@@ -179,7 +179,7 @@ def build_houses(
 
     Args:
         target: the folder to write.
-        config: how many houses, and from which seed; the same config always gives the same bytes.
+        config: the same config always gives the same bytes.
         jobs: processes that work side by side; all processors when not given.
         keep_existing: keep a folder that another process finished meanwhile, as it holds the same.
         progress: called with (houses done, houses in all).

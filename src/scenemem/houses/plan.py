@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 
 from scenemem.houses.catalogue import ROOM_KINDS
-from scenemem.houses.house import FOOT, Axis, Door, House, Rect, Room, Stairs, Window, wall_rect
+from scenemem.houses.house import FOOT, Axis, Door, House, Rect, RectSide, Room, Stairs, Window, wall_rect
 
 _GRID = 0.25  # walls lie on multiples of this, metres
 _CORNER = 0.22  # kept free between a door or window and the corner of a room
@@ -30,7 +30,7 @@ _Gap = TypeVar("_Gap", Door, Window)
 
 
 class WallStretch(NamedTuple):
-    """A straight stretch of wall: between two rooms or an outer one."""
+    """A straight stretch of wall between two rooms."""
 
     across: Axis  # the direction one walks in to cross it
     line: float  # coordinate of the wall along that direction
@@ -146,14 +146,13 @@ class Draft:
         low, high = start + _CORNER + width / 2, stop - _CORNER - width / 2
         return float(self.rng.uniform(low, high)) if high > low else (start + stop) / 2
 
-    def _outer_walls(self, number: int) -> list[WallStretch]:
+    def _outer_walls(self, number: int) -> list[RectSide]:
         """The walls of a room that no other room and no front door touches."""
         room = self.rooms[number]
         others = [r.rect for n, r in enumerate(self.rooms) if n != number and r.floor == room.floor]
         taken = {wall[:2] for other in others if (wall := shared_wall(room.rect, other))}
         taken |= {(door.across, door.line) for door in self.doors if door.rooms == (number, -1)}
-        walls = [WallStretch(side.across, side.line, side.start, side.stop) for side in room.rect.sides]
-        return [wall for wall in walls if wall[:2] not in taken]
+        return [side for side in room.rect.sides if side[:2] not in taken]
 
 
 class _Turn(NamedTuple):

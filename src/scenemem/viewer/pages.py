@@ -35,9 +35,7 @@ class Table:
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    spans: Sequence[
-        tuple[str, int]
-    ] = ()  # a line above the head: names and how many columns each stands over
+    spans: Sequence[tuple[str, int]] = ()  # a line above the head: names, and columns each stands over
     quiet: Sequence[int] = ()  # numbers of rows that only serve for comparison
 
 

@@ -9,8 +9,7 @@ from functools import cache
 
 from markupsafe import Markup
 
-from scenemem.formats.traces import Ending, Task, Trace
-from scenemem.formats.traces import Move as Move
+from scenemem.formats.traces import Ending, Move, Task, Trace
 from scenemem.viewer.captions import Marks, captions, headline, letters, marks, summary
 from scenemem.viewer.pages import content_policy, embedded, render, scripts, styles, write_page
 from scenemem.viewer.scenery import Scenery

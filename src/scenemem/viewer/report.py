@@ -66,18 +66,11 @@ def write_run_report(
     replays: Section | None = None,
     remarks: Sequence[str] = (),
 ) -> None:
-    """Write the report on some runs.
+    """Write the report on some runs, all trained on the same features.
 
-    Args:
-        file: the page.
-        title: its headline.
-        runs: what it is about; all trained on the same features.
-        world: what they were trained and measured on, in words.
-        task: whose published numbers stand beside ours: r2r or r4r.
-        references: agents that are no runs, by split, to be listed with the metrics.
-        more: further sections, before the published numbers.
-        replays: links to replays.
-        remarks: what the reader should know, for example what is missing.
+    ``world`` says in words what they were trained and measured on, ``task`` (r2r or r4r) whose published
+    numbers stand beside ours. ``references`` are agents that are no runs, by split; ``more`` are sections
+    before the published numbers, ``remarks`` what the reader should know, for example what is missing.
     """
     groups = grouped(runs)
     splits = splits_of(groups)

@@ -92,14 +92,7 @@ def open_traces(agent: TrainedAgent, episodes: EpisodeSet, *, name: str = "agent
 def trace_episodes(
     agent: TrainedAgent, episodes: EpisodeSet, on_move: OnMove | None = None, *, name: str = "agent"
 ) -> list[Trace]:
-    """Walk the episodes exactly as ``agent.walk`` does and record every move.
-
-    Args:
-        agent: who walks.
-        episodes: walked side by side; goals may be secret.
-        on_move: told of every move as it happens.
-        name: what the agent is called.
-    """
+    """Walk the episodes exactly as ``agent.walk`` does and record every move; goals may be secret."""
     recorder = _TraceRecorder(open_traces(agent, episodes, name=name), on_move)
     rollout = agent.walk(episodes, watcher=recorder)
     metrics = None
