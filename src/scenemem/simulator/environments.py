@@ -54,7 +54,7 @@ class NavigationEnv(gymnasium.Env[Arrays, np.int64]):
         if chosen is None:
             row = int(self.np_random.integers(len(self.game.episodes)))
         else:
-            row = self.game.row_of(chosen)
+            row = self.game.episodes.row_of(chosen)
         self._play = self.game.begin(torch.tensor([row]))
         return _first(self.game.observe(self._play)), _plain(self.game.info(self._play))
 
@@ -154,7 +154,7 @@ class NavigationVectorEnv(VectorEnv[Arrays, Actions, npt.NDArray[Any]]):
         if isinstance(chosen, str) or len(chosen) != self.num_envs:
             expected = f"{self.num_envs} instruction ids, one per environment"
             raise ValueError(f"options['episode'] must hold {expected}, got {chosen!r}")
-        return torch.tensor([self.game.row_of(instruction_id) for instruction_id in chosen])
+        return torch.tensor([self.game.episodes.row_of(instruction_id) for instruction_id in chosen])
 
     def _next_episodes(self, play: Play, over: torch.Tensor) -> Play:
         """Fresh plays; only environments whose episode is over draw a new episode."""

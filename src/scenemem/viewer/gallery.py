@@ -19,6 +19,7 @@ from scenemem.viewer.pages import Section, content_policy, render, render_macro,
 from scenemem.viewer.replay import write_replay
 from scenemem.viewer.scenery import Sceneries, Scenery
 from scenemem.viewer.traces import TracedAgent
+from scenemem.world.build import Progress
 
 Spot = tuple[float, float]
 
@@ -151,7 +152,7 @@ def write_replays(
     instruction_ids: Sequence[str],
     sceneries: Sceneries,
     file_of: Callable[[str], Path],
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Replay]:
     """Trace the given instructions with every agent and write one page for each, traces beside it.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
@@ -12,6 +11,7 @@ import msgspec
 from markupsafe import Markup
 
 from scenemem.evaluation.tables import Spread
+from scenemem.formats.atomic import StrPath
 from scenemem.formats.results import EpisodeResult
 from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.viewer.charts import (
@@ -55,7 +55,7 @@ _JUMPS = ("no jump", "1 jump", "2 jumps", "3 or more")
 
 
 def write_run_report(
-    file: str | os.PathLike[str],
+    file: StrPath,
     title: str,
     runs: Sequence[ReportRun],
     *,

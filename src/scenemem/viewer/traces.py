@@ -16,7 +16,6 @@ from torch import Tensor
 from scenemem.agents.actions import ActionSpace
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest
 from scenemem.agents.walker import Decided, TrainedAgent
-from scenemem.errors import UserError
 from scenemem.evaluation.metrics import Metrics, measure
 from scenemem.formats.traces import (
     Attention,
@@ -62,16 +61,9 @@ class TracedAgent:
         Raises:
             UserError: the split has no such instruction.
         """
-        rows = {name: row for row, name in enumerate(self.episodes.instruction_ids)}
-        for name in instruction_ids:
-            if name not in rows:
-                raise UserError(
-                    f"'{self.episodes.name}' has no instruction '{name}'; "
-                    f"its ids look like '{self.episodes.instruction_ids[0]}'"
-                )
         if not instruction_ids:
             return []
-        episodes = self.episodes.select([rows[name] for name in instruction_ids])
+        episodes = self.episodes.select([self.episodes.row_of(name) for name in instruction_ids])
         return trace_episodes(self.agent, episodes, name=self.name)
 
 
