@@ -10,7 +10,7 @@ import pytest
 
 from scenemem.houses.catalogue import COLOURS, KINDS, MATERIALS, ROOM_KINDS, SHAPES, Part
 from scenemem.houses.furniture import furnish
-from scenemem.houses.house import STOREY, Box, House, Rect, Thing
+from scenemem.houses.house import STOREY, Box, House, Rect, RectSide, Thing
 from scenemem.houses.plan import Draft, draw_plan, shared_wall
 from scenemem.houses.scene import part_box
 
@@ -88,10 +88,10 @@ def test_the_two_stair_rooms_lie_above_each_other() -> None:
 def test_shared_wall_of_rectangles() -> None:
     wall = shared_wall(Rect(0, 0, 2, 3), Rect(2, 1, 5, 9))
     assert wall is not None
-    assert tuple(wall) == ("x", 2, 1, 3)
+    assert wall == RectSide("x", 2, -1, 1, 3)
     wall = shared_wall(Rect(0, 3, 2, 5), Rect(1, 0, 5, 3))
     assert wall is not None
-    assert tuple(wall) == ("y", 3, 1, 2)
+    assert wall == RectSide("y", 3, 1, 1, 2)
     assert shared_wall(Rect(0, 0, 1, 1), Rect(1, 1, 2, 2)) is None  # a corner is no wall
     assert shared_wall(Rect(0, 0, 1, 1), Rect(3, 0, 4, 1)) is None
 

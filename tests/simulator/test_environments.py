@@ -46,7 +46,7 @@ def env(tiny_data: Path) -> NavigationEnv:
 def expert_action(env: NavigationEnv, info: dict[str, Any]) -> np.int64:
     game = env.game
     here = torch.tensor(game.world.index_of(info["scan"], info["viewpoint"]))
-    goal = game.episodes.goal[game.row_of(info["instruction_id"])]
+    goal = game.episodes.goal[game.episodes.row_of(info["instruction_id"])]
     return np.int64(shortest_path_action(game.world, here, goal) + 1)
 
 
@@ -308,7 +308,7 @@ def test_ended_environments_begin_anew_at_the_next_step_and_ignore_the_action(
     assert "metrics" not in infos
     assert (rewards[actions == 0] == 0).all()
     starts = [
-        envs.game.world.viewpoints[int(envs.game.episodes.start[envs.game.row_of(name)])]
+        envs.game.world.viewpoints[int(envs.game.episodes.start[envs.game.episodes.row_of(name)])]
         for name in infos["instruction_id"]
     ]
     for entry in range(ENVS):

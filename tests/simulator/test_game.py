@@ -122,10 +122,8 @@ def test_what_cannot_be_played_is_refused(game: NavigationGame, tiny_data: Path,
         open_game(tmp_path / "nowhere")
     with pytest.raises(DataError, match="no feature store 'resnet'"):
         open_game(tiny_data, features="resnet")
-    with pytest.raises(
-        UserError, match=r"^r2r train has no instruction 'x_9'; it has \d+, for example '\d+_0'$"
-    ):
-        game.row_of("x_9")
+    with pytest.raises(UserError, match=r"^'r2r train' has no instruction 'x_9'; its ids look like '\d+_0'$"):
+        game.episodes.row_of("x_9")
 
 
 def test_without_a_data_folder_the_embedded_houses_are_played(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -16,8 +16,7 @@ from scenemem.features.store import Environment
 from scenemem.learning.speaker import Speaker, steps_along, views_along
 from scenemem.tasks.episode_set import EpisodeSet, in_order
 from scenemem.tasks.vocabulary import split_words
-
-Progress = Callable[[int, int], None]
+from scenemem.world.build import Progress
 
 _BATCH = 128  # paths at once
 _MOVES = 12  # of a path whose directions count when paths are compared

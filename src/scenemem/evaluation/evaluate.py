@@ -5,7 +5,6 @@ Shape letters: N episodes, T viewpoints of the longest walk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +25,7 @@ from scenemem.evaluation.metrics import (
 from scenemem.formats.results import EpisodeResult, Outcome, Point, Trajectory
 from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet, in_order
 from scenemem.tasks.vocabulary import split_words
+from scenemem.world.build import Progress
 from scenemem.world.graph import NONE, World, view_elevation, view_heading
 
 
@@ -45,22 +45,12 @@ class Walks:
 
     def trajectories(self, world: World) -> list[Trajectory]:
         """The walks in the form of result files."""
-        columns = (
-            self.viewpoint.tolist(),
-            view_heading(self.view).tolist(),
-            view_elevation(self.view).tolist(),
+        columns = self.viewpoint, view_heading(self.view), view_elevation(self.view)
+        points = (
+            tuple(Point(world.viewpoints[n], *angles) for n, *angles in zip(*walk, strict=True) if n != NONE)
+            for walk in zip(*(column.tolist() for column in columns), strict=True)
         )
-        return [
-            Trajectory(
-                instruction_id,
-                tuple(
-                    Point(world.viewpoints[viewpoint], heading, elevation)
-                    for viewpoint, heading, elevation in zip(*walk, strict=True)
-                    if viewpoint != NONE
-                ),
-            )
-            for instruction_id, *walk in zip(self.episodes.instruction_ids, *columns, strict=True)
-        ]
+        return list(map(Trajectory, self.episodes.instruction_ids, points))
 
 
 class CandidateWalker:
@@ -89,11 +79,7 @@ class CandidateWalker:
 
 
 def walk_split(
-    agent: Walker,
-    episodes: EpisodeSet,
-    *,
-    batch_size: int = 256,
-    progress: Callable[[int, int], None] | None = None,
+    agent: Walker, episodes: EpisodeSet, *, batch_size: int = 256, progress: Progress | None = None
 ) -> Walks:
     """Walk all episodes of a split; ``progress`` is called with (episodes done, episodes in all)."""
     batches = in_order(len(episodes), batch_size, progress)

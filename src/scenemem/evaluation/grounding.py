@@ -7,7 +7,7 @@ letters: B episodes of a batch, N of all, T steps of a walk, L tokens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -23,6 +23,7 @@ from scenemem.formats.annotations import LandmarkLabels
 from scenemem.learning.objectives import ReferencePath
 from scenemem.tasks.episode_set import EpisodeSet, in_order
 from scenemem.tasks.vocabulary import split_words
+from scenemem.world.build import Progress
 
 Stream = Literal["perception", "action", "navigator"]
 STREAMS: tuple[Stream, ...] = ("perception", "action", "navigator")
@@ -49,11 +50,7 @@ class ReferenceAttention:
 
 
 def attention_along_reference(
-    agent: TrainedAgent,
-    episodes: EpisodeSet,
-    *,
-    batch_size: int = 256,
-    progress: Callable[[int, int], None] | None = None,
+    agent: TrainedAgent, episodes: EpisodeSet, *, batch_size: int = 256, progress: Progress | None = None
 ) -> Iterator[ReferenceAttention]:
     """Lead an agent along the reference paths (teacher forcing) and record which words it attends to.
 
@@ -132,7 +129,7 @@ def measure_grounding(
     *,
     draws: int = 2000,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> GroundingQuality:
     """Compare an agent's word attention with hand-made word labels, along the reference paths.
 

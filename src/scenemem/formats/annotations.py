@@ -16,14 +16,7 @@ import numpy.typing as npt
 
 from scenemem.errors import DataError
 from scenemem.formats.atomic import StrPath
-from scenemem.formats.decoding import (
-    decode_json,
-    located,
-    read_bytes,
-    read_json,
-    read_json_lines,
-    read_lines,
-)
+from scenemem.formats.decoding import decode_json, located, read_bytes, read_json, read_json_lines, read_lines
 
 WordIndex = Annotated[int, msgspec.Meta(ge=0)]
 View = Annotated[int, msgspec.Meta(ge=0, le=35)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -33,8 +33,7 @@ from scenemem.houses.plan import draw_plan
 from scenemem.houses.raycast import Panorama, cast_panorama
 from scenemem.houses.scene import Scene, build_scene
 from scenemem.houses.viewpoints import Layout, Route, place_viewpoints, sample_routes, scan_of
-
-Progress = Callable[[int, int], None]
+from scenemem.world.build import Progress
 
 _FEATURES = "houses"  # name of the feature store
 _SPLITS = ("train", "val_seen", "val_unseen")
@@ -179,7 +178,7 @@ def build_houses(
 
     Args:
         target: the folder to write.
-        config: how many houses, and from which seed; the same config always gives the same bytes.
+        config: the same config always gives the same bytes.
         jobs: processes that work side by side; all processors when not given.
         keep_existing: keep a folder that another process finished meanwhile, as it holds the same.
         progress: called with (houses done, houses in all).

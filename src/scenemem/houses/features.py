@@ -65,7 +65,8 @@ def view_features(scene: Scene, panorama: Panorama) -> npt.NDArray[np.float16]:
     sky = box == NOTHING
     kind = np.where(sky, _SKY, scene.kind[box])
     group = _group_numbers()[kind]  # the last number stands for "none"
-    by_third = _counts(kind * _THIRDS + _ray_thirds(), len(SEEN_KINDS) * _THIRDS).reshape(VIEWS, -1, _THIRDS)
+    third = np.tile(np.arange(_GRID_X) * _THIRDS // _GRID_X, _GRID_Y)  # (R,) of the view: left, middle, right
+    by_third = _counts(kind * _THIRDS + third, len(SEEN_KINDS) * _THIRDS).reshape(VIEWS, -1, _THIRDS)
     colour = _counts(group * len(COLOURS) + scene.colour[box], (len(_GROUPS) + 1) * len(COLOURS))
     material = _counts(np.where(sky, len(MATERIALS), scene.material[box]), len(MATERIALS) + 1)
     sided = by_third[:, [SEEN_KINDS.index(name) for name in _SIDED]][:, :, [0, 2]]
@@ -102,12 +103,6 @@ def _group_numbers() -> IntArray:
     """Number of the group of every seen kind; ``len(_GROUPS)`` for kinds without one."""
     names = [KINDS[kind].group if kind in KINDS else _GROUP_OF_SURFACE.get(kind, "") for kind in SEEN_KINDS]
     return np.array([_GROUPS.index(name) if name in _GROUPS else len(_GROUPS) for name in names])
-
-
-@cache
-def _ray_thirds() -> IntArray:
-    """Left, middle or right third of the view, for every ray.  ->  (R,)"""
-    return np.tile(np.arange(_GRID_X) * _THIRDS // _GRID_X, _GRID_Y)
 
 
 @cache

@@ -17,6 +17,7 @@ SILL, PANE_TOP = 0.9, 2.1  # of windows, above the floor
 FOOT = 0.35  # level floor between the hallway and the first or last step of the stairs
 
 Axis = Literal["x", "y"]
+DoorStyle = Literal["door", "opening", "front door"]
 StairsPart = Literal["", "bottom", "landing", "top"]
 
 
@@ -27,6 +28,12 @@ class Rect(NamedTuple):
     y0: float
     x1: float
     y1: float
+
+    @classmethod
+    def of_wall(cls, across: Axis, near: float, far: float, start: float, stop: float) -> Rect:
+        """A rectangle by its extent across a wall (``near``, ``far``) and along it (``start``, ``stop``)."""
+        low, high = min(near, far), max(near, far)
+        return cls(low, start, high, stop) if across == "x" else cls(start, low, stop, high)
 
     @property
     def width(self) -> float:
@@ -104,7 +111,7 @@ class RectSide(NamedTuple):
 
     def strip(self, start: float, stop: float, depth: float) -> Rect:
         """The floor along a piece of the side, ``depth`` metres deep."""
-        return wall_rect(self.across, self.line, self.line + self.inward * depth, start, stop)
+        return Rect.of_wall(self.across, self.line, self.line + self.inward * depth, start, stop)
 
 
 class Box(NamedTuple):
@@ -126,12 +133,6 @@ class Box(NamedTuple):
 def along(axis: Axis, sign: int) -> tuple[int, int]:
     """Unit vector along an axis."""
     return (sign, 0) if axis == "x" else (0, sign)
-
-
-def wall_rect(across: Axis, near: float, far: float, start: float, stop: float) -> Rect:
-    """A rectangle by its extent across a wall (``near``, ``far``) and along it (``start``, ``stop``)."""
-    low, high = min(near, far), max(near, far)
-    return Rect(low, start, high, stop) if across == "x" else Rect(start, low, stop, high)
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ class Door(_Opening):
     across: Axis
     width: float
     height: float
-    style: Literal["door", "opening", "front door"]
+    style: DoorStyle
     colour: str
     leaf: bool = False  # whether a door leaf stands open into the first room
 
@@ -285,7 +286,7 @@ class House:
         hinge = door.ends[0] if door.at - low < high - door.at else door.ends[1]
         into = door.towards(rect)
         near, far = door.line + into * 0.09, door.line + into * (0.03 + door.width)
-        leaf = wall_rect(door.across, near, far, hinge - 0.02, hinge + 0.02)
+        leaf = Rect.of_wall(door.across, near, far, hinge - 0.02, hinge + 0.02)
         return leaf.box(base + 0.01, base + door.height - 0.03)
 
     def room_at(self, x: float, y: float, z: float) -> int:

@@ -31,6 +31,11 @@ _WALK = ("walk", "go", "head", "move", "continue", "proceed", "keep going")
 _EXIT = (
     "exit", "leave", "walk out of", "go out of", "step out of", "get out of", "head out of", "come out of",
 )  # fmt: skip
+_PASS = {
+    "door": ("go through", "take", "walk through", "enter"),
+    "opening": ("go through", "walk through", "head through"),
+}
+_ONTO = ("step out onto", "go out onto", "walk out onto")  # a porch
 _ENTER = ("enter", "go into", "walk into", "step into", "head into", "move into", "come into")
 _STOP = ("stop", "stop", "wait", "stop and wait", "come to a stop", "you should stop", "halt", "pause")
 _TURN = {
@@ -228,11 +233,12 @@ class _Speaker:
         if out:
             core = self._leave(leg)
         elif self._chance(self._door_chance(leg, before)):
-            core = joined(self._pass_verb(leg), self._door(leg, before))
+            core = joined(self._pick(_PASS[self.house.doors[leg.door].style]), self._door(leg, before))
             if self._chance(self.style.rooms):
                 core = joined(core, f"{self._within(leg.into)}to", self._room(leg.into, leg.stop))
         else:
-            core = joined(self._enter_verb(leg), self._room(leg.into, leg.stop), self._on_door_side(leg))
+            verb = self._pick(_ONTO if self.house.rooms[leg.into].kind == "porch" else _ENTER)
+            core = joined(verb, self._room(leg.into, leg.stop), self._on_door_side(leg, share=0.6))
         move = joined(past, "and" if past else "", core)
         sided = "on the" in core.text or "on your" in core.text
         return self._turned(leg, move, needed=not sided and not out, share=0.4 if sided else 1.0)
@@ -243,19 +249,10 @@ class _Speaker:
             return 0.8
         return 0.5 if self.style.rooms > 0.5 else 0.7
 
-    def _pass_verb(self, leg: Leg) -> str:
-        if self.house.doors[leg.door].style == "opening":
-            return self._pick(("go through", "walk through", "head through"))
-        return self._pick(("go through", "take", "walk through", "enter"))
-
-    def _enter_verb(self, leg: Leg) -> str:
-        if self.house.rooms[leg.into].kind == "porch":
-            return self._pick(("step out onto", "go out onto", "walk out onto"))
-        return self._pick(_ENTER)
-
-    def _on_door_side(self, leg: Leg) -> Phrase:
+    def _on_door_side(self, leg: Leg, share: float = 1.0) -> Phrase:
+        """The side of a door where it can be told, in ``share`` of all cases."""
         side = self._door_side(leg)
-        if not side or not self._chance(0.6):
+        if not side or (share < 1 and not self._chance(share)):
             return _EMPTY
         return Phrase(self._on(side), (Claim("door side", leg.start, door=leg.door, side=side),))
 
@@ -402,12 +399,8 @@ class _Speaker:
         return joined("the", self._door_word(leg), self._pick(_BESIDE[:4]), landmark)
 
     def _door_on_side(self, leg: Leg) -> Phrase:
-        side = self._door_side(leg)
-        if not side:
-            return _EMPTY
-        where = self._on(side)
-        claim = Claim("door side", leg.start, door=leg.door, side=side)
-        return Phrase(f"the {self._door_word(leg)} {where}", (claim,))
+        where = self._on_door_side(leg)
+        return joined("the", self._door_word(leg), where) if where else _EMPTY
 
     def _door_side(self, leg: Leg) -> Side:
         """The side a door lies on when one arrives at the start of a leg; empty when it is ahead or far."""

@@ -34,10 +34,6 @@ class Surroundings:
     position: FloatArray  # (V, 3)
     rays: IntArray  # (V, M) panorama rays that meet the landmark
 
-    def sees(self, stand: int, landmark: int) -> bool:
-        """Whether a landmark is plainly visible from a viewpoint."""
-        return bool(self.rays[stand, landmark] >= _LEAST_RAYS)
-
     @cached_property
     def seen(self) -> list[list[int]]:
         """The landmarks plainly visible from each viewpoint, the largest first."""

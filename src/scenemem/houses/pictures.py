@@ -43,11 +43,7 @@ class _Hits(NamedTuple):
 def draw_view(house: House, stand: int, heading: float, elevation: float = 0.0) -> Image.Image:
     """The picture a camera takes at a viewpoint: 640 x 480, vertical field of view 60 degrees.
 
-    Args:
-        house: the house.
-        stand: number of the viewpoint.
-        heading: radians, clockwise from +y.
-        elevation: radians, positive upwards.
+    heading: radians, clockwise from +y  elevation: radians, positive upwards
     """
     rows, columns = _HEIGHT * _FINER, _WIDTH * _FINER
     focal = rows / 2 / math.tan(_FIELD / 2)
@@ -64,10 +60,7 @@ def draw_view(house: House, stand: int, heading: float, elevation: float = 0.0) 
 def draw_panorama(house: House, stand: int, width: int = 1440) -> Image.Image:
     """The whole panorama of a viewpoint as one strip, north in the middle, 120 degrees high.
 
-    Args:
-        house: the house.
-        stand: number of the viewpoint.
-        width: of the picture, pixels, a multiple of 48; it is a third as high.
+    ``width`` is in pixels and a multiple of 48; the picture is a third as high.
     """
     columns, rows = width * _FINER, width * _FINER // 3
     heading = ((np.arange(columns) + 0.5) / columns - 0.5) * 2 * math.pi
@@ -176,12 +169,7 @@ def _outlined(colour: FloatArray, scene: Scene, hits: _Hits) -> FloatArray:
 
 
 def draw_map(house: House, *, route: Sequence[int] = ()) -> str:
-    """The floors of a house side by side, north up.
-
-    Args:
-        house: the house.
-        route: stands walked through, start first; drawn as a red line with a green start and a red flag.
-    """
+    """The floors of a house side by side, north up, with a red line over the stands of ``route``."""
     panels, left = [], 0.0
     for floor in range(house.floors):
         panels.append(_Panel(house, floor, left))

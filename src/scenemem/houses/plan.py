@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from scenemem.houses.catalogue import ROOM_KINDS
-from scenemem.houses.house import FOOT, Axis, Door, House, Rect, Room, Stairs, Window, wall_rect
+from scenemem.houses.house import FOOT, Axis, Door, DoorStyle, House, Rect, RectSide, Room, Stairs, Window
 
 _GRID = 0.25  # walls lie on multiples of this, metres
 _CORNER = 0.22  # kept free between a door or window and the corner of a room
@@ -29,23 +29,13 @@ _DOOR_COLOURS = ("white", "white", "brown", "brown", "gray", "blue", "green", "r
 _Gap = TypeVar("_Gap", Door, Window)
 
 
-class WallStretch(NamedTuple):
-    """A straight stretch of wall: between two rooms or an outer one."""
-
-    across: Axis  # the direction one walks in to cross it
-    line: float  # coordinate of the wall along that direction
-    start: float
-    stop: float
-
-
-def shared_wall(a: Rect, b: Rect) -> WallStretch | None:
-    """The wall two rectangles have in common, if any."""
-    y0, y1 = max(a.y0, b.y0), min(a.y1, b.y1)
-    if (a.x1 == b.x0 or b.x1 == a.x0) and y1 > y0:
-        return WallStretch("x", a.x1 if a.x1 == b.x0 else a.x0, y0, y1)
-    x0, x1 = max(a.x0, b.x0), min(a.x1, b.x1)
-    if (a.y1 == b.y0 or b.y1 == a.y0) and x1 > x0:
-        return WallStretch("y", a.y1 if a.y1 == b.y0 else a.y0, x0, x1)
+def shared_wall(a: Rect, b: Rect) -> RectSide | None:
+    """The part of a side of ``a`` that lies along ``b``, if any."""
+    west, east, south, north = b.sides
+    for mine, theirs in zip(a.sides, (east, west, north, south), strict=True):
+        start, stop = max(mine.start, theirs.start), min(mine.stop, theirs.stop)
+        if mine.line == theirs.line and stop > start:
+            return mine._replace(start=start, stop=stop)
     return None
 
 
@@ -75,12 +65,7 @@ class Draft:
         return wall.stop - wall.start if wall else 0.0
 
     def join(
-        self,
-        a: int,
-        b: int,
-        style: Literal["door", "opening"] = "door",
-        width: float = 0.9,
-        at: float | None = None,
+        self, a: int, b: int, style: DoorStyle = "door", width: float = 0.9, at: float | None = None
     ) -> None:
         """Put a door into the wall two rooms share: at a given coordinate along it, else anywhere."""
         wall = shared_wall(self.rooms[a].rect, self.rooms[b].rect)
@@ -128,13 +113,7 @@ class Draft:
         )
 
     def _add_door(
-        self,
-        rooms: tuple[int, int],
-        across: Axis,
-        line: float,
-        at: float,
-        width: float,
-        style: Literal["door", "opening", "front door"],
+        self, rooms: tuple[int, int], across: Axis, line: float, at: float, width: float, style: DoorStyle
     ) -> None:
         colour = _DOOR_COLOURS[self.rng.integers(len(_DOOR_COLOURS))]
         height = 2.3 if style == "opening" else 2.05
@@ -146,14 +125,13 @@ class Draft:
         low, high = start + _CORNER + width / 2, stop - _CORNER - width / 2
         return float(self.rng.uniform(low, high)) if high > low else (start + stop) / 2
 
-    def _outer_walls(self, number: int) -> list[WallStretch]:
+    def _outer_walls(self, number: int) -> list[RectSide]:
         """The walls of a room that no other room and no front door touches."""
         room = self.rooms[number]
         others = [r.rect for n, r in enumerate(self.rooms) if n != number and r.floor == room.floor]
         taken = {wall[:2] for other in others if (wall := shared_wall(room.rect, other))}
         taken |= {(door.across, door.line) for door in self.doors if door.rooms == (number, -1)}
-        walls = [WallStretch(side.across, side.line, side.start, side.stop) for side in room.rect.sides]
-        return [wall for wall in walls if wall[:2] not in taken]
+        return [side for side in room.rect.sides if side[:2] not in taken]
 
 
 class _Turn(NamedTuple):
@@ -378,9 +356,9 @@ def _add_stairs(draft: Draft, well: Rect, low_side: bool, ground: int, upper: in
     back = well.y0 + _LANDING if low_side else well.y1 - _LANDING
     draft.stairs = Stairs(
         rooms=(below, above),
-        lower=wall_rect("y", foot, back, *first),
-        landing=wall_rect("y", back, back + inward * _LANDING, well.x0, well.x1),
-        upper=wall_rect("y", foot, back, *second),
+        lower=Rect.of_wall("y", foot, back, *first),
+        landing=Rect.of_wall("y", back, back + inward * _LANDING, well.x0, well.x1),
+        upper=Rect.of_wall("y", foot, back, *second),
         inward=(0, inward),
     )
     draft.join(ground, below, "opening", 1.05, at=sum(first) / 2)

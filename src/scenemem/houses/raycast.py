@@ -41,14 +41,10 @@ def elevations() -> FloatArray:
 
 
 def cast_panorama(scene: Scene, eye: FloatArray, storey: int, *, both_storeys: bool) -> Panorama:
-    """What is seen around one point.
+    """What is seen around ``eye`` (3,), a point that belongs to a storey.
 
-    Args:
-        scene: the boxes.
-        eye: (3,) where the camera is.
-        storey: the floor it belongs to.
-        both_storeys: whether both storeys can be seen from here (on stairs, on a porch); elsewhere the first
-            wall of the storey that blocks the view ends a ray.
+    A ray ends at the first wall of the storey that blocks the view; not so where both storeys can be seen (on
+    stairs, on a porch).
     """
     near, far = _footprint_spans(scene, eye, azimuths())
     hit = (near <= far) & (far > 0)

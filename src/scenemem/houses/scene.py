@@ -26,7 +26,6 @@ from scenemem.houses.house import (
     Room,
     Stairs,
     Thing,
-    wall_rect,
 )
 
 FloatArray = npt.NDArray[np.float64]
@@ -197,7 +196,7 @@ def _door_parts(house: House, door: Door) -> Iterator[_Solid]:
         (start - half, stop + half, top - 0.02, top + _FRAME),
     )
     for a, b, z0, z1 in beams:
-        beam = wall_rect(door.across, door.line - reach, door.line + reach, a, b)
+        beam = Rect.of_wall(door.across, door.line - reach, door.line + reach, a, b)
         yield _Solid(beam.box(base + z0, base + z1), "door frame", colour, "wood", floor)
     if door.leaf:
         yield _Solid(house.leaf_box(door), "door", door.colour, "wood", floor)

@@ -54,7 +54,7 @@ class NavigationEnv(gymnasium.Env[Arrays, np.int64]):
         if chosen is None:
             row = int(self.np_random.integers(len(self.game.episodes)))
         else:
-            row = self.game.row_of(chosen)
+            row = self.game.episodes.row_of(chosen)
         self._play = self.game.begin(torch.tensor([row]))
         return _first(self.game.observe(self._play)), _plain(self.game.info(self._play))
 
@@ -85,14 +85,7 @@ class NavigationEnv(gymnasium.Env[Arrays, np.int64]):
 
 
 class NavigationVectorEnv(VectorEnv[Arrays, Actions, npt.NDArray[Any]]):
-    """``NavigationEnv`` for many agents; one whose episode ended begins a new one at the next step.
-
-    Args:
-        num_envs: how many agents.
-        render_mode: ``"ansi"`` to get a line of text per agent from ``render``.
-        game: the game to play; opened from ``options`` when None.
-        options: what ``open_game`` takes: data, task, split, features, max_steps, max_tokens, reward.
-    """
+    """``NavigationEnv`` for ``num_envs`` agents; where an episode has ended the next step begins one."""
 
     metadata = {**NavigationEnv.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 (as above)
 
@@ -118,12 +111,7 @@ class NavigationVectorEnv(VectorEnv[Arrays, Actions, npt.NDArray[Any]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Arrays, dict[str, Any]]:
-        """Begin an episode in every environment.
-
-        Args:
-            seed: for the choice of all following episodes.
-            options: ``"episode"`` gives the instruction ids to play, one per environment.
-        """
+        """Begin an episode everywhere: random ones, or those with the ids ``options["episode"]``."""
         super().reset(seed=seed)
         chosen = (options or {}).get("episode")
         rows = self._random_rows(self.num_envs) if chosen is None else self._rows_of(chosen)
@@ -166,7 +154,7 @@ class NavigationVectorEnv(VectorEnv[Arrays, Actions, npt.NDArray[Any]]):
         if isinstance(chosen, str) or len(chosen) != self.num_envs:
             expected = f"{self.num_envs} instruction ids, one per environment"
             raise ValueError(f"options['episode'] must hold {expected}, got {chosen!r}")
-        return torch.tensor([self.game.row_of(instruction_id) for instruction_id in chosen])
+        return torch.tensor([self.game.episodes.row_of(instruction_id) for instruction_id in chosen])
 
     def _next_episodes(self, play: Play, over: torch.Tensor) -> Play:
         """Fresh plays; only environments whose episode is over draw a new episode."""

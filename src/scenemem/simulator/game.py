@@ -115,18 +115,6 @@ class NavigationGame:
             parts["features"] = spaces.Box(-largest, largest, (VIEWS, self.features.width), np.float32)
         return spaces.Dict(parts)
 
-    def row_of(self, instruction_id: str) -> int:
-        """Which episode has this instruction.
-
-        Raises:
-            UserError: none has.
-        """
-        if instruction_id not in self._row_of:
-            known = self.episodes.instruction_ids
-            seen = f"{self.episodes.name} has no instruction '{instruction_id}'"
-            raise UserError(f"{seen}; it has {len(known)}, for example '{known[0]}'")
-        return self._row_of[instruction_id]
-
     def begin(self, episode: Tensor) -> Play:
         """episode: (B,) rows of the episode set"""
         pose = self.simulator.reset(self.episodes.start[episode], self.episodes.heading[episode])
@@ -222,10 +210,6 @@ class NavigationGame:
 
     def _distance(self, episode: Tensor, pose: Pose) -> Tensor:
         return self.world.geodesic(pose.viewpoint, self.episodes.goal[episode])
-
-    @cached_property
-    def _row_of(self) -> dict[str, int]:
-        return {instruction_id: row for row, instruction_id in enumerate(self.episodes.instruction_ids)}
 
     @cached_property
     def _texts(self) -> Arrays:

@@ -56,12 +56,10 @@ class Candidates:
 
 
 class Simulator:
-    """Moves batches of agents over a world; stateless: every method maps a pose to something new.
+    """Moves batches of agents over a world, on its device; every method maps a pose to something new.
 
-    Args:
-        world: the tables to walk on; everything happens on its device.
-        check: refuse actions that lead nowhere. Costs one look at the result per step, so a training loop
-            whose choices are masked anyway turns it off to keep a GPU busy.
+    ``check`` refuses actions that lead nowhere. It costs one look at the result per step, so a training loop
+    whose choices are masked anyway turns it off to keep a GPU busy.
     """
 
     def __init__(self, world: World, *, check: bool = True) -> None:

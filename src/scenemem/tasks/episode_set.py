@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from scenemem.errors import DataError, UserError
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.episodes import Episode, read_episodes
 from scenemem.formats.folder import DataFolder
+from scenemem.world.build import Progress
 from scenemem.world.graph import NONE, World, scan_mask
 
 SUCCESS_METRES = 3.0
@@ -64,6 +66,17 @@ class EpisodeSet:
             **{name: tensor[rows] for name, tensor in self._tensors().items()},
         )
 
+    def row_of(self, instruction_id: str) -> int:
+        """The row of an instruction.
+
+        Raises:
+            UserError: there is none.
+        """
+        if instruction_id not in self._rows:
+            seen = f"'{self.name}' has no instruction '{instruction_id}'"
+            raise UserError(f"{seen}; its ids look like '{self.instruction_ids[0]}'")
+        return self._rows[instruction_id]
+
     def restrict(self, scans: Collection[str]) -> EpisodeSet:
         """The rows that lie in the given scans.
 
@@ -73,9 +86,12 @@ class EpisodeSet:
         chosen = scan_mask(self.scans, scans).to(self.scan.device)
         return self.select(chosen[self.scan].nonzero().squeeze(1))
 
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {instruction_id: row for row, instruction_id in enumerate(self.instruction_ids)}
+
     def _tensors(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
 
 def load_split(folder: DataFolder, world: World, task: str, split: str) -> EpisodeSet:
@@ -283,9 +299,7 @@ class Batches:
         self.position = position
 
 
-def in_order(
-    count: int, batch_size: int, progress: Callable[[int, int], None] | None = None
-) -> Iterator[Tensor]:
+def in_order(count: int, batch_size: int, progress: Progress | None = None) -> Iterator[Tensor]:
     """All rows once, in order, for evaluation; the last batch may be short.  ->  (<= batch_size,) int64
 
     After every batch ``progress`` is called with (rows done, rows in all).

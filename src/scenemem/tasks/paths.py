@@ -115,12 +115,8 @@ def write_r4r(
 
     Of the results only one joined path and the ways between the paths of one scan are in memory at a time.
 
-    Args:
-        world: its distances decide which paths are joined; the published counts need panorama centres.
-        episodes: of an R2R split, with reference paths.
-        source: the file the episodes came from, named in errors.
-        target: the file to write.
-        progress: called with (scans done, scans in all).
+    The distances of ``world`` decide which paths are joined; the published counts need panorama centres.
+    ``source`` is the file the episodes came from; ``progress`` is called with (scans done, scans in all).
 
     Raises:
         DataError: the episodes do not fit the world or have no reference paths.

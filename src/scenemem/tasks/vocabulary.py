@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import string
 from collections import Counter
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from scenemem.errors import DataError
-from scenemem.formats.atomic import atomic_file
+from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.decoding import read_lines
 
 PAD, UNK, EOS, BOS = range(4)
@@ -63,7 +62,7 @@ class Vocabulary:
         return cls(SPECIAL + tuple(sorted(frequent, key=lambda word: (-counts[word], word))))
 
     @classmethod
-    def load(cls, file: str | os.PathLike[str]) -> Vocabulary:
+    def load(cls, file: StrPath) -> Vocabulary:
         """Read one word per line; public files without ``<BOS>`` get it as their fourth word.
 
         Raises:
@@ -77,7 +76,7 @@ class Vocabulary:
         except ValueError as error:
             raise DataError(file, str(error)) from error
 
-    def save(self, file: str | os.PathLike[str]) -> None:
+    def save(self, file: StrPath) -> None:
         """Write one word per line."""
         with atomic_file(file) as partial:
             partial.write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8")

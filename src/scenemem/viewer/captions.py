@@ -6,8 +6,7 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scenemem.formats.traces import Decision, Ending, Option, Trace, Word
-from scenemem.formats.traces import Move as Move
+from scenemem.formats.traces import Decision, Ending, Move, Option, Trace, Word
 from scenemem.tasks.episode_set import SUCCESS_METRES
 
 FAULTLESS = 0.99

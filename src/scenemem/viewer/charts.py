@@ -28,13 +28,7 @@ class Axis:
     label: str
     low: float
     high: float
-    ticks: tuple[float, ...]
-    names: tuple[str, ...]  # of the ticks
-
-    @property
-    def labelled(self) -> list[tuple[float, str]]:
-        """The ticks and their names."""
-        return list(zip(self.ticks, self.names, strict=True))
+    ticks: Mapping[float, str]  # values and their names
 
     def share(self, value: float) -> float:
         """How far along the axis a value lies, 0 to 1."""
@@ -47,8 +41,8 @@ def round_axis(label: str, values: Sequence[float]) -> Axis:
     step = round_step(high - low, 5)
     first = math.floor(low / step + 1e-9)
     last = max(first + 1, math.ceil(high / step - 1e-9))
-    ticks = tuple(round(number * step, 10) for number in range(first, last + 1))
-    return Axis(label, ticks[0], ticks[-1], ticks, tuple(f"{tick:,g}" for tick in ticks))
+    ticks = [round(number * step, 10) for number in range(first, last + 1)]
+    return Axis(label, ticks[0], ticks[-1], {tick: f"{tick:,g}" for tick in ticks})
 
 
 def round_step(span: float, about: int) -> float:
@@ -175,7 +169,7 @@ class Bins:
         names = [_number(edge) for edge in self.edges]
         every = -(-len(places) // _MOST_TICKS)
         shown = dict(zip(places[::every], names[::every], strict=False))
-        return Axis(label, self.edges[0], self.edges[-1], tuple(shown), tuple(shown.values()))
+        return Axis(label, self.edges[0], self.edges[-1], shown)
 
 
 def round_bins(values: Sequence[float], *, about: int = 12, whole: bool = False) -> Bins:
@@ -204,7 +198,7 @@ def draw_histogram(
     shares = {name: bins.shares(values) for name, values in series.items()}
     tallest = max((share for heights in shares.values() for share in heights), default=1.0)
     up = round_axis("", [0.0, 100 * tallest])
-    frame = Frame(bins.axis(across), replace(up, names=tuple(f"{tick:g}%" for tick in up.ticks)))
+    frame = Frame(bins.axis(across), replace(up, ticks={tick: f"{tick:g}%" for tick in up.ticks}))
     lines = []
     for number, heights in enumerate(shares.values()):
         steps = zip(pairwise(bins.edges), heights, strict=True)

@@ -13,13 +13,13 @@ from pathlib import Path
 from markupsafe import Markup
 
 from scenemem.formats.results import EpisodeResult
-from scenemem.formats.traces import Move as Move
-from scenemem.formats.traces import Trace, write_trace
+from scenemem.formats.traces import Move, Trace, write_trace
 from scenemem.viewer.captions import FAULTLESS, TITLES, headline, summary
 from scenemem.viewer.pages import Section, content_policy, render, render_macro, section, styles, write_page
 from scenemem.viewer.replay import write_replay
 from scenemem.viewer.scenery import Sceneries, Scenery
 from scenemem.viewer.traces import TracedAgent
+from scenemem.world.build import Progress
 
 Spot = tuple[float, float]
 
@@ -93,14 +93,7 @@ def _story(result: EpisodeResult) -> str | None:
 def telling(
     agent: TracedAgent, results: Sequence[EpisodeResult], count: int, rival: Sequence[EpisodeResult] = ()
 ) -> list[Chosen]:
-    """The most instructive episodes of an agent; returns from where it took another way come first.
-
-    Args:
-        agent: whose results these are.
-        results: what came out of every episode.
-        count: how many to choose.
-        rival: what came out for another agent.
-    """
+    """The most instructive episodes of an agent; returns from where it took another way come first."""
     every = instructive(results, len(results), rival)
     fixed = [chosen.instruction_id for chosen in every if chosen.story == "fixed"][:_RETRACED]
     favoured = {trace.task.instruction_id for trace in agent.trace(fixed) if went_on(trace)}
@@ -159,16 +152,12 @@ def write_replays(
     instruction_ids: Sequence[str],
     sceneries: Sceneries,
     file_of: Callable[[str], Path],
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Replay]:
     """Trace the given instructions with every agent and write one page for each, traces beside it.
 
-    Args:
-        agents: one agent, or several to show side by side.
-        instruction_ids: which episodes.
-        sceneries: what the buildings look like.
-        file_of: the page of an instruction.
-        progress: called with (panoramas render_macro, panoramas in all).
+    ``file_of`` gives the page of an instruction; ``progress`` is called with (panoramas drawn, panoramas in
+    all).
 
     Raises:
         UserError: a split lacks an instruction.

@@ -56,13 +56,7 @@ class DescriptionRequest(BaseModel, extra="forbid"):
 
 
 def live_app(state: LiveServerState, *, local: bool = True, waiting: int = WAITING) -> FastAPI:
-    """The application that serves a live page.
-
-    Args:
-        state: agents, houses and perhaps a speaker.
-        local: only answer requests that name this machine as their host.
-        waiting: walks and descriptions that may wait; more are refused.
-    """
+    """The live page as an application; ``local`` as in ``Guards``, ``waiting`` as in ``LiveWorker``."""
     worker = LiveWorker(state, waiting)
 
     @asynccontextmanager

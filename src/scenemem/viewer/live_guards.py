@@ -42,10 +42,8 @@ def is_loopback(host: str) -> bool:
 class Guards:
     """Refuses foreign requests and large ones, and lets no error out as anything but one line.
 
-    Args:
-        app: what is guarded.
-        local: only answer requests that name this machine as their host, so that no page on the web can reach
-            the server under a name of its own (DNS rebinding).
+    With ``local`` it only answers requests that name this machine as their host, so that no page on the web
+    can reach the server under a name of its own (DNS rebinding).
     """
 
     def __init__(self, app: ASGIApp, *, local: bool) -> None:

@@ -13,8 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from scenemem.errors import UserError
-from scenemem.formats.traces import Ending, Task, Trace
-from scenemem.formats.traces import Move as Move
+from scenemem.formats.traces import Ending, Move, Task, Trace
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.captions import Marks, captions, headline, letters, marks, summary
 from scenemem.viewer.live_state import LiveServerState
@@ -84,11 +83,8 @@ def encoded(event: WalkEvent) -> bytes:
 class LiveWorker:
     """Works for visitors without blocking the event loop: walks and descriptions one by one, pictures beside.
 
-    Networks are shared and watched while they walk, so only one walk goes on at a time. Close it after use.
-
-    Args:
-        state: the agents, the houses and the speaker.
-        waiting: walks and descriptions that may wait for the one under way; more are refused.
+    Networks are shared and watched while they walk, so only one walk goes on at a time; ``waiting`` more may
+    wait for it. Close it after use.
     """
 
     def __init__(self, state: LiveServerState, waiting: int) -> None:
@@ -182,7 +178,7 @@ def _ended(number: int, trace: Trace, room_of: Mapping[int, str]) -> WalkEnded:
         raise ValueError("the walk has not ended")
     caption, title = captions(trace, room_of)[-1], headline(trace)
     if trace.task.goal is None:  # a walk without a goal is not scored
-        title = "Stopped" if ending.stopped else "Was cut off"
         how = "stopped" if ending.stopped else "was cut off"
+        title = how.capitalize()
         caption = f"The end: it {how} after {len(trace.moves)} moves. No goal was set, so it is not scored."
     return WalkEnded(number, ending, caption, title, summary(trace, room_of))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +14,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from scenemem.formats.atomic import atomic_file
+from scenemem.formats.atomic import StrPath, atomic_file
 
 _LEAST_CONTENTS = 4  # sections before a page gets a table of contents
 
@@ -35,9 +34,7 @@ class Table:
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    spans: Sequence[
-        tuple[str, int]
-    ] = ()  # a line above the head: names and how many columns each stands over
+    spans: Sequence[tuple[str, int]] = ()  # a line above the head: names, and columns each stands over
     quiet: Sequence[int] = ()  # numbers of rows that only serve for comparison
 
 
@@ -89,9 +86,7 @@ def picture_section(title: str, text: str, drawing: str, photograph: bytes) -> S
     return section(title, "picture", text, svg, base64.b64encode(photograph).decode())
 
 
-def write_report(
-    file: str | os.PathLike[str], title: str, sections: Iterable[Section], *, lead: str = ""
-) -> None:
+def write_report(file: StrPath, title: str, sections: Iterable[Section], *, lead: str = "") -> None:
     """Write a page of sections below a headline and a lead, with a table of contents when there are many."""
     shown, style = list(sections), styles("report", "cards")
     contents = len(shown) >= _LEAST_CONTENTS
@@ -100,7 +95,7 @@ def write_report(
     )
 
 
-def write_page(file: str | os.PathLike[str], page: str) -> int:
+def write_page(file: StrPath, page: str) -> int:
     """Write a page, complete or not at all, and return its size in bytes."""
     content = page.encode()
     with atomic_file(file) as partial:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from markupsafe import Markup
 
-from scenemem.formats.traces import Ending, Task, Trace
-from scenemem.formats.traces import Move as Move
+from scenemem.formats.atomic import StrPath
+from scenemem.formats.traces import Ending, Move, Task, Trace
 from scenemem.viewer.captions import Marks, captions, headline, letters, marks, summary
 from scenemem.viewer.pages import content_policy, embedded, render, scripts, styles, write_page
 from scenemem.viewer.scenery import Scenery
@@ -34,7 +33,7 @@ class _AgentWalk:
     ending: Ending | None
 
 
-def write_replay(file: str | os.PathLike[str], traces: Sequence[Trace], scenery: Scenery) -> int:
+def write_replay(file: StrPath, traces: Sequence[Trace], scenery: Scenery) -> int:
     """Write the replay of one episode, one trace per agent, and return the size of the page in bytes."""
     return write_page(file, replay_page(traces, scenery))
 

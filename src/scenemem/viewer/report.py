@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
@@ -12,6 +11,7 @@ import msgspec
 from markupsafe import Markup
 
 from scenemem.evaluation.tables import Spread
+from scenemem.formats.atomic import StrPath
 from scenemem.formats.results import EpisodeResult
 from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.viewer.charts import (
@@ -55,7 +55,7 @@ _JUMPS = ("no jump", "1 jump", "2 jumps", "3 or more")
 
 
 def write_run_report(
-    file: str | os.PathLike[str],
+    file: StrPath,
     title: str,
     runs: Sequence[ReportRun],
     *,
@@ -66,18 +66,11 @@ def write_run_report(
     replays: Section | None = None,
     remarks: Sequence[str] = (),
 ) -> None:
-    """Write the report on some runs.
+    """Write the report on some runs, all trained on the same features.
 
-    Args:
-        file: the page.
-        title: its headline.
-        runs: what it is about; all trained on the same features.
-        world: what they were trained and measured on, in words.
-        task: whose published numbers stand beside ours: r2r or r4r.
-        references: agents that are no runs, by split, to be listed with the metrics.
-        more: further sections, before the published numbers.
-        replays: links to replays.
-        remarks: what the reader should know, for example what is missing.
+    ``world`` says in words what they were trained and measured on, ``task`` (r2r or r4r) whose published
+    numbers stand beside ours. ``references`` are agents that are no runs, by split; ``more`` are sections
+    before the published numbers, ``remarks`` what the reader should know, for example what is missing.
     """
     groups = grouped(runs)
     splits = splits_of(groups)

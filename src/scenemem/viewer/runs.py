@@ -84,21 +84,13 @@ def group_names(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
 
 def metric_spreads(groups: Groups, split: str) -> dict[str, dict[str, Spread]]:
     """Mean and standard deviation over the runs of every group that walked a split."""
-    walked = [
-        (name, run.results[split]) for name, runs in groups.items() for run in runs if split in run.results
-    ]
-    return spreads(
-        [
-            (
-                name,
-                {
-                    metric: fmean(getattr(r, metric) for r in results)
-                    for metric in (*METRICS, "jumps", "hops")
-                },
-            )
-            for name, results in walked
-        ]
-    )
+
+    def means(results: Sequence[EpisodeResult]) -> dict[str, float]:
+        shown = (*METRICS, "jumps", "hops")
+        return {metric: fmean(getattr(result, metric) for result in results) for metric in shown}
+
+    members = ((name, run.results) for name, runs in groups.items() for run in runs)
+    return spreads([(name, means(results[split])) for name, results in members if split in results])
 
 
 def pooled(groups: Groups, split: str) -> dict[str, list[EpisodeResult]]:
@@ -111,14 +103,9 @@ def pooled(groups: Groups, split: str) -> dict[str, list[EpisodeResult]]:
 
 
 def curves(groups: Groups, kind: str, name: str) -> dict[str, list[Point]]:
-    """Mean and standard deviation of a logged number over the runs of every group.
+    """Mean and deviation over the runs of every group of a number logged in ``losses`` or ``validation``.
 
     Only iterations that all runs of the group have logged: a mean over fewer would jump.
-
-    Args:
-        groups: the runs.
-        kind: ``losses`` or ``validation``.
-        name: of the loss or metric.
     """
     found: dict[str, list[Point]] = {}
     for group, runs in groups.items():

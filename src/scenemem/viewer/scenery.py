@@ -22,7 +22,7 @@ from scenemem.formats.annotations import find_view_objects
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import Place, Scene
 from scenemem.houses.build import read_plan
-from scenemem.houses.house import EYE, STOREY, Door, House
+from scenemem.houses.house import EYE, STOREY, House
 from scenemem.houses.pictures import draw_panorama
 
 WIDTH = 576
@@ -87,9 +87,7 @@ class Scenery:
 class Sceneries:
     """Looks up scenery in a data folder: plans of the embedded houses, else public annotations, else nothing.
 
-    Args:
-        folder: the data folder.
-        width: of pictures, pixels.
+    ``width`` is that of pictures, in pixels.
     """
 
     def __init__(self, folder: DataFolder, width: int = WIDTH) -> None:
@@ -127,15 +125,13 @@ class Sceneries:
         rooms = [house.rooms[house.stands[stands[place.id]].room].kind for place in scene.places]
         return Scenery(
             rooms=tuple(
-                RoomOutline(
-                    room.kind,
-                    _storey(scene, room.floor),
-                    *room.rect.centre,
-                    (room.rect.x0, room.rect.y0, room.rect.x1, room.rect.y1),
-                )
+                RoomOutline(room.kind, _storey(scene, room.floor), *room.rect.centre, room.rect)
                 for room in house.rooms
             ),
-            doorways=tuple(_doorway(house, scene, door) for door in house.doors),
+            doorways=tuple(
+                Doorway(_storey(scene, house.rooms[door.rooms[0]].floor), door.area(0.0))
+                for door in house.doors
+            ),
             room_of=dict(enumerate(rooms)),
             looks=looks,
         )
@@ -165,13 +161,6 @@ def _picture(house: House, stand: int, width: int) -> str:
     content = io.BytesIO()
     draw_panorama(house, stand, width).save(content, format="WEBP", quality=_QUALITY)
     return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode()}"
-
-
-def _doorway(house: House, scene: Scene, door: Door) -> Doorway:
-    half = door.width / 2
-    east, north = (0.0, half) if door.across == "x" else (half, 0.0)
-    ends = (door.x - east, door.y - north, door.x + east, door.y + north)
-    return Doorway(_storey(scene, house.rooms[door.rooms[0]].floor), ends)
 
 
 def _storey(scene: Scene, floor: int) -> int:

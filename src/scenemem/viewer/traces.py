@@ -16,7 +16,6 @@ from torch import Tensor
 from scenemem.agents.actions import ActionSpace
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest
 from scenemem.agents.walker import Decided, TrainedAgent
-from scenemem.errors import UserError
 from scenemem.evaluation.metrics import Metrics, measure
 from scenemem.formats.traces import (
     Attention,
@@ -62,16 +61,9 @@ class TracedAgent:
         Raises:
             UserError: the split has no such instruction.
         """
-        rows = {name: row for row, name in enumerate(self.episodes.instruction_ids)}
-        for name in instruction_ids:
-            if name not in rows:
-                raise UserError(
-                    f"'{self.episodes.name}' has no instruction '{name}'; "
-                    f"its ids look like '{self.episodes.instruction_ids[0]}'"
-                )
         if not instruction_ids:
             return []
-        episodes = self.episodes.select([rows[name] for name in instruction_ids])
+        episodes = self.episodes.select([self.episodes.row_of(name) for name in instruction_ids])
         return trace_episodes(self.agent, episodes, name=self.name)
 
 
@@ -92,14 +84,7 @@ def open_traces(agent: TrainedAgent, episodes: EpisodeSet, *, name: str = "agent
 def trace_episodes(
     agent: TrainedAgent, episodes: EpisodeSet, on_move: OnMove | None = None, *, name: str = "agent"
 ) -> list[Trace]:
-    """Walk the episodes exactly as ``agent.walk`` does and record every move.
-
-    Args:
-        agent: who walks.
-        episodes: walked side by side; goals may be secret.
-        on_move: told of every move as it happens.
-        name: what the agent is called.
-    """
+    """Walk the episodes exactly as ``agent.walk`` does and record every move; goals may be secret."""
     recorder = _TraceRecorder(open_traces(agent, episodes, name=name), on_move)
     rollout = agent.walk(episodes, watcher=recorder)
     metrics = None

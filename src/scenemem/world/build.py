@@ -25,7 +25,7 @@ from scenemem.formats.folder import cache_folder
 from scenemem.world.graph import NONE, World, direction, nearest_view
 
 Positions = Literal["pose", "centre"]
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int], None]  # told what is done and what there is to do in all
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Number = TypeVar("Number", bound=np.generic)
