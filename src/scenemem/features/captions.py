@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scenemem.errors import DataError, SettingError, UserError
 from scenemem.features.buildings import Building, FloatArray, IntArray, load_graphs, on_grid
 from scenemem.features.objects import SPACE_GROUP, space
-from scenemem.features.tracks import TRACKS, column_groups
+from scenemem.features.tracks import CAPTIONS, column_groups
 from scenemem.features.words import (
     hashed_word_vectors,
     reduced_vectors,
@@ -74,7 +74,7 @@ class CaptionConfig:
 class CaptionTable:
     """The captions of all viewpoints as numbers: every different text stands there once.
 
-    Shape letters: V viewpoints, C captions of a viewpoint (36 views, or NavGPT's 24 directions), M detections.
+    Shape letters: V viewpoints, C captions of one (36 views, or NavGPT's 24 directions), M detections.
     """
 
     captioner: Captioner
@@ -119,7 +119,7 @@ def build_caption_features(
         progress: called with (buildings done, in all); a building counts once per captioner and stage.
 
     Raises:
-        UserError: there are no captions, the sentence encoder is not installed, or the target cannot be written.
+        UserError: there are no captions, the encoder is not installed, or the target cannot be written.
         DataError: a file is broken, or its viewpoints are not those of the connectivity files.
     """
     config = config or CaptionConfig()
@@ -148,8 +148,8 @@ def build_caption_features(
         source="; ".join(one.origin for one in files),
         encoder=f"{config.captioner} captions, {encoder} reduced to {widths} on {fitted}",
         columns=columns,
-        track="captions",
-        sensor=TRACKS["captions"].sensor,
+        track=CAPTIONS.name,
+        sensor=CAPTIONS.sensor,
     )
 
 
@@ -306,7 +306,7 @@ def _sorted_table(
     caption: IntArray,
     found: Sequence[tuple[int, int, int, float]],
 ) -> CaptionTable:
-    """The table with its texts, classes and detections in an order that the order of the files does not change."""
+    """The table in an order that does not depend on the order of the files."""
     text_order, kind_order = sorted(texts), sorted(kinds)
     new_text, new_kind = (np.zeros(len(old), dtype=np.int64) for old in (texts, kinds))
     new_text[[texts[text] for text in text_order]] = np.arange(len(texts))
@@ -387,9 +387,12 @@ def minilm_vectors() -> TextEncoder:
         from torch.nn import functional
 
         transformers: Any = importlib.import_module("transformers")
+        transformers.utils.logging.disable_progress_bar()
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         network = transformers.AutoModel.from_pretrained(folder).eval()
-        tokens = tokenizer(list(texts), truncation=True)["input_ids"]
+        tokens: list[list[int]] = []
+        for start in range(0, len(texts), _BATCH):  # the tokenizer's own records of all texts take a gigabyte
+            tokens += tokenizer(list(texts[start : start + _BATCH]), truncation=True)["input_ids"]
         order = sorted(range(len(texts)), key=lambda number: len(tokens[number]))  # little padding
         result = np.zeros((len(texts), network.config.hidden_size), dtype=np.float32)
         with torch.inference_mode():

@@ -20,7 +20,7 @@ from scenemem.features.buildings import (
     nearness,
     on_grid,
 )
-from scenemem.features.tracks import TRACKS, column_groups
+from scenemem.features.tracks import OBJECTS, ORACLE, column_groups
 from scenemem.features.words import hashed_label_vectors, reduced_label_vectors
 from scenemem.formats.annotations import read_word_vectors
 from scenemem.formats.features import Column, StoreInfo, write_store
@@ -59,7 +59,7 @@ def build_object_features(
     annotations = load_annotations(data)
     vectors, encoder = label_vectors(data, annotations)
     keys = [key for building in annotations.buildings for key in building.keys]
-    wanted = [TRACKS["objects"], TRACKS["oracle"]] if oracle and annotations.rooms else [TRACKS["objects"]]
+    wanted = (OBJECTS, ORACLE) if oracle and annotations.rooms else (OBJECTS,)
     stores = {}
     for number, track in enumerate(wanted):
         privileged = track.privileged

@@ -28,15 +28,12 @@ class Track:
     privileged: bool = False  # knows what no sensor tells from where the agent stands
 
 
-TRACKS = {
-    track.name: track
-    for track in (
-        Track("captions", "a camera with a captioner, and a depth sensor", "scenemem data captions"),
-        Track("objects", "a perfect object detector, and a depth sensor", "scenemem data objects"),
-        Track("images", "a camera with an image encoder", "scenemem data images --images DIR"),
-        Track("oracle", "no sensor: annotations, an upper bound", "scenemem data objects", privileged=True),
-    )
-}
+CAPTIONS = Track("captions", "a camera with a captioner, and a depth sensor", "scenemem data captions")
+OBJECTS = Track("objects", "a perfect object detector, and a depth sensor", "scenemem data objects")
+IMAGES = Track("images", "a camera with an image encoder", "scenemem data images --images DIR")
+ORACLE = Track("oracle", "no sensor: annotations, an upper bound", "scenemem data objects", privileged=True)
+
+TRACKS = {track.name: track for track in (CAPTIONS, OBJECTS, IMAGES, ORACLE)}
 """Tracks by name, from strict to privileged."""
 
 

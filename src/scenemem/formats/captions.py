@@ -167,7 +167,7 @@ def _buildings(files: CaptionFiles) -> Iterator[tuple[str, bytes, Path, str | No
 
 
 def _safe_path(member: tarfile.TarInfo, archive: Path) -> PurePosixPath:
-    """The path of a member; nothing is ever unpacked, but an archive with such members is not the real one."""
+    """The path of a member. Nothing is unpacked, but an archive with such members is not the real one."""
     path = PurePosixPath(member.name)
     advice = "expected plain files and folders; download the archive again"
     if path.is_absolute() or ".." in path.parts:
@@ -248,7 +248,7 @@ def _decode_langnav(scan: str, viewpoint: str, value: Any, file: Path, place: st
 
 
 def _decode_navgpt(scan: str, viewpoint: str, value: Any, file: Path, place: str) -> ViewpointCaptions:
-    """Eight texts ``"down: ...\\nmiddle: ...\\ntop: ..."``, one per heading."""
+    """Eight texts, one per heading, of three lines each: ``down: ...``, ``middle: ...``, ``top: ...``."""
     if not isinstance(value, list) or len(value) != NAVGPT_HEADINGS:
         seen = f"{len(value)} entries" if isinstance(value, list) else type(value).__name__
         raise DataError(file, f"holds {seen}, expected {NAVGPT_HEADINGS} headings", record=place)
