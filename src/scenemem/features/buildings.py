@@ -100,14 +100,9 @@ def load_annotations(data: DataFolder) -> Annotations:
     return Annotations(buildings, tuple(labels), rooms, f"{boxes}; {far}")
 
 
-def load_graphs(data: DataFolder) -> tuple[Building, ...]:
-    """The buildings of a data folder as their connectivity files know them, without any annotation.
-
-    Raises:
-        DataError: a connectivity file is missing or broken.
-    """
-    scans = (read_scan(file) for file in connectivity_files(data.connectivity))
-    return tuple(_building(scan, (), {}, {}, {}) for scan in scans)
+def unannotated(scan: Scan) -> Building:
+    """A building as its connectivity file knows it: no objects, no rooms."""
+    return _building(scan, (), {}, {}, {})
 
 
 def on_grid(values: FloatArray) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scenemem.errors import DataError, SettingError, UserError
-from scenemem.features.buildings import Building, FloatArray, IntArray, load_graphs, on_grid
+from scenemem.features.buildings import Building, FloatArray, IntArray, on_grid, unannotated
 from scenemem.features.objects import SPACE_GROUP, space
 from scenemem.features.tracks import CAPTIONS, column_groups
 from scenemem.features.words import (
@@ -125,20 +125,20 @@ def build_caption_features(
     config = config or CaptionConfig()
     stages = _Stages(progress, 2 * len(config.captioners) + 1)
     files = [_found(data, captioner) for captioner in config.captioners]
-    buildings = load_graphs(data)
+    scans = [read_scan(file) for file in connectivity_files(data.connectivity)]
+    known = {scan.name: {viewpoint.image_id for viewpoint in scan.viewpoints} for scan in scans}
+    buildings = [unannotated(scan) for scan in scans]
     keys = tuple(key for building in buildings for key in building.keys)
-    scans = [building.keys[0].rpartition("_")[0] for building in buildings]
-    trained = _training_scans(data, scans)
-    training = np.array(
-        [scan in trained for scan, one in zip(scans, buildings, strict=True) for _ in one.keys]
-    )
+    trained = _training_scans(data, known)
+    named = zip(known, buildings, strict=True)
+    training = np.array([scan in trained for scan, building in named for _ in building.keys])
     encode, encoder = _text_encoder(data, config.encoder)
     parts = []
     for one in files:
-        table = caption_table(one, keys, _all_viewpoints(data), stages.next(len(buildings)))
+        table = caption_table(one, keys, known, stages.next(len(buildings)))
         parts.append(encode_captions(table, training, encode, config, stages.next(len(buildings))))
     columns = caption_columns(parts)
-    fitted = f"{len(trained)} training buildings" if trained != set(scans) else "all buildings"
+    fitted = f"{len(trained)} training buildings" if trained != set(known) else "all buildings"
     widths = f"{config.caption_columns} + {config.detection_columns}"
     return write_store(
         target,
@@ -337,12 +337,7 @@ def _found(data: DataFolder, captioner: Captioner) -> CaptionFiles:
     return files
 
 
-def _all_viewpoints(data: DataFolder) -> dict[str, set[str]]:
-    scans = (read_scan(file) for file in connectivity_files(data.connectivity))
-    return {scan.name: {viewpoint.image_id for viewpoint in scan.viewpoints} for scan in scans}
-
-
-def _training_scans(data: DataFolder, scans: Sequence[str]) -> set[str]:
+def _training_scans(data: DataFolder, scans: Iterable[str]) -> set[str]:
     """The buildings things are fitted on."""
     file = data.episodes("r2r", "train")
     trained = {episode.scan for episode in read_episodes(file)} if file.is_file() else set()
