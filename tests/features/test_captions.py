@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.features.caption_houses import THINGS, viewpoint_views, write_captions
 
 from scenemem import cli
 from scenemem.errors import DataError, SettingError, UserError
@@ -25,7 +26,6 @@ from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.features import StoreInfo, read_store, verify_store
 from scenemem.formats.folder import DataFolder
 from scenemem.world.build import load_world
-from tests.features.caption_houses import THINGS, viewpoint_views, write_captions
 
 SMALL = CaptionConfig(caption_columns=6, detection_columns=5)
 
@@ -272,11 +272,11 @@ class _Tokenizer:
     def __init__(self) -> None:
         self.seen = []
 
-    def __call__(self, texts: list[str], truncation: bool) -> dict[str, list[list[int]]]:
+    def __call__(self, texts: list[str], **_options: bool) -> dict[str, list[list[int]]]:
         self.seen += texts
         return {"input_ids": [[1 + sum(word.encode()) % 49 for word in text.split()] for text in texts]}
 
-    def pad(self, tokens: dict[str, list[list[int]]], return_tensors: str) -> dict[str, Any]:
+    def pad(self, tokens: dict[str, list[list[int]]], **_options: str) -> dict[str, Any]:
         import torch
 
         rows = [torch.tensor(row) for row in tokens["input_ids"]]

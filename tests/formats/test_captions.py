@@ -14,8 +14,8 @@ import pytest
 from scenemem.errors import DataError
 from scenemem.formats.captions import (
     PUBLISHED,
-    CaptionFiles,
     Captioner,
+    CaptionFiles,
     Detection,
     find_captions,
     read_captions,

@@ -19,7 +19,7 @@ from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import StoreInfo
 from scenemem.formats.folder import RENAMED, DataFolder
 from scenemem.houses.build import HousesConfig, build_houses
-from scenemem.runs.data_check import FolderReport, inspect_folder
+from scenemem.runs.data_check import FolderReport, TrackState, inspect_folder
 from scenemem.tasks.paths import R4RCounts, write_r4r
 from scenemem.world.build import Positions, load_world
 
@@ -215,14 +215,8 @@ def _show_check(report: FolderReport) -> None:
         table.add_row(f"features '{store.name}'", f"{store.width:,} columns, {covers}, {track}{renamed}")
     for what, records in report.annotations.items():
         table.add_row(what, f"{records:,} records")
-    for name, track in report.tracks.items():
-        if track.stores:
-            state = f"there: {', '.join(track.stores)}"
-        elif track.missing:
-            state = f"needs {track.missing}; then '{track.command}'"
-        else:
-            state = f"can be built: '{track.command}'"
-        table.add_row(f"track {name}", f"{state}  [dim]({track.sensor})[/]")
+    for name, state in report.tracks.items():
+        table.add_row(f"track {name}", f"{_worded(state)}  [dim]({state.sensor})[/]")
     for missing in dict.fromkeys(report.needs.values()):
         jobs = ", ".join(job for job, need in report.needs.items() if need == missing)
         table.add_row("still needed", f"{missing}  [dim](for {jobs})[/]")
@@ -232,6 +226,14 @@ def _show_check(report: FolderReport) -> None:
             "[bold red]problem[/]", f"{problem.file}: {place + ': ' if place else ''}{problem.reason}"
         )
     output.print(table)
+
+
+def _worded(track: TrackState) -> str:
+    if track.stores:
+        return f"there: {', '.join(track.stores)}"
+    if track.missing:
+        return f"needs {track.missing}; then '{track.command}'"
+    return f"can be built: '{track.command}'"
 
 
 def _show_stores(stores: dict[str, StoreInfo], folder: Path, json: bool) -> None:

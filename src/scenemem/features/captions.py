@@ -220,10 +220,10 @@ def encode_captions(
     described = table.detection_text[in_training]
     amount = table.detection_weight[in_training] ** 2
     vectors = encode(table.texts, said + np.bincount(described, minlength=count), progress)
-    captions, _ = reduced_vectors(vectors, said.astype(np.float64), config.caption_columns)
+    captions, _ = reduced_vectors(vectors, np.asarray(said, np.float64), config.caption_columns)
     width = config.detection_columns if len(table.detection_text) else 0
     weight = np.bincount(described, weights=amount, minlength=count)
-    detections, _ = reduced_vectors(vectors, weight, width)
+    detections, _ = reduced_vectors(vectors, np.asarray(weight, np.float64), width)
     classes = np.unique(table.detection_kind[in_training]).tolist() if config.classes else []
     return EncodedCaptions(table, captions, detections, tuple(classes))
 
@@ -296,7 +296,7 @@ def _spreading(captioner: Captioner) -> FloatArray:
     share = np.zeros((HEADINGS, NAVGPT_HEADINGS))
     share[np.arange(HEADINGS), below] = 1.0 - (heading - below)
     share[np.arange(HEADINGS), (below + 1) % NAVGPT_HEADINGS] += heading - below
-    return np.kron(np.eye(ROWS), on_grid(share))
+    return np.asarray(np.kron(np.eye(ROWS), on_grid(share)), np.float64)
 
 
 def _sorted_table(

@@ -84,7 +84,7 @@ def build_object_features(
     return stores
 
 
-def seen_labels(building: Building, seen_from: BoolArray) -> tuple[IntArray, FloatArray]:
+def seen_labels(building: Building, seen_from: BoolArray | None = None) -> tuple[IntArray, FloatArray]:
     """How much of each kind of object every view shows.
 
     A boxed object counts by the size of its box. An object annotated only elsewhere counts, by its 3-D
@@ -93,14 +93,15 @@ def seen_labels(building: Building, seen_from: BoolArray) -> tuple[IntArray, Flo
 
     Args:
         building: with its objects.
-        seen_from: (n, O), which viewpoint sees which object: ``building.boxed``, or for the oracle
-            ``building.listed``, hidden objects included.
+        seen_from: (n, O), which viewpoint sees which object; ``building.boxed`` when not given. The oracle
+            takes ``building.listed``, hidden objects included.
 
     Returns:
         the labels that occur (l,), and their weights (n, 36, l) in [0, 1].
     """
     present, kind = np.unique(building.object_label, return_inverse=True)
     size = (len(building.keys), len(present))
+    seen_from = building.boxed if seen_from is None else seen_from
     in_sight = building.visible.astype(np.float32) @ seen_from.astype(np.float32) > 0
     placed = np.isfinite(building.object_position).all(axis=1)
     here, thing = np.nonzero(in_sight & ~building.listed & placed)
@@ -169,7 +170,7 @@ def object_features(
         privileged: for the track ``oracle``, which knows rooms, degrees and hidden objects.
     """
     coarse = np.array([label.coarse for label in annotations.labels])
-    present, weight = seen_labels(building, building.listed if privileged else building.boxed)
+    present, weight = seen_labels(building, building.listed if privileged else None)
     of_class = (weight[..., coarse[present] == name] for name in _coarse_classes(annotations))
     parts = [_words(weight, vectors[present])]
     parts += [weights.max(axis=-1, initial=0.0)[..., None] for weights in of_class]
