@@ -66,8 +66,8 @@ def test_feature_stores_are_listed_and_satisfy_the_need(
     rows = np.zeros((len(names), 36, 3), dtype=np.float16)
     for name, count in (("whole", len(names)), ("part", 5)):
         target = own_data / "features" / f"{name}.npy"
-        kind = {"track": "captions"} if name == "whole" else {}
-        write_store(target, names[:count], rows[:count], width=3, source="test", encoder="zeros", **kind)
+        track = "captions" if name == "whole" else ""
+        write_store(target, names[:count], rows[:count], width=3, source="", encoder="zeros", track=track)
     code, report = _report(own_data, capsys)
     assert code == 0
     assert report["features"] == [

@@ -97,8 +97,8 @@ def _behind(building: Building, here: int, chance: Random, kinds: int, labels: i
         position=moved,
         visible=seen | way,
         way=way,
-        room=chance.integers(-1, kinds, size),
-        region=chance.integers(-1, 9, size),
+        room=chance.integers(-1, kinds, (size,)),
+        region=chance.integers(-1, 9, (size,)),
         listed=listed,
         object_label=label,
         object_position=position,
@@ -183,7 +183,7 @@ def _other_captions(table: CaptionTable, here: int, chance: Random) -> CaptionTa
     order = np.argsort(
         np.concatenate([table.detection_view[mine], other.detection_view[theirs]]), kind="stable"
     )
-    joined = {
+    joined: dict[str, Any] = {
         name: np.concatenate([getattr(table, name)[mine], getattr(other, name)[theirs]])[order]
         for name in ("detection_view", "detection_text", "detection_kind", "detection_weight")
     }

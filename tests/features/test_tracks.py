@@ -132,8 +132,14 @@ def test_records_of_older_versions_are_read(tmp_path: Path) -> None:
 
 def test_the_layout_tells_stores_of_another_meaning_apart() -> None:
     info = StoreInfo(("s_a",), 2, "files", "words", "0", (Column("own", 0, 2, "x"),), "captions", "a camera")
-    same = [("source", "others"), ("sha256", "1"), ("sensor", "")]
-    other = [("track", "objects"), ("encoder", "minilm"), ("width", 3), ("keys", ("s_b",)), ("columns", ())]
+    same: list[tuple[str, Any]] = [("source", "others"), ("sha256", "1"), ("sensor", "")]
+    other: list[tuple[str, Any]] = [
+        ("track", "objects"),
+        ("encoder", "minilm"),
+        ("width", 3),
+        ("keys", ("s_b",)),
+        ("columns", ()),
+    ]
     for name, value in same:
         assert msgspec.structs.replace(info, **{name: value}).layout == info.layout
     for name, value in other:
