@@ -139,7 +139,7 @@ def build_caption_features(
         parts.append(encode_captions(table, training, encode, config, stages.next(len(buildings))))
     columns = caption_columns(parts)
     fitted = f"{len(trained)} training buildings" if trained != set(known) else "all buildings"
-    widths = f"{config.caption_columns} + {config.detection_columns}"
+    widths = " + ".join(str(table.shape[1]) for part in parts for table in (part.captions, part.detections))
     return write_store(
         target,
         keys,

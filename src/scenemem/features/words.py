@@ -103,6 +103,8 @@ def text_vectors(
     Returns:
         (T, D); a text without a known word is a row of zeros.
     """
+    if not vectors:
+        return np.zeros((len(texts), 1), dtype=np.float32)
     words = list(vectors)
     number = {word: index for index, word in enumerate(words)}
     rarest = max(rarity.values(), default=1.0)
