@@ -27,7 +27,7 @@ from scenemem.formats.features import StoreInfo, read_store, verify_store
 from scenemem.formats.folder import DataFolder
 from scenemem.world.build import load_world
 
-SMALL = CaptionConfig(caption_columns=6, detection_columns=5)
+SMALL = CaptionConfig(caption_columns=6, detection_columns=5, classes=True)
 
 
 @pytest.fixture
@@ -47,7 +47,9 @@ def _build(
 ) -> tuple[StoreInfo, np.ndarray[Any, Any]]:
     target = data.root / "features" / f"{name}.npy"
     info = build_caption_features(
-        data, target, CaptionConfig(**{"caption_columns": 6, "detection_columns": 5, **changed})
+        data,
+        target,
+        CaptionConfig(**{"caption_columns": 6, "detection_columns": 5, "classes": True, **changed}),
     )
     return info, np.asarray(read_store(target)[1])
 
@@ -234,7 +236,7 @@ def test_impossible_widths_are_refused() -> None:
 
 
 def test_the_command_builds_the_store(data: DataFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--caption-columns", "4", "--detection-columns", "0", "--no-classes", "--json"]
+    words = ["--caption-columns", "4", "--detection-columns", "0", "--json"]
     with pytest.raises(SystemExit) as caught:
         cli.main(["data", "captions", "--data", str(data.root), *words])
     assert caught.value.code == 0
@@ -322,7 +324,7 @@ def test_the_published_captions_cover_every_viewpoint(real_data: Path, tmp_path:
     if not data.captions.is_dir():
         pytest.skip("needs the published captions")
     info = build_caption_features(data, tmp_path / "captions.npy")
-    assert len(info.keys) == 10_567
+    assert (len(info.keys), info.width) == (10_567, 128 + 96 + 7)
     assert "(published, sha256 f7a80b68" in info.source
     some = read_store(tmp_path / "captions.npy")[1][::50].astype(np.float32)
     length = np.linalg.norm(some[..., :128], axis=-1)

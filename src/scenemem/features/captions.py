@@ -56,7 +56,7 @@ class CaptionConfig:
     """columns for the caption of a view, per captioner"""
     detection_columns: int = 96
     """columns for the captions of the detected objects in a view"""
-    classes: bool = True
+    classes: bool = False
     """a column for every class of detected objects"""
 
     def __post_init__(self) -> None:
