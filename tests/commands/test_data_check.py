@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.features.caption_houses import write_captions
 
 from scenemem.cli import main
 from scenemem.formats.features import write_store
@@ -65,17 +66,61 @@ def test_feature_stores_are_listed_and_satisfy_the_need(
     rows = np.zeros((len(names), 36, 3), dtype=np.float16)
     for name, count in (("whole", len(names)), ("part", 5)):
         target = own_data / "features" / f"{name}.npy"
-        write_store(target, names[:count], rows[:count], width=3, source="test", encoder="zeros")
+        track = "captions" if name == "whole" else ""
+        write_store(target, names[:count], rows[:count], width=3, source="", encoder="zeros", track=track)
     code, report = _report(own_data, capsys)
     assert code == 0
     assert report["features"] == [
-        {"name": "part", "width": 3, "viewpoints": 5, "complete": False},
-        {"name": "whole", "width": 3, "viewpoints": len(names), "complete": True},
+        {"name": "part", "width": 3, "viewpoints": 5, "complete": False, "track": ""},
+        {"name": "whole", "width": 3, "viewpoints": len(names), "complete": True, "track": "captions"},
     ]
     anywhere = {name for name, preset in PRESETS.items() if preset.data.features is None}
     assert not set(report["needs"]) & anywhere
-    assert report["needs"]["ssm-r2r-objects"] == "the feature store 'objects+rooms' ('scenemem data objects')"
+    assert report["needs"]["ssm-r2r-objects"] == "the feature store 'oracle' ('scenemem data objects')"
     assert "R4R_train.json" in report["needs"]["ssm-r4r-objects"]
+
+
+def test_every_track_says_whether_it_is_there_or_what_builds_it(
+    own_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_captions(own_data)
+    _, report = _report(own_data, capsys)
+    tracks = report["tracks"]
+    assert list(tracks) == ["captions", "objects", "images", "oracle"]
+    assert report["annotations"] == {"langnav captions": 32, "navgpt captions": 32}
+    assert tracks["captions"] == {
+        "sensor": "a camera with a captioner, and a depth sensor",
+        "stores": [],
+        "command": "scenemem data captions --data DIR",
+        "missing": "",
+    }
+    assert tracks["objects"]["missing"] == "objects/view_objects.jsonl.gz or objects/BBox/"
+    assert tracks["oracle"]["missing"].endswith(" and rooms/viewpoint_rooms.tsv")
+    assert report["needs"]["ssm"].startswith("a feature store ('scenemem data captions --data DIR')")
+    names = load_world(own_data / "connectivity").names
+    rows = np.zeros((len(names), 36, 3), dtype=np.float16)
+    for name, track in (("objects+rooms", ""), ("both", "captions+objects")):
+        target = own_data / "features" / f"{name}.npy"
+        write_store(target, names, rows, width=3, source="", encoder="", track=track)
+    _, report = _report(own_data, capsys)
+    assert report["tracks"]["oracle"]["stores"] == ["objects+rooms"]
+    assert report["tracks"]["captions+objects"]["stores"] == ["both"]
+    assert "ssm-r2r-objects" not in report["needs"]
+    _, out, _ = _check(own_data, capsys)
+    shown = " ".join(out.split())
+    assert "track captions can be built: 'scenemem data captions --data DIR'" in shown
+    assert "track oracle there: objects+rooms (no sensor: annotations, an upper bound)" in shown
+    assert "track oracle, now called 'oracle'" in shown
+
+
+def test_broken_captions_are_found(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_captions(own_data)
+    file = own_data / "captions" / "r2r_blip_DETR_vis2text" / "grid.json"
+    file.write_text(file.read_text()[:1000])
+    code, report = _report(own_data, capsys)
+    assert code == 2
+    assert [Path(problem["file"]).name for problem in report["problems"]] == ["grid.json"]
+    assert report["annotations"] == {"navgpt captions": 32}
 
 
 def test_problems_of_all_files_are_collected(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:

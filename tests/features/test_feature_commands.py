@@ -36,6 +36,7 @@ def test_features_are_converted_beside_the_data(tmp_path: Path, capsys: pytest.C
     info = verify_store(target)
     assert shown == {
         "name": "net",
+        "track": "images",
         "file": str(target),
         "width": 4,
         "viewpoints": 3,
@@ -51,7 +52,7 @@ def test_name_place_columns_and_encoder_can_be_chosen(
     assert _run("data", "features", str(file), "--data", str(tmp_path), *words) == 0
     shown = capsys.readouterr().out
     info = verify_store(tmp_path / "o" / "few.npy")
-    assert f"few: 3 viewpoints x 36 views x 2 columns\n  sha256 {info.sha256}\n" in shown
+    assert f"few (track images): 3 viewpoints x 36 views x 2 columns\n  sha256 {info.sha256}\n" in shown
     assert (info.width, info.encoder) == (2, "made up")
 
 
@@ -121,9 +122,9 @@ def test_rooms_appear_when_they_are_known(annotated: Path, capsys: pytest.Captur
     )
     assert _run("data", "objects", "--data", str(annotated), "--json") == 0
     names = [store["name"] for store in json.loads(capsys.readouterr().out)["stores"]]
-    assert names == ["objects", "objects+rooms"]
+    assert names == ["objects", "oracle"]
     out = annotated / "out"
-    assert _run("data", "objects", "--data", str(annotated), "--no-rooms", "--out", str(out)) == 0
+    assert _run("data", "objects", "--data", str(annotated), "--no-oracle", "--out", str(out)) == 0
     assert capsys.readouterr().err.count("no room labels") == 0
     assert sorted(file.name for file in out.iterdir()) == ["objects.json", "objects.npy"]
 

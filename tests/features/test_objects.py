@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.buildings import load_annotations
+from scenemem.features.buildings import FloatArray, IntArray, load_annotations
 from scenemem.features.objects import (
     SPACE,
     WORD_COLUMNS,
@@ -88,9 +88,14 @@ def data(tmp_path: Path) -> DataFolder:
     return DataFolder(root)
 
 
+def _listed_labels(data: DataFolder) -> tuple[IntArray, FloatArray]:
+    (building,) = load_annotations(data).buildings
+    return seen_labels(building, building.listed)
+
+
 def test_boxed_objects_count_by_the_size_of_their_box(data: DataFolder) -> None:
     (building,) = load_annotations(data).buildings
-    present, weight = seen_labels(building)
+    present, weight = seen_labels(building, building.listed)
     assert present.tolist() == [0, 1]
     bed, lamp = weight[1].T
     assert lamp[NORTH] == 1
@@ -99,9 +104,9 @@ def test_boxed_objects_count_by_the_size_of_their_box(data: DataFolder) -> None:
     assert np.count_nonzero(bed) > 0
 
 
-def test_far_objects_count_where_a_viewpoint_that_lists_them_is_visible(data: DataFolder) -> None:
+def test_far_objects_count_where_a_viewpoint_they_are_seen_from_is_visible(data: DataFolder) -> None:
     (building,) = load_annotations(data).buildings
-    _, weight = seen_labels(building)
+    _, weight = seen_labels(building, building.listed)
     bed, lamp = weight.transpose(2, 0, 1)
     assert lamp[0, NORTH] == pytest.approx(math.exp(-5 / 4), abs=1e-3), "five metres straight ahead"
     assert lamp[0, NORTH + 1] == pytest.approx(lamp[0, NORTH] / 2, abs=1e-3)
@@ -110,10 +115,13 @@ def test_far_objects_count_where_a_viewpoint_that_lists_them_is_visible(data: Da
     assert (bed[2] == 0).all(), "c lists the bed but has no box of it: hidden"
     distance = np.linalg.norm(np.subtract(POSITIONS[5], PLACES["b"]))
     assert 0 < bed[1].max() <= math.exp(-distance / 4)
+    _, seen = seen_labels(building, building.boxed)
+    assert (seen[..., 0] == 0).all(), "no viewpoint has a box of the bed, so no detector finds it"
+    np.testing.assert_array_equal(seen[..., 1], weight[..., 1])
 
 
 def test_of_several_objects_of_a_kind_the_best_counts(data: DataFolder) -> None:
-    _, alone = seen_labels(load_annotations(data).buildings[0])
+    _, alone = _listed_labels(data)
     positions = data.objects / "object_positions.tsv"
     positions.write_text(positions.read_text() + "house\t4\t0\t6\t1.5\tlamp\tlamp\tlighting\n")
     LISTS["b"].append({**LAMP, **HIDDEN, "id": 4})
@@ -121,7 +129,7 @@ def test_of_several_objects_of_a_kind_the_best_counts(data: DataFolder) -> None:
         _write_compact(data.root)
     finally:
         LISTS["b"].pop()
-    _, two = seen_labels(load_annotations(data).buildings[0])
+    _, two = _listed_labels(data)
     np.testing.assert_array_equal(two[0], alone[0], "the second lamp is further away in the same direction")
     assert two[2].sum() > alone[2].sum(), "but it is nearer to c"
 
@@ -187,9 +195,12 @@ def test_two_stores_are_written_and_described(data: DataFolder, tmp_path: Path) 
     stores = build_object_features(
         data, tmp_path / "out", progress=lambda done, total: seen.append((done, total))
     )
-    assert list(stores) == ["objects", "objects+rooms"]
+    assert list(stores) == ["objects", "oracle"]
     assert seen == [(1, 2), (2, 2)]
     plain, rooms = stores.values()
+    assert (plain.track, rooms.track) == ("objects", "oracle")
+    assert plain.sensor == "a perfect object detector, and a depth sensor"
+    assert rooms.sensor == "no sensor: annotations, an upper bound"
     groups = [(column.name, column.stop - column.start) for column in rooms.columns]
     assert groups == [
         *(("words", 128), ("classes", 2), ("space", 7), ("ways", 3)),
@@ -197,25 +208,30 @@ def test_two_stores_are_written_and_described(data: DataFolder, tmp_path: Path) 
     ]
     assert rooms.columns[1].description.endswith("bed, lighting")
     assert rooms.columns[4].description.endswith("hallway, kitchen, other")
-    assert plain.columns == rooms.columns[:4]
-    assert (plain.width, rooms.width) == (140, 151)
+    assert plain.columns[:3] == rooms.columns[:3]
+    assert plain.columns[3].description.endswith("leads to: near"), "degrees are not a detector's business"
+    assert rooms.columns[3].description.endswith("leads to: end, crossing, near")
+    assert (plain.width, rooms.width) == (138, 151)
     assert plain.keys == rooms.keys == ("house_a", "house_b", "house_c")
     assert plain.source.startswith("objects/view_objects.jsonl.gz; objects/object_positions.tsv")
     assert "viewpoint_rooms" in rooms.source
     assert "hashed words" in rooms.encoder
-    _, values = read_store(tmp_path / "out" / "objects+rooms.npy")
-    np.testing.assert_array_equal(values[..., :140], read_store(tmp_path / "out" / "objects.npy")[1])
+    _, values = read_store(tmp_path / "out" / "oracle.npy")
+    clean = read_store(tmp_path / "out" / "objects.npy")[1]
+    np.testing.assert_array_equal(values[..., 130:137], clean[..., 130:137], "free space")
+    np.testing.assert_array_equal(values[..., 139], clean[..., 137], "near")
     here = values[..., 143:146]
     assert (here[0] == [1, 0, 0]).all()
     assert (here[2] == 0).all(), "no room label"
     store = open_store(tmp_path / "out" / "objects.npy", load_world(data.connectivity, cache=False))
-    assert store.width == 140
+    assert store.width == 138
 
 
 def test_class_columns_hold_the_largest_weight_of_their_class(data: DataFolder, tmp_path: Path) -> None:
-    build_object_features(data, tmp_path, rooms=False)
+    build_object_features(data, tmp_path, oracle=False)
     _, values = read_store(tmp_path / "objects.npy")
-    _, weight = seen_labels(load_annotations(data).buildings[0])
+    (building,) = load_annotations(data).buildings
+    _, weight = seen_labels(building, building.boxed)
     np.testing.assert_array_equal(values[..., 128:130], weight.astype(np.float16))
 
 
@@ -223,10 +239,11 @@ def test_word_columns_add_up_the_label_vectors(data: DataFolder, tmp_path: Path)
     (data.root / "glove").mkdir()
     words, vectors = np.array(["bed", "lamp"]), np.array([[1, 0, 0], [0, 2, 0]], np.float16)
     np.savez(data.root / "glove" / "glove_300d.npz", words=words, vectors=vectors)
-    stores = build_object_features(data, tmp_path, rooms=False)
+    stores = build_object_features(data, tmp_path, oracle=False)
     assert stores["objects"].encoder == "annotations, glove/glove_300d.npz reduced to 128"
     _, values = read_store(tmp_path / "objects.npy")
-    _, weight = seen_labels(load_annotations(data).buildings[0])
+    (building,) = load_annotations(data).buildings
+    _, weight = seen_labels(building, building.boxed)
     length = np.sqrt((weight**2).sum(-1))
     np.testing.assert_allclose(
         np.linalg.norm(values[..., :WORD_COLUMNS].astype(float), axis=-1), np.minimum(length, 1), atol=2e-3
@@ -256,7 +273,7 @@ def test_bbox_files_give_the_same_features_as_the_compact_file(data: DataFolder,
     assert [info.sha256 for info in raw.values()] == [info.sha256 for info in compact.values()]
     assert raw["objects"].source.startswith("objects/BBox;")
     (data.objects / "object_positions.tsv").unlink()
-    alone = build_object_features(data, tmp_path / "3", rooms=False)["objects"]
+    alone = build_object_features(data, tmp_path / "3", oracle=False)["objects"]
     assert [column.name for column in alone.columns] == ["words", "space", "ways"], "no coarse class is known"
 
 
@@ -264,17 +281,17 @@ def test_without_positions_only_boxed_objects_count(data: DataFolder, tmp_path: 
     (data.objects / "object_positions.tsv").unlink()
     stores = build_object_features(data, tmp_path)
     assert "no object positions, so only boxed objects" in stores["objects"].source
-    _, weight = seen_labels(load_annotations(data).buildings[0])
+    _, weight = _listed_labels(data)
     assert (weight[0] == 0).all()
     assert weight[1].any()
 
 
 def test_without_room_labels_only_one_store_is_built(data: DataFolder, tmp_path: Path) -> None:
     shutil.rmtree(data.rooms)
-    stores = build_object_features(data, tmp_path, name="mine")
-    assert list(stores) == ["mine"]
-    assert stores["mine"].source.endswith("no room labels")
-    assert sorted(file.name for file in tmp_path.glob("mine*")) == ["mine.json", "mine.npy"]
+    stores = build_object_features(data, tmp_path)
+    assert list(stores) == ["objects"]
+    assert stores["objects"].source.endswith("no room labels")
+    assert sorted(file.name for file in tmp_path.glob("o*")) == ["objects.json", "objects.npy"]
 
 
 def test_room_names_come_from_the_viewpoints_when_there_is_no_table(data: DataFolder) -> None:
@@ -291,11 +308,11 @@ def test_room_names_come_from_the_viewpoints_when_there_is_no_table(data: DataFo
 def test_a_building_without_any_object_still_tells_its_space(data: DataFolder, tmp_path: Path) -> None:
     line = json.dumps({"scan": "house", "viewpoint": "a", "objects": []})
     (data.objects / "view_objects.jsonl.gz").write_bytes(gzip.compress(line.encode()))
-    info = build_object_features(data, tmp_path, rooms=False)["objects"]
+    info = build_object_features(data, tmp_path, oracle=False)["objects"]
     assert [(column.name, column.start, column.stop) for column in info.columns] == [
         ("words", 0, 128),
         ("space", 128, 135),
-        ("ways", 135, 138),
+        ("ways", 135, 136),
     ]
     _, values = read_store(tmp_path / "objects.npy")
     assert (values[..., :128] == 0).all()
@@ -326,16 +343,18 @@ def test_the_real_annotations_cover_every_included_viewpoint(real_data: Path, tm
     data = DataFolder(real_data)
     stores = build_object_features(data, tmp_path)
     assert {name: (len(info.keys), info.width) for name, info in stores.items()} == {
-        "objects": (10_567, 179),
-        "objects+rooms": (10_567, 274),
+        "objects": (10_567, 177),
+        "oracle": (10_567, 274),
     }
     scans = [read_scan(file) for file in connectivity_files(data.connectivity)]
     expected = [f"{scan.name}_{v.image_id}" for scan in scans for v in scan.viewpoints if v.included]
     assert list(stores["objects"].keys) == expected
-    some = read_store(tmp_path / "objects+rooms.npy")[1][::20].astype(np.float32)
+    some = read_store(tmp_path / "oracle.npy")[1][::20].astype(np.float32)
     assert some[..., 128:].min() == 0
     assert some[..., 128:].max() == 1
     shown = (some[..., 128:169] > 0).any(axis=(1, 2))
     assert shown.mean() > 0.85, "most viewpoints have an object in sight"
-    again = read_store(tmp_path / "objects.npy")[1][::20]
-    np.testing.assert_array_equal(some[..., :179], again, "the two stores were computed one after the other")
+    clean = read_store(tmp_path / "objects.npy")[1][::20]
+    np.testing.assert_array_equal(some[..., 169:176], clean[..., 169:176], "free space is the same")
+    credited = [int((table[..., 128:169] > 0).sum()) for table in (some, clean)]
+    assert 0.8 * credited[0] < credited[1] < credited[0], "hidden objects are no longer seen from afar"

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from scenemem.features.words import (
     first_embeddings,
     hashed_label_vectors,
+    hashed_word_vectors,
     label_words,
     reduced_label_vectors,
+    reduced_vectors,
+    text_vectors,
+    word_rarity,
 )
 
 
@@ -89,3 +95,53 @@ def test_without_a_known_word_nothing_begins() -> None:
     known, begin = first_embeddings(["bed"], _vectors("lamp"), 3)
     assert known.shape == (0,)
     assert begin.shape[0] == 0
+
+
+def test_a_word_that_many_texts_hold_tells_little() -> None:
+    rarity = word_rarity(["a bed", "a lamp, a lamp", "never said"], np.array([6, 3, 0]))
+    assert rarity["a"] == pytest.approx(math.log(10 / 10))
+    assert rarity["bed"] == pytest.approx(math.log(10 / 7))
+    assert rarity["lamp"] == pytest.approx(math.log(10 / 4)), "twice in a text counts once"
+    assert rarity["never"] == pytest.approx(math.log(10 / 1))
+
+
+def test_a_text_is_the_sum_of_its_words_by_rarity() -> None:
+    vectors = _vectors("bed", "lamp", "a")
+    bed, lamp = (vectors[word] / np.linalg.norm(vectors[word]) for word in ("bed", "lamp"))
+    texts = ["a bed", "xyz", "Bed lamp", "", "lamp"]
+    rows = text_vectors(texts, vectors, {"a": 0.0, "bed": 2.0, "lamp": 1.0})
+    both = 2 * bed + lamp
+    np.testing.assert_allclose(rows[0], bed, atol=1e-6)
+    np.testing.assert_allclose(rows[2], both / np.linalg.norm(both), atol=1e-6)
+    np.testing.assert_allclose(rows[4], lamp, atol=1e-6)
+    assert not rows[[1, 3]].any(), "no known word"
+
+
+def test_a_word_nobody_said_in_training_counts_as_the_rarest() -> None:
+    vectors = _vectors("bed", "lamp")
+    rows = text_vectors(["bed lamp"], vectors, {"bed": 1.0})
+    np.testing.assert_array_equal(rows, text_vectors(["bed lamp"], vectors, {"bed": 1.0, "lamp": 1.0}))
+    assert not text_vectors(["bed", "!"], {}, {}).any()
+
+
+def test_hashed_words_are_fixed_signs() -> None:
+    vectors = hashed_word_vectors(["a bed", "Bed 7"], 16)
+    assert list(vectors) == ["a", "bed"]
+    assert set(np.abs(vectors["bed"]).tolist()) == {1.0}
+
+
+def test_the_main_axes_are_those_of_the_weighted_vectors() -> None:
+    random = np.random.default_rng(0)
+    plane, other = random.normal(size=(30, 2)), random.normal(size=(5, 6))
+    vectors = np.concatenate([plane @ random.normal(size=(2, 6)), other]).astype(np.float32)
+    weight = np.array([1.0] * 30 + [0.0] * 5)
+    reduced, kept = reduced_vectors(vectors, weight, 2)
+    assert kept == pytest.approx(1)
+    np.testing.assert_allclose(
+        np.linalg.norm(reduced[:30], axis=1), np.linalg.norm(vectors[:30], axis=1), atol=1e-3
+    )
+    assert (np.linalg.norm(reduced[30:], axis=1) < np.linalg.norm(vectors[30:], axis=1)).all()
+    np.testing.assert_array_equal(reduced * 4096, np.round(reduced * 4096))
+    wide, _ = reduced_vectors(vectors, weight, 9)
+    np.testing.assert_allclose(wide[:, :2], reduced, atol=1e-3)
+    assert not wide[:, 6:].any(), "six numbers have six axes"

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from scenemem.errors import DataError
+from scenemem.formats.features import Column, write_store
 from scenemem.formats.folder import DataFolder
+from scenemem.learning.checkpoint import write_checkpoint
 from scenemem.presets import PRESETS
-from scenemem.runs.experiment import new_experiment
+from scenemem.runs.experiment import new_experiment, stored_experiment
 from scenemem.tasks.vocabulary import PAD
+from scenemem.world.build import load_world
+
+BASIC = PRESETS["basic"]
+SMALL = replace(
+    BASIC, model=replace(BASIC.model, width=16, word_width=8), data=replace(BASIC.data, min_count=1)
+)
 
 
 def test_words_begin_with_the_word_vectors_of_the_data_folder(tiny_trainable: Path, tmp_path: Path) -> None:
@@ -34,3 +46,56 @@ def test_words_begin_with_the_word_vectors_of_the_data_folder(tiny_trainable: Pa
         replace(preset, data=replace(preset.data, word_vectors=False)), folder, seed=0
     ).agent.network.encoder.embedding.weight
     assert torch.equal(as_before, before)
+
+
+def _store(data: Path, value: float, **changed: Any) -> None:
+    """Replace the feature store of a data folder by one full of the same number."""
+    names = load_world(data / "connectivity").names
+    given = {
+        "track": "captions",
+        "encoder": "words",
+        "columns": (Column("captions", 0, 8, "of the views"),),
+        **changed,
+    }
+    rows = np.full((len(names), 36, 8), value, dtype=np.float16)
+    write_store(data / "features" / "tiny.npy", names, rows, width=8, source="test", **given)
+
+
+def test_weights_know_the_track_and_the_layout_of_their_features(
+    tiny_trainable: Path, tmp_path: Path
+) -> None:
+    data = Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
+    _store(data, 0.5)
+    experiment = new_experiment(SMALL, DataFolder(data), seed=0)
+    file = tmp_path / "agent.safetensors"
+    write_checkpoint(file, experiment.network, json.loads(json.dumps(experiment.metadata)))
+    stored_experiment(file, DataFolder(data))
+
+    _store(data, 0.5 + 1 / 2048)
+    with pytest.warns(UserWarning, match="sha256 .*; track, encoder, columns and viewpoints agree"):
+        stored_experiment(file, DataFolder(data))
+
+    for changed, message in (
+        ({"track": "objects"}, "was trained on features with track captions, this store has objects"),
+        ({"track": ""}, "was trained on features with track captions, this store has none"),
+        ({"encoder": "minilm"}, "was trained on features with sha256"),
+        ({"columns": (Column("captions", 0, 8, "of others"),)}, "was trained on features with sha256"),
+    ):
+        _store(data, 0.25, **changed)
+        with pytest.raises(DataError, match=f"{message}.*; build the store it was trained on again"):
+            stored_experiment(file, DataFolder(data))
+
+
+def test_weights_of_older_versions_want_the_very_same_features(tiny_trainable: Path, tmp_path: Path) -> None:
+    data = Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
+    _store(data, 0.5)
+    experiment = new_experiment(SMALL, DataFolder(data), seed=0)
+    metadata = json.loads(json.dumps(experiment.metadata))
+    for name in ("track", "layout"):
+        del metadata["features"][name]
+    file = tmp_path / "agent.safetensors"
+    write_checkpoint(file, experiment.network, metadata)
+    stored_experiment(file, DataFolder(data))
+    _store(data, 0.25)
+    with pytest.raises(DataError, match="was trained on features with sha256"):
+        stored_experiment(file, DataFolder(data))

@@ -1,4 +1,4 @@
-"""``scenemem data``: check a data folder, build the houses, write R4R, convert or build view features."""
+"""``scenemem data``: check a data folder, build the houses, write R4R, build or convert view features."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from rich.table import Table
 
 from scenemem.commands.console import console, open_data, output, print_json, progress_bar
 from scenemem.errors import UserError
+from scenemem.features.captions import CaptionConfig, build_caption_features
 from scenemem.features.objects import build_object_features
 from scenemem.features.store import convert_features, store_name
+from scenemem.features.tracks import CAPTIONS, JOINT, join_stores
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import StoreInfo
-from scenemem.formats.folder import DataFolder
+from scenemem.formats.folder import RENAMED, DataFolder
 from scenemem.houses.build import HousesConfig, build_houses
-from scenemem.runs.data_check import FolderReport, inspect_folder
+from scenemem.runs.data_check import FolderReport, TrackState, inspect_folder
 from scenemem.tasks.paths import R4RCounts, write_r4r
 from scenemem.world.build import Positions, load_world
+
+_CAPTION_DEFAULTS = CaptionConfig()
 
 
 def data_check(data: Path | None = None, *, json: bool = False) -> None:
@@ -127,25 +131,70 @@ def data_features(
     _show_stores({name: info}, folder, json)
 
 
-def data_objects(
-    data: Path, name: str = "objects", rooms: bool = True, out: Path | None = None, json: bool = False
+def data_captions(
+    data: Path,
+    config: Annotated[CaptionConfig, tyro.conf.arg(name="")] = _CAPTION_DEFAULTS,
+    name: str = CAPTIONS.name,
+    out: Path | None = None,
+    json: bool = False,
 ) -> None:
-    """Build view features from public annotations: the store NAME, and NAME+rooms with the room labels.
+    """Build the track captions: what a captioner says about every view, and free space.
+
+    Args:
+        data: data folder with connectivity/ and captions/, optionally r2r/ and glove/.
+        config: whose captions, and how they are encoded.
+        name: of the store.
+        out: folder for the store; features/ of the data folder (or of its cache) when not given.
+        json: print one JSON object instead of text.
+    """
+    opened = DataFolder(data)
+    folder = out or opened.derived / "features"
+    with progress_bar("building features") as progress:
+        info = build_caption_features(opened, folder / f"{name}.npy", config, progress)
+    _show_stores({name: info}, folder, json)
+
+
+def data_objects(data: Path, oracle: bool = True, out: Path | None = None, json: bool = False) -> None:
+    """Build the tracks objects and, with room labels, oracle from public annotations.
 
     Args:
         data: data folder with connectivity/ and objects/, optionally rooms/ and glove/.
-        name: of the store without room labels.
-        rooms: also build the store with room labels, when the data folder has them.
+        oracle: also build the privileged store 'oracle', when the data folder has room labels.
         out: folder for the stores; features/ of the data folder (or of its cache) when not given.
         json: print one JSON object instead of text.
     """
     opened = DataFolder(data)
     folder = out or opened.derived / "features"
     with progress_bar("building features") as progress:
-        stores = build_object_features(opened, folder, name=name, rooms=rooms, progress=progress)
-    if rooms and len(stores) == 1:
-        console.print(f"no room labels in {opened.rooms}: only the store '{name}' was built", soft_wrap=True)
+        stores = build_object_features(opened, folder, oracle=oracle, progress=progress)
+    if oracle and len(stores) == 1:
+        console.print(f"no room labels in {opened.rooms}: only the store 'objects' was built", soft_wrap=True)
     _show_stores(stores, folder, json)
+
+
+def data_join(
+    stores: Annotated[tuple[str, ...], tyro.conf.Positional],
+    data: Path,
+    name: str | None = None,
+    out: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Join feature stores column by column into a union of tracks.
+
+    Args:
+        stores: names of feature stores with the same viewpoints, e.g. captions objects.
+        data: data folder they belong to.
+        name: of the union; the names joined with + when not given.
+        out: folder for the store; features/ of the data folder (or of its cache) when not given.
+        json: print one JSON object instead of text.
+    """
+    opened = DataFolder(data)
+    folder = out or opened.derived / "features"
+    name = name or JOINT.join(stores)
+    files = {store: opened.feature_file(store) for store in stores}
+    with progress_bar("joining viewpoints") as progress:
+        info = join_stores(files, folder / f"{name}.npy", progress)
+    _show_stores({name: info}, folder, json)
 
 
 def _show_check(report: FolderReport) -> None:
@@ -161,9 +210,13 @@ def _show_check(report: FolderReport) -> None:
         table.add_row("path pool", f"{report.path_pool:,} pairs in the training scans")
     for store in report.features:
         covers = "all viewpoints" if store.complete else f"only {store.viewpoints:,} viewpoints"
-        table.add_row(f"features '{store.name}'", f"{store.width:,} columns, {covers}")
+        track = f"track {store.track}" if store.track else "no track: built by an older version or by hand"
+        renamed = f", now called '{RENAMED[store.name]}'" if store.name in RENAMED else ""
+        table.add_row(f"features '{store.name}'", f"{store.width:,} columns, {covers}, {track}{renamed}")
     for what, records in report.annotations.items():
         table.add_row(what, f"{records:,} records")
+    for name, state in report.tracks.items():
+        table.add_row(f"track {name}", f"{_worded(state)}  [dim]({state.sensor})[/]")
     for missing in dict.fromkeys(report.needs.values()):
         jobs = ", ".join(job for job, need in report.needs.items() if need == missing)
         table.add_row("still needed", f"{missing}  [dim](for {jobs})[/]")
@@ -175,11 +228,20 @@ def _show_check(report: FolderReport) -> None:
     output.print(table)
 
 
+def _worded(track: TrackState) -> str:
+    if track.stores:
+        return f"there: {', '.join(track.stores)}"
+    if track.missing:
+        return f"needs {track.missing}; then '{track.command}'"
+    return f"can be built: '{track.command}'"
+
+
 def _show_stores(stores: dict[str, StoreInfo], folder: Path, json: bool) -> None:
     """Print what was written, for people or as JSON."""
     rows = [
         {
             "name": name,
+            "track": info.track,
             "file": str(folder / f"{name}.npy"),
             "width": info.width,
             "viewpoints": len(info.keys),
@@ -191,8 +253,13 @@ def _show_stores(stores: dict[str, StoreInfo], folder: Path, json: bool) -> None
         print_json({"stores": rows})
         return
     for row in rows:
-        text = "{name}: {viewpoints} viewpoints x 36 views x {width} columns\n  sha256 {sha256}\n  {file}"
-        output.print(text.format(**row), highlight=False, markup=False, soft_wrap=True)
+        text = "{name} (track {track}): {viewpoints} viewpoints x 36 views x {width} columns"
+        output.print(
+            f"{text}\n  sha256 {{sha256}}\n  {{file}}".format(**row),
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _r4r_table(counts: dict[str, R4RCounts]) -> Table:

@@ -61,6 +61,13 @@ class Building:
     box_object: IntArray  # (B,) column of the object
     box_share: FloatArray  # (B,) of the picture the box covers, in [0, 1]
 
+    @property
+    def boxed(self) -> BoolArray:
+        """(n, O), some view of the viewpoint has a box of the object."""
+        boxed = np.zeros_like(self.listed)
+        boxed[self.box_viewpoint, self.box_object] = True
+        return boxed
+
 
 @dataclass(frozen=True, eq=False)
 class Annotations:
@@ -91,6 +98,11 @@ def load_annotations(data: DataFolder) -> Annotations:
     )
     far = "objects/object_positions.tsv" if positions else "no object positions, so only boxed objects"
     return Annotations(buildings, tuple(labels), rooms, f"{boxes}; {far}")
+
+
+def unannotated(scan: Scan) -> Building:
+    """A building as its connectivity file knows it: no objects, no rooms."""
+    return _building(scan, (), {}, {}, {})
 
 
 def on_grid(values: FloatArray) -> FloatArray:

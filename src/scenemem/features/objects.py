@@ -1,4 +1,4 @@
-"""View features from public annotations only: objects in sight, space, stairs and, if wanted, rooms."""
+"""The tracks objects (what a perfect detector sees) and oracle (rooms, doors and degrees as well)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from scenemem.features.buildings import (
     nearness,
     on_grid,
 )
+from scenemem.features.tracks import OBJECTS, ORACLE, column_groups
 from scenemem.features.words import hashed_label_vectors, reduced_label_vectors
 from scenemem.formats.annotations import read_word_vectors
 from scenemem.formats.features import Column, StoreInfo, write_store
@@ -29,28 +30,23 @@ from scenemem.world.graph import VIEWS
 
 WORD_COLUMNS = 128
 SPACE = ("sight", "place", "way", "rise", "fall", "rise in sight", "fall in sight")
-WAYS = ("end", "crossing", "near")
+WAYS = ("end", "crossing", "near")  # the first two tell about the neighbour, so only oracle has them
 DOORS = ("stays", "leaves")
 MANY = 6.0  # ways; a place with that many or more counts as a full crossing
 FAR = 10.0  # metres; a direction open that far or further counts as fully open
 STEEP = 2.0  # metres; a place that much or more above or below counts fully
+SPACE_GROUP = ("space", len(SPACE), f"by the viewpoints in sight and in reach: {', '.join(SPACE)}")
 
 
 def build_object_features(
-    data: DataFolder,
-    folder: Path,
-    *,
-    name: str = "objects",
-    rooms: bool = True,
-    progress: Progress | None = None,
+    data: DataFolder, folder: Path, *, oracle: bool = True, progress: Progress | None = None
 ) -> dict[str, StoreInfo]:
-    """Build the stores ``<name>`` (no room labels) and, when asked for and known, ``<name>+rooms``.
+    """Build the store ``objects`` and, when wanted and room labels are known, the store ``oracle``.
 
     Args:
         data: the data folder with connectivity files and object annotations.
         folder: where the stores go.
-        name: of the store without room labels.
-        rooms: also build the store with room labels; skipped when the data folder has none.
+        oracle: also build the privileged store; skipped when the data folder has no room labels.
         progress: called with (buildings done, in all).
 
     Returns:
@@ -61,44 +57,52 @@ def build_object_features(
         DataError: a file is broken.
     """
     annotations = load_annotations(data)
-    vectors, encoder = _label_vectors(data, annotations)
+    vectors, encoder = label_vectors(data, annotations)
     keys = [key for building in annotations.buildings for key in building.keys]
-    choices = (False, True) if rooms and annotations.rooms else (False,)
+    wanted = (OBJECTS, ORACLE) if oracle and annotations.rooms else (OBJECTS,)
     stores = {}
-    for number, with_rooms in enumerate(choices):
-        columns = _columns(annotations, with_rooms)
-        note = "rooms/viewpoint_rooms.tsv" if with_rooms else "no room labels"
-        full_name = f"{name}+rooms" if with_rooms else name
+    for number, track in enumerate(wanted):
+        privileged = track.privileged
+        columns = _columns(annotations, privileged)
+        note = "rooms/viewpoint_rooms.tsv" if privileged else "no room labels"
 
         def part(done: int, total: int, number: int = number) -> None:
             if progress is not None:
-                progress(number * total + done, len(choices) * total)
+                progress(number * total + done, len(wanted) * total)
 
-        stores[full_name] = write_store(
-            folder / f"{full_name}.npy",
+        stores[track.name] = write_store(
+            folder / f"{track.name}.npy",
             keys,
-            _rows(annotations, vectors, with_rooms, part),
+            _rows(annotations, vectors, privileged, part),
             width=columns[-1].stop,
             source=f"{annotations.source}; {note}",
             encoder=encoder,
             columns=columns,
+            track=track.name,
+            sensor=track.sensor,
         )
     return stores
 
 
-def seen_labels(building: Building) -> tuple[IntArray, FloatArray]:
+def seen_labels(building: Building, seen_from: BoolArray | None = None) -> tuple[IntArray, FloatArray]:
     """How much of each kind of object every view shows.
 
     A boxed object counts by the size of its box. An object annotated only elsewhere counts, by its 3-D
-    position, where a viewpoint that lists it is visible; centred and near ones count more. Of several objects
-    of a kind the best counts.
+    position, where a viewpoint it is seen from is visible; centred and near ones count more. Of several
+    objects of a kind the best counts.
+
+    Args:
+        building: with its objects.
+        seen_from: (n, O), which viewpoint sees which object; ``building.boxed`` when not given. The oracle
+            takes ``building.listed``, hidden objects included.
 
     Returns:
         the labels that occur (l,), and their weights (n, 36, l) in [0, 1].
     """
     present, kind = np.unique(building.object_label, return_inverse=True)
     size = (len(building.keys), len(present))
-    in_sight = building.visible.astype(np.float32) @ building.listed.astype(np.float32) > 0
+    seen_from = building.boxed if seen_from is None else seen_from
+    in_sight = building.visible.astype(np.float32) @ seen_from.astype(np.float32) > 0
     placed = np.isfinite(building.object_position).all(axis=1)
     here, thing = np.nonzero(in_sight & ~building.listed & placed)
     offset = building.object_position[thing] - building.position[here]
@@ -154,22 +158,38 @@ def room_here(building: Building, kinds: int) -> FloatArray:
     return np.repeat(one_hot[:, None], VIEWS, axis=1)
 
 
+def object_features(
+    annotations: Annotations, building: Building, vectors: FloatArray, privileged: bool
+) -> FloatArray:
+    """The features of one building (n, 36, D).
+
+    Args:
+        annotations: the vocabularies that the indices of the building refer to.
+        building: one of its buildings.
+        vectors: (L, 128), one per label.
+        privileged: for the track ``oracle``, which knows rooms, degrees and hidden objects.
+    """
+    coarse = np.array([label.coarse for label in annotations.labels])
+    present, weight = seen_labels(building, building.listed if privileged else None)
+    of_class = (weight[..., coarse[present] == name] for name in _coarse_classes(annotations))
+    parts = [_words(weight, vectors[present])]
+    parts += [weights.max(axis=-1, initial=0.0)[..., None] for weights in of_class]
+    parts += [space(building)]
+    if privileged:
+        kinds = len(annotations.rooms)
+        parts += [ways(building), rooms_ahead(building, kinds), room_here(building, kinds)]
+        parts += [rooms_next(building, kinds), doors(building)]
+    else:
+        parts += [ways(building)[..., WAYS.index("near") :]]
+    return np.concatenate(parts, axis=-1)
+
+
 def _rows(
-    annotations: Annotations, vectors: FloatArray, with_rooms: bool, progress: Progress
+    annotations: Annotations, vectors: FloatArray, privileged: bool, progress: Progress
 ) -> Iterator[FloatArray]:
     """The rows of the store (36, D), building by building."""
-    coarse = np.array([label.coarse for label in annotations.labels])
     for done, building in enumerate(annotations.buildings, start=1):
-        present, weight = seen_labels(building)
-        of_class = (weight[..., coarse[present] == name] for name in _coarse_classes(annotations))
-        parts = [_words(weight, vectors[present])]
-        parts += [weights.max(axis=-1, initial=0.0)[..., None] for weights in of_class]
-        parts += [space(building), ways(building)]
-        if with_rooms:
-            kinds = len(annotations.rooms)
-            parts += [rooms_ahead(building, kinds), room_here(building, kinds)]
-            parts += [rooms_next(building, kinds), doors(building)]
-        yield from np.concatenate(parts, axis=-1)
+        yield from object_features(annotations, building, vectors, privileged)
         progress(done, len(annotations.buildings))
 
 
@@ -223,7 +243,7 @@ def _coarse_classes(annotations: Annotations) -> list[str]:
     return sorted({label.coarse for label in annotations.labels if label.coarse})
 
 
-def _label_vectors(data: DataFolder, annotations: Annotations) -> tuple[FloatArray, str]:
+def label_vectors(data: DataFolder, annotations: Annotations) -> tuple[FloatArray, str]:
     """One vector per label (L, 128) and a word on where they come from."""
     spellings = [(label.category, label.coarse) for label in annotations.labels]
     file = data.word_vectors
@@ -235,25 +255,21 @@ def _label_vectors(data: DataFolder, annotations: Annotations) -> tuple[FloatArr
     return reduced, f"annotations, glove/{file.name} reduced to {WORD_COLUMNS}"
 
 
-def _columns(annotations: Annotations, with_rooms: bool) -> tuple[Column, ...]:
+def _columns(annotations: Annotations, privileged: bool) -> tuple[Column, ...]:
     classes = _coarse_classes(annotations)
     kinds = [kind.room for kind in annotations.rooms]
+    told = WAYS if privileged else WAYS[WAYS.index("near") :]
     groups = [
         ("words", WORD_COLUMNS, "label vectors of the objects in sight, summed by weight"),
         ("classes", len(classes), f"largest weight of an object of each coarse class: {', '.join(classes)}"),
-        ("space", len(SPACE), f"by the viewpoints in sight and in reach: {', '.join(SPACE)}"),
-        ("ways", len(WAYS), f"what the way in the middle of the view leads to: {', '.join(WAYS)}"),
+        SPACE_GROUP,
+        ("ways", len(told), f"what the way in the middle of the view leads to: {', '.join(told)}"),
     ]
-    if with_rooms:
+    if privileged:
         groups += [
             ("room ahead", len(kinds), f"rooms of the viewpoints in sight: {', '.join(kinds)}"),
             ("room here", len(kinds), f"room of the viewpoint itself: {', '.join(kinds)}"),
             ("room next", len(kinds), f"room of the place one step along the view: {', '.join(kinds)}"),
             ("doors", len(DOORS), f"the step along the view, as to rooms: {', '.join(DOORS)}"),
         ]
-    columns, start = [], 0
-    for name, width, description in groups:
-        if width:
-            columns.append(Column(name, start, start + width, description))
-        start += width
-    return tuple(columns)
+    return column_groups(groups)

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from scenemem.errors import DataError, UserError
+from scenemem.features.tracks import IMAGES
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.features import (
     FeatureRow,
@@ -141,7 +142,16 @@ def convert_features(
         rows = _with_progress(rows, count(file), progress)
     kept = f", first {columns} columns" if columns is not None else ""
     source = f"{Path(file).name}{kept}"
-    return stream_store(target, rows, origin=file, source=source, encoder=encoder, width=columns)
+    return stream_store(
+        target,
+        rows,
+        origin=file,
+        source=source,
+        encoder=encoder,
+        width=columns,
+        track=IMAGES.name,
+        sensor=IMAGES.sensor,
+    )
 
 
 def _ending(file: StrPath) -> str | None:

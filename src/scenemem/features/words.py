@@ -1,8 +1,9 @@
-"""Vectors for object labels and for the words of instructions, from word vectors or from hashed words."""
+"""Vectors for labels, captions and the words of instructions, from word vectors or from hashed words."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from scenemem.features.buildings import FloatArray, on_grid
 
 _WORD = re.compile(r"[a-z]+")
+_CHUNK = 4096  # texts whose word vectors are in memory at a time
 
 
 def label_words(label: str) -> list[str]:
@@ -71,6 +73,90 @@ def first_embeddings(
     table = _unit(table - table.mean(axis=0))
     reduced = table @ _main_axes(table, width).T
     return known, reduced / max(float(reduced.std()), 1e-12)
+
+
+def word_rarity(texts: Sequence[str], counts: npt.NDArray[np.int64]) -> dict[str, float]:
+    """How much each word of some texts tells: log((N + 1) / (n + 1)), n of the N texts hold the word.
+
+    counts: (T,) how often each text occurs  ->  weight by word
+    """
+    holding: dict[str, int] = {}
+    for text, count in zip(texts, counts.tolist(), strict=True):
+        for word in set(label_words(text)):
+            holding[word] = holding.get(word, 0) + count
+    total = int(counts.sum())
+    return {word: math.log((total + 1) / (count + 1)) for word, count in holding.items()}
+
+
+def text_vectors(
+    texts: Sequence[str],
+    vectors: Mapping[str, npt.NDArray[np.float32]],
+    rarity: Mapping[str, float],
+) -> npt.NDArray[np.float32]:
+    """Texts as bags of words: the sum of the unit vectors of their words by rarity, made a unit vector.
+
+    Args:
+        texts: T texts.
+        vectors: word -> vector (D,); other words are passed over.
+        rarity: word -> weight; a word that is not in there counts as the rarest.
+
+    Returns:
+        (T, D); a text without a known word is a row of zeros.
+    """
+    if not vectors:
+        return np.zeros((len(texts), 1), dtype=np.float32)
+    words = list(vectors)
+    number = {word: index for index, word in enumerate(words)}
+    rarest = max(rarity.values(), default=1.0)
+    table = _unit(np.array([vectors[word] for word in words], dtype=np.float64))
+    table *= np.array([rarity.get(word, rarest) for word in words])[:, None]
+    result = np.zeros((len(texts), table.shape[1]), dtype=np.float32)
+    for start in range(0, len(texts), _CHUNK):
+        found = [
+            [number[word] for word in label_words(text) if word in number]
+            for text in texts[start : start + _CHUNK]
+        ]
+        lengths = np.array([len(one) for one in found])
+        some = np.flatnonzero(lengths)
+        if len(some):
+            starts = np.cumsum(lengths[some]) - lengths[some]
+            flat = np.array([index for one in found for index in one], dtype=np.int64)
+            result[start + some] = _unit(np.add.reduceat(table[flat], starts, axis=0))
+    return result
+
+
+def hashed_word_vectors(texts: Sequence[str], width: int) -> dict[str, npt.NDArray[np.float32]]:
+    """A vector of fixed random signs, drawn from its hash, for every word of some texts."""
+    words = sorted({word for text in texts for word in label_words(text)})
+    return {word: _signs(word, width).astype(np.float32) for word in words}
+
+
+def reduced_vectors(
+    vectors: npt.NDArray[np.float32], weight: FloatArray, width: int
+) -> tuple[FloatArray, float]:
+    """Vectors on the main axes of some of them.
+
+    Args:
+        vectors: (T, D).
+        weight: (T,) how much each counts when the axes are chosen; 0 leaves it out.
+        width: columns to keep.
+
+    Returns:
+        (T, width) on the grid of ``on_grid``, zeros where there are fewer axes; and the share of the squared
+        length of the weighted vectors that is kept.
+    """
+    size = vectors.shape[1]
+    gram = np.zeros((size, size))
+    for start in range(0, len(vectors), _CHUNK):
+        part = vectors[start : start + _CHUNK].astype(np.float64)
+        gram += (part * weight[start : start + _CHUNK, None]).T @ part
+    axes = _main_axes(gram, min(width, size))
+    reduced = np.zeros((len(vectors), width))
+    for start in range(0, len(vectors), _CHUNK):
+        part = vectors[start : start + _CHUNK].astype(np.float64) @ axes.T
+        reduced[start : start + _CHUNK, : len(axes)] = on_grid(part)
+    kept = float(np.einsum("wd,de,we->", axes, gram, axes)) / max(float(np.trace(gram)), 1e-12)
+    return reduced, kept
 
 
 def hashed_label_vectors(labels: Sequence[tuple[str, ...]], width: int) -> FloatArray:

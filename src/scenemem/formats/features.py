@@ -48,10 +48,18 @@ class StoreInfo(msgspec.Struct, frozen=True):
     encoder: str  # the network or procedure that made them
     sha256: str  # of the bytes of the .npy file
     columns: tuple[Column, ...] = ()  # what the columns are, when that is known
+    track: str = ""  # e.g. "captions"; empty in stores of older versions
+    sensor: str = ""  # what the features stand for, e.g. "a camera with a captioner"
 
     def __post_init__(self) -> None:
         if len(set(self.keys)) != len(self.keys):
             raise ValueError("keys holds the same viewpoint twice")
+
+    @property
+    def layout(self) -> str:
+        """A digest of everything but the values: track, encoder, columns and the viewpoints of the rows."""
+        meaning = (self.track, self.encoder, self.width, self.columns, self.keys)
+        return hashlib.sha256(msgspec.json.encode(meaning)).hexdigest()
 
 
 class FeatureRow(NamedTuple):
@@ -71,6 +79,8 @@ def write_store(
     source: str,
     encoder: str,
     columns: Sequence[Column] = (),
+    track: str = "",
+    sensor: str = "",
 ) -> StoreInfo:
     """Write the store ``target`` (``.../<name>.npy``) row by row; see ``stream_store``.
 
@@ -79,7 +89,15 @@ def write_store(
     pairs = enumerate(zip(keys, rows, strict=True))
     named = (FeatureRow(key, values, f"row {number}") for number, (key, values) in pairs)
     return stream_store(
-        target, named, origin=target, width=width, source=source, encoder=encoder, columns=columns
+        target,
+        named,
+        origin=target,
+        width=width,
+        source=source,
+        encoder=encoder,
+        columns=columns,
+        track=track,
+        sensor=sensor,
     )
 
 
@@ -92,6 +110,8 @@ def stream_store(
     encoder: str,
     width: int | None = None,
     columns: Sequence[Column] = (),
+    track: str = "",
+    sensor: str = "",
 ) -> StoreInfo:
     """Write a store from a stream of rows whose number need not be known; one row is in memory at a time.
 
@@ -106,6 +126,8 @@ def stream_store(
         encoder: the network or procedure that made them.
         width: columns per view; that of the first row when not given.
         columns: what the columns are, when that is known.
+        track: the kind of features, see ``scenemem.features.tracks``.
+        sensor: what they stand for.
 
     Raises:
         DataError: a row has the wrong shape, repeats a viewpoint or holds NaN, Inf or a number that float16
@@ -117,7 +139,8 @@ def stream_store(
         with partial.open("w+b") as stream:
             keys, width = _write_rows(stream, rows, width, origin)
             stream.seek(0)
-            info = StoreInfo(keys, width, source, encoder, _digest(stream), tuple(columns))
+            sha256 = _digest(stream)
+            info = StoreInfo(keys, width, source, encoder, sha256, tuple(columns), track, sensor)
             os.fsync(stream.fileno())
         record_partial.write_bytes(msgspec.json.encode(info))
         # from here on nothing but a kill can fail, so an older store is only given up for a complete new one
@@ -137,7 +160,9 @@ def read_store(target: StrPath) -> tuple[StoreInfo, np.memmap[Any, np.dtype[np.f
     """
     target, record = _store_paths(target)
     if not target.exists():
-        reason = "no such feature store; build it with `scenemem data objects` or `data features`"
+        reason = (
+            "no such feature store; build it with `scenemem data captions`, `data objects` or `data features`"
+        )
         raise DataError(target, reason)
     if not record.exists():
         reason = f"incomplete feature store, '{record.name}' is missing beside it; build the store again"

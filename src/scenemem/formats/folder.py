@@ -12,6 +12,9 @@ from scenemem.errors import DataError
 
 SPLITS = ("train", "val_seen", "val_unseen", "test")
 
+RENAMED = {"objects+rooms": "oracle"}
+"""former name of a feature store -> its name now; a folder may hold it under either"""
+
 
 def cache_folder() -> Path:
     """The folder for things that can be rebuilt: ``SCENEMEM_CACHE``, else the user's cache folder."""
@@ -49,6 +52,11 @@ class DataFolder:
     def rooms(self) -> Path:
         """Room labels."""
         return self.root / "rooms"
+
+    @property
+    def captions(self) -> Path:
+        """Published captions of the views, packed or unpacked."""
+        return self.root / "captions"
 
     @property
     def word_vectors(self) -> Path:
@@ -92,15 +100,21 @@ class DataFolder:
     def feature_file(self, name: str) -> Path:
         """The feature store ``features/<name>.npy``, in the folder or among the derived files.
 
+        A store that was renamed is found by its former and by its present name, whichever it has here.
+
         Raises:
             DataError: there is no such store; the message lists the ones there are.
         """
         stores = {file.stem: file for file in self.feature_files()}
-        if name not in stores:
-            found = f"there are: {', '.join(stores)}" if stores else "there is none yet"
-            advice = "build one with 'scenemem data objects' or 'scenemem data features FILE'"
-            raise DataError(self.root, f"no feature store '{name}' ({found}); {advice}")
-        return stores[name]
+        now = RENAMED.get(name, name)
+        former = next((old for old, new in RENAMED.items() if new == now), name)
+        found = next((stores[one] for one in (name, now, former) if one in stores), None)
+        if found is None:
+            there = f"there are: {', '.join(stores)}" if stores else "there is none yet"
+            renamed = f", now called '{now}'" if now != name else ""
+            advice = "build one with 'scenemem data captions', 'data objects' or 'data features FILE'"
+            raise DataError(self.root, f"no feature store '{name}'{renamed} ({there}); {advice}")
+        return found
 
     def _places(self) -> tuple[Path, ...]:
         return tuple(dict.fromkeys((self.root, self.derived)))

