@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "data r4r": ("data", "data_r4r", "write R4R from R2R"),
     "data features": ("data", "data_features", "convert a TSV or HDF5 feature file to a mapped store"),
     "data objects": ("data", "data_objects", "build view features from object and room annotations"),
+    "data images": ("images", "data_images", "build view features from pictures with an image encoder"),
     "train": ("train", "parse", "train an agent from a preset"),
     "eval": ("eval", "eval_run", "walk an agent over a split and print its metrics"),
     "compare": ("compare", "compare", "mean and standard deviation over seeds and variants"),

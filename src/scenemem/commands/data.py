@@ -124,7 +124,7 @@ def data_features(
     target = folder / f"{name}.npy"
     with progress_bar("converting viewpoints") as progress:
         info = convert_features(file, target, columns=columns, encoder=encoder, progress=progress)
-    _show_stores({name: info}, folder, json)
+    show_stores({name: info}, folder, json)
 
 
 def data_objects(
@@ -145,7 +145,7 @@ def data_objects(
         stores = build_object_features(opened, folder, name=name, rooms=rooms, progress=progress)
     if rooms and len(stores) == 1:
         console.print(f"no room labels in {opened.rooms}: only the store '{name}' was built", soft_wrap=True)
-    _show_stores(stores, folder, json)
+    show_stores(stores, folder, json)
 
 
 def _show_check(report: FolderReport) -> None:
@@ -175,7 +175,7 @@ def _show_check(report: FolderReport) -> None:
     output.print(table)
 
 
-def _show_stores(stores: dict[str, StoreInfo], folder: Path, json: bool) -> None:
+def show_stores(stores: dict[str, StoreInfo], folder: Path, json: bool) -> None:
     """Print what was written, for people or as JSON."""
     rows = [
         {
