@@ -280,15 +280,19 @@ def test_two_pictures_of_a_view_are_refused(changeable: Path) -> None:
 # Going on after an interruption; a kill is in tests/commands/test_images_command.py
 
 
+class InterruptedHereError(Exception):
+    """Stands for a kill."""
+
+
 class Interrupted(HousesSmall):
-    """Fails after some calls, as a full memory or a pulled plug would make it."""
+    """Fails after some calls."""
 
     def __init__(self, calls: int) -> None:
         self.calls = calls
 
     def encode(self, pictures: Sequence[Image.Image]) -> Tensor:
         if not self.calls:
-            raise KeyboardInterrupt
+            raise InterruptedHereError
         self.calls -= 1
         return super().encode(pictures)
 
@@ -297,7 +301,7 @@ class Interrupted(HousesSmall):
 def test_finished_viewpoints_are_not_encoded_again(
     batch: int, calls: int, left: int, pictured: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(InterruptedHereError):
         build(pictured, tmp_path / "i.npy", batch=batch, encoder=Interrupted(calls))
     assert not (tmp_path / "i.npy").exists()
     resumed = Interrupted(left)
@@ -311,7 +315,7 @@ def test_finished_viewpoints_are_not_encoded_again(
 @pytest.mark.parametrize("batch", [36, 80])  # a viewpoint or two at once
 @pytest.mark.parametrize("damage", ["values", "cut values", "list", "cut list", "empty list"])
 def test_damaged_leftovers_are_encoded_again(damage: str, batch: int, pictured: Path, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(InterruptedHereError):
         build(pictured, tmp_path / "i.npy", batch=batch, encoder=Interrupted(1 if batch == 80 else 3))
     values, listed = tmp_path / ".i.npy.rows", tmp_path / ".i.npy.finished"
     content, lines = bytearray(values.read_bytes()), listed.read_bytes()
@@ -328,7 +332,7 @@ def test_damaged_leftovers_are_encoded_again(damage: str, batch: int, pictured: 
 
 
 def test_leftovers_of_other_settings_are_not_mixed_in(pictured: Path, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(InterruptedHereError):
         build(pictured, tmp_path / "i.npy", encoder=Interrupted(2))
     with pytest.raises(
         UserError, match=r"made with batch 36, now it is 9; use the same, choose another --name"
