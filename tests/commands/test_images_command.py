@@ -17,8 +17,9 @@ from PIL import Image
 from torch import Tensor
 
 from scenemem.cli import main
-from scenemem.features import images
-from scenemem.features.images import DrawnHouses, HousesSmall, read_cameras, write_views
+from scenemem.features import images, pictures
+from scenemem.features.images import HousesSmall
+from scenemem.features.pictures import DrawnHouses, read_cameras, write_views
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan, write_scan
 from scenemem.formats.decoding import read_json
 from scenemem.formats.features import verify_store
@@ -51,7 +52,7 @@ def houses(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_scan(root / "connectivity", Scan(scan.name, tuple(kept)))
     data = DataFolder(root)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(images, "_HOUSE_FACE", 16)  # a sixteenth of the rays
+        patch.setattr(pictures, "_HOUSE_FACE", 16)  # a sixteenth of the rays
         write_views(DrawnHouses(data), read_cameras(data), root / "pictures")
     return root
 
@@ -80,7 +81,7 @@ def test_from_pixels_to_success_rate(
 def test_without_a_folder_of_pictures_the_houses_are_drawn(
     houses: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(images, "_HOUSE_FACE", 16)
+    monkeypatch.setattr(pictures, "_HOUSE_FACE", 16)
     words = (
         "--data",
         houses,

@@ -21,14 +21,11 @@ from tests.conftest import scan_from_graph
 from torch import Tensor
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.images import (
+from scenemem.features.images import HousesSmall, TransformersEncoder, build_image_features, open_encoder
+from scenemem.features.pictures import (
     Camera,
     DrawnHouses,
-    HousesSmall,
     PictureFiles,
-    TransformersEncoder,
-    build_image_features,
-    open_encoder,
     read_cameras,
     resample_views,
     write_views,
@@ -450,6 +447,7 @@ def test_networks_of_transformers_encode_each_picture_as_alone(
     family: str, model_folder: Callable[[str], Path], pictured: Path, tmp_path: Path
 ) -> None:
     encoder = open_encoder(str(model_folder(family)))
+    assert open_encoder(str(model_folder(family))).name == encoder.name, "or a killed run could not go on"
     info = build(pictured, tmp_path / "i.npy", encoder=encoder)
     assert info.width == {"clip": 12}.get(family, 16)
     assert info.encoder.startswith(f"{family}, {FAMILIES[family]} of "), (

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from scenemem.commands.console import progress_bar
 from scenemem.commands.data import show_stores
-from scenemem.features.images import DrawnHouses, PictureFiles, build_image_features, open_encoder
+from scenemem.features.images import build_image_features, open_encoder
+from scenemem.features.pictures import DrawnHouses, PictureFiles
 from scenemem.formats.features import VIEWS
 from scenemem.formats.folder import DataFolder
 
