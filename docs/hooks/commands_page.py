@@ -18,6 +18,7 @@ EXAMPLES = {
     "data r4r": "scenemem data r4r --data DIR",
     "data features": "scenemem data features resnet.tsv --data DIR --encoder 'ResNet-152, ImageNet'",
     "data objects": "scenemem data objects --data DIR",
+    "data images": "scenemem data images --images DIR --encoder openai/clip-vit-base-patch32 --data DIR",
     "train": "scenemem train ssm --out runs/ssm-0 --seed 0",
     "eval": "scenemem eval runs/ssm-0 --split val_unseen",
     "view": "scenemem view runs/ssm-0 runs/basic-0 --count 3",

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "data captions": ("data", "data_captions", "build view features from captions of the views"),
     "data objects": ("data", "data_objects", "build view features from object and room annotations"),
     "data join": ("data", "data_join", "join feature stores into a union of tracks"),
+    "data images": ("images", "data_images", "build view features from pictures with an image encoder"),
     "train": ("train", "parse", "train an agent from a preset"),
     "eval": ("evaluate", "eval_run", "walk an agent over a split and print its metrics"),
     "compare": ("evaluate", "compare", "mean and standard deviation over seeds and variants"),

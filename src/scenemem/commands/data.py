@@ -128,7 +128,7 @@ def data_features(
     target = folder / f"{name}.npy"
     with progress_bar("converting viewpoints") as progress:
         info = convert_features(file, target, columns=columns, encoder=encoder, progress=progress)
-    _show_stores({name: info}, folder, json)
+    show_stores({name: info}, folder, json)
 
 
 def data_captions(
@@ -151,7 +151,7 @@ def data_captions(
     folder = out or opened.derived / "features"
     with progress_bar("building features") as progress:
         info = build_caption_features(opened, folder / f"{name}.npy", config, progress)
-    _show_stores({name: info}, folder, json)
+    show_stores({name: info}, folder, json)
 
 
 def data_objects(data: Path, oracle: bool = True, out: Path | None = None, json: bool = False) -> None:
@@ -169,7 +169,7 @@ def data_objects(data: Path, oracle: bool = True, out: Path | None = None, json:
         stores = build_object_features(opened, folder, oracle=oracle, progress=progress)
     if oracle and len(stores) == 1:
         console.print(f"no room labels in {opened.rooms}: only the store 'objects' was built", soft_wrap=True)
-    _show_stores(stores, folder, json)
+    show_stores(stores, folder, json)
 
 
 def data_join(
@@ -194,7 +194,7 @@ def data_join(
     files = {store: opened.feature_file(store) for store in stores}
     with progress_bar("joining viewpoints") as progress:
         info = join_stores(files, folder / f"{name}.npy", progress)
-    _show_stores({name: info}, folder, json)
+    show_stores({name: info}, folder, json)
 
 
 def _show_check(report: FolderReport) -> None:
@@ -236,7 +236,7 @@ def _worded(track: TrackState) -> str:
     return f"can be built: '{track.command}'"
 
 
-def _show_stores(stores: dict[str, StoreInfo], folder: Path, json: bool) -> None:
+def show_stores(stores: dict[str, StoreInfo], folder: Path, json: bool) -> None:
     """Print what was written, for people or as JSON."""
     rows = [
         {

@@ -54,7 +54,7 @@ def draw_view(house: House, stand: int, heading: float, elevation: float = 0.0) 
     east = level * math.sin(heading) + right * math.cos(heading)
     north = level * math.cos(heading) - right * math.sin(heading)
     direction = np.stack([east, north, np.broadcast_to(up, east.shape)], axis=-1)
-    return _picture(house, stand, direction)
+    return draw_rays(house, stand, direction)
 
 
 def draw_panorama(house: House, stand: int, width: int = 1440) -> Image.Image:
@@ -67,11 +67,14 @@ def draw_panorama(house: House, stand: int, width: int = 1440) -> Image.Image:
     elevation = (0.5 - (np.arange(rows) + 0.5) / rows)[:, None] * 2 * math.pi / 3
     east, north = np.cos(elevation) * np.sin(heading), np.cos(elevation) * np.cos(heading)
     direction = np.stack([east, north, np.broadcast_to(np.sin(elevation), east.shape)], axis=-1)
-    return _picture(house, stand, direction)
+    return draw_rays(house, stand, direction)
 
 
-def _picture(house: House, stand: int, direction: FloatArray) -> Image.Image:
-    """direction: (H, W, 3), any length  ->  a picture of half that size"""
+def draw_rays(house: House, stand: int, direction: FloatArray) -> Image.Image:
+    """The picture whose rays leave a viewpoint in these directions: east, north, up.
+
+    direction: (H, W, 3) of any length, H and W multiples of 32  ->  a picture of half that size, smoothed
+    """
     scene, camera = build_scene(house), house.stands[stand]
     eye, floor = np.array([camera.x, camera.y, camera.z]), house.rooms[camera.room].floor
     scene = scene.only(in_sight(scene, eye, floor, both_storeys=house.sees_both_storeys(camera)))

@@ -1,0 +1,164 @@
+"""``scenemem data images`` as a user types it: from the pixels of drawn houses to SR, and through a kill."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from PIL import Image
+from torch import Tensor
+
+from scenemem.cli import main
+from scenemem.features import images, pictures
+from scenemem.features.images import HousesSmall
+from scenemem.features.pictures import DrawnHouses, read_cameras, write_views
+from scenemem.formats.connectivity import Scan, connectivity_files, read_scan, write_scan
+from scenemem.formats.decoding import read_json
+from scenemem.formats.features import verify_store
+from scenemem.formats.folder import DataFolder
+from scenemem.houses.build import HousesConfig, build_houses
+
+
+def _run(*words: object) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main([str(word) for word in words])
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+@pytest.fixture(scope="module")
+def houses(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two houses of which only the viewpoints of one route each are left, and ``pictures`` of these."""
+    root = tmp_path_factory.mktemp("images") / "houses"
+    few = HousesConfig(houses=2, train_routes=1, val_seen_routes=1, val_unseen_routes=1)
+    build_houses(root, few, jobs=1)
+    (root / "r2r" / "R2R_val_seen.json").unlink()
+    walked = [
+        set(episode["path"])
+        for split in ("train", "val_unseen")
+        for episode in read_json(root / "r2r" / f"R2R_{split}.json", list[dict[str, Any]])
+    ]
+    for file, route in zip(connectivity_files(root / "connectivity"), walked, strict=True):
+        scan = read_scan(file)
+        kept = [msgspec.structs.replace(one, included=one.image_id in route) for one in scan.viewpoints]
+        write_scan(root / "connectivity", Scan(scan.name, tuple(kept)))
+    data = DataFolder(root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "_HOUSE_FACE", 16)  # a sixteenth of the rays
+        write_views(DrawnHouses(data), read_cameras(data), root / "pictures")
+    return root
+
+
+def test_from_pixels_to_success_rate(
+    houses: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--images", houses / "pictures", "--data", houses, "--encoder", "houses-small", "--json")
+    assert _run("data", "images", *words) == 0
+    (store,) = json.loads(capsys.readouterr().out)["stores"]
+    assert (store["name"], store["width"]) == ("images", 276)
+    info = verify_store(houses / "features" / "images.npy")
+    assert (store["sha256"], info.encoder.split()[0]) == (info.sha256, "houses-small")
+
+    small = ("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--learning.batch", 2)
+    chosen = ("--iterations", 2, "--selection.every", 2, "--selection.save-every", 2)
+    run = tmp_path / "basic-0"
+    where = ("--data", houses, "--features", "images", "--out", run, "--selection.split", "val_unseen")
+    assert _run("train", "basic", *where, *small, *chosen) == 0
+    capsys.readouterr()
+    assert _run("eval", run, "--data", houses, "--split", "val_unseen", "--json") == 0
+    assert 0 <= json.loads(capsys.readouterr().out)["metrics"]["sr"] <= 1
+    assert json.loads((run / "preset.json").read_text())["preset"]["data"]["features"] == "images"
+
+
+def test_without_a_folder_of_pictures_the_houses_are_drawn(
+    houses: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pictures, "_HOUSE_FACE", 16)
+    words = (
+        "--data",
+        houses,
+        "--encoder",
+        "houses-small",
+        "--out",
+        tmp_path,
+        "--name",
+        "drawn",
+        "--batch",
+        72,
+    )
+    assert _run("data", "images", *words) == 0
+    info = verify_store(tmp_path / "drawn.npy")
+    assert info.source == f"drawings of the embedded houses, {len(info.keys)} viewpoints"
+    assert f"drawn: {len(info.keys)} viewpoints x 36 views x 276 columns" in capsys.readouterr().out
+
+
+HALTING = """
+import time
+from scenemem.features.images import ENCODERS, HousesSmall
+
+class Halting(HousesSmall):
+    viewpoints = 0
+
+    def encode(self, pictures):
+        self.viewpoints += 1
+        if self.viewpoints > 3:
+            time.sleep(600)
+        return super().encode(pictures)
+
+ENCODERS.register("halting", lambda device: Halting())
+"""
+
+
+def test_a_killed_run_is_continued_to_the_same_bytes(
+    houses: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin, folder = tmp_path / "halting.py", tmp_path / "killed"
+    plugin.write_text(HALTING)
+    words = ["data", "images", "--images", str(houses / "pictures"), "--data", str(houses)]
+    started = [*words, "--out", str(folder), "--encoder", "halting", "--plugin", str(plugin)]
+    listed = folder / ".images.npy.finished"
+    with subprocess.Popen([sys.executable, "-m", "scenemem", *started], stderr=subprocess.DEVNULL) as process:
+        while not listed.exists() or listed.read_bytes().count(b"\n") < 4:  # settings and three viewpoints
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not (folder / "images.npy").exists()
+    assert not (folder / "images.json").exists()
+
+    encoded: list[int] = []
+
+    class Counting(HousesSmall):
+        def encode(self, pictures: Sequence[Image.Image]) -> Tensor:
+            encoded.append(len(pictures))
+            return super().encode(pictures)
+
+    monkeypatch.setattr(images, "HousesSmall", Counting)
+    for out in (folder, tmp_path / "whole"):
+        assert _run(*words, "--encoder", "houses-small", "--out", out) == 0
+    total = len(verify_store(folder / "images.npy").keys)
+    assert len(encoded) == (total - 3) + total, "finished viewpoints are not encoded again"
+    for name in ("images.npy", "images.json"):
+        assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert sorted(file.name for file in folder.iterdir()) == ["images.json", "images.npy"]
+
+
+def test_mistakes_are_one_line_and_exit_code_2(
+    houses: Path, tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--encoder", "houses-small", "--out", tmp_path)
+    assert _run("data", "images", "--data", tiny_data, *words) == 2
+    assert (
+        "has no plans of houses to draw; name a folder of pictures with --images" in capsys.readouterr().err
+    )
+    assert _run("data", "images", "--data", tiny_data, "--images", houses / "pictures", *words) == 2
+    assert "scan grid, viewpoint g00: no pictures of this viewpoint of the world" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
