@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.features.caption_houses import write_captions
 
 from scenemem.cli import main
 from scenemem.formats.features import write_store
 from scenemem.presets import PRESETS
 from scenemem.world.build import load_world
+from tests.features.caption_houses import write_captions
 
 
 def _check(data: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str, str]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.features.caption_houses import THINGS, viewpoint_views, write_captions
 
 from scenemem import cli
 from scenemem.errors import DataError, SettingError, UserError
@@ -26,6 +25,7 @@ from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.features import StoreInfo, read_store, verify_store
 from scenemem.formats.folder import DataFolder
 from scenemem.world.build import load_world
+from tests.features.caption_houses import THINGS, viewpoint_views, write_captions
 
 SMALL = CaptionConfig(caption_columns=6, detection_columns=5, classes=True)
 

@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pytest
 import torch
 from PIL import Image
-from tests.conftest import scan_from_graph
 from torch import Tensor
 
 from scenemem.errors import DataError, UserError
@@ -35,6 +34,7 @@ from scenemem.formats.features import StoreInfo, read_store, verify_store
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import lay_out
 from scenemem.houses.pictures import draw_view
+from tests.conftest import scan_from_graph
 
 Floats = npt.NDArray[np.float64]
 Pixels = npt.NDArray[np.uint8]
