@@ -78,7 +78,7 @@ def _episode(number: int, seed: int, outcome: Outcome = "reached", **changes: An
     )
 
 
-SETTINGS = {"agent": "frontier", "selection": {"split": "dev_unseen"}, "learning": {"iterations": 200}}
+SETTINGS = {"agent": "ssm", "selection": {"split": "dev_unseen"}, "learning": {"iterations": 200}}
 OUTCOMES: tuple[Outcome, ...] = ("reached", "passed", "cut", "early", "astray")
 
 
@@ -275,7 +275,7 @@ def test_a_run_under_way_says_how_far_it_is(tmp_path: Path) -> None:
 
 def test_names_from_outside_are_only_ever_text(tmp_path: Path) -> None:
     nasty = "<script>alert('\"&1')</script>"
-    run = _run(nasty, 0, splits=(nasty,), selection={"split": nasty}, agent="frontier")
+    run = _run(nasty, 0, splits=(nasty,), selection={"split": nasty}, agent="ssm")
     page, tables = _page(
         tmp_path / "r.html",
         [run],
