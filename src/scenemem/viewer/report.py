@@ -81,8 +81,11 @@ def write_run_report(
         sections.append(_outcomes_section(groups, splits))
         sections.append(_distributions_section(groups, splits[0]))
         sections.append(_lengths_section(groups, splits[0]))
-        jumping = {name: some for name, some in groups.items() if some[0].settings["agent"] == "frontier"}
-        if pooled(jumping, splits[0]):
+        walked = pooled(groups, splits[0])
+        jumping = {
+            name: groups[name] for name, results in walked.items() if any(one.jumps for one in results)
+        }
+        if jumping:
             sections.append(_jumps_section(jumping, splits[0]))
     sections += more
     ours = {split: metric_spreads(groups, split) for split in splits}
