@@ -97,7 +97,10 @@ def test_without_a_folder_of_pictures_the_houses_are_drawn(
     assert _run("data", "images", *words) == 0
     info = verify_store(tmp_path / "drawn.npy")
     assert info.source == f"drawings of the embedded houses, {len(info.keys)} viewpoints"
-    assert f"drawn (track images): {len(info.keys)} viewpoints x 36 views x 276 columns" in capsys.readouterr().out
+    assert (
+        f"drawn (track images): {len(info.keys)} viewpoints x 36 views x 276 columns"
+        in capsys.readouterr().out
+    )
 
 
 HALTING = """
