@@ -17,6 +17,7 @@ from scenemem.agents.actions import (
     GlobalActions,
     HopPriorActions,
     LocalActions,
+    MemoryActions,
     WalkOptions,
 )
 from scenemem.agents.rollout import ACTION, FINAL, FRONTIER, GLOBAL, DecisionRequest, DecisionType, Rollout
@@ -284,6 +285,39 @@ def test_distances_before_and_after_are_those_to_the_goal(world: World, episodes
                 assert rollout.memory is not None
                 there = rollout.memory.node[table.episode, table.choice]
                 assert torch.equal(table.after, world.geodesic(there, goal))
+
+
+@pytest.mark.parametrize(("space", "kind"), [(FrontierActions, FRONTIER), (GlobalActions, GLOBAL)])
+def test_a_place_that_was_never_reached_does_not_count_as_reached(
+    world: World, episodes: EpisodeSet, space: type[MemoryActions], kind: DecisionType
+) -> None:
+    """A walk cut off on its way to a chosen place has come as far as it has come."""
+    actions = space(world, len(episodes), MAX_DECISIONS)
+    rule = ClosestToGoal(world, episodes.goal)
+    rollout = collect(
+        world,
+        episodes,
+        actions,
+        Wanderer(3, stops=0.0),
+        max_steps=4 + torch.arange(len(episodes)) % 5,
+        label_rule=rule,
+    )
+    assert rollout.memory is not None
+    table, cut_off = rollout.decisions[kind], 0
+    for row, episode in enumerate(table.episode.tolist()):
+        length, choice = int(rollout.length[episode]), int(table.choice[row])
+        walk = rollout.viewpoint[episode, int(table.step[row]) : length].tolist()
+        if kind == FRONTIER:
+            chosen = int(rollout.memory.node[episode, choice])
+        elif bool(table.stops[row]):
+            chosen = walk[0]
+        else:
+            node, slot = divmod(choice, world.neighbour.shape[1])
+            chosen = int(world.neighbour[rollout.memory.node[episode, node], slot])
+        reached = chosen if chosen in walk else walk[-1]
+        cut_off += chosen not in walk
+        assert float(table.after[row]) == float(world.geodesic(torch.tensor(reached), episodes.goal[episode]))
+    assert cut_off > 3
 
 
 def test_without_a_rule_there_are_no_labels_and_goals_may_be_secret(

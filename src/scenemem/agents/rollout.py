@@ -80,7 +80,7 @@ class Decisions:
     choice: Tensor  # (M,) option taken
     label: Tensor  # (M,) option that would have been right; -1 when unknown
     before: Tensor  # (M,) metres to the goal before the decision; nan when the goal is unknown
-    after: Tensor  # (M,) metres to the goal at the place chosen
+    after: Tensor  # (M,) metres to the goal at the place chosen, or where the walk was cut off on its way
     stops: Tensor  # (M,) bool, the choice ends the episode
 
     def select(self, rows: Tensor) -> Decisions:
@@ -219,6 +219,7 @@ class Recorder:
     def __init__(self) -> None:
         self._steps: list[list[Tensor]] = []
         self._rows: dict[DecisionType, list[tuple[Tensor, ...]]] = {}
+        self._targets: dict[DecisionType, list[Tensor]] = {}  # (M,) the viewpoint of every choice
         self._requests = 0
 
     def step(self, pose: Pose, state_step: Tensor, memory: SceneMemory | None) -> None:
@@ -248,13 +249,22 @@ class Recorder:
             request.stops(choice),
         )
         self._rows.setdefault(request.type, []).append(row)
+        self._targets.setdefault(request.type, []).append(
+            request.viewpoint.gather(1, choice.unsqueeze(1)).squeeze(1)
+        )
         self._requests += 1
 
-    def finished(self, memory: SceneMemory | None, *, allow_revisits: bool) -> Rollout:
-        """The whole rollout; ``memory`` is what the agents remember at its end."""
+    def finished(self, memory: SceneMemory | None, *, end: Tensor, allow_revisits: bool) -> Rollout:
+        """The whole rollout.
+
+        Args:
+            memory: what the agents remember at its end.
+            end: (B,) metres to the goal from where every walk ended.
+            allow_revisits: whether the agents might hop to visited places.
+        """
         columns = [torch.stack(column, dim=1) for column in zip(*self._steps, strict=True)]
-        decisions = {kind: _joined(rows) for kind, rows in self._rows.items()}
         viewpoint, view, alive, state_step, *known = columns
+        decisions = self._carried_out(viewpoint.gather(1, alive.sum(dim=1, keepdim=True) - 1).squeeze(1), end)
         if known and FINAL in decisions:
             decisions[FINAL] = _who_got_there(decisions[FINAL], known[0], alive)
         stopped = torch.zeros_like(alive[:, 0])
@@ -273,6 +283,21 @@ class Recorder:
             allow_revisits,
         )
         return Rollout(viewpoint, view, alive, state_step, stopped, decisions, record)
+
+    def _carried_out(self, viewpoint: Tensor, end: Tensor) -> dict[DecisionType, Decisions]:
+        """All decisions; one whose walk was cut off on its way leads to where the walk ended, not farther.
+
+        viewpoint, end: (B,) where the walks ended, and the metres to the goal from there
+        """
+        decisions = {kind: _joined(rows) for kind, rows in self._rows.items()}
+        last = torch.full_like(viewpoint, NONE)
+        for table in decisions.values():
+            last = last.scatter_reduce(0, table.episode, table.order, "amax")
+        for kind, table in decisions.items():
+            elsewhere = torch.cat(self._targets[kind]) != viewpoint[table.episode]
+            cut_off = (table.order == last[table.episode]) & elsewhere
+            decisions[kind] = replace(table, after=torch.where(cut_off, end[table.episode], table.after))
+        return decisions
 
 
 def _who_got_there(final: Decisions, here: Tensor, alive: Tensor) -> Decisions:

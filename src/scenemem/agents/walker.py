@@ -116,7 +116,11 @@ def collect(
         if not len(active):
             break
         pose = simulator.step(pose, space.step(pose, active, decide))
-    return recorder.finished(space.memory, allow_revisits=space.allow_revisits)
+    everyone = torch.arange(len(pose.viewpoint), device=world.device)
+    end = torch.full(everyone.shape, torch.nan, device=world.device)
+    if label_rule is not None:
+        end = label_rule.metres(pose.viewpoint.unsqueeze(1), everyone).squeeze(1)
+    return recorder.finished(space.memory, end=end, allow_revisits=space.allow_revisits)
 
 
 class Pick(Protocol):
