@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--before", type=Path, required=True, help="a checkout of the other version")
     parser.add_argument("--data", type=Path, required=True, help="the data folder")
-    parser.add_argument("--features", default="objects+rooms", help="store at everyday width")
+    parser.add_argument("--features", default="oracle", help="store at everyday width")
     parser.add_argument("--widths", nargs="+", default=["everyday", "paper"])
     parser.add_argument("--presets", nargs="+", default=["ssm", "basic"])
     parser.add_argument("--batch", type=int, default=64)

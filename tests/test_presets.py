@@ -22,7 +22,7 @@ from scenemem.learning.objectives import LearningConfig, RewardConfig, Stage
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import (
     PRESETS,
-    SCOREBOARD,
+    R2R_TRACKS,
     DataConfig,
     Preset,
     SelectionConfig,
@@ -57,7 +57,20 @@ def _differences(one: Any, other: Any, path: str = "") -> set[str]:
         ("ssm-no-restore", "ssm", {"model.restore_state"}),
         ("ssm-no-backtrack", "ssm", {"model.final_backtrack"}),
         ("ssm-no-stop-from-memory", "ssm", {"model.stop_from_memory"}),
-        ("basic", "ssm", {"agent"}),
+        ("ssm-no-memory", "ssm", {"agent"}),
+        ("ssm-hop-prior", "ssm-no-backtrack", {"model.hop_prior"}),
+        ("ssm-paper-no-grounding", "ssm-paper", {"model.grounding"}),
+        ("ssm-paper-no-reasoning", "ssm-paper", {"model.reasoning_steps"}),
+        ("ssm-paper-local", "ssm-paper", {"agent"}),
+        ("ssm-paper-global", "ssm-paper", {"agent"}),
+        ("ssm-paper-hints", "ssm-paper", {"model.hints"}),
+        ("ssm-paper-restore", "ssm-paper", {"model.restore_state"}),
+        ("ssm-paper-stop-from-memory", "ssm-paper", {"model.stop_from_memory"}),
+        ("ssm-paper-backtrack", "ssm-paper", {"model.final_backtrack"}),
+        ("ssm-paper-hop-prior", "ssm-paper", {"model.hop_prior"}),
+        ("basic", "ssm-paper", {"agent"}),
+        ("basic-backtrack", "basic", {"agent"}),
+        ("basic-hop-prior", "basic", {"agent"}),
         ("ssm-augmented", "ssm", {"learning.learning_rate", "learning.stages"}),
         ("basic-augmented", "basic", {"learning.learning_rate", "learning.stages"}),
         ("seq2seq", "basic", {"model.panorama", "learning.stages"}),
@@ -75,38 +88,50 @@ def test_every_preset_has_the_settings_of_its_agent() -> None:
 ON_R2R = {"data.features", "learning.iterations", "selection.split", "selection.every"}
 
 
-@pytest.mark.parametrize("base", SCOREBOARD)
-def test_the_rows_of_the_scoreboard_share_one_recipe(base: str) -> None:
-    row, more = PRESETS[f"{base}-r2r-objects"], PRESETS[f"{base}-r2r-objects-augmented"]
-    assert _differences(PRESETS[base], row) == ON_R2R
+@pytest.mark.parametrize("track", R2R_TRACKS)
+def test_the_rows_of_the_scoreboard_share_one_recipe(track: str) -> None:
+    ending = f"-r2r-{track}"
+    rows = {name.removesuffix(ending): row for name, row in PRESETS.items() if name.endswith(ending)}
+    assert {"ssm-paper", "ssm", "basic", "ssm-local", "ssm-paper-local", "seq2seq"} <= rows.keys()
+    for base, row in rows.items():
+        assert _differences(PRESETS[base], row) == ON_R2R, base
+        assert row.data.features == track
+        assert row.learning.iterations == 1000
+
+
+@pytest.mark.parametrize("track", R2R_TRACKS)
+@pytest.mark.parametrize("base", ["ssm-paper", "basic", "ssm"])
+def test_described_paths_join_a_row_of_the_scoreboard(base: str, track: str) -> None:
+    row, more = PRESETS[f"{base}-r2r-{track}"], PRESETS[f"{base}-r2r-{track}-augmented"]
     assert _differences(row, more) == {"learning.learning_rate", "learning.stages"}
     (own,), (augmented,) = row.learning.stages, more.learning.stages
     assert augmented.augmented == 0.6
     assert augmented.losses == {**own.losses, "teacher_forcing": 1.0}
-    assert row.learning.iterations == PRESETS["ssm-r2r-objects"].learning.iterations
 
 
-@pytest.mark.parametrize("base", ["basic", "ssm"])
-def test_r4r_follows_the_path(base: str) -> None:
-    row, other = PRESETS[f"{base}-r4r-objects"], PRESETS[f"{base}-r2r-objects"]
+@pytest.mark.parametrize("track", R2R_TRACKS)
+@pytest.mark.parametrize("base", ["ssm-paper", "basic", "ssm"])
+def test_r4r_follows_the_path(base: str, track: str) -> None:
+    row, other = PRESETS[f"{base}-r4r-{track}"], PRESETS[f"{base}-r2r-{track}"]
     assert row.data.task == "r4r"
     assert row.learning.labels == "path"
     # coming back belongs to the path; a basic agent always may
-    expected = {"model.allow_revisits"} if base == "ssm" else set()
+    expected = set() if base == "basic" else {"model.allow_revisits"}
     assert {name for name in _differences(row, other) if name.startswith("model")} == expected
     assert not expected or row.model.allow_revisits
 
 
 def test_the_faithful_preset_has_nothing_the_paper_does_not_have() -> None:
-    paper = PRESETS["ssm-paper"]
-    assert paper.model == SSMConfig()
-    for addition in ("hints", "restore_state", "stop_from_memory", "final_backtrack", "allow_revisits"):
-        assert not getattr(paper.model, addition), addition
-    assert not paper.model.read_before_update
-    assert not paper.model.hop_prior
-    assert paper.model.node_width is None
-    assert paper.model.orientation_width == 128
-    assert paper.model.width == 512
+    everyday, wide = PRESETS["ssm-paper"], PRESETS["ssm-paper-width"]
+    assert wide.model == SSMConfig()
+    for paper in (everyday, wide):
+        for addition in ("hints", "restore_state", "stop_from_memory", "final_backtrack", "allow_revisits"):
+            assert not getattr(paper.model, addition), addition
+        assert not paper.model.read_before_update
+        assert not paper.model.hop_prior
+    assert wide.model.node_width is None
+    assert wide.model.orientation_width == 128
+    assert wide.model.width == 512
 
 
 # training
@@ -232,7 +257,7 @@ OLD_R2R = {
 }
 OLD_PRESETS: dict[str, dict[str, Any]] = {
     "ssm": OLD_SSM,
-    "ssm-local": {**OLD_SSM, "agent": "local"},
+    "ssm-no-memory": {**OLD_SSM, "agent": "local"},
     "ssm-no-backtrack": {**OLD_SSM, "memory": {**OLD_MEMORY, "goes_back": False}},
     "ssm-no-restore": {**OLD_SSM, "memory": {**OLD_MEMORY, "recalls": False}},
     "ssm-no-stop-from-memory": {**OLD_SSM, "memory": {**OLD_MEMORY, "stop_reads": False}},
@@ -247,10 +272,9 @@ OLD_PRESETS: dict[str, dict[str, Any]] = {
             "stages": [{**OLD_STAGE, "name": "student", "teacher": 0.0, "student": 1.0, "reinforce": 0.0}],
         },
     },
-    "ssm-global-r2r-objects-augmented": {
+    "ssm-r2r-oracle-augmented": {
         **OLD_SSM,
         **OLD_R2R,
-        "agent": "anywhere",
         "learning": {
             **OLD_LEARNING,
             "iterations": 1000,
@@ -258,7 +282,7 @@ OLD_PRESETS: dict[str, dict[str, Any]] = {
             "stages": [{**OLD_STAGE, "name": "augmented", "augmented": 0.6}],
         },
     },
-    "ssm-paper": {
+    "ssm-paper-width": {
         **OLD_SSM,
         "model": {**OLD_MODEL, "width": 512, "dropout": 0.5, "feature_dropout": 0.4},
         "memory": OLD_PLAIN_MEMORY,
@@ -271,7 +295,7 @@ OLD_PRESETS: dict[str, dict[str, Any]] = {
             "stages": [{**OLD_STAGE, "teacher": 0.2, "student": 0.2, "teacher_frontier": 1.0}],
         },
     },
-    "ssm-r4r-objects": {
+    "ssm-r4r-oracle": {
         **OLD_SSM,
         "memory": {**OLD_MEMORY, "revisits": True},
         "walk": {"rounds": 30, "ticks": 80, "words": 160},
@@ -320,7 +344,8 @@ def test_what_an_old_preset_leaves_out_is_what_it_was_then() -> None:
         "ssm",
         SSMConfig(),
         learning=LearningConfig(
-            stages=(Stage(losses={"teacher_forcing": 1.0, "a2c": 1.0}),), reward=RewardConfig(success=5.0)
+            stages=(Stage(losses={"teacher_forcing": 1.0, "a2c": 1.0}),),
+            reward=RewardConfig(success=5.0, failure=-5.0),
         ),
     )
 

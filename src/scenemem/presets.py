@@ -12,19 +12,31 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from scenemem.agents.basic import Basic
+from scenemem.agents.basic import Basic, BasicWithEnding, EndingConfig
 from scenemem.agents.build import AGENTS, AgentSpec, ModelConfig
-from scenemem.agents.ssm import SSM, GlobalSSM, GlobalSSMConfig, LocalSSM, LocalSSMConfig, SSMConfig
+from scenemem.agents.ssm import (
+    SSM,
+    GlobalSSM,
+    GlobalSSMConfig,
+    GroundedConfig,
+    LocalSSM,
+    LocalSSMConfig,
+    MemorylessSSM,
+    SSMConfig,
+)
 from scenemem.agents.walker import WalkConfig
 from scenemem.errors import SettingError
+from scenemem.formats.folder import RENAMED
 from scenemem.learning.objectives import LearningConfig, Stage
 from scenemem.registry import Registry
 
 Model = TypeVar("Model")
 
 AGENTS.register("basic", AgentSpec(Basic.build, ModelConfig))
+AGENTS.register("basic-ending", AgentSpec(BasicWithEnding.build, EndingConfig))
 AGENTS.register("ssm", AgentSpec(SSM.build, SSMConfig))
 AGENTS.register("ssm-local", AgentSpec(LocalSSM.build, LocalSSMConfig))
+AGENTS.register("ssm-no-memory", AgentSpec(MemorylessSSM.build, GroundedConfig))
 AGENTS.register("ssm-global", AgentSpec(GlobalSSM.build, GlobalSSMConfig))
 
 
@@ -109,11 +121,19 @@ def read_preset(values: Mapping[str, Any]) -> Preset[Any]:
     current = dict(values)
     if "memory" in current or "rounds" in current.get("walk", {}):
         current = _from_version_1(current)
+    if current["agent"] == "ssm-local" and "reasoning_steps" not in current.get("model", {}):
+        current["agent"] = "ssm-no-memory"  # until version 0.2 the local agent had no memory to read
+    if (store := current.get("data", {}).get("features")) in RENAMED:
+        current["data"] = {**current["data"], "features": RENAMED[store]}
+    reward = current.get("learning", {}).get("reward", {})
+    if "success" in reward and "failure" not in reward:  # one number said both
+        reward = {**reward, "failure": -reward["success"]}
+        current["learning"] = {**current["learning"], "reward": reward}
     preset: Preset[Any] = msgspec.convert(current, preset_type(current["agent"]))
     return preset
 
 
-_AGENTS_V1 = {"basic": "basic", "frontier": "ssm", "local": "ssm-local", "anywhere": "ssm-global"}
+_AGENTS_V1 = {"basic": "basic", "frontier": "ssm", "local": "ssm-no-memory", "anywhere": "ssm-global"}
 _MEMORY_V1 = {
     "stream": "node_width",
     "orientation": "orientation_width",
@@ -157,9 +177,9 @@ _EVERYDAY: dict[str, Any] = {
     "dropout": 0.3,
     "feature_dropout": 0.2,
 }
-_OURS: dict[str, Any] = {
-    "node_width": 64,
-    "orientation_width": 32,
+_NARROW: dict[str, Any] = {"node_width": 64, "orientation_width": 32}
+_ADDITIONS: dict[str, Any] = {
+    "hints": True,
     "restore_state": True,
     "stop_from_memory": True,
     "final_backtrack": True,
@@ -167,7 +187,8 @@ _OURS: dict[str, Any] = {
 # an agent that is lost stays lost for long; cutting its walks short saves a third of the time
 _LEARNING = LearningConfig(max_decisions=10, max_steps=16, stages=(_MIXED,))
 
-_SSM: Preset[Any] = Preset("ssm", SSMConfig(**_EVERYDAY, **_OURS, hints=True), learning=_LEARNING)
+_PAPER: Preset[Any] = Preset("ssm", SSMConfig(**_EVERYDAY, **_NARROW), learning=_LEARNING)
+_SSM: Preset[Any] = Preset("ssm", SSMConfig(**_EVERYDAY, **_NARROW, **_ADDITIONS), learning=_LEARNING)
 _BASIC: Preset[Any] = Preset("basic", ModelConfig(**_EVERYDAY), learning=_LEARNING)
 
 # back-translation starts from a trained agent: its own instructions count little, described paths more
@@ -182,7 +203,7 @@ _AUGMENTED = replace(
         ),
     ),
 )
-_PAPER = LearningConfig(
+_PUBLISHED = LearningConfig(
     iterations=80_000,
     learning_rate=1e-4,
     stages=(
@@ -197,15 +218,15 @@ _PAPER = LearningConfig(
 PRESETS: Registry[Preset[Any]] = Registry("preset")
 """Agents that learn, by name."""
 
-SCOREBOARD = ("seq2seq", "basic", "ssm", "ssm-no-grounding", "ssm-no-reasoning", "ssm-local", "ssm-global")
-"""The agents of the scoreboard: the baselines, the memory agent and its four ablations."""
+R2R_TRACKS = ("captions", "objects", "oracle")
+"""The tracks of view features that R2R rows are made on, from strict to privileged."""
 
 
-def _r2r_objects(preset: Preset[Any]) -> Preset[Any]:
-    """On all training buildings of R2R with object and room features; val_unseen is only watched."""
+def _r2r(preset: Preset[Any], track: str) -> Preset[Any]:
+    """On all training buildings of R2R with the features of a track; val_unseen is only watched."""
     return replace(
         preset,
-        data=replace(preset.data, features="objects+rooms"),
+        data=replace(preset.data, features=track),
         learning=replace(preset.learning, iterations=1000),
         selection=replace(preset.selection, split="val_unseen", every=200),
     )
@@ -220,7 +241,7 @@ def _described(preset: Preset[Any]) -> Preset[Any]:
     return replace(preset, learning=replace(preset.learning, learning_rate=5e-4, stages=stages))
 
 
-def _r4r_objects(preset: Preset[Any]) -> Preset[Any]:
+def _r4r(preset: Preset[Any]) -> Preset[Any]:
     """Twice as long paths, which are to be followed: labels and rewards look at the rest of the path."""
     return replace(
         preset,
@@ -237,32 +258,59 @@ def _with(preset: Preset[Any], **changes: Any) -> Preset[Any]:
     return replace(preset, model=replace(preset.model, **changes))
 
 
-def _rows() -> dict[str, Preset[Any]]:
-    rows: dict[str, Preset[Any]] = {
+def _ablations(name: str, preset: Preset[Any]) -> dict[str, Preset[Any]]:
+    """The four ablations of the paper's table 3."""
+    return {
+        f"{name}-no-grounding": _with(preset, grounding=False),
+        f"{name}-no-reasoning": _with(preset, reasoning_steps=0),
+        f"{name}-local": with_agent(preset, "ssm-local"),
+        f"{name}-global": with_agent(preset, "ssm-global"),
+    }
+
+
+def _everyday() -> dict[str, Preset[Any]]:
+    """The agents of the scoreboard: the paper's and ours, their ablations and additions, the baselines."""
+    return {
+        "ssm-paper": _PAPER,
+        **_ablations("ssm-paper", _PAPER),
+        "ssm-paper-hints": _with(_PAPER, hints=True),
+        "ssm-paper-restore": _with(_PAPER, restore_state=True),
+        "ssm-paper-stop-from-memory": _with(_PAPER, stop_from_memory=True),
+        "ssm-paper-backtrack": _with(_PAPER, final_backtrack=True),
+        "ssm-paper-hop-prior": _with(_PAPER, hop_prior=True),
         "ssm": _SSM,
-        "ssm-no-grounding": _with(_SSM, grounding=False),
-        "ssm-no-reasoning": _with(_SSM, reasoning_steps=0),
-        "ssm-local": replace(_SSM, agent="ssm-local", model=LocalSSMConfig(**_EVERYDAY)),
-        "ssm-global": replace(_SSM, agent="ssm-global", model=GlobalSSMConfig(**_EVERYDAY, **_OURS)),
+        **_ablations("ssm", _SSM),
+        "ssm-no-memory": with_agent(_SSM, "ssm-no-memory"),
         "ssm-no-hints": _with(_SSM, hints=False),
         "ssm-no-restore": _with(_SSM, restore_state=False),
         "ssm-no-backtrack": _with(_SSM, final_backtrack=False),
         "ssm-no-stop-from-memory": _with(_SSM, stop_from_memory=False),
-        "ssm-paper": replace(_SSM, model=SSMConfig(), learning=_PAPER),
-        "ssm-augmented": replace(_SSM, learning=_AUGMENTED),
+        "ssm-hop-prior": _with(_SSM, final_backtrack=False, hop_prior=True),
         "basic": _BASIC,
-        "basic-augmented": replace(_BASIC, learning=_AUGMENTED),
+        "basic-backtrack": _with(with_agent(_BASIC, "basic-ending"), final_backtrack=True),
+        "basic-hop-prior": _with(with_agent(_BASIC, "basic-ending"), hop_prior=True),
         "seq2seq": replace(
             _with(_BASIC, panorama=False),
             learning=replace(_LEARNING, stages=(Stage("student", losses={"student_forcing": 1.0}),)),
         ),
     }
-    r2r = {name: _r2r_objects(rows[name]) for name in SCOREBOARD}
-    rows |= {f"{name}-r2r-objects": preset for name, preset in r2r.items()}
-    rows |= {f"{name}-r2r-objects-augmented": _described(preset) for name, preset in r2r.items()}
-    rows["basic-r4r-objects"] = _r4r_objects(r2r["basic"])
-    # coming back belongs to these paths
-    rows["ssm-r4r-objects"] = _r4r_objects(_with(r2r["ssm"], allow_revisits=True))
+
+
+def _rows() -> dict[str, Preset[Any]]:
+    everyday = _everyday()
+    rows = {
+        **everyday,
+        "ssm-paper-width": replace(_SSM, model=SSMConfig(), learning=_PUBLISHED),
+        "ssm-augmented": replace(_SSM, learning=_AUGMENTED),
+        "basic-augmented": replace(_BASIC, learning=_AUGMENTED),
+    }
+    for track in R2R_TRACKS:
+        rows |= {f"{name}-r2r-{track}": _r2r(preset, track) for name, preset in everyday.items()}
+        for name in ("ssm-paper", "ssm", "basic"):
+            row = rows[f"{name}-r2r-{track}"]
+            rows[f"{name}-r2r-{track}-augmented"] = _described(row)
+            # coming back belongs to the paths of R4R; the basic agent always may
+            rows[f"{name}-r4r-{track}"] = _r4r(row if name == "basic" else _with(row, allow_revisits=True))
     return rows
 
 

@@ -30,7 +30,7 @@ from scenemem.agents.rollout import (
     Outputs,
     Rollout,
 )
-from scenemem.agents.ssm import SSM, GlobalSSM, GlobalSSMConfig, LocalSSM, SSMConfig
+from scenemem.agents.ssm import SSM, GlobalSSM, GlobalSSMConfig, MemorylessSSM, SSMConfig
 from scenemem.agents.walker import AgentPolicy, Pick, collect, take_best
 from scenemem.errors import SettingError, UserError
 from scenemem.features.store import Environment
@@ -60,7 +60,7 @@ from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import NONE, World
 
 VISUAL, MAX_DECISIONS, MAX_STEPS = 6, 6, 60
-PACKAGED = ("basic", "ssm", "ssm-local", "ssm-global")
+PACKAGED = ("basic", "basic-ending", "ssm", "ssm-no-memory", "ssm-local", "ssm-global")
 assert PRESETS, "presets register the packaged agents"
 
 
@@ -163,8 +163,14 @@ SIZES = ModelConfig(word_width=8, width=16)
 VARIANTS: dict[str, Build] = {
     "basic": _packaged("basic"),
     "seq2seq": _packaged("basic", panorama=False),
-    "local": _packaged("ssm-local"),
-    "local without grounding": _packaged("ssm-local", grounding=False),
+    "basic backtracks": _packaged("basic-ending", final_backtrack=True),
+    "basic hop prior": _packaged("basic-ending", hop_prior=True),
+    "no memory": _packaged("ssm-no-memory"),
+    "no memory without grounding": _packaged("ssm-no-memory", grounding=False),
+    "local": _packaged("ssm-local", reasoning_steps=2),
+    "local narrow": _packaged("ssm-local", node_width=32),
+    "local stop from memory": _packaged("ssm-local", stop_from_memory=True, final_backtrack=True),
+    "local read before update": _packaged("ssm-local", read_before_update=True),
     "ssm": _packaged("ssm", reasoning_steps=2),
     "ssm narrow": _packaged("ssm", node_width=32),
     "ssm narrow directions": _packaged("ssm", orientation_width=32),
@@ -191,8 +197,8 @@ VARIANTS: dict[str, Build] = {
     "global revisits": _packaged("ssm-global", allow_revisits=True),
     "global backtracks": _packaged("ssm-global", final_backtrack=True),
     "basic with a GRU": lambda sizes: Basic.build(SIZES, sizes, GRUUpdater),
-    "local with a GRU": lambda sizes: LocalSSM.build(
-        AGENTS["ssm-local"].config(word_width=8, width=16), sizes, GRUUpdater
+    "no memory with a GRU": lambda sizes: MemorylessSSM.build(
+        AGENTS["ssm-no-memory"].config(word_width=8, width=16), sizes, GRUUpdater
     ),
     "ssm with a GRU": lambda sizes: SSM.build(
         SSMConfig(word_width=8, width=16, restore_state=True, hints=True), sizes, GRUUpdater
@@ -214,7 +220,9 @@ def test_every_setting_of_every_packaged_agent_has_a_variant() -> None:
         tried.setdefault(agent, set()).update(settings)
     sizes = {"word_width", "width", "dropout", "feature_dropout"}
     by_other_agents = {  # the same code serves both
-        "ssm-local": {"panorama"},
+        "basic-ending": {"panorama"},
+        "ssm-no-memory": {"panorama"},
+        "ssm-local": {"panorama", "grounding", "orientation_width", "walk_cost"},
         "ssm-global": {"panorama", "grounding", "orientation_width", "walk_cost"},
     }
     for agent in PACKAGED:

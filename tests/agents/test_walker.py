@@ -33,7 +33,7 @@ from scenemem.world.graph import NONE, World
 
 VISUAL = 4
 SIZES = ModelConfig(word_width=6, width=8)
-NAMES = ("basic", "ssm-local", "ssm", "ssm-global")
+NAMES = ("basic", "ssm-no-memory", "ssm-local", "ssm", "ssm-global")
 assert PRESETS, "presets register the packaged agents"
 
 

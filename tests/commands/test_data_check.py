@@ -76,8 +76,8 @@ def test_feature_stores_are_listed_and_satisfy_the_need(
     ]
     anywhere = {name for name, preset in PRESETS.items() if preset.data.features is None}
     assert not set(report["needs"]) & anywhere
-    assert report["needs"]["ssm-r2r-objects"] == "the feature store 'oracle' ('scenemem data objects')"
-    assert "R4R_train.json" in report["needs"]["ssm-r4r-objects"]
+    assert report["needs"]["ssm-r2r-oracle"] == "the feature store 'oracle' ('scenemem data objects')"
+    assert "R4R_train.json" in report["needs"]["ssm-r4r-oracle"]
 
 
 def test_every_track_says_whether_it_is_there_or_what_builds_it(
@@ -105,7 +105,7 @@ def test_every_track_says_whether_it_is_there_or_what_builds_it(
     _, report = _report(own_data, capsys)
     assert report["tracks"]["oracle"]["stores"] == ["objects+rooms"]
     assert report["tracks"]["captions+objects"]["stores"] == ["both"]
-    assert "ssm-r2r-objects" not in report["needs"]
+    assert "ssm-r2r-oracle" not in report["needs"]
     _, out, _ = _check(own_data, capsys)
     shown = " ".join(out.split())
     assert "track captions can be built: 'scenemem data captions --data DIR'" in shown

@@ -99,7 +99,8 @@ def test_what_a_decision_earns(before: float, after: float, stops: bool, sign: f
 
 def test_success_can_be_paid_differently() -> None:
     stop = torch.tensor([1.0, 5.0]), torch.tensor([1.0, 5.0]), torch.tensor([True, True])
-    assert rewards(*stop, RewardConfig(success=7.0)).tolist() == [7.0, -7.0]
+    assert rewards(*stop, RewardConfig(success=7.0)).tolist() == [7.0, -2.0]
+    assert rewards(*stop, RewardConfig(failure=0.0)).tolist() == [2.0, 0.0]
 
 
 def test_a_discount_outside_0_to_1_is_refused() -> None:
@@ -261,7 +262,7 @@ def _slow_a2c(walked: Walked, config: LearningConfig) -> Tensor:
         expected = 0.0 if steps[-1].stops else float(outputs.heads["value"][0, -1].detach())
         for step in reversed(steps):
             if step.stops:
-                reward = config.reward.success if step.after < 3.0 else -config.reward.success
+                reward = config.reward.success if step.after < 3.0 else config.reward.failure
             else:
                 closer = step.before - step.after
                 reward = float(np.sign(closer)) if config.reward.quantised else closer
@@ -308,7 +309,7 @@ def test_frontier_decisions_have_the_weight_of_their_stage(walked: Walked) -> No
     [
         LearningConfig(),
         LearningConfig(entropy=0.05, value=0.4, reward=RewardConfig(discount=0.8)),
-        LearningConfig(reward=RewardConfig(success=5.0, quantised=False, discount=0.5)),
+        LearningConfig(reward=RewardConfig(success=5.0, failure=-1.0, quantised=False, discount=0.5)),
     ],
     ids=["default", "weights", "rewards"],
 )

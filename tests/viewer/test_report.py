@@ -225,11 +225,11 @@ def test_the_ablation_table_has_the_papers_numbers_and_ours_where_there_are_any(
 
 
 def test_rows_of_the_scoreboard_stand_below_the_papers_row_of_their_agent(tmp_path: Path) -> None:
-    runs = [_run("ssm-r2r-objects", 0), _run("ssm-r2r-objects-augmented", 0)]
+    runs = [_run("ssm-r2r-captions", 0), _run("ssm-r2r-oracle-augmented", 0)]
     _, tables = _page(tmp_path / "r.html", runs)
     names = [row[0] for row in tables["Ablations in the layout of the paper's table 3"][2:]]
     full = names.index("Full model (paper)")
-    assert names[full + 1 : full + 3] == ["ssm-r2r-objects (ours)", "ssm-r2r-objects-augmented (ours)"]
+    assert names[full + 1 : full + 3] == ["ssm-r2r-captions (ours)", "ssm-r2r-oracle-augmented (ours)"]
     assert len(names) == 13
 
 

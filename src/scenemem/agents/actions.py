@@ -198,6 +198,11 @@ class MemoryActions(ActionSpace):
         known = self.memory.node[episodes] != NONE
         return known if self.final_backtrack else torch.zeros_like(known)
 
+    def _may_stop(self, episodes: Tensor, open_slots: Tensor) -> Tensor:
+        """(M,) bool, always; open_slots: (M, K)"""
+        del episodes
+        return open_slots.new_ones(len(open_slots))
+
     def _node_request(self, kind: DecisionType, episodes: Tensor, options: Tensor) -> DecisionRequest:
         """Which of these nodes (M, N) to go to."""
         return DecisionRequest(kind, episodes, options, self.memory.node[episodes])
@@ -250,21 +255,32 @@ class FrontierActions(MemoryActions):
         """(M, N) bool, nodes with a sub-node"""
         return self.memory.subnode[episodes].any(dim=-1)
 
-    def _may_stop(self, episodes: Tensor, open_slots: Tensor) -> Tensor:
-        """(M,) bool, always; open_slots: (M, K)"""
-        del episodes
-        return open_slots.new_ones(len(open_slots))
 
-
-class HopPriorActions(FrontierActions):
+class HopPrior(MemoryActions):
     """The hop prior hidden in the authors' released code: an option, off by default, reported on its own row.
 
-    It encodes that R2R paths have 4 to 6 edges. Frontiers farther than 6 hops from the start are dropped,
-    stopping is possible only 4 to 6 hops away, and an agent that never stopped is sent to its best-scored
-    node in that ring. Hops are counted on the known graph.
+    It encodes that R2R paths have 4 to 6 edges: stopping is possible only that many hops from the start, and
+    an agent that never stopped is sent to its best-scored node in that ring. Hops are counted on the known
+    graph.
     """
 
     NEAREST, FARTHEST = 4, 6
+
+    def _may_stop(self, episodes: Tensor, open_slots: Tensor) -> Tensor:
+        """(M,) bool, in the ring, or who can go nowhere else.  open_slots: (M, K)"""
+        here = self.memory.here[episodes].unsqueeze(1)
+        in_ring = self._ring(episodes).gather(1, here).squeeze(1)
+        return in_ring | ~open_slots.any(dim=1)
+
+    def _ring(self, episodes: Tensor) -> Tensor:
+        """(M, N) bool, nodes at the distance where R2R paths end"""
+        hops = self.memory.hops_from_start(episodes)
+        return (hops >= self.NEAREST) & (hops <= self.FARTHEST)
+
+
+class HopPriorActions(HopPrior, FrontierActions):
+    """The hop prior of the paper's agent: it also drops frontiers farther than 6 hops from the start."""
+
     _final_type = FRONTIER  # the best node of the ring is a frontier like any other
 
     def _deciding(self, active: Tensor) -> Tensor:
@@ -280,15 +296,32 @@ class HopPriorActions(FrontierActions):
     def _frontiers(self, episodes: Tensor) -> Tensor:
         return super()._frontiers(episodes) & (self.memory.hops_from_start(episodes) <= self.FARTHEST)
 
-    def _may_stop(self, episodes: Tensor, open_slots: Tensor) -> Tensor:
-        here = self.memory.here[episodes].unsqueeze(1)
-        in_ring = self._ring(episodes).gather(1, here).squeeze(1)
-        return in_ring | ~open_slots.any(dim=1)  # whoever can go nowhere else may stop anywhere
 
-    def _ring(self, episodes: Tensor) -> Tensor:
-        """(M, N) bool, nodes at the distance where R2R paths end"""
-        hops = self.memory.hops_from_start(episodes)
-        return (hops >= self.NEAREST) & (hops <= self.FARTHEST)
+class LocalMemoryActions(MemoryActions):
+    """The neighbours of here, visited or not, or stop; the memory serves reading, and going back at the end.
+
+    Its options must allow revisits.
+    """
+
+    def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
+        """Every episode that still may decide chooses a neighbour or stops."""
+        action = torch.full_like(pose.viewpoint, STOP)
+        episodes = self.take_decision(active)
+        if len(episodes):
+            here = pose.viewpoint[episodes]
+            open_slots = self.world.neighbour_mask[here]
+            may_stop = self._may_stop(episodes, open_slots)
+            action[episodes] = self.as_action(
+                decide(self.candidates_or_stop(episodes, here, open_slots, may_stop))
+            )
+        return action
+
+
+class HopPriorLocalActions(HopPrior, LocalMemoryActions):
+    """The hop prior for agents that only see the neighbours of here."""
+
+    def _final_places(self, episodes: Tensor) -> Tensor:
+        return super()._final_places(episodes) & self._ring(episodes)
 
 
 class GlobalActions(MemoryActions):

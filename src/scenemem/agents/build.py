@@ -42,6 +42,19 @@ class ModelConfig:
                 raise SettingError(f"{name} must be in [0, 1), got {getattr(self, name)}")
 
 
+def one_ending(*, hop_prior: bool, final_backtrack: bool) -> None:
+    """Check settings that agents with a memory of their walk share.
+
+    Raises:
+        SettingError: both ways to end a walk are switched on.
+    """
+    if hop_prior and final_backtrack:
+        raise SettingError(
+            "hop_prior and final_backtrack exclude each other: the prior has its own place to end at; "
+            "add --model.no-final-backtrack"
+        )
+
+
 @dataclass(frozen=True)
 class DataSizes:
     """What the data decides about a network."""

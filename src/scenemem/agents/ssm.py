@@ -1,7 +1,8 @@
 """The agent of the paper: decisions over a Structured Scene Memory, and the ablations that decide otherwise.
 
-``SSM`` chooses a frontier, then one of its sub-nodes; ``LocalSSM`` only sees the neighbours of here;
-``GlobalSSM`` chooses among all sub-nodes at once. Shape letters: X observations, R decision steps, N nodes,
+``SSM`` chooses a frontier, then one of its sub-nodes; ``GlobalSSM`` chooses among all sub-nodes at once;
+``LocalSSM`` reads its memory, too, but only chooses among the neighbours of here. ``MemorylessSSM`` has the
+grounded states and nothing to read. Shape letters: X observations, R decision steps, N nodes,
 K candidate slots, H state width.
 """
 
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from scenemem.agents.actions import (
     ActionSpace,
@@ -18,10 +20,11 @@ from scenemem.agents.actions import (
     GlobalActions,
     HopPriorActions,
     Limit,
+    LocalMemoryActions,
     WalkOptions,
 )
 from scenemem.agents.agent import Agent, DecisionPoint, Explanation, Observations
-from scenemem.agents.build import DataSizes, MakeUpdater, ModelConfig, Parts, lstm_parts
+from scenemem.agents.build import DataSizes, MakeUpdater, ModelConfig, Parts, lstm_parts, one_ending
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionType
 from scenemem.errors import SettingError
 from scenemem.memory.scene_memory import WalkCost
@@ -43,15 +46,15 @@ REMEMBERED = "action_log_probabilities"
 
 
 @dataclass(frozen=True)
-class LocalSSMConfig(ModelConfig):
-    """Settings of the local ablation."""
+class GroundedConfig(ModelConfig):
+    """Settings of agents with grounded states."""
 
     grounding: bool = True
     """separate perception- and action-aware states; False queries everything with the state itself"""
 
 
 @dataclass(frozen=True)
-class GlobalSSMConfig(LocalSSMConfig):
+class LocalSSMConfig(GroundedConfig):
     """What agents that read a memory have in common; the ablations of table 3 each change one thing."""
 
     reasoning_steps: int = 3
@@ -62,14 +65,10 @@ class GlobalSSMConfig(LocalSSMConfig):
     """width of the orientation node states: four numbers repeated, 128 in the paper"""
     walk_cost: WalkCost = "metres"
     """what the shortest way over the memory counts"""
-    restore_state: bool = False
-    """coming back to a place restores the state the agent had there; not in the paper, where it goes on"""
     stop_from_memory: bool = False
     """the option to stop is scored by what the memory says about the place as well; not in the paper"""
     final_backtrack: bool = False
     """who has used up its decisions goes back to where stopping seemed best, and stops; not in the paper"""
-    allow_revisits: bool = False
-    """visited neighbours stay options, for paths that lead back; in the paper only unvisited ones are"""
     read_before_update: bool = False
     """read the memory with the state before the observation, as the released code does"""
 
@@ -83,14 +82,27 @@ class GlobalSSMConfig(LocalSSMConfig):
             raise SettingError(
                 f"node_width must be 1 or more, got {self.node_width}; leave it out for the feature width"
             )
-        if self.restore_state and self.read_before_update:
-            raise SettingError(
-                "restore_state and read_before_update exclude each other: a restored state has none before it"
-            )
         if self.orientation_width < 4 or self.orientation_width % 4:
             raise SettingError(
                 f"orientation_width must be a multiple of 4, got {self.orientation_width}; "
                 "four numbers are repeated"
+            )
+
+
+@dataclass(frozen=True)
+class GlobalSSMConfig(LocalSSMConfig):
+    """Settings of agents that can come back to any place of their memory."""
+
+    restore_state: bool = False
+    """coming back to a place restores the state the agent had there; not in the paper, where it goes on"""
+    allow_revisits: bool = False
+    """visited neighbours stay options, for paths that lead back; in the paper only unvisited ones are"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.restore_state and self.read_before_update:
+            raise SettingError(
+                "restore_state and read_before_update exclude each other: a restored state has none before it"
             )
 
 
@@ -105,18 +117,14 @@ class SSMConfig(GlobalSSMConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hop_prior and self.final_backtrack:
-            raise SettingError(
-                "hop_prior and final_backtrack exclude each other: the prior has its own place to end at; "
-                "add --model.no-final-backtrack"
-            )
+        one_ending(hop_prior=self.hop_prior, final_backtrack=self.final_backtrack)
 
 
-def _grounding(config: LocalSSMConfig) -> FineGrainedGrounding | SharedGrounding:
+def _grounding(config: GroundedConfig) -> FineGrainedGrounding | SharedGrounding:
     return FineGrainedGrounding(config.width) if config.grounding else SharedGrounding()
 
 
-def _reader(config: GlobalSSMConfig, sizes: DataSizes) -> CollectRead:
+def _reader(config: LocalSSMConfig, sizes: DataSizes) -> CollectRead:
     return CollectRead(
         config.width,
         sizes.visual,
@@ -126,7 +134,7 @@ def _reader(config: GlobalSSMConfig, sizes: DataSizes) -> CollectRead:
     )
 
 
-def _stop_from_memory(config: GlobalSSMConfig, sizes: DataSizes) -> StopFromMemory | None:
+def _stop_from_memory(config: LocalSSMConfig, sizes: DataSizes) -> StopFromMemory | None:
     if not config.stop_from_memory:
         return None
     return StopFromMemory(config.width, config.node_width or sizes.visual, config.orientation_width)
@@ -146,7 +154,7 @@ class GroundedAgent(Agent):
 
     def __init__(
         self,
-        config: LocalSSMConfig,
+        config: GroundedConfig,
         sizes: DataSizes,
         parts: Parts,
         grounding: FineGrainedGrounding | SharedGrounding,
@@ -173,12 +181,12 @@ class GroundedAgent(Agent):
         return {**words, **observations.state.attention}
 
 
-class LocalSSM(GroundedAgent):
-    """The ablation without a memory: scores the neighbours of here with its grounded states (Eq. 14)."""
+class MemorylessSSM(GroundedAgent):
+    """No memory: scores the neighbours of here with grounded states (Eq. 14); not an agent of the paper."""
 
     def __init__(
         self,
-        config: LocalSSMConfig,
+        config: GroundedConfig,
         sizes: DataSizes,
         parts: Parts,
         grounding: FineGrainedGrounding | SharedGrounding,
@@ -188,7 +196,9 @@ class LocalSSM(GroundedAgent):
         self.actions = actions
 
     @classmethod
-    def build(cls, config: LocalSSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> LocalSSM:
+    def build(
+        cls, config: GroundedConfig, sizes: DataSizes, updater: MakeUpdater | None = None
+    ) -> MemorylessSSM:
         """Fresh weights; ``updater`` makes another recurrent core."""
         parts = lstm_parts(config, sizes, updater)
         return cls(config, sizes, parts, _grounding(config), ActionScore(config.width, sizes.visual))
@@ -310,14 +320,14 @@ class SSM(GroundedAgent):
         )
 
 
-class GlobalSSM(GroundedAgent):
-    """The one-step ablation: all sub-nodes of the memory compete in a single decision (Eqs. 10, 11)."""
+class OneStepAgent(GroundedAgent):
+    """Scores all candidates of all nodes of the memory, and stopping, at once (Eqs. 10, 11)."""
 
-    config: GlobalSSMConfig
+    config: LocalSSMConfig
 
     def __init__(
         self,
-        config: GlobalSSMConfig,
+        config: LocalSSMConfig,
         sizes: DataSizes,
         parts: Parts,
         grounding: FineGrainedGrounding | SharedGrounding,
@@ -331,9 +341,7 @@ class GlobalSSM(GroundedAgent):
         self.stop_from_memory = stop_from_memory
 
     @classmethod
-    def build(
-        cls, config: GlobalSSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None
-    ) -> GlobalSSM:
+    def build(cls, config: LocalSSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> Self:
         """Fresh weights; ``updater`` makes another recurrent core."""
         return cls(
             config,
@@ -347,6 +355,22 @@ class GlobalSSM(GroundedAgent):
             _stop_from_memory(config, sizes),
         )
 
+    def logits(self, point: DecisionPoint) -> Tensor:
+        """Of all candidates of all nodes, and of stopping  ->  (R, N * K + 1)"""
+        graph, grounded = point.memory(), point.per_observation(self.ground)
+        ground = self.ground_earlier if self.config.read_before_update else self.ground
+        nodes = self.reader(point.per_observation(ground), point.heading, point.feature_mask, graph)
+        logits: Tensor = self.global_score(grounded, nodes, point.heading, point.feature_mask, graph)
+        if self.stop_from_memory is not None:
+            logits = with_stop(logits, self.stop_from_memory(grounded, nodes, graph.here))
+        return logits
+
+
+class GlobalSSM(OneStepAgent):
+    """The one-step ablation: all sub-nodes of the memory compete in a single decision."""
+
+    config: GlobalSSMConfig
+
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
     ) -> ActionSpace:
@@ -355,10 +379,23 @@ class GlobalSSM(GroundedAgent):
 
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
         """Global decisions: (R, N * K + 1)"""
-        graph, grounded = point.memory(), point.per_observation(self.ground)
-        ground = self.ground_earlier if self.config.read_before_update else self.ground
-        nodes = self.reader(point.per_observation(ground), point.heading, point.feature_mask, graph)
-        logits = self.global_score(grounded, nodes, point.heading, point.feature_mask, graph)
-        if self.stop_from_memory is not None:
-            logits = with_stop(logits, self.stop_from_memory(grounded, nodes, graph.here))
-        return {GLOBAL: logits}
+        return {GLOBAL: self.logits(point)}
+
+
+class LocalSSM(OneStepAgent):
+    """The local ablation: the whole memory is read, but only a neighbour of here can be chosen, or stop."""
+
+    def action_space(
+        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
+    ) -> ActionSpace:
+        """The neighbours of here, or stop."""
+        backtracks = self.config.final_backtrack and not learning
+        options = WalkOptions(self.config.walk_cost, final_backtrack=backtracks, allow_revisits=True)
+        return LocalMemoryActions(world, episodes, max_decisions, options)
+
+    def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
+        """Actions: (R, K + 1)"""
+        logits, graph = self.logits(point), point.memory()
+        of_nodes = logits[:, :-1].unflatten(1, (graph.edge.shape[1], -1))  # (R, N, K)
+        row = torch.arange(len(logits), device=logits.device)
+        return {ACTION: torch.cat([of_nodes[row, graph.here], logits[:, -1:]], dim=1)}

@@ -40,7 +40,9 @@ class RewardConfig:
     quantised: bool = True
     """+1 for closer, -1 for farther; False pays the metres themselves"""
     success: float = 2.0
-    """for stopping within 3 m of the goal; the same is taken for stopping elsewhere"""
+    """for stopping within 3 m of the goal"""
+    failure: float = -2.0
+    """for stopping elsewhere; 0 rewards success only, as the paper's text says"""
     discount: float = 0.9
     """per decision"""
 
@@ -486,7 +488,7 @@ def rewards(before: Tensor, after: Tensor, stops: Tensor, config: RewardConfig) 
     """before, after: (M,) metres to the goal  stops: (M,) bool  ->  (M,)"""
     closer = before - after
     moved = closer.sign() if config.quantised else closer
-    verdict = torch.where(after < SUCCESS_METRES, config.success, -config.success)
+    verdict = torch.where(after < SUCCESS_METRES, config.success, config.failure)
     return torch.where(stops, verdict, moved).float()
 
 

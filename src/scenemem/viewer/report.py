@@ -11,6 +11,7 @@ import msgspec
 from markupsafe import Markup
 
 from scenemem.evaluation.tables import Spread
+from scenemem.features.tracks import TRACKS
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.results import EpisodeResult
 from scenemem.tasks.episode_set import SUCCESS_METRES
@@ -251,7 +252,8 @@ _SPLITS = ("val_seen", "val_unseen")
 _COLUMNS = ("sr", "ne", "tl", "osr", "spl")
 _ARROWS = {"ne": "↓", "tl": "↓"}
 
-_ENDINGS = ("", "-r2r-objects", "-r2r-objects-augmented")  # of presets that stand in one row of the paper
+# of presets that stand in one row of the paper
+_ENDINGS = ("", *(f"-r2r-{track}{more}" for track in TRACKS for more in ("", "-augmented")))
 
 
 class _MainTable(msgspec.Struct, frozen=True):
