@@ -175,6 +175,7 @@ VARIANTS: dict[str, Build] = {
     "ssm narrow": _packaged("ssm", node_width=32),
     "ssm narrow directions": _packaged("ssm", orientation_width=32),
     "ssm hints": _packaged("ssm", hints=True),
+    "ssm stay score": _packaged("ssm", stay_score=True),
     "ssm hints narrow": _packaged("ssm", hints=True, node_width=32),
     "ssm stop from memory": _packaged(
         "ssm", stop_from_memory=True, hints=True, restore_state=True, node_width=32

@@ -219,7 +219,7 @@ def test_a_watcher_sees_every_observation_and_decision_and_changes_nothing(
                 assert not attention[~own].any(), "nobody attends to padding"
 
 
-@pytest.mark.parametrize("name", ["ssm", "ssm-local"])
+@pytest.mark.parametrize("name", ["ssm", "ssm-no-memory"])
 def test_confidences_and_their_weights_explain_the_scores(
     name: str, environment: Environment, episodes: EpisodeSet
 ) -> None:

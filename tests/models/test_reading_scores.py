@@ -17,6 +17,7 @@ from scenemem.models.reading import (
     FrontierScore,
     GlobalScore,
     MemoryGraph,
+    StayScore,
     StopFromMemory,
     StopOption,
     log_probabilities,
@@ -528,6 +529,16 @@ def test_hints_score_every_node_from_its_own_facts(remembered: Remembered) -> No
     for node, row in enumerate(remembered.facts()[0]):
         plain = hints.score(torch.tanh(hints.state(state[0]) + hints.facts(row)))
         torch.testing.assert_close(scores[0, node], plain[0])
+
+
+def test_staying_has_a_score_of_its_own_and_only_staying(remembered: Remembered) -> None:
+    stay, state = StayScore(WIDTH), torch.randn(1, WIDTH)
+    assert stay(state, remembered.graph).tolist() == [[0.0] * 4], "before anything was learnt"
+    torch.nn.init.normal_(stay.score.weight)
+    torch.nn.init.constant_(stay.score.bias, 3.0)
+    scores = stay(state, remembered.graph)[0]
+    torch.testing.assert_close(scores[1], state[0] @ stay.score.weight[0] + 3.0)
+    assert scores[[0, 2, 3]].tolist() == [0.0] * 3
 
 
 def test_a_critic_gives_one_number_per_state() -> None:

@@ -35,6 +35,7 @@ from scenemem.models.reading import (
     FrontierHints,
     FrontierScore,
     GlobalScore,
+    StayScore,
     StopFromMemory,
     log_probabilities,
     with_stop,
@@ -112,11 +113,15 @@ class SSMConfig(GlobalSSMConfig):
 
     hints: bool = False
     """plain facts as further frontier inputs (here, distance, age, remembered scores); not in the paper"""
+    stay_score: bool = False
+    """the frontier choice has a score for staying; part of hints, and not in the paper"""
     hop_prior: bool = False
     """the released code's knowledge of R2R path lengths: stop only 4 to 6 hops from the start"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.hints and self.stay_score:
+            raise SettingError("hints hold a score for staying already; add --model.no-stay-score")
         one_ending(hop_prior=self.hop_prior, final_backtrack=self.final_backtrack)
 
 
@@ -238,6 +243,7 @@ class SSM(GroundedAgent):
         reader: CollectRead,
         frontier_score: FrontierScore,
         hints: FrontierHints | None,
+        stay_score: StayScore | None,
         stop_from_memory: StopFromMemory | None,
     ) -> None:
         super().__init__(config, sizes, parts, grounding)
@@ -245,6 +251,7 @@ class SSM(GroundedAgent):
         self.reader = reader
         self.frontier_score = frontier_score
         self.hints = hints
+        self.stay_score = stay_score
         self.stop_from_memory = stop_from_memory
 
     @classmethod
@@ -260,6 +267,7 @@ class SSM(GroundedAgent):
             _reader(config, sizes),
             FrontierScore(config.width, node_width, config.orientation_width),
             FrontierHints(config.width) if config.hints else None,
+            StayScore(config.width) if config.stay_score else None,
             _stop_from_memory(config, sizes),
         )
 
@@ -291,6 +299,8 @@ class SSM(GroundedAgent):
         frontiers = self.frontier_score(grounded, nodes)
         if self.hints is not None:
             frontiers = frontiers + self.hints(point.state.hidden, graph, graph.column(REMEMBERED))
+        if self.stay_score is not None:
+            frontiers = frontiers + self.stay_score(point.state.hidden, graph)
         actions = point.per_observation(self.action_logits)
         if self.stop_from_memory is not None:
             actions = with_stop(actions, self.stop_from_memory(grounded, nodes, graph.here))

@@ -440,6 +440,25 @@ def log_probabilities(logits: Tensor, exists: Tensor) -> Tensor:
     return logits.masked_fill(~options, -torch.inf).log_softmax(dim=-1).masked_fill(~options, -1e4)
 
 
+class StayScore(nn.Module):
+    """What staying is worth beyond what the node of here looks like: w . h + b (an option; not in the paper).
+
+    Eq. 13 scores frontiers by their content and cannot tell which one the agent stands at. Both begin at 0.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(width, 1)
+        nn.init.zeros_(self.score.weight)
+        nn.init.zeros_(self.score.bias)
+
+    def forward(self, state: Tensor, graph: MemoryGraph) -> Tensor:
+        """What to add to the scores of the nodes.  state: (M, H)  ->  (M, N), 0 but at the node of here"""
+        nodes = torch.arange(graph.walk.shape[1], device=state.device)
+        here: Tensor = (nodes == graph.here.unsqueeze(1)) * self.score(state)
+        return here
+
+
 class FrontierHints(nn.Module):
     """Facts about every node that the paper's frontier scores do not have: W_2 tanh(W_1 [facts, W_0 h]).
 
