@@ -6,10 +6,10 @@
 # Seeds are 0 1 2 unless named. What follows -- goes to 'scenemem train'; ROW=NAME then names the folder, so that
 # the row does not mix with the plain one. A run that was interrupted goes on where it was left, a finished one is
 # not trained again. Presets that end in -augmented begin with the runs of the preset without that ending and need
-# a speaker (runs/speaker.sh); both are trained first when they are not there.
+# a speaker of their track (runs/speaker.sh); both are trained first when they are not there.
 set -eu
 
-preset=${1:?name a preset, for example ssm-r2r-objects}
+preset=${1:?name a preset, for example ssm-r2r-captions}
 shift
 seeds=
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -37,8 +37,9 @@ train() { # SEED FLAG...
     *-augmented)
         base=${preset%-augmented}
         ROW= "$here/row.sh" "$base" "$seed"
-        "$here/speaker.sh"
-        set -- --begin "$here/$base/$seed" --speaker "$here/speaker/0" "$@"
+        track=${base##*-}
+        "$here/speaker.sh" "$track"
+        set -- --begin "$here/$base/$seed" --speaker "$here/speaker-$track/0" "$@"
         ;;
     esac
     scenemem train "$preset" --data "$data" --seed "$seed" --out "$run" "$@"
