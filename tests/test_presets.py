@@ -64,6 +64,7 @@ def _differences(one: Any, other: Any, path: str = "") -> set[str]:
         ("ssm-paper-local", "ssm-paper", {"agent"}),
         ("ssm-paper-global", "ssm-paper", {"agent"}),
         ("ssm-paper-stay", "ssm-paper", {"model.stay_score"}),
+        ("ssm-paper-stay-restore", "ssm-paper", {"model.stay_score", "model.restore_state"}),
         ("ssm-paper-hints", "ssm-paper", {"model.hints"}),
         ("ssm-paper-restore", "ssm-paper", {"model.restore_state"}),
         ("ssm-paper-stop-from-memory", "ssm-paper", {"model.stop_from_memory"}),

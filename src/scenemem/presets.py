@@ -274,6 +274,7 @@ def _everyday() -> dict[str, Preset[Any]]:
         "ssm-paper": _PAPER,
         **_ablations("ssm-paper", _PAPER),
         "ssm-paper-stay": _with(_PAPER, stay_score=True),
+        "ssm-paper-stay-restore": _with(_PAPER, stay_score=True, restore_state=True),
         "ssm-paper-hints": _with(_PAPER, hints=True),
         "ssm-paper-restore": _with(_PAPER, restore_state=True),
         "ssm-paper-stop-from-memory": _with(_PAPER, stop_from_memory=True),
