@@ -76,6 +76,23 @@ def test_navgpt_slots_are_rows_of_headings(tmp_path: Path) -> None:
     assert record.detections == ()
 
 
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "unpacked"])
+def test_one_building_can_be_read_without_the_others(packed: bool, tmp_path: Path) -> None:
+    contents = {f"{LANGNAV}/{name}.json": b"no JSON" for name in ("a", "c")}
+    contents[f"{LANGNAV}/b.json"] = json.dumps({"v": _viewpoint()}).encode()
+    files = CaptionFiles("langnav", tmp_path / LANGNAV)
+    if packed:
+        files = CaptionFiles("langnav", _pack(tmp_path / "langnav.tar.gz", dict(sorted(contents.items()))))
+    else:
+        files.place.mkdir(parents=True)
+        for name, content in contents.items():
+            (tmp_path / name).write_bytes(content)
+    assert [(record.scan, record.viewpoint) for record in read_captions(files, "b")] == [("b", "v")]
+    assert list(read_captions(files, "unknown")) == []
+    with pytest.raises(DataError, match=r"a\.json"):
+        list(read_captions(files, "a"))
+
+
 def test_packed_and_unpacked_files_say_the_same(tmp_path: Path) -> None:
     packed = _packed(tmp_path / "captions", {"v": _viewpoint(), "w": _viewpoint()})
     assert find_captions(tmp_path / "captions", "langnav") == packed

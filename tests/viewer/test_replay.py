@@ -65,7 +65,8 @@ def test_a_page_holds_the_whole_trace_and_nothing_from_elsewhere(turning_back: T
 
 
 def test_untrusted_text_stays_text(turning_back: Trace) -> None:
-    scenery = Scenery(room_of={1: NASTY}, looks={0: Look(labels=(Label(NASTY, 0.0, 0.0),))})
+    look = Look(labels=(Label(NASTY, 0.0, 0.0),), captions={1: NASTY})
+    scenery = Scenery(room_of={1: NASTY}, looks={0: look})
     harmless, nasty = (
         replay_page([turning_back], Scenery()),
         replay_page([_renamed(turning_back, NASTY)], scenery),
@@ -74,6 +75,7 @@ def test_untrusted_text_stays_text(turning_back: Trace) -> None:
     data = _data(nasty)
     assert data["task"]["text"] == NASTY
     assert data["scenery"]["looks"]["0"]["labels"][0]["text"] == NASTY
+    assert data["scenery"]["looks"]["0"]["captions"] == {"1": NASTY}
     assert _Page(nasty).scripts[1] == _Page(harmless).scripts[1]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scenemem.formats.traces import Trace
+from scenemem.formats.traces import Decision, Option, Trace, Way
 from scenemem.viewer.gallery import AgentCard, Replay, draw_thumbnail, write_index
 from scenemem.viewer.replay import write_replay
 from scenemem.viewer.scenery import Doorway, Label, Look, RoomOutline, Scenery
@@ -51,8 +52,9 @@ def pages(turning_back: Trace, tmp_path: Path) -> dict[str, Path]:
         for move in moves
     ]
     rival = msgspec.structs.replace(turning_back, agent="basic", moves=tuple(plain))
-    files = {name: tmp_path / f"{name}.html" for name in ("one", "two", "index")}
+    files = {name: tmp_path / f"{name}.html" for name in ("one", "two", "told", "index")}
     write_replay(files["one"], [turning_back], scenery)
+    write_replay(files["told"], [turning_back, rival], _told(scenery))
     write_replay(files["two"], [turning_back, rival], scenery)
     both = (turning_back, rival)
     cards = tuple(
@@ -61,6 +63,18 @@ def pages(turning_back: Trace, tmp_path: Path) -> dict[str, Path]:
     )
     write_index(files["index"], "All of them", [Replay(files["two"], both, cards, 1)])
     return files
+
+
+def _told(scenery: Scenery) -> Scenery:
+    """The same with captions."""
+    captions = {
+        0: {1: "a hall, and two Sofas beyond it"},
+        1: {0: "the start", 2: "a hall with a rug", 3: "a Sofa, past a lamp", 4: "a sofabed"},
+        2: {1: "a hall with a rug"},
+        3: {4: "<b>stairs</b>"},
+    }
+    looks = {place: replace(scenery.looks.get(place, Look()), captions=of) for place, of in captions.items()}
+    return replace(scenery, looks=looks)
 
 
 class Watched:
@@ -327,6 +341,99 @@ def test_decisions_say_why(opened: Watched) -> None:
     assert "The walk is over." in opened.text(".decision")
 
 
+def _captions(watched: Watched, box: str) -> list[tuple[str, str]]:
+    """What is told about each direction in a part of the first agent's panel."""
+    rows = watched.page.locator(f"article >> nth=0 >> {box} .said > div").all()
+    return [
+        (str(row.locator("dt").text_content()), " / ".join(row.locator("dd").all_text_contents()))
+        for row in rows
+    ]
+
+
+def _marked(watched: Watched, box: str) -> list[tuple[str, str | None, str | None]]:
+    """Marked words of captions, with the strengths of both marks."""
+    words = watched.page.locator(f"article >> nth=0 >> {box} .said .word").all()
+    return [
+        (str(word.text_content()), word.get_attribute("data-view"), word.get_attribute("data-direction"))
+        for word in words
+    ]
+
+
+def test_captions_tell_of_the_chosen_and_the_remembered_directions(tab: Page, pages: dict[str, Path]) -> None:
+    watched = Watched(tab, pages["told"])
+    assert _captions(watched, ".looks") == [("✓ way A", "a hall, and two Sofas beyond it")]
+    assert _marked(watched, ".looks") == [("Sofas", "3", "0")], "be it one sofa or two"
+    assert _captions(watched, ".remembered") == [], "no place to choose"
+    tab.locator("#scrub").fill("1")
+    assert _captions(watched, ".looks") == [
+        ("✓ way B", "a hall with a rug"),
+        ("way A", "a Sofa, past a lamp"),
+    ]
+    tab.locator("#scrub").fill("2")
+    assert _captions(watched, ".remembered") == [("✓ place 2", "north: a Sofa, past a lamp")]
+    assert _marked(watched, ".remembered") == [("Sofa", "3", "0"), ("past", "0", "2")]
+    assert _captions(watched, ".looks") == [("✓ way A", "a Sofa, past a lamp")]
+    assert _marked(watched, ".looks") == [("Sofa", "0", "3"), ("past", "3", "0")], "when it has arrived"
+    assert tab.locator("article >> nth=0 >> .looks figure .said").count() == 1
+    tab.locator("#scrub").fill("3")
+    assert _captions(watched, ".looks") == [("✓ way A", "<b>stairs</b>")]
+    assert tab.locator(".said b").count() == 0, "text stays text"
+    tab.keyboard.press("End")
+    assert _captions(watched, ".looks") == []
+    watched.close()
+
+
+def test_alike_directions_share_a_line(tab: Page, turning_back: Trace, tmp_path: Path) -> None:
+    move = turning_back.moves[2]
+    assert move.memory is not None
+    ways = tuple(Way(1, place, 0.0, 0.0, wind) for place, wind in ((0, "west"), (3, "north"), (4, "south")))
+    memory = msgspec.structs.replace(move.memory, ways=(*ways, Way(2, 1, 4.7, 0.0, "west")))
+    moves = (*turning_back.moves[:2], msgspec.structs.replace(move, memory=memory), *turning_back.moves[3:])
+    looks = {1: Look(captions={0: "a rug", 3: "a lamp", 4: "a rug"}), 2: Look(captions={1: "a door"})}
+    write_replay(
+        tmp_path / "alike.html", [msgspec.structs.replace(turning_back, moves=moves)], Scenery(looks=looks)
+    )
+    watched = Watched(tab, tmp_path / "alike.html")
+    tab.locator("#scrub").fill("2")
+    assert _captions(watched, ".remembered") == [
+        ("✓ place 2", "west, south: a rug / north: a lamp"),
+        ("place 3", "west: a door"),
+    ]
+    watched.close()
+
+
+def test_places_after_the_likeliest_are_told_of_when_asked_for(
+    tab: Page, turning_back: Trace, tmp_path: Path
+) -> None:
+    move = turning_back.moves[3]
+    assert move.memory is not None
+    here = Option(3, 0.4, 1.0, node=3)
+    others = tuple(Option(place, 0.1 + 0.1 * place, 0.5, node=place) for place in range(3))
+    choice = Decision("frontier", (*others, here), 3)
+    memory = msgspec.structs.replace(
+        move.memory, ways=tuple(Way(node, 4, 0.0, 0.0, "north") for node in range(4))
+    )
+    more = msgspec.structs.replace(move, memory=memory, decisions=(choice, *move.decisions))
+    trace = msgspec.structs.replace(turning_back, moves=(*turning_back.moves[:3], more))
+    looks = {place: Look(captions={4: f"stairs {place}"}) for place in range(4)}
+    write_replay(tmp_path / "many.html", [trace], Scenery(looks=looks))
+    watched = Watched(tab, tmp_path / "many.html")
+    tab.locator("#scrub").fill("3")
+    names = [name for name, _ in _captions(watched, ".remembered")]
+    assert names == ["✓ place 4", "place 3", "place 2", "place 1"], "by their chance"
+    last = tab.get_by_text("stairs 0")
+    assert last.is_hidden()
+    tab.get_by_text("and 1 more").click()
+    assert last.is_visible()
+    watched.close()
+
+
+def test_nothing_is_said_without_captions(opened: Watched) -> None:
+    for frame in range(6):
+        opened.page.locator("#scrub").fill(str(frame))
+        assert opened.page.locator(".said, .remembered > *, .look .note").count() == 0
+
+
 WATCH_STEPS = """() => {
   window.steps = 0;
   const watcher = new MutationObserver((changes) => { window.steps += changes.length; });
@@ -382,8 +489,14 @@ def test_pages_fit_the_screen_in_light_and_dark(tab: Page, pages: dict[str, Path
 
 @pytest.mark.parametrize(
     ("name", "size", "scheme"),
-    [("one", PHONE, "dark"), ("two", DESKTOP, "light"), ("index", PHONE, "light")],
-    ids=["one", "two", "index"],
+    [
+        ("one", PHONE, "dark"),
+        ("two", DESKTOP, "light"),
+        ("told", PHONE, "light"),
+        ("told", DESKTOP, "dark"),
+        ("index", PHONE, "light"),
+    ],
+    ids=["one", "two", "told", "told dark", "index"],
 )
 def test_pages_are_accessible(
     name: str, size: tuple[int, int], scheme: Scheme, tab: Page, pages: dict[str, Path]

@@ -6,18 +6,21 @@ import io
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from scenemem.errors import DataError
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import Scene
 from scenemem.houses.build import HousesConfig, build_houses, read_plan
-from scenemem.viewer.scenery import Sceneries, Scenery
+from scenemem.viewer.scenery import Look, Sceneries, Scenery
 from scenemem.viewer.traces import open_scene
 from scenemem.world.build import load_world
 from scenemem.world.graph import NONE
+from tests.features.caption_houses import write_captions
 
 
 def _scene(folder: Path, scan: str) -> Scene:
@@ -93,6 +96,75 @@ def test_annotations_name_things_and_rooms_around(annotated: Path) -> None:
     assert sum(room.name == "kitchen" for room in scenery.rooms) == 1, "neighbouring places share their name"
 
 
+@pytest.fixture
+def captioned(tiny_data: Path, tmp_path: Path) -> Path:
+    """The tiny world with made-up captions."""
+    folder = Path(shutil.copytree(tiny_data, tmp_path / "captioned"))
+    write_captions(folder)
+    return folder
+
+
+def _said(folder: Path, scan: str) -> dict[str, dict[str, dict[str, str]]]:
+    """viewpoint -> view -> what is said about it"""
+    file = folder / "captions" / "r2r_blip_DETR_vis2text" / f"{scan}.json"
+    return dict(json.loads(file.read_bytes()))
+
+
+@pytest.mark.parametrize("scan", ["grid", "spiral"])
+def test_captions_are_those_of_the_views_that_face_the_neighbours(captioned: Path, scan: str) -> None:
+    world, said = load_world(captioned / "connectivity"), _said(captioned, scan)
+    scene = _scene(captioned, scan)
+    looks = Sceneries(DataFolder(captioned)).of(scene, range(len(scene.places))).looks
+    for number, place in enumerate(scene.places):
+        here = world.index_of(scan, place.id)
+        slots = world.neighbour_mask[here].nonzero().flatten().tolist()
+        expected = {
+            int(world.local[world.neighbour[here, slot]]): said[place.id][
+                str(int(world.neighbour_view[here, slot]))
+            ]["global_cap"]
+            for slot in slots
+        }
+        assert looks[number] == Look(captions=expected)
+
+
+def test_captions_stand_beside_labels(annotated: Path) -> None:
+    scene = _scene(annotated, "grid")
+    plain = Sceneries(DataFolder(annotated)).of(scene, {0})
+    write_captions(annotated)
+    told = Sceneries(DataFolder(annotated)).of(scene, {0})
+    assert told.looks[0].captions
+    assert not plain.looks[0].captions
+    assert replace(told.looks[0], captions={}) == plain.looks[0]
+    assert replace(told, looks=plain.looks) == plain
+
+
+def test_only_buildings_that_are_shown_are_read_and_few_are_kept(
+    captioned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scenemem.viewer.scenery._BUILDINGS", 1)
+    folder = captioned / "captions" / "r2r_blip_DETR_vis2text"
+    (folder / "yard.json").write_text("broken")
+    sceneries, scenes = (
+        Sceneries(DataFolder(captioned)),
+        {name: _scene(captioned, name) for name in ("grid", "yard")},
+    )
+    first = sceneries.of(scenes["grid"], {0})
+    (folder / "grid.json").unlink()
+    assert sceneries.of(scenes["grid"], {0}) == first, "read once"
+    assert sceneries.of(scenes["yard"], ()) == Scenery(), "nothing is read for a map alone"
+    with pytest.raises(DataError, match=r"yard\.json"):
+        sceneries.of(scenes["yard"], {0})
+    sceneries.of(_scene(captioned, "spiral"), {0})
+    assert sceneries.of(scenes["grid"], {0}) == Scenery(), "given up for the next building, and gone now"
+
+
+def test_a_viewpoint_without_captions_says_nothing(captioned: Path) -> None:
+    scene, said = _scene(captioned, "grid"), _said(captioned, "grid")
+    del said[scene.places[0].id]
+    (captioned / "captions" / "r2r_blip_DETR_vis2text" / "grid.json").write_text(json.dumps(said))
+    assert set(Sceneries(DataFolder(captioned)).of(scene, {0, 1}).looks) == {1}
+
+
 @pytest.mark.real_data
 def test_real_buildings_have_labels(real_data: Path) -> None:
     scan = sorted((real_data / "connectivity").glob("*_connectivity.json"))[0].name.split("_")[0]
@@ -101,3 +173,5 @@ def test_real_buildings_have_labels(real_data: Path) -> None:
     labels = [len(look.labels) for look in scenery.looks.values()]
     assert sum(labels) / len(labels) > 3
     assert len(scenery.room_of) > len(scene.places) / 2
+    reached = {place for pair in scene.edges for place in pair}
+    assert all(scenery.looks[place].captions for place in reached)

@@ -104,8 +104,12 @@ def find_captions(folder: StrPath, captioner: Captioner) -> CaptionFiles | None:
     return None if place is None else CaptionFiles(captioner, place)
 
 
-def read_captions(files: CaptionFiles) -> Iterator[ViewpointCaptions]:
+def read_captions(files: CaptionFiles, scan: str | None = None) -> Iterator[ViewpointCaptions]:
     """Stream the captions of every viewpoint; one building is in memory at a time.
+
+    Args:
+        files: of one captioner.
+        scan: the only building to read, which may be missing; the files of the others are passed over.
 
     Raises:
         DataError: the archive is broken or holds links or paths that leave it; a file is not UTF-8 or not
@@ -114,16 +118,16 @@ def read_captions(files: CaptionFiles) -> Iterator[ViewpointCaptions]:
     """
     decode = _decode_langnav if files.captioner == "langnav" else _decode_navgpt
     places: dict[tuple[str, str], str] = {}
-    for scan, content, file, record in _buildings(files):
+    for building, content, file, record in _buildings(files, scan):
         viewpoints = _unique_json(content, file, record)
         for viewpoint, value in viewpoints.items():
             place = ", ".join(part for part in (record, f"viewpoint '{viewpoint}'") if part)
-            if (scan, viewpoint) in places:
-                first = places[scan, viewpoint]
+            if (building, viewpoint) in places:
+                first = places[building, viewpoint]
                 raise DataError(file, f"stands there twice, the first time in {first}", record=place)
-            places[scan, viewpoint] = record or file.name
-            yield decode(scan, viewpoint, value, file, place)
-    if not places:
+            places[building, viewpoint] = record or file.name
+            yield decode(building, viewpoint, value, file, place)
+    if scan is None and not places:
         raise DataError(files.place, f"holds no {PUBLISHED[files.captioner].folder}/<scan>.json file")
 
 
@@ -143,11 +147,12 @@ def file_digest(file: Path) -> str:
     return digest.hexdigest()
 
 
-def _buildings(files: CaptionFiles) -> Iterator[tuple[str, bytes, Path, str | None]]:
-    """Scan, content, file and (in an archive) member of every building file."""
+def _buildings(files: CaptionFiles, scan: str | None) -> Iterator[tuple[str, bytes, Path, str | None]]:
+    """Scan, content, file and (in an archive) member of every building file, or of that of one scan."""
     if files.place.is_dir():
         for file in sorted(files.place.glob("*.json")):
-            yield file.stem, read_bytes(file), file, None
+            if scan in (None, file.stem):
+                yield file.stem, read_bytes(file), file, None
         return
     folder = PUBLISHED[files.captioner].folder
     try:
@@ -156,9 +161,13 @@ def _buildings(files: CaptionFiles) -> Iterator[tuple[str, bytes, Path, str | No
                 path = _safe_path(member, files.place)
                 if not member.isfile() or path.suffix != ".json" or path.parent.name != folder:
                     continue
+                if scan not in (None, path.stem):
+                    continue
                 stream = archive.extractfile(member)
                 assert stream is not None, "a plain file has content"
                 yield path.stem, stream.read(), files.place, member.name
+                if scan is not None:
+                    return  # what follows need not be unpacked
     except FileNotFoundError as error:
         raise DataError(files.place, "no such file") from error
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:

@@ -14,7 +14,7 @@ from scenemem.viewer.captions import Marks, captions, headline, letters, marks, 
 from scenemem.viewer.pages import content_policy, embedded, render, scripts, styles, write_page
 from scenemem.viewer.scenery import Scenery
 
-DRAWING = ("model", "dom", "words", "look", "decision", "labels", "map", "legend", "player")
+DRAWING = ("model", "dom", "words", "said", "look", "decision", "labels", "map", "legend", "player")
 """The scripts that draw a walk."""
 
 

@@ -1,13 +1,14 @@
-"""What a building looks like to people: rooms on the map, pictures or object labels around every place."""
+"""What a building looks like to people: rooms on the map; pictures, or labels and captions, around places."""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
 
 from scenemem.features.buildings import (
     UNKNOWN,
@@ -19,11 +20,13 @@ from scenemem.features.buildings import (
 )
 from scenemem.features.objects import seen_labels
 from scenemem.formats.annotations import find_view_objects
+from scenemem.formats.captions import find_captions, read_captions
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import Place, Scene
 from scenemem.houses.build import read_plan
 from scenemem.houses.house import EYE, STOREY, House
 from scenemem.houses.pictures import draw_panorama
+from scenemem.world.graph import direction, nearest_view
 
 WIDTH = 576
 """Pixels of a picture all around a place."""
@@ -31,6 +34,7 @@ WIDTH = 576
 SMALL_WIDTH = 240
 """Pixels of a picture that is drawn five times as fast."""
 
+_BUILDINGS = 4  # whose captions are kept in memory, some 0.3 MB each
 _QUALITY = 60  # WebP's scale of 0 to 100
 _MOST_LABELS = 14  # around one place
 _FAINTEST = 0.15  # weight below which an object is not worth a word
@@ -72,6 +76,7 @@ class Look:
 
     picture: str | None = None  # a data URI; north in the middle, 120 degrees high
     labels: tuple[Label, ...] = ()
+    captions: dict[int, str] = field(default_factory=dict)  # neighbouring place -> of the view that faces it
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class Scenery:
 
 
 class Sceneries:
-    """Looks up scenery in a data folder: plans of the embedded houses, else public annotations, else nothing.
+    """Looks up scenery in a data folder: plans of the embedded houses, else public annotations and captions.
 
     ``width`` is that of pictures, in pixels.
     """
@@ -95,6 +100,7 @@ class Sceneries:
         self._width = width
         self._looks: dict[tuple[str, str], Look] = {}  # drawing takes about a second, so each is kept
         self._annotations: Annotations | None = None
+        self._captions: dict[str, Mapping[str, tuple[str, ...]]] = {}  # of the scans asked for last
 
     def of(
         self, scene: Scene, visited: Collection[int], on_picture: Callable[[], None] | None = None
@@ -102,13 +108,13 @@ class Sceneries:
         """The scenery of a scan, with looks from the places in ``visited``; ``on_picture`` follows each.
 
         Raises:
-            DataError: a plan or an annotation is broken.
+            DataError: a plan, an annotation or a caption is broken.
         """
         if (self._folder.root / "plans" / f"{scene.scan}.json").is_file():
             return self._of_house(read_plan(self._folder.root, scene.scan), scene, visited, on_picture)
-        if find_view_objects(self._folder.objects) is not None:
-            return self._of_annotations(scene, visited)
-        return Scenery()
+        annotated = find_view_objects(self._folder.objects) is not None
+        scenery = self._of_annotations(scene, visited) if annotated else Scenery()
+        return self._with_captions(scenery, scene, visited)
 
     def _of_house(
         self, house: House, scene: Scene, visited: Collection[int], on_picture: Callable[[], None] | None
@@ -155,6 +161,38 @@ class Sceneries:
                 for number, spot in spots.items()
             },
         )
+
+    def _with_captions(self, scenery: Scenery, scene: Scene, visited: Collection[int]) -> Scenery:
+        """The same scenery with what a captioner says about the ways that lead on from ``visited``."""
+        told = self._captions_of(scene.scan) if visited else {}
+        looks = dict(scenery.looks)
+        for number in visited:
+            captions = told.get(scene.places[number].id)
+            if captions is not None:
+                ahead = {place: captions[view] for place, view in _views_along_edges(scene, number).items()}
+                looks[number] = replace(looks.get(number, Look()), captions=ahead)
+        return replace(scenery, looks=looks)
+
+    def _captions_of(self, scan: str) -> Mapping[str, tuple[str, ...]]:
+        """Viewpoint -> captions of its 36 views; empty when there are none. No other building is read."""
+        told = self._captions.get(scan)
+        if told is None:
+            files = find_captions(self._folder.captions, "langnav")
+            records = () if files is None else read_captions(files, scan)
+            told = {record.viewpoint: record.captions for record in records}
+            self._captions[scan] = told
+            for old in list(self._captions)[:-_BUILDINGS]:
+                self._captions.pop(old, None)
+        return told
+
+
+def _views_along_edges(scene: Scene, number: int) -> dict[int, int]:
+    """Every neighbour of a place -> the view that faces it."""
+    ends = [a + b - number for a, b in scene.edges if number in (a, b)]
+    places = [scene.places[end] for end in (number, *ends)]
+    position = torch.tensor([(place.x, place.y, place.z) for place in places])
+    views = nearest_view(*direction(position[:1], position[1:]))
+    return dict(zip(ends, views.tolist(), strict=True))
 
 
 def _picture(house: House, stand: int, width: int) -> str:

@@ -222,7 +222,7 @@ def test_houses_and_looks(client: httpx.Client) -> None:
     house = client.get("/api/houses/grid").json()
     assert len(house["scene"]["places"]) == 13
     assert house["examples"] == [{"text": "Walk on.", "start": 0, "heading": 0.5, "goal": 3}]
-    assert client.get("/api/houses/grid/looks/3").json() == {"picture": None, "labels": []}
+    assert client.get("/api/houses/grid/looks/3").json() == {"picture": None, "labels": [], "captions": {}}
     for path, detail in {
         "/api/houses/atlantis": "unknown house 'atlantis'; this world has 3 houses",
         "/api/houses/atlantis/looks/0": "unknown house 'atlantis'; this world has 3 houses",

@@ -36,8 +36,7 @@ function decisionTable(decision, data, frame) {
   const cues = cuesOf(decision);
   const shown = [0, 1, 2].filter((i) => cues && cues.some((row) => Math.abs(row[i]) > 0.01));
   const largest = Math.max(0.5, ...(cues ?? []).flat().map(Math.abs));
-  const order = decision.options.map((_, i) => i)
-    .sort((a, b) => (b === decision.choice) - (a === decision.choice) || decision.options[b].probability - decision.options[a].probability);
+  const order = ranked(decision);
   const rows = order.slice(0, MOST).map((i) => {
     const option = decision.options[i];
     return element("tr", { class: i === decision.choice ? "taken" : null },

@@ -3,7 +3,8 @@
 const WINDS = ["N", "NE", "E", "SE", "S", "SW", "W", "NW"];
 const SIDES = [["behind", -0.5, "first"], ["left", -0.25, ""], ["ahead", 0, ""], ["right", 0.25, ""], ["behind", 0.5, "final"]];
 
-function buildLook(title, data, place, facing, ways) {
+/** A strip of what is around a place, and below it what a captioner says about the ways, if that is known. */
+function buildLook(title, data, place, facing, ways, said = null) {
   const look = data.scenery.looks[place];
   const strip = element("div", { class: look?.picture ? "strip" : "strip things", role: "img" });
   if (look?.picture) showPicture(strip, look.picture, facing);
@@ -15,7 +16,7 @@ function buildLook(title, data, place, facing, ways) {
     strip.append(at(flag, turned(way.heading, facing)));
   }
   strip.setAttribute("aria-label", described(title, look, ways, facing));
-  return element("figure", { class: "look" }, element("figcaption", {}, element("span", { class: "title" }, title)), strip);
+  return element("figure", { class: "look" }, element("figcaption", {}, element("span", { class: "title" }, title)), strip, said);
 }
 
 /** How far around, in turns from -1/2 to 1/2, with 0 straight ahead. */

@@ -82,6 +82,11 @@ function cuesOf(decision) {
   return raw.map((row) => row.map((value, i) => value - mean[i]));
 }
 
+/** Numbers of the options of a decision: the choice first, the others by their chance. */
+function ranked({ options, choice }) {
+  return options.map((_, i) => i).sort((a, b) => (b === choice) - (a === choice) || options[b].probability - options[a].probability);
+}
+
 /** What an option is called. */
 function optionName(option, frame) {
   if (option.stop) return "stop here";

@@ -13,6 +13,7 @@ class AgentPanel {
     const find = (name) => this.root.querySelector(name);
     this.caption = find(".caption");
     this.looks = find(".looks");
+    this.remembered = find(".remembered");
     this.tables = find(".tables");
     this.svg = find(".map > svg");
     this.floors = find(".floors");
@@ -142,16 +143,23 @@ class AgentPanel {
     const nodeOf = (option) => (frame.memory ? frame.memory.nodes.indexOf(frame.back ?? frame.here) : option.node ?? null);
     const ways = names(frame.action);
     const here = `Around it now, at place ${frame.numbers.get(frame.here)}${roomOf(data, frame.here)}`;
-    const figures = [buildLook(here, data, frame.here, frame.heading, frame.back === null ? ways : [])];
+    const said = frame.action ? buildWays(data, frame, this.attended(-1)) : null;
+    const figures = [buildLook(here, data, frame.here, frame.heading, frame.back === null ? ways : [], frame.back === null ? said : null)];
     if (frame.back !== null) {
       const walk = frame.move.walk;
       const spot = walk.indexOf(frame.back);
       const before = spot < 1 ? frame.here : walk[spot - 1]; // it may be cut off before it gets there
       const facing = headingOf(data.scene.places[before], data.scene.places[frame.back]);
       const there = `What it remembers of place ${frame.numbers.get(frame.back)}${roomOf(data, frame.back)}`;
-      figures.push(buildLook(there, data, frame.back, facing, ways));
+      figures.push(buildLook(there, data, frame.back, facing, ways, said));
     }
     this.looks.replaceChildren(...figures);
+    this.remembered.replaceChildren(...(frame.frontier?.kind === "frontier" ? buildRemembered(data, frame, this.attended(0)) : []));
+  }
+
+  /** The words that one decision of the move attends to, counted from the first (0) or from the last (-1). */
+  attended(number) {
+    return attendedWords(this.data.task.words, this.agent.marks[this.frame.index]?.at(number));
   }
 
   /** Let the agent's mark walk where it has just been drawn. */
