@@ -380,6 +380,7 @@ def compare(
     ]
     names = row_names(runs, against)  # before the data is opened, which may take a while
     folder, measured, first = open_data(data, progress), list[tuple[str, Metrics]](), None
+    tracks: dict[str, str] = {}
     for name, run in zip(names, runs, strict=True):
         opened = open_run(run, folder, checkpoint, progress)
         walks = opened.walk(split, processes)
@@ -389,8 +390,9 @@ def compare(
                 f"{run.root} walks other episodes than the runs before it; compare runs of one task at a time"
             )
         measured.append((name, walks.measured(opened.world)))
+        tracks[name] = opened.experiment.track
     assert first is not None
-    return Comparison.of(split, measured, first.record, against)
+    return Comparison.of(split, measured, tracks, first.record, against)
 
 
 def score(

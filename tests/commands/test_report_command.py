@@ -188,7 +188,7 @@ def test_runs_on_the_embedded_houses_need_no_data_folder(
     file.write_text(file.read_text().replace("random numbers", "scenemem.houses.features"))
     monkeypatch.setattr(pages, "open_data", lambda *_: DataFolder(tiny_trainable))
     assert _run("report", trained) == 0
-    assert "The embedded houses" in (trained / "report.html").read_text(encoding="utf-8")
+    assert "The embedded houses, track houses" in (trained / "report.html").read_text(encoding="utf-8")
 
 
 def test_runs_on_different_data_are_not_compared(

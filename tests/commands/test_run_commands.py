@@ -59,8 +59,37 @@ def test_eval_prints_what_score_says_about_its_trajectories(
     assert _run("score", results, "--data", tiny_trainable, "--split", "val_unseen", "--json") == 0
     scored = _json(capsys)
     assert scored == {key: report[key] for key in scored}
+    assert "track" not in report, "these features belong to none"
     assert _run("eval", trained, "--data", tiny_trainable, "--checkpoint", "best") == 0
-    assert "stopped nearer than 3 m" in capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "stopped nearer than 3 m" in shown
+    assert "on r2r val_unseen, track unknown: " in shown
+
+
+def test_every_result_names_the_track(
+    tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
+    data, run = Path(shutil.copytree(tiny_trainable, tmp_path / "data")), tmp_path / "seeing"
+    record = data / "features" / "tiny.json"
+    content = {**json.loads(record.read_text()), "track": "captions", "sensor": "a camera"}
+    record.write_text(json.dumps(content))
+    assert _run("train", "basic", "--data", data, "--out", run, "--json", *SMALL) == 0
+    assert RunFolder(run).describe()["data"]["track"] == "captions"
+    assert ", track captions" in (run / "report.html").read_text(encoding="utf-8")
+    capsys.readouterr()
+    assert _run("eval", run, "--data", data, "--json") == 0
+    assert _json(capsys)["track"] == "captions"
+    assert _run("eval", run, "--data", data) == 0
+    assert "on r2r val_unseen, track captions: " in " ".join(capsys.readouterr().out.split())
+    assert _run("compare", run, "--data", data, "--json", "--out", tmp_path / "table.md") == 0
+    assert _json(capsys)["tracks"] == {"basic": "captions"}
+    assert "| basic | captions | 1 |" in (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert _run("weights", "pack", run, "--data", data, "--out", tmp_path / "packed.safetensors") == 0
+    assert ", track captions, 8 columns" in (tmp_path / "packed.md").read_text(encoding="utf-8")
+    capsys.readouterr()
+    assert _run("weights", "--json") == 0
+    assert _json(capsys)["packed"]["track"] == "captions"
 
 
 def test_fast_products_are_allowed_only_when_asked_for(

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.store import FeatureStore, convert_features, open_store, store_name
+from scenemem.features.store import FeatureStore, convert_features, open_store, sample_views, store_name
 from scenemem.formats.features import VIEWS, read_store, write_store
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
@@ -52,6 +52,27 @@ def test_panoramas_are_gathered_by_global_index(world: World, store_file: Path) 
     assert store.width == WIDTH == store.info.width
     assert store.gather(torch.tensor(4)).shape == (VIEWS, WIDTH)
     assert store.gather(torch.zeros(0, dtype=torch.long)).shape == (0, VIEWS, WIDTH)
+
+
+@pytest.mark.parametrize(("rows", "width", "views"), [(3, 4, 108), (900, 100, 163), (2, 20_000, 1)])
+def test_a_sample_is_spread_over_the_store(rows: int, width: int, views: int) -> None:
+    values = np.arange(rows * VIEWS)[:, None].repeat(width, axis=1).reshape(rows, VIEWS, width)
+    sample = sample_views(values.astype(np.float16))
+    assert sample.shape == (views, width)
+    whole = np.unique(values.astype(np.float16)).astype(float)
+    numbers = sample[:, 0].astype(float)
+    assert set(numbers) <= set(whole)
+    if views > 1:
+        assert (numbers[0], numbers[-1]) == (whole[0], whole[-1])
+        assert np.diff(numbers).max() <= 1.2 * len(values) * VIEWS / views
+
+
+def test_the_sample_is_that_of_the_file_on_any_device(world: World, store_file: Path) -> None:
+    store = open_store(store_file, world)
+    _, values = read_store(store_file)
+    assert store.sample is not None
+    np.testing.assert_array_equal(store.sample, values.reshape(-1, WIDTH))
+    assert store.to("cpu").sample is store.sample
 
 
 def test_single_views_are_gathered(world: World, store_file: Path) -> None:

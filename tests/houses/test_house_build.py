@@ -103,6 +103,10 @@ def test_the_store_covers_every_viewpoint(built: Built) -> None:
     assert info.keys == world.names
     assert values.shape == (len(world.viewpoints), 36, WIDTH)
     assert [column.start for column in info.columns] == list(range(WIDTH))
+    assert (info.track, info.sensor) == (
+        "houses",
+        "a perfect detector and a depth sensor, in the embedded houses",
+    )
 
 
 def test_plans_come_back_as_the_houses_they_were(

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from scenemem.errors import UserError
+from scenemem.features.tracks import TRACKS
 from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
 from scenemem.runs.folder import RunFolder, halved, published, unpacked, write_published
+from scenemem.runs.opened import model_card
 
 METADATA = {"preset": {}, "vocabulary": ["<PAD>"], "features": {}, "name": "ssm", "seed": 3}
 DESCRIPTION = {"name": "ssm", "seed": 3}
@@ -89,5 +91,8 @@ def test_what_comes_with_the_package_is_complete_and_small() -> None:
         assert entry.file.stat().st_size < 15e6
         assert entry.file.with_suffix(".md").is_file()
         assert entry.metrics["val_unseen"]["sr"] > 0
+        assert entry.track in TRACKS
+        card = entry.file.with_suffix(".md").read_text(encoding="utf-8")
+        assert card == model_card(entry), "and says everything cards say today"
         assert all(tensor.dtype == torch.float16 for tensor in read_checkpoint(entry.file).tensors.values())
     assert sum(entry.file.stat().st_size for entry in found) < 60e6

@@ -61,17 +61,19 @@ def eval_run(
     _check_flags(run, speaker, candidates, processes, grounding=grounding)
     chosen_by = None if speaker is None else (RunFolder(speaker), Reranking(candidates, speaker_weight, seed))
     folder = console.open_data(data)
+    where = f"{run} on {task} {split}"
     if run in SCRIPTED:
         found = evaluate_scripted(run, folder, task, split, seed, console.progress_bar)
     else:
         opened = open_run(RunFolder(Path(run)), folder, checkpoint, console.progress_bar)
         task = opened.experiment.preset.data.task
+        where = f"{run} on {task} {split}, track {opened.experiment.track or 'unknown'}"
         if grounding:
             quality = opened.grounding(split)
             if json:
                 console.print_json({"split": split, "iteration": opened.iteration, "grounding": quality})
             else:
-                console.output.print(grounding_table(f"{run} on {task} {split}", quality))
+                console.output.print(grounding_table(where, quality))
             return
         if chosen_by is None:
             found = opened.evaluate(split, processes)
@@ -80,7 +82,7 @@ def eval_run(
     if json:
         console.print_json(found.summary())
         return
-    title = f"{run} on {task} {split}: {found.n} instructions, {found.jumps:.2f} jumps each"
+    title = f"{where}: {found.n} instructions, {found.jumps:.2f} jumps each"
     table = console.metric_table(title, found.metrics)
     if found.reranking is not None:
         all_walked = found.reranking["all_walked"]
@@ -179,7 +181,8 @@ def compare(
         console.say(f"written to {out}")
     if json:
         distances = {"against": {against: comparison.distances}} if against else {}
-        console.print_json({"split": split, "rows": comparison.rows, **distances})
+        told = {"split": split, "tracks": comparison.tracks, "rows": comparison.rows}
+        console.print_json({**told, **distances})
         return
     for shown in comparison.tables():
         console.output.print(console.table(shown.title, shown.header, shown.cells))
@@ -263,14 +266,24 @@ def weights(json: Json = False) -> None:
     """List the weights that come with SceneMem; ``weights:NAME`` stands for a run in every command."""
     found = published()
     if json:
-        console.print_json({entry.name: {**entry.description, "metrics": entry.metrics} for entry in found})
+        console.print_json(
+            {
+                entry.name: {**entry.description, "track": entry.track, "metrics": entry.metrics}
+                for entry in found
+            }
+        )
         return
     rows = [
-        (PREFIX + entry.name, split, *(f"{metrics[name]:.3f}" for name in CARD_METRICS))
+        (
+            PREFIX + entry.name,
+            entry.track or "unknown",
+            split,
+            *(f"{metrics[name]:.3f}" for name in CARD_METRICS),
+        )
         for entry in found
         for split, metrics in entry.metrics.items()
     ]
-    console.output.print(console.table("published weights", ("name", "split", *CARD_METRICS), rows))
+    console.output.print(console.table("published weights", ("name", "track", "split", *CARD_METRICS), rows))
 
 
 def weights_pack(

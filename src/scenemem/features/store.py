@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.tracks import IMAGES
+from scenemem.features.tracks import IMAGES, with_track
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.features import (
     FeatureRow,
@@ -32,6 +34,9 @@ from scenemem.world.graph import VIEWS, World, angle_feature, rotated, view_head
 
 IN_MEMORY = 512 * 2**20
 """Bytes a store may take as float32 to be read into memory; larger ones stay on disk."""
+
+SAMPLED = 16_384
+"""About as many numbers of a store are kept with weights, to tell how much another store differs."""
 
 _KINDS = {  # ending of a published file -> reader, number of rows
     ".tsv": (read_feature_tsv, estimate_feature_tsv),
@@ -52,6 +57,7 @@ class FeatureStore:
     values: Tensor  # (R, 36, D) float16 and memory-mapped, or float32 when small
     row: Tensor  # (V,) int64, the row of every viewpoint of the world
     half: bool = False  # gather float16 as stored; float32 otherwise
+    sample: npt.NDArray[np.float16] | None = None  # (n, D) some views of the file, see ``sample_views``
 
     @property
     def width(self) -> int:
@@ -91,6 +97,7 @@ def open_store(target: StrPath, world: World, *, half: bool = False) -> FeatureS
         DataError: the store is broken or lacks a viewpoint of the world.
     """
     info, mapped = read_store(target)
+    info = with_track(Path(target).stem, info)
     rows = {key: row for row, key in enumerate(info.keys)}
     missing = [name for name in world.names if name not in rows]
     if missing:
@@ -101,7 +108,17 @@ def open_store(target: StrPath, world: World, *, half: bool = False) -> FeatureS
     values = torch.from_numpy(mapped)
     if not half and values.numel() * 4 <= IN_MEMORY:
         values = values.float()  # converted once instead of at every lookup
-    return FeatureStore(info, values, row, half)
+    return FeatureStore(info, values, row, half, sample_views(mapped))
+
+
+def sample_views(values: npt.NDArray[np.float16]) -> npt.NDArray[np.float16]:
+    """Some views, evenly spread over a store: enough to tell how much another one of its layout differs.
+
+    values: (R, 36, D)  ->  (n, D)
+    """
+    views = values.reshape(-1, values.shape[-1])
+    count = min(len(views), max(1, SAMPLED // views.shape[1]))
+    return np.array(views[np.linspace(0, len(views) - 1, count).astype(np.int64)])
 
 
 def store_name(file: StrPath) -> str:

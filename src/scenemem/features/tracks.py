@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from scenemem.errors import DataError, UserError
 from scenemem.formats.features import Column, StoreInfo, read_store, write_store
 from scenemem.formats.folder import RENAMED
+from scenemem.houses import features as houses
 from scenemem.world.build import Progress
 
 JOINT = "+"  # between the names of the tracks of a union
@@ -32,15 +34,28 @@ CAPTIONS = Track("captions", "a camera with a captioner, and a depth sensor", "s
 OBJECTS = Track("objects", "a perfect object detector, and a depth sensor", "scenemem data objects")
 IMAGES = Track("images", "a camera with an image encoder", "scenemem data images --images DIR")
 ORACLE = Track("oracle", "no sensor: annotations, an upper bound", "scenemem data objects", privileged=True)
+HOUSES = Track(houses.TRACK, houses.SENSOR, "scenemem data houses")
 
-TRACKS = {track.name: track for track in (CAPTIONS, OBJECTS, IMAGES, ORACLE)}
-"""Tracks by name, from strict to privileged."""
+TRACKS = {track.name: track for track in (CAPTIONS, OBJECTS, IMAGES, ORACLE, HOUSES)}
+"""Tracks by name: those of real buildings from strict to privileged, then that of the embedded houses."""
 
 
-def track_of(name: str, info: StoreInfo) -> str:
-    """The track of a store; one of an older version that was only renamed is known by its name."""
+def track_of(name: str, track: str, encoder: str) -> str:
+    """The track of a store called ``name``; empty when it is not known.
+
+    Stores of older versions name no track: that of the houses is known by its encoder, one that was only
+    renamed by its name.
+    """
+    if not track and encoder == houses.ENCODER:
+        return HOUSES.name
     now = RENAMED.get(name, name)
-    return info.track or (now if now in RENAMED.values() else "")
+    return track or (now if now in RENAMED.values() else "")
+
+
+def with_track(name: str, info: StoreInfo) -> StoreInfo:
+    """The record of a store called ``name``, with track and sensor even if an older version wrote neither."""
+    track = track_of(name, info.track, info.encoder)
+    return info if track == info.track else structs.replace(info, track=track, sensor=TRACKS[track].sensor)
 
 
 def column_groups(groups: Sequence[tuple[str, int, str]]) -> tuple[Column, ...]:
@@ -70,9 +85,10 @@ def join_stores(stores: Mapping[str, Path], target: Path, progress: Progress | N
     """
     if len(stores) < 2:
         raise UserError(f"a union takes two stores or more, got {len(stores)}: {', '.join(stores)}")
-    opened = {name: read_store(file) for name, file in stores.items()}
+    read = {name: read_store(file) for name, file in stores.items()}
+    opened = {name: (with_track(name, info), values) for name, (info, values) in read.items()}
     for name, (info, _) in opened.items():
-        if not track_of(name, info):
+        if not info.track:
             advice = "build it again with this version"
             raise UserError(f"{stores[name]}: does not say which track it belongs to; {advice}")
     keys = next(iter(opened.values()))[0].keys
@@ -87,7 +103,7 @@ def join_stores(stores: Mapping[str, Path], target: Path, progress: Progress | N
                 parts.append(part)
                 groups.append((column.name, column.stop - column.start, column.description))
     infos = [info for info, _ in opened.values()]
-    names = [track_of(name, info) for name, (info, _) in opened.items()]
+    names = [info.track for info in infos]
     columns = column_groups(groups)
     return write_store(
         target,

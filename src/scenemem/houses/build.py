@@ -24,7 +24,7 @@ from scenemem.formats.decoding import read_json
 from scenemem.formats.episodes import Episode, write_episodes
 from scenemem.formats.features import FeatureRow, stream_store
 from scenemem.formats.folder import cache_folder
-from scenemem.houses.features import WIDTH, columns, view_features
+from scenemem.houses.features import ENCODER, SENSOR, TRACK, WIDTH, columns, view_features
 from scenemem.houses.furniture import furnish
 from scenemem.houses.house import House
 from scenemem.houses.instructions import write_instructions
@@ -255,8 +255,10 @@ class _Writer:
             origin=self.folder,
             width=WIDTH,
             source=f"embedded houses, {self.config.houses} houses, seed {self.config.seed}",
-            encoder="scenemem.houses.features",
+            encoder=ENCODER,
             columns=columns(),
+            track=TRACK,
+            sensor=SENSOR,
         )
         (self.folder / "connectivity" / "scans.txt").write_text("".join(f"{name}\n" for name in self.scans))
         for split in _SPLITS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -39,14 +39,23 @@ class Comparison:
 
     split: str
     rows: dict[str, dict[str, Spread]]  # row -> metric -> over its runs
+    tracks: dict[str, str]  # row -> track of the features its runs see; empty when unknown
     against: str | None = None  # the row that differences are measured from
     distances: dict[str, dict[str, Estimate]] = field(default_factory=dict)  # row -> metric -> difference
 
     @classmethod
     def of(
-        cls, split: str, measured: Sequence[tuple[str, Metrics]], path: Tensor, against: str | None = None
+        cls,
+        split: str,
+        measured: Sequence[tuple[str, Metrics]],
+        tracks: Mapping[str, str],
+        path: Tensor,
+        against: str | None = None,
     ) -> Comparison:
-        """Compare the metrics of runs, each with its row.  path: (N,) which path each episode belongs to"""
+        """Compare the metrics of runs, each with its row; ``tracks`` are those of the rows.
+
+        path: (N,) which path each episode belongs to
+        """
         rows = spreads([(name, metrics.means()) for name, metrics in measured])
 
         def values(row: str, metric: str) -> Tensor:
@@ -59,15 +68,20 @@ class Comparison:
             for row in rows
             if against is not None and row != against
         }
-        return cls(split, rows, against, distances)
+        return cls(split, rows, dict(tracks), against, distances)
 
     def tables(self) -> list[ComparisonTable]:
         """The metrics of all rows and, when asked for, how far they are from one of them."""
         cells = [
-            [name, str(next(iter(row.values())).n), *(str(row[metric]) for metric in METRICS)]
+            [
+                name,
+                self.tracks[name] or "unknown",
+                str(next(iter(row.values())).n),
+                *(str(row[metric]) for metric in METRICS),
+            ]
             for name, row in self.rows.items()
         ]
-        tables = [ComparisonTable(self.split, ("agent", "n", *METRICS), cells)]
+        tables = [ComparisonTable(self.split, ("agent", "track", "n", *METRICS), cells)]
         if self.distances:
             cells = [
                 [name, *(_signed(of[metric]) for metric in METRICS)] for name, of in self.distances.items()

@@ -176,7 +176,7 @@ def _check_features(
             with report.collecting_problems():
                 info = verify_store(file)
                 complete = world is not None and set(world.names) <= set(info.keys)
-                track = track_of(file.stem, info)
+                track = track_of(file.stem, info.track, info.encoder)
                 report.features.append(StoreState(file.stem, info.width, len(info.keys), complete, track))
             advance(done, len(files))
 
@@ -184,7 +184,7 @@ def _check_features(
 def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, TrackState]:
     """Every track: the stores there are, or the command that builds one and what that lacks.
 
-    Unions are listed when they are there.
+    That of the houses and unions are listed when they are there.
     """
     objects = "" if find_view_objects(folder.objects) else "objects/view_objects.jsonl.gz or objects/BBox/"
     rooms = "" if (folder.rooms / "viewpoint_rooms.tsv").is_file() else "rooms/viewpoint_rooms.tsv"
@@ -200,7 +200,7 @@ def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, TrackState]:
         there = [state.name for state in report.features if state.complete and state.track == name]
         if there:
             states[name] = TrackState(track.sensor, there, "", "")
-        else:
+        elif name in missing:
             states[name] = TrackState(track.sensor, [], f"{track.command} --data DIR", missing[name])
     for union in sorted({state.track for state in report.features} - set(TRACKS) - {""}):
         there = [state.name for state in report.features if state.complete and state.track == union]

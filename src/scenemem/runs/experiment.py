@@ -5,6 +5,7 @@ Everything the runs know about the classes of agents, speakers and presets is he
 
 from __future__ import annotations
 
+import base64
 import os
 import sys
 import warnings
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -23,10 +26,11 @@ from scenemem import presets
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import DataError, SettingError, UserError
-from scenemem.features.store import Environment, open_store
+from scenemem.features.store import Environment, FeatureStore, open_store
+from scenemem.features.tracks import track_of
 from scenemem.features.words import first_embeddings
 from scenemem.formats.annotations import read_word_vectors
-from scenemem.formats.features import StoreInfo, read_store
+from scenemem.formats.features import read_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import Checkpoint, load_network, read_checkpoint
 from scenemem.learning.speaker import Speaker
@@ -44,6 +48,8 @@ DEV_UNSEEN = "dev_unseen"
 
 SPEAKER = "speaker"
 """The kind that the metadata of a speaker's checkpoint names."""
+
+_LAST_BITS = 0.01  # of the largest number: two roundings of the same features differ less, others more
 
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 """Makes a progress bar with a title; inside of it a function is called with (done, total)."""
@@ -147,6 +153,11 @@ class Opened(Generic[P]):
         return dict(zip(("train", DEV_UNSEEN), split_off(whole), strict=True))
 
     @property
+    def track(self) -> str:
+        """The track of its features; empty when it is not known."""
+        return self.environment.store.info.track
+
+    @property
     def training_scans(self) -> list[str]:
         """The buildings it learns in."""
         episodes = self.episodes("train")
@@ -155,13 +166,15 @@ class Opened(Generic[P]):
     @property
     def metadata(self) -> dict[str, Any]:
         """What a checkpoint must agree with to be loaded into this experiment."""
-        info = self.environment.store.info
-        known = ("width", "encoder", "sha256", "track", "layout")
+        info, sample = self.environment.store.info, self.environment.store.sample
+        features = {name: getattr(info, name) for name in ("width", "encoder", "sha256", "track", "layout")}
+        if sample is not None:
+            features["sample"] = _write_sample(sample)
         return {
             **({"kind": SPEAKER} if isinstance(self.preset, SpeakerPreset) else {}),
             "preset": msgspec.to_builtins(self.preset),
             "vocabulary": list(self.vocabulary.words),
-            "features": {name: getattr(info, name) for name in known},
+            "features": features,
         }
 
 
@@ -268,7 +281,7 @@ class Begun(Generic[P]):
     name: str
     seed: int
     preset: P
-    data: Mapping[str, str]  # features: what made them; sha256: of the store
+    data: Mapping[str, str]  # features: what made them; sha256: of the store; track: empty if unknown
     versions: Mapping[str, str]
     augmentation: Mapping[str, str]  # where augmented episodes came from: speaker or augment
     plugins: tuple[str, ...]
@@ -284,13 +297,20 @@ def begun(run: RunFolder, kind: type[P]) -> Begun[P]:
             str(described["name"]),
             int(described["seed"]),
             read_preset(described["preset"], kind, run.description, plugins),
-            {name: str(described["data"][name]) for name in ("features", "sha256")},
+            _data_of(described),
             dict(described["versions"]),
             dict(described.get("augmentation", {})),
             plugins,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(run.description, f"does not describe a run ({error})") from error
+
+
+def _data_of(described: Mapping[str, Any]) -> dict[str, str]:
+    """What the description of a run says about its features."""
+    features, sha256 = (str(described["data"][name]) for name in ("features", "sha256"))
+    name, track = described["preset"]["data"].get("features") or "", described["data"].get("track", "")
+    return {"features": features, "sha256": sha256, "track": track_of(str(name), str(track), features)}
 
 
 def read_preset(described: Mapping[str, Any], kind: type[P], file: Path, plugins: tuple[str, ...]) -> P:
@@ -363,16 +383,17 @@ def _reopened(
     stores = folder.feature_files()
     same = [store for store in stores if read_store(store)[0].sha256 == trained.get("sha256")]
     environment = _environment(same[0] if same else _chosen_store(preset.data, folder), folder, device)
-    _check_features(trained, environment.store.info, file)
+    _check_features(trained, environment.store, file)
     return preset, folder, environment, vocabulary
 
 
-def _check_features(trained: Mapping[str, Any], info: StoreInfo, file: Path) -> None:
-    """Refuse a store of another track or layout; warn about one that may differ in last bits only.
+def _check_features(trained: Mapping[str, Any], store: FeatureStore, file: Path) -> None:
+    """Refuse a store of another track, layout or content; warn about one that differs in last bits only.
 
     A store that was built elsewhere from the same files has the same track, encoder, columns and viewpoints,
     but a number here and there may have been rounded to the other side.
     """
+    info = store.info
     if trained.get("sha256") == info.sha256:
         return
     advice = "build the store it was trained on again"
@@ -384,11 +405,34 @@ def _check_features(trained: Mapping[str, Any], info: StoreInfo, file: Path) -> 
     seen = f"was trained on features with sha256 {trained.get('sha256')}, this store has {info.sha256}"
     if not info.track or trained.get("layout") != info.layout:
         raise DataError(file, f"{seen}; {advice}")
+    if "sample" in trained and store.sample is not None:
+        before = _read_sample(trained["sample"], store.sample, file)
+        difference = float(np.abs(before - store.sample.astype(np.float64)).max())
+        differs = f"the largest difference among {before.size:,} numbers of both is {difference:.2g}"
+        if difference > _LAST_BITS * max(1.0, float(np.abs(before).max())):
+            raise DataError(file, f"{seen}; {differs}, more than rounding can explain; {advice}")
+    else:
+        differs = "how much they differ is not known, as these weights of an older version keep no sample"
     warnings.warn(
         f"{file}: {seen}; track, encoder, columns and viewpoints agree, so it is taken for the same store "
-        "built elsewhere, and scores may differ a little",
+        f"built elsewhere, and scores may differ a little; {differs}",
         stacklevel=2,
     )
+
+
+def _write_sample(sample: npt.NDArray[np.float16]) -> str:
+    return base64.b64encode(sample.astype("<f2").tobytes()).decode()
+
+
+def _read_sample(text: str, like: npt.NDArray[np.float16], file: Path) -> npt.NDArray[np.float64]:
+    """The sample of the features that weights were trained on, of the same shape as another."""
+    try:
+        return (
+            np.frombuffer(base64.b64decode(text, validate=True), "<f2").reshape(like.shape).astype(np.float64)
+        )
+    except (TypeError, ValueError) as error:
+        reason = f"its sample of features is not one of {like.shape[0]} views ({error}); get the file again"
+        raise DataError(file, reason, field="features.sample") from error
 
 
 def _environment(store: Path, folder: DataFolder, device: str) -> Environment:

@@ -14,6 +14,7 @@ import torch
 
 import scenemem
 from scenemem.errors import DataError, UserError
+from scenemem.features.tracks import track_of
 from scenemem.formats.atomic import atomic_file, atomic_folder
 from scenemem.formats.decoding import read_json, read_json_lines
 from scenemem.formats.folder import cache_folder
@@ -142,6 +143,12 @@ class Published:
     metadata: dict[str, Any]
     metrics: dict[str, dict[str, float]]  # what these very weights reach, by split
     description: dict[str, Any]  # of the run they come from
+
+    @property
+    def track(self) -> str:
+        """The track of the features they see; empty when it is not known."""
+        features, store = self.metadata["features"], self.metadata["preset"]["data"]["features"]
+        return track_of(store, features.get("track", ""), features["encoder"])
 
 
 def published(folder: Path | None = None) -> list[Published]:

@@ -72,6 +72,7 @@ class Evaluation:
     missing: int = 0  # instructions of the split without a trajectory
     jumps: float | None = None  # mean number of frontier decisions that left the viewpoint; None if unknown
     reranking: Mapping[str, Any] | None = None  # how walks were chosen among candidates, and what all walked
+    track: str = ""  # of the features the agent saw; empty when unknown and for agents that see none
 
     @property
     def n(self) -> int:
@@ -95,7 +96,7 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """What ``--json`` prints."""
-        more = {"jumps": self.jumps, "reranking": self.reranking}
+        more = {"jumps": self.jumps, "reranking": self.reranking, "track": self.track or None}
         known = {name: value for name, value in more.items() if value is not None}
         return {"split": self.split, "n": self.n, "missing": self.missing, "metrics": self.metrics, **known}
 
@@ -151,7 +152,7 @@ class OpenedRun:
 
     def evaluate(self, split: str, processes: int = 1) -> Evaluation:
         """Walk and ``record`` a split, and measure the walks; goals must be known."""
-        return _evaluation(self.record(split, processes)[0], self.world, split)
+        return _evaluation(self.record(split, processes)[0], self.world, split, self.experiment.track)
 
     def evaluate_reranked(self, split: str, speaker: RunFolder, reranking: Reranking) -> Evaluation:
         """Walk a split, the best of several candidates each; trajectories lie apart from ordinary ones."""
@@ -161,7 +162,7 @@ class OpenedRun:
         walks = _walk(walker, episodes, self.run.root.name, self.progress, at_once)
         file = self.run.root / "results" / "reranked" / f"{split}.json"
         write_trajectories(file, walks.trajectories(self.world))
-        evaluation = _evaluation(walks, self.world, split)
+        evaluation = _evaluation(walks, self.world, split, self.experiment.track)
         all_walked = {"tl": walker.metres, "spl": walker.spl(walks, self.world)}
         means = {name: float(values.mean()) for name, values in all_walked.items()}
         facts = {"speaker": str(speaker.root), **asdict(reranking), "all_walked": means}
@@ -260,13 +261,14 @@ def _walk(
         return walk_split(agent, episodes, batch_size=batch_size, progress=advance)
 
 
-def _evaluation(walks: Walks, world: World, split: str) -> Evaluation:
+def _evaluation(walks: Walks, world: World, split: str, track: str = "") -> Evaluation:
     if not walks.episodes.has_goals:
         raise UserError(
             f"'{walks.episodes.name}' keeps its goals secret; write a file with 'scenemem submit'"
         )
     jumps = float(walks.jumps.double().mean())
-    return Evaluation(split, walks.episodes.instruction_ids, walks.measured(world), jumps=jumps)
+    measured = walks.measured(world)
+    return Evaluation(split, walks.episodes.instruction_ids, measured, jumps=jumps, track=track)
 
 
 def pack_weights(
@@ -318,7 +320,8 @@ Preset `{metadata["name"]}`, seed {metadata["seed"]}, {metadata["progress"]["ite
 {len(metadata["vocabulary"])} words, half precision.
 
 - Task: {metadata["preset"]["data"]["task"]}. Features: {metadata["preset"]["data"]["features"]} \
-({data["features"]}), {features["width"]} columns, SHA-256 `{features["sha256"]}`.
+({data["features"]}), track {entry.track or "unknown"}, {features["width"]} columns, \
+SHA-256 `{features["sha256"]}`.
 - Trained on {"the training buildings without dev_unseen" if held_out else "all training buildings"}.
 - Made with {", ".join(f"{name} {text}" for name, text in entry.description["versions"].items())}.
 - Weights only: no data is included. Use them with features of the same checksum; buildings of

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
+from scenemem.houses.features import ENCODER
 from scenemem.presets import Preset
 from scenemem.runs.experiment import Begun, Experiment, Progress, begun, open_data, silent, stored_speaker
 from scenemem.runs.folder import RunFolder, Which
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 MOST_REPLAYS = 4
 """Replays beside a report: one of each kind."""
 
-_HOUSES = "scenemem.houses.features"  # what runs on the embedded houses see
 _HOW = "They are written by 'scenemem report RUN ... --data DIR', DIR being what the runs were trained on."
 _SUGGESTION_SPLITS = ("val_unseen", "val_seen", "train")
 _SUGGESTIONS = 8  # per house
@@ -65,11 +65,12 @@ def report_on(
     _check_same_data(described)
     first = described[0]
     features, task = first.data["features"], first.preset.data.task
-    if folder is None and features == _HOUSES:
+    if folder is None and features == ENCODER:
         folder = open_data(None, progress)
     opened: Opener | None = None
     if folder is not None:  # runs are opened when they are needed, and the last two are kept
         opened = lru_cache(maxsize=2)(lambda run: open_run(run, folder, checkpoint, progress))
+    place = "The embedded houses" if features == ENCODER else f"{task.upper()}, features: {features}"
     remarks: list[str] = []
     shown = [_with_results(one, opened, splits, checkpoint, remarks) for one in described]
     if remark is not None:
@@ -79,7 +80,7 @@ def report_on(
         out,
         f"Report on {shown[0].folder}" if len(shown) == 1 else f"Report on {len(shown)} runs",
         shown,
-        world="The embedded houses" if features == _HOUSES else f"{task.upper()}, features: {features}",
+        world=f"{place}, track {first.data['track'] or 'unknown'}",
         task=task,
         references=references,
         more=more,

@@ -232,7 +232,7 @@ def _begin(out: RunFolder, settings: Settings[Any], experiment: Experiment | Spe
         "name": name,
         "seed": seed,
         "preset": msgspec.to_builtins(preset),
-        "data": {"folder": folder, "features": info.encoder, "sha256": info.sha256},
+        "data": {"folder": folder, "features": info.encoder, "sha256": info.sha256, "track": info.track},
         "versions": versions,
         "augmentation": {what: str(place) for what, place in augmentation.items() if place is not None},
         "plugins": loaded_plugins(),
