@@ -126,7 +126,7 @@ def test_packed_weights_stand_for_a_run_and_reach_what_their_card_says(
     assert packed["metrics"]["val_unseen"] == measured
     assert packed["augmentation"] == {"speaker": "speaker-0"}, "not where it lay on this machine"
     assert _run("weights") == 0
-    assert "weights:tiny" in capsys.readouterr().out
+    assert " tiny " in capsys.readouterr().out
     card = file.with_suffix(".md").read_text()
     assert f"| val_unseen | {measured['sr']:.3f} |" in card
     assert str(tmp_path) not in card

@@ -136,7 +136,9 @@ def test_records_of_older_versions_are_read(tmp_path: Path) -> None:
 def test_the_store_of_the_houses_is_known_by_its_encoder(tmp_path: Path, tiny_data: Path) -> None:
     world = load_world(tiny_data / "connectivity")
     rows = np.zeros((len(world.names), 36, 2))
-    write = partial(write_store, tmp_path / "houses.npy", world.names, rows, width=2, source="embedded houses")
+    write = partial(
+        write_store, tmp_path / "houses.npy", world.names, rows, width=2, source="embedded houses"
+    )
     older = write(encoder="scenemem.houses.features")
     assert (older.track, older.sensor) == ("", "")
     opened = open_store(tmp_path / "houses.npy", world).info

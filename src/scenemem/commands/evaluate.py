@@ -275,7 +275,7 @@ def weights(json: Json = False) -> None:
         return
     rows = [
         (
-            PREFIX + entry.name,
+            entry.name,
             entry.track or "unknown",
             split,
             *(f"{metrics[name]:.3f}" for name in CARD_METRICS),
@@ -283,7 +283,8 @@ def weights(json: Json = False) -> None:
         for entry in found
         for split, metrics in entry.metrics.items()
     ]
-    console.output.print(console.table("published weights", ("name", "track", "split", *CARD_METRICS), rows))
+    title = f"published weights; '{PREFIX}NAME' stands for a run"
+    console.output.print(console.table(title, ("name", "track", "split", *CARD_METRICS), rows))
 
 
 def weights_pack(
