@@ -10,21 +10,20 @@ import pytest
 
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.cli import main
+from scenemem.features.captions import build_caption_features
 from scenemem.features.objects import build_object_features
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import default_houses
 from scenemem.learning.checkpoint import load_network, read_checkpoint
-from scenemem.presets import PRESETS, read_preset
-from scenemem.runs.folder import Published, published
+from scenemem.presets import PRESETS, R2R_TRACKS, read_preset
+from scenemem.runs.folder import Published, find_run, published
 
 PUBLISHED = {entry.name: entry for entry in published()}
 
 
-def _seen_by(features: str) -> list[str]:
-    """The weights trained on a feature store."""
-    return [
-        name for name, entry in PUBLISHED.items() if entry.metadata["preset"]["data"]["features"] == features
-    ]
+def _of(*tracks: str) -> list[str]:
+    """The weights of some tracks."""
+    return [name for name, entry in PUBLISHED.items() if entry.track in tracks]
 
 
 def _evaluated(entry: Published, split: str, capsys: pytest.CaptureFixture[str], *flags: str) -> Any:
@@ -46,7 +45,7 @@ def test_weights_fit_the_agent_of_today(name: str) -> None:
 
 
 @pytest.mark.parametrize("split", ["val_seen", "val_unseen"])
-@pytest.mark.parametrize("name", _seen_by("houses"))
+@pytest.mark.parametrize("name", _of("houses"))
 def test_agents_of_the_houses_reach_what_their_cards_say(
     name: str, split: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,17 +59,18 @@ def test_agents_of_the_houses_reach_what_their_cards_say(
 
 @pytest.fixture(scope="module")
 def with_features(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real data and features made of its annotations; nothing is written into the real folder."""
+    """The real data and features of all tracks; nothing is written into the real folder."""
     folder = tmp_path_factory.mktemp("r2r")
     for part in real_data.iterdir():
         if part.name != "features":
             (folder / part.name).symlink_to(part.resolve())
     build_object_features(DataFolder(real_data), folder / "features")
+    build_caption_features(DataFolder(real_data), folder / "features" / "captions.npy")
     return folder
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("name", _seen_by("objects+rooms"))
+@pytest.mark.parametrize("name", _of(*R2R_TRACKS))
 def test_agents_of_r2r_reach_what_their_cards_say(
     name: str, with_features: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,6 +81,17 @@ def test_agents_of_r2r_reach_what_their_cards_say(
 
 
 def test_there_are_agents_of_both_worlds() -> None:
-    assert {*_seen_by("houses"), *_seen_by("objects+rooms")} == set(PUBLISHED)
-    assert _seen_by("houses")
-    assert _seen_by("objects+rooms")
+    assert {*_of("houses"), *_of(*R2R_TRACKS)} == set(PUBLISHED)
+    assert _of("houses")
+    assert _of("captions")
+    assert _of("oracle")
+
+
+def test_weights_are_named_after_their_track() -> None:
+    for name, entry in PUBLISHED.items():
+        assert name.endswith(f"-{entry.track}"), name
+
+
+@pytest.mark.parametrize("agent", ["ssm", "basic"])
+def test_weights_that_were_renamed_are_found_by_their_former_name(agent: str) -> None:
+    assert find_run(f"weights:{agent}-r2r-objects").root == find_run(f"weights:{agent}-r2r-oracle").root

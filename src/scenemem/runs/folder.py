@@ -134,6 +134,10 @@ def find_run(source: str | os.PathLike[str]) -> RunFolder:
     return run
 
 
+RENAMED_WEIGHTS = {f"{agent}-r2r-objects": f"{agent}-r2r-oracle" for agent in ("ssm", "basic")}
+"""former name of packaged weights -> their name now, which ends in their track"""
+
+
 @dataclass(frozen=True)
 class Published:
     """What a file of packed weights says about itself."""
@@ -184,6 +188,7 @@ def write_published(
 def unpacked(name: str, folder: Path | None = None) -> Path:
     """The run folder of published weights, in the cache; made when it is not there yet."""
     files = _files(folder)
+    name = name if name in files else RENAMED_WEIGHTS.get(name, name)
     if name not in files:
         raise UserError(f"no weights called '{name}'; there are: {', '.join(files) or 'none'}")
     return _unpacked_file(files[name])
