@@ -406,6 +406,6 @@ class LocalSSM(OneStepAgent):
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
         """Actions: (R, K + 1)"""
         logits, graph = self.logits(point), point.memory()
-        of_nodes = logits[:, :-1].unflatten(1, (graph.edge.shape[1], -1))  # (R, N, K)
         row = torch.arange(len(logits), device=logits.device)
+        of_nodes = logits[:, :-1].view(len(row), graph.edge.shape[1], -1)  # (R, N, K)
         return {ACTION: torch.cat([of_nodes[row, graph.here], logits[:, -1:]], dim=1)}
