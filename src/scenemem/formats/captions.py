@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import tarfile
@@ -17,6 +16,7 @@ import msgspec
 from scenemem.errors import DataError
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.decoding import decode_json, located, read_bytes
+from scenemem.formats.digests import file_digest
 from scenemem.formats.features import VIEWS
 
 Captioner = Literal["langnav", "navgpt"]
@@ -25,7 +25,6 @@ PICTURE = (640.0, 480.0)  # pixels the boxes refer to
 NAVGPT_HEADINGS = 8  # slot i is centred on i x 45 degrees, clockwise
 NAVGPT_ROWS = ("down", "middle", "top")  # elevations -30, 0 and 30 degrees
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
-_BLOCK = 1 << 20
 
 
 class Detection(msgspec.Struct, frozen=True):
@@ -125,22 +124,6 @@ def read_captions(files: CaptionFiles) -> Iterator[ViewpointCaptions]:
             yield decode(scan, viewpoint, value, file, place)
     if not places:
         raise DataError(files.place, f"holds no {PUBLISHED[files.captioner].folder}/<scan>.json file")
-
-
-def file_digest(file: Path) -> str:
-    """The sha256 of a file.
-
-    Raises:
-        DataError: it cannot be read.
-    """
-    digest = hashlib.sha256()
-    try:
-        with file.open("rb") as stream:
-            while block := stream.read(_BLOCK):
-                digest.update(block)
-    except OSError as error:
-        raise DataError(file, f"cannot be read ({error.strerror or error})") from error
-    return digest.hexdigest()
 
 
 def _buildings(files: CaptionFiles) -> Iterator[tuple[str, bytes, Path, str | None]]:
