@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tarfile
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -14,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from scenemem.errors import DataError
+from scenemem.formats.archives import read_members
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.decoding import decode_json, located, read_bytes
 from scenemem.formats.digests import file_digest
@@ -133,32 +132,10 @@ def _buildings(files: CaptionFiles) -> Iterator[tuple[str, bytes, Path, str | No
             yield file.stem, read_bytes(file), file, None
         return
     folder = PUBLISHED[files.captioner].folder
-    try:
-        with tarfile.open(files.place) as archive:
-            for member in archive:
-                path = _safe_path(member, files.place)
-                if not member.isfile() or path.suffix != ".json" or path.parent.name != folder:
-                    continue
-                stream = archive.extractfile(member)
-                assert stream is not None, "a plain file has content"
-                yield path.stem, stream.read(), files.place, member.name
-    except FileNotFoundError as error:
-        raise DataError(files.place, "no such file") from error
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        reason = f"not a readable archive ({error}); is the file complete? Download it again"
-        raise DataError(files.place, reason) from error
-
-
-def _safe_path(member: tarfile.TarInfo, archive: Path) -> PurePosixPath:
-    """The path of a member. Nothing is unpacked, but an archive with such members is not the real one."""
-    path = PurePosixPath(member.name)
-    advice = "expected plain files and folders; download the archive again"
-    if path.is_absolute() or ".." in path.parts:
-        raise DataError(archive, f"leads out of the archive; {advice}", record=member.name)
-    if not (member.isfile() or member.isdir()):
-        kind = f"is a link to '{member.linkname}'" if member.linkname else "is no plain file"
-        raise DataError(archive, f"{kind}; {advice}", record=member.name)
-    return path
+    for name, content in read_members(files.place):
+        path = PurePosixPath(name)
+        if path.parent.name == folder:
+            yield path.stem, content, files.place, name
 
 
 def _unique_json(content: bytes, file: Path, record: str | None) -> dict[str, Any]:

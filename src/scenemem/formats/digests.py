@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from scenemem.errors import DataError, UserError
+from scenemem.formats.archives import check_plain_file
 from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.folder import cache_folder
 
@@ -38,6 +39,7 @@ def file_digest(file: StrPath, progress: Callable[[int, int], None] | None = Non
     """
     path = Path(file)
     try:
+        check_plain_file(path)
         state = _state(path)
         if state[0] <= _SMALL:
             return _computed(path, progress)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scenemem.errors import DataError, UserError
+from scenemem.formats.archives import check_plain_file
 from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.decoding import read_json, read_lines
 from scenemem.formats.digests import file_digest
@@ -28,6 +30,7 @@ _LARGEST = float(np.finfo(np.float16).max)
 _BLOCK = 1 << 20  # bytes read at a time when a checksum is computed
 _TSV_FIELDS = ("scanId", "viewpointId", "image_w", "image_h", "vfov", "features")
 _TSV_VALUE = np.dtype("<f4")
+_MOST_COLUMNS = 1 << 16  # per view; the widest published features have 2048
 _EXCERPT = 20  # characters of a field worth showing in an error
 
 
@@ -169,8 +172,11 @@ def read_store(
     target, record = _store_paths(target)
     info = _finished(target) or read_store_info(target)
     try:
+        check_plain_file(target)
         values = np.load(target, mmap_mode="c", allow_pickle=False)
-    except (ValueError, EOFError, OSError, OverflowError, MemoryError, TypeError, SyntaxError) as error:
+    except DataError:
+        raise
+    except Exception as error:  # whatever numpy makes of a damaged file
         raise DataError(target, f"not a readable .npy file ({error}); build the store again") from error
     if not isinstance(values, np.memmap):  # a zip file under the name of an array
         raise DataError(target, "not a readable .npy file; build the store again")
@@ -278,7 +284,7 @@ def _decoded(text: str) -> bytes:
 def count_feature_hdf5(file: StrPath) -> int:
     """The number of data sets in an HDF5 file."""
     with _opened(file) as source:
-        return len(source)
+        return len(_keys(source, file))
 
 
 def read_feature_hdf5(file: StrPath, columns: int | None = None) -> Iterator[FeatureRow]:
@@ -293,22 +299,43 @@ def read_feature_hdf5(file: StrPath, columns: int | None = None) -> Iterator[Fea
         UserError: h5py is not installed.
     """
     with _opened(file) as source:
-        for key in source:
-            place = f"data set '{key}'"
-            try:
-                entry = source[key]
-            except (KeyError, OSError, RuntimeError) as error:  # a link whose target is gone
-                raise DataError(file, f"cannot be opened ({error.args[0]})", record=place) from error
-            shape, kind = getattr(entry, "shape", None), getattr(entry, "dtype", None)
-            if shape is None or kind is None or len(shape) != 2 or kind.kind != "f":
-                seen = "a group" if shape is None else f"{kind} of shape {shape}"
-                reason = f"holds {seen}, expected floats of shape ({VIEWS}, D)"
-                raise DataError(file, reason, record=place)
-            try:
-                values = np.asarray(entry[:, :columns])
-            except (OSError, RuntimeError) as error:
-                raise DataError(file, f"cannot be unpacked ({error})", record=place) from error
-            yield FeatureRow(key, values, place)
+        for key in _keys(source, file):
+            yield _hdf5_row(source, key, columns, file)
+
+
+def _keys(source: Any, file: StrPath) -> list[str]:
+    try:
+        return list(source)
+    except Exception as error:  # whatever the library makes of a damaged file
+        raise DataError(file, f"not a readable HDF5 file ({error}); is the file complete?") from error
+
+
+def _hdf5_row(source: Any, key: str, columns: int | None, file: StrPath) -> FeatureRow:
+    """One data set that lies in this file and nowhere else, and is no larger than features can be."""
+    import h5py
+
+    place = f"data set '{key}'"
+    try:
+        link = source.get(key, getlink=True)
+        if not isinstance(link, h5py.HardLink):
+            raise DataError(file, "is a link, expected a data set of this file", record=place)
+        entry = source[key]
+        if not isinstance(entry, h5py.Dataset):
+            raise DataError(file, f"holds a group, expected floats of shape ({VIEWS}, D)", record=place)
+        shape, kind = entry.shape, entry.dtype
+        if shape is None or len(shape) != 2 or kind.kind != "f":
+            reason = f"holds {kind} of shape {shape}, expected floats of shape ({VIEWS}, D)"
+            raise DataError(file, reason, record=place)
+        if entry.is_virtual or entry.external:
+            raise DataError(file, "takes its values from another file, which is not followed", record=place)
+        if max(math.prod(shape), math.prod(entry.chunks or ())) > VIEWS * _MOST_COLUMNS:
+            reason = f"has the shape {shape}, expected ({VIEWS}, D) with D at most {_MOST_COLUMNS}"
+            raise DataError(file, reason, record=place)
+        return FeatureRow(key, np.asarray(entry[:, :columns]), place)
+    except DataError:
+        raise
+    except Exception as error:  # whatever the library makes of a damaged file
+        raise DataError(file, f"cannot be unpacked ({error})", record=place) from error
 
 
 @contextmanager
@@ -322,7 +349,7 @@ def _opened(file: StrPath) -> Iterator[Any]:
         raise DataError(file, "no such file")
     try:
         source = h5py.File(file, "r")
-    except OSError as error:
+    except Exception as error:  # whatever the library makes of a damaged file
         raise DataError(file, f"not a readable HDF5 file ({error}); is the file complete?") from error
     with source:
         yield source
