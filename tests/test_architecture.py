@@ -15,6 +15,7 @@ PACKAGE = Path(scenemem.__file__).parent
 # Top to bottom: a module may import its own room and the rooms before it. docs/architecture.md explains each.
 ORDER = (
     "errors",
+    "processes",
     "registry",
     "formats",
     "world",

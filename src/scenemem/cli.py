@@ -13,7 +13,8 @@ from rich.table import Table
 
 from scenemem import __version__
 from scenemem.commands.console import console, output
-from scenemem.errors import UserError
+from scenemem.errors import Interrupted, UserError
+from scenemem.processes import ending_raises
 from scenemem.registry import load_plugin
 
 # command -> (module in scenemem.commands, function, what it does); modules are imported when called
@@ -48,11 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run ``scenemem``; always leaves through ``SystemExit``."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = _dispatch(words)
+        with ending_raises():
+            code = _dispatch(words)
         sys.stdout.flush()
     except UserError as error:
         console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         code = 2
+    except Interrupted as stopped:
+        console.print(escape(str(stopped)), highlight=False, soft_wrap=True)
+        code = 128 + stopped.number
     except KeyboardInterrupt:
         console.print("interrupted; nothing was left half-written")
         code = 130

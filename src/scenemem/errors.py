@@ -49,3 +49,16 @@ class NotFiniteError(UserError):
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is not a finite number; look for broken features")
         self.what = what
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, or a signal that asks the program to end; the text says what was kept and how to go on.
+
+    Args:
+        text: for the user.
+        number: of the signal.
+    """
+
+    def __init__(self, text: str, number: int) -> None:
+        super().__init__(text)
+        self.number = number

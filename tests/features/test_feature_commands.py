@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -76,14 +75,11 @@ convert_features(sys.argv[1], sys.argv[2])
 
 
 def test_a_killed_conversion_leaves_no_store(tmp_path: Path) -> None:
-    source = tmp_path / "net.tsv"  # a pipe, so that the converter waits for more until it is killed
-    os.mkfifo(source)
+    source = tmp_path / "net.tsv"  # large enough not to be done when it is noticed
     text = base64.b64encode(np.ones((36, 64), np.float32).tobytes()).decode()
+    source.write_text("".join(f"scan\tv{number}\t640\t480\t60\t{text}\n" for number in range(4000)))
     command = [sys.executable, "-c", _CONVERT, str(source), str(tmp_path / "o" / "net.npy")]
-    with subprocess.Popen(command) as process, source.open("w") as stream:
-        for number in range(50):
-            stream.write(f"scan\tv{number}\t640\t480\t60\t{text}\n")
-        stream.flush()
+    with subprocess.Popen(command) as process:
         while not list((tmp_path / "o").glob(".net.npy.*")):
             assert process.poll() is None
         process.send_signal(signal.SIGKILL)

@@ -7,13 +7,18 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
+from threading import Barrier, Event
 
 import pytest
+import torch
 
 from scenemem.errors import UserError
-from scenemem.formats.atomic import atomic_file, atomic_folder
+from scenemem.formats import atomic
+from scenemem.formats.atomic import _machine, atomic_file, atomic_folder
+from scenemem.formats.tensors import write_tensor_file
 
 KILLED_WRITER = """
 import os, sys
@@ -28,7 +33,10 @@ with writer(sys.argv[1]) as partial:
 
 KILLED_REPLACER = """
 import os, sys
+from scenemem.formats import atomic
 from scenemem.formats.atomic import atomic_folder
+if sys.argv[3] == "renamed":
+    atomic._exchange = lambda *_: False
 rename, left = os.rename, int(sys.argv[2])
 def counted(source, goal):
     global left
@@ -46,14 +54,12 @@ with atomic_folder(sys.argv[1]) as partial:
 CROWDED_WRITER = """
 import resource, signal, sys
 import torch
-from safetensors.torch import save_file
 from scenemem.errors import UserError
-from scenemem.formats.atomic import atomic_file
+from scenemem.formats.tensors import write_tensor_file
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
-    with atomic_file(sys.argv[1]) as partial:
-        save_file({"x": torch.zeros(1 << 16)}, partial)
+    write_tensor_file(sys.argv[1], {"x": torch.zeros(1 << 16)}, {})
 except UserError as error:
     print(error)
 """
@@ -111,11 +117,109 @@ def test_a_killed_writer_leaves_no_target_and_its_leftovers_are_cleared(tmp_path
 
 
 def test_partials_of_living_processes_are_left_alone(tmp_path: Path) -> None:
-    other = tmp_path / f".data.{socket.gethostname()}-{os.getppid()}.partial"
+    other = tmp_path / f".data.{_machine()}-{os.getppid()}-0123abcd.partial"
     other.write_text("somebody is writing")
     with atomic_file(tmp_path / "data") as partial:
         partial.write_text("mine")
     assert other.exists()
+
+
+def test_partials_of_other_machines_are_left_alone_until_they_are_a_week_old(tmp_path: Path) -> None:
+    # another container of the same name, in which our own process number belongs to somebody else
+    other = tmp_path / f".data.{socket.gethostname()}-1-{os.getpid()}-0123abcd.partial"
+    other.write_text("somebody is writing")
+    with atomic_file(tmp_path / "data") as partial:
+        partial.write_text("mine")
+    assert other.exists()
+    os.utime(other, (0, 0))
+    with atomic_file(tmp_path / "data") as partial:
+        partial.write_text("mine")
+    assert _files(tmp_path) == ["data"]
+
+
+def test_a_leftover_under_the_number_of_this_process_is_cleared(tmp_path: Path) -> None:
+    # in a container the first process always has the same number
+    (tmp_path / f".data.{_machine()}-{os.getpid()}-0123abcd.partial").write_text("killed")
+    with atomic_file(tmp_path / "data") as partial:
+        partial.write_text("mine")
+    assert _files(tmp_path) == ["data"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_threads_that_write_the_same_target_do_not_mix(tmp_path: Path, kind: str) -> None:
+    target, together = tmp_path / "data", Barrier(8)
+
+    def write(number: int) -> None:
+        with (atomic_file if kind == "file" else atomic_folder)(target) as partial:
+            together.wait()
+            if kind == "file":
+                partial.write_text(f"{number} {number}")
+            else:
+                for part in ("a", "b"):
+                    (partial / part).write_text(str(number))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
+    parts = target.read_text().split() if kind == "file" else [file.read_text() for file in target.iterdir()]
+    assert len(parts) == 2
+    assert len(set(parts)) == 1, "all of one writer"
+    assert _files(tmp_path) == ["data"]
+
+
+def test_the_file_that_was_there_before_is_kept_when_asked_for(tmp_path: Path) -> None:
+    target, previous = tmp_path / "data", tmp_path / "previous"
+    for text in ("one", "two", "three"):
+        with atomic_file(target, previous=previous) as partial:
+            partial.write_text(text)
+    assert (target.read_text(), previous.read_text()) == ("three", "two")
+    assert _files(tmp_path) == ["data", "previous"]
+
+
+def test_it_is_kept_on_file_systems_without_links_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refused)
+    for text in ("one", "two"):
+        with atomic_file(tmp_path / "data", previous=tmp_path / "previous") as partial:
+            partial.write_text(text)
+    assert [(tmp_path / name).read_text() for name in _files(tmp_path)] == ["two", "one"]
+
+
+def test_files_have_the_mode_the_user_asks_for(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_tensor_file(tmp_path / "tensors", {"x": torch.zeros(1)}, {})
+        with atomic_file(tmp_path / "text") as partial:
+            partial.write_text("x")
+    finally:
+        os.umask(before)
+    assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in ("tensors", "text")] == ["0o640"] * 2
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="folders are swapped on Linux")
+def test_a_folder_that_is_replaced_is_there_at_every_moment(tmp_path: Path) -> None:
+    target, missing, done = tmp_path / "houses", list[str](), Event()
+    target.mkdir()
+
+    def watch() -> None:
+        while not done.is_set():
+            try:
+                os.stat(target)
+            except FileNotFoundError:
+                missing.append("gone")
+
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(watch)
+        for number in range(100):
+            with atomic_folder(target) as partial:
+                (partial / "number").write_text(str(number))
+        done.set()
+        watching.result()
+    assert (target / "number").read_text() == "99"
+    assert missing == []
 
 
 @pytest.mark.parametrize(
@@ -173,8 +277,8 @@ def test_a_tensor_file_that_does_not_fit_is_one_clear_line(tmp_path: Path) -> No
     finished = subprocess.run(
         [sys.executable, "-c", CROWDED_WRITER, str(target)], check=False, capture_output=True, text=True
     )
-    assert finished.stdout.startswith(f"{target}: writing failed (")
-    assert "the disk may be full; nothing was left behind; free some space" in finished.stdout
+    expected = "cannot be written ([Errno 27] File too large); choose another place with --out"
+    assert finished.stdout == f"{target}: {expected}\n"
     assert _files(tmp_path) == []
 
 
@@ -200,20 +304,24 @@ def test_a_folder_that_appears_meanwhile_is_replaced(tmp_path: Path, monkeypatch
         rename(source, goal)
 
     monkeypatch.setattr(os, "rename", interfering)
+    monkeypatch.setattr(atomic, "_exchange", lambda *_: False)
     with atomic_folder(target) as partial:
         (partial / "mine").write_text("mine")
     assert _files(target) == ["mine"]
     assert _files(tmp_path) == ["houses"]
 
 
-@pytest.mark.parametrize(("renames", "survivor"), [(0, "old"), (1, "old"), (2, "new")])
+@pytest.mark.parametrize(
+    ("renames", "survivor", "how"),
+    [(0, "old", "renamed"), (1, "old", "renamed"), (2, "new", "renamed"), (0, "new", "swapped")],
+)
 def test_a_writer_killed_while_replacing_loses_neither_folder(
-    tmp_path: Path, renames: int, survivor: str
+    tmp_path: Path, renames: int, survivor: str, how: str
 ) -> None:
     target = tmp_path / "houses"
     target.mkdir()
     (target / "old").write_text("old")
-    command = [sys.executable, "-c", KILLED_REPLACER, str(target), str(renames)]
+    command = [sys.executable, "-c", KILLED_REPLACER, str(target), str(renames), how]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     with pytest.raises(RuntimeError), atomic_folder(target):
         raise RuntimeError("beginning to write is enough to clear up")
@@ -235,6 +343,7 @@ def test_the_old_folder_stays_when_the_new_one_cannot_be_moved_in(
         rename(source, goal)
 
     monkeypatch.setattr(os, "rename", refusing)
+    monkeypatch.setattr(atomic, "_exchange", lambda *_: False)
     with pytest.raises(UserError, match="Input/output error"), atomic_folder(target):
         pass
     assert _files(target) == ["old"]

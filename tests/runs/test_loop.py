@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import shutil
+import signal
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from scenemem.errors import DataError, UserError
+from scenemem.errors import DataError, Interrupted, UserError
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import read_checkpoint, write_tensors
@@ -180,3 +183,80 @@ def test_broken_features_stop_the_run_and_keep_the_last_checkpoint(
     ):
         loop.trainer.step()
     assert read_checkpoint(RunFolder(tmp_path).last).metadata["progress"]["iteration"] == 4
+
+
+def _flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "damage", [_flip, lambda file: file.write_bytes(file.read_bytes()[:-9]), Path.unlink]
+)
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
+    tiny_trainable: Path, finished: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _loop(tiny_trainable, tmp_path, stop_at=7).run()
+    damage(RunFolder(tmp_path).last)
+    continued = _loop(tiny_trainable, tmp_path)
+    with pytest.warns(
+        UserWarning, match=r"last\.safetensors: .*; the run goes on from the one before it, .*previous"
+    ):
+        continued.resume()
+    assert continued.trainer.iteration == 4
+    continued.run()
+    _assert_same(tmp_path, finished)
+
+
+def test_a_run_without_a_good_checkpoint_names_both(
+    tiny_trainable: Path, finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    _flip(run.last)
+    _flip(run.previous)
+    with pytest.raises(
+        DataError, match=r"no good checkpoint: .*last\.saf.*differs from its checksum.*previous"
+    ):
+        _loop(tiny_trainable, run.root).resume()
+
+
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        *((number, 3) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)),
+        *((signal.SIGTERM, moment) for moment in (1, 4, "validation")),
+    ],
+)
+def test_a_signal_saves_the_run_first(
+    tiny_trainable: Path, finished: Path, tmp_path: Path, number: signal.Signals, moment: int | str
+) -> None:
+    loop = _loop(tiny_trainable, tmp_path)
+    validate = loop.validate
+
+    def interrupted() -> dict[str, float]:
+        torch.rand(3)  # half a validation may draw numbers
+        os.kill(os.getpid(), number)
+        return validate()
+
+    def watch(status: TrainingStatus) -> None:
+        if status.iteration == moment:
+            os.kill(os.getpid(), number)
+
+    loop.watch = watch
+    if moment == "validation":
+        loop.validate = interrupted
+    reached = 4 if moment == "validation" else moment
+    with pytest.raises(
+        Interrupted, match=rf"is saved at iteration {reached}; continue with --resume"
+    ) as caught:
+        loop.run()
+    assert caught.value.number == number
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "handlers are put back"
+    continued = _loop(tiny_trainable, tmp_path)
+    continued.resume()
+    assert continued.trainer.iteration == reached
+    continued.run()
+    _assert_same(tmp_path, finished)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 from dataclasses import fields
 from pathlib import Path
 
@@ -12,13 +13,13 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from safetensors import SafetensorError
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from scenemem.errors import DataError
 from scenemem.formats.connectivity import Scan, Viewpoint, connectivity_files, read_scan, write_scan
 from scenemem.formats.folder import cache_folder
-from scenemem.world.build import CENTRE_OFFSET, build_world, load_world
+from scenemem.world.build import CENTRE_OFFSET, build_world, graph_digest, load_world
 from scenemem.world.graph import NONE, World, direction, nearest_view
 
 
@@ -320,13 +321,48 @@ def test_next_slots_descend_to_every_goal_of_every_real_scan(real_world: World) 
     assert_every_next_slot_leads_closer_by_its_length(real_world)
 
 
-@pytest.mark.parametrize("error", [SafetensorError("I/O error: no space"), OSError(28, "no space")])
 def test_a_cache_on_a_full_disk_only_costs_time(
-    connectivity: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    connectivity: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
-        raise error
+        raise OSError(28, "no space")
 
-    monkeypatch.setattr("scenemem.world.build.save_file", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     assert_same_tables(load_world(connectivity), load_world(connectivity, cache=False))
     assert list(fresh_cache.iterdir()) == []
+
+
+def test_a_cache_whose_numbers_were_changed_is_rebuilt(connectivity: Path, fresh_cache: Path) -> None:
+    first = load_world(connectivity)
+    (stored,) = fresh_cache.iterdir()
+    with safe_open(stored, framework="pt") as file:
+        tensors, texts = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    save_file({**tensors, "pair_distance": tensors["pair_distance"] / 2}, stored, metadata=texts)
+    assert_same_tables(load_world(connectivity), first)
+    del texts["sha256"]
+    save_file({**tensors, "pair_distance": tensors["pair_distance"] / 2}, stored, metadata=texts)
+    assert_same_tables(load_world(connectivity), first)
+
+
+def test_a_cache_file_of_other_graphs_is_rebuilt(
+    connectivity: Path, fresh_cache: Path, tmp_path: Path
+) -> None:
+    write_scan(tmp_path / "copy", read_scan(connectivity / "yard_connectivity.json"))
+    load_world(tmp_path / "copy")
+    (other,) = fresh_cache.iterdir()
+    content = other.read_bytes()
+    first = load_world(connectivity)
+    (stored,) = set(fresh_cache.iterdir()) - {other}
+    stored.write_bytes(content)
+    assert_same_tables(load_world(connectivity), first)
+
+
+def test_the_digest_of_the_graphs_follows_their_content(connectivity: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(connectivity, tmp_path / "copy"))
+    assert graph_digest(copy) == graph_digest(connectivity)
+    scan = read_scan(copy / "yard_connectivity.json")
+    moved = tuple(2 * value for value in scan.viewpoints[0].pose)
+    write_scan(
+        copy, Scan("yard", (msgspec.structs.replace(scan.viewpoints[0], pose=moved), *scan.viewpoints[1:]))
+    )
+    assert graph_digest(copy) != graph_digest(connectivity)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -118,9 +118,10 @@ def read_arguments(
     if arguments.resume:
         out = replace(settings, seed=arguments.seed).run_folder(arguments.out)
         run = begun(out, type(settings.preset))
-        sources = Sources(**{name: Path(place) for name, place in run.augmentation.items()})
+        places = {**run.augmentation, **({"begin": run.begin["run"]} if "run" in run.begin else {})}
+        sources = Sources(**{name: Path(place) for name, place in places.items()})
         settings = Settings(settings.name, run.preset, run.seed, sources)
-        arguments = _parsed(kind, settings, flags, program)
+        arguments = _parsed(kind, settings, flags, program, run.computing)
     short = {"learning.iterations": arguments.iterations, "data.features": arguments.features}
     changes = nested({name: value for name, value in short.items() if value is not None})
     preset = changed(arguments.preset, changes)
@@ -149,12 +150,21 @@ def outcome(run: RunFolder) -> dict[str, Any]:
     return {"run": str(run.root), "iteration": last["iteration"], "validation": last.get("validation")}
 
 
-def _parsed(kind: type[A], settings: Settings[Any], flags: list[str], program: str) -> A:
+def _parsed(
+    kind: type[A], settings: Settings[Any], flags: list[str], program: str, computing: Mapping[str, Any] = {}
+) -> A:
+    """The flags of a run; what they leave out is as its settings and, when resumed, its record say."""
     typed: Any = kind
     known = {"preset": settings.preset, "seed": settings.seed}
+    if isinstance(computing.get("threads"), int):
+        known["threads"] = computing["threads"]
     if issubclass(kind, TrainArguments):  # an agent's flags are those of its own settings
         model: Any = type(settings.preset.model)
         typed, known = typed[Preset[model]], known | vars(settings.sources)
+        if computing.get("precision") in ("full", "fast"):
+            known["precision"] = computing["precision"]
+        if isinstance(computing.get("device"), str):
+            known["device"] = computing["device"]
     default = kind(**known)
     read: A = tyro.cli(typed, default=default, args=flags, prog=f"{program} {settings.name}")
     return read

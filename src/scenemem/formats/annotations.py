@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, TypeVar, Union, cast
 
 import msgspec
@@ -15,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scenemem.errors import DataError
+from scenemem.formats.archives import AT_LEAST, RATIO, check_plain_file, read_members
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.decoding import decode_json, located, read_bytes, read_json, read_json_lines, read_lines
 
@@ -179,11 +178,16 @@ def read_word_vectors(file: StrPath) -> tuple[tuple[str, ...], npt.NDArray[np.fl
         DataError: the file cannot be read or does not hold the two arrays; pickled content is refused.
     """
     try:
-        with Path(file).open("rb") as stream, np.load(stream, allow_pickle=False) as content:
-            words, vectors = content["words"], content["vectors"]
+        size = check_plain_file(Path(file))
+        with Path(file).open("rb") as stream, zipfile.ZipFile(stream) as content:
+            words, vectors = (
+                _array(content, name, max(RATIO * size, AT_LEAST)) for name in ("words", "vectors")
+            )
     except FileNotFoundError as error:
         raise DataError(file, "no such file") from error
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except DataError:
+        raise
+    except Exception as error:  # whatever the libraries make of a damaged file
         raise DataError(file, f"not an .npz file with the arrays 'words' and 'vectors' ({error})") from error
     if words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors) or vectors.dtype.kind != "f":
         seen = f"words {words.shape} and vectors {vectors.dtype} {vectors.shape}"
@@ -193,6 +197,24 @@ def read_word_vectors(file: StrPath) -> tuple[tuple[str, ...], npt.NDArray[np.fl
     if not np.isfinite(vectors).all():
         raise DataError(file, "holds a number that is not finite", field="vectors")
     return tuple(str(word) for word in words), vectors.astype(np.float32)
+
+
+def _array(content: zipfile.ZipFile, name: str, limit: int) -> npt.NDArray[Any]:
+    """An array of an ``.npz`` file that is no larger than it may be and says it is."""
+    member = f"{name}.npy"
+    if content.getinfo(member).file_size > limit:
+        raise ValueError(f"'{name}' unpacks to more than {limit >> 20} MB")
+    with content.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read(stream)
+        if math.prod(shape) * dtype.itemsize > content.getinfo(member).file_size:
+            raise ValueError(f"'{name}' says it has the shape {shape}, more than the file holds")
+    with content.open(member) as stream:
+        array: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+        return array
 
 
 def landmark_label_file(root: Path, split: str) -> Path:
@@ -237,19 +259,9 @@ class _RawObject(msgspec.Struct, frozen=True):
 
 def _read_bbox_archive(source: Path, labels: Mapping[str, Label]) -> Iterator[ViewpointObjects]:
     found = False
-    try:
-        with tarfile.open(source) as archive:
-            for member in archive:
-                wanted = member.isfile() and member.name.endswith(".json")
-                stream = archive.extractfile(member) if wanted else None
-                if stream is not None:
-                    found = True
-                    name = Path(member.name).name
-                    yield _decode_bbox(stream.read(), name, source, labels, record=member.name)
-    except FileNotFoundError as error:
-        raise DataError(source, "no such file") from error
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise DataError(source, f"not a readable archive ({error}); is the file complete?") from error
+    for name, content in read_members(source):
+        found = True
+        yield _decode_bbox(content, PurePosixPath(name).name, source, labels, record=name)
     if not found:
         raise DataError(source, "holds no <scan>_<viewpoint>.json file")
 

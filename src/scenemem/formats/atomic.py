@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import glob
 import os
+import secrets
 import shutil
 import socket
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from safetensors import SafetensorError
-
 from scenemem.errors import UserError
 
 _PARTIAL = ".partial"  # what is being written
-_REPLACED = ".replaced"  # the folder that was there before, for the moment between two renames
+_REPLACED = ".replaced"  # the folder that was there before, where two folders cannot be swapped in one go
 _ATTEMPTS = 10  # to rename a folder into place while others do the same
+_ABANDONED = 7 * 24 * 3600.0  # seconds after which a partial file of an unknown machine is nobody's
 
 StrPath = str | os.PathLike[str]
 
 _CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)
+_writing: set[str] = set()  # temporary names that threads of this process are using now
 
 
 @contextmanager
-def atomic_file(target: StrPath) -> Iterator[Path]:
+def atomic_file(target: StrPath, *, previous: StrPath | None = None) -> Iterator[Path]:
     """Yield a temporary path beside ``target``; sync it and rename it into place when the block succeeds.
 
     When the block fails nothing is left behind. When the process is killed a hidden ``.partial`` file
     stays; the next write to the same target removes it.
+
+    Args:
+        target: the file to write.
+        previous: where to keep what ``target`` was before, in the same folder; at every moment one of the
+            two is complete.
 
     Raises:
         UserError: the place cannot be written, the disk is full or anything else the system refuses.
@@ -40,23 +49,25 @@ def atomic_file(target: StrPath) -> Iterator[Path]:
         if target.is_dir():  # the last step would fail, after all the work
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = _fresh_partial(target)
-        try:
-            yield partial
-            _sync(partial)
-            os.replace(partial, target)
-            _sync(target.parent)
-        finally:
-            partial.unlink(missing_ok=True)
+        with _own_name(target, _PARTIAL) as partial:
+            try:
+                yield partial
+                _sync(partial)
+                if previous is not None and target.exists():
+                    _keep(target, Path(previous))
+                os.replace(partial, target)
+                _sync(target.parent)
+            finally:
+                partial.unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_folder(target: StrPath, *, keep_existing: bool = False) -> Iterator[Path]:
     """Yield a temporary folder beside ``target``; rename it into place when the block succeeds.
 
-    Every file inside is synced first. An existing ``target`` is renamed aside, and deleted only when the new
-    one stands in its place. A process killed between the two renames leaves the old folder under a hidden
-    name; the next write to the same target puts it back first.
+    Every file inside is synced first. An existing ``target`` changes places with the new folder in one step
+    where the system can do that, and is deleted then. Elsewhere it is renamed aside first; a process killed
+    between the two renames leaves it under a hidden name, and the next write to the same target puts it back.
 
     Args:
         target: the folder to write.
@@ -69,37 +80,65 @@ def atomic_folder(target: StrPath, *, keep_existing: bool = False) -> Iterator[P
     target = Path(target)
     with _readable_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = _fresh_partial(target)
-        partial.mkdir()
+        with _own_name(target, _PARTIAL) as partial:
+            partial.mkdir()
+            try:
+                yield partial
+                for entry in (*sorted(partial.rglob("*")), partial):
+                    _sync(entry)
+                if keep_existing or not _exchange(partial, target):
+                    _move_in(partial, target, keep_existing)
+                _sync(target.parent)
+            finally:
+                _remove(partial)
+
+
+def _keep(target: Path, previous: Path) -> None:
+    """Give ``target`` the second name ``previous``; where files have one name only it loses the first."""
+    with _own_name(previous, _PARTIAL) as link:
         try:
-            yield partial
-            for entry in (*sorted(partial.rglob("*")), partial):
-                _sync(entry)
-            _move_in(partial, target, keep_existing)
-            _sync(target.parent)
+            os.link(target, link)
+        except OSError:
+            os.replace(target, previous)
+            return
+        try:
+            os.replace(link, previous)
         finally:
-            _remove(partial)
+            link.unlink(missing_ok=True)  # renaming a file to its own other name leaves both
+
+
+def _exchange(partial: Path, target: Path) -> bool:
+    """Swap the two in one step; False where the system cannot, or when there is no ``target``."""
+    if not sys.platform.startswith("linux") or not os.path.lexists(target):
+        return False
+    try:
+        swap = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:  # a C library that is older than the call
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    swapped: int = swap(here, os.fsencode(partial), here, os.fsencode(target), exchange)
+    return swapped == 0
 
 
 def _move_in(partial: Path, target: Path, keep_existing: bool) -> None:
     """Rename ``partial`` to ``target``; a folder that stands there is kept, or deleted after that."""
-    aside = _own_name(target, _REPLACED)
-    for attempt in range(1, _ATTEMPTS + 1):
-        if not keep_existing:
-            with suppress(FileNotFoundError):
-                os.rename(target, aside)
-        try:
-            os.rename(partial, target)
-        except OSError as error:
-            if error.errno in _OCCUPIED and keep_existing:
-                return
-            if error.errno in _OCCUPIED and attempt < _ATTEMPTS:
-                _remove(aside)  # another process was faster, and its folder is replaced now
-                continue
-            _put_back(aside, target)
-            raise
-        _remove(aside)
-        return
+    with _own_name(target, _REPLACED) as aside:
+        for attempt in range(1, _ATTEMPTS + 1):
+            if not keep_existing:
+                with suppress(FileNotFoundError):
+                    os.rename(target, aside)
+            try:
+                os.rename(partial, target)
+            except OSError as error:
+                if error.errno in _OCCUPIED and keep_existing:
+                    return
+                if error.errno in _OCCUPIED and attempt < _ATTEMPTS:
+                    _remove(aside)  # another process was faster, and its folder is replaced now
+                    continue
+                _put_back(aside, target)
+                raise
+            _remove(aside)
+            return
 
 
 def _put_back(aside: Path, target: Path) -> None:
@@ -110,23 +149,50 @@ def _put_back(aside: Path, target: Path) -> None:
         os.rename(aside, target)
 
 
-def _fresh_partial(target: Path) -> Path:
-    """A temporary name of this process; leftovers of dead processes of this machine are cleared."""
-    start = f".{target.name}.{socket.gethostname()}-"
+@contextmanager
+def _own_name(target: Path, ending: str) -> Iterator[Path]:
+    """A temporary name that no other process, thread or container has; leftovers of dead ones are cleared."""
+    _clear_leftovers(target)
+    name = f".{target.name}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}{ending}"
+    _writing.add(name)
+    try:
+        yield target.with_name(name)
+    finally:
+        _writing.discard(name)
+
+
+def _clear_leftovers(target: Path) -> None:
     for ending in (_PARTIAL, _REPLACED):
-        for leftover in target.parent.glob(f"{glob.escape(start)}*{ending}"):
-            owner = leftover.name.removeprefix(start).removesuffix(ending)
-            if not owner.isdigit() or (int(owner) != os.getpid() and _alive(int(owner))):
+        for leftover in target.parent.glob(f".{glob.escape(target.name)}.*-*-*{ending}"):
+            machine, _, rest = (
+                leftover.name.removeprefix(f".{target.name}.").rpartition("-")[0].rpartition("-")
+            )
+            if not rest.isdigit() or leftover.name in _writing:
                 continue
-            if ending == _REPLACED:
+            if machine != _machine():
+                abandoned = ending == _PARTIAL and leftover.is_file() and _age(leftover) > _ABANDONED
+            else:  # its number may have come to this process, whose own names are known
+                abandoned = int(rest) == os.getpid() or not _alive(int(rest))
+            if abandoned and ending == _REPLACED:
                 _put_back(leftover, target)
-            else:
+            elif abandoned:
                 _remove(leftover)
-    return _own_name(target, _PARTIAL)
 
 
-def _own_name(target: Path, ending: str) -> Path:
-    return target.with_name(f".{target.name}.{socket.gethostname()}-{os.getpid()}{ending}")
+def _machine() -> str:
+    """Where process numbers mean the same: the host, and on Linux the namespace; containers have one each."""
+    try:
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        namespace = 0
+    return f"{socket.gethostname()}-{namespace}"
+
+
+def _age(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:  # somebody else cleared it
+        return 0.0
 
 
 def _alive(process: int) -> bool:
@@ -160,11 +226,6 @@ def _readable_errors(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{target}: {_worded(error, target)} with --out") from error
-    except SafetensorError as error:  # the library wraps what the system says
-        raise UserError(
-            f"{target}: writing failed ({error}); the disk may be full; nothing was left behind; "
-            "free some space or choose another place with --out"
-        ) from error
 
 
 def _worded(error: OSError, target: Path) -> str:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import tarfile
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -15,8 +12,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from scenemem.errors import DataError
+from scenemem.formats.archives import read_members
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.decoding import decode_json, located, read_bytes
+from scenemem.formats.digests import file_digest
 from scenemem.formats.features import VIEWS
 
 Captioner = Literal["langnav", "navgpt"]
@@ -25,7 +24,6 @@ PICTURE = (640.0, 480.0)  # pixels the boxes refer to
 NAVGPT_HEADINGS = 8  # slot i is centred on i x 45 degrees, clockwise
 NAVGPT_ROWS = ("down", "middle", "top")  # elevations -30, 0 and 30 degrees
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
-_BLOCK = 1 << 20
 
 
 class Detection(msgspec.Struct, frozen=True):
@@ -131,22 +129,6 @@ def read_captions(files: CaptionFiles, scan: str | None = None) -> Iterator[View
         raise DataError(files.place, f"holds no {PUBLISHED[files.captioner].folder}/<scan>.json file")
 
 
-def file_digest(file: Path) -> str:
-    """The sha256 of a file.
-
-    Raises:
-        DataError: it cannot be read.
-    """
-    digest = hashlib.sha256()
-    try:
-        with file.open("rb") as stream:
-            while block := stream.read(_BLOCK):
-                digest.update(block)
-    except OSError as error:
-        raise DataError(file, f"cannot be read ({error.strerror or error})") from error
-    return digest.hexdigest()
-
-
 def _buildings(files: CaptionFiles, scan: str | None) -> Iterator[tuple[str, bytes, Path, str | None]]:
     """Scan, content, file and (in an archive) member of every building file, or of that of one scan."""
     if files.place.is_dir():
@@ -155,36 +137,13 @@ def _buildings(files: CaptionFiles, scan: str | None) -> Iterator[tuple[str, byt
                 yield file.stem, read_bytes(file), file, None
         return
     folder = PUBLISHED[files.captioner].folder
-    try:
-        with tarfile.open(files.place) as archive:
-            for member in archive:
-                path = _safe_path(member, files.place)
-                if not member.isfile() or path.suffix != ".json" or path.parent.name != folder:
-                    continue
-                if scan not in (None, path.stem):
-                    continue
-                stream = archive.extractfile(member)
-                assert stream is not None, "a plain file has content"
-                yield path.stem, stream.read(), files.place, member.name
-                if scan is not None:
-                    return  # what follows need not be unpacked
-    except FileNotFoundError as error:
-        raise DataError(files.place, "no such file") from error
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        reason = f"not a readable archive ({error}); is the file complete? Download it again"
-        raise DataError(files.place, reason) from error
-
-
-def _safe_path(member: tarfile.TarInfo, archive: Path) -> PurePosixPath:
-    """The path of a member. Nothing is unpacked, but an archive with such members is not the real one."""
-    path = PurePosixPath(member.name)
-    advice = "expected plain files and folders; download the archive again"
-    if path.is_absolute() or ".." in path.parts:
-        raise DataError(archive, f"leads out of the archive; {advice}", record=member.name)
-    if not (member.isfile() or member.isdir()):
-        kind = f"is a link to '{member.linkname}'" if member.linkname else "is no plain file"
-        raise DataError(archive, f"{kind}; {advice}", record=member.name)
-    return path
+    for name, content in read_members(files.place):
+        path = PurePosixPath(name)
+        if path.parent.name != folder or scan not in (None, path.stem):
+            continue
+        yield path.stem, content, files.place, name
+        if scan is not None:
+            return  # what follows need not be unpacked
 
 
 def _unique_json(content: bytes, file: Path, record: str | None) -> dict[str, Any]:

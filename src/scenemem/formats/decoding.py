@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import itertools
 import json
 import math
 import re
@@ -10,14 +12,18 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
 from scenemem.errors import DataError
+from scenemem.formats.archives import LARGEST, check_plain_file, open_packed
 from scenemem.formats.atomic import StrPath
 
 T = TypeVar("T")
+
+LONGEST_LINE = 64 << 20
+"""Bytes of a line; the features of a viewpoint, as text, take half a megabyte."""
 
 # msgspec ends its messages with the place, e.g. "Expected `str`, got `int` - at `$[3].path[1]`"
 _PLACE = re.compile(r"^(?P<reason>.*) - at `\$(?:\[(?P<record>\d+)\])?\.?(?P<field>.*)`$", re.DOTALL)
@@ -38,8 +44,14 @@ def read_bytes(file: StrPath) -> bytes:
     """
     path = Path(file)
     with _readable_errors(path):
-        content = path.read_bytes()
-        return gzip.decompress(content) if path.suffix == ".gz" else content
+        size = check_plain_file(path)
+        if size > LARGEST:
+            reason = f"is {size >> 30} GB large, expected at most {LARGEST >> 30} GB of text"
+            raise DataError(path, reason)
+        if path.suffix != ".gz":
+            return path.read_bytes()
+        with _unpacked(path) as stream:
+            return stream.read()
 
 
 def read_lines(file: StrPath) -> Iterator[str]:
@@ -49,12 +61,33 @@ def read_lines(file: StrPath) -> Iterator[str]:
         DataError: as ``read_bytes``, and for bytes that are not UTF-8 (with the line number).
     """
     path = Path(file)
-    with _readable_errors(path), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
+    with _readable_errors(path), _unpacked(path) if path.suffix == ".gz" else _opened(path) as stream:
+        for number in itertools.count(1):
+            line = stream.readline(LONGEST_LINE)
+            if not line:
+                return
+            if len(line) == LONGEST_LINE:
+                reason = f"is longer than {LONGEST_LINE >> 20} MB"
+                raise DataError(path, reason, record=f"line {number}")
             try:
                 yield line.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
                 raise DataError(path, _not_utf8(error), record=f"line {number}") from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    check_plain_file(path)
+    return path.open("rb")
+
+
+def _unpacked(path: Path) -> BinaryIO:
+    """A file whose name says that it is gzipped."""
+    stream = open_packed(path)
+    if isinstance(stream, io.BufferedReader):  # its content does not
+        with stream:
+            begin = stream.read(2)
+        raise gzip.BadGzipFile(f"not a gzipped file ({begin!r})")
+    return stream
 
 
 def read_json(file: StrPath, kind: type[T]) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Union, cast
@@ -68,7 +68,7 @@ def read_episodes(file: StrPath) -> list[Episode]:
             not finite, or an instruction id that occurs twice.
     """
     episodes: list[Episode] = []
-    seen: dict[str, str] = {}  # instruction id -> where it stands
+    seen = _Seen()
     for place, record in _records(file):
         try:
             episode = record.episode(seen)
@@ -105,6 +105,23 @@ def write_json_list(stream: BinaryIO, records: Iterable[Any]) -> int:
     return count
 
 
+class _Seen(dict[str, str]):
+    """instruction id -> where it stands, in the records read so far"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers: dict[Identifier, int] = {}  # path id -> the number to try next; those below are taken
+
+    def next_id(self, path_id: Identifier) -> str:
+        """The first id of a path that is free."""
+        for number in itertools.count(self._numbers.get(path_id, 0)):
+            name = f"{path_id}_{number}"
+            if name not in self:
+                self._numbers[path_id] = number
+                return name
+        raise AssertionError("counting has no end")
+
+
 class _Route(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What every format has."""
 
@@ -115,7 +132,7 @@ class _Route(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     distance: float | None = None
     language: str | None = None
 
-    def episode(self, seen: Mapping[str, str]) -> Episode:
+    def episode(self, seen: _Seen) -> Episode:
         """The record as an ``Episode``; ``seen`` holds the instruction ids of the records before it."""
         raise NotImplementedError
 
@@ -133,7 +150,7 @@ class _RoomToRoom(_Route, frozen=True, kw_only=True, omit_defaults=True):
     shortest_path: tuple[str, ...] | None = None
     shortest_path_distance: float | None = None
 
-    def episode(self, seen: Mapping[str, str]) -> Episode:
+    def episode(self, seen: _Seen) -> Episode:
         path_id = self.id if self.path_id is None else self.path_id
         if path_id is None:
             raise FieldError("path_id", "is missing, and so is id; expected one of them")
@@ -144,7 +161,7 @@ class _RoomToRoom(_Route, frozen=True, kw_only=True, omit_defaults=True):
             **_fields(self, "path_id", "id", "objId", "instr_id"),
         )
 
-    def _instruction_ids(self, path_id: Identifier, seen: Mapping[str, str]) -> tuple[str, ...]:
+    def _instruction_ids(self, path_id: Identifier, seen: _Seen) -> tuple[str, ...]:
         count = len(self.instructions)
         if self.instr_id is not None:
             if count != 1:
@@ -154,7 +171,7 @@ class _RoomToRoom(_Route, frozen=True, kw_only=True, omit_defaults=True):
             return _numbered(self.id, count)
         if count == 1:
             # augmentation files repeat a path_id with one instruction each: the n-th one is number n
-            return (next(name for n in itertools.count() if (name := f"{path_id}_{n}") not in seen),)
+            return (seen.next_id(path_id),)
         return _numbered(path_id, count)
 
 
@@ -165,7 +182,7 @@ class _Spoken(_Route, frozen=True, kw_only=True):
     instruction: str
     instr_encoding: tuple[int, ...] | None = None
 
-    def episode(self, seen: Mapping[str, str]) -> Episode:  # noqa: ARG002 (ids are given)
+    def episode(self, seen: _Seen) -> Episode:  # noqa: ARG002 (ids are given)
         return Episode(
             path_id=self.instruction_id if self.path_id is None else self.path_id,
             instructions=(self.instruction,),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,14 +20,17 @@ import numpy as np
 import numpy.typing as npt
 
 from scenemem.errors import DataError, UserError
+from scenemem.formats.archives import check_plain_file
 from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.decoding import read_json, read_lines
+from scenemem.formats.digests import file_digest
 
 VIEWS = 36  # views of a panorama: 12 headings x 3 elevations
 _LARGEST = float(np.finfo(np.float16).max)
 _BLOCK = 1 << 20  # bytes read at a time when a checksum is computed
 _TSV_FIELDS = ("scanId", "viewpointId", "image_w", "image_h", "vfov", "features")
 _TSV_VALUE = np.dtype("<f4")
+_MOST_COLUMNS = 1 << 16  # per view; the widest published features have 2048
 _EXCERPT = 20  # characters of a field worth showing in an error
 
 
@@ -115,8 +119,8 @@ def stream_store(
 ) -> StoreInfo:
     """Write a store from a stream of rows whose number need not be known; one row is in memory at a time.
 
-    The ``.json`` appears last and an older one is removed first, so a process killed at any time leaves
-    either no store or a complete one.
+    A store that is replaced is never gone: the new ``.json`` waits under a hidden name until the new ``.npy``
+    stands in its place, and a reader who finds the two apart takes the one whose checksum fits.
 
     Args:
         target: the ``.npy`` file to write; the ``.json`` file goes beside it.
@@ -135,28 +139,62 @@ def stream_store(
         UserError: the place cannot be written or the disk is full.
     """
     target, record = _store_paths(target)
-    with atomic_file(record) as record_partial, atomic_file(target) as partial:
+    with atomic_file(target) as partial:
         with partial.open("w+b") as stream:
             keys, width = _write_rows(stream, rows, width, origin)
             stream.seek(0)
             sha256 = _digest(stream)
             info = StoreInfo(keys, width, source, encoder, sha256, tuple(columns), track, sensor)
-            os.fsync(stream.fileno())
-        record_partial.write_bytes(msgspec.json.encode(info))
-        # from here on nothing but a kill can fail, so an older store is only given up for a complete new one
-        record.unlink(missing_ok=True)
+        with atomic_file(_waiting(record)) as waiting:
+            waiting.write_bytes(msgspec.json.encode(info))
+    os.replace(_waiting(record), record)  # whoever is killed before this has left everything readable
     return info
 
 
-def read_store(target: StrPath) -> tuple[StoreInfo, np.memmap[Any, np.dtype[np.float16]]]:
-    """Open a store without reading its values.
+def read_store(
+    target: StrPath, *, verify: bool = True
+) -> tuple[StoreInfo, np.memmap[Any, np.dtype[np.float16]]]:
+    """Open a store.
+
+    Args:
+        target: the ``.npy`` file.
+        verify: compare the values with their checksum, which is remembered as long as size and time of the
+            file stay the same; otherwise the values are not read.
 
     Returns:
         what it holds, and the memory-mapped values (V, 36, D), copy-on-write: nothing done to them reaches
         the file.
 
     Raises:
-        DataError: one of the two files is missing or broken, or they do not belong together.
+        DataError: one of the two files is missing or broken, they do not belong together, or the values
+            differ from their checksum.
+    """
+    target, record = _store_paths(target)
+    info = _finished(target) or read_store_info(target)
+    try:
+        check_plain_file(target)
+        values = np.load(target, mmap_mode="c", allow_pickle=False)
+    except DataError:
+        raise
+    except Exception as error:  # whatever numpy makes of a damaged file
+        raise DataError(target, f"not a readable .npy file ({error}); build the store again") from error
+    if not isinstance(values, np.memmap):  # a zip file under the name of an array
+        raise DataError(target, "not a readable .npy file; build the store again")
+    expected = (len(info.keys), VIEWS, info.width)
+    if values.shape != expected or values.dtype != np.float16 or not values.flags.c_contiguous:
+        says = f"'{record.name}' says float16 {expected}, C order; build the store again"
+        raise DataError(target, f"holds {values.dtype} {values.shape}, but {says}")
+    if verify and (seen := file_digest(target)) != info.sha256:
+        reason = f"its sha256 is {seen}, expected {info.sha256}; the file changed, build the store again"
+        raise DataError(target, reason)
+    return info, values
+
+
+def read_store_info(target: StrPath) -> StoreInfo:
+    """What a store says it holds.
+
+    Raises:
+        DataError: one of the two files is missing, or the ``.json`` file is broken.
     """
     target, record = _store_paths(target)
     if not target.exists():
@@ -164,34 +202,32 @@ def read_store(target: StrPath) -> tuple[StoreInfo, np.memmap[Any, np.dtype[np.f
             "no such feature store; build it with `scenemem data captions`, `data objects` or `data features`"
         )
         raise DataError(target, reason)
-    if not record.exists():
+    finished = _finished(target)
+    if finished is None and not record.exists():
         reason = f"incomplete feature store, '{record.name}' is missing beside it; build the store again"
         raise DataError(target, reason)
-    info = read_json(record, StoreInfo)
-    try:
-        values = np.load(target, mmap_mode="c", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise DataError(target, f"not a readable .npy file ({error}); build the store again") from error
-    expected = (len(info.keys), VIEWS, info.width)
-    if values.shape != expected or values.dtype != np.float16 or not values.flags.c_contiguous:
-        says = f"'{record.name}' says float16 {expected}, C order; build the store again"
-        raise DataError(target, f"holds {values.dtype} {values.shape}, but {says}")
-    return info, values
+    return finished or read_json(record, StoreInfo)
 
 
 def verify_store(target: StrPath) -> StoreInfo:
-    """Recompute the checksum of a store.
+    """What a store holds, its values compared with their checksum; raises as ``read_store`` does."""
+    return read_store(target)[0]
 
-    Raises:
-        DataError: as ``read_store``, and when the checksum differs from the recorded one.
-    """
-    info, _ = read_store(target)
-    with Path(target).open("rb") as stream:
-        seen = _digest(stream)
-    if seen != info.sha256:
-        reason = f"its sha256 is {seen}, expected {info.sha256}; the file changed, build the store again"
-        raise DataError(target, reason)
-    return info
+
+def _finished(target: Path) -> StoreInfo | None:
+    """The record that still waits beside a store whose writer was killed, when it is the right one."""
+    waiting = _waiting(_store_paths(target)[1])
+    if not waiting.is_file():
+        return None
+    try:
+        info = read_json(waiting, StoreInfo)
+        return info if file_digest(target) == info.sha256 else None
+    except DataError:
+        return None
+
+
+def _waiting(record: Path) -> Path:
+    return record.with_name(f".{record.name}.next")
 
 
 def read_feature_tsv(file: StrPath, columns: int | None = None) -> Iterator[FeatureRow]:
@@ -248,7 +284,7 @@ def _decoded(text: str) -> bytes:
 def count_feature_hdf5(file: StrPath) -> int:
     """The number of data sets in an HDF5 file."""
     with _opened(file) as source:
-        return len(source)
+        return len(_keys(source, file))
 
 
 def read_feature_hdf5(file: StrPath, columns: int | None = None) -> Iterator[FeatureRow]:
@@ -263,22 +299,43 @@ def read_feature_hdf5(file: StrPath, columns: int | None = None) -> Iterator[Fea
         UserError: h5py is not installed.
     """
     with _opened(file) as source:
-        for key in source:
-            place = f"data set '{key}'"
-            try:
-                entry = source[key]
-            except (KeyError, OSError, RuntimeError) as error:  # a link whose target is gone
-                raise DataError(file, f"cannot be opened ({error.args[0]})", record=place) from error
-            shape, kind = getattr(entry, "shape", None), getattr(entry, "dtype", None)
-            if shape is None or kind is None or len(shape) != 2 or kind.kind != "f":
-                seen = "a group" if shape is None else f"{kind} of shape {shape}"
-                reason = f"holds {seen}, expected floats of shape ({VIEWS}, D)"
-                raise DataError(file, reason, record=place)
-            try:
-                values = np.asarray(entry[:, :columns])
-            except (OSError, RuntimeError) as error:
-                raise DataError(file, f"cannot be unpacked ({error})", record=place) from error
-            yield FeatureRow(key, values, place)
+        for key in _keys(source, file):
+            yield _hdf5_row(source, key, columns, file)
+
+
+def _keys(source: Any, file: StrPath) -> list[str]:
+    try:
+        return list(source)
+    except Exception as error:  # whatever the library makes of a damaged file
+        raise DataError(file, f"not a readable HDF5 file ({error}); is the file complete?") from error
+
+
+def _hdf5_row(source: Any, key: str, columns: int | None, file: StrPath) -> FeatureRow:
+    """One data set that lies in this file and nowhere else, and is no larger than features can be."""
+    import h5py
+
+    place = f"data set '{key}'"
+    try:
+        link = source.get(key, getlink=True)
+        if not isinstance(link, h5py.HardLink):
+            raise DataError(file, "is a link, expected a data set of this file", record=place)
+        entry = source[key]
+        if not isinstance(entry, h5py.Dataset):
+            raise DataError(file, f"holds a group, expected floats of shape ({VIEWS}, D)", record=place)
+        shape, kind = entry.shape, entry.dtype
+        if shape is None or len(shape) != 2 or kind.kind != "f":
+            reason = f"holds {kind} of shape {shape}, expected floats of shape ({VIEWS}, D)"
+            raise DataError(file, reason, record=place)
+        if entry.is_virtual or entry.external:
+            raise DataError(file, "takes its values from another file, which is not followed", record=place)
+        if max(math.prod(shape), math.prod(entry.chunks or ())) > VIEWS * _MOST_COLUMNS:
+            reason = f"has the shape {shape}, expected ({VIEWS}, D) with D at most {_MOST_COLUMNS}"
+            raise DataError(file, reason, record=place)
+        return FeatureRow(key, np.asarray(entry[:, :columns]), place)
+    except DataError:
+        raise
+    except Exception as error:  # whatever the library makes of a damaged file
+        raise DataError(file, f"cannot be unpacked ({error})", record=place) from error
 
 
 @contextmanager
@@ -292,7 +349,7 @@ def _opened(file: StrPath) -> Iterator[Any]:
         raise DataError(file, "no such file")
     try:
         source = h5py.File(file, "r")
-    except OSError as error:
+    except Exception as error:  # whatever the library makes of a damaged file
         raise DataError(file, f"not a readable HDF5 file ({error}); is the file complete?") from error
     with source:
         yield source

@@ -9,7 +9,7 @@ import msgspec
 
 from scenemem.errors import DataError
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.decoding import decode_json, read_json_lines
+from scenemem.formats.decoding import decode_json, read_json, read_json_lines
 from scenemem.formats.episodes import FieldError, record_parts, write_json_list
 
 _DEEPEST = 3  # trajectory[action][point][part]; anything deeper is not a trajectory
@@ -63,6 +63,38 @@ class EpisodeResult(msgspec.Struct, frozen=True):
     cls: Amount
     ndtw: Amount
     sdtw: Amount
+
+
+class ResultStamp(msgspec.Struct, frozen=True, kw_only=True):
+    """What the results of a split come from, written beside them; sums are sha256 of bytes."""
+
+    weights: str  # sum of the checkpoint
+    checkpoint: Literal["best", "last"]
+    iteration: Count
+    name: str  # of the preset
+    seed: int
+    preset: dict[str, Any]
+    task: str
+    episodes: str  # sum of the episode file
+    graphs: str  # sum of the connectivity files
+    features: str  # sum of the feature store
+    versions: dict[str, str]  # of scenemem and torch
+    files: dict[str, str]  # name of every result file -> its sum
+    reranking: dict[str, Any] | None = None  # how walks were chosen among candidates
+
+
+def read_stamp(file: StrPath) -> ResultStamp | None:
+    """The stamp in a file; None when there is none, or none that can be read."""
+    try:
+        return read_json(file, ResultStamp)
+    except DataError:
+        return None
+
+
+def write_stamp(file: StrPath, stamp: ResultStamp) -> None:
+    """Write the stamp of results that are written already; one that is there first would be believed."""
+    with atomic_file(file) as partial:
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(stamp), indent=2) + b"\n")
 
 
 class _Result(msgspec.Struct, frozen=True):

@@ -33,6 +33,7 @@ from scenemem.houses.plan import draw_plan
 from scenemem.houses.raycast import Panorama, cast_panorama
 from scenemem.houses.scene import Scene, build_scene
 from scenemem.houses.viewpoints import Layout, Route, place_viewpoints, sample_routes, scan_of
+from scenemem.processes import end_with_parent
 from scenemem.world.build import Progress
 
 _FEATURES = "houses"  # name of the feature store
@@ -321,7 +322,7 @@ def _built_houses(config: HousesConfig, jobs: int) -> Iterator[BuiltHouse]:
         context = multiprocessing.get_context("spawn")
         workers = min(jobs, config.houses)
         try:
-            pool = ProcessPoolExecutor(workers, context, initializer=torch.set_num_threads, initargs=(1,))
+            pool = ProcessPoolExecutor(workers, context, initializer=_begin_worker)
             try:
                 for built in pool.map(partial(build_house, config), range(config.houses)):
                     yield built
@@ -332,6 +333,11 @@ def _built_houses(config: HousesConfig, jobs: int) -> Iterator[BuiltHouse]:
             pass  # workers cannot start (a script without a main guard) or were killed: go on alone
     for number in range(done, config.houses):
         yield build_house(config, number)
+
+
+def _begin_worker() -> None:
+    end_with_parent()
+    torch.set_num_threads(1)
 
 
 def _processors() -> int:

@@ -13,19 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from scenemem.errors import DataError
-from scenemem.formats.atomic import atomic_file
+from scenemem.formats.tensors import CHECKSUM, read_tensor_file, write_tensor_file
 
-VERSION = 2
-"""Of what is written; version 1 is read as well, under the names its parameters have today."""
+VERSION = 3
+"""Of what is written. Version 2, which had no checksum, is read and continued as well; version 1 is read
+under the names its parameters have today."""
 NETWORK = "network."
 """What the names of weights begin with."""
+CONTINUED = (2, 3)
+"""Versions whose runs can be resumed bit for bit."""
 _OPTIMISER = "optimiser."
+_DESCRIPTION = "scenemem"  # name of the metadata among the texts of the file
 
 
 @dataclass(frozen=True)
@@ -51,21 +53,27 @@ def write_checkpoint(
     metadata: Mapping[str, Any],
     optimiser: Optimizer | None = None,
     extra: Mapping[str, Tensor] | None = None,
+    previous: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Write a checkpoint; with ``optimiser`` and ``extra`` (random states) the run can be resumed from it."""
+    """Write a checkpoint; with ``optimiser`` and ``extra`` (random states) the run can be resumed from it.
+
+    The checkpoint that was there before is kept as ``previous``.
+    """
     tensors = {NETWORK + name: tensor for name, tensor in network.state_dict().items()}
     if optimiser is not None:
         tensors.update(_optimiser_tensors(optimiser))
-    write_tensors(file, {**tensors, **(extra or {})}, metadata)
+    write_tensors(file, {**tensors, **(extra or {})}, metadata, previous)
 
 
 def write_tensors(
-    file: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]
+    file: str | os.PathLike[str],
+    tensors: Mapping[str, Tensor],
+    metadata: Mapping[str, Any],
+    previous: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write tensors that begin with ``NETWORK`` and others as a checkpoint."""
-    together = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    with atomic_file(file) as partial:
-        save_file(together, partial, metadata={"scenemem": json.dumps({"version": VERSION, **metadata})})
+    described = {_DESCRIPTION: json.dumps({"version": VERSION, **metadata})}
+    write_tensor_file(file, tensors, described, previous=previous)
 
 
 def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
@@ -74,19 +82,22 @@ def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
     Raises:
         DataError: the file is missing, damaged, or was written by another version.
     """
+    tensors, texts = read_tensor_file(file, "checkpoint")
     try:
-        with safe_open(file, framework="pt") as content:
-            metadata = json.loads((content.metadata() or {})["scenemem"])
-            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
-    except FileNotFoundError as error:
-        raise DataError(file, "no such checkpoint") from error
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        metadata = json.loads(texts[_DESCRIPTION])
+    except (KeyError, ValueError, RecursionError) as error:
         raise DataError(file, f"not a checkpoint of SceneMem, or damaged ({error})") from error
+    if not isinstance(metadata, dict):
+        seen = type(metadata).__name__
+        raise DataError(file, f"not a checkpoint of SceneMem, or damaged (its description is a {seen})")
     version = metadata.pop("version", None)
     if version == 1:
         tensors = {_renamed(name): tensor for name, tensor in tensors.items()}
-    elif version != VERSION:
-        raise DataError(file, f"was written by another version; expected checkpoint version {VERSION} or 1")
+    elif version not in CONTINUED:
+        expected = f"expected checkpoint version 1 to {VERSION}"
+        raise DataError(file, f"was written by another version ({version!r}); {expected}")
+    elif version == VERSION and CHECKSUM not in texts:
+        raise DataError(file, "not a checkpoint of SceneMem, or damaged (it lost its checksum)")
     return Checkpoint(tensors, metadata, version)
 
 
@@ -143,13 +154,33 @@ def load_network(network: nn.Module, checkpoint: Checkpoint, file: str | os.Path
     network.load_state_dict(stored)
 
 
-def load_optimiser(optimiser: Optimizer, checkpoint: Checkpoint) -> None:
-    """Restore the moments of every parameter, in the order of the optimiser's parameters."""
+def load_optimiser(
+    optimiser: Optimizer, checkpoint: Checkpoint, file: str | os.PathLike[str] = "checkpoint"
+) -> None:
+    """Restore the moments of every parameter, in the order of the optimiser's parameters, where these are.
+
+    Raises:
+        DataError: they belong to another network.
+    """
     parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     for name, tensor in checkpoint.tensors.items():
-        if name.startswith(_OPTIMISER):
-            number, key = name.removeprefix(_OPTIMISER).split(".")
-            optimiser.state[parameters[int(number)]][key] = tensor.clone()
+        if not name.startswith(_OPTIMISER):
+            continue
+        number, _, key = name.removeprefix(_OPTIMISER).partition(".")
+        known = number.isdigit() and int(number) < len(parameters)
+        if not known or (tensor.dim() and tensor.shape != parameters[int(number)].shape):
+            raise DataError(
+                file, f"'{name}' belongs to no parameter of this network; is it another preset's?"
+            )
+        parameter = parameters[int(number)]
+        # the count of steps stays on the CPU unless the optimiser wants it beside the moments
+        beside = tensor.dim() or _counts_beside(optimiser)
+        optimiser.state[parameter][key] = tensor.to(parameter.device if beside else "cpu", copy=True)
+
+
+def _counts_beside(optimiser: Optimizer) -> bool:
+    """Whether the optimiser keeps its counts of steps on the device of the parameters."""
+    return any(group.get("fused") or group.get("capturable") for group in optimiser.param_groups)
 
 
 def _optimiser_tensors(optimiser: Optimizer) -> dict[str, Tensor]:

@@ -50,6 +50,10 @@ class ProcessGroup:
         """The mean of every value over all processes."""
         return {name: self.mean(value) for name, value in values.items()}
 
+    def any(self, value: bool) -> bool:
+        """Whether it is true in any process."""
+        return self.mean(float(value)) > 0.0
+
     def wrap(self, module: nn.Module) -> nn.Module:
         """The module with gradients averaged over the group."""
         if self.size == 1:
@@ -79,6 +83,8 @@ def process_group(device: str = "cpu") -> Iterator[ProcessGroup]:
         yield ProcessGroup(device=device)
         return
     local = f"cuda:{os.environ['LOCAL_RANK']}" if device == "cuda" else device
+    if local.startswith("cuda"):
+        torch.cuda.set_device(local)  # first: NCCL would put every process on card 0
     distributed.init_process_group("nccl" if local.startswith("cuda") else "gloo")
     group = ProcessGroup(distributed.get_rank(), size, local)
     try:

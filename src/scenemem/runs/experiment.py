@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,8 @@ from scenemem.features.store import Environment, FeatureStore, open_store
 from scenemem.features.tracks import track_of
 from scenemem.features.words import first_embeddings
 from scenemem.formats.annotations import read_word_vectors
-from scenemem.formats.features import read_store
+from scenemem.formats.digests import file_digest
+from scenemem.formats.features import StoreInfo, read_store_info
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import Checkpoint, load_network, read_checkpoint
 from scenemem.learning.speaker import Speaker
@@ -41,7 +42,7 @@ from scenemem.registry import Registry, UnknownNameError, require_plugins
 from scenemem.runs.folder import RunFolder
 from scenemem.tasks.episode_set import EpisodeSet, load_split, split_off
 from scenemem.tasks.vocabulary import SPECIAL, Vocabulary
-from scenemem.world.build import load_world
+from scenemem.world.build import graph_digest, load_world
 
 DEV_UNSEEN = "dev_unseen"
 """The split made of held-out training buildings."""
@@ -163,6 +164,17 @@ class Opened(Generic[P]):
         episodes = self.episodes("train")
         return [episodes.scans[number] for number in sorted(set(episodes.scan.tolist()))]
 
+    @cached_property
+    def inputs(self) -> dict[str, str]:
+        """The sha256 of everything but the features that training reads, by what it is."""
+        data, selection = self.preset.data, self.preset.selection.split
+        splits = ("train",) if selection == DEV_UNSEEN else ("train", selection)
+        found = {split: split_inputs(self.folder, data.task, split) for split in splits}
+        digests = {split: each["episodes"] for split, each in found.items()}
+        if getattr(data, "word_vectors", False) and self.folder.word_vectors.is_file():
+            digests["word vectors"] = file_digest(self.folder.word_vectors)
+        return {"graphs": found["train"]["graphs"], **digests}
+
     @property
     def metadata(self) -> dict[str, Any]:
         """What a checkpoint must agree with to be loaded into this experiment."""
@@ -190,6 +202,12 @@ class SpeakerExperiment(Opened[SpeakerPreset]):
     """A speaker on a data folder."""
 
     speaker: Speaker
+
+
+def split_inputs(folder: DataFolder, task: str, split: str) -> dict[str, str]:
+    """The sha256 of the episode file of a split, and of the graphs it is walked on."""
+    file = folder.episodes(task, "train" if split == DEV_UNSEEN else split)
+    return {"episodes": file_digest(file), "graphs": graph_digest(folder.connectivity)}
 
 
 def open_data(data: str | os.PathLike[str] | None, progress: Progress = silent) -> DataFolder:
@@ -235,6 +253,13 @@ def stored_experiment(file: Path, folder: DataFolder, device: str = "cpu") -> tu
     checkpoint = read_checkpoint(file)
     experiment = _with_agent(*_reopened(checkpoint, file, Preset, folder, device))
     load_network(experiment.network, checkpoint, file)
+    trained = checkpoint.metadata.get("inputs")
+    if isinstance(trained, dict) and trained.get("graphs") != graph_digest(folder.connectivity):
+        warnings.warn(
+            f"{file}: was trained on other navigation graphs than those in {folder.connectivity}; "
+            "distances and scores may not be comparable",
+            stacklevel=2,
+        )
     return experiment, checkpoint
 
 
@@ -285,13 +310,15 @@ class Begun(Generic[P]):
     versions: Mapping[str, str]
     augmentation: Mapping[str, str]  # where augmented episodes came from: speaker or augment
     plugins: tuple[str, ...]
+    computing: Mapping[str, Any] = field(default_factory=dict)  # threads, precision, device, processes
+    begin: Mapping[str, str] = field(default_factory=dict)  # the run it began with, and the sha256 of that
 
 
 def begun(run: RunFolder, kind: type[P]) -> Begun[P]:
     """The description of a run; plugins it names have to be loaded already."""
     described = run.describe()
     try:
-        plugins = tuple(described.get("plugins", ()))
+        plugins = tuple(str(name) for name in described.get("plugins", ()))
         return Begun(
             run,
             str(described["name"]),
@@ -299,10 +326,12 @@ def begun(run: RunFolder, kind: type[P]) -> Begun[P]:
             read_preset(described["preset"], kind, run.description, plugins),
             _data_of(described),
             dict(described["versions"]),
-            dict(described.get("augmentation", {})),
+            {str(name): str(place) for name, place in dict(described.get("augmentation", {})).items()},
             plugins,
+            dict(described.get("computing", {})),
+            {str(name): str(value) for name, value in dict(described.get("begin") or {}).items()},
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise DataError(run.description, f"does not describe a run ({error})") from error
 
 
@@ -372,16 +401,17 @@ def _reopened(
 ) -> _Parts[P]:
     """What a checkpoint was trained with; its features are found whatever they are called here."""
     run = RunFolder(file.parent.parent)
-    plugins = tuple(run.describe().get("plugins", ())) if run.description.is_file() else ()
     try:
+        plugins = tuple(run.describe().get("plugins", ())) if run.description.is_file() else ()
         preset = read_preset(checkpoint.metadata["preset"], kind, file, plugins)
         vocabulary = Vocabulary(tuple(checkpoint.metadata["vocabulary"]))
-    except (KeyError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         what = "experiment" if kind is Preset else "speaker"
         raise DataError(file, f"does not describe its {what} ({error})") from error
     trained = checkpoint.metadata.get("features", {})
-    stores = folder.feature_files()
-    same = [store for store in stores if read_store(store)[0].sha256 == trained.get("sha256")]
+    if not isinstance(trained, dict):
+        raise DataError(file, "does not say which features it was trained on")
+    same = [store for store, info in complete_stores(folder) if info.sha256 == trained.get("sha256")]
     environment = _environment(same[0] if same else _chosen_store(preset.data, folder), folder, device)
     _check_features(trained, environment.store, file)
     return preset, folder, environment, vocabulary
@@ -443,11 +473,18 @@ def _environment(store: Path, folder: DataFolder, device: str) -> Environment:
     return Environment(world, features)
 
 
+def complete_stores(folder: DataFolder) -> Iterator[tuple[Path, StoreInfo]]:
+    """The stores that can be read, with what they hold; a broken one that nobody asks for hurts nobody."""
+    for store in folder.feature_files():
+        with suppress(DataError):
+            yield store, read_store_info(store)
+
+
 def _chosen_store(data: DataConfig, folder: DataFolder) -> Path:
     """The feature store a preset names, or the only one there is."""
     if data.features is not None:
         return folder.feature_file(data.features)
-    stores = folder.feature_files()
+    stores = [store for store, _ in complete_stores(folder)] or folder.feature_files()
     if len(stores) > 1:
         names = ", ".join(file.stem for file in stores)
         raise UserError(f"{folder.root} has several feature stores ({names}); name one with --features")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import os
+import socket
+import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +19,8 @@ import scenemem
 from scenemem.errors import DataError, UserError
 from scenemem.features.tracks import track_of
 from scenemem.formats.atomic import atomic_file, atomic_folder
-from scenemem.formats.decoding import read_json, read_json_lines
+from scenemem.formats.decoding import decode_json, read_bytes, read_json
+from scenemem.formats.digests import file_digest
 from scenemem.formats.folder import cache_folder
 from scenemem.learning.checkpoint import NETWORK, Checkpoint, read_checkpoint, write_tensors
 
@@ -26,6 +30,11 @@ Which = Literal["best", "last"]
 PREFIX = "weights:"
 WEIGHTS = Path(scenemem.__file__).parent / "weights"
 """Where the weights that come with SceneMem lie, ``NAME.safetensors`` each."""
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where nothing keeps two trainings apart
+    fcntl = None  # type: ignore[assignment]
 
 _PACKED = ("preset", "vocabulary", "features", "name", "seed")  # metadata needed to use weights
 
@@ -57,6 +66,16 @@ class RunFolder:
         return self.root / "checkpoints" / "last.safetensors"
 
     @property
+    def previous(self) -> Path:
+        """The checkpoint before the last one, to go on from when that is damaged."""
+        return self.root / "checkpoints" / "previous.safetensors"
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is a checkpoint to resume from."""
+        return self.last.exists() or self.previous.exists()
+
+    @property
     def best(self) -> Path:
         """The weights that did best on the selection split."""
         return self.root / "checkpoints" / "best.safetensors"
@@ -73,18 +92,38 @@ class RunFolder:
         """The metrics of every episode of a split, beside its trajectories."""
         return self.results(split).with_suffix(".jsonl")
 
+    def stamp(self, split: str) -> Path:
+        """What the results of a split come from: weights, data, versions."""
+        return self.results(split).with_suffix(".stamp.json")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other trainings out of the folder; the system gives the lock back however this process ends.
+
+        Raises:
+            UserError: another process is training here.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        handle = _lock(self.root / ".lock") if fcntl is not None else None
+        try:
+            yield
+        finally:
+            if handle is not None:
+                with suppress(OSError):
+                    os.unlink(self.root / ".lock")  # while it is ours
+                os.close(handle)
+
     def begin(self, description: Mapping[str, Any], config: str | None = None) -> None:
         """Write the description of a new run, and the configuration that repeats it.
 
         A run that is there already is an error, unless it never got to its first checkpoint.
         """
-        if self.last.exists():
+        if self.has_checkpoint:
             raise UserError(
                 f"{self.root} already holds a run; continue it with --resume "
                 "or name another folder with --out"
             )
-        with atomic_file(self.description) as partial:
-            partial.write_bytes(msgspec.json.format(msgspec.json.encode(description), indent=2))
+        self._write_description(description)
         if config is not None:
             with atomic_file(self.config) as partial:
                 partial.write_text(config, encoding="utf-8")
@@ -95,29 +134,132 @@ class RunFolder:
             raise UserError(f"{self.root} holds no run (no preset.json); start one with 'scenemem train'")
         return read_json(self.description, dict[str, Any])
 
+    def add_session(self, session: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Note from which iteration on the run was computed how, when that differs from before.
+
+        Returns:
+            how it was computed before; None when nothing changed.
+        """
+        description = self.describe()
+        sessions = description.setdefault("sessions", [])
+        before = sessions[-1] if isinstance(sessions, list) and sessions else None
+        same = isinstance(before, dict) and all(
+            before.get(name) == value for name, value in session.items() if name != "iteration"
+        )
+        if before is None or same or not isinstance(before, dict):
+            return None
+        sessions.append(dict(session))
+        self._write_description(description)
+        return before
+
+    def _write_description(self, description: Mapping[str, Any]) -> None:
+        with atomic_file(self.description) as partial:
+            partial.write_bytes(msgspec.json.format(msgspec.json.encode(description), indent=2))
+
     def log(self, line: dict[str, Any]) -> None:
-        """Append one line to the metrics; a line is written whole or not at all."""
+        """Append one line to the metrics; a line is written whole or not at all.
+
+        Raises:
+            UserError: the disk is full or the folder cannot be written.
+        """
         self.metrics.parent.mkdir(parents=True, exist_ok=True)
-        with self.metrics.open("ab", buffering=0) as stream:
-            stream.write(msgspec.json.encode(line) + b"\n")
+        text = msgspec.json.encode(line) + b"\n"
+        size = 0
+        try:
+            with self.metrics.open("ab", buffering=0) as stream:
+                size = os.fstat(stream.fileno()).st_size
+                written = stream.write(text)
+                if written != len(text):  # the rest did not fit
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            with suppress(OSError):
+                if self.metrics.stat().st_size > size:
+                    os.truncate(self.metrics, size)
+            raise UserError(
+                f"{self.metrics}: cannot be written ({error.strerror or error}); "
+                "the last checkpoint is kept; free some space or make the folder writable, "
+                "then continue with --resume"
+            ) from error
 
     def logged(self) -> Iterator[dict[str, Any]]:
-        """The lines of the metrics so far."""
+        """The lines of the metrics so far.
+
+        Raises:
+            DataError: a line is damaged.
+        """
         if self.metrics.is_file():
-            for _, line in read_json_lines(self.metrics, dict[str, Any]):
-                yield line
+            for number, text in enumerate(read_bytes(self.metrics).splitlines(), start=1):
+                if text.strip():
+                    yield _metrics_line(text, self.metrics, number)
 
     def forget_after(self, iteration: int) -> None:
-        """Drop lines that a resumed run will write again, and a line cut short by a kill."""
+        """Drop lines that a resumed run will write again, and a line cut short by a kill.
+
+        Damaged lines are dropped as well; the file as it was is kept beside it then, and a warning says so.
+        """
         if not self.metrics.is_file():
             return
-        kept = []
-        for text in self.metrics.read_bytes().splitlines(keepends=True):
-            if not text.endswith(b"\n") or msgspec.json.decode(text)["iteration"] > iteration:
+        kept, damaged = [], list[DataError]()
+        content = self.metrics.read_bytes()
+        for number, text in enumerate(content.splitlines(keepends=True), start=1):
+            if not text.endswith(b"\n"):
                 break
-            kept.append(text)
+            try:
+                if _metrics_line(text, self.metrics, number)["iteration"] <= iteration:
+                    kept.append(text)
+            except DataError as error:
+                damaged.append(error)
+        if damaged:
+            copy = self.metrics.with_suffix(".damaged.jsonl")
+            with atomic_file(copy) as partial:
+                partial.write_bytes(content)
+            warnings.warn(
+                f"{damaged[0]}; {len(damaged)} damaged lines were left out, "
+                f"the file as it was is kept as '{copy.name}'",
+                stacklevel=2,
+            )
         with atomic_file(self.metrics) as partial:
             partial.write_bytes(b"".join(kept))
+
+
+def _lock(file: Path) -> int:
+    """An open handle that holds the lock of a file."""
+    while True:
+        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.read(handle, 200).decode(errors="replace").strip() or "unknown"
+            os.close(handle)
+            raise UserError(
+                f"{file.parent} is being trained by another process ({owner}); "
+                "wait until it has ended, or name another folder with --out"
+            ) from error
+        except OSError:  # a file system without locks: better no lock than no training
+            return handle
+        with suppress(FileNotFoundError):
+            if os.fstat(handle).st_ino == os.stat(file).st_ino:
+                os.ftruncate(handle, 0)
+                os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+                return handle
+        os.close(handle)  # its owner removed it before we had it
+
+
+def _metrics_line(text: bytes, file: Path, number: int) -> dict[str, Any]:
+    """A line of the metrics; everything that reads them relies on these fields."""
+    line = decode_json(text, dict[str, Any], file, f"line {number}")
+    iteration: Any = line.get("iteration")
+    if not isinstance(iteration, int) or isinstance(iteration, bool) or iteration < 0:
+        reason = f"is {iteration!r:.40}, expected a number of steps"
+        raise DataError(file, reason, record=f"line {number}", field="iteration")
+    for name in ("losses", "validation"):
+        values: Any = line.get(name, {})
+        if not isinstance(values, dict) or not all(
+            isinstance(value, (int, float)) for value in values.values()
+        ):
+            reason = f"is {values!r:.40}, expected numbers by name"
+            raise DataError(file, reason, record=f"line {number}", field=name)
+    return line
 
 
 def find_run(source: str | os.PathLike[str]) -> RunFolder:
@@ -163,6 +305,11 @@ def published(folder: Path | None = None) -> list[Published]:
 def read_published(file: Path) -> Published:
     """What a file of packed weights says about itself."""
     metadata = read_checkpoint(file).metadata
+    for name in ("metrics", "description"):
+        if not isinstance(metadata.get(name), dict):
+            raise DataError(
+                file, f"holds no packed weights (no {name}); pack them with 'scenemem weights pack'"
+            )
     return Published(file.stem, file, metadata, metadata["metrics"], metadata["description"])
 
 
@@ -173,6 +320,7 @@ def halved(checkpoint: Checkpoint) -> Checkpoint:
         if not bool(tensor.isfinite().all()):
             raise UserError(f"'{name}' has numbers that half precision cannot hold; train with weight decay")
     metadata = {name: checkpoint.metadata[name] for name in _PACKED}
+    metadata |= {name: checkpoint.metadata[name] for name in ("inputs",) if name in checkpoint.metadata}
     progress = {"iteration": checkpoint.metadata["progress"]["iteration"]}
     return Checkpoint(tensors, {**metadata, "progress": progress})
 
@@ -198,7 +346,7 @@ def unpack(file: Path, target: Path) -> None:
     """Make a run folder out of a file of packed weights."""
     weights = read_checkpoint(file)
     description = weights.metadata.pop("description", None)
-    if description is None:
+    if not isinstance(description, dict):
         raise DataError(file, "holds no packed weights; name the run folder, or use 'scenemem weights pack'")
     tensors = {name: tensor.to(torch.float32) for name, tensor in weights.tensors.items()}
     with atomic_folder(target, keep_existing=True) as partial:
@@ -210,7 +358,7 @@ def unpack(file: Path, target: Path) -> None:
 
 
 def _unpacked_file(file: Path) -> Path:
-    content = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+    content = file_digest(file)[:12]
     target = cache_folder() / "weights" / content / file.stem
     if not target.is_dir():
         unpack(file, target)

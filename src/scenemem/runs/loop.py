@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib.util
 import json
 import time
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
-from scenemem.errors import UserError
+from scenemem.errors import DataError, Interrupted, UserError
 from scenemem.learning.checkpoint import (
-    VERSION,
+    CONTINUED,
+    Checkpoint,
     load_network,
     load_optimiser,
     read_checkpoint,
@@ -23,6 +25,7 @@ from scenemem.learning.checkpoint import (
 from scenemem.learning.speaker_trainer import SpeakerTrainer
 from scenemem.learning.trainer import StepReport, Trainer
 from scenemem.runs.folder import RunFolder
+from scenemem.runs.interruption import StopRequest
 
 Validate = Callable[[], dict[str, float]]
 """Measures what is being trained, as it is now."""
@@ -48,6 +51,26 @@ class TrainingStatus:
     validation: dict[str, float] | None  # the last one
 
 
+@dataclass
+class Unlogged:
+    """The steps since the last line of the metrics, for a run that is stopped between two lines."""
+
+    losses: dict[str, float] = field(default_factory=dict)  # sums by name
+    steps: int = 0
+    gradient: float = 0.0  # of the last step
+
+    def add(self, report: StepReport) -> None:
+        """One more step."""
+        self.steps += 1
+        self.gradient = report.gradient
+        for name, loss in report.losses.items():
+            self.losses[name] = self.losses.get(name, 0.0) + loss
+
+    def means(self) -> dict[str, float]:
+        """Of the losses, per step."""
+        return {name: total / self.steps for name, total in self.losses.items()}
+
+
 @dataclass(eq=False)
 class TrainingLoop:
     """Trains until the last iteration; everything it needs to continue is in the run folder."""
@@ -58,6 +81,7 @@ class TrainingLoop:
     schedule: Schedule
     metadata: Mapping[str, Any]  # plain values stored with every checkpoint: preset, vocabulary, ...
     watch: Callable[[TrainingStatus], None] | None = None  # called after every step
+    advice: str = "continue with --resume"  # how to go on, told to whoever stops the run
 
     def __post_init__(self) -> None:
         self.metadata = json.loads(json.dumps(self.metadata))  # as a checkpoint gives it back: no tuples
@@ -65,13 +89,14 @@ class TrainingLoop:
         self._validation: dict[str, float] | None = None
         self._earlier = 0.0  # processor seconds spent on the run before this process
         self._started = time.process_time()
+        self._unlogged = Unlogged()
         is_main = self.trainer.group.is_main
         self._tensorboard = open_tensorboard(self.folder.root / "tensorboard") if is_main else None
 
     def resume(self) -> None:
-        """Continue from the last checkpoint, which has to have the same metadata."""
-        checkpoint = read_checkpoint(self.folder.last)
-        if checkpoint.version < VERSION:
+        """Continue from the newest good checkpoint, which has to have the same metadata."""
+        checkpoint, file = self._newest()
+        if checkpoint.version not in CONTINUED:
             raise UserError(
                 f"{self.folder.root} was trained by an earlier version, whose runs cannot be continued bit "
                 "for bit; evaluate it as it is, or begin a new run with its weights: "
@@ -79,66 +104,120 @@ class TrainingLoop:
             )
         for name, value in self.metadata.items():
             before = checkpoint.metadata.get(name)
+            if name == "inputs":
+                self._check_inputs(value, before)
+                continue
             if name == "features":  # versions differ in what they say about them
                 before, value = ((one or {}).get("sha256") for one in (before, value))
             if before != value:
                 advice = "resume with the settings it was started with"
                 raise UserError(f"{self.folder.root} was started with another {name}; {advice}")
-        trainer, progress = self.trainer, checkpoint.metadata["progress"]
-        load_network(trainer.network, checkpoint, self.folder.last)
-        load_optimiser(trainer.optimiser, checkpoint)
-        trainer.iteration = progress["iteration"]
-        trainer.batches.load_state_dict(progress["batches"])
-        self._best, self._validation = progress["best"], progress["validation"]
-        self._earlier = progress.get("cpu_seconds", 0.0)
-        torch.set_rng_state(checkpoint.tensors["random.global"])
-        trainer.sampling.set_state(checkpoint.tensors["random.sampling"])
+        trainer = self.trainer
+        load_network(trainer.network, checkpoint, file)
+        load_optimiser(trainer.optimiser, checkpoint, file)
+        try:
+            progress = checkpoint.metadata["progress"]
+            trainer.batches.load_state_dict(progress["batches"])
+            trainer.iteration = int(progress["iteration"])
+            self._best, self._validation = progress["best"], progress["validation"]
+            self._earlier = float(progress.get("cpu_seconds", 0.0))
+            self._unlogged = Unlogged(**progress.get("unlogged", {}))
+            _restore_randomness(checkpoint.tensors, trainer)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise DataError(file, f"does not hold the progress of a run ({error})") from error
         if trainer.group.is_main:
-            self.folder.forget_after(trainer.iteration)
+            self.folder.forget_after(trainer.iteration - (1 if self._unlogged.steps else 0))
+
+    def _newest(self) -> tuple[Checkpoint, Path]:
+        """The last checkpoint, or the one before it when the last one is damaged or gone."""
+        problems: list[DataError] = []
+        for file in (self.folder.last, self.folder.previous):
+            try:
+                checkpoint = read_checkpoint(file)
+            except DataError as error:
+                problems.append(error)
+                continue
+            if problems:
+                warnings.warn(f"{problems[0]}; the run goes on from the one before it, {file}", stacklevel=3)
+            return checkpoint, file
+        raise (
+            problems[0]
+            if not self.folder.previous.exists()
+            else DataError(
+                self.folder.root,
+                f"has no good checkpoint: {problems[0]}; {problems[1]}; begin again with --out",
+            )
+        )
+
+    def _check_inputs(self, now: Mapping[str, str], before: Mapping[str, str] | None) -> None:
+        """Refuse data that changed since the run was started; runs of older versions did not note it."""
+        if not isinstance(before, Mapping):
+            warnings.warn(
+                f"{self.folder.root} was started by a version that noted no checksums of its data; "
+                "whether the data has changed since then cannot be told",
+                stacklevel=3,
+            )
+            return
+        for name in sorted(now.keys() | before.keys()):
+            if now.get(name) != before.get(name):
+                seen = f"sha256 {before.get(name)} then, {now.get(name)} now"
+                raise UserError(
+                    f"the data of {self.folder.root} has changed since it was started: {name} ({seen}); "
+                    "put the file back, or begin a new run"
+                )
 
     def run(self) -> None:
-        """Train to the end; may be killed at any time and resumed."""
-        trainer, last = self.trainer, self.trainer.config.iterations
-        if trainer.iteration == 0:
-            self._save()
-        seconds, walked = 0.0, 0  # of steps; validating and saving do not count
-        sums, steps = dict[str, float](), 0
-        while trainer.iteration < last:
-            started = time.perf_counter()
-            report = trainer.step()
-            seconds += time.perf_counter() - started
-            walked += report.episodes
-            steps += 1
-            for name, loss in report.losses.items():
-                sums[name] = sums.get(name, 0.0) + loss
-            speed = walked / seconds
-            if self.watch is not None and trainer.group.is_main:
-                self.watch(TrainingStatus(trainer.iteration, last, report, speed, self._validation))
-            ends = trainer.iteration == last
-            if ends or trainer.iteration % self.schedule.save_every == 0:
-                validates = ends or trainer.iteration % self.schedule.validate_every == 0
-                self._log({name: total / steps for name, total in sums.items()}, report, validates, speed)
-                sums, steps = {}, 0
+        """Train to the end; may be killed at any time and resumed.
 
-    def _log(self, losses: dict[str, float], report: StepReport, validates: bool, speed: float) -> None:
+        Raises:
+            Interrupted: somebody asked to stop; the run was saved first.
+        """
+        trainer, last = self.trainer, self.trainer.config.iterations
+        with StopRequest() as stop:
+            if trainer.iteration == 0:
+                self._save()
+            seconds, walked = 0.0, 0  # of steps; validating and saving do not count
+            if self._unlogged.steps and self._is_due():  # it was stopped while it validated
+                self._log(0.0, stop)
+            while trainer.iteration < last:
+                started = time.perf_counter()
+                report = trainer.step()
+                seconds += time.perf_counter() - started
+                walked += report.episodes
+                self._unlogged.add(report)
+                speed = walked / seconds
+                if self.watch is not None and trainer.group.is_main:
+                    self.watch(TrainingStatus(trainer.iteration, last, report, speed, self._validation))
+                if self._is_due():
+                    self._log(speed, stop)
+                if trainer.group.any(stop.came):
+                    self._stop(stop)
+
+    def _is_due(self) -> bool:
+        """Whether it is time to log and save."""
+        iteration = self.trainer.iteration
+        return iteration == self.trainer.config.iterations or iteration % self.schedule.save_every == 0
+
+    def _log(self, speed: float, stop: StopRequest) -> None:
         """Log, validate when it is time, and save."""
-        trainer = self.trainer
+        trainer, ends = self.trainer, self.trainer.iteration == self.trainer.config.iterations
         line: dict[str, Any] = {
             "iteration": trainer.iteration,
             "stage": trainer.config.stage_at(trainer.iteration - 1).name,
-            "losses": losses,
-            "gradient": report.gradient,
+            "losses": self._unlogged.means(),
+            "gradient": self._unlogged.gradient,
             "episodes_per_second": round(speed, 1),
             "cpu_seconds": self._cpu_seconds(),
         }
         better = False
-        if validates:
-            self._validation = self.validate()
+        if ends or trainer.iteration % self.schedule.validate_every == 0:
+            self._validation = self._validated(stop)
             line["validation"] = self._validation
             value = self._validation[self.schedule.metric]
             better = self._best is None or value > self._best["value"]
             if better:
                 self._best = {"iteration": trainer.iteration, "value": value}
+        self._unlogged = Unlogged()
         if trainer.group.is_main:
             self.folder.log(line)
             if self._tensorboard is not None:
@@ -147,11 +226,35 @@ class TrainingLoop:
                 write_checkpoint(self.folder.best, trainer.network, self._described())
         self._save()
 
+    def _validated(self, stop: StopRequest) -> dict[str, float]:
+        """Validate; a request to stop does not wait for it, the resumed run validates again."""
+        if self.trainer.group.size > 1:  # the others would wait for this process's share
+            return self.validate()
+        before = _randomness(self.trainer)
+        try:
+            with stop.at_once():
+                return self.validate()
+        except Interrupted:
+            _restore_randomness(before, self.trainer)
+            self._stop(stop)
+
+    def _stop(self, stop: StopRequest) -> NoReturn:
+        """Save and end."""
+        self._save()
+        place = f"{self.folder.root} is saved at iteration {self.trainer.iteration}"
+        raise Interrupted(f"interrupted; {place}; {self.advice}", stop.number or 0)
+
     def _save(self) -> None:
-        trainer, file = self.trainer, self.folder.last
+        trainer, folder = self.trainer, self.folder
         if trainer.group.is_main:
-            states = {"random.global": torch.get_rng_state(), "random.sampling": trainer.sampling.get_state()}
-            write_checkpoint(file, trainer.network, self._described(), trainer.optimiser, states)
+            write_checkpoint(
+                folder.last,
+                trainer.network,
+                self._described(),
+                trainer.optimiser,
+                _randomness(trainer),
+                previous=folder.previous,
+            )
 
     def _described(self) -> dict[str, Any]:
         """The metadata of a checkpoint written now."""
@@ -161,12 +264,37 @@ class TrainingLoop:
             "best": self._best,
             "validation": self._validation,
             "cpu_seconds": self._cpu_seconds(),
+            "unlogged": asdict(self._unlogged),
         }
         return {**self.metadata, "progress": progress}
 
     def _cpu_seconds(self) -> float:
         """What the run has cost this process so far, validations and earlier processes included."""
         return round(self._earlier + time.process_time() - self._started, 1)
+
+
+_GLOBAL, _SAMPLING, _DEVICE = "random.global", "random.sampling", "random.device"
+
+
+def _randomness(trainer: Trainer | SpeakerTrainer) -> dict[str, torch.Tensor]:
+    """Every random state that training draws from; all processes of a group have the same."""
+    states = {_GLOBAL: torch.get_rng_state(), _SAMPLING: trainer.sampling.get_state()}
+    device = torch.device(trainer.group.device)
+    if device.type == "cuda":  # dropout masks are drawn where they are used
+        states[_DEVICE] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        states[_DEVICE] = torch.mps.get_rng_state()
+    return states
+
+
+def _restore_randomness(states: Mapping[str, torch.Tensor], trainer: Trainer | SpeakerTrainer) -> None:
+    torch.set_rng_state(states[_GLOBAL])
+    trainer.sampling.set_state(states[_SAMPLING])
+    device = torch.device(trainer.group.device)
+    if device.type == "cuda" and _DEVICE in states:
+        torch.cuda.set_rng_state(states[_DEVICE], device)
+    elif device.type == "mps" and _DEVICE in states:
+        torch.mps.set_rng_state(states[_DEVICE])
 
 
 class TensorBoardLog:

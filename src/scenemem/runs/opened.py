@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -14,34 +15,43 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
+from scenemem import __version__
 from scenemem.agents.reranking import Reranking, RerankingAgent
 from scenemem.agents.rollout import Rollout, joined
 from scenemem.agents.scripted import ExpertAgent, RandomAgent, StopAgent
 from scenemem.agents.walker import TrainedAgent, Walker
-from scenemem.errors import UserError
+from scenemem.errors import DataError, UserError
 from scenemem.evaluation.evaluate import CandidateWalker, Walks, episode_results, walk_split
 from scenemem.evaluation.grounding import GroundingQuality, measure_grounding
 from scenemem.evaluation.metrics import Metrics
 from scenemem.formats.annotations import landmark_label_file, read_landmark_labels
 from scenemem.formats.atomic import atomic_file
+from scenemem.formats.digests import file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import (
     EpisodeResult,
+    ResultStamp,
     read_episode_results,
+    read_stamp,
     write_episode_results,
+    write_stamp,
     write_trajectories,
 )
-from scenemem.learning.checkpoint import read_checkpoint
+from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
 from scenemem.learning.objectives import ClosestToGoal
+from scenemem.processes import end_with_parent
 from scenemem.registry import load_plugin, loaded_plugins
 from scenemem.runs.experiment import (
     DEV_UNSEEN,
     Experiment,
     Progress,
+    complete_stores,
     silent,
     speaker_beside,
+    split_inputs,
     stored_experiment,
     unseen_script,
 )
@@ -122,8 +132,13 @@ class OpenedRun:
     run: RunFolder
     experiment: Experiment
     checkpoint: Which
-    iteration: int  # of the weights
+    stored: Checkpoint  # what the file of its weights holds
     progress: Progress = silent
+
+    @property
+    def iteration(self) -> int:
+        """Of the weights."""
+        return int(self.stored.metadata["progress"]["iteration"])
 
     @property
     def world(self) -> World:
@@ -142,13 +157,43 @@ class OpenedRun:
 
     def record(self, split: str, processes: int = 1) -> tuple[Walks, list[EpisodeResult]]:
         """Walk a split; trajectories and (unless goals are secret) outcomes are kept in the run folder."""
+        stamp = self.stamp(split)  # before the walk, because files may change meanwhile
         walks = self.walk(split, processes)
         write_trajectories(self.run.results(split), walks.trajectories(self.world))
-        if not walks.episodes.has_goals:
-            return walks, []
-        results = episode_results(self.world, walks, checkpoint=self.checkpoint, iteration=self.iteration)
-        write_episode_results(self.run.outcomes(split), results)
+        results: list[EpisodeResult] = []
+        if walks.episodes.has_goals:
+            results = episode_results(self.world, walks, checkpoint=self.checkpoint, iteration=self.iteration)
+            write_episode_results(self.run.outcomes(split), results)
+        self._write_stamp(self.run.stamp(split), stamp)
         return walks, results
+
+    def stamp(self, split: str) -> ResultStamp:
+        """What results of a split would come from now."""
+        stored, preset = self.stored, self.experiment.preset
+        inputs = split_inputs(self.experiment.folder, preset.data.task, split)
+        return ResultStamp(
+            weights=file_digest(self.run.checkpoint(self.checkpoint)),
+            checkpoint=self.checkpoint,
+            iteration=self.iteration,
+            name=str(stored.metadata.get("name", "")),
+            seed=int(stored.metadata.get("seed", 0)),
+            preset=msgspec.to_builtins(preset),
+            task=preset.data.task,
+            episodes=inputs["episodes"],
+            graphs=inputs["graphs"],
+            features=self.experiment.environment.store.info.sha256,
+            versions={"scenemem": __version__, "torch": str(torch.__version__)},
+            files={},
+        )
+
+    def _write_stamp(
+        self, file: Path, stamp: ResultStamp, reranking: Mapping[str, Any] | None = None
+    ) -> None:
+        stem = file.name.removesuffix(".stamp.json")
+        written = [file.with_name(stem + end) for end in (".json", ".jsonl")]
+        files = {one.name: file_digest(one) for one in written if one.is_file()}
+        told = None if reranking is None else dict(reranking)
+        write_stamp(file, msgspec.structs.replace(stamp, files=files, reranking=told))
 
     def evaluate(self, split: str, processes: int = 1) -> Evaluation:
         """Walk and ``record`` a split, and measure the walks; goals must be known."""
@@ -156,12 +201,14 @@ class OpenedRun:
 
     def evaluate_reranked(self, split: str, speaker: RunFolder, reranking: Reranking) -> Evaluation:
         """Walk a split, the best of several candidates each; trajectories lie apart from ordinary ones."""
-        scorer = speaker_beside(speaker, self.experiment)
+        scorer, stamp = speaker_beside(speaker, self.experiment), self.stamp(split)
         walker = CandidateWalker(RerankingAgent(self.experiment.agent, scorer, reranking))
         episodes, at_once = self.experiment.episodes(split), max(1, _AT_ONCE // reranking.candidates)
         walks = _walk(walker, episodes, self.run.root.name, self.progress, at_once)
         file = self.run.root / "results" / "reranked" / f"{split}.json"
         write_trajectories(file, walks.trajectories(self.world))
+        chosen_by = {**asdict(reranking), "speaker": file_digest(speaker.best)}
+        self._write_stamp(file.with_suffix(".stamp.json"), stamp, chosen_by)
         evaluation = _evaluation(walks, self.world, split, self.experiment.track)
         all_walked = {"tl": walker.metres, "spl": walker.spl(walks, self.world)}
         means = {name: float(values.mean()) for name, values in all_walked.items()}
@@ -170,7 +217,7 @@ class OpenedRun:
 
     def results(self, split: str) -> Sequence[EpisodeResult]:
         """The outcome of every episode of a split, walked now unless these weights have walked it already."""
-        kept = kept_results(self.run, self.checkpoint, self.iteration)
+        kept = kept_results(self.run, self.checkpoint, self.experiment.folder)
         return kept[split] if split in kept else self.record(split)[1]
 
     def grounding(self, split: str) -> GroundingQuality:
@@ -185,22 +232,70 @@ class OpenedRun:
 
 
 def open_run(
-    run: RunFolder, folder: DataFolder, checkpoint: Which = "last", progress: Progress = silent
+    run: RunFolder,
+    folder: DataFolder,
+    checkpoint: Which = "last",
+    progress: Progress = silent,
+    device: str = "cpu",
 ) -> OpenedRun:
     """Load the weights of a run."""
     run.describe()
-    experiment, stored = stored_experiment(run.checkpoint(checkpoint), folder)
-    return OpenedRun(run, experiment, checkpoint, int(stored.metadata["progress"]["iteration"]), progress)
+    experiment, stored = stored_experiment(run.checkpoint(checkpoint), folder, device)
+    opened = OpenedRun(run, experiment, checkpoint, stored, progress)
+    try:
+        opened.iteration  # noqa: B018
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            run.checkpoint(checkpoint), f"does not say how far it was trained ({error})"
+        ) from error
+    return opened
 
 
-def kept_results(run: RunFolder, checkpoint: Which, iteration: int) -> dict[str, Sequence[EpisodeResult]]:
-    """What these very weights have walked already, by split."""
+def kept_results(
+    run: RunFolder, checkpoint: Which, folder: DataFolder | None = None
+) -> dict[str, Sequence[EpisodeResult]]:
+    """What these very weights have walked already, by split.
+
+    Results count when their stamp says that they come from the checkpoint as it is now, and (with a data
+    folder) from the episodes, graphs and features that are there now.
+    """
     found: dict[str, Sequence[EpisodeResult]] = {}
-    for file in sorted((run.root / "results").glob("*.jsonl")):
-        episodes = read_episode_results(file)
-        if (episodes[0].checkpoint, episodes[0].iteration) == (checkpoint, iteration):
-            found[file.stem] = episodes
+    file = run.checkpoint(checkpoint)
+    if not file.is_file():
+        return found
+    for outcomes in sorted((run.root / "results").glob("*.jsonl")):
+        split = outcomes.stem
+        stamp = read_stamp(run.stamp(split))
+        if stamp is None or not _is_whole(outcomes, stamp):
+            continue
+        ours = stamp.weights == file_digest(file) and stamp.versions.get("scenemem") == __version__
+        if ours and stamp.checkpoint == checkpoint and (folder is None or _is_of(folder, split, stamp)):
+            found[split] = read_episode_results(outcomes)
     return found
+
+
+def _is_whole(outcomes: Path, stamp: ResultStamp) -> bool:
+    """Whether the result files of a stamp are all there, unchanged."""
+    places = {outcomes.with_name(Path(name).name): digest for name, digest in stamp.files.items()}
+    return outcomes in places and all(
+        place.is_file() and file_digest(place) == digest for place, digest in places.items()
+    )
+
+
+def _is_of(folder: DataFolder, split: str, stamp: ResultStamp) -> bool:
+    """Whether results come from the data in a folder as it is now; missing features do not contradict."""
+    try:
+        if split_inputs(folder, stamp.task, split) != {"episodes": stamp.episodes, "graphs": stamp.graphs}:
+            return False
+        name = stamp.preset.get("data", {}).get("features")
+        stores = [
+            store
+            for store, info in complete_stores(folder)
+            if store.stem == name or info.sha256 == stamp.features
+        ]
+        return not stores or stamp.features in map(file_digest, stores)
+    except DataError:
+        return False
 
 
 def run_names(runs: Sequence[Path]) -> dict[str, Path]:
@@ -220,7 +315,7 @@ class WorkerPool:
         self._processes = processes
         self._agent = (checkpoint, folder.root, loaded_plugins())
         spawn = multiprocessing.get_context("spawn")  # a forked torch may hang
-        self._pool = ProcessPoolExecutor(processes, mp_context=spawn)
+        self._pool = ProcessPoolExecutor(processes, mp_context=spawn, initializer=end_with_parent)
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -251,7 +346,9 @@ def _opened_in_worker(checkpoint: Path, root: Path, plugins: tuple[str, ...]) ->
     torch.set_num_threads(1)
     for plugin in plugins:
         load_plugin(plugin)
-    return stored_experiment(checkpoint, DataFolder(root))[0].agent
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the process that started this one has told
+        return stored_experiment(checkpoint, DataFolder(root))[0].agent
 
 
 def _walk(

@@ -72,7 +72,7 @@ def report_on(
         opened = lru_cache(maxsize=2)(lambda run: open_run(run, folder, checkpoint, progress))
     place = "The embedded houses" if features == ENCODER else f"{task.upper()}, features: {features}"
     remarks: list[str] = []
-    shown = [_with_results(one, opened, splits, checkpoint, remarks) for one in described]
+    shown = [_with_results(one, opened, folder, splits, checkpoint, remarks) for one in described]
     if remark is not None:
         for text in remarks:
             remark(text)
@@ -166,27 +166,17 @@ def _check_same_data(described: Sequence[Begun[Preset[Any]]]) -> None:
                 )
 
 
-def _iteration(described: Begun[Preset[Any]], checkpoint: Which) -> int:
-    """The iteration of a checkpoint, as the log tells it."""
-    lines = list(described.run.logged())
-    if checkpoint == "last":
-        return int(lines[-1]["iteration"]) if lines else 0
-    metric = described.preset.selection.metric
-    validated = [line for line in lines if "validation" in line]
-    best = max(validated, key=lambda line: float(line["validation"][metric]), default={"iteration": 0})
-    return int(best["iteration"])
-
-
 def _with_results(
     described: Begun[Preset[Any]],
     opened: Opener | None,
+    folder: DataFolder | None,
     splits: Sequence[str],
     checkpoint: Which,
     remarks: list[str],
 ) -> ReportRun:
     """A run with the outcome of every episode; what cannot be had is remarked."""
     run = described.run
-    results = kept_results(run, checkpoint, _iteration(described, checkpoint))
+    results = kept_results(run, checkpoint, folder)
     missing = [split for split in splits if split not in results]
     if missing and opened is None:
         remarks.append(

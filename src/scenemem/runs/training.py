@@ -6,7 +6,11 @@ import multiprocessing
 import os
 import platform
 import queue
+import shlex
+import sys
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
@@ -17,16 +21,18 @@ import msgspec
 import torch
 
 from scenemem import __version__
-from scenemem.errors import UserError
+from scenemem.errors import Interrupted, UserError
 from scenemem.evaluation.bleu import bleu_scorer, corpus_bleu, describe_paths, paths_of
 from scenemem.evaluation.evaluate import walk_split
+from scenemem.formats.digests import file_digest
 from scenemem.formats.episodes import read_episodes
-from scenemem.formats.folder import DataFolder
+from scenemem.formats.folder import DataFolder, cache_folder
 from scenemem.learning.augmentation import Augmentation, BackTranslation, StoredEpisodes
 from scenemem.learning.distributed import SINGLE, ProcessGroup
 from scenemem.learning.speaker_trainer import SpeakerTrainer
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, Preset
+from scenemem.processes import end_with_parent
 from scenemem.registry import Registry, load_plugin, loaded_plugins
 from scenemem.runs.config import Sources, TrainingConfig, changed, differences, read_config, write_config
 from scenemem.runs.experiment import (
@@ -46,6 +52,8 @@ from scenemem.tasks.episode_set import bind_episodes
 from scenemem.tasks.paths import path_pool
 
 P = TypeVar("P", Preset[Any], SpeakerPreset)
+
+_GRACE = 10.0  # seconds a training that is asked to end has for its step and its checkpoint
 
 
 @dataclass(frozen=True)
@@ -106,23 +114,112 @@ def run_training(
     """
     if settings.seed < 0:
         raise UserError(f"--seed must be 0 or more, got {settings.seed}")
-    selection, begin = settings.preset.selection, settings.sources.begin
+    selection = settings.preset.selection
     experiment, trainer, validate = (
         _speaker_job(settings, folder)
         if isinstance(settings.preset, SpeakerPreset)
         else _agent_job(settings, folder, group)
     )
     schedule = Schedule(selection.save_every, selection.every, selection.metric)
-    metadata = {**experiment.metadata, "seed": settings.seed, "name": settings.name}
-    loop = TrainingLoop(trainer, out, validate, schedule, metadata, watch)
-    if resume and out.last.exists():
-        loop.resume()
-    else:  # only now that everything could be opened
-        if begin is not None and isinstance(experiment, Experiment):
-            begin_with(experiment, RunFolder(begin))
-        if group.is_main:
-            _begin(out, settings, experiment)
-    loop.run()
+    inputs = {**experiment.inputs, **_source_digests(settings.sources)}
+    metadata = {**experiment.metadata, "inputs": inputs, "seed": settings.seed, "name": settings.name}
+    loop = TrainingLoop(trainer, out, validate, schedule, metadata, watch, _advice(settings, folder, out))
+    with out.locked() if group.is_main else nullcontext():
+        if resume and out.has_checkpoint:
+            loop.resume()
+            if group.is_main:
+                _continue(out, trainer.iteration, group)
+        else:  # only now that everything could be opened
+            begin = _begin_with(settings, experiment, out, resume=resume)
+            if group.is_main:
+                _begin(out, settings, experiment, group, inputs, begin)
+        loop.run()
+
+
+def _source_digests(sources: Sources) -> dict[str, str]:
+    """The sha256 of what augmented episodes come from."""
+    files = {
+        "augment": sources.augment,
+        "speaker": None if sources.speaker is None else RunFolder(sources.speaker).best,
+    }
+    return {name: file_digest(file) for name, file in files.items() if file is not None}
+
+
+def _begin_with(
+    settings: Settings[Any], experiment: Experiment | SpeakerExperiment, out: RunFolder, *, resume: bool
+) -> dict[str, str]:
+    """Load the weights a new run begins with  ->  where they are and their sha256; empty without any.
+
+    A run that was killed before its first checkpoint begins with what it was begun with.
+    """
+    if resume and any(True for _ in out.logged()):
+        raise UserError(
+            f"{out.root} has metrics but no checkpoint to continue from (neither '{out.last.name}' nor "
+            f"'{out.previous.name}' in {out.last.parent}); put one back, or begin again in another --out"
+        )
+    noted = out.describe().get("begin") if resume and out.description.is_file() else None
+    place = settings.sources.begin
+    if place is None and isinstance(noted, dict) and "run" in noted:
+        place = Path(str(noted["run"]))
+    if place is None or not isinstance(experiment, Experiment):
+        return {}
+    run = RunFolder(place)
+    begin_with(experiment, run)
+    digest = file_digest(run.last)
+    if isinstance(noted, dict) and noted.get("sha256", digest) != digest:
+        raise UserError(
+            f"{out.root} was to begin with {run.root}, whose weights have changed since then; "
+            "begin again in another --out"
+        )
+    return {"run": str(place), "sha256": digest}
+
+
+def _computing(group: ProcessGroup) -> dict[str, Any]:
+    """How numbers are computed, which decides about their last bits."""
+    precision = "full" if torch.get_float32_matmul_precision() == "highest" else "fast"
+    return {
+        "threads": torch.get_num_threads(),
+        "precision": precision,
+        "device": group.device if group.size == 1 else group.device.partition(":")[0],
+        "processes": group.size,
+    }
+
+
+def _session(iteration: int, group: ProcessGroup) -> dict[str, Any]:
+    return {"iteration": iteration, "versions": _versions(), "computing": _computing(group)}
+
+
+def _versions() -> dict[str, str]:
+    return {"scenemem": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
+
+
+def _continue(out: RunFolder, iteration: int, group: ProcessGroup) -> None:
+    """Note how a resumed run goes on; say so when that differs from before."""
+    before, now = None, _session(iteration, group)
+    if out.description.is_file():
+        before = out.add_session(now)
+    if before is not None:
+        changed = [
+            f"{name} {before.get(part, {}).get(name)} -> {value}"
+            for part in ("versions", "computing")
+            for name, value in now[part].items()
+            if before.get(part, {}).get(name) != value
+        ]
+        warnings.warn(
+            f"{out.root} goes on under other conditions ({', '.join(changed)}); "
+            "it may not end bit for bit as it would have, and preset.json notes that",
+            stacklevel=3,
+        )
+
+
+def _advice(settings: Settings[Any], folder: DataFolder, out: RunFolder) -> str:
+    """The command that continues a run."""
+    command = ["scenemem", *(word for plugin in loaded_plugins() for word in ("--plugin", plugin))]
+    command += ["speak", "train"] if isinstance(settings.preset, SpeakerPreset) else ["train"]
+    command += [settings.name] if settings.name in PRESETS or settings.name in SPEAKERS else []
+    if folder.root.parent != cache_folder():  # where the embedded houses are, which need no name
+        command += ["--data", str(folder.root)]
+    return f"continue with: {shlex.join([*command, '--out', str(out.root), '--resume'])}"
 
 
 def train_side_by_side(
@@ -162,7 +259,10 @@ def train_side_by_side(
                 del running[name]
     finally:
         for process in processes:
-            process.kill()  # harmless when it has ended
+            process.terminate()  # which lets it save; harmless when it has ended
+        for process in processes:
+            process.join(_GRACE)
+            process.kill()
             process.join()
     return runs
 
@@ -222,11 +322,18 @@ def _found(presets: Registry[P], name: str) -> tuple[str, P]:
     return own, presets[own]
 
 
-def _begin(out: RunFolder, settings: Settings[Any], experiment: Experiment | SpeakerExperiment) -> None:
+def _begin(
+    out: RunFolder,
+    settings: Settings[Any],
+    experiment: Experiment | SpeakerExperiment,
+    group: ProcessGroup,
+    inputs: Mapping[str, str],
+    begin: Mapping[str, str],
+) -> None:
     """Write what the run was asked to do, and the configuration that repeats it."""
     name, seed, sources = settings.name, settings.seed, settings.sources
     preset, info, folder = experiment.preset, experiment.environment.store.info, experiment.folder.root.name
-    versions = {"scenemem": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
+    versions = _versions()
     augmentation = {"speaker": sources.speaker, "augment": sources.augment}
     description = {
         "name": name,
@@ -236,6 +343,10 @@ def _begin(out: RunFolder, settings: Settings[Any], experiment: Experiment | Spe
         "versions": versions,
         "augmentation": {what: str(place) for what, place in augmentation.items() if place is not None},
         "plugins": loaded_plugins(),
+        "inputs": dict(inputs),
+        "begin": dict(begin) or None,
+        "computing": _computing(group),
+        "sessions": [_session(0, group)],
     }
     known: Registry[Any] = SPEAKERS if isinstance(preset, SpeakerPreset) else PRESETS
     # a preset that was never registered is told as a change of the one that is most like it
@@ -245,7 +356,7 @@ def _begin(out: RunFolder, settings: Settings[Any], experiment: Experiment | Spe
     changes = differences(known[base], preset)
     changes.get("learning", {}).pop("iterations", None)  # which stands at the top
     config = TrainingConfig(
-        begin=sources.begin,
+        begin=Path(begin["run"]) if begin else None,
         **augmentation,
         base=base,
         seed=seed,
@@ -269,6 +380,7 @@ def _train(
     seed: int,
     news: Queue[_News],
 ) -> None:
+    end_with_parent()
     torch.set_num_threads(1)
 
     def tell(what: TrainingStatus | str | None) -> None:
@@ -282,6 +394,8 @@ def _train(
         tell(None)
     except UserError as error:
         tell(str(error))
+    except Interrupted:
+        sys.exit(1)  # it is saved; whoever asked for the end says so
 
 
 def _check_alive(running: Mapping[str, BaseProcess]) -> None:

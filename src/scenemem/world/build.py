@@ -13,15 +13,14 @@ from typing import Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from scenemem.errors import UserError
-from scenemem.formats.atomic import StrPath, atomic_file
+from scenemem.errors import DataError, UserError
+from scenemem.formats.atomic import StrPath
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
 from scenemem.formats.decoding import read_bytes
 from scenemem.formats.folder import cache_folder
+from scenemem.formats.tensors import CHECKSUM, read_tensor_file, write_tensor_file
 from scenemem.world.graph import NONE, World, direction, nearest_view
 
 Positions = Literal["pose", "centre"]
@@ -33,7 +32,7 @@ Number = TypeVar("Number", bound=np.generic)
 # Centre of a panorama in the camera frame of its pose, metres; the same in all Matterport scans.
 CENTRE_OFFSET = (0.01286174, -0.03317282, 0.01070163)
 
-_CACHE_VERSION = "2"  # raise when the tables change
+_CACHE_VERSION = "3"  # raise when the tables change
 
 
 def load_world(
@@ -63,7 +62,8 @@ def load_world(
 
     if not cache:
         return build()
-    stored = cache_folder() / "worlds" / f"{_content_key(files, positions)}.safetensors"
+    key = _content_digest(files, f"{_CACHE_VERSION} {positions}")
+    stored = cache_folder() / "worlds" / f"{key[:32]}.safetensors"
     world = _read_cached(stored)
     if world is None:
         world = build()
@@ -202,28 +202,33 @@ def _neighbour_directions(position: Tensor, neighbour: Tensor) -> tuple[Tensor, 
     return view, heading.float().masked_fill(pads, 0.0), elevation.float().masked_fill(pads, 0.0)
 
 
-def _content_key(files: Sequence[Path], positions: Positions) -> str:
-    digest = hashlib.sha256(f"{_CACHE_VERSION} {positions}".encode())
+def graph_digest(connectivity: StrPath) -> str:
+    """The sha256 of all connectivity files of a folder, names and contents: which graphs they are."""
+    return _content_digest(connectivity_files(connectivity), "")
+
+
+def _content_digest(files: Sequence[Path], start: str) -> str:
+    digest = hashlib.sha256(start.encode())
     for file in files:
         content = read_bytes(file)
         digest.update(f" {file.name} {len(content)} ".encode())
         digest.update(content)
-    return digest.hexdigest()[:32]
+    return digest.hexdigest()
 
 
 def _write_cached(stored: Path, world: World) -> None:
     tensors = {f.name: value for f in fields(world) if isinstance(value := getattr(world, f.name), Tensor)}
     names = {"scans": json.dumps(world.scans), "viewpoints": json.dumps(world.viewpoints)}
-    with atomic_file(stored) as partial:
-        save_file(tensors, partial, metadata=names)
+    write_tensor_file(stored, tensors, {**names, "key": stored.stem})
 
 
 def _read_cached(stored: Path) -> World | None:
-    """The world in a cache file; None when there is none or it is damaged (it can always be rebuilt)."""
+    """The world in a cache file; None when there is none, when it is damaged or that of other graphs."""
     try:
-        with safe_open(stored, framework="pt") as file:
-            names = {key: tuple(json.loads(value)) for key, value in file.metadata().items()}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
-        return World(scans=names["scans"], viewpoints=names["viewpoints"], **tensors)
-    except (OSError, SafetensorError, TypeError, ValueError, KeyError, AttributeError):
+        tensors, texts = read_tensor_file(stored)
+        if CHECKSUM not in texts or texts["key"] != stored.stem:
+            return None
+        scans, viewpoints = (tuple(json.loads(texts[key])) for key in ("scans", "viewpoints"))
+        return World(scans=scans, viewpoints=viewpoints, **tensors)
+    except (DataError, TypeError, ValueError, KeyError):
         return None

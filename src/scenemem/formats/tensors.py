@@ -1,0 +1,81 @@
+"""Tensor files: safetensors with a checksum over everything in them, so that a flipped bit is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from scenemem.errors import DataError
+from scenemem.formats.atomic import StrPath, atomic_file
+
+CHECKSUM = "sha256"
+"""Name of the checksum among the texts of a file."""
+
+
+def write_tensor_file(
+    file: StrPath,
+    tensors: Mapping[str, Tensor],
+    texts: Mapping[str, str],
+    *,
+    previous: StrPath | None = None,
+) -> None:
+    """Write tensors and texts; the file appears complete or not at all.
+
+    The bytes are written here and not by the library, which would leave a file of its own behind when it is
+    killed, and readable by its owner only.
+
+    Args:
+        previous: keep the file that was there before under this name.
+    """
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    content = save(plain, metadata={**texts, CHECKSUM: _digest(plain, texts)})
+    with atomic_file(file, previous=previous) as partial:
+        partial.write_bytes(content)
+
+
+def read_tensor_file(file: StrPath, what: str = "tensor file") -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and texts of a file, its checksum among the latter.
+
+    Args:
+        what: what the file should be, for errors.
+
+    Raises:
+        DataError: the file is missing, damaged, or differs from its checksum. One without a checksum is
+            read as it is: those of older versions have none.
+    """
+    try:
+        with safe_open(file, framework="pt") as content:
+            texts: dict[str, str] = content.metadata() or {}
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise DataError(file, f"no such {what}") from error
+    except PermissionError as error:
+        raise DataError(file, "cannot be read (permission denied)") from error
+    except (OSError, SafetensorError, ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise DataError(file, f"not a {what} of SceneMem, or damaged ({error})") from error
+    if CHECKSUM in texts and texts[CHECKSUM] != _digest(tensors, texts):
+        raise DataError(file, f"not a {what} of SceneMem, or damaged (its content differs from its checksum)")
+    return tensors, texts
+
+
+def _digest(tensors: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
+    """Of names, kinds, shapes and bytes, in the order of the names."""
+    digest = hashlib.sha256()
+
+    def add(*parts: str) -> None:
+        for part in parts:
+            encoded = part.encode()
+            digest.update(f"{len(encoded)} ".encode() + encoded)
+
+    for name, text in sorted(texts.items()):
+        if name != CHECKSUM:
+            add("text", name, text)
+    for name, tensor in sorted(tensors.items()):
+        add("tensor", name, str(tensor.dtype), str(tuple(tensor.shape)))
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,241 @@
+"""Files of strangers: bombs, links, lies about sizes, pickles, and random damage to every reader."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pickle
+import random
+import resource
+import tarfile
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.faults.readers import Reader, attempt, beside, damaged, readers
+from scenemem.errors import DataError
+from scenemem.formats import archives
+from scenemem.formats.annotations import read_view_objects, read_word_vectors
+from scenemem.formats.captions import CaptionFiles, read_captions
+from scenemem.formats.decoding import read_bytes, read_lines
+from scenemem.formats.digests import file_digest
+from scenemem.formats.episodes import read_episodes
+from scenemem.formats.features import read_feature_hdf5, read_store
+
+
+@contextmanager
+def memory_limit(megabytes: int) -> Iterator[None]:
+    """Let this process grow by so much only."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (megabytes << 20), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _bomb(file: Path, megabytes: int, begin: bytes = b"") -> None:
+    """A gzip file of zeros that is a thousandth of what it unpacks to."""
+    with gzip.open(file, "wb", compresslevel=1) as stream:
+        stream.write(begin)
+        for _ in range(megabytes):
+            stream.write(bytes(1 << 20))
+
+
+def test_a_gzip_bomb_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    _bomb(tmp_path / "bomb.json.gz", 300)
+    with memory_limit(220), pytest.raises(DataError, match=r"unpacks to more than 1?[0-9]{2} MB, 100 times"):
+        read_bytes(tmp_path / "bomb.json.gz")
+    with memory_limit(220), pytest.raises(DataError, match="line 1: is longer than 64 MB"):
+        list(read_lines(tmp_path / "bomb.json.gz"))
+
+
+@pytest.mark.parametrize("kind", ["member", "header"])
+def test_a_tar_bomb_is_refused_before_it_fills_the_memory(tmp_path: Path, kind: str) -> None:
+    member = tarfile.TarInfo("BBox/s_v.json")
+    member.size = 200 << 20
+    if kind == "header":  # a header that claims to describe the next member at great length
+        member.type = tarfile.XHDTYPE
+    _bomb(tmp_path / "BBox.tar.gz", 200, member.tobuf(tarfile.USTAR_FORMAT))
+    with memory_limit(250), pytest.raises(DataError, match=r"unpacks to more than|not a readable archive"):
+        list(read_view_objects(tmp_path / "BBox.tar.gz"))
+
+
+def test_a_member_that_claims_to_be_huge_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "LARGEST_MEMBER", 10)
+    _archive(tmp_path / "BBox.tar", "BBox/s_v.json", b'{"v": {}, "w": {}}')
+    with pytest.raises(DataError, match=r"s_v\.json: is 0 MB large, expected at most 0"):
+        list(read_view_objects(tmp_path / "BBox.tar"))
+
+
+def _archive(file: Path, name: str, content: bytes, kind: bytes = tarfile.REGTYPE) -> None:
+    with tarfile.open(file, "w") as archive:
+        member = tarfile.TarInfo(name)
+        member.type, member.size = kind, len(content) if kind == tarfile.REGTYPE else 0
+        member.linkname = "/etc/passwd" if kind != tarfile.REGTYPE else ""
+        archive.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("../s_v.json", tarfile.REGTYPE, "leads out of the archive"),
+        ("/BBox/s_v.json", tarfile.REGTYPE, "leads out of the archive"),
+        ("BBox/../../s_v.json", tarfile.REGTYPE, "leads out of the archive"),
+        ("BBox/s_v.json", tarfile.SYMTYPE, "is a link to '/etc/passwd'"),
+        ("BBox/s_v.json", tarfile.LNKTYPE, "is a link to '/etc/passwd'"),
+        ("BBox/s_v.json", tarfile.FIFOTYPE, "is a link to|is no plain file"),
+    ],
+)
+def test_members_that_lead_elsewhere_are_refused(
+    tmp_path: Path, name: str, kind: bytes, message: str
+) -> None:
+    _archive(tmp_path / "BBox.tar", name, b"{}", kind)
+    with pytest.raises(DataError, match=message):
+        list(read_view_objects(tmp_path / "BBox.tar"))
+    with pytest.raises(DataError, match=message):
+        list(read_captions(CaptionFiles("langnav", tmp_path / "BBox.tar")))
+
+
+def test_pipes_and_devices_are_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "BBox").mkdir()
+    os.mkfifo(tmp_path / "BBox" / "s_v.json")
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    message = "is a device or a pipe, expected a plain file"
+    with pytest.raises(DataError, match=message):
+        list(read_view_objects(tmp_path / "BBox"))
+    for read in (read_bytes, lambda file: list(read_lines(file)), file_digest):
+        for file in (tmp_path / "zero.json", tmp_path / "BBox" / "s_v.json"):
+            with pytest.raises(DataError, match=message):
+                read(file)
+
+
+def _secret(folder: Path) -> Path:
+    file = folder / "secret.bin"
+    file.write_bytes(np.arange(36 * 4, dtype=np.float32).tobytes())
+    return file
+
+
+def _external_storage(file: h5py.File, secret: Path) -> None:
+    file.create_dataset("s_a", (36, 4), np.float32, external=[(str(secret), 0, 36 * 16)])
+
+
+def _external_link(file: h5py.File, secret: Path) -> None:
+    with h5py.File(secret.with_suffix(".hdf5"), "w") as other:
+        other["x"] = np.zeros((36, 4), np.float32)
+    file["s_a"] = h5py.ExternalLink(str(secret.with_suffix(".hdf5")), "/x")
+
+
+def _virtual(file: h5py.File, secret: Path) -> None:
+    with h5py.File(secret.with_suffix(".hdf5"), "w") as other:
+        other["x"] = np.zeros((36, 4), np.float32)
+    layout = h5py.VirtualLayout((36, 4), np.float32)
+    layout[:] = h5py.VirtualSource(str(secret.with_suffix(".hdf5")), "x", shape=(36, 4))
+    file.create_virtual_dataset("s_a", layout)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (_external_storage, "takes its values from another file, which is not followed"),
+        (_virtual, "takes its values from another file, which is not followed"),
+        (_external_link, "is a link, expected a data set of this file"),
+    ],
+)
+def test_a_feature_file_reads_no_other_file(tmp_path: Path, make: object, message: str) -> None:
+    assert callable(make)
+    with h5py.File(tmp_path / "f.hdf5", "w") as file:
+        make(file, _secret(tmp_path))
+    with pytest.raises(DataError, match=message):
+        list(read_feature_hdf5(tmp_path / "f.hdf5"))
+
+
+def test_declared_terabytes_are_not_believed(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "f.hdf5", "w") as file:
+        file.create_dataset("s_a", (36, 1 << 40), np.float32, chunks=(36, 64))
+    with pytest.raises(
+        DataError, match=r"has the shape \(36, 1099511627776\), expected \(36, D\) with D at most"
+    ):
+        list(read_feature_hdf5(tmp_path / "f.hdf5"))
+    head = {"descr": "<f2", "fortran_order": False, "shape": (1 << 40, 36, 8)}
+    with (tmp_path / "store.npy").open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, head)
+    record = '{"keys": ["s_a"], "width": 8, "source": "", "encoder": "", "sha256": ""}'
+    (tmp_path / "store.json").write_text(record)
+    with pytest.raises(DataError, match=r"not a readable \.npy file"):
+        read_store(tmp_path / "store.npy")
+    array = io.BytesIO()
+    np.lib.format.write_array_header_1_0(array, {**head, "descr": "<f4"})
+    with zipfile.ZipFile(tmp_path / "words.npz", "w", zipfile.ZIP_DEFLATED) as content:
+        for name in ("words", "vectors"):
+            content.writestr(f"{name}.npy", array.getvalue())
+    with memory_limit(200), pytest.raises(DataError, match="says it has the shape"):
+        read_word_vectors(tmp_path / "words.npz")
+
+
+class _Harmful:
+    """A pickle that leaves a file behind when it is opened."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reader]:
+    return readers(tmp_path_factory.mktemp("good"))
+
+
+def test_every_good_file_is_read(known: dict[str, Reader], tmp_path: Path) -> None:
+    for name, reader in known.items():
+        assert attempt(reader, reader.good, tmp_path, beside(known, name)) == "read", name
+
+
+def test_no_reader_opens_a_pickle(known: dict[str, Reader], tmp_path: Path) -> None:
+    mark = tmp_path / "executed"
+    plain = pickle.dumps(_Harmful(mark))
+    objects = io.BytesIO()
+    np.save(objects, np.array([_Harmful(mark)], dtype=object), allow_pickle=True)
+    packed = io.BytesIO()
+    np.savez(packed, words=np.array(["a"]), vectors=np.array([_Harmful(mark)], dtype=object))
+    for name, reader in known.items():
+        for content in (plain, objects.getvalue(), packed.getvalue(), gzip.compress(plain)):
+            assert attempt(reader, content, tmp_path, beside(known, name)) == "refused", name
+    assert not mark.exists()
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_random_damage_is_read_or_refused(
+    known: dict[str, Reader], tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    folder, chance = tmp_path_factory.getbasetemp() / "damaged", random.Random(seed)
+    folder.mkdir(exist_ok=True)
+    for name, reader in known.items():
+        attempt(reader, damaged(reader.good, chance), folder, beside(known, name))
+
+
+def test_many_records_of_one_path_are_read_in_linear_time(tmp_path: Path) -> None:
+    def seconds(count: int) -> float:
+        record = b'{"scan": "s", "path_id": 1, "path": ["a"], "heading": 0, "instructions": ["Go."]}'
+        (tmp_path / "e.json").write_bytes(b"[" + b",".join([record] * count) + b"]")
+        started = time.process_time()
+        assert read_episodes(tmp_path / "e.json")[-1].instruction_ids == (f"1_{count - 1}",)
+        return time.process_time() - started
+
+    seconds(1000)  # warm
+    assert seconds(16_000) < 64 * max(seconds(1000), 0.002), (
+        "sixteen times the records, not 256 times the time"
+    )

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from scenemem.errors import DataError
+from scenemem.formats.tensors import CHECKSUM, read_tensor_file, write_tensor_file
+
+TENSORS = {
+    "weights": torch.arange(12, dtype=torch.float32).view(3, 4),
+    "step": torch.tensor(7.0),
+    "state": torch.arange(5, dtype=torch.uint8),
+    "half": torch.ones(2, 2, dtype=torch.bfloat16),
+    "none": torch.zeros(0, 3),
+}
+TEXTS = {"description": '{"name": "ä"}', "empty": ""}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("tensors") / "tensors"
+    write_tensor_file(file, TENSORS, TEXTS)
+    return file
+
+
+def test_tensors_and_texts_come_back_exactly(written: Path) -> None:
+    tensors, texts = read_tensor_file(written)
+    assert {name: text for name, text in texts.items() if name != CHECKSUM} == TEXTS
+    assert tensors.keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        assert tensors[name].dtype == tensor.dtype
+        assert torch.equal(tensors[name], tensor)
+
+
+@given(data=st.data())
+def test_a_flipped_bit_is_refused_wherever_it_is(
+    data: st.DataObject, written: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    content = bytearray(written.read_bytes())
+    bit = data.draw(st.integers(0, 8 * len(content) - 1))
+    content[bit // 8] ^= 1 << bit % 8
+    file = written.with_name("flipped")
+    file.write_bytes(content)
+    try:
+        tensors, texts = read_tensor_file(file)
+    except DataError as error:
+        assert "not a tensor file of SceneMem, or damaged" in str(error)  # noqa: PT017
+        return
+    # what is left are the spaces that fill up the header, and the name of the checksum
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in TENSORS.items())
+    assert CHECKSUM not in texts or {**TEXTS, CHECKSUM: texts[CHECKSUM]} == texts
+
+
+def test_a_file_without_a_checksum_says_so(tmp_path: Path) -> None:
+    save_file({"x": torch.zeros(1)}, tmp_path / "foreign")
+    assert read_tensor_file(tmp_path / "foreign")[1] == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a tensor file of SceneMem, or damaged"),
+        (b"\xff" * 64, "not a tensor file of SceneMem, or damaged"),
+        ((2**62).to_bytes(8, "little") + b"{}", "not a tensor file of SceneMem, or damaged"),
+        (
+            (90).to_bytes(8, "little")
+            + b'{"x":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'.ljust(90),
+            "not a tensor file of SceneMem, or damaged",
+        ),
+    ],
+    ids=["empty", "noise", "endless header", "terabytes"],
+)
+def test_damaged_and_hostile_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_tensor_file(tmp_path / "file")
+
+
+def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such checkpoint"):
+        read_tensor_file(tmp_path / "none", "checkpoint")
+    with pytest.raises(DataError, match="not a checkpoint of SceneMem"):
+        read_tensor_file(tmp_path, "checkpoint")

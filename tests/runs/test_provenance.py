@@ -1,0 +1,241 @@
+"""Results belong to the weights and the data they came from, and a run to the data it was started with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scenemem.cli import main
+from scenemem.formats.connectivity import Scan, read_scan, write_scan
+from scenemem.formats.folder import DataFolder
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.opened import kept_results
+
+SMALL = (
+    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--learning.batch", 4),
+    *("--selection.every", 2, "--selection.save-every", 2, "--no-replays"),
+)
+
+
+def _run(*words: object) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main([str(word) for word in words])
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+@pytest.fixture(scope="module")
+def evaluated(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A data folder, and a run trained on it that has walked val_unseen."""
+    root = tmp_path_factory.mktemp("evaluated")
+    data = Path(shutil.copytree(tiny_trainable, root / "data"))
+    assert _run("train", "ssm", "--data", data, "--out", root / "run", "--iterations", 2, *SMALL) == 0
+    assert _run("eval", root / "run", "--data", data, "--json") == 0
+    return data, root / "run"
+
+
+@pytest.fixture
+def copied(evaluated: tuple[Path, Path], tmp_path: Path) -> tuple[Path, RunFolder]:
+    """Copies that a test may change."""
+    data, run = (shutil.copytree(place, tmp_path / place.name) for place in evaluated)
+    return Path(data), RunFolder(Path(run))
+
+
+def _kept(copied: tuple[Path, RunFolder]) -> bool:
+    return "val_unseen" in kept_results(copied[1], "last", DataFolder(copied[0]))
+
+
+def _change_episodes(data: Path) -> None:
+    file = data / "r2r" / "R2R_val_unseen.json"
+    records = json.loads(file.read_text(encoding="utf-8"))
+    records[0]["instructions"][0] = "Go somewhere else."
+    file.write_text(json.dumps(records), encoding="utf-8")
+
+
+def _stretch_graph(data: Path) -> None:
+    scan = read_scan(data / "connectivity" / "yard_connectivity.json")
+    viewpoints = json.loads((data / "connectivity" / "yard_connectivity.json").read_bytes())
+    for viewpoint in viewpoints:
+        viewpoint["pose"] = [2 * value for value in viewpoint["pose"]]
+    (data / "connectivity" / "yard_connectivity.json").write_text(json.dumps(viewpoints))
+    assert read_scan(data / "connectivity" / "yard_connectivity.json") != scan
+
+
+def _reverse_features(data: Path) -> None:
+    values = np.load(data / "features" / "tiny.npy")
+    np.save(data / "features" / "tiny.npy", values[::-1])
+
+
+def test_results_are_kept_as_long_as_nothing_changes(copied: tuple[Path, RunFolder]) -> None:
+    assert _kept(copied)
+    stamp = json.loads(copied[1].stamp("val_unseen").read_bytes())
+    assert stamp["versions"].keys() == {"scenemem", "torch"}
+    assert {"weights", "episodes", "graphs", "features", "preset", "iteration"} <= stamp.keys()
+    assert stamp["files"].keys() == {"val_unseen.json", "val_unseen.jsonl"}
+
+
+@pytest.mark.parametrize("change", [_change_episodes, _stretch_graph, _reverse_features])
+def test_results_of_other_data_are_not_shown(
+    copied: tuple[Path, RunFolder], change: Callable[[Path], None]
+) -> None:
+    change(copied[0])
+    assert not _kept(copied)
+
+
+def test_results_of_other_weights_are_not_shown(copied: tuple[Path, RunFolder]) -> None:
+    data, run = copied
+    other = run.root.with_name("other")
+    assert _run("train", "ssm", "--data", data, "--out", other, "--iterations", 2, "--seed", 1, *SMALL) == 0
+    shutil.copytree(other / "checkpoints", run.root / "checkpoints", dirs_exist_ok=True)
+    assert not _kept(copied), "another seed was trained to the same iteration"
+
+
+@pytest.mark.parametrize("name", ["val_unseen.json", "val_unseen.jsonl", "val_unseen.stamp.json"])
+def test_results_that_were_edited_or_lost_their_stamp_are_not_shown(
+    copied: tuple[Path, RunFolder], name: str
+) -> None:
+    file = copied[1].root / "results" / name
+    file.write_bytes(file.read_bytes()[:-2] + b" \n")
+    assert not _kept(copied)
+    file.unlink()
+    assert not _kept(copied)
+
+
+@pytest.mark.filterwarnings("ignore:.*other navigation graphs")
+@pytest.mark.parametrize("change", [_change_episodes, _stretch_graph])
+def test_a_report_walks_again_after_the_data_changed(
+    copied: tuple[Path, RunFolder], change: Callable[[Path], None]
+) -> None:
+    data, run = copied
+    change(data)
+    before = json.loads(run.stamp("val_unseen").read_bytes())
+    assert _run("report", run.root, "--data", data, "--splits", "val_unseen", "--no-replays") == 0
+    after = json.loads(run.stamp("val_unseen").read_bytes())
+    assert (before["episodes"], before["graphs"]) != (after["episodes"], after["graphs"])
+    assert _kept(copied)
+
+
+def test_features_that_changed_are_refused(
+    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _reverse_features(copied[0])
+    assert _run("eval", copied[1].root, "--data", copied[0]) == 2
+    assert "the file changed, build the store again" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_other_graphs_are_warned_about(copied: tuple[Path, RunFolder]) -> None:
+    _stretch_graph(copied[0])
+    with pytest.warns(UserWarning, match="was trained on other navigation graphs than those in"):
+        assert _run("eval", copied[1].root, "--data", copied[0], "--json") == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda data: shutil.copy(data / "r2r/R2R_val_seen.json", data / "r2r/R2R_train.json"), ""),
+        (_stretch_graph, "graphs"),
+        (lambda data: _reword(data / "r2r" / "R2R_train.json"), "train"),
+    ],
+    ids=["other episodes", "stretched graph", "same words, another heading"],
+)
+def test_a_run_is_not_resumed_on_other_data(
+    copied: tuple[Path, RunFolder],
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[Path], None],
+    what: str,
+) -> None:
+    data, run = copied
+    change(data)
+    assert _run("train", "ssm", "--data", data, "--out", run.root, "--resume", "--no-replays") == 2
+    message = capsys.readouterr().err.replace("\n", " ")
+    if what:
+        assert f"has changed since it was started: {what} (sha256 " in message
+        assert "put the file back, or begin a new run" in message
+
+
+def _reword(file: Path) -> None:
+    """Change something that neither the words nor the number of episodes show."""
+    records = json.loads(file.read_text(encoding="utf-8"))
+    records[0]["heading"] = 1.0
+    file.write_text(json.dumps(records), encoding="utf-8")
+
+
+def test_an_unrelated_store_without_its_record_is_nobodys_business(copied: tuple[Path, RunFolder]) -> None:
+    data, run = copied
+    np.save(data / "features" / "broken.npy", np.zeros(3))
+    (data / "features" / "other.npy").write_bytes(b"")
+    (data / "features" / "other.json").write_text("{")
+    assert _run("eval", run.root, "--data", data, "--json") == 0
+    out = run.root.with_name("again")
+    assert _run("train", "ssm", "--data", data, "--out", out, "--iterations", 2, *SMALL) == 0
+
+
+def test_everything_that_decides_about_the_numbers_is_written_down(
+    copied: tuple[Path, RunFolder],
+) -> None:
+    data, run = copied
+    described = run.describe()
+    assert described["computing"] == {"threads": 1, "precision": "full", "device": "cpu", "processes": 1}
+    assert described["inputs"].keys() == {"graphs", "train"}
+    assert described["begin"] is None
+    assert [session["iteration"] for session in described["sessions"]] == [0]
+    out = run.root.with_name("begun")
+    words = ("train", "ssm", "--data", data, "--out", out, *SMALL, "--precision", "fast", "--threads", 2)
+    try:
+        assert _run(*words, "--begin", run.root, "--iterations", 2) == 0
+        described = RunFolder(out).describe()
+        assert described["begin"]["run"] == str(run.root)
+        assert described["computing"] | {"threads": 2, "precision": "fast"} == described["computing"]
+        with pytest.warns(UserWarning, match=r"other conditions \(threads 2 -> 1\)"):
+            assert _run("train", "ssm", "--data", data, "--out", out, "--resume", "--threads", 1) == 0
+        sessions = RunFolder(out).describe()["sessions"]
+        assert [session["computing"]["threads"] for session in sessions] == [2, 1]
+        assert [session["computing"]["precision"] for session in sessions] == ["fast", "fast"]
+    finally:
+        _run("eval", "stop", "--data", data, "--threads", 1)
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_with_what_it_was_begun_with(
+    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = copied
+    whole, cut = RunFolder(run.root.with_name("whole")), RunFolder(run.root.with_name("cut"))
+    words = ("train", "ssm", "--data", data, *SMALL, "--begin", run.root, "--iterations", 2)
+    assert _run(*words, "--out", whole.root) == 0
+    shutil.copytree(whole.root, cut.root)
+    for file in (cut.last, cut.previous, cut.best, cut.metrics):
+        file.unlink()
+    resume = ("train", "ssm", "--data", data, "--out", cut.root, "--resume", "--no-replays")
+    assert _run(*resume) == 0
+    losses = [[line["losses"] for line in one.logged()] for one in (whole, cut)]
+    assert losses[0] == losses[1]
+    for file in (cut.last, cut.previous, cut.metrics):
+        file.unlink()
+    shutil.copy(whole.last, run.last)
+    capsys.readouterr()
+    assert _run(*resume) == 2
+    assert "whose weights have changed since then" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_a_run_that_lost_its_checkpoints_is_not_begun_again_in_silence(
+    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = copied
+    for file in (run.last, run.previous):
+        file.unlink()
+    before = run.metrics.read_bytes()
+    assert _run("train", "ssm", "--data", data, "--out", run.root, "--resume") == 2
+    assert "has metrics but no checkpoint to continue from" in capsys.readouterr().err.replace("\n", " ")
+    assert run.metrics.read_bytes() == before
+
+
+def test_scans_are_compared_by_content(copied: tuple[Path, RunFolder], tmp_path: Path) -> None:
+    data = copied[0]
+    scan = read_scan(data / "connectivity" / "grid_connectivity.json")
+    write_scan(data / "connectivity", Scan("grid", scan.viewpoints))
+    assert _kept(copied), "the same bytes were written again"
