@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,43 @@ def test_every_command_exists_and_explains_itself(name: str, capsys: pytest.Capt
     assert _exit_code(*name.split(), "--help") == 0
     shown = capsys.readouterr().out
     assert f"scenemem {name}" in shown
+
+
+def test_help_is_shown_again_without_loading_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same text, from the second time on without torch; another question has another answer."""
+    monkeypatch.setenv("SCENEMEM_CACHE", str(tmp_path))
+    code = """
+import sys
+from scenemem import cli
+try:
+    cli.main()
+except SystemExit as leaves:
+    print("torch" in sys.modules, leaves.code, file=sys.stderr)
+"""
+
+    def shown(*words: str) -> tuple[str, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+        )
+        return done.stdout, done.stderr.strip()
+
+    first, again = shown("eval", "--help"), shown("eval", "--help")
+    assert first[0] == again[0] != ""
+    assert (first[1], again[1]) == ("True 0", "False 0")
+    assert shown("eval", "-h")[0] == first[0]
+    assert "error: there is no" not in shown("train", "ssm", "--help")[0]
+    assert len(list((tmp_path / "help").iterdir())) == 3
+
+
+def test_help_without_a_cache_is_shown_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SCENEMEM_CACHE", str(tmp_path / "file"))
+    assert _exit_code("score", "--help") == 0
+    assert "scenemem score" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)

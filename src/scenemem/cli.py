@@ -7,14 +7,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-import tyro
-from rich.markup import escape
-from rich.table import Table
-
 from scenemem import __version__
-from scenemem.commands.console import console, output
+from scenemem.commands.help import keeping_help, kept_help
 from scenemem.errors import UserError
-from scenemem.registry import load_plugin
+
+# imported when needed: even tyro and rich take longer than reading a help text that was kept
 
 # command -> (module in scenemem.commands, function, what it does); modules are imported when called
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -48,12 +45,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run ``scenemem``; always leaves through ``SystemExit``."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = _dispatch(words)
+        if (text := kept_help(words)) is not None:
+            sys.stdout.write(text)
+            code = 0
+        else:
+            with keeping_help(words):
+                code = _dispatch(words)
         sys.stdout.flush()
     except UserError as error:
+        from rich.markup import escape
+
+        from scenemem.commands.console import console
+
         console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         code = 2
     except KeyboardInterrupt:
+        from scenemem.commands.console import console
+
         console.print("interrupted; nothing was left half-written")
         code = 130
     except BrokenPipeError:
@@ -64,6 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _dispatch(words: Sequence[str]) -> int:
+    import tyro
+
+    from scenemem.commands.console import output
+
     words = _without_plugins(words)
     if words[:1] == ["--version"]:
         output.print(f"scenemem {__version__}", highlight=False)
@@ -94,7 +106,7 @@ def _without_plugins(words: Sequence[str]) -> list[str]:
             raise UserError(
                 "--plugin needs a module or a .py file that registers agents, presets or the like"
             )
-        load_plugin(name)
+        importlib.import_module("scenemem.registry").load_plugin(name)
     return rest
 
 
@@ -108,6 +120,11 @@ def _run_behind(word: str) -> str:
 
 def _show_commands(words: Sequence[str]) -> int:
     """List the commands; an unknown command is an error."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from scenemem.commands.console import console, output
+
     asked_for_help = not words or words[-1] in ("-h", "--help")
     group = [name for name in COMMANDS if words and name.split()[0] == words[0]]
     if not asked_for_help and not group:
