@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -78,7 +79,9 @@ def decide(
         policy.observe(space.arrive(pose, both), both, space)
         places = torch.zeros(2, len(options[0]), dtype=torch.long)
         request = DecisionRequest(ACTION, both, torch.tensor(options), places)
-        return policy.decide(request, torch.tensor([0, 0]), pose, space).tolist()
+        choice = policy.decide(request, torch.tensor([0, 0]), pose, space).tolist()
+        policy.check_scores()
+        return choice
 
     return chosen
 
@@ -264,6 +267,41 @@ def test_every_agent_walks_without_knowing_the_goal(
     assert all((world.slot_of(walk[:-1], walk[1:]) >= 0).all() for walk in walks)
     kinds = {"ssm": {FRONTIER, ACTION}, "ssm-global": {GLOBAL}}.get(name, {ACTION})
     assert rollout.decisions.keys() == kinds
+
+
+@pytest.mark.parametrize("restores", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_episode_that_waits_its_turn_walks_as_it_would_at_once(
+    name: str, restores: bool, environment: Environment, episodes: EpisodeSet
+) -> None:
+    """Three at a time, the next as soon as one is over: same walks, states, decisions and memories."""
+    agent, over = _agent(name, environment, episodes), list[int]()
+    if restores and hasattr(agent.network.config, "restore_state"):
+        changes = {"restore_state": True, "final_backtrack": True}
+        agent.network.config = replace(agent.network.config, **changes)
+    together = agent.walk(episodes)
+    turns = agent.walk(episodes, at_once=3, progress=over.append)
+    assert over == sorted(over)
+    assert over[-1] == len(episodes)
+    for column in ("viewpoint", "view", "state_step"):
+        pad = ~together.alive
+        expected, found = getattr(together, column), getattr(turns, column)
+        assert torch.equal(found.masked_fill(pad, 0), expected.masked_fill(pad, 0)), column
+    assert torch.equal(turns.alive, together.alive)
+    assert torch.equal(turns.stopped, together.stopped)
+    assert turns.decisions.keys() == together.decisions.keys()
+    for kind, expected_table in together.decisions.items():
+        found_table = turns.decisions[kind]
+        steps = together.alive.shape[1]
+        order, other = (
+            (table.episode * steps + table.step).argsort() for table in (expected_table, found_table)
+        )
+        for column in ("episode", "step", "choice", "stops"):
+            expected = getattr(expected_table, column)[order]
+            assert torch.equal(getattr(found_table, column)[other], expected), (kind, column)
+    if together.memory is not None and turns.memory is not None:
+        assert torch.equal(turns.memory.node, together.memory.node)
+        assert torch.equal(turns.memory.count[turns.alive], together.memory.count[together.alive])
 
 
 def test_walking_drops_nothing_and_leaves_training_as_it_was(

@@ -95,12 +95,12 @@ def test_every_result_names_the_track(
 def test_fast_products_are_allowed_only_when_asked_for(
     tiny_trainable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(torch, "set_float32_matmul_precision", asked.append)
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr("scenemem.commands.train.use_precision", lambda *flags: asked.append(flags))
     for number, flags in enumerate(((), ("--precision", "fast"))):
         out = tmp_path / str(number)
         assert _run("train", "basic", "--data", tiny_trainable, "--out", out, *SMALL, *flags) == 0
-    assert asked == ["highest", "medium"]
+    assert asked == [("full", "cpu"), ("fast", "cpu")]
 
 
 def test_packed_weights_stand_for_a_run_and_reach_what_their_card_says(

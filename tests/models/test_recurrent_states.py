@@ -500,8 +500,19 @@ def test_instructions_and_masks_are_selected_again_only_when_the_episodes_change
         words, masks = selection.instructions(episodes), selection.masks(episodes)
         assert torch.equal(words.context, walks.instructions.context[episodes])
         assert torch.equal(masks["lstm_input"], walks.masks["lstm_input"][episodes])
-        assert selection.instructions(episodes.clone()) is words
-        assert selection.masks(episodes.clone()) is masks
+        assert selection.instructions(episodes) is words
+        assert selection.masks(episodes) is masks
+
+
+def test_the_last_two_selections_are_kept(walks: Walks) -> None:
+    """Episodes with a teacher observe as well, the others alone decide: both indices come again."""
+    selection = EpisodeSelection(walks.instructions, walks.masks)
+    first, second, third = (torch.tensor(numbers) for numbers in ([0], [1, 2], [3]))
+    kept = selection.instructions(first), selection.instructions(second)
+    assert (selection.instructions(first), selection.instructions(second)) == kept
+    selection.instructions(third)
+    assert selection.instructions(second) is kept[1]
+    assert selection.instructions(first) is not kept[0]
 
 
 def test_instructions_and_masks_may_be_selected_for_different_episodes(walks: Walks) -> None:

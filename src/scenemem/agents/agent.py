@@ -27,16 +27,16 @@ from scenemem.agents.rollout import (
     GLOBAL,
     DecisionSteps,
     DecisionType,
+    EpisodeIndex,
     MemoryRecord,
     Outputs,
     Rollout,
 )
 from scenemem.features.store import CandidateFeatures, Environment
-from scenemem.models.language import Instructions, PackedInstructions, Packing
+from scenemem.models.language import Instructions, OneEach, PackedInstructions
 from scenemem.models.reading import MemoryGraph
 from scenemem.models.recurrent import (
     DropoutMasks,
-    EpisodeSelection,
     FusedStateLog,
     LSTMUpdater,
     Observation,
@@ -102,10 +102,23 @@ class DecisionPoint:
     heading: Tensor  # (R,) radians, clockwise from +y
     feature_mask: Tensor  # (D,) environment dropout, the same for all views
     graph: MemoryGraph | None  # None for agents without a memory
+    whole: bool = False  # every observation is decided with, in order
 
     @classmethod
-    def of(cls, observations: Observations, row: Tensor) -> DecisionPoint:
-        """Decision steps with the states that some observations made.  row: (R,)"""
+    def of(cls, observations: Observations, row: Tensor | None) -> DecisionPoint:
+        """Decision steps with the states that some observations made.  row: (R,); None for all, in order"""
+        if row is None:
+            return cls(
+                observations=observations,
+                row=torch.arange(len(observations.view), device=observations.view.device),
+                state=observations.state,
+                viewpoint=observations.viewpoint,
+                view=observations.view,
+                heading=view_heading(observations.view),
+                feature_mask=observations.feature_mask,
+                graph=None,
+                whole=True,
+            )
         view = observations.view[row]
         return cls(
             observations=observations,
@@ -140,24 +153,24 @@ class DecisionPoint:
         Several decision steps may share an observation, and columns need it where nothing is decided.
         """
         value: Any = self.observations.cached(compute)
-        if isinstance(value, Tensor):
-            rows: Any = embedding(self.row, value)
+        if self.whole:
+            rows: Any = value
+        elif isinstance(value, Tensor):
+            rows = embedding(self.row, value)
         else:
             rows = type(value)(*(embedding(self.row, getattr(value, item.name)) for item in fields(value)))
         result: T = rows
         return result
 
 
-def live_observations(
-    environment: Environment, log: StateLog, selection: EpisodeSelection, pose: Pose, episodes: Tensor
-) -> Observations:
+def live_observations(environment: Environment, log: StateLog, pose: Pose, episodes: Tensor) -> Observations:
     """While acting: the current states of some episodes, and where they stand.  episodes: (X,)"""
     return Observations(
         environment=environment,
         state=log.state.select(episodes),
         viewpoint=pose.viewpoint[episodes],
         view=pose.view[episodes],
-        instructions=PackedInstructions(lambda: selection.instructions(episodes), _one_each(episodes)),
+        instructions=PackedInstructions(lambda: log.selection.instructions(episodes), OneEach.of(episodes)),
         episode=episodes,
         masks=log.masks,
         feature_mask=log.masks.feature,
@@ -166,33 +179,28 @@ def live_observations(
     )
 
 
-def _one_each(episodes: Tensor) -> Packing:
-    """Rows of different episodes: each is alone in its line of a table.  episodes: (X,)"""
-    number = torch.arange(len(episodes), device=episodes.device)
-    return Packing(number, torch.zeros_like(number), len(number), 1)
-
-
 def live_point(
-    observations: Observations, episodes: Tensor, deciding: Tensor, space: ActionSpace
+    observations: Observations, episodes: EpisodeIndex, decides: EpisodeIndex, space: ActionSpace
 ) -> DecisionPoint:
-    """While acting: those of ``episodes`` (X,), sorted, that decide at this step.  deciding: (R,), sorted"""
-    row = torch.searchsorted(episodes, deciding)
-    point = DecisionPoint.of(observations, row)
+    """While acting: those of ``episodes`` (X,) that decide at this step.  decides: (R,)"""
+    point = DecisionPoint.of(observations, episodes.rows_of(decides))
     if not isinstance(space, MemoryActions):
         return point
-    memory = space.memory
-    nodes = int(memory.count[deciding].max())
+    memory, deciding, count = space.memory, decides.index, space.nodes_known[decides.number]
+    nodes = int(count.max())
     here = memory.here[deciding]
+    node = memory.node[deciding, :nodes]
     graph = MemoryGraph(
-        places=observations.environment.places(memory.node[deciding, :nodes]),
-        packing=_one_each(deciding),
-        viewpoint=memory.node[deciding, :nodes],
+        places=observations.environment.places(node, count),
+        packing=OneEach.of(deciding),
+        viewpoint=node,
         edge=memory.edge[deciding, :nodes, :nodes],
         count=memory.count[deciding],
         here=here,
         walk=memory.walk[deciding, here, :nodes],
         open_lookup=lambda: space.open_ways(deciding)[:, :nodes],
         column_lookup=lambda name: memory.columns[name][deciding, :nodes],
+        known=count,
     )
     return replace(point, graph=graph)
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import accumulate
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from scenemem.memory.scene_memory import SceneMemory
@@ -46,6 +49,43 @@ FINAL = DecisionType("final", over_nodes=True, learned=False)
 DECISION_TYPES = (FRONTIER, ACTION, GLOBAL, FINAL)
 
 
+@dataclass(frozen=True, eq=False)
+class EpisodeIndex:
+    """Some episodes of a batch, in rising order, as the host counts them and as the device indexes with them.
+
+    Whoever needs some of them again asks the host, and the device is not waited for.
+    """
+
+    number: NDArray[np.int64]  # (M,)
+    index: Tensor  # (M,) the same numbers on the device
+
+    @classmethod
+    def of(cls, index: Tensor) -> EpisodeIndex:
+        """From the device; waits for it.  index: (M,)"""
+        return cls(index.cpu().numpy(), index)
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def where(self, chosen: NDArray[np.bool_]) -> EpisodeIndex:
+        """Those of them that are ``chosen`` (M,); all of them as they are when all are."""
+        if chosen.all():
+            return self
+        number = self.number[chosen]
+        return EpisodeIndex(number, to_device(number, self.index.device))
+
+    def rows_of(self, others: EpisodeIndex) -> Tensor | None:
+        """Where ``others`` (R,), who are all among them, stand  ->  (R,); None when they are the same"""
+        if np.array_equal(self.number, others.number):
+            return None
+        return to_device(np.searchsorted(self.number, others.number), self.index.device)
+
+
+def to_device(number: NDArray[np.int64], device: torch.device) -> Tensor:
+    """Numbers the host knows, as an index on a device, which is not waited for."""
+    return torch.from_numpy(number).to(device, non_blocking=True)
+
+
 @dataclass(frozen=True)
 class DecisionRequest:
     """A decision some episodes have to take now."""
@@ -54,10 +94,16 @@ class DecisionRequest:
     episode: Tensor  # (M,) index into the batch
     options: Tensor  # (M, O) bool, what may be chosen
     viewpoint: Tensor  # (M, O) where each option leads
+    listed: EpisodeIndex | None = None  # the episodes, where the host knows them
 
     def select(self, rows: Tensor) -> DecisionRequest:
         """The request to some of the episodes only.  rows: (R,)"""
         return DecisionRequest(self.type, self.episode[rows], self.options[rows], self.viewpoint[rows])
+
+    @cached_property
+    def episodes(self) -> EpisodeIndex:
+        """The episodes as a list."""
+        return EpisodeIndex.of(self.episode) if self.listed is None else self.listed
 
     def stops(self, choice: Tensor) -> Tensor:
         """Whether a choice ends the episode.  (M,)  ->  (M,) bool"""
@@ -214,21 +260,19 @@ class Outputs:
 
 
 class Recorder:
-    """Collects steps and decisions while a rollout is under way."""
+    """Collects steps and decisions while a rollout is under way; nothing is computed before its end."""
 
     def __init__(self) -> None:
         self._steps: list[list[Tensor]] = []
-        self._rows: dict[DecisionType, list[tuple[Tensor, ...]]] = {}
-        self._targets: dict[DecisionType, list[Tensor]] = {}  # (M,) the viewpoint of every choice
-        self._requests = 0
+        self._requests: list[tuple[int, DecisionRequest, Tensor, Tensor, Tensor]] = []
 
     def step(self, pose: Pose, state_step: Tensor, memory: SceneMemory | None) -> None:
         """One step of all episodes: where they stand, which step made their states, what they remember."""
-        columns = [pose.viewpoint, pose.view, ~pose.done, state_step.clone()]
+        columns = [pose.viewpoint, pose.view, pose.done, state_step.clone()]
         if memory is not None:
             here = memory.here.clone()
-            episode = torch.arange(len(here), device=here.device)
-            columns += [here, memory.count.clone(), memory.walk[episode, here]]
+            rows = here.view(-1, 1, 1).expand(-1, 1, memory.walk.shape[2])
+            columns += [here, memory.count.clone(), memory.walk.gather(1, rows).squeeze(1)]
         self._steps.append(columns)
 
     def decision(self, request: DecisionRequest, choice: Tensor, label: Tensor, distance: Tensor) -> None:
@@ -236,40 +280,35 @@ class Recorder:
 
         choice, label: (M,)  distance: (M, 1 + O) metres to the goal from here and from every option
         """
-        chosen = distance[:, 1:].gather(1, choice.unsqueeze(1)).squeeze(1)
-        row = (
-            request.episode,
-            torch.full_like(choice, len(self._steps) - 1),
-            torch.full_like(choice, self._requests),
-            request.options,
-            choice,
-            label,
-            distance[:, 0],
-            chosen,
-            request.stops(choice),
-        )
-        self._rows.setdefault(request.type, []).append(row)
-        self._targets.setdefault(request.type, []).append(
-            request.viewpoint.gather(1, choice.unsqueeze(1)).squeeze(1)
-        )
-        self._requests += 1
+        self._requests.append((len(self._steps) - 1, request, choice, label, distance))
 
-    def finished(self, memory: SceneMemory | None, *, end: Tensor, allow_revisits: bool) -> Rollout:
+    def finished(
+        self, memory: SceneMemory | None, begun: NDArray[np.int64], *, end: Tensor, allow_revisits: bool
+    ) -> Rollout:
         """The whole rollout.
 
         Args:
             memory: what the agents remember at its end.
+            begun: (B,) the step at which every episode began; its first one in the rollout.
             end: (B,) metres to the goal from where every walk ended.
             allow_revisits: whether the agents might hop to visited places.
         """
         columns = [torch.stack(column, dim=1) for column in zip(*self._steps, strict=True)]
-        viewpoint, view, alive, state_step, *known = columns
-        decisions = self._carried_out(viewpoint.gather(1, alive.sum(dim=1, keepdim=True) - 1).squeeze(1), end)
+        if begun.any():
+            columns = _from_the_beginning(columns, to_device(begun, end.device))
+        viewpoint, view, done, state_step, *known = columns
+        alive = ~done
+        decisions = self._carried_out(
+            viewpoint.gather(1, alive.sum(dim=1, keepdim=True) - 1).squeeze(1),
+            end,
+            to_device(begun, end.device),
+        )
         if known and FINAL in decisions:
             decisions[FINAL] = _who_got_there(decisions[FINAL], known[0], alive)
-        stopped = torch.zeros_like(alive[:, 0])
+        stops = torch.zeros_like(viewpoint[:, 0])
         for table in decisions.values():
-            stopped[table.episode[table.stops]] = True
+            stops.index_add_(0, table.episode, table.stops.long())
+        stopped = stops > 0
         if memory is None:
             return Rollout(viewpoint, view, alive, state_step, stopped, decisions, None)
         here, count, walk = known
@@ -284,30 +323,61 @@ class Recorder:
         )
         return Rollout(viewpoint, view, alive, state_step, stopped, decisions, record)
 
-    def _carried_out(self, viewpoint: Tensor, end: Tensor) -> dict[DecisionType, Decisions]:
+    def _carried_out(self, viewpoint: Tensor, end: Tensor, begun: Tensor) -> dict[DecisionType, Decisions]:
         """All decisions; one whose walk was cut off on its way leads to where the walk ended, not farther.
 
-        viewpoint, end: (B,) where the walks ended, and the metres to the goal from there
+        viewpoint, end: (B,) where the walks ended, and the metres to the goal from there  begun: (B,)
         """
-        decisions = {kind: _joined(rows) for kind, rows in self._rows.items()}
+        decisions, targets = {}, {}
+        for kind in dict.fromkeys(request.type for _, request, *_ in self._requests):
+            table, targets[kind] = self._joined(kind)
+            decisions[kind] = replace(table, step=table.step - begun[table.episode])
         last = torch.full_like(viewpoint, NONE)
         for table in decisions.values():
             last = last.scatter_reduce(0, table.episode, table.order, "amax")
         for kind, table in decisions.items():
-            elsewhere = torch.cat(self._targets[kind]) != viewpoint[table.episode]
+            elsewhere = targets[kind] != viewpoint[table.episode]
             cut_off = (table.order == last[table.episode]) & elsewhere
             decisions[kind] = replace(table, after=torch.where(cut_off, end[table.episode], table.after))
         return decisions
+
+    def _joined(self, kind: DecisionType) -> tuple[Decisions, Tensor]:
+        """All decisions of one type, and the viewpoint each of them chose, (M,)."""
+        rows = [(order, *row) for order, row in enumerate(self._requests) if row[1].type == kind]
+        orders, steps, requests, *answers = zip(*rows, strict=True)
+        choice, label, distance = (torch.cat(column) for column in answers)
+        many = [len(request.episode) for request in requests]
+        options, chosen = torch.cat([request.options for request in requests]), choice.unsqueeze(1)
+        table = Decisions(
+            episode=torch.cat([request.episode for request in requests]),
+            step=to_device(np.repeat(steps, many), choice.device),
+            order=to_device(np.repeat(orders, many), choice.device),
+            options=options,
+            choice=choice,
+            label=label,
+            before=distance[:, 0],
+            after=distance[:, 1:].gather(1, chosen).squeeze(1),
+            stops=requests[0].stops(choice),
+        )
+        viewpoint = torch.cat([request.viewpoint for request in requests])
+        return table, viewpoint.gather(1, chosen).squeeze(1)
+
+
+def _from_the_beginning(columns: list[Tensor], begun: Tensor) -> list[Tensor]:
+    """Steps of a rollout as steps of each episode.  columns: those of ``Recorder.step``, (B, T, ...) each"""
+    viewpoint, view, done, state_step, *known = columns
+    steps = torch.arange(int((~done).sum(dim=1).max()), device=begun.device)
+    step = begun.unsqueeze(1) + steps  # (B, t)
+    last = done.shape[1] - 1
+    row = torch.arange(len(begun), device=begun.device).unsqueeze(1), step.clamp_max(last)
+    own_step = state_step[row] - begun.unsqueeze(1)
+    return [viewpoint[row], view[row], done[row] | (step > last), own_step, *(item[row] for item in known)]
 
 
 def _who_got_there(final: Decisions, here: Tensor, alive: Tensor) -> Decisions:
     """Final places end an episode only where the walk was not cut off on its way.  here, alive: (B, T)"""
     end = here.gather(1, alive.sum(dim=1, keepdim=True) - 1).squeeze(1)
     return replace(final, stops=end[final.episode] == final.choice)
-
-
-def _joined(rows: list[tuple[Tensor, ...]]) -> Decisions:
-    return Decisions(*(torch.cat(column) for column in zip(*rows, strict=True)))
 
 
 def joined(rollouts: Sequence[Rollout]) -> Rollout:

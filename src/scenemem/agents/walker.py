@@ -6,10 +6,12 @@ that decide, O options, J decisions of an episode.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,15 +26,26 @@ from scenemem.agents.agent import (
     live_point,
     widened,
 )
-from scenemem.agents.rollout import FINAL, DecisionRequest, DecisionType, Recorder, Rollout
+from scenemem.agents.rollout import (
+    FINAL,
+    DecisionRequest,
+    DecisionType,
+    EpisodeIndex,
+    Recorder,
+    Rollout,
+    to_device,
+)
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.features.store import Environment
 from scenemem.models.language import Instructions
-from scenemem.models.recurrent import EpisodeSelection, StateLog
-from scenemem.simulator.panorama import Pose, Simulator
+from scenemem.models.recurrent import StateLog
+from scenemem.simulator.panorama import STOP, Pose, Simulator
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import NONE, World
+
+_READ_TOGETHER = 256
+"""Instructions encoded at the same time; an encoder needs much memory for every one of them."""
 
 
 class Walker(Protocol):
@@ -73,8 +86,13 @@ def collect(
     *,
     max_steps: int | Tensor,
     label_rule: LabelRule | None = None,
+    at_once: int | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Rollout:
     """Walk ``episodes`` with ``policy``; nothing here loops over episodes.
+
+    With ``at_once`` an episode that is over makes room for the next one, so that nobody waits for the longest
+    walk. Every episode has rows of its own in all tables; who waits is merely not active yet.
 
     Args:
         world: the world to walk in.
@@ -83,44 +101,62 @@ def collect(
         policy: who chooses.
         max_steps: observations before an episode is cut off, wherever it was bound; a number, or (B,).
         label_rule: without one no labels and no distances are recorded, and goals may be unknown.
+        at_once: how many episodes walk at the same time; all without it.
+        progress: called with the number of episodes that are over whenever some are.
     """
     simulator = Simulator(world, check=False)
     pose = simulator.reset(episodes.start, episodes.heading)
     recorder = Recorder()
 
+    unknown = torch.full((1, 1), torch.nan, device=world.device)
+
     def decide(request: DecisionRequest) -> Tensor:
-        viewpoints = torch.cat([pose.viewpoint[request.episode].unsqueeze(1), request.viewpoint], dim=1)
-        distance = torch.full(viewpoints.shape, torch.nan, device=viewpoints.device)
+        distance = unknown.expand(len(request.episode), 1 + request.options.shape[1])
         label = torch.full_like(request.episode, NONE)
         if label_rule is not None:
-            distance = label_rule.metres(viewpoints, request.episode)
+            here = pose.viewpoint[request.episode].unsqueeze(1)
+            distance = label_rule.metres(torch.cat([here, request.viewpoint], dim=1), request.episode)
             if request.type.learned:
                 label = label_rule(request, space, distance)
         choice = policy.decide(request, label, pose, space)
         recorder.decision(request, choice, label, distance)
         return choice
 
-    limit = torch.as_tensor(max_steps, device=world.device).expand_as(pose.viewpoint)
-    for step in range(int(limit.max())):
-        active = (~pose.done).nonzero().squeeze(1)
+    limit = torch.as_tensor(max_steps).expand(len(episodes)).cpu().numpy()
+    lanes = len(episodes) if at_once is None else at_once
+    begun = np.zeros(len(episodes), dtype=np.int64)  # the step at which each episode began
+    waiting = np.arange(len(episodes))
+    active = EpisodeIndex.of(torch.arange(0, device=world.device))
+    pose = replace(pose, done=torch.ones_like(pose.done))  # until they begin
+    for step in count():
+        active = active.where(~pose.done.cpu().numpy()[active.number])
+        if len(waiting) and len(active) < lanes:
+            newcomers, waiting = np.split(waiting, [lanes - len(active)])
+            begun[newcomers] = step
+            number = np.concatenate([active.number, newcomers])
+            active = EpisodeIndex(number, to_device(number, world.device))
+            pose = replace(pose, done=pose.done.index_fill(0, active.index, False))
+        if progress is not None:
+            progress(len(episodes) - len(waiting) - len(active))
         if not len(active):
             break
-        pose = space.arrive(pose, active)
-        policy.observe(pose, active, space)
+        space.active = active
+        pose = space.arrive(pose, active.index)
+        policy.observe(pose, active.index, space)
         if label_rule is not None:
-            label_rule.arrive(pose.viewpoint[active], active)
+            label_rule.arrive(pose.viewpoint[active.index], active.index)
         recorder.step(pose, space.state_step, space.memory)
-        active = active[
-            limit[active] > step + 1
-        ]  # what is decided at the last observation is not carried out
-        if not len(active):
-            break
-        pose = simulator.step(pose, space.step(pose, active, decide))
+        # what is decided at the last observation is not carried out
+        goes_on = active.where(limit[active.number] > step + 1 - begun[active.number])
+        action = torch.full_like(pose.viewpoint, STOP)
+        if len(goes_on):
+            action = space.step(pose, goes_on.index, decide)
+        pose = simulator.step(pose, action)
     everyone = torch.arange(len(pose.viewpoint), device=world.device)
     end = torch.full(everyone.shape, torch.nan, device=world.device)
     if label_rule is not None:
         end = label_rule.metres(pose.viewpoint.unsqueeze(1), everyone).squeeze(1)
-    return recorder.finished(space.memory, end=end, allow_revisits=space.allow_revisits)
+    return recorder.finished(space.memory, begun, end=end, allow_revisits=space.allow_revisits)
 
 
 class Pick(Protocol):
@@ -209,8 +245,8 @@ class _Step:
     """What an agent knows at one step, and its scores once they were asked for."""
 
     observations: Observations
-    own: Tensor  # (X,) the episodes that observed, without those a teacher leads
-    deciding: Tensor | None = None  # (R,) those of them that may be asked for a decision
+    own: EpisodeIndex  # those that observed, without those a teacher leads
+    decides: EpisodeIndex | None = None  # those of them that may be asked for a decision
     point: DecisionPoint | None = None
     scores: Mapping[DecisionType, Tensor] = field(default_factory=dict)
 
@@ -241,52 +277,60 @@ class AgentPolicy:
         self._log = log
         self._environment = environment
         self._pick = pick
-        self._forced = forced
+        self._forced = None if forced is None else forced.cpu().numpy()
         self._watcher = watcher
-        self._selection = EpisodeSelection(log.instructions, log.masks)
+        self._of_active: tuple[EpisodeIndex, EpisodeIndex] | None = None  # who observed last, its own ones
         self._step: _Step | None = None
+        self._not_numbers: list[tuple[DecisionType, Tensor]] = []  # whether a score is none, per decision
         self._stop_scores: Tensor | None = None  # (B, N) log-probability of stopping when last decided there
 
     @torch.no_grad()
     def observe(self, pose: Pose, active: Tensor, space: ActionSpace, /) -> None:
         """Update the states of ``active``; those who came back may restore theirs."""
-        new = active[space.state_step[active] == space.now] if space.restores else active
+        everyone, new = space.active, space.renewed
         if len(new):
-            self._log.observe(new, pose.viewpoint[new], pose.view[new], space.now)
-        if space.restores and len(new) < len(active):
-            known = active[space.state_step[active] != space.now]
+            self._log.observe(new.index, pose.viewpoint[new.index], pose.view[new.index], space.now)
+        if len(new) < len(everyone):
+            known = everyone.where(~np.isin(everyone.number, new.number)).index
             self._log.restore(known, space.state_step[known])
-        own = active if self._forced is None else active[~self._forced[active]]
-        self._step = None
+        own, self._step = self._own(everyone), None
         if len(own):
-            observations = live_observations(self._environment, self._log, self._selection, pose, own)
+            observations = live_observations(self._environment, self._log, pose, own.index)
             if space.memory is not None:
                 for name, values in observations.cached(self._agent.columns).items():
-                    space.memory.write(name, values, own)
+                    space.memory.write(name, values, own.index)
             self._step = _Step(observations, own)
         if self._watcher is not None:
             self._watcher.observed(pose, active, space)
+
+    def _own(self, episodes: EpisodeIndex) -> EpisodeIndex:
+        """Those that no teacher leads; the same list again as long as nothing changes."""
+        if self._forced is None:
+            return episodes
+        if self._of_active is None or self._of_active[0] is not episodes:
+            self._of_active = episodes, episodes.where(~self._forced[episodes.number])
+        return self._of_active[1]
 
     def decide(self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /) -> Tensor:
         """(M,) chosen options"""
         if self._forced is None:
             return self._decided(request, pose, space)
-        own = (~self._forced[request.episode]).nonzero().squeeze(1)
+        own = request.episodes.where(~self._forced[request.episodes.number])
         if not len(own):
             return label
-        return label.index_copy(0, own, self._decided(request.select(own), pose, space))
+        rows = request.episodes.rows_of(own)
+        if rows is None:
+            return self._decided(request, pose, space)
+        mine = replace(request.select(rows), listed=own)
+        return label.index_copy(0, rows, self._decided(mine, pose, space))
 
     @torch.no_grad()
     def _decided(self, request: DecisionRequest, pose: Pose, space: ActionSpace) -> Tensor:
-        """What the agent chooses.
-
-        Raises:
-            NotFiniteError: a score is not a number.
-        """
+        """What the agent chooses."""
         logits = self._logits(request, space)
-        if bool(logits.isnan().any()):
-            raise NotFiniteError(f"a score of decision '{request.type}'")
-        logits = logits.masked_fill(~request.options, -torch.inf)
+        not_numbers = logits.isnan()
+        self._not_numbers.append((request.type, not_numbers.any()))  # and the walk goes on anyhow
+        logits = logits.masked_fill(not_numbers, 0.0).masked_fill(~request.options, -torch.inf)
         if isinstance(space, MemoryActions) and space.final_backtrack and not request.type.over_nodes:
             self._note_stop(logits, request, space)
         choice = self._pick(logits, request.episode)
@@ -294,6 +338,18 @@ class AgentPolicy:
             explanation = self._explanation(request) if request.type.learned else Explanation()
             self._watcher.decided(Decided(request, logits, choice, explanation, pose, space))
         return choice
+
+    def check_scores(self) -> None:
+        """Look at all scores of the walk; once at its end, because looking makes the host wait.
+
+        Raises:
+            NotFiniteError: a score is not a number.
+        """
+        if not self._not_numbers:
+            return
+        types, found = zip(*self._not_numbers, strict=True)
+        for kind in (kind for kind, bad in zip(types, torch.stack(found).tolist(), strict=True) if bad):
+            raise NotFiniteError(f"a score of decision '{kind}'")
 
     def _logits(self, request: DecisionRequest, space: ActionSpace) -> Tensor:
         """(M, O); an episode ends where stopping seemed best when it decided there
@@ -308,27 +364,27 @@ class AgentPolicy:
         step = self._step
         if step is None:
             raise ValueError(f"decision '{request.type}' was asked for before anything was observed")
-        if step.deciding is None:  # all scores of a step are computed when the first one is asked for
-            step.deciding = space.deciding
-            if self._forced is not None:
-                step.deciding = step.deciding[~self._forced[step.deciding]]
-            step.point = live_point(step.observations, step.own, step.deciding, space)
+        if step.decides is None:  # all scores of a step are computed when the first one is asked for
+            step.decides = self._own(space.decides)
+            step.point = live_point(step.observations, step.own, step.decides, space)
             step.scores = by_type(self._agent.score(step.point))
         if request.type not in step.scores:
             raise SettingError(
                 f"{type(self._agent).__name__}.score gives no scores for decision '{request.type}'; "
                 f"it gives: {', '.join(map(str, step.scores))}"
             )
-        rows = torch.searchsorted(step.deciding, request.episode)
-        return widened(step.scores[request.type][rows], request.options, request.type)
+        rows, scores = step.decides.rows_of(request.episodes), step.scores[request.type]
+        return widened(scores if rows is None else scores[rows], request.options, request.type)
 
     def _explanation(self, request: DecisionRequest) -> Explanation:
         """Why the options of a request scored as they did: M rows."""
         step = self._step
-        if step is None or step.point is None or step.deciding is None:
+        if step is None or step.point is None or step.decides is None:
             return Explanation()
         whole = self._agent.explain(step.point)
-        rows = torch.searchsorted(step.deciding, request.episode)
+        rows = step.decides.rows_of(request.episodes)
+        if rows is None:
+            return whole
         return Explanation(
             {name: values[rows] for name, values in whole.words.items()},
             {kind: values[rows] for kind, values in whole.confidence.items()},
@@ -387,15 +443,25 @@ class TrainedAgent:
         self.limits = limits or WalkConfig()
 
     def read(self, texts: tuple[str, ...]) -> Instructions:
-        """Encode instructions, one per text."""
-        tokens, lengths = self.vocabulary.encode_batch(texts, self.limits.max_words)
-        device = self.environment.world.device
-        encoded: Instructions = self.network.encoder(tokens.to(device), lengths)
-        return encoded
+        """Encode instructions, one per text, some at a time."""
+        device, encoder = self.environment.world.device, self.network.encoder
+        parts = []
+        for first in range(0, len(texts), _READ_TOGETHER):
+            some = texts[first : first + _READ_TOGETHER]
+            tokens, lengths = self.vocabulary.encode_batch(some, self.limits.max_words)
+            parts.append(encoder(tokens.to(device), lengths))
+        return Instructions.joined(parts)
 
     @torch.no_grad()
     def walk(
-        self, episodes: EpisodeSet, /, pick: Pick = take_best, watcher: Watcher | None = None
+        self,
+        episodes: EpisodeSet,
+        /,
+        pick: Pick = take_best,
+        watcher: Watcher | None = None,
+        *,
+        at_once: int | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> Rollout:
         """Walk the episodes in evaluation mode.
 
@@ -403,6 +469,8 @@ class TrainedAgent:
             episodes: what to walk.
             pick: how an option is chosen from the scores.
             watcher: told of every observation and decision.
+            at_once: how many episodes walk at the same time; all without it.
+            progress: called with the number of episodes that are over whenever some are.
         """
         was_training = self.network.training
         self.network.eval()
@@ -412,6 +480,15 @@ class TrainedAgent:
         )
         policy = AgentPolicy(self.network, log, self.environment, pick, watcher=watcher)
         space = self.network.action_space(world, count, self.limits.max_decisions)
-        rollout = collect(world, episodes, space, policy, max_steps=self.limits.max_steps)
+        rollout = collect(
+            world,
+            episodes,
+            space,
+            policy,
+            max_steps=self.limits.max_steps,
+            at_once=at_once,
+            progress=progress,
+        )
+        policy.check_scores()
         self.network.train(was_training)
         return rollout

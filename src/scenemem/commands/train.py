@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
-import torch
 import tyro
 
 from scenemem.commands.console import (
@@ -26,6 +25,7 @@ from scenemem.commands.console import (
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.distributed import SINGLE, ProcessGroup, process_group
+from scenemem.learning.precision import Precision, use_precision
 from scenemem.presets import PRESETS, Preset
 from scenemem.registry import Registry, load_installed_plugins
 from scenemem.runs.config import Sources, changed, nested
@@ -67,8 +67,8 @@ class TrainArguments(Sources, RunArguments[P]):
 
     device: str = "cpu"
     """where to compute: cpu, or cuda (with torchrun one card per process)"""
-    precision: Literal["full", "fast"] = "full"
-    """of matrix products: full, or fast: TF32 or bfloat16 inside them, where the device has it"""
+    precision: Precision = "full"
+    """of matrix products: full, or fast: TF32 or bfloat16 inside them, where that is faster"""
     replays: bool = True
     """write replays of telling episodes beside the report"""
 
@@ -81,8 +81,8 @@ def parse(words: Sequence[str]) -> None:
         output.print("scenemem train PRESET --help explains the flags of a preset")
         return
     settings, arguments = read_arguments(TrainArguments, PRESETS, words, "scenemem train")
-    # inside of products only: weights, states and gradients stay in single precision
-    torch.set_float32_matmul_precision("highest" if arguments.precision == "full" else "medium")
+    if remark := use_precision(arguments.precision, arguments.device):
+        say(remark)
     with process_group(arguments.device) as group:
         out, folder = train_run(settings, arguments, group)
     if not group.is_main:

@@ -5,6 +5,7 @@ Shape letters: N episodes, T viewpoints of the longest walk.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from scenemem.agents.reranking import RerankingAgent
 from scenemem.agents.rollout import Rollout
-from scenemem.agents.walker import Walker
+from scenemem.agents.walker import TrainedAgent, Walker
 from scenemem.evaluation.metrics import (
     Metrics,
     collapse_repeats,
@@ -78,20 +79,42 @@ class CandidateWalker:
         return length_weighted(walks.measured(world).sr, shortest, self.metres)
 
 
+_TOGETHER = 1024
+"""Episodes whose instructions are kept in memory at the same time."""
+
+
 def walk_split(
     agent: Walker, episodes: EpisodeSet, *, batch_size: int = 256, progress: Progress | None = None
 ) -> Walks:
-    """Walk all episodes of a split; ``progress`` is called with (episodes done, episodes in all)."""
-    batches = in_order(len(episodes), batch_size, progress)
-    rollouts = [agent.walk(episodes.select(rows)) for rows in batches]
+    """Walk all episodes of a split; ``progress`` is called with (episodes done, episodes in all).
+
+    ``batch_size`` episodes walk at once. A trained agent takes the next episode whenever one is over, those
+    with short instructions first, because words are padded to the longest instruction beside them.
+    """
+    if not isinstance(agent, TrainedAgent):
+        order = torch.arange(len(episodes))
+        batches = in_order(len(episodes), batch_size, progress)
+        rollouts = [agent.walk(episodes.select(rows)) for rows in batches]
+    else:
+        words = torch.tensor([len(split_words(text)) for text in episodes.texts])
+        order, rollouts = words.argsort(stable=True), []
+        for rows in in_order(len(episodes), max(_TOGETHER, batch_size)):
+            counted = _counted_from(int(rows[0]), len(episodes), progress)
+            rollouts.append(agent.walk(episodes.select(order[rows]), at_once=batch_size, progress=counted))
     longest = max(rollout.alive.shape[1] for rollout in rollouts)
+    place = order.argsort()  # of every episode among the walks
     return Walks(
         episodes,
-        viewpoint=_stacked([r.walked for r in rollouts], longest, NONE),
-        view=_stacked([r.view.masked_fill(~r.alive, 0) for r in rollouts], longest, 0),
-        jumps=torch.cat([rollout.jumps for rollout in rollouts]),
-        stopped=torch.cat([rollout.stopped for rollout in rollouts]),
+        viewpoint=_stacked([r.walked for r in rollouts], longest, NONE)[place],
+        view=_stacked([r.view.masked_fill(~r.alive, 0) for r in rollouts], longest, 0)[place],
+        jumps=torch.cat([rollout.jumps for rollout in rollouts])[place],
+        stopped=torch.cat([rollout.stopped for rollout in rollouts])[place],
     )
+
+
+def _counted_from(first: int, whole: int, progress: Progress | None) -> Callable[[int], None] | None:
+    """Tells ``progress`` how many episodes are over, after ``first`` others."""
+    return None if progress is None else lambda over: progress(first + over, whole)
 
 
 def _stacked(tables: list[Tensor], longest: int, pad: int) -> Tensor:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -30,7 +31,7 @@ from scenemem.formats.features import (
     stream_store,
 )
 from scenemem.world.build import Progress
-from scenemem.world.graph import VIEWS, World, angle_feature, rotated, view_heading
+from scenemem.world.graph import HEADINGS, VIEWS, World, angle_feature, rotated, view_heading
 
 IN_MEMORY = 512 * 2**20
 """Bytes a store may take as float32 to be read into memory; larger ones stay on disk."""
@@ -57,21 +58,31 @@ class FeatureStore:
     values: Tensor  # (R, 36, D) float16 and memory-mapped, or float32 when small
     row: Tensor  # (V,) int64, the row of every viewpoint of the world
     half: bool = False  # gather float16 as stored; float32 otherwise
-    sample: npt.NDArray[np.float16] | None = None  # (n, D) some views of the file, see ``sample_views``
+    sample: NDArray[np.float16] | None = None  # (n, D) some views of the file, see ``sample_views``
 
     @property
     def width(self) -> int:
         """Columns per view."""
         return self.info.width
 
+    @cached_property
+    def _rows(self) -> Tensor:
+        """(R, 36 * D) a view of the values"""
+        return self.values.flatten(1)
+
+    @cached_property
+    def _views(self) -> Tensor:
+        """(R * 36, D) a view of the values"""
+        return self.values.flatten(0, 1)
+
     def gather(self, viewpoints: Tensor) -> Tensor:
         """viewpoints: (...) int64 global index  ->  (..., 36, D)"""
-        panoramas = self._picked(self.row[viewpoints], self.values.flatten(1))
+        panoramas = self._picked(self.row[viewpoints], self._rows)
         return panoramas.view(*viewpoints.shape, VIEWS, self.width)
 
     def gather_views(self, viewpoints: Tensor, views: Tensor) -> Tensor:
         """viewpoints, views: (...) int64, broadcast together  ->  the features of single views (..., D)"""
-        return self._picked(self.row[viewpoints] * VIEWS + views, self.values.flatten(0, 1))
+        return self._picked(self.row[viewpoints] * VIEWS + views, self._views)
 
     def to(self, device: torch.device | str) -> FeatureStore:
         """The same store with all its values loaded on ``device``; rows follow the world's index."""
@@ -111,7 +122,7 @@ def open_store(target: StrPath, world: World, *, half: bool = False) -> FeatureS
     return FeatureStore(info, values, row, half, sample_views(mapped))
 
 
-def sample_views(values: npt.NDArray[np.float16]) -> npt.NDArray[np.float16]:
+def sample_views(values: NDArray[np.float16]) -> NDArray[np.float16]:
     """Some views, evenly spread over a store: enough to tell how much another one of its layout differs.
 
     values: (R, 36, D)  ->  (n, D)
@@ -233,22 +244,40 @@ class Environment:
     def candidates(self, viewpoint: Tensor, view: Tensor) -> CandidateFeatures:
         """The neighbours as agents see them that stand at ``viewpoint`` (M,) and face ``view`` (M,)."""
         visual = self.store.gather_views(viewpoint.unsqueeze(-1), self.world.neighbour_view[viewpoint])
-        orientation = rotated(self._directions[viewpoint], view_heading(view).unsqueeze(-1))
+        orientation = self._relative[view % HEADINGS, viewpoint]
         return CandidateFeatures(visual, orientation, self.world.neighbour_mask[viewpoint])
 
-    def places(self, node: Tensor) -> Places:
+    @cached_property
+    def _relative(self) -> Tensor:
+        """(12, V, K, 4) the directions of the neighbours for each of the 12 steps an agent can face"""
+        steps = torch.arange(HEADINGS, device=self.world.device)
+        return rotated(self._directions.unsqueeze(0), view_heading(steps).view(-1, 1, 1))
+
+    def places(self, node: Tensor, count: NDArray[np.int64] | None = None) -> Places:
         """Everything a network reads about the nodes of some memories.
 
         node: (B, N) viewpoints in the order of their visits, -1 where there is none
+        count: (B,) nodes of each memory, where the host knows them; otherwise the device is waited for
         """
-        known = node >= 0
-        count = known.sum(dim=1)
-        viewpoint = node[known]
+        if count is None:
+            count = (node >= 0).sum(dim=1).cpu().numpy()
+        episode, number = stairs(count)
+        row, entry = torch.from_numpy(np.stack([episode, episode * node.shape[1] + number])).to(node.device)
+        viewpoint = node.flatten()[entry]
         return Places(
-            episode=known.nonzero()[:, 0],
-            first=count.cumsum(0) - count,
+            episode=row,
+            first=torch.from_numpy(count.cumsum() - count).to(node.device),
             lookup=lambda place: self.panorama(viewpoint[place]),
             directions=self._directions[viewpoint],
             exists=self.world.neighbour_mask[viewpoint],
             views=self.world.neighbour_view[viewpoint],
         )
+
+
+def stairs(count: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of different lengths, one after the other: the row of every entry, and its number there.
+
+    count: (B,) entries of every row  ->  (sum,), (sum,)
+    """
+    row = np.repeat(np.arange(len(count)), count)
+    return row, np.arange(len(row)) - (count.cumsum() - count)[row]

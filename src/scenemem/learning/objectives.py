@@ -311,29 +311,18 @@ class MixedRules:
         self._student = student
 
     def arrive(self, viewpoint: Tensor, episodes: Tensor, /) -> None:
-        """Tell the rule each episode follows."""
-        for rule, rows in self._shared(episodes):
-            rule.arrive(viewpoint[rows], episodes[rows])
+        """Tell both rules: looking for those who follow each would make the host wait."""
+        for rule in (self._teacher, self._student):
+            rule.arrive(viewpoint, episodes)
 
     def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """(M,) option"""
-        label = torch.full_like(request.episode, NONE)
-        for rule, rows in self._shared(request.episode):
-            label[rows] = rule(request.select(rows), space, distance[rows])
-        return label
+        teacher, student = (rule(request, space, distance) for rule in (self._teacher, self._student))
+        return torch.where(self._forced[request.episode], teacher, student)
 
     def metres(self, viewpoints: Tensor, episodes: Tensor, /) -> Tensor:
         """As students measure it; nothing is earned on the episodes with a teacher  ->  (M, P)"""
         return self._student.metres(viewpoints, episodes)
-
-    def _shared(self, episodes: Tensor) -> list[tuple[LabelRule, Tensor]]:
-        """The rules that have episodes among ``episodes`` (M,), with the rows of theirs."""
-        forced = self._forced[episodes]
-        parts = [
-            (self._teacher, forced.nonzero().squeeze(1)),
-            (self._student, (~forced).nonzero().squeeze(1)),
-        ]
-        return [(rule, rows) for rule, rows in parts if len(rows)]
 
 
 MakeLabelRule = Callable[[World, EpisodeSet, ActionSpace], LabelRule]

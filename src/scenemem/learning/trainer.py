@@ -257,14 +257,17 @@ class Trainer:
         max_decisions = torch.where(forced, length, self.config.max_decisions)
         space = self.network.action_space(world, len(forced), max_decisions, learning=True)
         labels = MixedRules(forced, ReferencePath(world, batch.path), self._label_rule(world, batch, space))
-        return collect(
+        policy = AgentPolicy(self.network, log, environment, SamplePerEpisode(drawn), forced=forced)
+        rollout = collect(
             world,
             batch,
             space,
-            AgentPolicy(self.network, log, environment, SamplePerEpisode(drawn), forced=forced),
+            policy,
             max_steps=torch.where(forced, length.square(), self.config.max_steps),
             label_rule=labels,
         )
+        policy.check_scores()
+        return rollout
 
     def _drawn(self, episodes: int) -> Tensor:
         """A random number for every decision; a frontier and its action are two  ->  (J, episodes)"""

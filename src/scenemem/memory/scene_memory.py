@@ -28,14 +28,25 @@ class SceneMemory:
         episodes: their number B.
         capacity: number of places N an episode can remember.
         walk_cost: whether shortest paths count ``metres`` or ``hops``.
+        check: refuse a place too many; costs a look at the device per visit, so who cannot visit more turns
+            it off.
     """
 
-    def __init__(self, world: World, episodes: int, capacity: int, *, walk_cost: WalkCost = "metres") -> None:
+    def __init__(
+        self,
+        world: World,
+        episodes: int,
+        capacity: int,
+        *,
+        walk_cost: WalkCost = "metres",
+        check: bool = True,
+    ) -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be 1 or more, got {capacity}; the start needs a place")
         device, slots = world.device, world.neighbour.shape[1]
         self.world = world
         self.walk_cost = walk_cost
+        self.check = check
         self.node = torch.full((episodes, capacity), NONE, device=device)  # (B, N) viewpoint, -1 where empty
         self.count = torch.zeros(episodes, dtype=torch.long, device=device)  # (B,) nodes so far
         self.here = torch.zeros(episodes, dtype=torch.long, device=device)  # (B,) node the agent stands at
@@ -44,6 +55,9 @@ class SceneMemory:
         # shortest known way from node to node: its length, and the node to walk to first
         self.walk = torch.full((episodes, capacity, capacity), torch.inf, device=device)  # (B, N, N)
         self.first = torch.full((episodes, capacity, capacity), NONE, device=device)  # (B, N, N)
+        self._nodes = torch.arange(capacity, device=device)
+        length = world.neighbour_length.to(self.walk.dtype)
+        self._edge_length = length.masked_fill(length < torch.inf, 1.0) if walk_cost == "hops" else length
         self.columns: dict[str, Tensor] = {}  # (B, N, W) what agents wrote at their nodes; 0 where nothing
 
     @property
@@ -83,17 +97,33 @@ class SceneMemory:
     def visit(self, viewpoint: Tensor, episodes: Tensor) -> None:
         """The episodes now stand at ``viewpoint``; places not visited before become nodes.
 
+        Writing a node again changes nothing, so all episodes are written, wherever they stand: searching for
+        those at new places would make the host wait. Only the ways are told who has a new node.
+
         viewpoint: (R,) viewpoints  episodes: (R,), each at most once
 
         Raises:
-            ValueError: a memory is full.
+            ValueError: with ``check``, a memory is full.
         """
-        match = self.node[episodes] == viewpoint.unsqueeze(-1)
-        visited = match.any(dim=-1)
-        self.here[episodes] = torch.where(visited, match.int().argmax(dim=-1), self.count[episodes])
-        fresh = ~visited
-        if bool(fresh.any()):
-            self._add(viewpoint[fresh], episodes[fresh])
+        visited, match = (self.node[episodes] == viewpoint.unsqueeze(1)).max(dim=1)
+        spot = torch.where(visited, match, self.count[episodes])  # (R,) the node
+        if self.check and int(spot.max()) >= self.node.shape[1]:
+            raise ValueError(f"the memory is full: it was built for {self.node.shape[1]} places")
+        self.here[episodes] = spot
+        self.count[episodes] = torch.maximum(self.count[episodes], spot + 1)
+        self.node[episodes, spot] = viewpoint
+        node = self.node[episodes]  # (R, N)
+        length = self._edge_length[viewpoint]  # (R, K), inf where there is no edge
+        link = self.world.neighbour[viewpoint].unsqueeze(2) == node.unsqueeze(1)  # (R, K, N)
+        to_node = torch.where(link, length.unsqueeze(2), torch.inf).amin(dim=1)  # (R, N)
+        known_neighbour = to_node < torch.inf
+        self.edge[episodes, spot] = known_neighbour
+        self.edge[episodes, :, spot] = known_neighbour
+
+        elsewhere = self.world.neighbour[node] != viewpoint[:, None, None]  # (R, N, K)
+        self.subnode[episodes] = self.subnode[episodes] & elsewhere
+        self.subnode[episodes, spot] = (length < torch.inf) & ~link.any(dim=2)
+        self._extend_ways(episodes, spot, to_node.masked_fill(visited.unsqueeze(1), torch.inf))
 
     def write(self, name: str, values: Tensor, episodes: Tensor) -> None:
         """Write a column at the node each episode stands at.  values: (R, W)  episodes: (R,)"""
@@ -101,59 +131,23 @@ class SceneMemory:
             self.columns[name] = values.new_zeros(*self.node.shape, values.shape[1])
         self.columns[name][episodes, self.here[episodes]] = values
 
-    def _add(self, viewpoint: Tensor, episodes: Tensor) -> None:
-        """Write new nodes: connect them, hide them as sub-nodes, and open their own sub-nodes."""
-        spot = self.count[episodes]
-        if int(spot.max()) >= self.node.shape[1]:
-            raise ValueError(f"the memory is full: it was built for {self.node.shape[1]} places")
-        self.node[episodes, spot] = viewpoint
-        self.count[episodes] += 1
-        nodes = self.node[episodes]  # (R, N)
-        neighbour = self.world.neighbour[viewpoint]  # (R, K)
-        link = (neighbour.unsqueeze(-1) == nodes.unsqueeze(1)) & (neighbour != NONE).unsqueeze(
-            -1
-        )  # (R, K, N)
-        known_neighbour = link.any(dim=1)  # (R, N)
-        self.edge[episodes, spot] = known_neighbour
-        self.edge[episodes, :, spot] = known_neighbour
-
-        seen_from = self.world.neighbour[nodes] == viewpoint[:, None, None]  # (R, N, K)
-        self.subnode[episodes] = self.subnode[episodes] & ~seen_from
-        self.subnode[episodes, spot] = (neighbour != NONE) & ~link.any(dim=2)
-        self._extend_ways(episodes, spot, self._edge_lengths(viewpoint, link))
-
-    def _edge_lengths(self, viewpoint: Tensor, link: Tensor) -> Tensor:
-        """viewpoint: (R,)  link: (R, K, N)  ->  length of the edge to every node, inf where none (R, N)"""
-        length = self.world.neighbour_length[viewpoint].to(self.walk.dtype)
-        length = torch.ones_like(length) if self.walk_cost == "hops" else length
-        return torch.where(link, length.unsqueeze(-1), torch.inf).amin(dim=1)
-
     def _extend_ways(self, episodes: Tensor, spot: Tensor, length: Tensor) -> None:
         """Shortest ways after one more node: to it through its neighbours, and between others through it.
 
-        episodes, spot: (R,)  length: (R, N) of the new node's edges
+        episodes, spot: (R,)  length: (R, N) of the new node's edges; inf everywhere where there is none
         """
-        rows = torch.arange(len(episodes), device=episodes.device)
         walk, first = self.walk[episodes], self.first[episodes]  # (R, N, N)
-        way, gate = (length.unsqueeze(-1) + walk).min(
-            dim=1
-        )  # (R, N): to every node, by which neighbour first
-        way[rows, spot] = 0.0
-        reached = way.isfinite() & (way > 0.0)
-        walk[rows, spot] = way
-        walk[rows, :, spot] = way
-        first[rows, spot] = torch.where(reached, gate, NONE)
+        new = self._nodes == spot.unsqueeze(1)  # (R, N)
+        # (R, N): from the new node to every node, and by which neighbour first
+        way, gate = (length.unsqueeze(2) + walk).min(dim=1)
         # the way back leaves a node as the way to its gate does; the gate goes straight to the new node
-        back = first.gather(2, gate.unsqueeze(-1)).squeeze(-1)
-        is_gate = gate == torch.arange(gate.shape[1], device=gate.device)
-        back = torch.where(is_gate, spot.unsqueeze(-1), back)
-        first[rows, :, spot] = torch.where(reached, back, NONE)
-
-        detour = way.unsqueeze(2) + way.unsqueeze(1)
-        shorter = detour < walk
-        first = torch.where(shorter, first[rows, :, spot].unsqueeze(-1), first)
+        back = first.gather(2, gate.unsqueeze(2)).squeeze(2)
+        back = torch.where(gate == self._nodes, spot.unsqueeze(1), back)
+        way = way.masked_fill(new, 0.0)
+        detour = way.unsqueeze(2) + way.unsqueeze(1)  # over the new node; from it and to it are ways as well
+        leave = torch.where(new.unsqueeze(2), gate.masked_fill(new, NONE).unsqueeze(1), back.unsqueeze(2))
+        self.first[episodes] = torch.where(detour < walk, leave, first)
         self.walk[episodes] = torch.minimum(walk, detour)
-        self.first[episodes] = first
 
     def to_json(self, episode: int) -> dict[str, Any]:
         """One episode as plain values, for viewers: nodes, edges, sub-nodes with their directions."""

@@ -44,12 +44,28 @@ def dots(rows: Tensor, query: Tensor) -> Tensor:
     return torch.bmm(query.unsqueeze(1), rows.transpose(1, 2)).squeeze(1)
 
 
-def attend_panoramas(query: Tensor, viewpoint: Tensor, lookup: PanoramaLookup) -> Tensor:
+def attend_panoramas(query: Tensor, viewpoint: Tensor | None, lookup: PanoramaLookup) -> Tensor:
     """sum_k softmax_k(<f_k, q>) f_k, over the views f_k of the viewpoint that each query is about.
 
-    query: (S, D)  viewpoint: (S,)  ->  (S, D)
+    query: (S, D)  viewpoint: (S,); None where query s is about viewpoint s  ->  (S, D)
     """
+    if viewpoint is None:
+        viewpoint = torch.arange(len(query), device=query.device)
+        if not (query.requires_grad and torch.is_grad_enabled()):
+            return _attended_in_order(query, viewpoint, lookup)
     attended: Tensor = _PanoramaAttention.apply(query, viewpoint, lookup)  # type: ignore[no-untyped-call]
+    return attended
+
+
+def _attended_in_order(query: Tensor, viewpoint: Tensor, lookup: PanoramaLookup) -> Tensor:
+    """One query per viewpoint and no gradient, as when acting.  (S, D), (S,)  ->  (S, D)"""
+    attended = torch.empty_like(query)
+    sizes = _sizes(len(query), _viewpoints_at_a_time(query))
+    rows = (rows.split(sizes) for rows in (viewpoint, query.unsqueeze(1), attended.unsqueeze(1)))
+    for part, asked, answer in zip(*rows, strict=True):
+        views = lookup(part)
+        weights = torch.bmm(asked, views.transpose(1, 2)).softmax(dim=-1)
+        torch.bmm(weights, views, out=answer)
     return attended
 
 
@@ -129,9 +145,7 @@ class _Group:
 
 def _groups(viewpoint: Tensor, at_a_time: int) -> Iterator[_Group]:
     """All queries, by the viewpoint they are about.  viewpoint: (S,)"""
-    every_row = torch.arange(len(viewpoint), device=viewpoint.device)
-    if torch.equal(viewpoint, every_row):  # one query per viewpoint, as when acting
-        yield from (_Group(part, part, part) for part in _parts(every_row, at_a_time))
+    if not len(viewpoint):
         return
     by_viewpoint, many = viewpoint.argsort(stable=True), viewpoint.bincount()
     last = many.cumsum(0) - 1
@@ -151,6 +165,11 @@ def _viewpoints_at_a_time(query: Tensor) -> int:
 
 
 def _parts(rows: Tensor, size: int) -> Iterator[Tensor]:
-    """(n,)  ->  (about ``size``,) each, never a single row, which would be another kind of product"""
-    ends = [*range(size, len(rows) - 1, size), len(rows)] if len(rows) else []
-    return (rows[first:end] for first, end in zip([0, *ends], ends, strict=False))
+    """(n,)  ->  parts of ``_sizes`` rows"""
+    return iter(rows.split(_sizes(len(rows), size)))
+
+
+def _sizes(rows: int, size: int) -> list[int]:
+    """About ``size`` each, ``rows`` together; never a single row, which would be another kind of product."""
+    ends = [*range(size, rows - 1, size), rows] if rows else []
+    return [end - first for first, end in zip([0, *ends], ends, strict=False)]

@@ -6,7 +6,7 @@ them, Q queries per row; D LSTMs side by side, W width of one LSTM, U different 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,23 @@ class Instructions:
     mask: Tensor  # (B, L) bool, true at words
     hidden: Tensor  # (B, H) summary of the words, the first hidden state of an agent
     cell: Tensor  # (B, H) summary of the ends of the text, the first cell state of an LSTM
+
+    @classmethod
+    def joined(cls, parts: Sequence[Instructions]) -> Instructions:
+        """Several batches as one, padded to the longest text of all."""
+        if len(parts) == 1:
+            return parts[0]
+        words = max(part.mask.shape[1] for part in parts)
+
+        def padded(table: Tensor, width: int) -> Tensor:
+            return nn.functional.pad(table, (0, 0) * (table.dim() - 2) + (0, words - width))
+
+        return cls(
+            torch.cat([padded(part.context, part.mask.shape[1]) for part in parts]),
+            torch.cat([padded(part.mask, part.mask.shape[1]) for part in parts]),
+            torch.cat([part.hidden for part in parts]),
+            torch.cat([part.cell for part in parts]),
+        )
 
     def repeat(self, times: int) -> Instructions:
         """All instructions, ``times`` times over."""
@@ -65,6 +82,25 @@ class Packing:
     def rows(self, table: Tensor) -> Tensor:
         """(B, T, W)  ->  (X, W)"""
         return embedding(self.position, table.flatten(0, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class OneEach(Packing):
+    """Rows of different episodes: each is alone in its line of a table, so that a table is a view of them."""
+
+    @classmethod
+    def of(cls, rows: Tensor) -> OneEach:
+        """As many as there are ``rows`` (X, ...)."""
+        number = torch.arange(len(rows), device=rows.device)
+        return cls(number, torch.zeros_like(number), len(number), 1)
+
+    def table(self, rows: Tensor) -> Tensor:
+        """(X, W)  ->  (X, 1, W)"""
+        return rows.unsqueeze(1)
+
+    def rows(self, table: Tensor) -> Tensor:
+        """(X, 1, W)  ->  (X, W)"""
+        return table.squeeze(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +245,26 @@ def run_lstms(gate_inputs: Tensor, word: Tensor, recurrent: Tensor) -> Tensor:
     word: (D, L, B) the input of every step, a row of ``gate_inputs``
     recurrent: (D, 4W, W) the weights on the previous state  ->  (D, L, B, W)
     """
+    if not torch.is_grad_enabled():
+        return _states_alone(gate_inputs, word, recurrent)
     states: Tensor = _Lstms.apply(gate_inputs, word, recurrent)  # type: ignore[no-untyped-call]
+    return states
+
+
+def _states_alone(gate_inputs: Tensor, word: Tensor, recurrent: Tensor) -> Tensor:
+    """What ``_Lstms`` computes, when nothing has to be kept for a gradient: a step stays in the cache."""
+    width, weights = recurrent.shape[2], recurrent.transpose(1, 2)
+    states = gate_inputs.new_empty(*word.shape, width)
+    cell, before = None, None
+    for entered, state in zip(word.unbind(1), states.unbind(1), strict=True):
+        gates = embedding(entered, gate_inputs)
+        if before is not None:
+            gates.baddbmm_(before, weights)
+        opened, candidate = gates.split_with_sizes([3 * width, width], dim=-1)
+        input_gate, forget_gate, output_gate = opened.sigmoid_().chunk(3, dim=-1)
+        new = input_gate * candidate.tanh_()
+        cell = new if cell is None else new.addcmul_(forget_gate, cell)
+        before = torch.mul(output_gate, cell.tanh(), out=state)
     return states
 
 
@@ -221,21 +276,23 @@ class _Lstms(torch.autograd.Function):
         width = recurrent.shape[2]
         # each LSTM's steps lie together: a step is one block, and all steps of an LSTM are one matrix
         gates = embedding(word, gate_inputs)
-        lstms, steps, rows = gates.shape[:3]
-        cells, tanh_cells, states = (gate_inputs.new_empty(lstms, steps, rows, width) for _ in range(3))
-        weights = recurrent.transpose(1, 2)
-        for step in range(steps):
-            gate, cell = gates[:, step], cells[:, step]
-            if step:
-                gate.baddbmm_(states[:, step - 1], weights)
-            gate[..., : 3 * width].sigmoid_()
-            gate[..., 3 * width :].tanh_()
-            input_gate, forget_gate, output_gate, candidate = gate.chunk(4, dim=-1)
+        cells, tanh_cells, states = (gates.new_empty(*gates.shape[:3], width) for _ in range(3))
+        weights, before = recurrent.transpose(1, 2), None
+        # all steps of every table at once, because a view of each costs as much as the arithmetic
+        tables = (gates, gates[..., : 3 * width], *gates.chunk(4, dim=-1), cells, tanh_cells, states)
+        for gate, open_gates, input_gate, forget_gate, output_gate, candidate, cell, tanh_cell, state in zip(
+            *(table.unbind(1) for table in tables), strict=True
+        ):
+            if before is not None:
+                gate.baddbmm_(before[1], weights)
+            open_gates.sigmoid_()
+            candidate.tanh_()
             torch.mul(input_gate, candidate, out=cell)
-            if step:
-                cell.addcmul_(forget_gate, cells[:, step - 1])
-            torch.tanh(cell, out=tanh_cells[:, step])
-            torch.mul(output_gate, tanh_cells[:, step], out=states[:, step])
+            if before is not None:
+                cell.addcmul_(forget_gate, before[0])
+            torch.tanh(cell, out=tanh_cell)
+            torch.mul(output_gate, tanh_cell, out=state)
+            before = cell, state
         ctx.save_for_backward(word, gates, cells, tanh_cells, states, recurrent)
         ctx.inputs = len(gate_inputs)
         return states
@@ -243,24 +300,34 @@ class _Lstms(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor]:
         word, gates, cells, tanh_cells, states, recurrent = ctx.saved_tensors
-        sums, width = torch.empty_like(gates), recurrent.shape[2]
+        width = recurrent.shape[2]
+        input_gates, forget_gates, output_gates, candidates = gates.chunk(4, dim=-1)
+        # what the gradients of a state and its cell are multiplied with, at all steps: the gates' slopes ...
+        sums = torch.empty_like(gates)
+        to_opened, to_candidates = sums.split_with_sizes([3 * width, width], dim=-1)
+        opened = gates[..., : 3 * width]
+        torch.mul(opened, 1 - opened, out=to_opened)
+        torch.mul(input_gates, 1 - candidates.square(), out=to_candidates)
+        # ... times what each gate lets through
+        to_inputs, to_forgets, to_outputs = to_opened.chunk(3, dim=-1)
+        to_inputs.mul_(candidates)
+        to_forgets[:, 0] = 0.0
+        to_forgets[:, 1:].mul_(cells[:, :-1])
+        to_outputs.mul_(tanh_cells)
+        to_cells = output_gates * (1 - tanh_cells.square())
         state, cell = torch.zeros_like(states[:, 0]), torch.zeros_like(states[:, 0])
-        for step in range(gates.shape[1] - 1, -1, -1):
-            opened, candidate = gates[:, step].split_with_sizes([3 * width, width], dim=-1)
-            input_gate, forget_gate, output_gate = opened.chunk(3, dim=-1)
-            input_slope, forget_slope, output_slope = (1 - opened).mul_(opened).chunk(3, dim=-1)
-            to_input, to_forget, to_output, to_candidate = sums[:, step].chunk(4, dim=-1)
-            state = state + gradients[0][:, step]
-            torch.mul(state * tanh_cells[:, step], output_slope, out=to_output)
-            cell = cell + (state * output_gate).mul_(1 - tanh_cells[:, step].square())
-            torch.mul(cell * candidate, input_slope, out=to_input)
-            torch.mul(cell * input_gate, 1 - candidate.square(), out=to_candidate)
-            if not step:
-                to_forget.zero_()
-                break
-            torch.mul(cell * cells[:, step - 1], forget_slope, out=to_forget)
+        to_gates = (to_inputs, to_forgets, to_outputs, to_candidates)
+        tables = (gradients[0], sums, *to_gates, to_cells, forget_gates)
+        for gradient, total, to_input, to_forget, to_output, to_candidate, to_cell, forget_gate in zip(
+            *(reversed(table.unbind(1)) for table in tables), strict=True
+        ):
+            state = state + gradient
+            cell = torch.addcmul(cell, state, to_cell)
+            to_output.mul_(state)
+            for part in (to_input, to_forget, to_candidate):
+                part.mul_(cell)
             cell = cell * forget_gate
-            state = torch.bmm(sums[:, step], recurrent)
+            state = torch.bmm(total, recurrent)
         later = sums[:, 1:].flatten(1, 2)  # (D, (L - 1) * B, 4W)
         earlier = states[:, :-1].flatten(1, 2)
         return _summed_by(word, sums, ctx.inputs), None, torch.bmm(later.transpose(1, 2), earlier)

@@ -13,19 +13,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 from torch.utils.checkpoint import checkpoint
 
-from scenemem.features.store import CandidateFeatures, Places
+from scenemem.features.store import CandidateFeatures, Places, stairs
 from scenemem.models.attention import (
     attend_panoramas,
     dots,
     masked_softmax,
     score_panoramas,
 )
-from scenemem.models.language import Grounded, Packing
+from scenemem.models.language import Grounded, OneEach, Packing
 from scenemem.models.recurrent import untiled
 from scenemem.world.graph import ANGLE_WIDTH, rotated
 
@@ -50,6 +52,7 @@ class MemoryGraph:
     walk: Tensor  # (R, N) metres to walk to every node; inf where there is none
     open_lookup: Callable[[], Tensor]  # computes ``open``
     column_lookup: Callable[[str], Tensor]  # computes ``column``
+    known: NDArray[np.int64] | None = None  # ``count``, where the host knows it
 
     @cached_property
     def open(self) -> Tensor:
@@ -63,8 +66,8 @@ class MemoryGraph:
     @cached_property
     def states(self) -> tuple[Tensor, Tensor]:
         """The node states there are: memory (S,) and node (S,)"""
-        nodes = torch.arange(self.edge.shape[1], device=self.count.device)
-        row, node = (nodes < self.count.unsqueeze(1)).nonzero().unbind(1)
+        count = self.count.cpu().numpy() if self.known is None else self.known
+        row, node = torch.from_numpy(np.stack(stairs(count))).to(self.count.device).unbind()
         return row, node
 
     @cached_property
@@ -81,7 +84,13 @@ class MemoryGraph:
 
     def attend(self, query: Tensor) -> Tensor:
         """Attention of every memory over the views of each of its nodes.  query: (R, D)  ->  (R, N, D)"""
-        return self.padded(attend_panoramas(embedding(self.states[0], query), self.place, self.places.lookup))
+        return self.padded(self.attend_states(embedding(self.states[0], query)))
+
+    def attend_states(self, query: Tensor) -> Tensor:
+        """The same with a query of every node state.  query: (S, D)  ->  (S, D)"""
+        # when every episode has one memory, a place has one state, and they stand in the same order
+        place = None if isinstance(self.packing, OneEach) else self.place
+        return attend_panoramas(query, place, self.places.lookup)
 
     def slot_scores(self, visual: Tensor, orientation: Tensor) -> Tensor:
         """How every candidate slot of every node looks, and where it leads.
@@ -98,12 +107,12 @@ class MemoryGraph:
     @cached_property
     def neighbours(self) -> Neighbours:
         """The neighbours of every node state."""
-        nodes = torch.arange(self.edge.shape[1], device=self.count.device)
-        known = nodes < self.count.unsqueeze(1)  # (R, N)
-        number = known.flatten().cumsum(0).view_as(known) - 1  # of every state
-        row, _, other = self.edge.nonzero().unbind(1)
-        many = self.edge.sum(dim=2)[known]
-        return Neighbours(number[row, other], many.cumsum(0) - many)
+        row, node = self.states
+        number = torch.zeros_like(self.edge[:, 0], dtype=torch.long)  # (R, N) of every state
+        number[row, node] = torch.arange(len(row), device=row.device)
+        memory, _, other = self.edge.nonzero().unbind(1)
+        many = self.edge[row, node].sum(dim=1)
+        return Neighbours(number[memory, other], many.cumsum(0) - many)
 
 
 @dataclass(frozen=True)
@@ -146,7 +155,7 @@ class VisualRead(nn.Module):
         perception: (R, H)  feature_mask: (D,)  ->  (S, D)
         """
         query = embedding(graph.states[0], self.query(perception) * feature_mask)
-        return attend_panoramas(query, graph.place, graph.places.lookup)
+        return graph.attend_states(query)
 
 
 class OrientationRead(nn.Module):
@@ -203,9 +212,9 @@ class MessagePassing(nn.Module):
             return states
         updated: Tensor
         if states.requires_grad and states.numel() > _LARGE:
-            updated = checkpoint(self.update, messages, states, use_reentrant=False)
+            updated = checkpoint(_gru, self.update, messages, states, use_reentrant=False)
         else:
-            updated = self.update(messages, states)
+            updated = _gru(self.update, messages, states)
         return updated
 
 
@@ -266,13 +275,29 @@ class CollectRead(nn.Module):
         )
 
 
+def _gru(cell: nn.GRUCell, messages: Tensor, states: Tensor) -> Tensor:
+    """What ``cell`` itself computes, with two thirds of its operations.  (S, W), (S, W)  ->  (S, W)"""
+    new = nn.functional.linear(messages, cell.weight_ih, cell.bias_ih)
+    old = nn.functional.linear(states, cell.weight_hh, cell.bias_hh)
+    return _gated(new, old, states)
+
+
 def _folded_gru(cell: nn.GRUCell, messages: Tensor, states: Tensor) -> Tensor:
     """A GRU on tiled inputs and states, given untiled.  messages, states: (S, 4)  ->  (S, W)"""
     new = nn.functional.linear(messages, untiled(cell.weight_ih), cell.bias_ih)
     old = nn.functional.linear(states, untiled(cell.weight_hh), cell.bias_hh)
-    (reset, update, candidate), (old_reset, old_update, memory) = new.chunk(3, dim=1), old.chunk(3, dim=1)
-    candidate = torch.tanh(candidate + torch.sigmoid(reset + old_reset) * memory)
-    return torch.lerp(candidate, tiled(states, cell.hidden_size), torch.sigmoid(update + old_update))
+    return _gated(new, old, tiled(states, cell.hidden_size))
+
+
+def _gated(new: Tensor, old: Tensor, states: Tensor) -> Tensor:
+    """new, old: (S, 3W) what messages and states bring into reset, update, candidate  states: (S, W)"""
+    sizes = [2 * states.shape[1], states.shape[1]]
+    (new_gates, new_candidate), (old_gates, old_candidate) = (
+        sums.split_with_sizes(sizes, dim=1) for sums in (new, old)
+    )
+    reset, update = torch.sigmoid(new_gates + old_gates).chunk(2, dim=1)
+    candidate = torch.tanh(torch.addcmul(new_candidate, reset, old_candidate))
+    return torch.lerp(candidate, states, update)
 
 
 class FrontierScore(nn.Module):

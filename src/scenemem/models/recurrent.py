@@ -330,24 +330,65 @@ Observe = Callable[[Any, Observation], State]
 
 
 class EpisodeSelection:
-    """The instructions and masks of some episodes; selected again only when the set has changed."""
+    """The instructions and masks of some episodes; those of the last two indices are kept.
+
+    Indices are told apart by identity: comparing them would make the host wait for the device.
+    """
 
     def __init__(self, instructions: Instructions, masks: DropoutMasks) -> None:
         self._all = (instructions, masks)
-        self._of_instructions: tuple[Tensor, Instructions] | None = None
-        self._of_masks: tuple[Tensor, DropoutMasks] | None = None
+        self._instructions: list[tuple[Tensor, Instructions]] = []
+        self._masks: list[tuple[Tensor, DropoutMasks]] = []
 
     def instructions(self, episodes: Tensor) -> Instructions:
         """episodes: (M,)"""
-        if self._of_instructions is None or not torch.equal(episodes, self._of_instructions[0]):
-            self._of_instructions = episodes, selected(self._all[0], episodes)
-        return self._of_instructions[1]
+        return _kept(self._instructions, episodes, lambda: selected(self._all[0], episodes))
 
     def masks(self, episodes: Tensor) -> DropoutMasks:
         """episodes: (M,)"""
-        if self._of_masks is None or not torch.equal(episodes, self._of_masks[0]):
-            self._of_masks = episodes, self._all[1].select(episodes)
-        return self._of_masks[1]
+        return _kept(self._masks, episodes, lambda: self._all[1].select(episodes))
+
+
+def _kept(found: list[tuple[Tensor, T]], key: Tensor, select: Callable[[], T]) -> T:
+    """What was found for this very tensor, or ``select`` it; two are kept."""
+    for known, value in found:
+        if known is key:
+            return value
+    found[:] = [*found[-1:], (key, select())]
+    return found[-1][1]
+
+
+class _Rows:
+    """States that were made, row after row; room for twice as many is made when there is none.
+
+    What was added is copied when rows are asked for, so that whoever never asks pays nothing.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._room: list[Tensor] = []  # (room, W) per field
+        self._added: list[list[Tensor]] = []
+
+    def add(self, columns: list[Tensor]) -> None:
+        """M rows of every field."""
+        self._added.append(columns)
+
+    def select(self, rows: Tensor) -> list[Tensor]:
+        """rows: (R,)  ->  R rows of every field"""
+        if self._added:
+            self._copy_added()
+        return [kept.index_select(0, rows) for kept in self._room]
+
+    def _copy_added(self) -> None:
+        end = self._count + sum(len(columns[0]) for columns in self._added)
+        if not self._room or end > len(self._room[0]):
+            room = [values.new_empty(2 * end, *values.shape[1:]) for values in self._added[0]]
+            for new, old in zip(room, self._room, strict=False):
+                new[: self._count] = old[: self._count]
+            self._room = room
+        for kept, *added in zip(self._room, *self._added, strict=True):
+            torch.cat(added, out=kept[self._count : end])
+        self._count, self._added = end, []
 
 
 class StateLog:
@@ -379,23 +420,24 @@ class StateLog:
         self._observe = observe
         self._learns = learns
         self.lookup = lookup
-        self._selection = EpisodeSelection(instructions, masks)
+        self.selection = EpisodeSelection(instructions, masks)
         self._cache: dict[Any, Any] = {}
         self._viewpoint = torch.full_like(instructions.mask[:, 0], NONE, dtype=torch.long)
         self._made: list[tuple[int, Tensor, State]] = []  # step, episodes (M,), their new states
-        self._made_at: list[Tensor] = []  # (M,) the viewpoints where they were made
+        self._rows = _Rows()  # the viewpoints where they were made, and the states themselves
+        self._many = 0  # states made
         self.row_at = self._viewpoint.unsqueeze(1)[:, :0]  # (B, T) the row of the state made at each step
 
     def observe(self, active: Tensor, viewpoint: Tensor, view: Tensor, step: int) -> None:
         """At ``step``, which only grows, ``active`` stand at ``viewpoint`` and face ``view``, (M,) each."""
         with torch.set_grad_enabled(self._learns):
             after = self._observed(active, viewpoint, view)
-        rows = sum(len(episodes) for _, episodes, _ in self._made)
         self._made.append((step, active, after))
-        self._made_at.append(viewpoint)
+        self._rows.add([viewpoint, *(getattr(after, item.name).detach() for item in fields(after))])
         missing = step + 1 - self.row_at.shape[1]
         self.row_at = torch.nn.functional.pad(self.row_at, (0, missing), value=NONE)
-        self.row_at[active, step] = torch.arange(rows, rows + len(active), device=active.device)
+        self.row_at[active, step] = torch.arange(self._many, self._many + len(active), device=active.device)
+        self._many += len(active)
 
     def _observed(self, active: Tensor, viewpoint: Tensor, view: Tensor) -> State:
         """The new states of ``active`` (M,), which are the current ones from now on."""
@@ -404,8 +446,8 @@ class StateLog:
             self._viewpoint[active],
             view,
             self.lookup(viewpoint),
-            self._selection.instructions(active),
-            self._selection.masks(active),
+            self.selection.instructions(active),
+            self.selection.masks(active),
             self._cache,
         )
         self._viewpoint[active] = viewpoint
@@ -423,9 +465,12 @@ class StateLog:
     def restore(self, active: Tensor, steps: Tensor) -> None:
         """The episodes ``active`` (M,) have the states again that they made at ``steps`` (M,)."""
         rows = self.row_at[active, steps]
-        self._viewpoint[active] = torch.cat(self._made_at)[rows]
-        with torch.set_grad_enabled(self._learns):
-            self.state = self.state.with_rows(active, self._together().select(rows))
+        self._viewpoint[active], *values = self._rows.select(rows)
+        if self._learns:
+            with torch.enable_grad():
+                self.state = self.state.with_rows(active, self._together().select(rows))
+        else:
+            self.state = self.state.with_rows(active, type(self.state)(*values))
 
     @property
     def packing(self) -> Packing:
@@ -478,10 +523,9 @@ class FusedStateLog(StateLog):
         assert isinstance(before, LSTMState)  # made by initial_state
         angles = self.updater.relative_angles(observation.view)
         step = lstm_step(self.weights, before, observation, angles)
-        rows = sum(len(kept.hidden) for kept in self.steps)
         self.observed.append((active, self._row[active], observation.viewpoint, observation.view))
         self.steps.append(step)
-        self._row[active] = torch.arange(rows, rows + len(active), device=active.device)
+        self._row[active] = torch.arange(self._many, self._many + len(active), device=active.device)
         return step.state
 
     def restore(self, active: Tensor, steps: Tensor) -> None:
