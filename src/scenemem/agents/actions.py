@@ -285,7 +285,8 @@ class MemoryActions(ActionSpace):
     def _exhausted(self, turn: _Turn) -> NDArray[np.bool_]:
         """Those that have used up their decisions and are nowhere bound  ->  (M,)"""
         number = turn.episodes.number
-        return (self._decisions_left[number] == 0) & ~turn.bound & ~self._ending[number]
+        spent: NDArray[np.bool_] = self._decisions_left[number] == 0
+        return spent & ~turn.bound & ~self._ending[number]
 
     def _send_to_the_end(self, turn: _Turn, decide: Decide) -> None:
         """Exhausted episodes choose where to end, if there is a choice; others are cut off as they are."""
