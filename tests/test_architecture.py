@@ -17,6 +17,7 @@ ORDER = (
     "errors",
     "registry",
     "formats",
+    "sources",
     "world",
     "tasks",
     "houses",

@@ -7,7 +7,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, TypeVar, Union, cast
 
 import msgspec
@@ -229,6 +229,12 @@ def read_landmark_labels(file: StrPath) -> LandmarkLabels:
     return labels
 
 
+def is_box_file(member: tarfile.TarInfo) -> bool:
+    """Whether a member of an archive is a BBox file; a snapshot of the repository holds other JSON, too."""
+    place = PurePosixPath(member.name)
+    return member.isfile() and place.suffix == ".json" and place.parent.name.lower()[:4] in ("", "bbox")
+
+
 class _RawObject(msgspec.Struct, frozen=True):
     name: str
     visible_pos: tuple[View, ...]
@@ -240,8 +246,7 @@ def _read_bbox_archive(source: Path, labels: Mapping[str, Label]) -> Iterator[Vi
     try:
         with tarfile.open(source) as archive:
             for member in archive:
-                wanted = member.isfile() and member.name.endswith(".json")
-                stream = archive.extractfile(member) if wanted else None
+                stream = archive.extractfile(member) if is_box_file(member) else None
                 if stream is not None:
                     found = True
                     name = Path(member.name).name
