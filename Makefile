@@ -1,12 +1,18 @@
 # Two commands for a newcomer: `make demo` runs the main job, `make test` proves the installation.
 # Both start from a fresh clone with only python3 (>= 3.10) and make; a second call installs nothing.
 
+# On a machine without a GPU, `make CPU=1 demo` installs torch without the CUDA packages (0.2 instead of 5 GB).
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+TORCH_CPU := https://download.pytorch.org/whl/cpu
+ifdef CPU
+PIP += --extra-index-url $(TORCH_CPU)
+endif
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test lint docs notebooks clean
 
 demo: $(VENV)/.installed-run
 	$(BIN)/scenemem demo
@@ -21,6 +27,9 @@ lint: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/mkdocs build --strict
+
+notebooks: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/notebooks
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \

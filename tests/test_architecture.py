@@ -18,6 +18,7 @@ ORDER = (
     "processes",
     "registry",
     "formats",
+    "sources",
     "world",
     "tasks",
     "houses",

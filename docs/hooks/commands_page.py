@@ -7,13 +7,15 @@ from typing import Any
 
 from flags import Flag, Group, manual_of
 
-from scenemem.cli import COMMANDS
+from scenemem.commands.table import COMMANDS
 
 MARK = "<!-- every command -->"
 
 EXAMPLES = {
     "demo": "scenemem demo --out demo --iterations 300",
     "data check": "scenemem data check --data DIR",
+    "data fetch": "scenemem data fetch oracle --data DIR",
+    "data convert": "scenemem data convert glove.6B.zip vp2room_label.json --data DIR",
     "data houses": "scenemem data houses --out houses --houses 12 --seed 3",
     "data r4r": "scenemem data r4r --data DIR",
     "data features": "scenemem data features resnet.tsv --data DIR --encoder 'ResNet-152, ImageNet'",
@@ -29,6 +31,7 @@ EXAMPLES = {
     "compare": "scenemem compare runs/ssm-0 runs/ssm-1 runs/basic-0 --out table.md",
     "weights": "scenemem weights",
     "weights pack": "scenemem weights pack runs/ssm-0 --data DIR --out mine.safetensors",
+    "completion": "scenemem completion bash",
     "score": "scenemem score results.json --data DIR --split val_unseen --json",
     "submit": "scenemem submit runs/ssm-0 --data DIR --split test --out test.json",
     "speak train": "scenemem speak train speaker --out runs/speaker-0",

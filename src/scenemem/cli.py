@@ -6,6 +6,8 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
 
 import tyro
 from rich.markup import escape
@@ -13,36 +15,10 @@ from rich.table import Table
 
 from scenemem import __version__
 from scenemem.commands.console import console, output
+from scenemem.commands.table import COMMANDS
 from scenemem.errors import Interrupted, UserError
 from scenemem.processes import ending_raises
 from scenemem.registry import load_plugin
-
-# command -> (module in scenemem.commands, function, what it does); modules are imported when called
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    "demo": ("demo", "demo", "build the houses, train two agents, walk unseen houses, write a report"),
-    "data check": ("data", "data_check", "what is in a data folder, what is wrong, what is still needed"),
-    "data houses": ("data", "data_houses", "build the embedded houses as a data folder"),
-    "data r4r": ("data", "data_r4r", "write R4R from R2R"),
-    "data features": ("data", "data_features", "convert a TSV or HDF5 feature file to a mapped store"),
-    "data captions": ("data", "data_captions", "build view features from captions of the views"),
-    "data objects": ("data", "data_objects", "build view features from object and room annotations"),
-    "data join": ("data", "data_join", "join feature stores into a union of tracks"),
-    "data images": ("images", "data_images", "build view features from pictures with an image encoder"),
-    "train": ("train", "parse", "train an agent from a preset"),
-    "eval": ("evaluate", "eval_run", "walk an agent over a split and print its metrics"),
-    "compare": ("evaluate", "compare", "mean and standard deviation over seeds and variants"),
-    "speak train": ("speak", "parse_train", "train a speaker, which describes paths in words"),
-    "speak eval": ("speak", "speak_eval", "BLEU of a speaker beside a retrieval baseline and a control"),
-    "speak describe": ("speak", "speak_describe", "describe paths in words"),
-    "speak augment": ("speak", "speak_augment", "describe many new paths and write them as episodes"),
-    "view": ("pages", "view", "replay episodes decision by decision as self-contained pages"),
-    "report": ("pages", "report", "one page about some runs: scores, curves, failures"),
-    "serve": ("pages", "serve", "a live page: type an instruction and watch the memory grow"),
-    "weights pack": ("evaluate", "weights_pack", "pack the weights of a run, with a model card"),
-    "weights": ("evaluate", "weights", "the weights that come with SceneMem"),
-    "score": ("evaluate", "score", "metrics of a result file, ours or another system's"),
-    "submit": ("evaluate", "submit", "validate results and write the leaderboard file"),
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -104,10 +80,16 @@ def _without_plugins(words: Sequence[str]) -> list[str]:
 
 
 def _run_behind(word: str) -> str:
-    """A word of the command line, ``weights:NAME`` replaced by the run folder it stands for."""
+    """A word of the command line, ``weights:NAME`` replaced by the run folder it stands for.
+
+    The name may also be a folder in the layout of the Hugging Face Hub, or ``hf://owner/name``.
+    """
     if not word.startswith("weights:"):
         return word
     folder = importlib.import_module("scenemem.runs.folder")  # loads torch, which takes a second
+    name = word.removeprefix("weights:")
+    if name.startswith("hf://") or "/" in name or Path(name).is_dir():
+        word = str(importlib.import_module("scenemem.runs.hub").weights_file(name))
     return str(folder.find_run(word).root)
 
 
@@ -115,8 +97,8 @@ def _show_commands(words: Sequence[str]) -> int:
     """List the commands; an unknown command is an error."""
     asked_for_help = not words or words[-1] in ("-h", "--help")
     group = [name for name in COMMANDS if words and name.split()[0] == words[0]]
-    if not asked_for_help and not group:
-        console.print(f"[bold red]error:[/] unknown command '{escape(' '.join(words[:2]))}'", highlight=False)
+    if not asked_for_help and (not group or len(words) > 1):
+        raise UserError(_unknown(words, group))
     table = Table(box=None, show_header=False, padding=(0, 2))
     for name in group or COMMANDS:
         table.add_row(f"scenemem {name}", COMMANDS[name][2])
@@ -127,6 +109,18 @@ def _show_commands(words: Sequence[str]) -> int:
         "\nEvery command explains its flags with --help, and loads a plugin with --plugin MODULE or FILE.py."
     )
     return 0 if asked_for_help else 2
+
+
+def _unknown(words: Sequence[str], group: Sequence[str]) -> str:
+    """What to say about a command that there is not: the nearest ones, else where they are listed."""
+    asked = " ".join(word for word in words[:2] if not word.startswith("-"))
+    pairs = {name: name for name in group or COMMANDS}
+    pairs |= {name.split()[0]: name for name in pairs if not group}  # a group alone is near, too
+    near = get_close_matches(asked, pairs, n=3) or get_close_matches(words[0], pairs, n=3)
+    found = list(dict.fromkeys(pairs[name] for name in near))
+    there = f"there are: {', '.join(group)}" if group else "'scenemem --help' lists all commands"
+    meant = f"did you mean {' or '.join(f'scenemem {name}' for name in found)}? " if found else ""
+    return f"unknown command '{asked}'; {meant}{there[0].upper() + there[1:] if meant else there}"
 
 
 if __name__ == "__main__":

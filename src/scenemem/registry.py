@@ -91,10 +91,21 @@ class Registry(Mapping[str, T]):
         return f"Registry({self.what}: {', '.join(self)})"
 
 
+_LISTED = 8  # names; a longer list helps nobody
+
+
+def listed(known: Iterable[str]) -> str:
+    """Names for a message: all of them, or the first few and how many more there are."""
+    names = list(known)
+    if len(names) <= _LISTED + 1:
+        return ", ".join(names) or "none"
+    return f"{', '.join(names[:_LISTED])} and {len(names) - _LISTED} more"
+
+
 def suggestion(name: str, known: Mapping[str, Any]) -> str:
-    """The names that could have been meant, and all there are."""
+    """The names that could have been meant, and those there are."""
     near = get_close_matches(name, known, n=3)
-    there_are = f"here are: {', '.join(known) or 'none'}"
+    there_are = f"here are: {listed(known)}"
     return f"did you mean {' or '.join(near)}? T{there_are}" if near else f"t{there_are}"
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from scenemem.cli import main
 from scenemem.formats.features import write_store
+from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS
+from scenemem.runs.data_check import inspect_folder
 from scenemem.world.build import load_world
 from tests.features.caption_houses import write_captions
 
@@ -47,16 +49,21 @@ def test_a_sound_folder_is_counted(tiny_data: Path, capsys: pytest.CaptureFixtur
         "scans": 2,
     }
     assert report["path_pool"] > 0
-    assert "feature store" in report["needs"]["ssm"]
-    assert "scenemem data r4r" in report["needs"]["any preset on R4R"]
-    assert "leaderboard submission" not in report["needs"]
+    assert report["needs"]["ssm"] == "any track"
+    assert report["tasks"]["r2r"]["complete"]
+    assert report["tasks"]["r4r"]["missing"] == ["r4r/"]
+    assert report["tasks"]["r4r"]["commands"] == [f"scenemem data r4r --data {tiny_data}"]
 
 
 def test_the_table_says_the_same(tiny_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = _check(tiny_data, capsys)
     assert code == 0
     assert "32 included, 2 without an edge" in out
-    assert "still needed" in out
+    shown = " ".join(out.split())
+    assert "track state captions missing: captions/r2r_blip_DETR_vis2text/<scan>.json" in shown
+    assert "r2r complete (Room-to-Room)" in shown
+    assert f"0 of {len(PRESETS)} presets can be trained here" in shown
+    assert "more: waiting for any track" in shown, "presets are counted, not listed"
 
 
 def test_feature_stores_are_listed_and_satisfy_the_need(
@@ -70,14 +77,16 @@ def test_feature_stores_are_listed_and_satisfy_the_need(
         write_store(target, names[:count], rows[:count], width=3, source="", encoder="zeros", track=track)
     code, report = _report(own_data, capsys)
     assert code == 0
-    assert report["features"] == [
-        {"name": "part", "width": 3, "viewpoints": 5, "complete": False, "track": ""},
-        {"name": "whole", "width": 3, "viewpoints": len(names), "complete": True, "track": "captions"},
+    assert [
+        (one["name"], one["viewpoints"], one["complete"], one["track"]) for one in report["features"]
+    ] == [
+        ("part", 5, False, ""),
+        ("whole", len(names), True, "captions"),
     ]
     anywhere = {name for name, preset in PRESETS.items() if preset.data.features is None}
     assert not set(report["needs"]) & anywhere
-    assert report["needs"]["ssm-r2r-oracle"] == "the feature store 'oracle' ('scenemem data objects')"
-    assert "R4R_train.json" in report["needs"]["ssm-r4r-oracle"]
+    assert report["needs"]["ssm-r2r-oracle"] == "track oracle"
+    assert report["needs"]["ssm-r4r-oracle"] == "track oracle and task r4r"
 
 
 def test_every_track_says_whether_it_is_there_or_what_builds_it(
@@ -89,14 +98,20 @@ def test_every_track_says_whether_it_is_there_or_what_builds_it(
     assert list(tracks) == ["captions", "objects", "images", "oracle"]
     assert report["annotations"] == {"langnav captions": 32, "navgpt captions": 32}
     assert tracks["captions"] == {
-        "sensor": "a camera with a captioner, and a depth sensor",
+        "what": "a camera with a captioner, and a depth sensor",
+        "complete": False,
         "stores": [],
-        "command": "scenemem data captions --data DIR",
-        "missing": "",
+        "missing": [],
+        "worse_without": ["glove/glove_300d.npz"],
+        "commands": [
+            f"scenemem data fetch captions --data {own_data}",
+            f"scenemem data captions --data {own_data}",
+        ],
     }
-    assert tracks["objects"]["missing"] == "objects/view_objects.jsonl.gz or objects/BBox/"
-    assert tracks["oracle"]["missing"].endswith(" and rooms/viewpoint_rooms.tsv")
-    assert report["needs"]["ssm"].startswith("a feature store ('scenemem data captions --data DIR')")
+    assert tracks["objects"]["missing"] == ["objects/BBox.tar.gz"]
+    assert tracks["oracle"]["missing"] == ["objects/BBox.tar.gz", "rooms/viewpoint_rooms.tsv"]
+    _, out, _ = _check(own_data, capsys)
+    assert "captions can be built, better with glove/glove_300d.npz" in " ".join(out.split())
     names = load_world(own_data / "connectivity").names
     rows = np.zeros((len(names), 36, 3), dtype=np.float16)
     for name, track in (("objects+rooms", ""), ("both", "captions+objects")):
@@ -108,9 +123,58 @@ def test_every_track_says_whether_it_is_there_or_what_builds_it(
     assert "ssm-r2r-oracle" not in report["needs"]
     _, out, _ = _check(own_data, capsys)
     shown = " ".join(out.split())
-    assert "track captions can be built: 'scenemem data captions --data DIR'" in shown
-    assert "track oracle there: objects+rooms (no sensor: annotations, an upper bound)" in shown
+    assert "oracle complete: objects+rooms (no sensor: annotations, an upper bound)" in shown
     assert "track oracle, now called 'oracle'" in shown
+
+
+def test_advice_leads_on_and_never_in_a_circle(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With boxes but no room labels, building 'objects' again would not give 'oracle'."""
+    boxes = own_data / "objects" / "BBox"
+    boxes.mkdir(parents=True)
+    (boxes / "yard_g00.json").write_text(json.dumps({"g00": {}}))
+    with pytest.raises(SystemExit):
+        main(["data", "objects", "--data", str(own_data)])
+    assert (
+        f"for 'oracle' get them with 'scenemem data fetch rooms --data {own_data}'" in capsys.readouterr().err
+    )
+    _, report = _report(own_data, capsys)
+    assert report["tracks"]["objects"]["complete"]
+    oracle = report["tracks"]["oracle"]
+    assert oracle["missing"] == ["rooms/viewpoint_rooms.tsv"]
+    assert oracle["commands"] == [
+        f"scenemem data fetch oracle --data {own_data}",
+        f"scenemem data objects --data {own_data}",
+    ]
+    with pytest.raises(SystemExit):
+        main(["train", "ssm-r2r-objects", "--data", str(own_data), "--out", str(own_data / "run")])
+    assert (
+        f"'scenemem data check --data {own_data}' says what it takes to build it" in capsys.readouterr().err
+    )
+
+
+def test_every_folder_of_the_layout_is_known(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np_file = own_data / "glove" / "glove_300d.npz"
+    np_file.parent.mkdir()
+    np.savez(np_file, words=np.array(["bed", "lamp"]), vectors=np.ones((2, 3), dtype=np.float16))
+    labels = own_data / "lar2r" / "lar2r_train.json"
+    labels.parent.mkdir()
+    labels.write_text(json.dumps({"1": {"g00": {"0": {"landmark": [1]}}, "id": 3}}))
+    (own_data / "originals").mkdir()
+    (own_data / "notes").mkdir()
+    _, report = _report(own_data, capsys)
+    assert report["annotations"] == {"word vectors": 2, "word labels train": 1}
+    assert report["unknown"] == ["notes"]
+    _, out, _ = _check(own_data, capsys)
+    assert "folder 'notes' not looked into by any command" in " ".join(out.split())
+
+
+def test_the_embedded_houses_lack_no_track(tiny_data: Path, tmp_path: Path) -> None:
+    data = Path(shutil.copytree(tiny_data, tmp_path / "houses"))
+    names = load_world(data / "connectivity").names
+    rows = np.zeros((len(names), 36, 3), dtype=np.float16)
+    encoder = "scenemem.houses.features"
+    write_store(data / "features" / "views.npy", names, rows, width=3, source="", encoder=encoder)
+    assert inspect_folder(DataFolder(data)).tracks == {}
 
 
 def test_broken_captions_are_found(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,7 +214,8 @@ def test_without_graphs_the_report_says_so(own_data: Path, capsys: pytest.Captur
     code, report = _report(own_data, capsys)
     assert code == 2
     assert "no such folder" in report["problems"][0]["reason"]
-    assert "connectivity/<scan>_connectivity.json" in report["needs"]["basic"]
+    assert report["tasks"]["r2r"]["missing"][0] == "connectivity/<scan>_connectivity.json"
+    assert report["tracks"]["captions"]["missing"][0] == "connectivity/<scan>_connectivity.json"
 
 
 def test_one_bad_graph_does_not_hide_another(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -195,12 +195,12 @@ def test_compare_tells_how_far_presets_are_from_one_of_them(
 
 
 def test_compare_refuses_a_run_that_does_not_say_what_it_is(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = Path(shutil.copytree(trained, tmp_path / "broken"))
     for text in ('{"name": "ssm"}', '{"name": "ssm", "preset": 3}'):
         (broken / "preset.json").write_text(text, encoding="utf-8")
-        assert _run("compare", trained, broken) == 2
+        assert _run("compare", trained, broken, "--data", tiny_trainable) == 2
         assert "does not describe a run" in capsys.readouterr().err
 
 

@@ -61,7 +61,7 @@ def test_score_prints_a_table_for_people(run: Run, tiny_data: Path, tmp_path: Pa
     code, out, _ = run("score", file, "--data", tiny_data, "--split", "val_seen", "--partial")
     assert code == 0
     assert "1 missing" in out
-    for label in ("TL", "SPL (reference)", "nDTW", "100.00%"):
+    for label in ("TL", "SPL (reference)", "nDTW", "1.000"):
         assert label in out
 
 

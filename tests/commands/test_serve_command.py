@@ -77,7 +77,7 @@ def test_bad_addresses_are_explained(runs: list[Path], tiny_trainable: Path) -> 
         with pytest.raises(UserError, match=rf"cannot listen at 127.0.0.1 port {port} \(.*in use\); choose"):
             serve(runs[0], data=tiny_trainable, port=port, open=False)
     with pytest.raises(UserError, match=r"cannot listen at no\.such\.host\.invalid port 0 \(.+\); choose"):
-        serve(runs[0], host="no.such.host.invalid", port=0)
+        serve(runs[0], data=tiny_trainable, host="no.such.host.invalid", port=0)
 
 
 def test_the_missing_extra_is_explained(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

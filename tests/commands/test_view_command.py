@@ -107,7 +107,10 @@ def _told(capsys: pytest.CaptureFixture[str]) -> str:
         (("--count", 0), "--count must be 1 or more, got 0"),
         (("--out", "x.html"), "x.html: with --episode one page is written and --out ends in .html"),
         (("--episode", "2000_0", "--out", "folder"), "folder: with --episode one page is written"),
-        (("--split", "nope"), "R2R_nope.json: no such file"),
+        (
+            ("--split", "nope"),
+            "has no split 'nope' of r2r; there are: train, val_seen, val_unseen, test, dev_unseen",
+        ),
     ],
 )
 def test_mistakes_are_named(

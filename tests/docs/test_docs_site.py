@@ -16,7 +16,7 @@ from urllib.parse import unquote, urldefrag, urlsplit
 import pytest
 
 import scenemem
-from scenemem.cli import COMMANDS
+from scenemem.commands.table import COMMANDS
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import SPEAKERS
 
@@ -126,7 +126,8 @@ def test_the_flags_shown_are_those_the_command_reads(hook: Callable[[str], Any])
     manual = manual_of("scenemem eval expert --split val_seen")
     split = manual.flag("--split")
     assert split is not None
-    assert (split.value, split.meaning, split.default) == ("STR", "which episodes", "val_unseen")
+    assert (split.value, split.default) == ("SPLIT", "val_unseen")
+    assert split.meaning.startswith("which episodes: train, val_seen, val_unseen, test")
     trained = manual_of("scenemem train ssm-no-reasoning").flag("--model.reasoning-steps")
     assert trained is not None
     assert trained.default == "0"

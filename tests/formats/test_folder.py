@@ -60,7 +60,9 @@ def test_a_read_only_folder_is_left_alone_even_by_the_super_user(tmp_path: Path)
 
 def test_an_unknown_feature_store_lists_the_known_ones(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
-    with pytest.raises(DataError, match=r"no feature store 'clip' \(there is none yet\); build one"):
+    with pytest.raises(
+        DataError, match=r"no feature store 'clip' \(there is none yet\); 'scenemem data check"
+    ):
         folder.feature_file("clip")
     (tmp_path / "features").mkdir()
     (tmp_path / "features" / "objects.npy").touch()

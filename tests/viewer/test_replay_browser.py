@@ -16,7 +16,7 @@ from PIL import Image
 
 from scenemem.formats.traces import Decision, Option, Trace, Way
 from scenemem.viewer.gallery import AgentCard, Replay, draw_thumbnail, write_index
-from scenemem.viewer.replay import write_replay
+from scenemem.viewer.replay import BackLink, write_replay
 from scenemem.viewer.scenery import Doorway, Label, Look, RoomOutline, Scenery
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def test_every_control_brings_caption_and_map_into_view_on_a_phone(tab: Page, pa
         for away in (0, 9999):
             tab.locator("#scrub").fill("2")
             tab.evaluate("y => window.scrollTo(0, y)", away)
-            tab.get_by_role("button", name=button).evaluate("node => node.click()")
+            tab.get_by_role("button", name=button, exact=True).evaluate("node => node.click()")
             boxes = [part.bounding_box() for part in (caption, svg, player)]
             tops = [box["y"] for box in boxes if box]
             assert 0 <= tops[0] < tops[1] < tops[2], f"{button} from {away}"
@@ -518,3 +518,53 @@ def test_untrusted_text_runs_nothing(tab: Page, turning_back: Trace, tmp_path: P
     assert watched.page.evaluate("window.harmed") is None
     assert watched.page.locator("main img").count() == 0
     watched.close()
+
+
+def test_the_ending_can_be_hidden_until_it_comes(tab: Page, pages: dict[str, Path]) -> None:
+    watched = Watched(tab, pages["two"])
+    told = watched.page.locator("#headline")
+    assert told.is_visible()
+    watched.page.click("#ending")
+    assert watched.text("#ending") == "Show the ending"
+    assert not told.is_visible()
+    assert watched.page.locator("#suspense").is_visible()
+    assert not watched.page.locator(".story").first.is_visible()
+    assert watched.page.title() == "SceneMem replay"
+    watched.page.keyboard.press("End")
+    assert told.is_visible(), "at its end everybody may know"
+    watched.page.keyboard.press("Home")
+    assert not told.is_visible()
+    watched.page.click("#ending")
+    assert told.is_visible()
+
+
+def test_an_address_can_ask_for_suspense(tab: Page, pages: dict[str, Path]) -> None:
+    tab.goto("about:blank")
+    tab.goto(f"{pages['one'].as_uri()}#hide")
+    assert not tab.locator("#headline").is_visible()
+
+
+def test_map_and_decision_of_two_agents_are_above_the_fold(tab: Page, pages: dict[str, Path]) -> None:
+    watched = Watched(tab, pages["two"], DESKTOP)
+    watched.page.keyboard.press("ArrowRight")
+    bar = watched.page.locator(".player").bounding_box()
+    assert bar is not None
+    for number in range(2):
+        panel = watched.page.locator("article").nth(number)
+        for part in (".map > svg", ".decision h3", ".decision tbody tr"):
+            box = panel.locator(part).first.bounding_box()
+            assert box is not None
+            assert box["y"] + box["height"] <= bar["y"], f"{part} of agent {number + 1} is below the fold"
+
+
+def test_a_replay_leads_back_to_its_report(tab: Page, turning_back: Trace, tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("<title>The report</title>")
+    write_replay(
+        tmp_path / "replays" / "one.html",
+        [turning_back],
+        Scenery(),
+        BackLink("../report.html", "Back to the report"),
+    )
+    tab.goto((tmp_path / "replays" / "one.html").as_uri())
+    tab.click("text=Back to the report")
+    assert tab.title() == "The report"

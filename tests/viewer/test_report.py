@@ -168,9 +168,9 @@ def test_ways_to_fail_are_shares_of_all_episodes(tmp_path: Path) -> None:
         "passed the goal": "12.5%",
         "stopped too early": "12.5%",
         "cut off": "12.5%",
-        "lost, less than 6 m away": "12.5%",
-        "lost, 6 to 12 m away": "25.0%",
-        "lost, 12 m or more away": "12.5%",
+        "stopped 3 to 6 m away": "12.5%",
+        "stopped 6 to 12 m away": "25.0%",
+        "stopped 12 m or more away": "12.5%",
     }
 
 
@@ -328,3 +328,27 @@ def test_the_runs_are_listed_with_what_was_measured(tmp_path: Path) -> None:
         "features": "random numbers",
         "versions": "torch 2",
     }
+
+
+def test_the_houses_never_stand_beside_published_numbers(tmp_path: Path) -> None:
+    page, _ = _page(tmp_path / "r.html", [_run("ssm", 0)], task=None)
+    assert "(paper)" not in page
+    assert "Published results" not in page
+    assert "Later results" not in page
+
+
+def test_packed_weights_show_their_card(tmp_path: Path) -> None:
+    card = {"val_unseen": {"sr": 0.6234, "spl": 0.5, "osr": 0.7, "ne": 4.1}}
+    packed = replace(_run("ssm", 1), log=[], packed=1000, card=card)
+    page, tables = _page(tmp_path / "r.html", [packed])
+    assert "Nothing has been logged yet" not in page
+    assert tables["What these weights reached when they were packed"][1] == [
+        "ssm, seed 1",
+        "val_unseen",
+        "0.623",
+        "0.500",
+        "0.700",
+        "4.100",
+    ]
+    assert "1,000, packed weights" in page
+    assert "0 of 1,000" not in page

@@ -82,3 +82,21 @@ def test_the_report_fits_and_is_accessible(
     assert opened.evaluate("document.documentElement.scrollWidth") <= size[0]
     found = axe.Axe().run(opened).response["violations"]
     assert [(item["id"], item["nodes"][0]["html"]) for item in found] == []
+
+
+def test_a_replay_leads_back_to_the_report(opened: Page, report: Path) -> None:
+    opened.locator(".replays a").first.click()
+    opened.wait_for_selector("#scrub")
+    opened.click("#back-link")
+    assert opened.url == report.as_uri()
+
+
+def test_later_results_can_be_filtered_by_what_agents_see(opened: Page) -> None:
+    rows = opened.locator(".filtered tbody tr")
+    assert {"DUET", "ScaleVLN", "SRDF"} <= set(rows.locator("th").all_text_contents())
+    assert all(row.is_visible() for row in rows.all())
+    opened.locator(".filtered input[value=vlm]").check()
+    shown = [row.locator("th").text_content() for row in rows.all() if row.is_visible()]
+    assert shown == ["NavGPT-2 (FlanT5-XXL)"]
+    for link in opened.locator(".filtered td a").all():
+        assert str(link.get_attribute("href")).startswith("https://")

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 from rich.table import Table
 
-from scenemem.commands.console import console, open_data, output, print_json, progress_bar
+from scenemem.commands.console import console, open_data, output, print_json, progress_bar, say
 from scenemem.errors import UserError
 from scenemem.features.captions import CaptionConfig, build_caption_features
 from scenemem.features.objects import build_object_features
@@ -19,7 +19,8 @@ from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import StoreInfo
 from scenemem.formats.folder import RENAMED, DataFolder
 from scenemem.houses.build import HousesConfig, build_houses
-from scenemem.runs.data_check import FolderReport, TrackState, inspect_folder
+from scenemem.presets import PRESETS
+from scenemem.runs.data_check import FolderReport, Readiness, inspect_folder
 from scenemem.tasks.paths import R4RCounts, write_r4r
 from scenemem.world.build import Positions, load_world
 
@@ -27,7 +28,7 @@ _CAPTION_DEFAULTS = CaptionConfig()
 
 
 def data_check(data: Path | None = None, *, json: bool = False) -> None:
-    """Say what a data folder holds, what is wrong (file, record, reason) and what each preset still needs.
+    """Say what a data folder holds, what is wrong (file, record, reason) and what mends each track and task.
 
     Args:
         data: the data folder; the embedded houses when left out.
@@ -168,7 +169,10 @@ def data_objects(data: Path, oracle: bool = True, out: Path | None = None, json:
     with progress_bar("building features") as progress:
         stores = build_object_features(opened, folder, oracle=oracle, progress=progress)
     if oracle and len(stores) == 1:
-        console.print(f"no room labels in {opened.rooms}: only the store 'objects' was built", soft_wrap=True)
+        say(
+            f"no room labels in {opened.rooms}: only the store 'objects' was built; for 'oracle' get them "
+            f"with 'scenemem data fetch rooms --data {data}' and run this again"
+        )
     show_stores(stores, folder, json)
 
 
@@ -215,25 +219,49 @@ def _show_check(report: FolderReport) -> None:
         table.add_row(f"features '{store.name}'", f"{store.width:,} columns, {covers}, {track}{renamed}")
     for what, records in report.annotations.items():
         table.add_row(what, f"{records:,} records")
-    for name, state in report.tracks.items():
-        table.add_row(f"track {name}", f"{_worded(state)}  [dim]({state.sensor})[/]")
-    for missing in dict.fromkeys(report.needs.values()):
-        jobs = ", ".join(job for job, need in report.needs.items() if need == missing)
-        table.add_row("still needed", f"{missing}  [dim](for {jobs})[/]")
+    for name in report.unknown:
+        table.add_row(f"folder '{name}'", "[dim]not looked into by any command[/]")
     for problem in report.problems:
         place = ", ".join(part for part in (problem.record, problem.field) if part)
         table.add_row(
             "[bold red]problem[/]", f"{problem.file}: {place + ': ' if place else ''}{problem.reason}"
         )
     output.print(table)
+    for title, states in (("track", report.tracks), ("task", report.tasks)):
+        if states:
+            output.print(_readiness_table(title, states))
+    output.print(_presets_line(report), highlight=False, soft_wrap=True)
 
 
-def _worded(track: TrackState) -> str:
-    if track.stores:
-        return f"there: {', '.join(track.stores)}"
-    if track.missing:
-        return f"needs {track.missing}; then '{track.command}'"
-    return f"can be built: '{track.command}'"
+def _readiness_table(title: str, states: dict[str, Readiness]) -> Table:
+    table = Table(title, "state", box=None)
+    for name, state in states.items():
+        lines = [f"{_worded(state)}  [dim]({state.what})[/]"]
+        lines += [f"  {command}" for command in state.commands]
+        table.add_row(name, "\n".join(lines))
+    return table
+
+
+def _worded(state: Readiness) -> str:
+    if state.complete:
+        return f"complete: {', '.join(state.stores)}" if state.stores else "complete"
+    if state.missing:
+        return f"missing: {', '.join(state.missing)}"
+    if state.worse_without:
+        return f"can be built, better with {', '.join(state.worse_without)}"
+    return "can be built"
+
+
+def _presets_line(report: FolderReport) -> str:
+    """How many presets can be trained now, and what the others wait for."""
+    waiting: dict[str, list[str]] = {}
+    for preset, need in report.needs.items():
+        waiting.setdefault(need, []).append(preset)
+    text = f"{len(PRESETS) - len(report.needs)} of {len(PRESETS)} presets can be trained here"
+    for need, presets in waiting.items():
+        more = f" and {len(presets) - 1} more" if len(presets) > 1 else ""
+        text += f"\n  {presets[0]}{more}: waiting for {need}"
+    return text
 
 
 def show_stores(stores: dict[str, StoreInfo], folder: Path, json: bool) -> None:

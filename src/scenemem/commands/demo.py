@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from scenemem.agents.scripted import SCRIPTED
-from scenemem.commands.console import METRICS, open_data, output, progress_bar, say, table, training_bars
+from scenemem.commands.console import METRICS, open_data, print_whole, progress_bar, say, training_bars
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import read_plan
@@ -39,7 +39,7 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
         replays: write replays of telling episodes, both agents side by side, beside the report.
     """
     torch.set_num_threads(1)  # two that wait for each other beside another program are far slower
-    folder = open_data(None)
+    folder = open_data(None, quiet=True)
     pause = max(1, iterations // 4)  # four validations
     selection = {"every": pause, "save_every": pause}
     short = {"learning": {"iterations": iterations}, "selection": selection}
@@ -60,6 +60,8 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
         progress=progress_bar,
     )
     say(f"The report: {page}")
+    say(f"next: scenemem view {runs['ssm'].root} {runs['basic'].root}")
+    say(f"next: scenemem serve {runs['ssm'].root}")
 
 
 def _evaluate(
@@ -73,7 +75,7 @@ def _evaluate(
         for agent, found in (scripted | trained).items()
     ]
     title = f"houses {split}: {scripted['expert'].n} instructions"
-    output.print(table(title, ("agent", *(METRICS[name][0] for name in COLUMNS)), rows))
+    print_whole(title, ("agent", *(METRICS[name][0] for name in COLUMNS)), rows)
     return {name: found.metrics for name, found in scripted.items()}
 
 

@@ -20,17 +20,23 @@ from scenemem.evaluation.grounding import OWN, GroundingQuality
 from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.results import read_trajectories, write_trajectories
+from scenemem.formats.traces import write_trace
+from scenemem.runs import hub
 from scenemem.runs.folder import PREFIX, RunFolder, published
-from scenemem.runs.opened import CARD_METRICS, evaluate_scripted, open_run, pack_weights
+from scenemem.runs.opened import CARD_METRICS, OpenedRun, evaluate_scripted, open_run, pack_weights
 from scenemem.tasks.episode_set import load_split
+from scenemem.viewer.gallery import plain
+from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import load_world
 
 
 def eval_run(
-    run: Annotated[str, tyro.conf.Positional],
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     split: Split = "val_unseen",
     data: Data = None,
     *,
+    out: Path | None = None,
+    traces: int = 0,
     checkpoint: Checkpoint = "last",
     task: str = "r2r",
     seed: int = 0,
@@ -48,7 +54,9 @@ def eval_run(
     With --speaker it walks several candidate routes and a speaker helps to choose among them.
 
     Args:
-        run: a run folder, or one of expert, random and stop.
+        run: a run folder, weights:NAME, or one of expert, random and stop.
+        out: folder for trajectories, outcomes and traces; results/ of the run when left out.
+        traces: keep what the agent weighed up, decision by decision, in the first so many episodes.
         task: which episode files a scripted agent walks; a run knows its own.
         seed: of the random agent, and of sampled candidates.
         speaker: run of a speaker that helps to choose among candidate routes, see --candidates.
@@ -58,15 +66,20 @@ def eval_run(
     """
     console.use_threads(threads)
     console.at_least_one(processes=processes)
-    _check_flags(run, speaker, candidates, processes, grounding=grounding)
+    if traces < 0:
+        raise UserError(f"--traces must be 0 or more, got {traces}")
+    _check_flags(run, speaker, candidates, processes, grounding=grounding, kept=traces > 0 or out is not None)
     chosen_by = None if speaker is None else (RunFolder(speaker), Reranking(candidates, speaker_weight, seed))
+    described = None if run in SCRIPTED else console.existing_run(Path(run), data, checkpoint)
     folder = console.open_data(data)
     where = f"{run} on {task} {split}"
-    if run in SCRIPTED:
+    if described is None:
+        console.check_split(folder, task, split, run=False)
         found = evaluate_scripted(run, folder, task, split, seed, console.progress_bar)
     else:
-        opened = open_run(RunFolder(Path(run)), folder, checkpoint, console.progress_bar)
-        task = opened.experiment.preset.data.task
+        task = described.describe()["preset"]["data"]["task"]
+        console.check_split(folder, task, split)
+        opened = open_run(described, folder, checkpoint, console.progress_bar)
         where = f"{run} on {task} {split}, track {opened.experiment.track or 'unknown'}"
         if grounding:
             quality = opened.grounding(split)
@@ -79,6 +92,9 @@ def eval_run(
             found = opened.evaluate(split, processes)
         else:
             found = opened.evaluate_reranked(split, *chosen_by)
+        written = keep_results(opened, split, out, traces, reranked=chosen_by is not None)
+        for file in written:
+            console.say(f"written to {file}")
     if json:
         console.print_json(found.summary())
         return
@@ -88,7 +104,7 @@ def eval_run(
         all_walked = found.reranking["all_walked"]
         table.add_section()
         table.add_row("TL, all walked", f"{all_walked['tl']:.2f} m", f"length of all {candidates} candidates")
-        table.add_row("SPL, all walked", f"{all_walked['spl']:.2%}", "success, weighted with that length")
+        table.add_row("SPL, all walked", f"{all_walked['spl']:.3f}", "success, weighted with that length")
         table.caption = (
             f"the best of {candidates} walks per episode, not comparable with agents that walk once; "
             "metrics above the line are those of the walk chosen"
@@ -96,8 +112,42 @@ def eval_run(
     console.output.print(table)
 
 
-def _check_flags(run: str, speaker: Path | None, candidates: int, processes: int, *, grounding: bool) -> None:
+def keep_results(
+    opened: OpenedRun, split: str, out: Path | None, traces: int, *, reranked: bool = False
+) -> list[Path]:
+    """Put the results of a walked split where they are wanted, trace some episodes; returns the files."""
+    results = opened.run.results(split)
+    if reranked:
+        results = results.parent / "reranked" / results.name
+    place = results.parent if out is None else out
+    files = [file for file in (results, results.with_suffix(".jsonl")) if file.is_file()]
+    if reranked:
+        files = [results]
+    written = []
+    for file in files:
+        target = place / file.name
+        if target != file:
+            with atomic_file(target) as partial:
+                partial.write_bytes(file.read_bytes())
+        written.append(target)
+    if traces:
+        episodes = opened.experiment.episodes(split)
+        walker = TracedAgent(opened.run.root.name, opened.experiment.agent, episodes)
+        for trace in walker.trace(list(episodes.instruction_ids[:traces])):
+            name = f"{split}-{plain(trace.task.instruction_id)}.json"
+            write_trace(place / "traces" / name, trace)
+        written.append(place / "traces")
+    return written
+
+
+def _check_flags(
+    run: str, speaker: Path | None, candidates: int, processes: int, *, grounding: bool, kept: bool
+) -> None:
     """Refuse flags that mean nothing together."""
+    if kept and run in SCRIPTED:
+        raise UserError(f"'{run}' is no run and keeps nothing; leave out --out and --traces")
+    if kept and grounding:
+        raise UserError("--grounding keeps no walk; leave out --out and --traces")
     if grounding and run in SCRIPTED:
         raise UserError(f"'{run}' listens to no word; --grounding needs a trained run")
     if speaker is None:
@@ -166,6 +216,8 @@ def compare(
             f"{out}: unknown kind of table '{out.suffix}'; expected a name ending in .md or .html"
         )
     console.at_least_one(processes=processes)
+    for run in runs:
+        console.existing_run(run, data, checkpoint)
     console.use_threads(threads)
     comparison = api.compare(
         runs,
@@ -185,11 +237,11 @@ def compare(
         console.print_json({**told, **distances})
         return
     for shown in comparison.tables():
-        console.output.print(console.table(shown.title, shown.header, shown.cells))
+        console.print_whole(shown.title, shown.header, shown.cells, kept=shown.header.index("sr"))
 
 
 def score(
-    file: Annotated[Path, tyro.conf.Positional],
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")],
     split: Split,
     data: Data = None,
     task: str = "r2r",
@@ -231,7 +283,7 @@ def score(
 
 
 def submit(
-    source: Annotated[Path, tyro.conf.Positional],
+    source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|FILE")],
     split: Split,
     out: Path,
     data: Data = None,
@@ -244,11 +296,15 @@ def submit(
     Headings and elevations are filled in where the results lack them.
 
     Args:
-        source: a run folder, or a result file in leaderboard or DUET style, plain or .gz.
+        source: a run folder, weights:NAME, or a result file in leaderboard or DUET style, plain or .gz.
         out: the leaderboard file to write.
         task: which task a result file belongs to: r2r, r4r, reverie; a run knows its own.
     """
     console.use_threads(1)
+    if not source.exists():
+        raise UserError(f"{source}: no such run folder and no such result file")
+    if source.is_dir():
+        console.existing_run(source, data, checkpoint)
     folder = console.open_data(data)
     if source.is_dir():
         opened = open_run(RunFolder(source), folder, checkpoint, console.progress_bar)
@@ -284,7 +340,7 @@ def weights(json: Json = False) -> None:
         for split, metrics in entry.metrics.items()
     ]
     title = f"published weights; '{PREFIX}NAME' stands for a run"
-    console.output.print(console.table(title, ("name", "track", "split", *CARD_METRICS), rows))
+    console.print_whole(title, ("name", "track", "split", *CARD_METRICS), rows, kept=3)
 
 
 def weights_pack(
@@ -298,12 +354,23 @@ def weights_pack(
     """Pack the weights of a run in half precision, measure them, and write them with a model card.
 
     Args:
-        out: the file to write, NAME.safetensors; the card goes beside it, NAME.md.
+        out: the file to write, NAME.safetensors, with its card NAME.md beside it; or a folder, which gets the
+            layout of the Hugging Face Hub: model.safetensors, config.json and README.md.
         splits: where to measure them.
     """
-    if out.suffix != ".safetensors":
-        raise UserError(f"{out}: the name of packed weights ends in .safetensors")
+    if out.suffix not in ("", ".safetensors"):
+        raise UserError(
+            f"{out}: the name of packed weights ends in .safetensors, that of a folder in nothing"
+        )
     console.use_threads(1)
+    console.existing_run(run, data, checkpoint)
     folder = console.open_data(data)
-    card = pack_weights(RunFolder(run), out, folder, splits, checkpoint, console.progress_bar)
-    console.say(f"{out} ({out.stat().st_size / 1e6:.1f} MB) and {card}")
+    file = out if out.suffix else out / hub.WEIGHTS
+    card = pack_weights(RunFolder(run), file, folder, splits, checkpoint, console.progress_bar)
+    written = [file, card]
+    if not out.suffix:
+        card.unlink()  # the folder has one of its own
+        written = hub.write_hub_files(out)
+    console.say(f"{file} ({file.stat().st_size / 1e6:.1f} MB) and {', '.join(map(str, written[1:]))}")
+    if not out.suffix:
+        console.say(f"next: scenemem eval weights:{out}{'' if '/' in str(out) else '/'}")

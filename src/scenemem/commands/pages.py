@@ -48,8 +48,11 @@ def view(
         raise UserError(
             f"{out}: with --episode one page is written and --out ends in .html, otherwise --out is a folder"
         )
+    for path in filter(None, (run, rival)):
+        console.existing_run(path, data, checkpoint)
     console.use_threads(threads)
     folder = console.open_data(data)
+    console.check_split(folder, RunFolder(run).describe()["preset"]["data"]["task"], split)
     named = run_names([run] if rival is None else [run, rival])
     runs = {
         name: open_run(RunFolder(path), folder, checkpoint, console.progress_bar)
@@ -149,6 +152,8 @@ def serve(
         from scenemem.viewer.live_guards import is_loopback
     except ImportError as error:
         raise UserError(_MISSING) from error
+    for path in filter(None, (run, rival)):
+        console.existing_run(path, data, checkpoint)
     console.use_threads(threads)
     local = is_loopback(host)
     with _listening(host, port) as listener:  # first, because loading takes a while

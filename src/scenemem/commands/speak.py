@@ -13,7 +13,6 @@ from scenemem.commands.train import RunArguments, outcome, read_arguments, train
 from scenemem.errors import UserError
 from scenemem.formats.episodes import write_episodes
 from scenemem.runs.experiment import SPEAKERS, SpeakerPreset
-from scenemem.runs.folder import RunFolder
 from scenemem.runs.speakers import (
     augmented_episodes,
     describe,
@@ -41,6 +40,10 @@ def parse_train(words: Sequence[str]) -> None:
     program = "scenemem speak train"
     settings, arguments = read_arguments(SpeakTrainArguments, SPEAKERS, words, program, default="speaker")
     out, _ = train_run(settings, arguments)
+    named = "" if arguments.folder is None else f" --data {arguments.folder}"
+    console.say(f"The run: {out.root}")
+    console.say(f"next: scenemem speak eval {out.root}{named}")
+    console.say(f"next: scenemem speak describe {out.root}{named} --count 3")
     if arguments.json:
         console.print_json(outcome(out))
 
@@ -63,7 +66,7 @@ def speak_eval(
     """
     console.use_threads(threads)
     console.at_least_one(beam=beam)
-    opened = open_speaker(RunFolder(run), console.open_data(data), checkpoint)
+    opened = open_speaker(console.existing_run(run, data, checkpoint), console.open_data(data), checkpoint)
     report = evaluate_speaker(opened, split, beam, seed, console.progress_bar)
     if json:
         console.print_json(report)
@@ -105,7 +108,7 @@ def speak_describe(
     console.use_threads(threads)
     if (path is not None) + (start is not None or goal is not None) + (count is not None) != 1:
         raise UserError("say what to describe: --path A,B,C or --start A --goal B or --count N")
-    opened = open_speaker(RunFolder(run), console.open_data(data), checkpoint)
+    opened = open_speaker(console.existing_run(run, data, checkpoint), console.open_data(data), checkpoint)
     world = opened.environment.world
     if count is not None:
         paths = random_paths(opened, split, count, seed)
@@ -151,7 +154,7 @@ def speak_augment(
     """
     console.use_threads(threads)
     console.at_least_one(count=count)
-    opened = open_speaker(RunFolder(run), console.open_data(data), checkpoint)
+    opened = open_speaker(console.existing_run(run, data, checkpoint), console.open_data(data), checkpoint)
     pool = path_pool(opened.environment.world, opened.training_scans)
     started = time.perf_counter()
     with console.progress_bar("describing paths") as progress:

@@ -27,7 +27,7 @@ from scenemem.formats.folder import DataFolder
 from scenemem.learning.distributed import SINGLE, ProcessGroup, process_group
 from scenemem.learning.precision import Precision, use_precision
 from scenemem.presets import PRESETS, Preset
-from scenemem.registry import Registry, load_installed_plugins
+from scenemem.registry import Registry, listed, load_installed_plugins
 from scenemem.runs.config import Sources, changed, nested
 from scenemem.runs.experiment import begun
 from scenemem.runs.folder import RunFolder
@@ -97,8 +97,21 @@ def parse(words: Sequence[str]) -> None:
         progress=progress_bar,
     )
     say(f"The report: {page}")
+    say_next(settings, out, arguments.folder)
     if arguments.json:
         print_json({**outcome(out), "report": str(page)})
+
+
+def say_next(settings: Settings[Any], run: RunFolder, data: Path | None) -> None:
+    """What one does with a run that is trained."""
+    selection, last = settings.preset.selection, list(run.logged())[-1]
+    reached = last.get("validation", {}).get(selection.metric)
+    told = "" if reached is None else f": {selection.metric} {reached:.3f} on {selection.split}"
+    say(f"The run: {run.root}, {last['iteration']:,} steps{told}")
+    named = "" if data is None else f" --data {data}"
+    say(f"next: scenemem eval {run.root}{named}")
+    say(f"next: scenemem view {run.root}{named}")
+    say(f"next: scenemem compare {run.root} OTHER_RUN{named}")
 
 
 def read_arguments(
@@ -112,7 +125,10 @@ def read_arguments(
     flags, config = list(words[named:]), _config_file(words)
     name = words[0] if named else (default if config is None else None)
     if name is None and config is None:
-        raise UserError(f"name a preset first: {program} PRESET; there are: {', '.join(presets)}")
+        raise UserError(
+            f"name a preset first: {program} PRESET; there are: {listed(presets)}; "
+            f"'{program} --help' lists all"
+        )
     settings: Settings[Any] = choose_preset(presets, name, config)
     arguments = _parsed(kind, settings, flags, program)
     if arguments.resume:

@@ -251,6 +251,11 @@ def read_landmark_labels(file: StrPath) -> LandmarkLabels:
     return labels
 
 
+def is_box_file(name: str) -> bool:
+    """Whether a JSON file of an archive is a BBox file; a snapshot of the repository holds others, too."""
+    return PurePosixPath(name).parent.name.lower()[:4] in ("", "bbox")
+
+
 class _RawObject(msgspec.Struct, frozen=True):
     name: str
     visible_pos: tuple[View, ...]
@@ -260,8 +265,9 @@ class _RawObject(msgspec.Struct, frozen=True):
 def _read_bbox_archive(source: Path, labels: Mapping[str, Label]) -> Iterator[ViewpointObjects]:
     found = False
     for name, content in read_members(source):
-        found = True
-        yield _decode_bbox(content, PurePosixPath(name).name, source, labels, record=name)
+        if is_box_file(name):
+            found = True
+            yield _decode_bbox(content, PurePosixPath(name).name, source, labels, record=name)
     if not found:
         raise DataError(source, "holds no <scan>_<viewpoint>.json file")
 

@@ -112,7 +112,7 @@ class DataFolder:
         if found is None:
             there = f"there are: {', '.join(stores)}" if stores else "there is none yet"
             renamed = f", now called '{now}'" if now != name else ""
-            advice = "build one with 'scenemem data captions', 'data objects' or 'data features FILE'"
+            advice = f"'scenemem data check --data {self.root}' says what it takes to build it"
             raise DataError(self.root, f"no feature store '{name}'{renamed} ({there}); {advice}")
         return found
 

@@ -1,4 +1,4 @@
-"""What a data folder holds, what is wrong with it, and what each track and each preset still needs."""
+"""What a data folder holds, what is wrong with it, and what mends each track, task and preset."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from scenemem.formats.annotations import (
     ObjectPosition,
     ViewpointRoom,
     find_view_objects,
+    landmark_label_file,
+    read_labels,
+    read_landmark_labels,
     read_table,
     read_view_objects,
+    read_word_vectors,
 )
 from scenemem.formats.captions import PUBLISHED, CaptionFiles, find_captions, read_captions
 from scenemem.formats.connectivity import connectivity_files, read_scan
@@ -22,12 +26,43 @@ from scenemem.formats.features import verify_store
 from scenemem.formats.folder import RENAMED, SPLITS, DataFolder
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import Progress, silent
+from scenemem.sources.table import FOLDER
 from scenemem.tasks.episode_set import load_split
 from scenemem.tasks.paths import path_pool
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
 
 TASKS = ("r2r", "r4r", "reverie", "rxr")
+
+LAYOUT = (
+    *TASKS,
+    *(
+        "connectivity",
+        "objects",
+        "rooms",
+        "captions",
+        "glove",
+        "lar2r",
+        "features",
+        "plans",
+        "pictures",
+        FOLDER,
+    ),
+)
+"""Folders that some command looks into."""
+
+_HOUSES = "scenemem.houses.features"
+_BOXES = "objects/BBox.tar.gz"
+_ROOMS = "rooms/viewpoint_rooms.tsv"
+_WORDS = "glove/glove_300d.npz"
+_CAPTIONS = "captions/r2r_blip_DETR_vis2text/<scan>.json"
+_GRAPHS = "connectivity/<scan>_connectivity.json"
+_TASKS = {
+    "r2r": "Room-to-Room",
+    "r4r": "longer paths, made of R2R",
+    "reverie": "goals described by their objects",
+    "rxr": "long instructions in three languages",
+}
 
 
 @dataclass(frozen=True)
@@ -58,16 +93,19 @@ class StoreState:
     viewpoints: int
     complete: bool
     track: str = ""  # empty in stores of older versions
+    encoder: str = ""  # what made the features
 
 
 @dataclass(frozen=True)
-class TrackState:
-    """Whether a track is there, can be built, or lacks files."""
+class Readiness:
+    """Whether a track or a task can be used, and what would change that."""
 
-    sensor: str  # what its features stand for
-    stores: list[str]  # complete ones
-    command: str  # builds it, or replaces a store that is incomplete; empty when it is there
-    missing: str  # files to get first; empty when the command would work now
+    what: str  # for a track what its features stand for, for a task what it is
+    complete: bool
+    stores: list[str] = field(default_factory=list)  # complete feature stores of a track
+    missing: list[str] = field(default_factory=list)  # files without which it cannot be used
+    worse_without: list[str] = field(default_factory=list)  # files it can do without, but not as well
+    commands: list[str] = field(default_factory=list)  # mend what is missing, one after the other
 
 
 @dataclass
@@ -82,9 +120,11 @@ class FolderReport:
     path_pool: int | None = None  # pairs in the training scans that back-translation may describe
     annotations: dict[str, int] = field(default_factory=dict)  # what -> records
     features: list[StoreState] = field(default_factory=list)
-    tracks: dict[str, TrackState] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)  # folders that no command looks into
+    tracks: dict[str, Readiness] = field(default_factory=dict)
+    tasks: dict[str, Readiness] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    needs: dict[str, str] = field(default_factory=dict)  # preset or other job -> what it still needs
+    needs: dict[str, str] = field(default_factory=dict)  # preset -> the track or task it waits for
 
     @contextmanager
     def collecting_problems(self) -> Iterator[None]:
@@ -103,7 +143,14 @@ def inspect_folder(folder: DataFolder, progress: Progress = silent) -> FolderRep
         _count_episodes(report, folder, world, progress)
     _count_annotations(report, folder)
     _check_features(report, folder, world, progress)
-    report.tracks = _tracks(report, folder)
+    report.unknown = sorted(
+        place.name
+        for place in folder.root.iterdir()
+        if place.is_dir() and place.name not in LAYOUT and not place.name.startswith(".")
+    )
+    if not any(state.encoder == _HOUSES for state in report.features):  # the houses come complete
+        report.tracks = _tracks(report, folder)
+    report.tasks = _tasks(report, folder)
     report.needs = _needs(report)
     return report
 
@@ -153,11 +200,17 @@ def _count_annotations(report: FolderReport, folder: DataFolder) -> None:
     readers: dict[str, tuple[Path | None, Callable[[Path], Iterable[object]]]] = {
         "objects": (find_view_objects(folder.objects), read_view_objects),
         "object positions": (
-            folder.objects / "object_positions.tsv.gz",
+            _either(folder.objects / "object_positions.tsv"),
             lambda file: read_table(file, ObjectPosition),
         ),
+        "object labels": (folder.objects / "labels.tsv", lambda file: read_labels(file).values()),
         "rooms": (folder.rooms / "viewpoint_rooms.tsv", lambda file: read_table(file, ViewpointRoom)),
+        "word vectors": (folder.word_vectors, lambda file: read_word_vectors(file)[0]),
     }
+    for split in SPLITS:
+        with suppress(DataError):  # there are none for this split
+            labels = landmark_label_file(folder.root, split)
+            readers[f"word labels {split}"] = (labels, lambda file: read_landmark_labels(file).values())
     for what, (file, read) in readers.items():
         if file is not None and file.exists():
             with report.collecting_problems():
@@ -177,37 +230,86 @@ def _check_features(
                 info = verify_store(file)
                 complete = world is not None and set(world.names) <= set(info.keys)
                 track = track_of(file.stem, info.track, info.encoder)
-                report.features.append(StoreState(file.stem, info.width, len(info.keys), complete, track))
+                report.features.append(
+                    StoreState(file.stem, info.width, len(info.keys), complete, track, info.encoder)
+                )
             advance(done, len(files))
 
 
-def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, TrackState]:
-    """Every track: the stores there are, or the command that builds one and what that lacks.
+def _either(file: Path) -> Path:
+    """A file or, when it is not there, its packed form."""
+    return file if file.is_file() else file.with_name(f"{file.name}.gz")
+
+
+def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
+    """Every track: the stores there are, or what is missing and the commands that mend it.
 
     That of the houses and unions are listed when they are there.
     """
-    objects = "" if find_view_objects(folder.objects) else "objects/view_objects.jsonl.gz or objects/BBox/"
-    rooms = "" if (folder.rooms / "viewpoint_rooms.tsv").is_file() else "rooms/viewpoint_rooms.tsv"
-    captions = "" if _caption_files(folder) else f"captions/{PUBLISHED['langnav'].archives}.tar.gz"
-    missing = {
-        CAPTIONS.name: captions,
-        OBJECTS.name: objects,
-        IMAGES.name: "pictures of the views, or a file of image features",
-        ORACLE.name: " and ".join(part for part in (objects, rooms) if part),
+    lacks = {
+        _GRAPHS: not report.scans,
+        _BOXES: find_view_objects(folder.objects) is None,
+        _ROOMS: not (folder.rooms / "viewpoint_rooms.tsv").is_file(),
+        _WORDS: not folder.word_vectors.is_file(),
+        _CAPTIONS: not _caption_files(folder),
+        "objects/labels.tsv": not (folder.objects / "labels.tsv").is_file(),
+        "objects/object_positions.tsv": not _either(folder.objects / "object_positions.tsv").is_file(),
+    }
+    details = [_WORDS]
+    compact = find_view_objects(folder.objects)
+    if compact is not None and not compact.name.startswith("view_objects"):  # which has its labels in it
+        details.append("objects/labels.tsv")
+    details.append("objects/object_positions.tsv")
+    needed = {
+        CAPTIONS.name: ([_GRAPHS, _CAPTIONS], [_WORDS]),
+        OBJECTS.name: ([_GRAPHS, _BOXES], details),
+        IMAGES.name: ([_GRAPHS], []),
+        ORACLE.name: ([_GRAPHS, _BOXES, _ROOMS], details),
     }
     states = {}
     for name, track in TRACKS.items():
         there = [state.name for state in report.features if state.complete and state.track == name]
         if there:
-            states[name] = TrackState(track.sensor, there, "", "")
-        elif name in missing:
-            states[name] = TrackState(track.sensor, [], f"{track.command} --data DIR", missing[name])
+            states[name] = Readiness(track.sensor, True, there)
+        if there or name not in needed:  # the houses are built where they are used
+            continue
+        must, may = ([file for file in files if lacks[file]] for files in needed[name])
+        if name == IMAGES.name:
+            must.append("pictures of the views, or a file of image features")
+        fetch = [f"scenemem data fetch {name} --data {folder.root}"] if must or may else []
+        # how pictures become features depends on what one has; 'data fetch images' explains it
+        build = [] if name == IMAGES.name else [f"{track.command} --data {folder.root}"]
+        states[name] = Readiness(track.sensor, False, [], must, may, fetch + build)
     for union in sorted({state.track for state in report.features} - set(TRACKS) - {""}):
         there = [state.name for state in report.features if state.complete and state.track == union]
         parts = union.split(JOINT)
         sensor = " + ".join(TRACKS[part].sensor for part in parts if part in TRACKS)
-        command = "" if there else f"scenemem data join {' '.join(parts)} --data DIR"
-        states[union] = TrackState(sensor, there, command, "")
+        join = [] if there else [f"scenemem data join {' '.join(parts)} --data {folder.root}"]
+        states[union] = Readiness(sensor, bool(there), there, commands=join)
+    return states
+
+
+def _tasks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
+    """Every task: the splits it lacks and the command that gets them; a task nobody began is listed, too."""
+    states = {}
+    for task, what in _TASKS.items():
+        splits = SPLITS if task in ("r2r", "reverie") else SPLITS[:3]
+        there = report.splits.get(task, {})
+        name = "rxr/rxr_{1}_guide.jsonl.gz" if task == "rxr" else "{0}/{2}_{1}.json"
+        missing = [name.format(task, split, task.upper()) for split in splits if split not in there]
+        if not there:
+            missing = [f"{task}/"]
+        if not report.scans:
+            missing.insert(0, _GRAPHS)
+        commands = {
+            "r2r": [f"scenemem data fetch r2r --data {folder.root}"],
+            "r4r": [f"scenemem data r4r --data {folder.root}"],
+            "reverie": [f"scenemem data fetch reverie --data {folder.root}"],
+            "rxr": ["see https://github.com/google-research-datasets/RxR"],
+        }[task]
+        if task == "r4r" and not {"train", "val_seen", "val_unseen"} <= set(report.splits.get("r2r", {})):
+            commands = [f"scenemem data fetch r2r --data {folder.root}", *commands]
+        states[task] = Readiness(what, not missing, [], missing, [], commands if missing else [])
     return states
 
 
@@ -217,27 +319,18 @@ def _caption_files(folder: DataFolder) -> list[CaptionFiles]:
 
 
 def _needs(report: FolderReport) -> dict[str, str]:
-    """What stands between this folder and each preset or job; those that can start are left out."""
-    ready = [state.command for state in report.tracks.values() if state.command and not state.missing]
-    how = f"'{ready[0]}'" if ready else "see the tracks"
+    """The track or task that each preset waits for; presets that can start are left out."""
     complete = {RENAMED.get(state.name, state.name) for state in report.features if state.complete}
-    graphs = [] if report.scans else ["connectivity/<scan>_connectivity.json"]
-    basics = [*graphs, *([] if complete else [f"a feature store ({how})"])]
     needs = {}
     for name, preset in PRESETS.items():
-        wanted = preset.data.features
-        stored = basics
-        if wanted is not None:
-            now = RENAMED.get(wanted, wanted)
-            command = TRACKS[now].command if now in TRACKS else "scenemem data features FILE"
-            stored = [*graphs, *([] if now in complete else [f"the feature store '{now}' ('{command}')"])]
-        needs[name] = [*stored, *_missing_train(report, preset.data.task)]
-    needs["any preset on R4R"] = [*basics, *_missing_train(report, "r4r")]
-    needs["leaderboard submission"] = [] if "test" in report.splits.get("r2r", {}) else ["r2r/R2R_test.json"]
-    return {job: ", ".join(missing) for job, missing in needs.items() if missing}
-
-
-def _missing_train(report: FolderReport, task: str) -> list[str]:
-    if "train" in report.splits.get(task, {}):
-        return []
-    return [f"{task}/{task.upper()}_train.json" + (" ('scenemem data r4r')" if task == "r4r" else "")]
+        waits = []
+        wanted = RENAMED.get(preset.data.features or "", preset.data.features)
+        if wanted is None and not complete:
+            waits.append("any track")
+        elif wanted is not None and wanted not in complete:
+            waits.append(f"track {wanted}")
+        if "train" not in report.splits.get(preset.data.task, {}):
+            waits.append(f"task {preset.data.task}")
+        if waits:
+            needs[name] = " and ".join(waits)
+    return needs

@@ -433,7 +433,10 @@ def _check_features(trained: Mapping[str, Any], store: FeatureStore, file: Path)
             reason = f"was trained on features with {name} {before}, this store has {found or 'none'}"
             raise DataError(file, f"{reason}; {advice}")
     seen = f"was trained on features with sha256 {trained.get('sha256')}, this store has {info.sha256}"
-    if not info.track or trained.get("layout") != info.layout:
+    same = trained.get("layout") == info.layout
+    if "layout" not in trained:  # weights of older versions know no more than the encoder
+        same = trained.get("encoder") == info.encoder
+    if not info.track or not same:
         raise DataError(file, f"{seen}; {advice}")
     if "sample" in trained and store.sample is not None:
         before = _read_sample(trained["sample"], store.sample, file)

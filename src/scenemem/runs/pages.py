@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.features import ENCODER
+from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.presets import Preset
 from scenemem.runs.experiment import Begun, Experiment, Progress, begun, open_data, silent, stored_speaker
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.runs.opened import OpenedRun, kept_results, open_run, run_names
 from scenemem.viewer.gallery import Replay, plain, replays_section, telling, write_replays
 from scenemem.viewer.pages import Section, note_section
+from scenemem.viewer.replay import BackLink
 from scenemem.viewer.report import Scores, write_run_report
 from scenemem.viewer.runs import ReportRun, contenders, grouped, splits_of
 from scenemem.viewer.scenery import SMALL_WIDTH, Sceneries
@@ -81,7 +83,7 @@ def report_on(
         f"Report on {shown[0].folder}" if len(shown) == 1 else f"Report on {len(shown)} runs",
         shown,
         world=f"{place}, track {first.data['track'] or 'unknown'}",
-        task=task,
+        task=None if features == ENCODER else task,
         references=references,
         more=more,
         replays=_replays(out, described, shown, opened, progress) if replays else None,
@@ -109,7 +111,8 @@ def replay_episodes(
     ids = [episode] if episode is not None else _telling_ids(walkers, list(runs.values()), split, count)
     folder = next(iter(runs.values())).experiment.folder
     with progress("drawing replays") as advance:
-        return write_replays(walkers, ids, Sceneries(folder), file_of, advance)
+        back = None if episode is not None else BackLink("index.html", "All replays")
+        return write_replays(walkers, ids, Sceneries(folder), file_of, advance, back)
 
 
 def open_live_state(
@@ -128,7 +131,18 @@ def open_live_state(
         speaker=None if speaker is None else stored_speaker(RunFolder(speaker).best, folder).speaker,
         speaker_name="speaker" if speaker is None else speaker.resolve().name,
         examples=suggestions(next(iter(opened.values()))),
+        groups=house_groups(next(iter(opened.values()))),
     )
+
+
+def house_groups(experiment: Experiment) -> dict[str, str]:
+    """The split every house belongs to; one that is in several counts as seen in training."""
+    world, found = experiment.environment.world, dict[str, str]()
+    for split in ("train", "val_seen", "val_unseen", "test"):
+        if experiment.folder.episodes(experiment.preset.data.task, split).is_file():
+            for scan in sorted(set(experiment.episodes(split).scan.tolist())):
+                found.setdefault(world.scans[scan], split)
+    return found
 
 
 def suggestions(experiment: Experiment) -> Mapping[str, list[Example]]:
@@ -184,6 +198,12 @@ def _with_results(
         )
     elif opened is not None:
         results |= {split: opened(run).results(split) for split in missing}
+    card: Mapping[str, Any] = {}
+    packed = None
+    if not list(run.logged()) and run.last.is_file():  # packed weights have no log
+        metadata = read_checkpoint(run.last).metadata
+        card = metadata.get("metrics", {})
+        packed = int(metadata["progress"]["iteration"]) if card else None
     settings = asdict(described.preset)
     settings["data"].pop("features")  # a name; that the features are the same has been checked
     return ReportRun(
@@ -195,6 +215,8 @@ def _with_results(
         versions=described.versions,
         log=list(run.logged()),
         results={split: episodes for split, episodes in results.items() if episodes},
+        packed=packed,
+        card=card,
     )
 
 
@@ -230,7 +252,10 @@ def _replays(
         sceneries = Sceneries(next(iter(runs.values())).experiment.folder, SMALL_WIDTH)
         place = page.parent / "replays"
         with progress("drawing replays") as advance:
-            replays = write_replays(walkers, list(files), sceneries, lambda one: place / files[one], advance)
+            back = BackLink(f"../{page.name}", "Back to the report")
+            replays = write_replays(
+                walkers, list(files), sceneries, lambda one: place / files[one], advance, back
+            )
         return replays_section(replays, split, page.parent)
     except UserError as error:  # the page can do without them
         return note_section("Replays", f"There are none here: {error}. {_HOW}")

@@ -14,9 +14,9 @@ from markupsafe import Markup
 
 from scenemem.formats.results import EpisodeResult
 from scenemem.formats.traces import Move, Trace, write_trace
-from scenemem.viewer.captions import FAULTLESS, TITLES, headline, summary
+from scenemem.viewer.captions import FAULTLESS, TITLES, summary
 from scenemem.viewer.pages import Section, content_policy, render, render_macro, section, styles, write_page
-from scenemem.viewer.replay import write_replay
+from scenemem.viewer.replay import BackLink, outcome, write_replay
 from scenemem.viewer.scenery import Sceneries, Scenery
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import Progress
@@ -117,7 +117,7 @@ class AgentCard:
     @classmethod
     def of(cls, trace: Trace, scenery: Scenery) -> AgentCard:
         """What a card says of a trace."""
-        words = headline(trace), summary(trace, scenery.room_of)
+        words = outcome(trace), summary(trace, scenery.room_of)
         return cls(trace.agent, *words, draw_thumbnail(trace, scenery))
 
 
@@ -153,11 +153,12 @@ def write_replays(
     sceneries: Sceneries,
     file_of: Callable[[str], Path],
     progress: Progress | None = None,
+    back: BackLink | None = None,
 ) -> list[Replay]:
     """Trace the given instructions with every agent and write one page for each, traces beside it.
 
     ``file_of`` gives the page of an instruction; ``progress`` is called with (panoramas drawn, panoramas in
-    all).
+    all); ``back`` is the page that links them.
 
     Raises:
         UserError: a split lacks an instruction.
@@ -175,7 +176,7 @@ def write_replays(
         for trace in traces:
             write_trace(file.with_name(f"{file.stem}.{plain(trace.agent)}.trace.json"), trace)
         scenery = sceneries.of(traces[0].scene, places, count_picture)
-        size = write_replay(file, traces, scenery)
+        size = write_replay(file, traces, scenery, back)
         replays.append(Replay(file, traces, tuple(AgentCard.of(trace, scenery) for trace in traces), size))
     return replays
 

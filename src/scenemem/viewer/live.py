@@ -100,7 +100,12 @@ def _add_houses(app: FastAPI, state: LiveServerState, worker: LiveWorker) -> Non
             "agents": list(state.agents),
             "speaker": {"name": state.speaker_name if state.speaker else None, "off_because": off},
             "houses": [
-                {"house": name, "places": places, "examples": len(state.examples.get(name, ()))}
+                {
+                    "house": name,
+                    "places": places,
+                    "examples": len(state.examples.get(name, ())),
+                    "split": state.groups.get(name, ""),
+                }
                 for name, places in state.houses.items()
             ],
         }

@@ -65,6 +65,7 @@ class LiveServerState:
     speaker: Speaker | None = None
     speaker_name: str = "speaker"
     examples: Mapping[str, Sequence[Example]] = field(default_factory=dict)  # by house
+    groups: Mapping[str, str] = field(default_factory=dict)  # house -> the split it belongs to
     _views: dict[str, HouseView] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:

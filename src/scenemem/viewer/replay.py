@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.traces import Ending, Move, Task, Trace
-from scenemem.viewer.captions import Marks, captions, headline, letters, marks, summary
+from scenemem.viewer.captions import TITLES, Marks, captions, headline, letters, marks, summary
 from scenemem.viewer.pages import content_policy, embedded, render, scripts, styles, write_page
 from scenemem.viewer.scenery import Scenery
 
@@ -33,13 +33,31 @@ class _AgentWalk:
     ending: Ending | None
 
 
-def write_replay(file: StrPath, traces: Sequence[Trace], scenery: Scenery) -> int:
+@dataclass(frozen=True)
+class BackLink:
+    """The page a replay belongs to."""
+
+    address: str  # relative to the replay
+    text: str
+
+
+def outcome(trace: Trace) -> str:
+    """How an episode came out, in a few words; a miss is told in metres."""
+    words, ending = headline(trace), trace.ending
+    if words == TITLES["lost"] and ending is not None and ending.to_goal is not None:
+        return f"Stopped {ending.to_goal:.1f} m from the goal"
+    return words
+
+
+def write_replay(
+    file: StrPath, traces: Sequence[Trace], scenery: Scenery, back: BackLink | None = None
+) -> int:
     """Write the replay of one episode, one trace per agent, and return the size of the page in bytes."""
-    return write_page(file, replay_page(traces, scenery))
+    return write_page(file, replay_page(traces, scenery, back))
 
 
-def replay_page(traces: Sequence[Trace], scenery: Scenery) -> str:
-    """The page as text.
+def replay_page(traces: Sequence[Trace], scenery: Scenery, back: BackLink | None = None) -> str:
+    """The page as text, with a link to the page it belongs to.
 
     Raises:
         ValueError: there is no trace, or they are not of the same episode.
@@ -50,7 +68,7 @@ def replay_page(traces: Sequence[Trace], scenery: Scenery) -> str:
         _AgentWalk(
             name=trace.agent,
             task=trace.task,
-            headline=headline(trace),
+            headline=outcome(trace),
             story=summary(trace, scenery.room_of),
             captions=captions(trace, scenery.room_of),
             letters=letters(trace),
@@ -63,7 +81,7 @@ def replay_page(traces: Sequence[Trace], scenery: Scenery) -> str:
     task = traces[0].task
     titles = " / ".join(agent.headline for agent in agents)
     data = embedded({"task": task, "scene": traces[0].scene, "scenery": scenery, "agents": agents})
-    return _page(f"{titles} - instruction {task.instruction_id}", data)
+    return _page(f"{titles} - instruction {task.instruction_id}", data, back)
 
 
 @cache
@@ -72,7 +90,7 @@ def replay_frame() -> str:
     return _page("SceneMem replay", Markup("{{data}}"))
 
 
-def _page(title: str, data: Markup) -> str:
+def _page(title: str, data: Markup, back: BackLink | None = None) -> str:
     script, style = scripts(*DRAWING, "replay"), styles("replay")
     policy = content_policy(style, script)
-    return render("replay.html", title=title, policy=policy, style=style, script=script, data=data)
+    return render("replay.html", title=title, policy=policy, style=style, script=script, data=data, back=back)

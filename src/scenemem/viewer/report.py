@@ -44,8 +44,8 @@ Scores = Mapping[str, Mapping[str, float]]
 Spreads = Mapping[str, Mapping[str, Mapping[str, Spread]]]
 """split -> preset -> metric -> mean and standard deviation over runs"""
 
-_LOST = ((6.0, "lost, less than 6 m away"), (12.0, "lost, 6 to 12 m away"))
-_FAR = "lost, 12 m or more away"
+_LOST = ((6.0, "stopped 3 to 6 m away"), (12.0, "stopped 6 to 12 m away"))
+_FAR = "stopped 12 m or more away"
 _ENDS = {
     "reached": "stopped at the goal",
     "passed": "passed the goal",
@@ -61,7 +61,7 @@ def write_run_report(
     runs: Sequence[ReportRun],
     *,
     world: str,
-    task: str,
+    task: str | None,
     references: Mapping[str, Scores] | None = None,
     more: Iterable[Section] = (),
     replays: Section | None = None,
@@ -70,8 +70,9 @@ def write_run_report(
     """Write the report on some runs, all trained on the same features.
 
     ``world`` says in words what they were trained and measured on, ``task`` (r2r or r4r) whose published
-    numbers stand beside ours. ``references`` are agents that are no runs, by split; ``more`` are sections
-    before the published numbers, ``remarks`` what the reader should know, for example what is missing.
+    numbers are shown; None shows none, as for the embedded houses, which nobody else has walked.
+    ``references`` are agents that are no runs, by split; ``more`` are sections before the published numbers,
+    ``remarks`` what the reader should know, for example what is missing.
     """
     groups = grouped(runs)
     splits = splits_of(groups)
@@ -90,7 +91,10 @@ def write_run_report(
             sections.append(_jumps_section(jumping, splits[0]))
     sections += more
     ours = {split: metric_spreads(groups, split) for split in splits}
-    sections += [_ablation_section(ours, world), _published_section(task), _runs_section(groups)]
+    if task is not None:
+        sections += [_ablation_section(ours, world), _published_section(task)]
+        sections += [_recent_section()] if task == "r2r" else []
+    sections.append(_runs_section(groups))
     write_report(file, title, sections, lead=world)
 
 
@@ -139,12 +143,30 @@ def _curves_section(groups: Groups, runs: Sequence[ReportRun]) -> Section:
         ordered = {group: lines.get(group, []) for group in groups}  # so that styles agree with the legend
         drawings.append((draw_curves(ordered, across="iterations", up=caption, limits=limits), caption))
         tables.append(_curve_table(caption, lines))
+    if not drawings and any(run.card for run in runs):
+        return _card_section(runs)
     if not drawings:
         return note_section("Learning curves", "Nothing has been logged yet.")
     told = "Lines are means over runs, bands one standard deviation to each side."
     if all(len(members) == 1 for members in groups.values()):
         told = "One run each."
     return section("Learning curves", "figures", list(groups), drawings, told, tables)
+
+
+def _card_section(runs: Sequence[ReportRun]) -> Section:
+    """What the cards of packed weights say; their training left no log."""
+    metrics = ("sr", "spl", "osr", "ne")
+    rows = [
+        [f"{run.name}, seed {run.seed}", split, *(f"{means[metric]:.3f}" for metric in metrics)]
+        for run in runs
+        for split, means in run.card.items()
+    ]
+    shown = Table(
+        "What these weights reached when they were packed", ["weights", "split", *_headed(metrics)], rows
+    )
+    text = "Packed weights come without a training log, so there are no learning curves. "
+    text += "Scores above that differ from these by more than rounding were reached on other features."
+    return section("Model card", "published", shown, text)
 
 
 def _curve_table(caption: str, lines: Mapping[str, Sequence[Point]]) -> Table:
@@ -263,9 +285,19 @@ class _MainTable(msgspec.Struct, frozen=True):
     rows: dict[str, str]  # model -> its numbers
 
 
+class _Recent(msgspec.Struct, frozen=True):
+    name: str
+    year: int
+    sees: str  # a key of ``_Published.sees``
+    numbers: str  # NE OSR SR SPL on val_unseen, SR SPL on test
+    source: str  # address the numbers come from
+
+
 class _Published(msgspec.Struct, frozen=True):
     ablation: dict[str, tuple[str, str]]  # preset -> what the paper calls it, its numbers
     main: dict[str, _MainTable]  # by task
+    sees: dict[str, str]  # kind of input -> what it is
+    recent: tuple[_Recent, ...]  # later results on R2R
 
 
 @cache
@@ -301,6 +333,18 @@ def _published_section(task: str) -> Section:
     text = f"{_PAPER}. An asterisk marks data augmentation by back-translation, a dash a missing number."
     shown = Table(f"{table.caption} of the paper (a selection)", head, rows, spans)
     return section("Published results", "published", shown, text)
+
+
+def _recent_section() -> Section:
+    """Later results on R2R, filterable by what the agents see."""
+    published = _published()
+    head = ["model", "year", "sees", *_headed(("ne", "osr", "sr", "spl")), "SR, test", "SPL, test", "source"]
+    rows = [
+        (one.sees, [one.name, str(one.year), published.sees[one.sees], *one.numbers.split()], one.source)
+        for one in sorted(published.recent, key=lambda one: (one.year, one.name))
+    ]
+    kinds = {kind: text for kind, text in published.sees.items() if any(row[0] == kind for row in rows)}
+    return section("Later results on R2R", "recent", head, rows, kinds)
 
 
 def _headed(columns: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
@@ -29,15 +29,21 @@ class ReportRun:
     versions: Mapping[str, str]  # what it was made with
     log: Sequence[Mapping[str, Any]]  # one line per logged iteration
     results: Mapping[str, Sequence[EpisodeResult]]  # by split
+    packed: int | None = None  # iterations behind packed weights, which have no log
+    card: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # split -> what their card says
 
     @property
     def iterations(self) -> int:
         """How far the training has come."""
+        if self.packed is not None:
+            return self.packed
         return int(self.log[-1]["iteration"]) if self.log else 0
 
     @property
     def progress(self) -> str:
         """The iterations, and how many were planned when the training is not over."""
+        if self.packed is not None:
+            return f"{self.packed:,}, packed weights"
         planned = self.settings["learning"]["iterations"]
         return f"{self.iterations:,}" + ("" if self.iterations >= planned else f" of {planned:,}")
 

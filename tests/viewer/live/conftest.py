@@ -57,6 +57,7 @@ def make_state(tiny_trainable: Path) -> Callable[..., LiveServerState]:
             speaker=new_speaker(voice, folder, seed=0).speaker,
             speaker_name="parrot",
             examples={"grid": [Example("Walk on.", 0, 0.5, 3)]},
+            groups={"grid": "train"},
         )
 
     return make

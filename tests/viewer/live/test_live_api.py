@@ -64,7 +64,7 @@ def test_the_session_says_what_there_is(client: httpx.Client) -> None:
     answer = client.get("/api/session").json()
     assert answer["agents"] == ["ssm", "basic"]
     assert answer["speaker"] == {"name": "parrot", "off_because": None}
-    assert {"house": "grid", "places": 13, "examples": 1} in answer["houses"]
+    assert {"house": "grid", "places": 13, "examples": 1, "split": "train"} in answer["houses"]
 
 
 @pytest.mark.parametrize("goal", [None, "g22"])

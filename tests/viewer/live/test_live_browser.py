@@ -215,3 +215,27 @@ def test_the_page_fits_and_everybody_can_use_it(page: Page, size: tuple[int, int
         if found["impact"] in ("serious", "critical")
     ]
     assert serious == []
+
+
+def test_the_page_opens_on_a_building_not_seen_in_training(
+    browser: Browser, state: LiveServerState, serve: Serve
+) -> None:
+    groups = {"grid": "train", "spiral": "train", "yard": "val_unseen"}
+    with serve(LiveServerState(state.agents, state.sceneries, groups=groups)) as address:
+        opened = browser.new_page()
+        opened.goto(address)
+        opened.wait_for_selector("#plan .place")
+        assert opened.input_value("#house") == "yard"
+        labels = opened.eval_on_selector_all("#house optgroup", "groups => groups.map((one) => one.label)")
+        assert labels == ["Not seen in training (val_unseen)", "Seen in training (train)"]
+        assert opened.locator("#house optgroup").nth(1).locator("option").count() == 2
+        opened.close()
+
+
+def test_an_instruction_without_a_known_word_is_told(page: Page) -> None:
+    page.fill("#instruction", "Qwrt zxcvb")
+    page.click("#walk")
+    page.wait_for_function(
+        "document.getElementById('status').textContent.includes('knows no word of this instruction')",
+        timeout=PATIENCE,
+    )

@@ -19,9 +19,7 @@ class LivePage {
     fields.describe.disabled = session.speaker.name === null;
     fields.speaker.textContent = session.speaker.name === null ? `Routes cannot be described: ${session.speaker.off_because}.`
       : `${session.speaker.name} describes the shortest route from start to goal.`;
-    const suggested = session.houses.filter((house) => house.examples);
-    fields.house.append(...(suggested.length ? [...suggested, ...session.houses.filter((house) => !house.examples)] : session.houses)
-      .map(({ house }) => element("option", { value: house }, house)));
+    fields.house.append(...housesBySplit(session.houses));
     this.listen();
   }
 
@@ -191,6 +189,9 @@ class LivePage {
   happened(event) {
     if (event.type === "failed") this.say(`${this.session.agents[event.agent]}: ${event.detail}`, true);
     else this.player[event.type](event);
+    if (event.type === "opened" && event.task.words.length && !event.task.words.some((word) => word.known)) {
+      this.say(`${event.name} knows no word of this instruction, so it walks without guidance. Try one of the examples.`, true);
+    }
     if (event.type !== "move" || event.number) return;
     const list = fields.legend.querySelector("ul");
     list.replaceChildren();
@@ -223,6 +224,19 @@ class LivePage {
     fields.status.textContent = text;
     fields.status.classList.toggle("bad", bad);
   }
+}
+
+const SPLITS = { val_unseen: "Not seen in training (val_unseen)", test: "Not seen in training (test)",
+  val_seen: "Seen in training (val_seen)", train: "Seen in training (train)", "": "Other buildings" };
+
+/** The houses as groups of a list: unseen ones first, and those with examples before the others. */
+function housesBySplit(houses) {
+  const groups = Object.entries(SPLITS).map(([split, label]) => [label, houses.filter((house) => (house.split in SPLITS ? house.split : "") === split)])
+    .filter(([, members]) => members.length);
+  const options = (members) => [...members].sort((a, b) => (b.examples > 0) - (a.examples > 0))
+    .map(({ house, places }) => element("option", { value: house }, `${house} (${places} places)`));
+  if (groups.length === 1) return options(groups[0][1]);
+  return groups.map(([label, members]) => element("optgroup", { label }, ...options(members)));
 }
 
 document.body.classList.add("idle");

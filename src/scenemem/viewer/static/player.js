@@ -25,6 +25,7 @@ class AgentPanel {
     this.chances = find(".chances");
     this.map = new FloorMap(this.svg, data);
     this.floor = 0;
+    this.alone = alone;
     find(".name").append(agent.name, element("small", {}, ` — ${agent.headline.toLowerCase()}`));
     if (alone) find(".name").className = "hidden";
     this.root.setAttribute("aria-label", `Agent ${agent.name}`);
@@ -121,7 +122,8 @@ class AgentPanel {
   redraw() {
     if (!this.frame) return;
     const width = this.svg.parentElement.clientWidth;
-    this.map.draw(this.frame, this.floor, width, Math.max(300, Math.min(600, window.innerHeight * 0.42)));
+    const share = this.alone || window.innerWidth < SMALL ? 0.42 : 0.26; // beside another agent the decision needs space, too
+    this.map.draw(this.frame, this.floor, width, Math.max(this.alone ? 300 : 230, Math.min(600, window.innerHeight * share)));
     const kinds = new Set([...chancesOf(this.frame)].filter(([place]) => this.map.here(place)).map(([, { kind }]) => kind));
     this.chances.replaceChildren(...(kinds.size < 2 ? [] : ["Chances ", element("b", { class: "to-place" }, "beside circles"),
       ": which place; ", element("b", { class: "to-way" }, "beside diamonds"), ": which way."]));
@@ -268,6 +270,7 @@ class Player {
     count.textContent = name;
     first.disabled = back.disabled = wanted === 0;
     next.disabled = last.disabled = wanted === this.frames - 1;
+    document.dispatchEvent(new CustomEvent("shown", { detail: { last: wanted === this.frames - 1 } }));
   }
 
   toggle() {

@@ -23,7 +23,22 @@ function begin(data) {
   buildLegend(legend.querySelector("ul"), data);
   legend.firstElementChild.open = window.innerWidth >= SMALL;
   if (alone) player.panels[0].root.querySelector(".drawn").append(legend);
+  document.addEventListener("shown", ({ detail }) => document.body.classList.toggle("at-end", detail.last));
+  hideEnding(window.location.hash === "#hide", document.title);
   player.show(0);
+}
+
+/** Offer to keep the outcome secret until the last move; an address that ends in #hide begins so. */
+function hideEnding(hidden, title) {
+  const button = document.getElementById("ending");
+  const set = (hide) => {
+    document.body.classList.toggle("hide-ending", hide);
+    button.setAttribute("aria-pressed", String(hide));
+    button.textContent = hide ? "Show the ending" : "Hide the ending";
+    document.title = hide ? "SceneMem replay" : title;
+  };
+  button.addEventListener("click", () => set(button.getAttribute("aria-pressed") !== "true"));
+  set(hidden);
 }
 
 begin(JSON.parse(document.getElementById("data").textContent));

@@ -1,0 +1,206 @@
+"""``scenemem data fetch`` and ``data convert``: public files into the layout of a data folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.table import Table
+
+from scenemem.commands.console import bytes_bar, output, print_json, say
+from scenemem.errors import UserError
+from scenemem.formats.folder import DataFolder
+from scenemem.sources.convert import KNOWN, Converted, convert
+from scenemem.sources.download import NoAnswerError, Patience
+from scenemem.sources.fetch import Plan, fetch, fetch_script, plan
+from scenemem.sources.table import GOALS, MATTERPORT, MORE, SOURCES, TERMS, ByHand, Source, find_sources
+
+_PATIENCE = Patience()
+
+
+def data_fetch(
+    what: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[WHAT ...]")] = (),
+    data: Path | None = None,
+    *,
+    instructions: bool = False,
+    replace: bool = False,
+    timeout: float = _PATIENCE.seconds,
+    json: bool = False,
+) -> None:
+    """Fetch the public files that a task or a track needs, check them, and convert what has to be converted.
+
+    Without a name the table of everything that can be fetched is printed. Files that are there are not
+    fetched again, and a fetch that broke off goes on where it stopped.
+
+    Args:
+        what: a track (captions, objects, oracle, images), a task (r2r, reverie, grounding), or a source.
+        data: the data folder to fill; it is made when it is not there.
+        instructions: fetch nothing; print the commands that fetch the same files on another machine.
+        replace: fetch files again that are there but are not the published ones.
+        timeout: seconds without a byte after which a connection counts as broken.
+        json: print one JSON object instead of text.
+    """
+    if not what:
+        _show_table(json)
+        return
+    sources, by_hand = find_sources(what), [GOALS[name].by_hand for name in what if name in GOALS]
+    if data is None:
+        raise UserError(f"name the folder to fill: scenemem data fetch {' '.join(what)} --data DIR")
+    patience = Patience(seconds=timeout)
+    planned = plan(data, sources, replace=replace)
+    if instructions:
+        _show_instructions(planned, what)
+        return
+    if not json:
+        _announce(planned)
+    try:
+        with bytes_bar("fetching") as progress:
+            done = fetch(planned, patience, progress)
+    except NoAnswerError:
+        missing = len(plan(data, sources, replace=replace).fetch)
+        say(f"{missing} files are still missing; how to fetch them elsewhere:")
+        say(f"  scenemem data fetch {' '.join(what)} --data {data} --instructions")
+        raise
+    if json:
+        converted = [{"file": str(one.file), "records": one.records} for one in done.converted]
+        print_json(
+            {
+                "fetched": done.files,
+                "there": planned.there,
+                "not_the_published_files": planned.unlike,
+                "converted": converted,
+            }
+        )
+        return
+    _show_converted(done.converted)
+    for one in filter(None, by_hand):
+        _show_by_hand(one)
+    steps = [step for name in what if name in GOALS for step in GOALS[name].next]
+    for step in dict.fromkeys((f"scenemem data check --data {data}", *steps)):
+        say(f"next: {step.replace('DIR', str(data))}")
+
+
+def data_convert(
+    originals: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="ORIGINAL ...")],
+    data: Path,
+    *,
+    json: bool = False,
+) -> None:
+    """Convert files that their authors publish in another form than the data folder has.
+
+    Rooms: .house files, a folder of them, or vp2room_label.json. Objects: category_mapping.tsv, a BBox
+    folder or archive, objpos.json. Word vectors: a GloVe .txt or .zip file, of which the words of the data
+    folder are kept, or an .npy table beside its *_vocab.txt. Captions of LangNav and NavGPT are read as they
+    are: put them into captions/.
+
+    Args:
+        originals: the files or folders; their order does not matter.
+        data: the data folder they belong to.
+        json: print one JSON object instead of text.
+    """
+    if not originals:
+        raise UserError(f"name the files to convert: {KNOWN}")
+    done = convert(originals, DataFolder(data))
+    if json:
+        print_json(
+            {
+                "converted": [
+                    {"original": str(one.original), "file": str(one.file), "records": one.records}
+                    for one in done
+                ]
+            }
+        )
+    else:
+        _show_converted(done)
+
+
+def size_text(source: Source) -> str:
+    """How much is fetched, for people: ``23.8 MB``."""
+    known = sum(file.size or 0 for file in source.files)
+    unknown = any(file.size is None for file in source.files)
+    return "size not known" if unknown and not known else f"{known / 1e6:.1f} MB"
+
+
+def _show_table(json: bool) -> None:
+    if json:
+        print_json(
+            {
+                "goals": {name: {"what": goal.what, "sources": goal.sources} for name, goal in GOALS.items()},
+                "sources": {
+                    name: {
+                        "what": source.what,
+                        "page": source.page,
+                        "licence": source.licence,
+                        "matterport_terms": source.about_buildings,
+                        "files": source.files,
+                    }
+                    for name, source in SOURCES.items()
+                },
+                "by_hand": {
+                    one.name: one for one in (*(g.by_hand for g in GOALS.values() if g.by_hand), *MORE)
+                },
+            }
+        )
+        return
+    goals = Table("what for", "", "sources", title="scenemem data fetch WHAT --data DIR", box=None)
+    for name, goal in GOALS.items():
+        goals.add_row(name, goal.what, ", ".join(goal.sources))
+    files = Table("source", box=None)
+    files.add_column("", overflow="fold")  # an address that is cut short leads nowhere
+    files.add_column("size")
+    files.add_column("licence")
+    for name, source in SOURCES.items():
+        files.add_row(name, f"{source.what}\n[dim]{source.page}[/]", size_text(source), source.licence)
+    output.print(goals)
+    output.print()
+    output.print(files)
+    output.print(
+        f"\nAll but 'words' also fall under the {MATTERPORT}:\n{TERMS}\n", highlight=False, soft_wrap=True
+    )
+    for one in MORE:
+        _show_by_hand(one)
+
+
+def _show_by_hand(one: ByHand) -> None:
+    say(f"{one.name}: {one.what}; not fetched here, because {one.why}:")
+    for step in one.steps:
+        say(f"  - {step}")
+
+
+def _show_instructions(planned: Plan, what: tuple[str, ...]) -> None:
+    if not planned.fetch:
+        say("nothing has to be fetched")
+        return
+    say(
+        f"{_amount(planned)}; run this where there is a network, in an empty folder, copy the folder over "
+        f"{planned.root}, then repeat 'scenemem data fetch {' '.join(what)} --data {planned.root}', which "
+        "checks and converts them:"
+    )
+    for line in fetch_script(planned):
+        output.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _announce(planned: Plan) -> None:
+    for name in planned.unlike:
+        kept = "is there, but is not the published file; kept (--replace fetches it again)"
+        say(f"{planned.root / name}: {kept}")
+    if not planned.fetch:
+        say(f"all {len(planned.there)} files are there")
+        return
+    say(f"{_amount(planned)}, {len(planned.there)} are there")
+    fetched = set(planned.fetch)
+    for source in planned.sources:
+        if fetched & set(source.files):
+            terms = f", {MATTERPORT}" if source.about_buildings else ""
+            say(f"  {source.name}: {source.what}; {source.page}, licence: {source.licence}{terms}")
+
+
+def _amount(planned: Plan) -> str:
+    unknown = f" and {planned.unknown} of unknown size" if planned.unknown else ""
+    return f"{len(planned.fetch)} files to fetch, {planned.size / 1e6:.1f} MB{unknown}"
+
+
+def _show_converted(done: list[Converted]) -> None:
+    for one in done:
+        say(f"{one.file}: {one.records:,} {one.what}, from {one.original.name}")

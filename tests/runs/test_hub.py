@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenemem.cli import main
+from scenemem.errors import DataError, UserError
+from scenemem.runs.hub import weights_file
+
+constants: Any = pytest.importorskip("huggingface_hub.constants", reason="needs huggingface_hub")
+
+SMALL = ("--iterations", "1", "--learning.batch", "4", "--model.width", "16", "--no-replays")
+
+
+def _run(*words: object) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main([str(word) for word in words])
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights packed in the layout of the Hub."""
+    place = tmp_path_factory.mktemp("hub")
+    run = place / "basic-0"
+    assert _run("train", "basic", "--data", tiny_trainable, "--out", run, *SMALL) == 0
+    assert _run("weights", "pack", run, "--data", tiny_trainable, "--out", place / "mine") == 0
+    return place / "mine"
+
+
+@pytest.fixture
+def server(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The Hub as far as a download needs it; yields the paths that were asked for."""
+    content = (folder / "model.safetensors").read_bytes()
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self._answer(head=True)
+
+        def do_GET(self) -> None:
+            self._answer(head=False)
+
+        def _answer(self, head: bool) -> None:
+            asked.append(self.path)
+            if not self.path.startswith("/someone/mine/resolve/"):
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+            self.send_header("X-Repo-Commit", "0" * 40)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if not head:
+                self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
+    yield asked
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_folder_has_weights_config_and_card(folder: Path) -> None:
+    assert {file.name for file in folder.iterdir()} == {"model.safetensors", "config.json", "README.md"}
+    config = json.loads((folder / "config.json").read_text())
+    assert config["library_name"] == "scenemem"
+    assert config["preset"]["agent"] == "basic"
+    assert set(config["metrics"]) == {"val_seen", "val_unseen"}
+    card = (folder / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: scenemem\nlicense: mit\n")
+    assert "# weights:mine" in card
+    assert f"value: {config['metrics']['val_seen']['sr']:.3f}" in card
+
+
+def test_weights_in_a_folder_are_a_run(
+    folder: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run("eval", f"weights:{folder}", "--data", tiny_trainable, "--json") == 0
+    measured = json.loads(capsys.readouterr().out)["metrics"]
+    config = json.loads((folder / "config.json").read_text())
+    assert measured == config["metrics"]["val_unseen"]
+
+
+def test_weights_on_the_hub_are_a_run(
+    server: list[str], tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run("eval", "weights:hf://someone/mine", "--data", tiny_trainable, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["n"] > 0
+    assert server[0] == "/someone/mine/resolve/main/model.safetensors"
+    weights_file("hf://someone/mine@v2")
+    assert server[-1].startswith("/someone/mine/resolve/v2/") or server[-2].startswith(
+        "/someone/mine/resolve/v2/"
+    )
+
+
+@pytest.mark.usefixtures("server")
+def test_what_the_hub_does_not_have_is_told() -> None:
+    with pytest.raises(UserError, match=r"hf://someone/else: cannot be fetched \(.*is the name right"):
+        weights_file("hf://someone/else")
+
+
+def test_addresses_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'hf://mine' is no address on the Hub, expected hf://owner/name"):
+        weights_file("hf://mine")
+    with pytest.raises(
+        DataError, match=r"holds no model\.safetensors; 'scenemem weights pack RUN --out FOLDER'"
+    ):
+        weights_file(str(tmp_path))
