@@ -30,6 +30,7 @@ ORDER = (
     "viewer",
     "presets",
     "extend",
+    "zoo",
     "runs",
     "api",
     "commands",

@@ -33,6 +33,7 @@ from scenemem.agents.build import (
     Parts as Parts,
     lstm_parts as lstm_parts,
 )
+from scenemem.agents.places import PlaceActions as PlaceActions, RememberingActions as RememberingActions
 from scenemem.agents.rollout import (
     ACTION as ACTION,
     FINAL as FINAL,
@@ -43,22 +44,42 @@ from scenemem.agents.rollout import (
     Outputs as Outputs,
     Rollout as Rollout,
 )
+from scenemem.agents.search import AcceptActions as AcceptActions
 from scenemem.agents.ssm import SSM as SSM, SSMConfig as SSMConfig
 from scenemem.agents.walker import LabelRule as LabelRule, WalkConfig as WalkConfig
+from scenemem.errors import SettingError as SettingError
 from scenemem.features.store import CandidateFeatures as CandidateFeatures, Environment as Environment
+from scenemem.learning.fidelity import NEGATIVE_ENTROPY as NEGATIVE_ENTROPY, PATH as PATH
 from scenemem.learning.objectives import (
     LABEL_RULES as LABEL_RULES,
     LOSSES as LOSSES,
     REWARDS as REWARDS,
     LearningConfig as LearningConfig,
+    Loss as Loss,
     LossContext as LossContext,
     RewardConfig as RewardConfig,
     Stage as Stage,
     loss as loss,
 )
+from scenemem.learning.progress import PROGRESS_HOPS as PROGRESS_HOPS, PROGRESS_METRES as PROGRESS_METRES
 from scenemem.memory.scene_memory import SceneMemory as SceneMemory
 from scenemem.models.attention import dots as dots, masked_softmax as masked_softmax
+from scenemem.models.encoders import (
+    OneWayEncoder as OneWayEncoder,
+    TransformerEncoder as TransformerEncoder,
+    sinusoids as sinusoids,
+)
 from scenemem.models.language import InstructionEncoder as InstructionEncoder, Instructions as Instructions
+from scenemem.models.panoramic import (
+    ActionEmbedding as ActionEmbedding,
+    CoGroundedState as CoGroundedState,
+    CoGroundedUpdater as CoGroundedUpdater,
+    FollowerUpdater as FollowerUpdater,
+    ProgressMonitor as ProgressMonitor,
+    action_taken as action_taken,
+    candidate_actions as candidate_actions,
+    with_stop_option as with_stop_option,
+)
 from scenemem.models.reading import Critic as Critic, MemoryGraph as MemoryGraph
 from scenemem.models.recurrent import (
     DropoutMasks as DropoutMasks,
@@ -76,6 +97,6 @@ from scenemem.presets import (
 )
 from scenemem.simulator.panorama import STOP as STOP, Pose as Pose
 from scenemem.tasks.episode_set import SUCCESS_METRES as SUCCESS_METRES, EpisodeSet as EpisodeSet
-from scenemem.world.graph import NONE as NONE, World as World
+from scenemem.world.graph import ANGLE_WIDTH as ANGLE_WIDTH, NONE as NONE, World as World
 
 __all__ = sorted(name for name in globals() if not name.startswith("_") and name != "annotations")

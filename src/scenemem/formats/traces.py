@@ -123,6 +123,7 @@ class Decision(msgspec.Struct, frozen=True):
     choice: Number  # index into options
     weights: tuple[float, float] | None = None  # of the visual and the geometric confidence in the logit
     attention: Attention | None = None
+    numbers: dict[str, float] = {}  # what else the agent says at this moment, for example its progress
 
     def __post_init__(self) -> None:
         if self.kind not in ("frontier", "action", "global", "final"):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from scenemem.errors import SettingError
-from scenemem.features.store import PanoramaLookup
+from scenemem.features.store import Environment, PanoramaLookup
 from scenemem.models.attention import dots, masked_softmax
 from scenemem.models.language import Instructions, Packing, gate_order
 from scenemem.world.graph import (
@@ -114,6 +114,7 @@ class Observation:
     instructions: Instructions  # of these episodes
     masks: DropoutMasks  # of these episodes
     cache: dict[Any, Any] = field(default_factory=dict)  # shared by all observations of a rollout
+    environment: Environment | None = None  # what else can be seen, for cores that look at more than here
 
     def once_per_rollout(self, compute: Callable[[], T]) -> T:
         """What ``compute`` returns, computed at the first observation of a rollout only."""
@@ -360,6 +361,7 @@ class StateLog:
         masks: the dropout masks of the walks.
         lookup: viewpoints (M,)  ->  the visual features of their views (M, 36, D).
         learns: whether ``stacked`` will be differentiated; needs memory for every observation.
+        environment: handed to every observation.
     """
 
     def __init__(
@@ -371,6 +373,7 @@ class StateLog:
         lookup: PanoramaLookup,
         *,
         learns: bool,
+        environment: Environment | None = None,
     ) -> None:
         self.instructions = instructions
         self.masks = masks
@@ -378,10 +381,12 @@ class StateLog:
         self.earlier = initial.hidden  # (B, H) the hidden states one observation ago
         self._observe = observe
         self._learns = learns
+        self._environment = environment
         self.lookup = lookup
         self._selection = EpisodeSelection(instructions, masks)
         self._cache: dict[Any, Any] = {}
         self._viewpoint = torch.full_like(instructions.mask[:, 0], NONE, dtype=torch.long)
+        self.previous = self._viewpoint.clone()  # (B,) where they stood before the last observation
         self._made: list[tuple[int, Tensor, State]] = []  # step, episodes (M,), their new states
         self._made_at: list[Tensor] = []  # (M,) the viewpoints where they were made
         self.row_at = self._viewpoint.unsqueeze(1)[:, :0]  # (B, T) the row of the state made at each step
@@ -407,7 +412,9 @@ class StateLog:
             self._selection.instructions(active),
             self._selection.masks(active),
             self._cache,
+            self._environment,
         )
+        self.previous[active] = observation.previous
         self._viewpoint[active] = viewpoint
         before = self.state.select(active)
         after = self._update(active, before, observation)

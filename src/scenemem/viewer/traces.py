@@ -234,6 +234,7 @@ def _decision(decided: Decided, row: int, words: int) -> Decision:
         choice=numbers.index(int(decided.choice[row])),
         weights=None if mix is None else _pair(mix[row]),
         attention=_attention(decided, row, words),
+        numbers={name: round(float(values[row]), 4) for name, values in explanation.numbers.items()},
     )
 
 

@@ -1,0 +1,23 @@
+"""The family: the systems that the paper compares itself with, and DUET, one file each, on one contract.
+
+Nothing here is imported until a name is looked up that nobody knows; then ``register`` adds all of them.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+
+def systems() -> dict[str, ModuleType]:
+    """The module of every system, by the name of its preset."""
+    from scenemem.zoo import self_monitoring
+
+    return {
+        "self-monitoring": self_monitoring,
+    }
+
+
+def register() -> None:
+    """Add the agents, losses, label rules, rewards and presets of all systems; again is the same as once."""
+    for system in systems().values():
+        system.register()
