@@ -10,10 +10,12 @@ from torch import nn
 
 from scenemem.agents.agent import Agent
 from scenemem.agents.build import AGENTS, DataSizes
+from scenemem.agents.low_level import LowLevelActions
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import AgentPolicy, Pick, TrainedAgent, Watcher, collect
 from scenemem.features.store import Environment
 from scenemem.learning.augmentation import StoredEpisodes
+from scenemem.learning.labels import LowLevelExpert
 from scenemem.learning.objectives import ClosestToGoal, LearningConfig, LossContext, Stage, distance_reward
 from scenemem.learning.trainer import Trainer
 from scenemem.models.language import Instructions
@@ -23,14 +25,29 @@ from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import World
 
-SMALL: dict[str, Any] = {"width": 16, "word_width": 8, "action_width": 12, "layers": 1, "heads": 2}
+SMALL: dict[str, Any] = {
+    "width": 16,
+    "word_width": 8,
+    "action_width": 12,
+    "map_width": 12,
+    "critic_width": 8,
+    "layers": 1,
+    "panorama_layers": 1,
+    "text_layers": 1,
+    "heads": 2,
+}
 """Settings that make any network of the family small; each has some of them."""
+
+
+def small_settings(preset: Preset[Any]) -> dict[str, Any]:
+    """Those of the settings that the agent of a preset has, and has not switched off."""
+    own = {item.name for item in fields(preset.model)}
+    return {name: value for name, value in SMALL.items() if name in own and getattr(preset.model, name)}
 
 
 def small(preset: Preset[Any], **changes: Any) -> Preset[Any]:
     """A preset with a small network."""
-    own = {item.name for item in fields(preset.model)}
-    values = {name: value for name, value in {**SMALL, **changes}.items() if name in own}
+    values = {**small_settings(preset), **changes}
     return replace(preset, model=replace(preset.model, **values))
 
 
@@ -54,10 +71,10 @@ class Setting:
         network = AGENTS[preset.agent].build(preset.model, sizes)
         return TrainedAgent(network, self.environment, self.vocabulary, preset.walk)
 
-    def loud_agent(self, name: str, **changes: Any) -> Agent:
+    def loud_agent(self, name: str, *, seed: int = 4, **changes: Any) -> Agent:
         """Random weights, so large that scores differ clearly from option to option."""
         agent = self.agent(name, **changes).network
-        torch.manual_seed(4)
+        torch.manual_seed(seed)
         for parameter in agent.parameters():
             nn.init.normal_(parameter, std=0.25)
         return agent.eval()
@@ -88,13 +105,15 @@ class Setting:
         """Walk all episodes, and keep the states."""
         masks = agent.dropout_masks(len(self.episodes))
         log = agent.state_log(self.environment, self.read(agent), masks, learns=True)
+        space = agent.action_space(self.world, len(self.episodes), max_decisions, learning=learning)
+        rule = LowLevelExpert if isinstance(space, LowLevelActions) else ClosestToGoal
         rollout = collect(
             self.world,
             self.episodes,
-            agent.action_space(self.world, len(self.episodes), max_decisions, learning=learning),
+            space,
             AgentPolicy(agent, log, self.environment, pick, watcher=watcher),
             max_steps=60,
-            label_rule=ClosestToGoal(self.world, self.episodes.goal),
+            label_rule=rule(self.world, self.episodes.goal),
         )
         return rollout, log
 

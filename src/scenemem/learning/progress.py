@@ -28,9 +28,8 @@ def hops_done(hops: Tensor) -> Tensor:
 
 def hops_between(world: World, source: Tensor, target: Tensor) -> Tensor:
     """Edges of the shortest path (by metres) between connected viewpoints.  (...), (...)  ->  (...)"""
-    shape = torch.broadcast_shapes(source.shape, target.shape)
-    here, target = source.expand(shape), target.expand(shape)
-    hops = torch.zeros_like(here)
+    hops = torch.zeros_like(source + target)
+    here, target = source.expand_as(hops), target.expand_as(hops)
     while bool((here != target).any()):
         hops = hops + (here != target)
         following = world.next_viewpoint(here, target)

@@ -132,10 +132,15 @@ class FollowerUpdater(StateUpdater):
 
 def views_as_actions(observation: Observation) -> Tensor:
     """All 36 views with their directions relative to the view faced  ->  (M, 36, U)"""
-    views = torch.arange(VIEWS, device=observation.view.device)
-    relative = view_heading(views) - ((observation.view % HEADINGS) * STEP).unsqueeze(-1)
-    angles = angle_feature(relative, view_elevation(views).expand_as(relative), width=ANGLE_WIDTH)
-    return torch.cat([observation.panorama * observation.masks.feature, angles.to(observation.panorama)], -1)
+    angles = tiled(view_angles(observation.view)).to(observation.panorama)
+    return torch.cat([observation.panorama * observation.masks.feature, angles], dim=-1)
+
+
+def view_angles(view: Tensor) -> Tensor:
+    """Directions of all 36 views relative to the view faced.  view: (M,)  ->  (M, 36, 4)"""
+    views = torch.arange(VIEWS, device=view.device)
+    relative = view_heading(views) - ((view % HEADINGS) * STEP).unsqueeze(-1)
+    return angle_feature(relative, view_elevation(views).expand_as(relative), width=4)
 
 
 class ActionEmbedding(nn.Module):

@@ -389,6 +389,7 @@ class StateLog:
         self.previous = self._viewpoint.clone()  # (B,) where they stood before the last observation
         self._made: list[tuple[int, Tensor, State]] = []  # step, episodes (M,), their new states
         self._made_at: list[Tensor] = []  # (M,) the viewpoints where they were made
+        self._made_from: list[Tensor] = []  # (M,) the viewpoints one step before
         self.row_at = self._viewpoint.unsqueeze(1)[:, :0]  # (B, T) the row of the state made at each step
 
     def observe(self, active: Tensor, viewpoint: Tensor, view: Tensor, step: int) -> None:
@@ -398,6 +399,7 @@ class StateLog:
         rows = sum(len(episodes) for _, episodes, _ in self._made)
         self._made.append((step, active, after))
         self._made_at.append(viewpoint)
+        self._made_from.append(self.previous[active])
         missing = step + 1 - self.row_at.shape[1]
         self.row_at = torch.nn.functional.pad(self.row_at, (0, missing), value=NONE)
         self.row_at[active, step] = torch.arange(rows, rows + len(active), device=active.device)
@@ -431,6 +433,7 @@ class StateLog:
         """The episodes ``active`` (M,) have the states again that they made at ``steps`` (M,)."""
         rows = self.row_at[active, steps]
         self._viewpoint[active] = torch.cat(self._made_at)[rows]
+        self.previous[active] = torch.cat(self._made_from)[rows]
         with torch.set_grad_enabled(self._learns):
             self.state = self.state.with_rows(active, self._together().select(rows))
 

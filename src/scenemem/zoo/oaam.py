@@ -5,9 +5,9 @@
     logit_k = w_o c^o_k + w_a c^a_k,   (w_o, w_a) = softmax(W [x^o, x^a]),   stop is the row of zeros
 
 The path loss is how far from the reference path the next place is expected to be, sum_k p_k d_k. The code was
-never released: the decoupling and what each score sees are the paper's; the form of h^z, of the weights and of
-the path loss is ours, and the weight of the loss (``path`` of the stage) is not known. The grounding of the
-scene memory is this one, moved to the memory.
+never released: the decoupling and what each score sees are the paper's; the form of h^z, of the weights and
+of the path loss is ours, and the weight of the loss (``path`` of the stage) is not known. The grounding of
+the scene memory is this one, moved to the memory.
 
 Shape letters: X observations, R decision steps, K candidate slots, D visual columns, H state width.
 """

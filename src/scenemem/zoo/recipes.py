@@ -1,8 +1,8 @@
 """What the presets of the family have in common: the shared recipe, and how published ones are written down.
 
 ``shared`` puts a system's idea on the recipe of ``basic``: the same features, encoder, recurrent core,
-losses, batch and budget, so that rows differ in the idea alone. ``published`` takes the system's own numbers; losses
-are summed over steps and averaged over episodes as everywhere here, and decay is AdamW's.
+losses, batch and budget, so that rows differ in the idea alone. ``published`` takes the system's own numbers;
+losses are summed over steps and averaged over episodes as everywhere here, and decay is AdamW's.
 """
 
 from __future__ import annotations
