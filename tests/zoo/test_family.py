@@ -6,7 +6,7 @@ import ast
 import json
 import re
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from scenemem.presets import PRESETS, read_preset
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.loop import TrainingStatus
 from scenemem.runs.training import run_training
-from tests.zoo.helpers import SMALL, Setting, roam, small
+from tests.zoo.helpers import Setting, roam, small, small_settings
 
 SYSTEMS = zoo.systems()
 ROWS = {name: row for system in SYSTEMS.values() for name, row in system.ROWS.items()}
@@ -100,11 +100,10 @@ def test_rows_survive_being_written_down(name: str) -> None:
 
 def _flags(name: str) -> list[object]:
     """Flags that make a run of a preset small."""
-    own = {item.name for item in fields(ROWS[name].model)}
     words: list[object] = ["--data.min-count", 1, "--learning.batch", 4, "--iterations", 2]
     words += ["--selection.every", 2, "--selection.save-every", 1, "--walk.max-steps", 12]
-    for setting, value in SMALL.items():
-        words += [f"--model.{setting.replace('_', '-')}", value] if setting in own else []
+    for setting, value in small_settings(ROWS[name]).items():
+        words += [f"--model.{setting.replace('_', '-')}", value]
     return words
 
 
@@ -237,11 +236,13 @@ def test_every_parameter_learns(name: str, setting: Setting) -> None:
         if parameter.requires_grad and (parameter.grad is None or not parameter.grad.any())
     }
     spared = {key for key in dead if key.startswith("critic.") and "a2c" not in losses}
-    spared |= {key for key in dead if key in getattr(SYSTEMS_OF[name], "SPARED", ())}
+    spared |= dead & _BEGINNING if name in UNUSED else set()
     assert dead == spared
 
 
-SYSTEMS_OF = {name: system for system in SYSTEMS.values() for name in system.ROWS}
+_BEGINNING = {f"encoder.initial_{name}.{kind}" for name in ("hidden", "cell") for kind in ("weight", "bias")}
+UNUSED = {"duet-as-published", "pta", "pta-low", "pta-as-published", "pta-low-as-published"}
+"""Rows without a recurrent state, which nobody asks how it begins."""
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -253,12 +254,25 @@ def test_a_system_learns_a_tiny_world(name: str, setting: Setting) -> None:
         return measure(setting.world, agent.walk(episodes).walked, episodes.path).means()["sr"]
 
     before = success()
-    losses = {**ROWS[name].learning.stages[0].losses, "student_forcing": 0.3, "teacher_forcing": 1.0, "a2c": 0.3}
+    losses = dict(ROWS[name].learning.stages[0].losses)
+    low_level = not losses.get("teacher_forcing")  # no reference path to clone, and many turns
+    if low_level:
+        losses["a2c"] = 0.0
+    else:
+        losses |= {"teacher_forcing": 1.0, "student_forcing": 0.3}
+        losses["a2c"] *= 0.3
     learning = replace(ROWS[name].learning, stages=(Stage(losses=losses),))
-    preset = replace(ROWS[name], learning=learning)
+    iterations, steps = (200, 16) if low_level else (60, 10)
     trainer = replace(setting, episodes=episodes).trainer(
-        agent, preset, batch=12, iterations=60, learning_rate=0.01, max_decisions=6, max_steps=12
+        agent,
+        replace(ROWS[name], learning=learning),
+        batch=12,
+        iterations=iterations,
+        learning_rate=0.01,
+        max_decisions=steps,
+        max_steps=steps + 1,
     )
-    found = [trainer.step().losses["teacher_forcing"] for _ in range(60)]
-    assert found[-1] < 0.3 * found[0]
-    assert success() > max(0.7, before + 0.2)
+    found = [trainer.step().losses for _ in range(iterations)]
+    if not low_level:
+        assert found[-1]["teacher_forcing"] < 0.3 * found[0]["teacher_forcing"]
+    assert success() > max(0.5 if low_level else 0.7, before + 0.2)
