@@ -10,13 +10,14 @@ from types import ModuleType
 
 def systems() -> dict[str, ModuleType]:
     """The module of every system, by the name of its preset."""
-    from scenemem.zoo import duet, oaam, regretful, self_monitoring
+    from scenemem.zoo import duet, egp, oaam, regretful, self_monitoring
 
     return {
         "self-monitoring": self_monitoring,
         "regretful": regretful,
         "oaam": oaam,
         "duet": duet,
+        "egp": egp,
     }
 
 
