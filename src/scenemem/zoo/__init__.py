@@ -10,7 +10,7 @@ from types import ModuleType
 
 def systems() -> dict[str, ModuleType]:
     """The module of every system, by the name of its preset."""
-    from scenemem.zoo import duet, egp, oaam, regretful, self_monitoring
+    from scenemem.zoo import auxrn, duet, egp, oaam, regretful, self_monitoring
 
     return {
         "self-monitoring": self_monitoring,
@@ -18,6 +18,7 @@ def systems() -> dict[str, ModuleType]:
         "oaam": oaam,
         "duet": duet,
         "egp": egp,
+        "auxrn": auxrn,
     }
 
 
