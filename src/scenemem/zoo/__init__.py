@@ -10,7 +10,7 @@ from types import ModuleType
 
 def systems() -> dict[str, ModuleType]:
     """The module of every system, by the name of its preset."""
-    from scenemem.zoo import auxrn, duet, egp, oaam, regretful, self_monitoring
+    from scenemem.zoo import auxrn, duet, egp, oaam, rcm, regretful, self_monitoring
 
     return {
         "self-monitoring": self_monitoring,
@@ -19,6 +19,7 @@ def systems() -> dict[str, ModuleType]:
         "duet": duet,
         "egp": egp,
         "auxrn": auxrn,
+        "rcm": rcm,
     }
 
 
