@@ -10,7 +10,7 @@ from types import ModuleType
 
 def systems() -> dict[str, ModuleType]:
     """The module of every system, by the name of its preset."""
-    from scenemem.zoo import auxrn, duet, egp, oaam, rcm, regretful, self_monitoring
+    from scenemem.zoo import auxrn, duet, egp, oaam, rcm, regretful, self_monitoring, speaker_follower
 
     return {
         "self-monitoring": self_monitoring,
@@ -20,6 +20,7 @@ def systems() -> dict[str, ModuleType]:
         "egp": egp,
         "auxrn": auxrn,
         "rcm": rcm,
+        "speaker-follower": speaker_follower,
     }
 
 
