@@ -10,7 +10,7 @@ from types import ModuleType
 
 def systems() -> dict[str, ModuleType]:
     """The module of every system, by the name of its preset."""
-    from scenemem.zoo import auxrn, duet, egp, oaam, rcm, regretful, self_monitoring, speaker_follower
+    from scenemem.zoo import auxrn, duet, egp, fast, oaam, rcm, regretful, self_monitoring, speaker_follower
 
     return {
         "self-monitoring": self_monitoring,
@@ -21,6 +21,7 @@ def systems() -> dict[str, ModuleType]:
         "auxrn": auxrn,
         "rcm": rcm,
         "speaker-follower": speaker_follower,
+        "fast": fast,
     }
 
 
