@@ -10,7 +10,18 @@ from types import ModuleType
 
 def systems() -> dict[str, ModuleType]:
     """The module of every system, by the name of its preset."""
-    from scenemem.zoo import auxrn, duet, egp, fast, oaam, rcm, regretful, self_monitoring, speaker_follower
+    from scenemem.zoo import (
+        auxrn,
+        duet,
+        egp,
+        fast,
+        oaam,
+        rcm,
+        regretful,
+        self_monitoring,
+        speaker_follower,
+        student_forcing,
+    )
 
     return {
         "self-monitoring": self_monitoring,
@@ -22,6 +33,7 @@ def systems() -> dict[str, ModuleType]:
         "rcm": rcm,
         "speaker-follower": speaker_follower,
         "fast": fast,
+        "student-forcing": student_forcing,
     }
 
 
