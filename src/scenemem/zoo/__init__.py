@@ -18,6 +18,7 @@ def systems() -> dict[str, ModuleType]:
         oaam,
         rcm,
         regretful,
+        rpa,
         self_monitoring,
         speaker_follower,
         student_forcing,
@@ -34,6 +35,7 @@ def systems() -> dict[str, ModuleType]:
         "speaker-follower": speaker_follower,
         "fast": fast,
         "student-forcing": student_forcing,
+        "rpa": rpa,
     }
 
 
