@@ -16,6 +16,7 @@ def systems() -> dict[str, ModuleType]:
         egp,
         fast,
         oaam,
+        pta,
         rcm,
         regretful,
         rpa,
@@ -36,6 +37,7 @@ def systems() -> dict[str, ModuleType]:
         "fast": fast,
         "student-forcing": student_forcing,
         "rpa": rpa,
+        "pta": pta,
     }
 
 
