@@ -32,6 +32,7 @@ ORDER = (
     "viewer",
     "presets",
     "extend",
+    "zoo",
     "runs",
     "api",
     "commands",

@@ -7,11 +7,15 @@ from typing import Any
 
 from flags import Flag, Manual, manual_of
 
-from scenemem.presets import PRESETS
+from scenemem import zoo
+from scenemem.presets import PRESETS as REGISTERED
 from scenemem.runs.experiment import SPEAKERS
 
 MARK = re.compile(r"^<!-- preset: (\S+) -->$", re.MULTILINE)
 FAMILY = re.compile(r"^<!-- presets called \*(\S+) -->$", re.MULTILINE)
+FAMILY_ROWS = {row for system in zoo.systems().values() for row in system.ROWS}
+"""Rows of docs/family.md, which are registered when somebody asks for one."""
+PRESETS = {name: preset for name, preset in REGISTERED.items() if name not in FAMILY_ROWS}
 BASES = {"basic": "ssm", "seq2seq": "basic"}
 """Where the name does not tell: a preset called base-what is a variant of the longest such base."""
 

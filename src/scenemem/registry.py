@@ -25,6 +25,9 @@ GROUP = "scenemem.plugins"
 
 _NO_DEFAULT = object()
 
+PACKAGED = ("scenemem.zoo",)
+"""Packages of our own whose ``register`` adds names; loaded like plugins, but nobody has to name them."""
+
 VARIABLE = "SCENEMEM_PLUGINS"
 """Environment variable with further plugins, separated like ``PATH``."""
 
@@ -157,6 +160,8 @@ def load_installed_plugins() -> None:
     if _installed_are_loaded:
         return
     _installed_are_loaded = True  # before loading: a plugin may look for names, too
+    for package in PACKAGED:
+        importlib.import_module(package).register()
     for entry in importlib.metadata.entry_points(group=GROUP):
         loaded = _imported(entry.module, entry.load)
         _loaded.setdefault(entry.module, sys.modules.get(entry.module, loaded))

@@ -59,6 +59,7 @@ class Observations:
     environment: Environment
     state: State  # (X, ...) after the observation
     viewpoint: Tensor  # (X,)
+    previous: Tensor  # (X,) where the agent stood one step before; -1 at the start
     view: Tensor  # (X,) the view faced
     instructions: PackedInstructions  # read by the X rows
     episode: Tensor  # (X,) row of ``masks``
@@ -169,6 +170,7 @@ def live_observations(environment: Environment, log: StateLog, pose: Pose, episo
         environment=environment,
         state=log.state.select(episodes),
         viewpoint=pose.viewpoint[episodes],
+        previous=log.previous[episodes],
         view=pose.view[episodes],
         instructions=PackedInstructions(lambda: log.selection.instructions(episodes), OneEach.of(episodes)),
         episode=episodes,
@@ -222,6 +224,7 @@ def recorded_observations(environment: Environment, log: StateLog, rollout: Roll
         environment=environment,
         state=state,
         viewpoint=rollout.viewpoint[where],
+        previous=_previous(rollout, packing),
         view=rollout.view[where],
         instructions=PackedInstructions(lambda: log.instructions, packing),
         episode=packing.episode,
@@ -230,6 +233,12 @@ def recorded_observations(environment: Environment, log: StateLog, rollout: Roll
         decision_mask=embedding(packing.episode, log.masks["decision"]),
         earlier_lookup=earlier,
     )
+
+
+def _previous(rollout: Rollout, packing: Packing) -> Tensor:
+    """Where the agents stood one step before every observation; -1 at the start  ->  (X,)"""
+    before = rollout.viewpoint[packing.episode, (packing.step - 1).clamp_min(0)]
+    return torch.where(packing.step == 0, NONE, before)
 
 
 def recorded_rows(log: StateLog, rollout: Rollout) -> Tensor:
@@ -303,6 +312,7 @@ class Explanation:
     words: Mapping[str, Tensor] = field(default_factory=dict)  # name of an attention -> (R, L)
     confidence: Mapping[DecisionType, Tensor] = field(default_factory=dict)  # (R, O, 2) by view, by direction
     mix: Mapping[DecisionType, Tensor] = field(default_factory=dict)  # (R, 2) their weights in the logit
+    numbers: Mapping[str, Tensor] = field(default_factory=dict)  # (R,) anything else worth showing, by name
 
 
 class Agent(nn.Module, ABC):
@@ -420,6 +430,7 @@ class Agent(nn.Module, ABC):
             masks,
             environment.panorama,
             learns=learns,
+            environment=environment,
         )
 
     def evaluate_actions(self, rollout: Rollout, log: StateLog, environment: Environment) -> Outputs:

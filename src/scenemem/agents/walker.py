@@ -389,6 +389,7 @@ class AgentPolicy:
             {name: values[rows] for name, values in whole.words.items()},
             {kind: values[rows] for kind, values in whole.confidence.items()},
             {kind: values[rows] for kind, values in whole.mix.items()},
+            {name: values[rows] for name, values in whole.numbers.items()},
         )
 
     def _note_stop(self, logits: Tensor, request: DecisionRequest, space: MemoryActions) -> None:

@@ -22,6 +22,8 @@ Number = Annotated[int, msgspec.Meta(ge=0)]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Metres = Annotated[float, msgspec.Meta(ge=0.0)]
 
+KINDS = ("frontier", "action", "global", "final", "low_level")
+
 _ROUNDING = 0.02  # probabilities are rounded when written, so their sum is not exactly 1
 
 
@@ -105,6 +107,7 @@ class Option(msgspec.Struct, frozen=True):
     heading: float | None = None  # of the way, seen from its node
     compass: str | None = None
     visual: float | None = None  # perception-aware confidence: how well what is seen fits the words
+    name: str | None = None  # of an option that is no place, for example a turn
     geometric: float | None = None  # action-aware confidence: how well where it lies fits the words
 
 
@@ -118,15 +121,17 @@ class Attention(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     """One choice among some options."""
 
-    kind: str  # frontier, action (a neighbour or stop), global (any sub-node or stop), final (where to end)
+    # frontier, action (a neighbour or stop), global (any sub-node or stop), final (where to end), low_level
+    kind: str
     options: tuple[Option, ...]
     choice: Number  # index into options
     weights: tuple[float, float] | None = None  # of the visual and the geometric confidence in the logit
     attention: Attention | None = None
+    numbers: dict[str, float] = {}  # what else the agent says at this moment, for example its progress
 
     def __post_init__(self) -> None:
-        if self.kind not in ("frontier", "action", "global", "final"):
-            raise ValueError(f"kind is '{self.kind}', expected frontier, action, global or final")
+        if self.kind not in KINDS:
+            raise ValueError(f"kind is '{self.kind}', expected {', '.join(KINDS[:-1])} or {KINDS[-1]}")
         if self.choice >= len(self.options):
             raise ValueError(f"choice is {self.choice}, but there are {len(self.options)} options")
         total = sum(option.probability for option in self.options)

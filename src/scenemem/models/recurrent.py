@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from scenemem.errors import SettingError
-from scenemem.features.store import PanoramaLookup
+from scenemem.features.store import Environment, PanoramaLookup
 from scenemem.models.attention import dots, masked_softmax
 from scenemem.models.language import Instructions, Packing, gate_order
 from scenemem.world.graph import (
@@ -114,6 +114,7 @@ class Observation:
     instructions: Instructions  # of these episodes
     masks: DropoutMasks  # of these episodes
     cache: dict[Any, Any] = field(default_factory=dict)  # shared by all observations of a rollout
+    environment: Environment | None = None  # what else can be seen, for cores that look at more than here
 
     def once_per_rollout(self, compute: Callable[[], T]) -> T:
         """What ``compute`` returns, computed at the first observation of a rollout only."""
@@ -401,6 +402,7 @@ class StateLog:
         masks: the dropout masks of the walks.
         lookup: viewpoints (M,)  ->  the visual features of their views (M, 36, D).
         learns: whether ``stacked`` will be differentiated; needs memory for every observation.
+        environment: handed to every observation.
     """
 
     def __init__(
@@ -412,6 +414,7 @@ class StateLog:
         lookup: PanoramaLookup,
         *,
         learns: bool,
+        environment: Environment | None = None,
     ) -> None:
         self.instructions = instructions
         self.masks = masks
@@ -419,12 +422,15 @@ class StateLog:
         self.earlier = initial.hidden  # (B, H) the hidden states one observation ago
         self._observe = observe
         self._learns = learns
+        self._environment = environment
         self.lookup = lookup
         self.selection = EpisodeSelection(instructions, masks)
         self._cache: dict[Any, Any] = {}
         self._viewpoint = torch.full_like(instructions.mask[:, 0], NONE, dtype=torch.long)
+        self.previous = self._viewpoint.clone()  # (B,) where they stood before the last observation
         self._made: list[tuple[int, Tensor, State]] = []  # step, episodes (M,), their new states
-        self._rows = _Rows()  # the viewpoints where they were made, and the states themselves
+        # the viewpoints where they were made and those one step before, and the states themselves
+        self._rows = _Rows()
         self._many = 0  # states made
         self.row_at = self._viewpoint.unsqueeze(1)[:, :0]  # (B, T) the row of the state made at each step
 
@@ -433,7 +439,8 @@ class StateLog:
         with torch.set_grad_enabled(self._learns):
             after = self._observed(active, viewpoint, view)
         self._made.append((step, active, after))
-        self._rows.add([viewpoint, *(getattr(after, item.name).detach() for item in fields(after))])
+        values = [getattr(after, item.name).detach() for item in fields(after)]
+        self._rows.add([viewpoint, self.previous[active], *values])
         missing = step + 1 - self.row_at.shape[1]
         self.row_at = torch.nn.functional.pad(self.row_at, (0, missing), value=NONE)
         self.row_at[active, step] = torch.arange(self._many, self._many + len(active), device=active.device)
@@ -449,7 +456,9 @@ class StateLog:
             self.selection.instructions(active),
             self.selection.masks(active),
             self._cache,
+            self._environment,
         )
+        self.previous[active] = observation.previous
         self._viewpoint[active] = viewpoint
         before = self.state.select(active)
         after = self._update(active, before, observation)
@@ -465,7 +474,7 @@ class StateLog:
     def restore(self, active: Tensor, steps: Tensor) -> None:
         """The episodes ``active`` (M,) have the states again that they made at ``steps`` (M,)."""
         rows = self.row_at[active, steps]
-        self._viewpoint[active], *values = self._rows.select(rows)
+        self._viewpoint[active], self.previous[active], *values = self._rows.select(rows)
         if self._learns:
             with torch.enable_grad():
                 self.state = self.state.with_rows(active, self._together().select(rows))

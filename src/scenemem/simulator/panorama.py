@@ -24,6 +24,9 @@ from scenemem.world.graph import (
 STOP = -1
 """The action that ends an episode; every other action is a slot of the neighbour row."""
 
+STAY = -3
+"""The action that goes nowhere, for action spaces in which agents turn on the spot."""
+
 
 @dataclass(frozen=True)
 class Pose:
@@ -93,12 +96,12 @@ class Simulator:
 
         Agents that have stopped stay where they are, whatever their action.
 
-        action: (B,) int64, a slot of the neighbour row or STOP
+        action: (B,) int64, a slot of the neighbour row, STOP, or STAY
 
         Raises:
             ValueError: with ``check``, an agent chose a slot that holds no neighbour.
         """
-        moving = (action != STOP) & ~pose.done
+        moving = (action != STOP) & (action != STAY) & ~pose.done
         if self.check:
             self._check_slots(pose, action, moving)
         slot = torch.where(moving, action, 0)

@@ -293,4 +293,8 @@ def _star(spot: Spot | None) -> str:
 
 def _returning(move: Move) -> Iterable[tuple[int, int]]:
     """The steps of a move that lead back to a remembered place."""
-    return () if move.back_to is None else pairwise(move.walk[: move.walk.index(move.back_to) + 1])
+    if move.back_to is None:
+        return ()
+    # a walk that was cut off on its way back is all return
+    end = move.walk.index(move.back_to) + 1 if move.back_to in move.walk else len(move.walk)
+    return pairwise(move.walk[:end])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace
+from scenemem.agents.low_level import LOW_LEVEL, LOW_LEVEL_NAMES
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest
 from scenemem.agents.walker import Decided, TrainedAgent
 from scenemem.evaluation.metrics import Metrics, measure
@@ -223,6 +224,7 @@ def _decision(decided: Decided, row: int, words: int) -> Decision:
                 walk=None if walk is None else round(walk, 2),
                 heading=None if heading is None else round(heading, 4),
                 compass=None if heading is None else compass(heading),
+                name=LOW_LEVEL_NAMES[number] if request.type == LOW_LEVEL else None,
                 visual=visual,
                 geometric=geometric,
             )
@@ -234,6 +236,7 @@ def _decision(decided: Decided, row: int, words: int) -> Decision:
         choice=numbers.index(int(decided.choice[row])),
         weights=None if mix is None else _pair(mix[row]),
         attention=_attention(decided, row, words),
+        numbers={name: round(float(values[row]), 4) for name, values in explanation.numbers.items()},
     )
 
 
@@ -256,6 +259,8 @@ def _destination(
         the node it belongs to; metres to walk, None when the agent counts hops; the heading of the last hop.
     """
     memory, episode, world = space.memory, int(request.episode[row]), space.world
+    if request.type == LOW_LEVEL:
+        return None, None, None
     stops = not request.type.over_nodes and number == request.stop
     if memory is None:
         here = int(request.viewpoint[row, -1])  # the last option is to stop here

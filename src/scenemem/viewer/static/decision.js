@@ -13,7 +13,7 @@ function buildDecisions(box, data, frame) {
   const several = frame.move.decisions.length > 1;
   frame.move.decisions.forEach((decision, i) => {
     box.append(element("div", {}, element("h4", {}, `${several ? `${i + 1}. ` : ""}${questionOf(decision, frame)}`),
-      decisionTable(decision, data, frame)));
+      decisionTable(decision, data, frame), ...numbersNote(decision)));
   });
   if (frame.move.decisions.some(cuesOf)) {
     box.append(element("p", { class: several ? "note whole" : "note" },
@@ -23,6 +23,12 @@ function buildDecisions(box, data, frame) {
       + "place and its surroundings matches stopping here. Bars to the right count for an option, "
       + "hatched bars to the left against it, compared with the average option."));
   }
+}
+
+function numbersNote(decision) {
+  const numbers = Object.entries(decision.numbers ?? {});
+  if (!numbers.length) return [];
+  return [element("p", { class: "note" }, numbers.map(([name, value]) => `${name} ${value.toFixed(2)}`).join(" · "))];
 }
 
 function questionOf(decision, frame) {

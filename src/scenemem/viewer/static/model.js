@@ -90,6 +90,7 @@ function ranked({ options, choice }) {
 /** What an option is called. */
 function optionName(option, frame) {
   if (option.stop) return "stop here";
+  if (option.name) return option.name;
   const number = frame.numbers.get(option.place);
   return number ? `place ${number}` : `way ${frame.letters.get(option.place)}`;
 }

@@ -1,0 +1,263 @@
+"""Search: action spaces that look before they go, wrapped around agents that choose among neighbours.
+
+An agent searches only when it is evaluated; it learns as the local agent it is. Everything is really walked,
+so trajectories hold every metre. Coming back to a place restores the state the agent had there, which is what
+"snapshot and restore" means for states that belong to places. Shape letters: B episodes, M some of them, N
+nodes of a memory, K candidate slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from scenemem.agents.actions import (
+    ActionSpace,
+    Decide,
+    GlobalActions,
+    Limit,
+    MemoryActions,
+    WalkOptions,
+)
+from scenemem.agents.agent import Agent, DecisionPoint, Observations, Scores, by_type
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest
+from scenemem.errors import SettingError
+from scenemem.simulator.panorama import STOP, Pose
+from scenemem.world.graph import NONE, World
+
+
+class AcceptActions(MemoryActions):
+    """Progress inference of Self-Monitoring: step into the likeliest neighbour, and stay if it helped.
+
+    A neighbour is accepted when the column ``column`` is larger there than at the last accepted place.
+    Otherwise the agent goes back and tries the next one, up to ``tries``; then it takes the best it tried.
+    Choosing to stop ends the episode.
+
+    Args:
+        world: the world to walk in.
+        episodes: their number B.
+        max_decisions: accepted moves before an episode is cut off; one number, or (B,).
+        column: (X, 1), written by the agent at every place.
+        tries: neighbours tried before the best one of them is taken.
+    """
+
+    def __init__(
+        self, world: World, episodes: int, max_decisions: Limit, *, column: str, tries: int = 5
+    ) -> None:
+        if tries < 1:
+            raise SettingError(f"tries must be 1 or more, got {tries}")
+        limit = torch.as_tensor(max_decisions, device=world.device)
+        # every try may find a new place
+        super().__init__(world, episodes, limit * tries, WalkOptions(restore_state=True, allow_revisits=True))
+        self._decisions_left = limit.repeat(episodes)[:episodes].clone()
+        self._column = column
+        self._tries = tries
+        self._trying = torch.zeros(episodes, dtype=torch.bool, device=world.device)  # has just stepped out
+        self._tried = torch.zeros(episodes, world.neighbour.shape[1], dtype=torch.bool, device=world.device)
+        self._base = torch.zeros_like(self._target)  # (B,) node it tries from
+        self._accepted = torch.full((episodes,), -torch.inf, device=world.device)  # value at the base
+        self._best = torch.full_like(self._accepted, -torch.inf)  # value of the best place tried
+        self._best_node = torch.full_like(self._target, NONE)
+
+    def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
+        """Not used: ``step`` is another loop."""
+        raise NotImplementedError
+
+    def step(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
+        """Accept or go back; who stands at an accepted place tries a neighbour, or stops."""
+        self._judge(active)
+        self._settle(active)
+        asking = active[(self._target[active] == NONE) & ~self._trying[active]]
+        fresh = asking[~self._tried[asking].any(dim=1)]
+        out = fresh[self._decisions_left[fresh] == 0]
+        self._decisions_left[fresh] -= 1
+        asking = self.deciding = asking[~torch.isin(asking, out)]
+        action = torch.full_like(pose.viewpoint, STOP)
+        if len(asking):
+            here = pose.viewpoint[asking]
+            open_slots = self.world.neighbour_mask[here] & ~self._tried[asking]
+            chosen = self.as_action(decide(self.candidates_or_stop(asking, here, open_slots)))
+            action[asking] = chosen
+            goes = chosen != STOP
+            self._tried[asking[goes], chosen[goes]] = True
+            self._trying[asking[goes]] = True
+        return self._walk_on(action, pose, active)
+
+    def _judge(self, active: Tensor) -> None:
+        """Of those that have stepped out: who stays, who goes back, and who takes the best place tried."""
+        trying = active[self._trying[active]]
+        self._trying[trying] = False
+        here = self.memory.here[trying]
+        value = self.memory.columns[self._column][trying, here, 0]
+        better = value > self._best[trying]
+        self._best[trying] = torch.where(better, value, self._best[trying])
+        self._best_node[trying] = torch.where(better, here, self._best_node[trying])
+        accepted = value > self._accepted[trying]
+        self._accept(trying[accepted])
+        rest = trying[~accepted]
+        base = self.memory.node[rest, self._base[rest]]
+        left = (self.world.neighbour_mask[base] & ~self._tried[rest]).any(dim=1)
+        again = left & (self._tried[rest].sum(dim=1) < self._tries)
+        self._target[rest] = torch.where(again, self._base[rest], self._best_node[rest])
+
+    def _settle(self, active: Tensor) -> None:
+        """Those that have got back: at their base they try again, at the best place tried they stay."""
+        begins = active[self._accepted[active] == -torch.inf]
+        self._accept(begins[self._target[begins] == NONE])
+        arrived = self._at_target(active)
+        self._accept(arrived[self.memory.here[arrived] != self._base[arrived]])
+
+    def _accept(self, episodes: Tensor) -> None:
+        """The episodes (M,) go on from where they stand."""
+        here = self.memory.here[episodes]
+        self._base[episodes] = here
+        self._accepted[episodes] = self.memory.columns[self._column][episodes, here, 0]
+        self._tried[episodes] = False
+        self._best[episodes] = -torch.inf
+        self._best_node[episodes] = NONE
+
+
+class SearchActions(GlobalActions):
+    """Search over all open ways of all visited places; coming back restores the state of a place.
+
+    Args:
+        world: the world to walk in.
+        episodes: their number B.
+        max_decisions: places expanded before the search ends; one number, or (B,).
+        long: search until nothing is open or all decisions are used up, then choose a visited place to end at
+            (a ``FRONTIER`` decision); otherwise the agent ends where it stops.
+    """
+
+    _final_type = FRONTIER
+
+    def __init__(self, world: World, episodes: int, max_decisions: Limit, *, long: bool) -> None:
+        super().__init__(world, episodes, max_decisions, WalkOptions(restore_state=True))
+        self.long = long
+
+    def step(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
+        """Where nothing is open any more a long search is over."""
+        if self.long:
+            closed = active[~self.memory.subnode[active].flatten(1).any(dim=1)]
+            self._decisions_left[closed[self._target[closed] == NONE]] = 0
+        return super().step(pose, active, decide)
+
+    def _deciding(self, active: Tensor) -> Tensor:
+        """Also those that are asked where to end."""
+        if not self.long:
+            return super()._deciding(active)
+        over = (self._decisions_left[active] == 0) & (self._target[active] == NONE) & ~self._ending[active]
+        return torch.cat([super()._deciding(active), active[over]]).sort().values
+
+    def _final_places(self, episodes: Tensor) -> Tensor:
+        """(M, N) bool, every visited place after a long search"""
+        known = self.memory.node[episodes] != NONE
+        return known if self.long else torch.zeros_like(known)
+
+    def _request(self, pose: Pose, episodes: Tensor) -> DecisionRequest:
+        """A long search does not stop by itself."""
+        request = super()._request(pose, episodes)
+        if self.long:
+            request.options[:, -1] = False
+        return request
+
+
+Search = Literal["none", "short", "long"]
+Priority = Literal["logits", "log_probabilities"]
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """How a local agent searches when it is evaluated; mixed into the settings of an agent."""
+
+    search: Search = "none"
+    """short goes on greedily and takes the best open way when it would come back; long is best-first"""
+    priority: Priority = "logits"
+    """what is added up along a route"""
+    mean: bool = False
+    """divide the sum by the number of decisions"""
+
+
+_FIRST = 1e4  # above every sum of scores
+_NOWHERE = -1e4  # below every sum of scores
+
+
+class Searching(Agent):
+    """Mixed into a local agent: ``class Fast(Searching, Follower)``. It learns as before and searches later.
+
+    The frontier holds every open way with the sum of scores along the route that found it, and every visited
+    place is a candidate to end at, with the score of stopping there:
+
+        priority(n, k) = sum of scores from the start to n + score_k(n),   candidate(n) = ... + score_stop(n)
+
+    A place is entered once, by the first route that gets there; published searches let another route enter it
+    again.
+    """
+
+    config: Any
+
+    def action_space(
+        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
+    ) -> ActionSpace:
+        """The agent's own while it learns, the open ways of all places when it searches."""
+        if learning or self.config.search == "none":
+            return super().action_space(world, episodes, max_decisions, learning=learning)
+        return SearchActions(world, episodes, max_decisions, long=self.config.search == "long")
+
+    def local_scores(self, observations: Observations) -> Tensor:
+        """What the local agent says about the neighbours of every place, and stopping  ->  (X, K + 1)"""
+        rows = torch.arange(len(observations.viewpoint), device=observations.viewpoint.device)
+        point = DecisionPoint.of(observations, rows)
+        logits = by_type(super().score(point))[ACTION]  # type: ignore[safe-super]  # the agent mixed with
+        options = torch.nn.functional.pad(observations.candidates.mask, (0, 1), value=True)
+        logits = logits.masked_fill(~options, -torch.inf)
+        if self.config.priority == "log_probabilities":
+            logits = logits.log_softmax(dim=-1)
+        return logits.masked_fill(~options, _NOWHERE)
+
+    def columns(self, observations: Observations) -> dict[str, Tensor]:
+        """The scores of the neighbours, and the place one came from  ->  (X, K + 1), (X, 1)"""
+        found = super().columns(observations)
+        if self.config.search != "none":
+            found["scores"] = observations.cached(self.local_scores)
+            found["parent"] = observations.previous.to(found["scores"]).unsqueeze(-1)
+        return found
+
+    def score(self, point: DecisionPoint) -> Scores:
+        """Actions as the agent's own; with a memory the priorities of all ways and candidates."""
+        if point.graph is None:
+            return super().score(point)  # type: ignore[safe-super]  # the agent mixed with
+        graph, scores = point.graph, point.graph.column("scores")  # (R, N, K + 1)
+        along, depth = self.routes(point)
+        whole = along.unsqueeze(-1) + scores
+        if self.config.mean:
+            whole = whole / (depth + 1).unsqueeze(-1)
+        ways, candidates = whole[..., :-1].flatten(1), whole[..., -1]
+        if self.config.search == "long":
+            return {GLOBAL: torch.nn.functional.pad(ways, (0, 1)), FRONTIER: candidates}
+        rows = torch.arange(len(ways), device=ways.device)
+        best = scores[rows, graph.here].argmax(dim=1)
+        slots = scores.shape[2] - 1
+        stop = torch.where(best == slots, _FIRST, 2 * _NOWHERE).to(ways).unsqueeze(1)
+        # a greedy way that leads back is not open, so raising it changes nothing
+        chosen = (graph.here * slots + best.clamp_max(slots - 1)).unsqueeze(1)
+        first = torch.zeros_like(ways).scatter(1, chosen, torch.where(best < slots, _FIRST, 0.0).unsqueeze(1))
+        return {GLOBAL: torch.cat([ways + first, stop], dim=1), FRONTIER: candidates}
+
+    def routes(self, point: DecisionPoint) -> tuple[Tensor, Tensor]:
+        """The sum of scores from the start to every node, and the number of decisions: (R, N) each"""
+        graph, world = point.memory(), point.observations.environment.world
+        scores, place = graph.column("scores"), graph.viewpoint.clamp_min(0)
+        came_from = graph.column("parent").squeeze(-1).round().long()  # (R, N) viewpoint, -1 at the start
+        parent = (came_from.unsqueeze(2) == graph.viewpoint.unsqueeze(1)).int().argmax(dim=2)
+        slot = world.slot_of(came_from.clamp_min(0), place).clamp_min(0)
+        rows = torch.arange(len(place), device=place.device)
+        along, depth = [torch.zeros_like(scores[:, 0, 0])], [torch.zeros_like(scores[:, 0, 0])]
+        for node in range(1, place.shape[1]):  # parents have smaller numbers
+            above = parent[:, node].clamp_max(node - 1)
+            step = scores[rows, above, slot[:, node]]
+            along.append(torch.stack(along, dim=1)[rows, above] + step)
+            depth.append(torch.stack(depth, dim=1)[rows, above] + 1)
+        return torch.stack(along, dim=1), torch.stack(depth, dim=1)

@@ -1,0 +1,107 @@
+"""Further label rules for an agent's own walks, by name as those of ``objectives``.
+
+Shape letters: B episodes, M decisions, O options, N nodes of a memory, K candidate slots.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from scenemem.agents.actions import ActionSpace, MemoryActions
+from scenemem.agents.low_level import FORWARD, RIGHT, LowLevelActions, low_level_expert
+from scenemem.agents.rollout import GLOBAL, DecisionRequest
+from scenemem.agents.walker import LabelRule
+from scenemem.learning.objectives import ClosestToGoal
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.world.graph import NONE, World
+
+
+class ShortestDetour(ClosestToGoal):
+    """DUET's pseudo expert: argmin_v d(here, v) + d(v, goal) over the known map; stop at the goal.
+
+    d(here, v) is walked over known edges, so a place behind the agent costs the way back.
+    """
+
+    def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
+        """(M,) option"""
+        if request.type != GLOBAL:
+            return super().__call__(request, space, distance)
+        cost = (ways_to_options(request, space) + distance[:, 1:-1]).masked_fill(
+            ~request.options[:, :-1], torch.inf
+        )
+        stop = request.options.shape[1] - 1
+        return torch.where((distance[:, 0] == 0.0) | cost.isinf().all(dim=1), stop, cost.argmin(dim=1))
+
+
+def ways_to_options(request: DecisionRequest, space: ActionSpace) -> Tensor:
+    """Metres over known edges to where every way of a global decision leads  ->  (M, N * K)"""
+    if not isinstance(space, MemoryActions):
+        raise TypeError(f"{type(space).__name__} has no memory, but this is decided over one")
+    memory, world = space.memory, space.world
+    node = memory.node[request.episode].clamp_min(0)
+    walk = memory.walk[request.episode, memory.here[request.episode]].double()
+    return (walk.unsqueeze(-1) + world.neighbour_length[node]).flatten(1)
+
+
+def shortest_detour(world: World, episodes: EpisodeSet, space: ActionSpace) -> LabelRule:
+    """The place with the shortest way to the goal through it."""
+    del space
+    return ShortestDetour(world, episodes.goal)
+
+
+class ReferenceIndex(ClosestToGoal):
+    """EGP: the option whose place comes last on the reference path; stop at the goal.
+
+    Where no option lies on the path, the one closest to the goal is right.
+
+    Args:
+        world: the world to walk in.
+        reference: (B, L) viewpoints, padded with -1.
+        goal: (B,)
+    """
+
+    def __init__(self, world: World, reference: Tensor, goal: Tensor) -> None:
+        super().__init__(world, goal)
+        self._reference = reference
+
+    def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
+        """(M,) option"""
+        closest = super().__call__(request, space, distance)
+        if request.type != GLOBAL:
+            return closest
+        reference = self._reference[request.episode]
+        stop = request.options.shape[1] - 1
+        match = request.viewpoint[:, :stop].unsqueeze(2) == reference.unsqueeze(1)  # (M, O, L)
+        match &= (reference != NONE).unsqueeze(1) & request.options[:, :stop].unsqueeze(2)
+        place = torch.arange(1, reference.shape[1] + 1, device=reference.device)
+        index = (match * place).amax(dim=2)  # (M, O), 0 off the path
+        best, option = index.max(dim=1)
+        return torch.where((closest == stop) | (best == 0), closest, option)
+
+
+def reference_index(world: World, episodes: EpisodeSet, space: ActionSpace) -> LabelRule:
+    """The place that comes last on the reference path."""
+    del space
+    return ReferenceIndex(world, episodes.path, episodes.goal)
+
+
+class LowLevelExpert(ClosestToGoal):
+    """Turn to the next place of the shortest path, tilt to it, walk to it; stop at the goal."""
+
+    def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
+        """(M,) option"""
+        del distance
+        if not isinstance(space, LowLevelActions):
+            raise TypeError(f"{type(space).__name__} has no low-level actions to label")
+        here = request.viewpoint[:, -1]
+        label = low_level_expert(self._world, here, space.view[request.episode], self._goal[request.episode])
+        # a step forward that would lead nowhere: the next place hides behind another one, so turn on
+        blocked = (label == FORWARD) & ~request.options[:, FORWARD]
+        return torch.where(blocked, RIGHT, label)
+
+
+def low_level(world: World, episodes: EpisodeSet, space: ActionSpace) -> LabelRule:
+    """The low-level way to the goal."""
+    del space
+    return LowLevelExpert(world, episodes.goal)

@@ -1,0 +1,48 @@
+"""A matching critic: how well a speaker can tell an instruction from the walk it led to, as a reward.
+
+Shape letters: B episodes, T steps, M decisions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from scenemem.agents.rollout import Decisions, Outputs, Rollout
+from scenemem.features.store import Environment
+from scenemem.learning.objectives import Loss, LossContext, a2c
+from scenemem.learning.speaker import Steps, views_along
+from scenemem.models.speaker import PathViews
+from scenemem.simulator.panorama import STOP
+from scenemem.world.graph import NONE
+
+
+def views_of_walk(environment: Environment, rollout: Rollout) -> PathViews:
+    """What was seen along walks, as a speaker wants it; every step of a walk is a hop."""
+    walked = rollout.walked
+    there = torch.nn.functional.pad(walked[:, 1:], (0, 1), value=NONE)
+    slot = environment.world.slot_of(walked.clamp_min(0), there).masked_fill(there == NONE, STOP)
+    return views_along(environment, Steps(walked, rollout.view, slot))
+
+
+def matching_critic(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+    """The critic learns from reference paths: minus the log-likelihood of a word, head ``match``."""
+    del rollout, context
+    return -outputs.heads["match"][:, 0].mean()
+
+
+def matched_a2c(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+    """A2C whose reward for stopping has what the critic says added, head ``intrinsic``."""
+    intrinsic = outputs.heads["intrinsic"][:, 0].detach()
+
+    def reward(table: Decisions, rollout: Rollout, inner: LossContext) -> Tensor:
+        earned = context.reward(table, rollout, inner)
+        return earned + intrinsic[table.episode] * table.stops
+
+    return a2c(rollout, outputs, replace(context, reward=reward))
+
+
+MATCHING_CRITIC = Loss(matching_critic, walks="teacher")
+MATCHED_A2C = Loss(matched_a2c, walks="student")

@@ -1,0 +1,68 @@
+"""Targets for progress heads, and the losses that teach them.
+
+A head says how much of the way is done. Systems differ in what counts: metres, hops, or steps of the walk.
+Shape letters: B episodes, T steps.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from scenemem.agents.rollout import Outputs, Rollout
+from scenemem.learning.objectives import Loss, LossContext
+from scenemem.tasks.episode_set import SUCCESS_METRES
+from scenemem.world.graph import World
+
+
+def metres_done(metres: Tensor) -> Tensor:
+    """(d_0 - d_t) / d_0, and 1 within 3 m of the goal; may be negative.  metres: (B, T)  ->  (B, T)"""
+    start = metres[:, :1].clamp_min(1e-6)
+    return torch.where(metres <= SUCCESS_METRES, 1.0, (start - metres) / start)
+
+
+def hops_done(hops: Tensor) -> Tensor:
+    """1 - hops_t / hops_0; falls below 0 off the route.  hops to the goal (B, T)  ->  (B, T)"""
+    return 1.0 - hops / hops[:, :1].clamp_min(1)
+
+
+def hops_between(world: World, source: Tensor, target: Tensor) -> Tensor:
+    """Edges of the shortest path (by metres) between connected viewpoints.  (...), (...)  ->  (...)"""
+    hops = torch.zeros_like(source + target)
+    here, target = source.expand_as(hops), target.expand_as(hops)
+    while bool((here != target).any()):
+        hops = hops + (here != target)
+        following = world.next_viewpoint(here, target)
+        if torch.equal(following, here):
+            raise ValueError("there is no way between two of the viewpoints")
+        here = following
+    return hops
+
+
+def squared_error(progress: Tensor, target: Tensor, counted: Tensor) -> Tensor:
+    """Mean squared error over the steps that count.  (B, T) each, counted bool  ->  ()"""
+    error = (progress - target.to(progress)).square() * counted
+    return error.sum() / counted.sum().clamp_min(1)
+
+
+def progress_in_metres(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+    """Self-Monitoring: squared error of the head ``progress``, without the first step."""
+    goal = context.episodes.goal.unsqueeze(1)
+    target = metres_done(context.world.geodesic(rollout.viewpoint, goal))
+    return squared_error(outputs.heads["progress"], target, _after_the_first(rollout))
+
+
+def progress_in_hops(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+    """Tactical Rewind: the same with hops."""
+    target = hops_done(hops_between(context.world, rollout.viewpoint, context.episodes.goal.unsqueeze(1)))
+    return squared_error(outputs.heads["progress"], target, _after_the_first(rollout))
+
+
+def _after_the_first(rollout: Rollout) -> Tensor:
+    counted = rollout.alive.clone()
+    counted[:, 0] = False
+    return counted
+
+
+PROGRESS_METRES = Loss(progress_in_metres, walks="student")
+PROGRESS_HOPS = Loss(progress_in_hops, walks="student")

@@ -1,0 +1,275 @@
+"""Recurrent cores of published panoramic systems: Speaker-Follower's follower, and the co-grounded LSTM.
+
+Together with ``LSTMUpdater`` (E-Dropout) these are the three cores the panoramic systems of the field share.
+They differ in what the state attends to first, in whether the LSTM reads the action just taken, and in what
+is carried. Shape letters: M or X observations, K candidate slots, D visual columns, U = D + 128 columns of an
+action, A width of an embedded action, H state width, L words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from scenemem.features.store import CandidateFeatures, Environment
+from scenemem.models.attention import dots, masked_softmax
+from scenemem.models.encoders import sinusoids
+from scenemem.models.language import Instructions
+from scenemem.models.reading import tiled
+from scenemem.models.recurrent import Observation, State, StateUpdater
+from scenemem.world.graph import (
+    ANGLE_WIDTH,
+    HEADINGS,
+    STEP,
+    VIEWS,
+    angle_feature,
+    rotated,
+    view_elevation,
+    view_heading,
+)
+
+
+def candidate_actions(seen: CandidateFeatures, feature_mask: Tensor) -> Tensor:
+    """Candidates as actions u_k, visual and tiled direction, and stop as a row of zeros, the last one.
+
+    feature_mask: (D,)  ->  (M, K + 1, U)
+    """
+    actions = torch.cat([seen.visual * feature_mask, tiled(seen.orientation)], dim=-1)
+    return nn.functional.pad(actions, (0, 0, 0, 1))
+
+
+def with_stop_option(mask: Tensor) -> Tensor:
+    """(M, K)  ->  (M, K + 1), stop is always an option"""
+    return nn.functional.pad(mask, (0, 1), value=True)
+
+
+def action_taken(observation: Observation, faced: Tensor) -> Tensor:
+    """The action u that led here, as it looked from where the agent stood; 0 at the start.
+
+    faced: (M,) the view the agent faced when it took the action  ->  (M, U)
+    """
+    environment = seen_by(observation)
+    world, here = environment.world, observation.previous.clamp_min(0)
+    slot = world.slot_of(here, observation.viewpoint).clamp_min(0)
+    visual = environment.store.gather_views(here, world.neighbour_view[here, slot]).float()
+    direction = angle_feature(world.neighbour_heading[here, slot], world.neighbour_elevation[here, slot], 4)
+    action = torch.cat(
+        [visual * observation.masks.feature, tiled(rotated(direction, view_heading(faced)))], dim=-1
+    )
+    return action * (observation.previous >= 0).unsqueeze(-1)
+
+
+def seen_by(observation: Observation) -> Environment:
+    """The environment of an observation that must have one."""
+    if observation.environment is None:
+        raise TypeError("this recurrent core looks at candidates, but the state log has no environment")
+    return observation.environment
+
+
+@dataclass(frozen=True)
+class FollowerState(State):
+    """The state of ``FollowerUpdater``; ``hidden`` is h~, ``output`` the h_t that the LSTM carries."""
+
+    output: Tensor  # (B, H)
+    cell: Tensor  # (B, H)
+    word_attention: Tensor  # (B, L)
+    faced: Tensor  # (B,) the view faced now
+
+    @property
+    def attention(self) -> dict[str, Tensor]:
+        """The attention over the words."""
+        return {"navigator": self.word_attention}
+
+
+class FollowerUpdater(StateUpdater):
+    """Speaker-Follower: h_t = LSTM([u_{t-1}, v_t], h_{t-1}), v_t = attention of h_{t-1} over the 36 views.
+
+    h~_t = tanh(W [sum_l a_l x_l, h_t]) decides; h_t, not h~_t, is carried.
+
+    Args:
+        visual: columns D of the view features.
+        width: H of the state.
+        inner: width in which states and views are compared.
+    """
+
+    def __init__(self, visual: int, width: int, inner: int = 256) -> None:
+        super().__init__()
+        self.width = width
+        self.action_width = visual + ANGLE_WIDTH
+        self.view_query = nn.Linear(width, inner)
+        self.view_key = nn.Linear(self.action_width, inner)
+        self.lstm = nn.LSTMCell(2 * self.action_width, width)
+        self.word_query = nn.Linear(width, width, bias=False)
+        self.join = nn.Linear(2 * width, width, bias=False)
+
+    def mask_widths(self) -> dict[str, int]:
+        """Masks on what enters the LSTM, and on its output."""
+        return {"lstm_input": 2 * self.action_width, "output": self.width}
+
+    def initial_state(self, instructions: Instructions) -> FollowerState:
+        """The summaries of the instruction; nothing is faced yet."""
+        hidden = instructions.hidden
+        nothing = torch.zeros_like(instructions.context[..., 0])
+        faced = torch.zeros_like(hidden[:, 0], dtype=torch.long)
+        return FollowerState(hidden, hidden, instructions.cell, nothing, faced)
+
+    def forward(self, state: FollowerState, observation: Observation) -> FollowerState:
+        """One update."""
+        words, masks = observation.instructions, observation.masks
+        views = views_as_actions(observation)  # (M, 36, U)
+        attention = dots(self.view_key(views), self.view_query(state.output)).softmax(dim=-1)
+        view = torch.bmm(attention.unsqueeze(1), views).squeeze(1)
+        entered = torch.cat([action_taken(observation, state.faced), view], dim=-1) * masks["lstm_input"]
+        output, cell = self.lstm(entered, (state.output, state.cell))
+        dropped = output * masks["output"]
+        weights = masked_softmax(dots(words.context, self.word_query(dropped)), words.mask)
+        text = torch.bmm(weights.unsqueeze(1), words.context).squeeze(1)
+        hidden = torch.tanh(self.join(torch.cat([text, dropped], dim=-1)))
+        return FollowerState(hidden, output, cell, weights, observation.view)
+
+
+def views_as_actions(observation: Observation) -> Tensor:
+    """All 36 views with their directions relative to the view faced  ->  (M, 36, U)"""
+    angles = tiled(view_angles(observation.view)).to(observation.panorama)
+    return torch.cat([observation.panorama * observation.masks.feature, angles], dim=-1)
+
+
+def view_angles(view: Tensor) -> Tensor:
+    """Directions of all 36 views relative to the view faced.  view: (M,)  ->  (M, 36, 4)"""
+    views = torch.arange(VIEWS, device=view.device)
+    relative = view_heading(views) - ((view % HEADINGS) * STEP).unsqueeze(-1)
+    return angle_feature(relative, view_elevation(views).expand_as(relative), width=4)
+
+
+class ActionEmbedding(nn.Module):
+    """g(u) = ReLU(norm(W u)): one embedding for candidates, for stop and for the action taken.
+
+    Self-Monitoring normalises over the batch, which would make acting and learning two networks; here every
+    row is normalised by itself.
+    """
+
+    def __init__(self, action_width: int, width: int, *, norm: bool = True) -> None:
+        super().__init__()
+        self.linear = nn.Linear(action_width, width)
+        self.norm = nn.LayerNorm(width) if norm else nn.Identity()
+
+    def forward(self, actions: Tensor) -> Tensor:
+        """(..., U)  ->  (..., A)"""
+        return torch.relu(self.norm(self.linear(actions)))
+
+
+@dataclass(frozen=True)
+class CoGroundedState(State):
+    """The state of ``CoGroundedUpdater``: what it carries, and what the last update attended to."""
+
+    cell: Tensor  # (B, H)
+    before: Tensor  # (B, H) the hidden state before the last observation
+    text: Tensor  # (B, H) the words attended to
+    seen: Tensor  # (B, A) the candidates attended to
+    word_attention: Tensor  # (B, L)
+    faced: Tensor  # (B,) the view faced now
+
+    @property
+    def attention(self) -> dict[str, Tensor]:
+        """The textual grounding, which asks for things and directions alike."""
+        return {"perception": self.word_attention, "action": self.word_attention}
+
+
+class CoGroundedUpdater(StateUpdater):
+    """Self-Monitoring: words and candidates are grounded with h_{t-1}, then the LSTM reads both.
+
+    a_l = softmax_l(x_l . W_x h_{t-1}),  x^ = sum_l a_l x_l  (words carry a position code)
+    b_k = softmax_k(g(u_k) . W_v h_{t-1}),  v^ = sum_k b_k g(u_k)
+    h_t, c_t = LSTM([g(u_{t-1}), v^, x^], h_{t-1}, c_{t-1})
+
+    In the form of Tactical Rewind (``raw``) values and the previous action are the raw u, and the words that
+    are summed carry no position code.
+
+    Args:
+        visual: columns D of the view features.
+        width: H of the state.
+        embedded: width A of an embedded action.
+        raw: the form of Tactical Rewind, which does not normalise g, either.
+    """
+
+    def __init__(self, visual: int, width: int, embedded: int, *, raw: bool = False) -> None:
+        super().__init__()
+        self.width = width
+        self.raw = raw
+        self.embed = ActionEmbedding(visual + ANGLE_WIDTH, embedded, norm=not raw)
+        self.embedded = embedded
+        self.seen_width = visual + ANGLE_WIDTH if raw else embedded
+        self.word_query = nn.Linear(width, width, bias=False)
+        self.candidate_query = nn.Linear(width, embedded, bias=False)
+        self.lstm = nn.LSTMCell(2 * self.seen_width + width, width)
+
+    def mask_widths(self) -> dict[str, int]:
+        """A mask on embedded actions, and one on the LSTM's output where it decides (``decision``)."""
+        return {"embedded_action": self.embedded}
+
+    def initial_state(self, instructions: Instructions) -> CoGroundedState:
+        """The summaries of the instruction; nothing was attended to yet."""
+        hidden = instructions.hidden
+        return CoGroundedState(
+            hidden,
+            instructions.cell,
+            hidden,
+            torch.zeros_like(hidden),
+            hidden.new_zeros(len(hidden), self.seen_width),
+            torch.zeros_like(instructions.context[..., 0]),
+            torch.zeros_like(hidden[:, 0], dtype=torch.long),
+        )
+
+    def forward(self, state: CoGroundedState, observation: Observation) -> CoGroundedState:
+        """One update."""
+        words, masks = observation.instructions, observation.masks
+        candidates = seen_by(observation).candidates(observation.viewpoint, observation.view)
+        code = sinusoids(words.context.shape[1], self.width).to(words.context)
+        keys = words.context + code
+        attention = masked_softmax(dots(keys, self.word_query(state.hidden)), words.mask)
+        text = torch.bmm(attention.unsqueeze(1), words.context if self.raw else keys).squeeze(1)
+
+        actions = candidate_actions(candidates, masks.feature)
+        embedded = self.embed(actions) * masks["embedded_action"].unsqueeze(1)
+        weights = masked_softmax(
+            dots(embedded, self.candidate_query(state.hidden)), with_stop_option(candidates.mask)
+        )
+        seen = torch.bmm(weights.unsqueeze(1), actions if self.raw else embedded).squeeze(1)
+        taken = action_taken(observation, state.faced)
+        if not self.raw:
+            taken = self.embed(taken) * masks["embedded_action"]
+        hidden, cell = self.lstm(torch.cat([taken, seen, text], dim=-1), (state.hidden, state.cell))
+        return CoGroundedState(hidden, cell, state.hidden, text, seen, attention, observation.view)
+
+
+class ProgressMonitor(nn.Module):
+    """p = tanh(w [a, m]),  m = sigmoid(W [h, v^]) * tanh(c): how much of the way is done, in (-1, 1).
+
+    The weights a of the words are an input themselves, so the number of words is fixed.
+
+    Args:
+        width: H of the state.
+        seen: width of what was attended to.
+        words: places of the attention; shorter instructions are padded.
+    """
+
+    def __init__(self, width: int, seen: int, words: int) -> None:
+        super().__init__()
+        self.words = words
+        self.gate = nn.Linear(width + seen, width)
+        self.score = nn.Linear(words + width, 1)
+
+    def forward(self, attention: Tensor, hidden: Tensor, seen: Tensor, cell: Tensor) -> Tensor:
+        """attention: (X, L)  hidden, cell: (X, H)  seen: (X, A)  ->  (X,)"""
+        missing = self.words - attention.shape[1]
+        if missing < 0:
+            raise ValueError(
+                f"the progress monitor was built for {self.words} words, got {attention.shape[1]}; "
+                f"set --model.monitor-words to {attention.shape[1]} or more"
+            )
+        memory = torch.sigmoid(self.gate(torch.cat([hidden, seen], dim=-1))) * torch.tanh(cell)
+        padded = nn.functional.pad(attention, (0, missing))
+        score: Tensor = self.score(torch.cat([padded, memory], dim=-1))
+        return torch.tanh(score).squeeze(-1)

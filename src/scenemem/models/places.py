@@ -1,0 +1,140 @@
+"""The places of a memory graph: visited ones are its nodes, seen but unvisited ones are merged across nodes.
+
+A sub-node is a way from one node; the same unvisited place may be a sub-node of several nodes. Readers that
+want a place once, whoever saw it, work on ``SeenPlaces``. Shape letters: R memories, N nodes, K candidate
+slots, O = N * K ways, U unvisited places, P = N + U places, W any width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from scenemem.models.reading import MemoryGraph
+from scenemem.world.graph import FULL_TURN, NONE, World, direction
+
+POSITION = 7
+"""Numbers that say where a place lies."""
+
+
+@dataclass(frozen=True, eq=False)
+class SeenPlaces:
+    """The unvisited places of R memories, each once, in the order of their viewpoint numbers."""
+
+    graph: MemoryGraph
+    world: World
+    viewpoint: Tensor  # (R, U), -1 where there is none
+    of_way: Tensor  # (R, O) the place every open way leads to; U at ways that are not open
+
+    @classmethod
+    def of(cls, graph: MemoryGraph, world: World) -> SeenPlaces:
+        """Merge the open ways of a graph by where they lead."""
+        leads_to = world.neighbour[graph.viewpoint.clamp_min(0)].flatten(1)  # (R, O)
+        ways = graph.open.flatten(1)
+        last = len(world.viewpoints)
+        ordered, order = torch.where(ways, leads_to, last).sort(dim=1, stable=True)
+        first = torch.ones_like(ordered, dtype=torch.bool)
+        first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+        first &= ordered < last
+        many = int(first.sum(dim=1).max())
+        number = torch.where(ordered < last, first.cumsum(dim=1) - 1, many)
+        viewpoint = torch.full((len(ways), many + 1), NONE, device=ways.device)
+        viewpoint.scatter_(1, number, torch.where(ordered < last, ordered, NONE))
+        of_way = torch.full_like(number, many).scatter(1, order, number)
+        return cls(graph, world, viewpoint[:, :many], of_way)
+
+    @property
+    def mask(self) -> Tensor:
+        """(R, U) bool, true at places"""
+        return self.viewpoint != NONE
+
+    @cached_property
+    def sees(self) -> Tensor:
+        """(R, N, U) bool, which nodes have a way to which place"""
+        rows, nodes = self.graph.viewpoint.shape
+        linked = torch.zeros(
+            rows, nodes, self.viewpoint.shape[1] + 1, dtype=torch.bool, device=self.mask.device
+        )
+        linked.scatter_(2, self.of_way.view(rows, nodes, -1), True)
+        return linked[..., :-1]
+
+    def mean(self, ways: Tensor) -> Tensor:
+        """Of all ways that lead to a place.  ways: (R, O, W)  ->  (R, U, W)"""
+        summed = self._sum(ways)
+        return summed / self._sum(torch.ones_like(ways[..., :1])).clamp_min(1.0)
+
+    def _sum(self, ways: Tensor) -> Tensor:
+        rows, _, width = ways.shape
+        places = self.viewpoint.shape[1] + 1
+        index = torch.arange(rows, device=ways.device).unsqueeze(1) * places + self.of_way
+        table = ways.new_zeros(rows * places, width).index_add(0, index.flatten(), ways.flatten(0, 1))
+        return table.view(rows, places, width)[:, :-1]
+
+    def maximum(self, ways: Tensor) -> Tensor:
+        """Of all ways that lead to a place; 0 where there is none.  ways: (R, O, W)  ->  (R, U, W)"""
+        rows, _, width = ways.shape
+        places = self.viewpoint.shape[1] + 1
+        table = ways.new_zeros(rows, places, width)
+        index = self.of_way.unsqueeze(-1).expand_as(ways)
+        return table.scatter_reduce(1, index, ways, "amax", include_self=False)[:, :-1]
+
+    def per_way(self, values: Tensor) -> Tensor:
+        """What is said about places, at the ways that lead there.  (R, U)  ->  (R, O), 0 where none leads"""
+        return functional.pad(values, (0, 1)).gather(1, self.of_way)
+
+    @cached_property
+    def all(self) -> Tensor:
+        """(R, P) viewpoints of the nodes, then of the unvisited places; -1 where there is none"""
+        return torch.cat([self.graph.viewpoint, self.viewpoint], dim=1)
+
+    @cached_property
+    def metres(self) -> Tensor:
+        """The shortest ways between all places over what is known; 0 where there is no way.  (R, P, P)"""
+        position = self.world.position[self.all.clamp_min(0)].float()
+        straight = torch.cdist(position, position)
+        nodes = self.graph.viewpoint.shape[1]
+        edge = torch.cat([self.graph.edge, self.sees], dim=2)  # (R, N, P)
+        linked = functional.pad(edge, (0, 0, 0, self.viewpoint.shape[1]))
+        linked = linked | linked.transpose(1, 2)
+        metres = straight.masked_fill(~linked, torch.inf)
+        metres.diagonal(dim1=1, dim2=2).zero_()
+        for node in range(nodes):  # only visited places are walked through
+            metres = torch.minimum(metres, metres[:, :, node].unsqueeze(2) + metres[:, node].unsqueeze(1))
+        return metres.masked_fill(metres.isinf(), 0.0)
+
+    @cached_property
+    def hops(self) -> Tensor:
+        """Edges of the way with the fewest from here to every place; 0 where there is none  ->  (R, P)"""
+        rows = torch.arange(len(self.all), device=self.all.device)
+        reached = torch.zeros_like(self.graph.viewpoint, dtype=torch.bool)
+        reached[rows, self.graph.here] = True
+        edge = torch.cat([self.graph.edge, self.sees], dim=2).float()
+        found = functional.pad(reached, (0, self.viewpoint.shape[1]))
+        hops = torch.zeros_like(self.all)
+        for step in range(1, edge.shape[1] + 1):
+            fresh = (torch.bmm(reached.float().unsqueeze(1), edge).squeeze(1) > 0) & ~found
+            hops = hops.masked_fill(fresh, step)
+            found = found | fresh
+            reached = found[:, : edge.shape[1]]
+        return hops
+
+    def positions(self, heading: Tensor) -> Tensor:
+        """Where every place lies, seen from here.
+
+        Sine and cosine of its heading, relative to ``heading`` (R,), and of its elevation; the straight and
+        the walked distance, in 30 m; hops, in tens  ->  (R, P, 7), 0 where there is no place
+        """
+        rows = torch.arange(len(self.all), device=self.all.device)
+        position = self.world.position[self.all.clamp_min(0)]
+        here = position[rows, self.graph.here].unsqueeze(1)
+        towards, rise = direction(here, position)
+        turn = (towards - heading.unsqueeze(1)).remainder(FULL_TURN)
+        straight = (position - here).norm(dim=-1)
+        walked = self.metres[rows, self.graph.here]
+        columns = [turn.sin(), turn.cos(), rise.sin(), rise.cos(), straight / 30.0]
+        code = torch.stack([*(column.float() for column in columns), walked / 30.0, self.hops / 10.0], dim=-1)
+        return code.masked_fill((self.all == NONE).unsqueeze(-1), 0.0)

@@ -1,0 +1,112 @@
+"""Transformer layers for tokens of decision steps: self-attention with a bias, and attention to the words.
+
+Words belong to episodes and tokens to decision steps of episodes; keys and values of the words are computed
+once per episode. Shape letters: R decision steps, T tokens of each, B lines of a packing, L words, W width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from scenemem.errors import SettingError
+from scenemem.models.language import Packing
+
+
+@dataclass(frozen=True)
+class Words:
+    """Encoded instructions, and which of them each decision step reads."""
+
+    context: Tensor  # (B, L, H)
+    mask: Tensor  # (B, L) bool
+    packing: Packing  # the line of each of the R steps
+
+
+class Attention(nn.Module):
+    """Multi-head attention of tokens to other tokens, or to words.
+
+    Args:
+        width: W of the tokens.
+        source: width of what is attended to.
+        heads: attention heads.
+    """
+
+    def __init__(self, width: int, source: int, heads: int) -> None:
+        super().__init__()
+        if width % heads:
+            raise SettingError(f"the width of a layer must be a multiple of its {heads} heads, got {width}")
+        self.heads = heads
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(source, width)
+        self.value = nn.Linear(source, width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, tokens: Tensor, source: Tensor, bias: Tensor) -> Tensor:
+        """tokens: (R, T, W)  source: (R, S, H)  bias: (R, T or 1, S), -inf where hidden  ->  (R, T, W)"""
+        query, key, value = self.query(tokens), self.key(source), self.value(source)
+        attended = scaled_dot_product_attention(
+            self._split(query), self._split(key), self._split(value), attn_mask=bias.unsqueeze(1)
+        )
+        joined: Tensor = self.out(attended.transpose(1, 2).flatten(2))
+        return joined
+
+    def weights(self, tokens: Tensor, source: Tensor, bias: Tensor) -> Tensor:
+        """The weights, averaged over heads, for viewers  ->  (R, T, S)"""
+        query, key = self._split(self.query(tokens)), self._split(self.key(source))
+        scores = query @ key.transpose(2, 3) / query.shape[-1] ** 0.5
+        averaged: Tensor = (scores + bias.unsqueeze(1)).softmax(dim=-1).mean(dim=1)
+        return averaged
+
+    def _split(self, tokens: Tensor) -> Tensor:
+        """(R, T, W)  ->  (R, heads, T, W / heads)"""
+        rows, count, width = tokens.shape
+        return tokens.view(rows, count, self.heads, width // self.heads).transpose(1, 2)
+
+
+class CrossModalLayer(nn.Module):
+    """Tokens attend to the words, then to each other, then pass a feed-forward net; each adds and norms.
+
+    Args:
+        width: W of the tokens.
+        text: width H of the words.
+        heads: attention heads.
+    """
+
+    def __init__(self, width: int, text: int, heads: int) -> None:
+        super().__init__()
+        self.words = Attention(width, text, heads)
+        self.tokens = Attention(width, width, heads)
+        self.inner = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
+
+    def forward(self, tokens: Tensor, bias: Tensor, words: Words) -> Tensor:
+        """tokens: (R, T, W)  bias: (R, T or 1, T), -inf where hidden  ->  (R, T, W)"""
+        of_words, of_tokens, of_inner = self.norms
+        tokens = of_words(tokens + self.read(tokens, words))
+        tokens = of_tokens(tokens + self.tokens(tokens, tokens, bias))
+        result: Tensor = of_inner(tokens + self.inner(tokens))
+        return result
+
+    def read(self, tokens: Tensor, words: Words) -> Tensor:
+        """What the words say to every token; all steps of an episode read together.  (R, T, W)  ->  same"""
+        packing, (_, count, width) = words.packing, tokens.shape
+        table = packing.table(tokens.flatten(1)).view(packing.episodes, -1, width)
+        hidden = torch.zeros_like(words.mask, dtype=tokens.dtype).masked_fill(~words.mask, -torch.inf)
+        read = self.words(table, words.context, hidden.unsqueeze(1))
+        rows: Tensor = packing.rows(read.view(packing.episodes, packing.steps, -1))
+        return rows.view(-1, count, width)
+
+    def word_weights(self, tokens: Tensor, words: Words) -> Tensor:
+        """Which words the first token attends to, for viewers.  (R, T, W)  ->  (R, L)"""
+        packing = words.packing
+        table = packing.table(tokens[:, 0])
+        hidden = torch.zeros_like(words.mask, dtype=tokens.dtype).masked_fill(~words.mask, -torch.inf)
+        return packing.rows(self.words.weights(table, words.context, hidden.unsqueeze(1)))
+
+
+def hidden_bias(mask: Tensor) -> Tensor:
+    """A bias that hides what is not there.  mask: (R, T) bool  ->  (R, 1, T)"""
+    return torch.zeros_like(mask, dtype=torch.float).masked_fill(~mask, -torch.inf).unsqueeze(1)

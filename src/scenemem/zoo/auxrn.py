@@ -1,0 +1,144 @@
+"""AuxRN (Zhu 2020): the basic agent with four more tasks for the states of its walks.
+
+    retelling   a decoder reads the states of a walk and must say the instruction; cross-entropy of its words
+    progress    sigmoid(MLP h_t) against t / T, the share of the steps done
+    matching    MLP [last state, first word]: is this the instruction of this walk, or another one's?
+    angle       MLP h_t against the direction of the next hop, four sines and cosines, squared error
+
+The policy is basic's, and the heads are unused when it walks. Weights are those of the authors' later code
+(2, .25, .1, 2); those of the paper are not known. The code and the notes of the paper disagree about which
+tasks run beside reinforcement learning: here all four learn from the reference path, none from the agent's
+own walks. Other differences: progress and angle read the same state h~; every walk is matched with its own
+and with one other instruction, instead of one drawn by a coin; the decoder is not begun with a trained
+speaker.
+
+Shape letters: X observations, B episodes, T steps, H state width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from scenemem.extend import (
+    AGENTS,
+    LOSSES,
+    MATCHING,
+    NEXT_ANGLE,
+    PRESETS,
+    RETELLING,
+    STEP_PROGRESS,
+    AgentSpec,
+    Basic,
+    CandidateScore,
+    DataSizes,
+    DecisionPoint,
+    Environment,
+    Explanation,
+    ModelConfig,
+    Observations,
+    Outputs,
+    Parts,
+    Rollout,
+    SpellingEncoder,
+    Stage,
+    StateLog,
+    WalkConfig,
+    WordDecoder,
+    lstm_parts,
+    retelling_loss,
+    spelled,
+)
+from scenemem.zoo.recipes import published, shared
+
+AUXILIARY = {"retelling": 2.0, "step_progress": 0.25, "matching": 0.1, "next_angle": 2.0}
+"""Weights of the later code."""
+
+
+@dataclass(frozen=True)
+class AuxRNConfig(ModelConfig):
+    """Settings of AuxRN."""
+
+    decoder_dropout: float = 0.25
+    """of the decoder that says instructions again"""
+
+
+def _mlp(width: int, out: int, entered: int | None = None) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(entered or width, width), nn.LeakyReLU(), nn.Linear(width, out))
+
+
+class AuxRN(Basic):
+    """The basic agent with auxiliary heads."""
+
+    def __init__(self, config: AuxRNConfig, sizes: DataSizes, parts: Parts) -> None:
+        super().__init__(config, sizes, parts, CandidateScore(config.width, sizes.visual))
+        width = config.width
+        self.step_progress = _mlp(width, 1)
+        self.angle = _mlp(width, 4)
+        self.matching = _mlp(width, 1, 2 * width)
+        self.decoder = WordDecoder(sizes.words, config.word_width, width, config.decoder_dropout)
+
+    @classmethod
+    def make(cls, config: AuxRNConfig, sizes: DataSizes) -> AuxRN:
+        """Fresh weights."""
+        usual = lstm_parts(config, sizes)
+        encoder = SpellingEncoder(sizes.words, config.word_width, config.width, config.dropout, sizes.padding)
+        return cls(config, sizes, Parts(encoder, usual.updater, usual.critic))
+
+    def heads(self, observations: Observations) -> dict[str, Tensor]:
+        """The critic's value and the logit of progress (X,), and the next direction (X, 4)"""
+        hidden = observations.state.hidden
+        return {
+            **super().heads(observations),
+            "step_progress": self.step_progress(hidden).squeeze(-1),
+            "angle": self.angle(hidden),
+            "state": hidden,
+        }
+
+    def evaluate_actions(self, rollout: Rollout, log: StateLog, environment: Environment) -> Outputs:
+        """With what needs whole walks: the cost of retelling, and whether walk and instruction match."""
+        outputs = super().evaluate_actions(rollout, log, environment)
+        heads = dict(outputs.heads)
+        states, words = heads.pop("state"), spelled(log.instructions)
+        episodes, steps = rollout.alive.shape
+        told = retelling_loss(self.decoder, states, rollout.alive, words.tokens)
+        last = states[torch.arange(episodes, device=states.device), rollout.length - 1]
+        first_word = words.context[:, 0].detach()
+        pairs = (torch.cat([last, word], dim=-1) for word in (first_word, first_word.roll(1, dims=0)))
+        matching = torch.cat([self.matching(pair) for pair in pairs], dim=-1)  # (B, 2) its own, another's
+        heads["retelling"] = told.unsqueeze(1).expand(-1, steps)
+        heads["matching"] = matching.unsqueeze(1).expand(-1, steps, -1)
+        return Outputs(outputs.logits, heads)
+
+    def explain(self, point: DecisionPoint) -> Explanation:
+        """The words, and the share of the steps it believes done."""
+        done = torch.sigmoid(self.step_progress(point.state.hidden)).squeeze(-1)
+        words = self.words_at(point)
+        shown = {"perception": words["navigator"], "action": words["navigator"]}
+        return Explanation(shown, numbers={"progress": done})
+
+
+SPEC = AgentSpec(AuxRN.make, AuxRNConfig)
+ROWS = {
+    "auxrn": shared("auxrn", AuxRNConfig, AUXILIARY),
+    "auxrn-as-published": published(
+        "auxrn",
+        AuxRNConfig(feature_dropout=0.3),
+        (Stage("mixed", losses={"teacher_forcing": 0.2, "a2c": 1.0, **AUXILIARY}),),
+        walk=WalkConfig(max_decisions=35, max_steps=36),
+        iterations=80_000,
+    ),
+}
+
+
+def register() -> None:
+    """Its agent, its losses, and its presets."""
+    AGENTS.register("auxrn", SPEC)
+    LOSSES.register("retelling", RETELLING)
+    LOSSES.register("step_progress", STEP_PROGRESS)
+    LOSSES.register("matching", MATCHING)
+    LOSSES.register("next_angle", NEXT_ANGLE)
+    for name, preset in ROWS.items():
+        PRESETS.register(name, preset)

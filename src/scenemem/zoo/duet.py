@@ -1,0 +1,365 @@
+"""DUET (Chen 2022): a coarse map of all seen places and a fine panorama, each read by a Transformer, fused.
+
+Views of a panorama become tokens that attend to each other. A visited place is the mean of its tokens, an
+unvisited one the mean of the tokens that saw it, from whichever place. On the map, a stop token and the
+places attend to the words and to each other with a bias from D, the shortest ways over the map
+("graph-aware"):
+
+    softmax(Q K^T / sqrt(d) + w D + b) V
+
+Here, a stop token and the views do the same without the bias. Both score stop and places, and are fused:
+
+    s = sigmoid(W [g_stop, l_stop]),   score = s * map + (1 - s) * here'
+
+here' of stop and of unvisited neighbours is their own score; of every other place it is the sum of the scores
+of visited neighbours, "go back". On its own walks the agent learns from a pseudo expert, the place v of the
+map with the shortest d(here, v) + d(v, goal). When evaluated, every end sends it to the visited place where
+stopping was likeliest. A jump changes no state on its way.
+
+Read in the released code, with these differences: attention to the words comes from the instruction encoder
+of ``text_layers`` (0: the common LSTM) without pre-training on other data; step numbers are sinusoids; a
+sampled stop ends a walk anywhere. ``views="candidates"`` keeps the views that lead somewhere and the mean of
+all, a third of the arithmetic. On the common recipe the recurrent state joins the stop tokens; as published
+there is none.
+
+Shape letters: X observations, R decision steps, K candidate slots, V further views, N nodes, U unvisited
+places, P = N + U, O = N * K ways, D visual columns, W token width, H state width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from scenemem.extend import (
+    AGENTS,
+    GLOBAL,
+    LABEL_RULES,
+    POSITION,
+    PRESETS,
+    ActionSpace,
+    Agent,
+    AgentSpec,
+    CrossModalLayer,
+    DataSizes,
+    DecisionPoint,
+    DecisionType,
+    Explanation,
+    Instructions,
+    Limit,
+    ModelConfig,
+    Observation,
+    Observations,
+    Parts,
+    PlaceActions,
+    SeenPlaces,
+    SettingError,
+    Stage,
+    State,
+    StateUpdater,
+    TransformerEncoder,
+    WalkConfig,
+    WalkOptions,
+    Words,
+    World,
+    hidden_bias,
+    lstm_parts,
+    shortest_detour,
+    sinusoids,
+    view_angles,
+)
+from scenemem.zoo.recipes import published, shared
+
+_AT_A_TIME = 256  # panoramas averaged together, so that they are never all in memory
+
+
+@dataclass(frozen=True)
+class DuetConfig(ModelConfig):
+    """Settings of DUET."""
+
+    map_width: int = 128
+    """width W of the tokens"""
+    layers: int = 2
+    """of the map's Transformer, and of the panorama's after it has read the words"""
+    panorama_layers: int = 1
+    """in which the views of a panorama attend to each other only"""
+    heads: int = 4
+    """attention heads of every layer"""
+    views: Literal["candidates", "all"] = "candidates"
+    """which views become tokens: all 36, or those that lead somewhere and the mean of all"""
+    text_layers: int = 0
+    """layers of a Transformer over the words; 0 keeps the common LSTM"""
+    recurrent: bool = True
+    """the state of the common recurrent core joins the stop tokens; False as published"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("map_width", "layers", "panorama_layers", "heads"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        if self.map_width % self.heads or self.map_width % 2:
+            raise SettingError(f"map_width must be even and a multiple of heads, got {self.map_width}")
+
+
+class Still(StateUpdater):
+    """No recurrence: the state is the summary of the instruction, whatever is seen."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def initial_state(self, instructions: Instructions) -> State:
+        """The summary."""
+        return State(instructions.hidden)
+
+    def forward(self, state: State, observation: Observation) -> State:
+        """The same state."""
+        del observation
+        return state
+
+
+@dataclass(frozen=True)
+class Look:
+    """The panorama of every observation as tokens: candidates first, then further views."""
+
+    tokens: Tensor  # (X, K + V, W)
+    mask: Tensor  # (X, K + V) bool
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What both scales say about R decision steps."""
+
+    confidence: Tensor  # (R, O + 1, 2) of every option: the panorama's here', and the map's
+    mix: Tensor  # (R, 2) their weights 1 - s and s
+    words: dict[str, Tensor]  # (R, L) what the stop tokens attend to
+
+
+class Duet(Agent):
+    """Scores all seen places at once, at two scales."""
+
+    config: DuetConfig
+
+    def __init__(self, config: DuetConfig, sizes: DataSizes, parts: Parts) -> None:
+        super().__init__(config, sizes, parts)
+        width, heads = config.map_width, config.heads
+        self.view = nn.Linear(sizes.visual, width)
+        self.angle = nn.Linear(4, width)
+        self.leads = nn.Parameter(torch.zeros(width))  # added to views that lead somewhere
+        self.enter = nn.LayerNorm(width)
+        self.panorama = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True)
+            for _ in range(config.panorama_layers)
+        )
+        self.place_code = nn.Linear(POSITION, width)
+        self.view_code = nn.Linear(2 * POSITION, width)
+        self.unvisited = nn.Parameter(torch.zeros(width))
+        self.distance = nn.Linear(1, 1)
+        self.map_layers = nn.ModuleList(
+            CrossModalLayer(width, config.width, heads) for _ in range(config.layers)
+        )
+        self.here_layers = nn.ModuleList(
+            CrossModalLayer(width, config.width, heads) for _ in range(config.layers)
+        )
+        # what is added to all places and stop alike changes nothing
+        self.map_score = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1, bias=False))
+        self.here_score = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
+        self.fusion = nn.Linear(2 * width, 1)
+        self.joins = nn.Linear(config.width, 2 * width) if config.recurrent else None
+        nn.init.normal_(self.leads, std=0.02)
+        nn.init.normal_(self.unvisited, std=0.02)
+
+    @classmethod
+    def build(cls, config: DuetConfig, sizes: DataSizes) -> Duet:
+        """Fresh weights."""
+        make = None if config.recurrent else (lambda settings, _: Still(settings.width))
+        parts = lstm_parts(config, sizes, make)
+        if config.text_layers:
+            encoder = TransformerEncoder(
+                sizes.words,
+                config.word_width,
+                config.width,
+                config.dropout,
+                sizes.padding,
+                layers=config.text_layers,
+                heads=config.heads,
+            )
+            parts = Parts(encoder, parts.updater, parts.critic)
+        return cls(config, sizes, parts)
+
+    def action_space(
+        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
+    ) -> ActionSpace:
+        """Every seen place once, or stop; when evaluated, ends lead to the likeliest place to stop."""
+        options = WalkOptions(restore_state=self.config.recurrent, final_backtrack=not learning)
+        return PlaceActions(world, episodes, max_decisions, options)
+
+    def look(self, observations: Observations) -> Look:
+        """The panorama tokens of every observation."""
+        seen, mask = observations.candidates, observations.feature_mask
+        visual, angles, kept = self._further_views(observations)
+        leads = self.view(seen.visual * mask) + self.angle(seen.orientation) + self.leads
+        tokens = torch.cat([leads, self.view(visual * mask) + self.angle(angles)], dim=1)
+        tokens, exists = self.enter(tokens), torch.cat([seen.mask, kept], dim=1)
+        for layer in self.panorama:
+            tokens = layer(tokens, src_key_padding_mask=~exists)
+        return Look(tokens, exists)
+
+    def _further_views(self, observations: Observations) -> tuple[Tensor, Tensor, Tensor]:
+        """Views that are no candidates: visual (X, V, D), angles (X, V, 4), which there are (X, V) bool"""
+        environment, here = observations.environment, observations.viewpoint
+        if self.config.views == "all":
+            taken = torch.zeros(len(here), 36, dtype=torch.int, device=here.device)
+            views = environment.world.neighbour_view[here]
+            taken.scatter_add_(1, views, observations.candidates.mask.int())
+            return environment.panorama(here), view_angles(observations.view), taken == 0
+        mean = torch.cat([environment.panorama(part).mean(dim=1) for part in torch.split(here, _AT_A_TIME)])
+        angles = mean.new_zeros(len(here), 1, 4)
+        return mean.unsqueeze(1), angles, torch.ones_like(angles[..., 0], dtype=torch.bool)
+
+    def columns(self, observations: Observations) -> dict[str, Tensor]:
+        """A visited place is the mean of its tokens, its ways are the tokens that look along them."""
+        look, slots = observations.cached(self.look), observations.candidates.mask.shape[1]
+        kept = look.mask.unsqueeze(-1)
+        place = (look.tokens * kept).sum(dim=1) / kept.sum(dim=1)
+        return {"place": place, "ways": look.tokens[:, :slots].flatten(1)}
+
+    def map_tokens(self, point: DecisionPoint, seen: SeenPlaces, codes: Tensor) -> tuple[Tensor, Tensor]:
+        """Stop, nodes and unvisited places, and the graph-aware bias  ->  (R, 1 + P, W), (R, 1 + P, 1 + P)"""
+        graph, width = point.memory(), self.config.map_width
+        visited = graph.column("place")
+        visited = visited + sinusoids(visited.shape[1] + 1, width)[1:].to(visited)
+        ways = graph.column("ways").view(len(visited), -1, width)
+        unvisited = seen.mean(ways) + self.unvisited
+        places = torch.cat([visited, unvisited], dim=1) + self.place_code(codes)
+        near = self.distance(seen.metres.unsqueeze(-1)).squeeze(-1)
+        bias = nn.functional.pad(near, (1, 0, 1, 0))
+        exists = nn.functional.pad(seen.all >= 0, (1, 0), value=True)
+        tokens = nn.functional.pad(places, (0, 0, 1, 0))
+        return tokens, bias + hidden_bias(exists)
+
+    def here_tokens(self, point: DecisionPoint, codes: Tensor) -> tuple[Tensor, Tensor]:
+        """Stop and the views of here  ->  (R, 1 + K + V, W), (R, 1, 1 + K + V)"""
+        look, candidates = point.observations.cached(self.look), point.candidates()
+        tokens, exists = look.tokens[point.row], look.mask[point.row]
+        length = point.observations.environment.world.neighbour_length[point.viewpoint]
+        metres = length.masked_fill(~candidates.mask, 0.0).to(tokens).unsqueeze(-1) / 30.0
+        hop = torch.full_like(metres, 0.1)
+        own = torch.cat([candidates.orientation, metres, metres, hop], dim=-1)  # (R, K, 7)
+        own = nn.functional.pad(own, (0, 0, 1, tokens.shape[1] - own.shape[1]))
+        start = codes[:, :1].expand(-1, own.shape[1], -1)
+        tokens = nn.functional.pad(tokens, (0, 0, 1, 0)) + self.view_code(torch.cat([start, own], dim=-1))
+        return tokens, hidden_bias(nn.functional.pad(exists, (1, 0), value=True))
+
+    def words_of(self, point: DecisionPoint) -> Words:
+        """The words every decision step reads."""
+        packed, packing = point.observations.instructions, point.memory().packing
+        line = torch.zeros(packing.episodes, dtype=torch.long, device=point.row.device)
+        line[packing.episode] = packed.packing.episode[point.row]
+        return Words(packed.instructions.context[line], packed.instructions.mask[line], packing)
+
+    def read(self, point: DecisionPoint) -> Fused:
+        """Both scales, and how they are fused."""
+        graph, words = point.memory(), self.words_of(point)
+        seen = SeenPlaces.of(graph, point.observations.environment.world)
+        codes = seen.positions(point.heading)
+        places, bias = self.map_tokens(point, seen, codes)
+        views, hidden = self.here_tokens(point, codes)
+        if self.joins is not None:
+            joins = self.joins(point.state.hidden * point.mask("decision")).unsqueeze(1)
+            of_map, of_here = (
+                nn.functional.pad(part, (0, 0, 0, tokens.shape[1] - 1))
+                for part, tokens in zip(joins.chunk(2, dim=-1), (places, views), strict=True)
+            )
+            places, views = places + of_map, views + of_here
+        attended: dict[str, tuple[Callable[[Tensor, Words], Tensor], Tensor]] = {}
+        for map_layer, here_layer in zip(self.map_layers, self.here_layers, strict=True):
+            assert isinstance(map_layer, CrossModalLayer)
+            assert isinstance(here_layer, CrossModalLayer)
+            if not torch.is_grad_enabled():
+                attended = {
+                    "action": (map_layer.word_weights, places),
+                    "perception": (here_layer.word_weights, views),
+                }
+            places, views = map_layer(places, bias, words), here_layer(views, hidden, words)
+        on_map, here = self.map_score(places).squeeze(-1), self.here_score(views).squeeze(-1)
+        share = torch.sigmoid(self.fusion(torch.cat([places[:, 0], views[:, 0]], dim=-1)))
+        nodes, slots = graph.open.shape[1:]
+        confidence = torch.stack(
+            [
+                go_back(here[:, 1 : 1 + slots], seen, point.candidates().mask),
+                seen.per_way(on_map[:, 1 + nodes :]),
+            ],
+            dim=-1,
+        )
+        stop = torch.stack([here[:, 0], on_map[:, 0]], dim=-1).unsqueeze(1)
+        return Fused(
+            torch.cat([confidence, stop], dim=1),
+            torch.cat([1 - share, share], dim=-1),
+            {name: weights(tokens, words) for name, (weights, tokens) in attended.items()},
+        )
+
+    def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
+        """Global decisions: (R, O + 1)"""
+        fused = self.read(point)
+        return {GLOBAL: (fused.confidence * fused.mix.unsqueeze(1)).sum(dim=-1)}
+
+    def explain(self, point: DecisionPoint) -> Explanation:
+        """What the stop tokens attend to, the scores of both scales, and the weight of the map."""
+        fused = self.read(point)
+        return Explanation(
+            fused.words, {GLOBAL: fused.confidence}, {GLOBAL: fused.mix}, {"map weight": fused.mix[:, 1]}
+        )
+
+
+def go_back(here: Tensor, seen: SeenPlaces, exists: Tensor) -> Tensor:
+    """Scores here': of ways to unvisited neighbours their own, of others the sum of visited neighbours.
+
+    here: (R, K) scores of candidates  exists: (R, K) bool  ->  (R, O)
+    """
+    graph, rows = seen.graph, torch.arange(len(here), device=here.device)
+    new = graph.open[rows, graph.here]  # (R, K)
+    back = here.masked_fill(~exists | new, 0.0).sum(dim=1, keepdim=True)
+    nodes, slots = graph.open.shape[1:]
+    place = seen.of_way.view(-1, nodes, slots)[rows, graph.here]  # (R, K) of every candidate of here
+    scores = back.expand(-1, seen.viewpoint.shape[1] + 1).scatter(1, place, torch.where(new, here, back))
+    return scores.gather(1, seen.of_way)
+
+
+SPEC = AgentSpec(Duet.build, DuetConfig)
+_SHARED = shared("duet", DuetConfig)
+ROWS = {
+    "duet": replace(_SHARED, learning=replace(_SHARED.learning, labels="shortest_detour")),
+    "duet-as-published": published(
+        "duet",
+        DuetConfig(
+            word_width=768,
+            width=768,
+            map_width=768,
+            layers=4,
+            panorama_layers=2,
+            heads=12,
+            views="all",
+            text_layers=9,
+            recurrent=False,
+        ),
+        (Stage("fine-tuning", losses={"teacher_forcing": 0.2, "student_forcing": 1.0}),),
+        walk=WalkConfig(max_decisions=15, max_steps=60),
+        iterations=20_000,
+        batch=8,
+        learning_rate=1e-5,
+        labels="shortest_detour",
+    ),
+}
+
+
+def register() -> None:
+    """Its agent, its label rule, and its presets."""
+    AGENTS.register("duet", SPEC)
+    LABEL_RULES.register("shortest_detour", shortest_detour)
+    for name, preset in ROWS.items():
+        PRESETS.register(name, preset)

@@ -1,0 +1,238 @@
+"""EGP (Deng 2020): a graph of all seen places evolves with the walk; a planner on proxies scores every place.
+
+Visited places are the largest of their embedded actions g(u), unvisited ones the largest of the actions that
+lead there, from whichever place; stop is g(0) beside the current place:
+
+    v = W [g, is unvisited, is the start, h_t (here, else 0), instruction],   e = W g(u)
+
+The planner (``ProxyPlanner``) pools the graph into a few proxies, passes messages there and adds what it
+finds to the nodes, in three channels. One softmax over all unvisited places and stop decides:
+
+    score_j = v_j . W [x^, h_t]
+
+The agent walks to the chosen place over visited ones; every observation on the way updates its state. Read in
+the authors' later release, which calls its graph model slightly outdated. Differences: the release offers
+stop at every visited place, here it means the current one; it keeps the 16 best actions of a place, more than
+any place has; flags stand once instead of 32 times; and in training it takes the label's action instead of a
+sample when two hops off the route, which is not built. As published the label is the place with the largest
+index on the reference path (``labels="reference_index"``).
+
+Shape letters: X observations, R decision steps, K candidate slots, N nodes, U unvisited places, P = N + U, O
+= N * K ways, A width of an embedded action, H state width, W planner width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from scenemem.extend import (
+    AGENTS,
+    ANGLE_WIDTH,
+    GLOBAL,
+    LABEL_RULES,
+    PRESETS,
+    ActionEmbedding,
+    ActionSpace,
+    Agent,
+    AgentSpec,
+    CoGroundedState,
+    CoGroundedUpdater,
+    DataSizes,
+    DecisionPoint,
+    DecisionType,
+    Edges,
+    Explanation,
+    Limit,
+    ModelConfig,
+    Observations,
+    OneWayEncoder,
+    Parts,
+    PlaceActions,
+    ProxyPlanner,
+    SeenPlaces,
+    SettingError,
+    Stage,
+    WalkConfig,
+    World,
+    candidate_actions,
+    dots,
+    lstm_parts,
+    reference_index,
+    with_stop_option,
+)
+from scenemem.zoo.recipes import published, shared
+
+
+@dataclass(frozen=True)
+class EGPConfig(ModelConfig):
+    """Settings of EGP."""
+
+    co_grounded: bool = False
+    """the published recurrent core, which reads candidates and the action taken; False has the common one"""
+    action_width: int = 128
+    """width A of an embedded action"""
+    map_width: int = 128
+    """width W of the planner"""
+    proxies: int = 6
+    """nodes of the proxy graph"""
+    channels: int = 3
+    """ways in which the graph is pooled"""
+    steps: int = 3
+    """message steps"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("action_width", "map_width", "proxies", "channels", "steps"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
+
+
+class EGP(Agent):
+    """Scores all unvisited places it has seen, and stopping, after planning on their graph."""
+
+    config: EGPConfig
+
+    def __init__(self, config: EGPConfig, sizes: DataSizes, parts: Parts) -> None:
+        super().__init__(config, sizes, parts)
+        width, action = config.width, config.action_width
+        if not config.co_grounded:
+            self.embed = ActionEmbedding(sizes.visual + ANGLE_WIDTH, action, norm=False)
+            self.word_query = nn.Linear(width, width, bias=False)
+        self.enter = nn.Linear(action + 2 + 2 * width, config.map_width)
+        self.edge = nn.Linear(action, config.map_width)
+        self.planner = ProxyPlanner(
+            config.map_width, channels=config.channels, proxies=config.proxies, steps=config.steps
+        )
+        self.query = nn.Linear(2 * width, config.map_width, bias=False)
+
+    @classmethod
+    def build(cls, config: EGPConfig, sizes: DataSizes) -> EGP:
+        """Fresh weights."""
+        if not config.co_grounded:
+            return cls(config, sizes, lstm_parts(config, sizes))
+        usual = lstm_parts(config, sizes)
+        core = CoGroundedUpdater(sizes.visual, config.width, config.action_width, raw=True)
+        encoder = OneWayEncoder(
+            sizes.words,
+            config.word_width,
+            config.width,
+            config.dropout,
+            sizes.padding,
+            backwards=False,
+            project=False,
+        )
+        return cls(config, sizes, Parts(encoder, core, usual.critic))
+
+    def action_space(
+        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
+    ) -> ActionSpace:
+        """Every seen place once, or stop."""
+        del learning
+        return PlaceActions(world, episodes, max_decisions)
+
+    def embedded(self, observations: Observations) -> Tensor:
+        """g(u_k) of all candidates and stop  ->  (X, K + 1, A)"""
+        actions = candidate_actions(observations.candidates, observations.feature_mask)
+        if isinstance(self.updater, CoGroundedUpdater):
+            masked: Tensor = self.updater.embed(actions) * observations.mask("embedded_action").unsqueeze(1)
+            return masked
+        embedded: Tensor = self.embed(actions)
+        return embedded
+
+    def text(self, observations: Observations) -> tuple[Tensor, Tensor]:
+        """x^ (X, H), and the weights of the words (X, L)"""
+        if isinstance(observations.state, CoGroundedState):
+            return observations.state.text, observations.state.word_attention
+        hidden = observations.state.hidden * observations.decision_mask
+        return observations.instructions.attend(self.word_query(hidden))
+
+    def columns(self, observations: Observations) -> dict[str, Tensor]:
+        """A place is the largest of its embedded actions, its ways are these actions."""
+        embedded = observations.cached(self.embedded)
+        options = with_stop_option(observations.candidates.mask).unsqueeze(-1)
+        place = embedded.masked_fill(~options, -torch.inf).amax(dim=1)
+        return {"place": place, "ways": embedded[:, :-1].flatten(1)}
+
+    def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
+        """Global decisions: (R, O + 1)"""
+        observations, graph = point.observations, point.memory()
+        seen = SeenPlaces.of(graph, observations.environment.world)
+        ways = graph.column("ways").view(len(point.row), -1, self.config.action_width)  # (R, O, A)
+        stop = observations.cached(self.embedded)[point.row, -1]
+        places = torch.cat([graph.column("place"), seen.maximum(ways), stop.unsqueeze(1)], dim=1)
+        exists = nn.functional.pad(seen.all >= 0, (0, 1), value=True)
+        hidden = point.state.hidden * point.mask("decision")
+        nodes = self.enter(torch.cat([places, self._context(point, hidden, places)], dim=-1))
+        planned = self.planner(nodes, exists, self._edges(seen, ways, stop))
+        text = observations.cached(self.text)[0][point.row]
+        scores = dots(planned, self.query(torch.cat([text, hidden], dim=-1)))
+        unvisited = scores[:, graph.viewpoint.shape[1] : -1]
+        return {GLOBAL: torch.cat([seen.per_way(unvisited), scores[:, -1:]], dim=1)}
+
+    def _context(self, point: DecisionPoint, hidden: Tensor, places: Tensor) -> Tensor:
+        """Flags of every node, the state at the current one, and the instruction  ->  (R, P + 1, 2 + 2H)"""
+        graph, nodes = point.memory(), point.memory().viewpoint.shape[1]
+        number = torch.arange(places.shape[1], device=places.device)
+        unvisited = (number >= nodes).expand(len(places), -1)
+        begins = (number == 0).expand_as(unvisited)
+        here = number == graph.here.unsqueeze(1)
+        packed = point.observations.instructions
+        summary = packed.instructions.hidden[packed.packing.episode[point.row]]
+        flags = torch.stack([unvisited, begins], dim=-1).to(places)
+        state = here.unsqueeze(-1) * hidden.unsqueeze(1)
+        return torch.cat([flags, state, summary.unsqueeze(1).expand_as(state)], dim=-1)
+
+    def _edges(self, seen: SeenPlaces, ways: Tensor, stop: Tensor) -> Edges:
+        """The ways of all nodes to places they lead to, and one from here to stop."""
+        graph, world = seen.graph, seen.world
+        slots = graph.open.shape[2]
+        leads_to = world.neighbour[graph.viewpoint.clamp_min(0)].flatten(1)  # (R, O)
+        match = leads_to.unsqueeze(2) == seen.all.masked_fill(seen.all < 0, -2).unsqueeze(1)  # (R, O, P)
+        exists = match.any(dim=2) & (graph.viewpoint >= 0).repeat_interleave(slots, dim=1)
+        many = int(exists.sum(dim=1).max())
+        way = exists.int().argsort(dim=1, descending=True, stable=True)[:, :many]  # (R, E)
+        target = match.int().argmax(dim=2).gather(1, way)
+        feature = ways.gather(1, way.unsqueeze(-1).expand(-1, -1, ways.shape[-1]))
+        last = torch.full_like(graph.here, seen.all.shape[1])
+        return Edges(
+            torch.cat([way // slots, graph.here.unsqueeze(1)], dim=1),
+            torch.cat([target, last.unsqueeze(1)], dim=1),
+            nn.functional.pad(exists.gather(1, way), (0, 1), value=True),
+            self.edge(torch.cat([feature, stop.unsqueeze(1)], dim=1)),
+        )
+
+    def word_attention(self, observations: Observations) -> dict[str, Tensor]:
+        """The words the decision reads  ->  name: (X, L)"""
+        weights = observations.cached(self.text)[1]
+        return {"perception": weights, "action": weights}
+
+    def explain(self, point: DecisionPoint) -> Explanation:
+        """The words, and how many places the graph holds."""
+        seen = SeenPlaces.of(point.memory(), point.observations.environment.world)
+        return Explanation(self.words_at(point), numbers={"places": (seen.all >= 0).sum(dim=1).float()})
+
+
+SPEC = AgentSpec(EGP.build, EGPConfig)
+ROWS = {
+    "egp": shared("egp", EGPConfig),
+    "egp-as-published": published(
+        "egp",
+        EGPConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024, map_width=256),
+        (Stage("student", losses={"student_forcing": 1.0}),),
+        walk=WalkConfig(max_decisions=10, max_steps=40),
+        iterations=60_000,
+        batch=28,
+        labels="reference_index",
+    ),
+}
+
+
+def register() -> None:
+    """Its agent, its label rule, and its presets."""
+    AGENTS.register("egp", SPEC)
+    LABEL_RULES.register("reference_index", reference_index)
+    for name, preset in ROWS.items():
+        PRESETS.register(name, preset)

@@ -1,0 +1,138 @@
+"""OAAM (Qi 2020): objects and actions have word attentions and scores of their own; a loss pulls to the path.
+
+    x^z = sum_l softmax_l(x_l . W_z h) x_l,   h^z = tanh(W [x^z, h]),   z = o (objects), a (actions)
+    c^o_k = f_k . W_o h^o  on how a candidate looks,   c^a_k = r_k . W_a h^a  on where it lies
+    logit_k = w_o c^o_k + w_a c^a_k,   (w_o, w_a) = softmax(W [x^o, x^a]),   stop is the row of zeros
+
+The path loss is how far from the reference path the next place is expected to be, sum_k p_k d_k. The code was
+never released: the decoupling and what each score sees are the paper's; the form of h^z, of the weights and
+of the path loss is ours, and the weight of the loss (``path`` of the stage) is not known. The grounding of
+the scene memory is this one, moved to the memory.
+
+Shape letters: X observations, R decision steps, K candidate slots, D visual columns, H state width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from scenemem.extend import (
+    ACTION,
+    AGENTS,
+    LOSSES,
+    PATH,
+    PRESETS,
+    Agent,
+    AgentSpec,
+    DataSizes,
+    DecisionPoint,
+    Explanation,
+    ModelConfig,
+    Observations,
+    Parts,
+    Stage,
+    WalkConfig,
+    dots,
+    lstm_parts,
+)
+from scenemem.zoo.recipes import published, shared
+
+
+class Stream(nn.Module):
+    """One attention over the words and the state it makes: x^z and h^z."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(width, width, bias=False)
+        self.join = nn.Linear(2 * width, width)
+
+    def forward(self, hidden: Tensor, observations: Observations) -> tuple[Tensor, Tensor, Tensor]:
+        """hidden: (X, H)  ->  x^z (X, H), h^z (X, H), the weights of the words (X, L)"""
+        text, weights = observations.instructions.attend(self.query(hidden))
+        return text, torch.tanh(self.join(torch.cat([text, hidden], dim=-1))), weights
+
+
+@dataclass(frozen=True)
+class Decoupled:
+    """What the two streams say about every observation."""
+
+    confidence: Tensor  # (X, K + 1, 2) of every option, by object and by action
+    mix: Tensor  # (X, 2) their weights
+    object_words: Tensor  # (X, L)
+    action_words: Tensor  # (X, L)
+
+
+class OAAM(Agent):
+    """Scores how candidates look and where they lie apart, and weighs the two by the words."""
+
+    def __init__(self, config: ModelConfig, sizes: DataSizes, parts: Parts) -> None:
+        super().__init__(config, sizes, parts)
+        self.object = Stream(config.width)
+        self.action = Stream(config.width)
+        self.score_object = nn.Linear(config.width, sizes.visual, bias=False)
+        self.score_action = nn.Linear(config.width, 4, bias=False)
+        self.mix = nn.Linear(2 * config.width, 2)
+
+    @classmethod
+    def build(cls, config: ModelConfig, sizes: DataSizes) -> OAAM:
+        """Fresh weights."""
+        return cls(config, sizes, lstm_parts(config, sizes))
+
+    def decouple(self, observations: Observations) -> Decoupled:
+        """Both scores of every candidate, and their weights."""
+        hidden, seen = observations.state.hidden * observations.decision_mask, observations.candidates
+        objects, by_object, object_words = self.object(hidden, observations)
+        actions, by_action, action_words = self.action(hidden, observations)
+        look = dots(seen.visual, self.score_object(by_object) * observations.feature_mask)
+        lie = dots(seen.orientation, self.score_action(by_action))
+        return Decoupled(
+            nn.functional.pad(torch.stack([look, lie], dim=-1), (0, 0, 0, 1)),
+            self.mix(torch.cat([objects, actions], dim=-1)).softmax(dim=-1),
+            object_words,
+            action_words,
+        )
+
+    def action_logits(self, observations: Observations) -> Tensor:
+        """(X, K + 1)"""
+        both = observations.cached(self.decouple)
+        return dots(both.confidence, both.mix)
+
+    def score(self, point: DecisionPoint) -> Tensor:
+        """Actions: (R, K + 1)"""
+        return point.per_observation(self.action_logits)
+
+    def word_attention(self, observations: Observations) -> dict[str, Tensor]:
+        """The words for objects and for actions  ->  name: (X, L)"""
+        both = observations.cached(self.decouple)
+        return {"perception": both.object_words, "action": both.action_words}
+
+    def explain(self, point: DecisionPoint) -> Explanation:
+        """Words, both scores of every option, and their weights."""
+        both = point.observations.cached(self.decouple)
+        return Explanation(
+            self.words_at(point), {ACTION: both.confidence[point.row]}, {ACTION: both.mix[point.row]}
+        )
+
+
+SPEC = AgentSpec(OAAM.build, ModelConfig)
+ROWS = {
+    "oaam": shared("oaam", ModelConfig, {"path": 0.5}),
+    "oaam-as-published": published(
+        "oaam",
+        ModelConfig(feature_dropout=0.3),
+        (Stage("mixed", losses={"teacher_forcing": 0.2, "a2c": 1.0, "path": 0.5}),),
+        walk=WalkConfig(max_decisions=35, max_steps=36),
+        iterations=80_000,
+    ),
+}
+
+
+def register() -> None:
+    """Its agent, its loss, and its presets."""
+    AGENTS.register("oaam", SPEC)
+    LOSSES.register("path", PATH)
+    for name, preset in ROWS.items():
+        PRESETS.register(name, preset)

@@ -1,0 +1,250 @@
+"""PTA, Perceive Transform and Act (Landi 2020): Transformers over words, views and the past, no recurrence.
+
+All 36 views attend to each other and to the words. The past is a sequence: of what earlier decisions were
+made from (high-level actions), or of the actions taken (low-level). Its last token, after attention to the
+whole past, attends to the words and to the views, and both together decide:
+
+    V = views after self-attention and attention to the words
+    q = last of self-attention(past),   c_t = W [att(q; words), att(q; V)]
+    high level: logit_k = ReLU(W v_k) . c_t, stop is the row v = 0;   low level: W c_t over six actions
+
+Read in the released code. Differences: words of the instruction are not filtered by a list of stop words;
+high-level options are the neighbours of here, of which several may lie in one view, instead of views of which
+the nearest neighbour wins. The published learning rate falls when validation stands still, here along the
+common cosine. Fidelity as a reward: ``--learning.reward.rule ndtw``. The paper reports R4R.
+
+On the common recipe the encoder, the losses and the budget are the common ones, without teacher forcing for
+low-level actions (see ``student_forcing``).
+
+Shape letters: M episodes that observe, X observations, R decision steps, K candidate slots, S remembered
+steps, W token width, H state width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from scenemem.extend import (
+    AGENTS,
+    LOW_LEVEL,
+    PRESETS,
+    ActionSpace,
+    Agent,
+    AgentSpec,
+    DataSizes,
+    DecisionPoint,
+    DecisionType,
+    Instructions,
+    Limit,
+    LowLevelActions,
+    ModelConfig,
+    Observation,
+    Parts,
+    SettingError,
+    Stage,
+    State,
+    StateUpdater,
+    TransformerEncoder,
+    WalkConfig,
+    World,
+    action_between,
+    dots,
+    lstm_parts,
+    sinusoids,
+    view_angles,
+)
+from scenemem.zoo.recipes import published, shared
+from scenemem.zoo.student_forcing import ACTIONS, START, WALK
+
+
+@dataclass(frozen=True)
+class PTAConfig(ModelConfig):
+    """Settings of PTA."""
+
+    low_level: bool = False
+    """turn, tilt and step forward instead of choosing a neighbour"""
+    map_width: int = 128
+    """width W of the tokens"""
+    heads: int = 4
+    """attention heads"""
+    text_layers: int = 0
+    """layers of a Transformer over the words; 0 keeps the common LSTM"""
+    history: int = 40
+    """S, steps of the past that are attended to"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.map_width % self.heads or self.map_width % 2:
+            raise SettingError(f"map_width must be even and a multiple of heads, got {self.map_width}")
+        if self.history < 1:
+            raise SettingError(f"history must be 1 or more, got {self.history}")
+
+
+@dataclass(frozen=True)
+class PastState(State):
+    """The context c_t, and the tokens of the past."""
+
+    past: Tensor  # (B, S, W) the newest last
+    count: Tensor  # (B,) tokens of the past so far
+    word_attention: Tensor  # (B, L)
+    faced: Tensor  # (B,) the view faced now
+
+    @property
+    def attention(self) -> dict[str, Tensor]:
+        """The words the last token of the past attends to."""
+        return {"perception": self.word_attention, "action": self.word_attention}
+
+
+class PerceiveTransform(StateUpdater):
+    """One decision's context from words, views and the past."""
+
+    def __init__(self, config: PTAConfig, visual: int) -> None:
+        super().__init__()
+        width, heads, text = config.map_width, config.heads, config.width
+        self.width, self.inner, self.window = config.width, width, config.history
+        self.low_level = config.low_level
+        self.text = nn.Sequential(nn.Linear(text, width), nn.LayerNorm(width))
+        self.view = nn.Linear(visual, width)
+        self.angle = nn.Linear(4, width)
+        self.views = nn.TransformerDecoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True)
+        self.past = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True)
+        self.to_words = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.to_views = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.join = nn.Linear(2 * width, text)
+        if config.low_level:
+            self.action = nn.Embedding(ACTIONS + 1, width)
+        else:
+            self.start = nn.Parameter(torch.randn(width) * 0.1)
+            self.remember = nn.Linear(text, width)
+
+    def mask_widths(self) -> dict[str, int]:
+        """One mask, on the views."""
+        return {"views": self.inner}
+
+    def initial_state(self, instructions: Instructions) -> PastState:
+        """No past, the summary of the instruction."""
+        hidden = instructions.hidden
+        return PastState(
+            hidden,
+            hidden.new_zeros(len(hidden), self.window, self.inner),
+            torch.zeros_like(hidden[:, 0], dtype=torch.long),
+            torch.zeros_like(instructions.context[..., 0]),
+            torch.zeros_like(hidden[:, 0], dtype=torch.long),
+        )
+
+    def forward(self, state: PastState, observation: Observation) -> PastState:
+        """One decision's context."""
+        words, hidden_words = self.text(observation.instructions.context), ~observation.instructions.mask
+        angles = self.angle(view_angles(observation.view))
+        views = self.view(observation.panorama * observation.masks.feature) + angles
+        views = views * observation.masks["views"].unsqueeze(1)
+        views = self.views(views, words, memory_key_padding_mask=hidden_words)
+
+        past = torch.cat([state.past[:, 1:], self._token(state, observation).unsqueeze(1)], dim=1)
+        count = (state.count + 1).clamp_max(self.window)
+        place = torch.arange(self.window, device=past.device)
+        empty = place < self.window - count.unsqueeze(1)
+        coded = past + sinusoids(self.window, self.inner).to(past)
+        query = self.past(coded, src_key_padding_mask=empty)[:, -1:]
+        read, attention = self.to_words(query, words, words, key_padding_mask=hidden_words)
+        seen, _ = self.to_views(query, views, views)
+        of_words, of_views = self.norms
+        both = torch.cat([of_words(query + read), of_views(query + seen)], dim=-1)
+        context = self.join(both).squeeze(1)
+        return PastState(context, past, count, attention.squeeze(1), observation.view)
+
+    def _token(self, state: PastState, observation: Observation) -> Tensor:
+        """The newest token of the past: the action taken, or the last context  ->  (M, W)"""
+        first = observation.previous < 0
+        if self.low_level:
+            moved = observation.viewpoint != observation.previous
+            taken = action_between(state.faced, observation.view, moved)
+            token: Tensor = self.action(torch.where(first, START, taken))
+            return token
+        return torch.where(first.unsqueeze(1), self.start, self.remember(state.hidden))
+
+
+class PTA(Agent):
+    """Decides from a context that Transformers made."""
+
+    config: PTAConfig
+
+    def __init__(self, config: PTAConfig, sizes: DataSizes, parts: Parts) -> None:
+        super().__init__(config, sizes, parts)
+        if config.low_level:
+            self.act = nn.Linear(config.width, ACTIONS)
+        else:
+            self.view = nn.Linear(sizes.visual, config.width)
+            self.angle = nn.Linear(4, config.width, bias=False)
+
+    @classmethod
+    def build(cls, config: PTAConfig, sizes: DataSizes) -> PTA:
+        """Fresh weights."""
+        parts = lstm_parts(config, sizes, lambda _, data: PerceiveTransform(config, data.visual))
+        if config.text_layers:
+            encoder = TransformerEncoder(
+                sizes.words,
+                config.word_width,
+                config.width,
+                config.dropout,
+                sizes.padding,
+                layers=config.text_layers,
+                heads=config.heads,
+            )
+            parts = Parts(encoder, parts.updater, parts.critic)
+        return cls(config, sizes, parts)
+
+    def action_space(
+        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
+    ) -> ActionSpace:
+        """The neighbours of here, or low-level actions."""
+        if self.config.low_level:
+            return LowLevelActions(world, episodes, max_decisions)
+        return super().action_space(world, episodes, max_decisions, learning=learning)
+
+    def score(self, point: DecisionPoint) -> Tensor | dict[DecisionType, Tensor]:
+        """Actions: (R, K + 1), or low-level decisions: (R, 6)"""
+        context = point.state.hidden * point.mask("decision")
+        if self.config.low_level:
+            return {LOW_LEVEL: self.act(context)}
+        seen = point.candidates()
+        views = self.view(seen.visual * point.feature_mask) + self.angle(seen.orientation)
+        stop = self.view.bias.expand(len(views), 1, -1)
+        return dots(torch.relu(torch.cat([views, stop], dim=1)), context)
+
+
+SPEC = AgentSpec(PTA.build, PTAConfig)
+_LOW = shared("pta", PTAConfig, {"teacher_forcing": 0.0, "student_forcing": 1.0}, low_level=True)
+_OWN = PTAConfig(
+    word_width=300, width=512, dropout=0.1, feature_dropout=0.0, map_width=512, heads=8, text_layers=1
+)
+_STUDENT = (Stage("student", losses={"student_forcing": 1.0}),)
+ROWS = {
+    "pta": shared("pta", PTAConfig),
+    "pta-low": replace(
+        _LOW,
+        walk=WALK,
+        learning=replace(_LOW.learning, labels="low_level", max_decisions=24, max_steps=25),
+    ),
+    "pta-as-published": published("pta", _OWN, _STUDENT, batch=32, iterations=60_000),
+    "pta-low-as-published": published(
+        "pta",
+        replace(_OWN, low_level=True),
+        _STUDENT,
+        walk=WalkConfig(max_decisions=30, max_steps=31),
+        batch=32,
+        iterations=60_000,
+        labels="low_level",
+    ),
+}
+
+
+def register() -> None:
+    """Its agent and its presets."""
+    AGENTS.register("pta", SPEC)
+    for name, preset in ROWS.items():
+        PRESETS.register(name, preset)

@@ -1,0 +1,191 @@
+"""RCM (Wang 2019): cross-modal reasoning, and a matching critic whose verdict is a reward.
+
+The words are asked by the state, then the views by the words, and all three decide:
+
+    x^ = att(h_t; words),   v^ = att(x^; views),   logit_k = (W_c [h_t, x^, v^]) . (W_u u_k),   stop is u = 0
+    att(q; Y) = sum_i softmax_i(y_i . W q) y_i
+
+The matching critic is a speaker: it reads the walk and says how likely the instruction is. Its likelihood of
+a word, times ``delta``, is earned at the end of a walk beside what the goal pays,
+
+    r_t = metres closer to the goal;   at the end +-1 for success + delta p(instruction | walk)
+
+As published the critic learns from reference paths first and is then left alone, while the agent goes on from
+imitation to reinforcement; h_t = LSTM([a_{t-1}, v_t]) reads the action just taken. Fidelity-oriented agents
+are paid for nDTW instead (``--learning.reward.rule ndtw``, the row ``rcm-fidelity``).
+
+The paper was read through notes and two re-implementations. delta and the schedule are not known: .5 is
+BabyWalk's. Differences: a wrong stop costs as much as a right one pays; the likelihood is that of a word,
+which stays in (0, 1) for long texts; advantages use the critic of states as everywhere here. Self-imitation
+in unseen houses is another task and not built.
+
+Shape letters: X observations, R decision steps, B episodes, T steps, K candidate slots, D visual columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from scenemem.extend import (
+    AGENTS,
+    ANGLE_WIDTH,
+    LOSSES,
+    MATCHED_A2C,
+    MATCHING_CRITIC,
+    PRESETS,
+    REWARDS,
+    Agent,
+    AgentSpec,
+    DataSizes,
+    DecisionPoint,
+    Environment,
+    Explanation,
+    FollowerUpdater,
+    ModelConfig,
+    Observations,
+    Outputs,
+    Parts,
+    RewardConfig,
+    Rollout,
+    SettingError,
+    SpeakerConfig,
+    SpeakerNetwork,
+    SpellingEncoder,
+    Stage,
+    StateLog,
+    attend_panoramas,
+    candidate_actions,
+    dots,
+    lstm_parts,
+    ndtw_reward,
+    spelled,
+    views_of_walk,
+)
+from scenemem.zoo.recipes import published, shared
+
+
+@dataclass(frozen=True)
+class RCMConfig(ModelConfig):
+    """Settings of RCM."""
+
+    follower: bool = False
+    """the published recurrent core, which reads the action taken; False has the common one"""
+    action_width: int = 256
+    """width in which the joint state and candidates are compared"""
+    critic_width: int = 128
+    """width of the matching critic"""
+    delta: float = 0.5
+    """weight of the matching critic in the reward; not known, BabyWalk's"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.action_width < 1:
+            raise SettingError(f"action_width must be 1 or more, got {self.action_width}")
+        if self.delta < 0:
+            raise SettingError(f"delta must be 0 or more, got {self.delta}; use 0 to ignore the critic")
+
+
+@dataclass(frozen=True)
+class Reasoned:
+    """What words and views say to every observation."""
+
+    joint: Tensor  # (X, A)
+    words: Tensor  # (X, L) weights
+
+
+class RCM(Agent):
+    """Reasons across words and views, and is judged by a matching critic."""
+
+    config: RCMConfig
+
+    def __init__(self, config: RCMConfig, sizes: DataSizes, parts: Parts) -> None:
+        super().__init__(config, sizes, parts)
+        width = config.width
+        self.word_query = nn.Linear(width, width, bias=False)
+        self.view_query = nn.Linear(width, sizes.visual, bias=False)
+        self.join = nn.Linear(2 * width + sizes.visual, config.action_width)
+        self.of_action = nn.Linear(sizes.visual + ANGLE_WIDTH, config.action_width, bias=False)
+        speaker = SpeakerConfig(config.word_width, config.critic_width, config.dropout)
+        self.matching = SpeakerNetwork(speaker, sizes.words, sizes.visual)
+
+    @classmethod
+    def build(cls, config: RCMConfig, sizes: DataSizes) -> RCM:
+        """Fresh weights."""
+        usual = lstm_parts(config, sizes)
+        encoder = SpellingEncoder(sizes.words, config.word_width, config.width, config.dropout, sizes.padding)
+        core = FollowerUpdater(sizes.visual, config.width) if config.follower else usual.updater
+        return cls(config, sizes, Parts(encoder, core, usual.critic))
+
+    def reason(self, observations: Observations) -> Reasoned:
+        """Words asked by the state, views asked by the words."""
+        hidden, mask = observations.state.hidden * observations.decision_mask, observations.feature_mask
+        text, words = observations.instructions.attend(self.word_query(hidden))
+        seen = attend_panoramas(
+            self.view_query(text) * mask, observations.viewpoint, observations.environment.panorama
+        )
+        return Reasoned(self.join(torch.cat([hidden, text, seen * mask], dim=-1)), words)
+
+    def action_logits(self, observations: Observations) -> Tensor:
+        """(X, K + 1)"""
+        actions = candidate_actions(observations.candidates, observations.feature_mask)
+        return dots(self.of_action(actions), observations.cached(self.reason).joint)
+
+    def score(self, point: DecisionPoint) -> Tensor:
+        """Actions: (R, K + 1)"""
+        return point.per_observation(self.action_logits)
+
+    def evaluate_actions(self, rollout: Rollout, log: StateLog, environment: Environment) -> Outputs:
+        """With the verdict of the matching critic on every walk, the same at all its steps."""
+        outputs = super().evaluate_actions(rollout, log, environment)
+        tokens = spelled(log.instructions).tokens
+        match = self.matching.likelihood(views_of_walk(environment, rollout), log.masks.feature, tokens)
+        steps = rollout.alive.shape[1]
+        per_word = match.total / match.words.clamp_min(1)
+        heads = {
+            **outputs.heads,
+            "match": per_word.unsqueeze(1).expand(-1, steps),
+            "intrinsic": self.config.delta * per_word.detach().exp().unsqueeze(1).expand(-1, steps),
+        }
+        return Outputs(outputs.logits, heads)
+
+    def word_attention(self, observations: Observations) -> dict[str, Tensor]:
+        """The words that ask the views  ->  name: (X, L)"""
+        words = observations.cached(self.reason).words
+        return {"perception": words, "action": words}
+
+    def explain(self, point: DecisionPoint) -> Explanation:
+        """The words that ask the views, and what it still expects to earn."""
+        return Explanation(self.words_at(point), numbers={"expects": self.critic(point.state.hidden)})
+
+
+SPEC = AgentSpec(RCM.build, RCMConfig)
+_SHARED = shared("rcm", RCMConfig, {"a2c": 0.0, "matched_a2c": 1.0, "matching_critic": 1.0})
+ROWS = {
+    "rcm": _SHARED,
+    "rcm-fidelity": replace(
+        _SHARED, learning=replace(_SHARED.learning, labels="path", reward=RewardConfig(rule="ndtw"))
+    ),
+    "rcm-as-published": published(
+        "rcm",
+        RCMConfig(word_width=300, width=512, feature_dropout=0.0, follower=True, critic_width=512),
+        (
+            Stage("imitation", share=5.0, losses={"student_forcing": 1.0, "matching_critic": 1.0}),
+            Stage("reinforcement", share=2.0, losses={"matched_a2c": 1.0}),
+        ),
+        iterations=70_000,
+        reward=RewardConfig(quantised=False, success=1.0, discount=0.95),
+    ),
+}
+
+
+def register() -> None:
+    """Its agent, its losses, its reward, and its presets."""
+    AGENTS.register("rcm", SPEC)
+    LOSSES.register("matching_critic", MATCHING_CRITIC)
+    LOSSES.register("matched_a2c", MATCHED_A2C)
+    REWARDS.register("ndtw", ndtw_reward)
+    for name, preset in ROWS.items():
+        PRESETS.register(name, preset)

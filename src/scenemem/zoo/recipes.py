@@ -1,0 +1,66 @@
+"""What the presets of the family have in common: the shared recipe, and how published ones are written down.
+
+``shared`` puts a system's idea on the recipe of ``basic``: the same features, encoder, recurrent core,
+losses, batch and budget, so that rows differ in the idea alone. ``published`` takes the system's own numbers;
+losses are summed over steps and averaged over episodes as everywhere here, and decay is AdamW's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from scenemem.extend import PRESETS, LearningConfig, ModelConfig, Preset, Stage, WalkConfig
+
+
+def shared(
+    agent: str, config: type[ModelConfig], losses: Mapping[str, float] | None = None, **settings: Any
+) -> Preset[Any]:
+    """A system on the recipe of ``basic``.
+
+    Args:
+        agent: its name.
+        config: its settings, those of ``ModelConfig`` being basic's.
+        losses: further losses with their weights.
+        **settings: that it has beside those of ``ModelConfig``.
+    """
+    base = PRESETS["basic"]
+    (stage,) = base.learning.stages
+    model = base.model
+    common = {name: getattr(model, name) for name in ("word_width", "width", "dropout", "feature_dropout")}
+    return replace(
+        base,
+        agent=agent,
+        model=config(**common, **settings),
+        learning=replace(base.learning, stages=(replace(stage, losses={**stage.losses, **(losses or {})}),)),
+    )
+
+
+def published(
+    agent: str,
+    model: ModelConfig,
+    stages: tuple[Stage, ...],
+    *,
+    walk: WalkConfig | None = None,
+    **learning: Any,
+) -> Preset[Any]:
+    """A system with its own numbers.
+
+    Args:
+        agent: its name.
+        model: its settings.
+        stages: its losses.
+        walk: how long it may walk when it is evaluated; 10 decisions unless told otherwise.
+        **learning: other settings of ``LearningConfig``; walks to learn from are as long as evaluated ones.
+    """
+    walk = walk or WalkConfig(max_decisions=10, max_steps=11)
+    course = {
+        "batch": 64,
+        "learning_rate": 1e-4,
+        "weight_decay": 0.0,
+        "max_decisions": walk.max_decisions,
+        "max_steps": walk.max_steps,
+        **learning,
+    }
+    return Preset(agent, model, walk=walk, learning=LearningConfig(stages=stages, **course))

@@ -1,0 +1,221 @@
+"""RPA, Look Before You Leap (Wang 2018): a low-level agent that imagines what its actions would lead to.
+
+An environment model guesses the next view and the reward of an action:
+
+    z = W [s, E(a)],   s' = MLP z,   r' = MLP z
+
+Each of J look-aheads imagines m steps from the view ahead s_t with a policy of its own, and an LSTM sums up
+what it imagined; the decision reads the state and all look-aheads:
+
+    a' = softmax(W_j [h~_t, s]),   look_j = LSTM([s'_1, r'_1], ..., [s'_m, r'_m])
+    logits = MLP [h~_t, look_1, ..., look_J]
+
+The environment model learns from what really happened, squared error of view and reward; decisions never
+change it. The policy learns from labels and from A2C together. No code was released: the structure is the
+paper's, read through notes; J, m, the imagined policy and the reward's constants are not known (2, 2, its own
+weights, the expected action). Differences: the model learns on the agent's own walks, as a first stage of the
+published row, instead of those of a randomised teacher; the paper ends s' with a sigmoid, right for its
+features (``squash``).
+
+Shape letters: X observations, R decision steps, B episodes, T steps, D visual columns, H state width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from scenemem.extend import (
+    AGENTS,
+    LOSSES,
+    LOW_LEVEL,
+    PRESETS,
+    AgentSpec,
+    DataSizes,
+    DecisionPoint,
+    DecisionType,
+    Environment,
+    Explanation,
+    Loss,
+    LossContext,
+    Observations,
+    Outputs,
+    Parts,
+    RewardConfig,
+    Rollout,
+    SettingError,
+    Stage,
+    StateLog,
+    WalkConfig,
+)
+from scenemem.zoo.recipes import published, shared
+from scenemem.zoo.student_forcing import ACTIONS, WALK, LowLevelAgent, LowLevelConfig, low_level_parts
+
+
+@dataclass(frozen=True)
+class RPAConfig(LowLevelConfig):
+    """Settings of RPA."""
+
+    look_aheads: int = 2
+    """J, how many futures are imagined; not known"""
+    imagined_steps: int = 2
+    """m, how far; not known"""
+    action_width: int = 128
+    """width of the environment model and of a look-ahead"""
+    squash: bool = False
+    """imagined views lie between 0 and 1, as those of the paper's features"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("look_aheads", "imagined_steps", "action_width"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
+
+
+class EnvironmentModel(nn.Module):
+    """What the next view looks like after an action, and what the action earns."""
+
+    def __init__(self, visual: int, embedded: int, width: int, *, squash: bool) -> None:
+        super().__init__()
+        self.action = nn.Embedding(ACTIONS, embedded)
+        self.enter = nn.Linear(visual + embedded, width)
+        self.view = nn.Sequential(nn.ReLU(), nn.Linear(width, visual))
+        self.reward = nn.Sequential(nn.ReLU(), nn.Linear(width, 1))
+        self.squash = squash
+
+    def forward(self, view: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
+        """view: (X, D)  chance: (X, 6) of the actions  ->  the next view (X, D), the reward (X, 1)"""
+        inner = self.enter(torch.cat([view, chance @ self.action.weight], dim=-1))
+        following: Tensor = self.view(inner)
+        return torch.sigmoid(following) if self.squash else following, self.reward(inner)
+
+
+class LookAhead(nn.Module):
+    """One imagined future as a vector."""
+
+    def __init__(self, visual: int, hidden: int, width: int) -> None:
+        super().__init__()
+        self.policy = nn.Linear(hidden + visual, ACTIONS)
+        self.trajectory = nn.LSTMCell(visual + 1, width)
+
+
+class RPA(LowLevelAgent):
+    """A low-level agent that looks before it leaps."""
+
+    config: RPAConfig
+
+    def __init__(self, config: RPAConfig, sizes: DataSizes, parts: Parts) -> None:
+        super().__init__(config, sizes, parts)
+        width, inner = config.width, config.action_width
+        self.model = EnvironmentModel(sizes.visual, config.embedded_action, inner, squash=config.squash)
+        self.ahead = nn.ModuleList(LookAhead(sizes.visual, width, inner) for _ in range(config.look_aheads))
+        joined = width + config.look_aheads * inner
+        self.act = nn.Sequential(  # type: ignore[assignment]
+            nn.Linear(joined, width), nn.ReLU(), nn.Linear(width, ACTIONS)
+        )
+
+    @classmethod
+    def build(cls, config: RPAConfig, sizes: DataSizes) -> RPA:  # type: ignore[override]
+        """Fresh weights."""
+        return cls(config, sizes, low_level_parts(config, sizes))
+
+    def imagine(self, observations: Observations) -> Tensor:
+        """The look-aheads of every observation  ->  (X, J * W)"""
+        hidden = observations.state.hidden * observations.decision_mask
+        frozen = {name: weight.detach() for name, weight in self.model.named_parameters()}
+        found = []
+        for ahead in self.ahead:
+            assert isinstance(ahead, LookAhead)
+            view, state = self.view_ahead(observations), None
+            for _ in range(self.config.imagined_steps):
+                chance = ahead.policy(torch.cat([hidden, view], dim=-1)).softmax(dim=-1)
+                view, reward = functional_call(self.model, frozen, (view, chance))
+                state = ahead.trajectory(torch.cat([view, reward], dim=-1), state)
+            assert state is not None
+            found.append(state[0])
+        return torch.cat(found, dim=-1)
+
+    def view_ahead(self, observations: Observations) -> Tensor:
+        """(X, D)"""
+        store = observations.environment.store
+        return store.gather_views(observations.viewpoint, observations.view) * observations.feature_mask
+
+    def logits(self, observations: Observations) -> Tensor:
+        """(X, 6)"""
+        hidden = observations.state.hidden * observations.decision_mask
+        logits: Tensor = self.act(torch.cat([hidden, observations.cached(self.imagine)], dim=-1))
+        return logits
+
+    def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
+        """Low-level decisions: (R, 6)"""
+        return {LOW_LEVEL: point.per_observation(self.logits)}
+
+    def evaluate_actions(self, rollout: Rollout, log: StateLog, environment: Environment) -> Outputs:
+        """With the error of the environment model at every step that led on, 0 elsewhere."""
+        outputs = super().evaluate_actions(rollout, log, environment)
+        table, mask = rollout.decisions[LOW_LEVEL], log.masks.feature
+        later = (table.step + 1).clamp_max(rollout.alive.shape[1] - 1)
+        went_on = ~table.stops & (table.step + 1 < rollout.length[table.episode])
+        views = [
+            environment.store.gather_views(
+                rollout.viewpoint[table.episode, step], rollout.view[table.episode, step]
+            )
+            * mask
+            for step in (table.step, later)
+        ]
+        chance = nn.functional.one_hot(table.choice, ACTIONS).to(views[0])
+        view, reward = self.model(views[0], chance)
+        closer = (table.before - table.after).nan_to_num().to(reward)
+        error = (view - views[1]).square().mean(dim=-1) + (reward.squeeze(-1) - closer).square()
+        at_step = error.new_zeros(rollout.alive.shape).index_put((table.episode, table.step), error * went_on)
+        return Outputs(outputs.logits, {**outputs.heads, "model_error": at_step})
+
+    def explain(self, point: DecisionPoint) -> Explanation:
+        """The words, and what the environment model expects of a step forward."""
+        observations = point.observations
+        forward = torch.eye(ACTIONS, device=point.row.device)[4].expand(len(observations.view), -1)
+        _, reward = self.model(self.view_ahead(observations), forward)
+        shown = super().explain(point)
+        return Explanation(shown.words, numbers={"forward earns": reward[point.row, 0]})
+
+
+def environment_model(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+    """Mean error of the environment model over all steps of the agent's own walks."""
+    del context
+    return outputs.heads["model_error"].sum() / rollout.alive.sum()
+
+
+MODEL = Loss(environment_model, walks="student")
+SPEC = AgentSpec(RPA.build, RPAConfig)
+_SHARED = shared("rpa", RPAConfig, {"teacher_forcing": 0.0, "student_forcing": 1.0, "environment_model": 1.0})
+ROWS = {
+    "rpa": replace(
+        _SHARED,
+        walk=WALK,
+        learning=replace(_SHARED.learning, labels="low_level", max_decisions=24, max_steps=25),
+    ),
+    "rpa-as-published": published(
+        "rpa",
+        RPAConfig(width=512, feature_dropout=0.0, published_core=True, action_width=512, squash=True),
+        (
+            Stage("environment", share=1.0, losses={"student_forcing": 1.0, "environment_model": 1.0}),
+            Stage("policy", share=3.0, losses={"student_forcing": 1.0, "a2c": 1.0}),
+        ),
+        walk=WalkConfig(max_decisions=20, max_steps=21),
+        batch=100,
+        iterations=20_000,
+        labels="low_level",
+        reward=RewardConfig(quantised=False, success=2.0, discount=0.95),
+    ),
+}
+
+
+def register() -> None:
+    """Its agent, its loss, and its presets."""
+    AGENTS.register("rpa", SPEC)
+    LOSSES.register("environment_model", MODEL)
+    for name, preset in ROWS.items():
+        PRESETS.register(name, preset)

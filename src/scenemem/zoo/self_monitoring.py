@@ -1,0 +1,232 @@
+"""Self-Monitoring (Ma 2019 ICLR): co-grounding, a progress monitor, and progress inference.
+
+Words and candidates are grounded with the same state, and both groundings decide:
+
+    a_l = softmax_l(x_l . W_x h),     x^ = sum_l a_l x_l
+    b_k = softmax_k(g(u_k) . W_v h),  v^ = sum_k b_k g(u_k)
+    logit_k = g(u_k) . W_a [x^, h_t],  g(u) = ReLU(norm(W u)), stop is the row u = 0
+
+The monitor reads how the words were attended to and says how much of the way is done:
+
+    p_t = tanh(w [a, sigmoid(W [h, v^]) * tanh(c_t)]),  target (d_0 - d_t) / d_0, and 1 within 3 m of the goal
+
+As published the groundings use h_{t-1} and are read by the LSTM itself; ``co_grounded`` has that core. On the
+common core they are computed from its state h, and c_t is a layer of it. All of this was read in the released
+code. Progress inference (``inference="progress"``) steps into the likeliest neighbours, and back unless the
+monitor rose; the release leaves most of these steps out of the trajectory, here all are walked.
+
+Shape letters: X observations, R decision steps, K candidate slots, A width of an embedded action, H state
+width, L words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from scenemem.extend import (
+    AGENTS,
+    ANGLE_WIDTH,
+    LOSSES,
+    PRESETS,
+    PROGRESS_METRES,
+    AcceptActions,
+    ActionEmbedding,
+    ActionSpace,
+    Agent,
+    AgentSpec,
+    CoGroundedState,
+    CoGroundedUpdater,
+    DataSizes,
+    DecisionPoint,
+    Explanation,
+    Limit,
+    ModelConfig,
+    Observations,
+    OneWayEncoder,
+    Parts,
+    ProgressMonitor,
+    SettingError,
+    Stage,
+    World,
+    candidate_actions,
+    dots,
+    lstm_parts,
+    masked_softmax,
+    with_stop_option,
+)
+from scenemem.zoo.recipes import published, shared
+
+
+@dataclass(frozen=True)
+class SelfMonitoringConfig(ModelConfig):
+    """Settings of Self-Monitoring."""
+
+    co_grounded: bool = False
+    """the LSTM reads the grounded words and candidates, as published; False has the common recurrent core"""
+    action_width: int = 256
+    """width A of an embedded action"""
+    monitor_words: int = 160
+    """places of the attention the monitor reads; as many as an instruction may have words"""
+    inference: Literal["greedy", "progress"] = "greedy"
+    """how it walks when evaluated: take the likeliest neighbour, or go back where progress did not rise"""
+    tries: int = 5
+    """neighbours that progress inference tries before it takes the best of them"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("action_width", "monitor_words", "tries"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Grounding:
+    """What the words and the candidates say to every observation."""
+
+    text: Tensor  # (X, H) x^
+    word_attention: Tensor  # (X, L)
+    seen: Tensor  # (X, A) v^
+    hidden: Tensor  # (X, H) the state the monitor's gate reads
+    cell: Tensor  # (X, H) what the monitor's gate lets through
+
+
+def co_grounded_parts(config: SelfMonitoringConfig, sizes: DataSizes, *, raw: bool = False) -> Parts:
+    """The published core: a one-way LSTM over the words, and the co-grounded LSTM."""
+    parts = lstm_parts(
+        config,
+        sizes,
+        lambda settings, data: CoGroundedUpdater(data.visual, settings.width, config.action_width, raw=raw),
+    )
+    encoder = OneWayEncoder(
+        sizes.words,
+        config.word_width,
+        config.width,
+        config.dropout,
+        sizes.padding,
+        backwards=False,
+        project=False,
+    )
+    return Parts(encoder, parts.updater, parts.critic)
+
+
+class SelfMonitoring(Agent):
+    """Scores candidates with grounded words, and says how far it has come."""
+
+    config: SelfMonitoringConfig
+
+    def __init__(self, config: SelfMonitoringConfig, sizes: DataSizes, parts: Parts) -> None:
+        super().__init__(config, sizes, parts)
+        width, inner = config.width, config.action_width
+        self.score_query = nn.Linear(2 * width, inner, bias=False)
+        seen = parts.updater.seen_width if isinstance(parts.updater, CoGroundedUpdater) else inner
+        self.monitor = ProgressMonitor(width, seen, config.monitor_words)
+        if not config.co_grounded:
+            self.embed = ActionEmbedding(sizes.visual + ANGLE_WIDTH, inner)
+            self.word_query = nn.Linear(width, width, bias=False)
+            self.candidate_query = nn.Linear(width, inner, bias=False)
+            self.memory = nn.Linear(width, width)
+
+    @classmethod
+    def build(cls, config: SelfMonitoringConfig, sizes: DataSizes) -> SelfMonitoring:
+        """Fresh weights."""
+        make = co_grounded_parts if config.co_grounded else lstm_parts
+        return cls(config, sizes, make(config, sizes))
+
+    def embedded(self, observations: Observations) -> Tensor:
+        """g(u_k) of all candidates and stop  ->  (X, K + 1, A)"""
+        actions = candidate_actions(observations.candidates, observations.feature_mask)
+        if isinstance(self.updater, CoGroundedUpdater):
+            masked: Tensor = self.updater.embed(actions) * observations.mask("embedded_action").unsqueeze(1)
+            return masked
+        embedded: Tensor = self.embed(actions)
+        return embedded
+
+    def ground(self, observations: Observations) -> Grounding:
+        """The co-grounding of every observation; with the published core the state has it already."""
+        state = observations.state
+        if isinstance(state, CoGroundedState):
+            return Grounding(state.text, state.word_attention, state.seen, state.before, state.cell)
+        hidden = state.hidden * observations.decision_mask
+        text, attention = observations.instructions.attend(self.word_query(hidden))
+        embedded = observations.cached(self.embedded)
+        options = with_stop_option(observations.candidates.mask)
+        weights = masked_softmax(dots(embedded, self.candidate_query(hidden)), options)
+        seen = torch.bmm(weights.unsqueeze(1), embedded).squeeze(1)
+        return Grounding(text, attention, seen, hidden, self.memory(hidden))
+
+    def progress(self, observations: Observations) -> Tensor:
+        """The monitor's p of every observation  ->  (X,)"""
+        grounding = observations.cached(self.ground)
+        progress: Tensor = self.monitor(
+            grounding.word_attention, grounding.hidden, grounding.seen, grounding.cell
+        )
+        return progress
+
+    def query(self, observations: Observations) -> Tensor:
+        """W_a [x^, h_t]  ->  (X, A)"""
+        hidden = observations.state.hidden * observations.decision_mask
+        query: Tensor = self.score_query(torch.cat([observations.cached(self.ground).text, hidden], dim=-1))
+        return query
+
+    def action_logits(self, observations: Observations) -> Tensor:
+        """(X, K + 1)"""
+        return dots(observations.cached(self.embedded), observations.cached(self.query))
+
+    def score(self, point: DecisionPoint) -> Tensor:
+        """Actions: (R, K + 1)"""
+        return point.per_observation(self.action_logits)
+
+    def heads(self, observations: Observations) -> dict[str, Tensor]:
+        """The critic's value, and the progress: (X,) each"""
+        return {**super().heads(observations), "progress": observations.cached(self.progress)}
+
+    def columns(self, observations: Observations) -> dict[str, Tensor]:
+        """The progress is remembered at every place, for those who search  ->  (X, 1)"""
+        return {"progress": observations.cached(self.progress).detach().unsqueeze(-1)}
+
+    def action_space(
+        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
+    ) -> ActionSpace:
+        """The neighbours of here, or stop; with progress inference they are tried one after the other."""
+        if self.config.inference == "greedy" or learning:
+            return super().action_space(world, episodes, max_decisions, learning=learning)
+        return AcceptActions(world, episodes, max_decisions, column="progress", tries=self.config.tries)
+
+    def word_attention(self, observations: Observations) -> dict[str, Tensor]:
+        """The textual grounding, which asks for things and directions alike  ->  name: (X, L)"""
+        attention = observations.cached(self.ground).word_attention
+        return {"perception": attention, "action": attention}
+
+    def explain(self, point: DecisionPoint) -> Explanation:
+        """The grounded words, and the progress."""
+        progress = point.observations.cached(self.progress)[point.row]
+        return Explanation(self.words_at(point), numbers={"progress": progress})
+
+
+SPEC = AgentSpec(SelfMonitoring.build, SelfMonitoringConfig)
+
+
+def register() -> None:
+    """Its agent, its loss, and its presets."""
+    AGENTS.register("self-monitoring", SPEC)
+    LOSSES.register("progress_metres", PROGRESS_METRES)
+    for name, preset in ROWS.items():
+        PRESETS.register(name, preset)
+
+
+ROWS = {
+    "self-monitoring": shared("self-monitoring", SelfMonitoringConfig, {"progress_metres": 0.5}),
+    "self-monitoring-as-published": published(
+        "self-monitoring",
+        SelfMonitoringConfig(
+            word_width=256, width=512, feature_dropout=0.0, co_grounded=True, action_width=1024
+        ),
+        (Stage("student", losses={"student_forcing": 0.5, "progress_metres": 0.5}),),
+        iterations=60_000,
+    ),
+}
+"""Its rows; without augmentation, which the paper adds by pre-training on described paths."""

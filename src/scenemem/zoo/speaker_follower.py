@@ -1,0 +1,150 @@
+"""Speaker-Follower (Fried 2018): the first panoramic follower, described paths, and pragmatic search.
+
+The follower decides by an elementwise product of state and candidate,
+
+    logit_k = w . ((W_1 h~_t) * (W_2 u_k)),   stop is the row u = 0
+
+and as published h_t = LSTM([u_{t-1}, v_t], h_{t-1}) reads the action just taken and the views that h_{t-1}
+attends to; words are read last to first. Read in the released code.
+
+It learns from paths that a speaker described beside the instructions of people, then from the latter alone:
+the published row asks for ``--speaker`` or ``--augment``. A stage with described paths always has some
+teacher forcing here, so its weight is small.
+
+Pragmatic search: ``speaker-follower-search`` expands states best-first by the sum of log-probabilities and
+keeps the best way into each place, up to 40; ``scenemem eval RUN --speaker RUN`` re-ranks routes with a
+speaker. The release weighs .95 speaker and .05 follower, each divided by its deviation over the split, and
+reports the walk of the search apart; here it is walked and counted.
+
+Shape letters: X observations, R decision steps, K candidate slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+
+from scenemem.extend import (
+    AGENTS,
+    ANGLE_WIDTH,
+    PRESETS,
+    Agent,
+    AgentSpec,
+    DataSizes,
+    DecisionPoint,
+    Explanation,
+    FollowerUpdater,
+    ModelConfig,
+    Observations,
+    OneWayEncoder,
+    Parts,
+    SearchConfig,
+    Searching,
+    SettingError,
+    Stage,
+    WalkConfig,
+    candidate_actions,
+    lstm_parts,
+)
+from scenemem.zoo.recipes import published, shared
+
+
+@dataclass(frozen=True)
+class FollowerConfig(ModelConfig, SearchConfig):
+    """Settings of Speaker-Follower."""
+
+    follower: bool = False
+    """the published recurrent core and encoder; False has the common ones"""
+    action_width: int = 256
+    """width in which state and candidates are multiplied"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.action_width < 1:
+            raise SettingError(f"action_width must be 1 or more, got {self.action_width}")
+
+
+class LocalFollower(Agent):
+    """Scores candidates by products with the state."""
+
+    config: FollowerConfig
+
+    def __init__(self, config: FollowerConfig, sizes: DataSizes, parts: Parts) -> None:
+        super().__init__(config, sizes, parts)
+        self.of_state = nn.Linear(config.width, config.action_width)
+        self.of_action = nn.Linear(sizes.visual + ANGLE_WIDTH, config.action_width)
+        # what is added to all options alike changes nothing
+        self.weigh = nn.Linear(config.action_width, 1, bias=False)
+
+    @classmethod
+    def build(cls, config: FollowerConfig, sizes: DataSizes) -> LocalFollower:
+        """Fresh weights."""
+        if not config.follower:
+            return cls(config, sizes, lstm_parts(config, sizes))
+        usual = lstm_parts(config, sizes)
+        encoder = OneWayEncoder(
+            sizes.words,
+            config.word_width,
+            config.width,
+            config.dropout,
+            sizes.padding,
+            backwards=True,
+            project=True,
+        )
+        core = FollowerUpdater(sizes.visual, config.width, config.action_width)
+        return cls(config, sizes, Parts(encoder, core, usual.critic))
+
+    def action_logits(self, observations: Observations) -> Tensor:
+        """(X, K + 1)"""
+        actions = candidate_actions(observations.candidates, observations.feature_mask)
+        state = self.of_state(observations.state.hidden * observations.decision_mask)
+        logits: Tensor = self.weigh(self.of_action(actions) * state.unsqueeze(1))
+        return logits.squeeze(-1)
+
+    def score(self, point: DecisionPoint) -> Tensor:
+        """Actions: (R, K + 1)"""
+        return point.per_observation(self.action_logits)
+
+    def explain(self, point: DecisionPoint) -> Explanation:
+        """The words the recurrent core attends to."""
+        words = self.words_at(point)["navigator"]
+        return Explanation({"perception": words, "action": words})
+
+
+class SpeakerFollower(Searching, LocalFollower):  # type: ignore[misc]  # scores more than actions
+    """The follower, which may search when it is evaluated."""
+
+
+SPEC = AgentSpec(SpeakerFollower.build, FollowerConfig)
+_SHARED = shared("speaker-follower", FollowerConfig)
+_SEARCH = replace(_SHARED.model, search="long", priority="log_probabilities")
+ROWS = {
+    "speaker-follower": _SHARED,
+    "speaker-follower-search": replace(
+        _SHARED, model=_SEARCH, walk=WalkConfig(max_decisions=40, max_steps=600)
+    ),
+    "speaker-follower-as-published": published(
+        "speaker-follower",
+        FollowerConfig(word_width=300, width=512, feature_dropout=0.0, follower=True),
+        (
+            Stage(
+                "described",
+                share=5.0,
+                losses={"teacher_forcing": 0.01, "student_forcing": 1.0},
+                augmented=0.01,
+            ),
+            Stage("fine-tuning", share=2.0, losses={"student_forcing": 1.0}),
+        ),
+        iterations=70_000,
+        batch=100,
+        weight_decay=5e-4,
+    ),
+}
+
+
+def register() -> None:
+    """Its agent and its presets."""
+    AGENTS.register("speaker-follower", SPEC)
+    for name, preset in ROWS.items():
+        PRESETS.register(name, preset)

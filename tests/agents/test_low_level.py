@@ -1,0 +1,163 @@
+"""Low-level actions: what a camera sees, where forward leads, and an expert that gets to the goal."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from scenemem.agents.actions import LocalActions
+from scenemem.agents.low_level import (
+    DOWN,
+    END,
+    FORWARD,
+    LEFT,
+    LOW_LEVEL,
+    RIGHT,
+    UP,
+    LowLevelActions,
+    action_between,
+    forward_slot,
+    low_level_expert,
+    turned,
+)
+from scenemem.agents.rollout import DecisionRequest
+from scenemem.agents.walker import FollowLabels, collect
+from scenemem.learning.labels import LowLevelExpert
+from scenemem.simulator.panorama import STAY, Pose, Simulator
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.world.graph import NONE, World
+
+
+def _relative(world: World, place: int, slot: int, view: int) -> tuple[float, float]:
+    """Heading and elevation of a neighbour, in degrees from the middle of the picture."""
+    heading = math.degrees(float(world.neighbour_heading[place, slot])) - 30 * (view % 12)
+    elevation = math.degrees(float(world.neighbour_elevation[place, slot])) - 30 * (view // 12 - 1)
+    return (heading + 180) % 360 - 180, elevation
+
+
+def test_forward_leads_to_the_neighbour_in_the_middle_of_the_picture(world: World) -> None:
+    places, views = torch.meshgrid(torch.arange(len(world.viewpoints)), torch.arange(36), indexing="ij")
+    found = forward_slot(world, places.flatten(), views.flatten()).view(places.shape)
+    nothing = 0
+    for place in range(len(world.viewpoints)):
+        for view in range(36):
+            seen = {
+                slot: math.hypot(*_relative(world, place, slot, view))
+                for slot in range(int(world.degree[place]))
+                if abs(_relative(world, place, slot, view)[0]) <= 40
+            }
+            if not seen:
+                assert int(found[place, view]) == NONE
+                nothing += 1
+            else:
+                assert seen[int(found[place, view])] == pytest.approx(min(seen.values()), abs=1e-3)
+    assert nothing > 0
+
+
+def test_turns_and_tilts_move_the_camera_by_one_view() -> None:
+    view = torch.tensor([12, 12, 12, 12, 12, 23, 24, 0, 5])
+    choice = torch.tensor([LEFT, RIGHT, UP, DOWN, FORWARD, RIGHT, UP, DOWN, END])
+    assert turned(view, choice).tolist() == [23, 13, 24, 0, 12, 12, 24, 0, 5]
+
+
+def test_what_was_done_is_seen_from_the_views() -> None:
+    for choice in range(6):
+        before = torch.arange(36)
+        after = turned(before, torch.full_like(before, choice))
+        moved = torch.full_like(before, choice == FORWARD, dtype=torch.bool)
+        done = action_between(before, after, moved)
+        changed = (before != after) | moved
+        assert bool((done[changed] == choice).all())
+        assert bool((done[~changed] == END).all())
+
+
+def test_the_expert_gets_to_every_goal(world: World, episodes: EpisodeSet) -> None:
+    space = LowLevelActions(world, len(episodes), 60)
+    rule = LowLevelExpert(world, episodes.goal)
+    rollout = collect(world, episodes, space, FollowLabels(), max_steps=61, label_rule=rule)
+    ends = rollout.viewpoint.gather(1, (rollout.length - 1).unsqueeze(1)).squeeze(1)
+    assert torch.equal(ends, episodes.goal)
+    assert bool(rollout.stopped.all())
+    table = rollout.decisions[LOW_LEVEL]
+    assert set(table.choice.tolist()) >= {LEFT, RIGHT, FORWARD, END}
+    # a turn keeps the place, a step keeps the view
+    for episode, step, choice in zip(table.episode, table.step, table.choice, strict=True):
+        if int(choice) == END:
+            continue
+        places = rollout.viewpoint[episode, step : step + 2]
+        views = rollout.view[episode, step : step + 2]
+        assert bool(places[0] != places[1]) == (int(choice) == FORWARD)
+        assert int(views[1]) == int(turned(views[:1], choice.view(1)))
+
+
+def test_the_expert_turns_before_it_tilts_before_it_walks(world: World, episodes: EpisodeSet) -> None:
+    goal = episodes.goal
+    for view in range(36):
+        views = torch.full_like(goal, view)
+        label = low_level_expert(world, episodes.start, views, goal)
+        for row in range(len(goal)):
+            place = int(episodes.start[row])
+            slot = int(world.next_slot(episodes.start[row], goal[row]))
+            aside, above = _relative(world, place, slot, view)
+            if abs(abs(aside) - 40) < 1e-3 or abs(abs(aside) - 30) < 1e-3 or abs(abs(aside) - 180) < 1e-3:
+                continue
+            level = view // 12
+            if abs(aside) > 40:
+                expected = (UP if level < 1 else DOWN) if level != 1 else (RIGHT if aside > 0 else LEFT)
+            elif abs(aside) > 30:
+                expected = RIGHT if aside > 0 else LEFT
+            elif above > 30 and level < 2:
+                expected = UP
+            elif above < -30 and level > 0:
+                expected = DOWN
+            else:
+                expected = FORWARD
+            assert int(label[row]) == expected
+    at_goal = low_level_expert(world, goal, torch.full_like(goal, 12), goal)
+    assert set(at_goal.tolist()) == {END}
+
+
+class _Offered:
+    """Turns on the spot, and keeps what was offered."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[DecisionRequest, Tensor]] = []
+
+    def observe(self, *_: object) -> None:
+        pass
+
+    def decide(self, request: DecisionRequest, _label: Tensor, pose: Pose, _space: object, /) -> Tensor:
+        self.requests.append((request, pose.view[request.episode]))
+        return torch.full_like(request.episode, RIGHT)
+
+
+def test_forward_is_offered_where_something_is_ahead(world: World, episodes: EpisodeSet) -> None:
+    some, policy = episodes.select(range(0, len(episodes), 8)), _Offered()
+    rollout = collect(world, some, LowLevelActions(world, len(some), 12), policy, max_steps=20)
+    assert bool((rollout.viewpoint == some.start.unsqueeze(1)).all()), "whoever turns stays"
+    assert rollout.length.tolist() == [13] * len(some)
+    for request, view in policy.requests:
+        ahead = forward_slot(world, some.start[request.episode], view)
+        assert torch.equal(request.options[:, FORWARD], ahead != NONE)
+        others = [LEFT, RIGHT, UP, DOWN, END]
+        assert bool(request.options[:, others].all())
+    assert not all(bool(request.options.all()) for request, _ in policy.requests)
+
+
+def test_staying_is_no_step_and_no_stop(world: World, episodes: EpisodeSet) -> None:
+    simulator = Simulator(world)
+    pose = simulator.reset(episodes.start, episodes.heading)
+    after = simulator.step(pose, torch.full_like(episodes.start, STAY))
+    assert torch.equal(after.viewpoint, pose.viewpoint)
+    assert torch.equal(after.view, pose.view)
+    assert not after.done.any()
+
+
+def test_other_spaces_have_no_low_level_labels(world: World, episodes: EpisodeSet) -> None:
+    space = LocalActions(world, len(episodes), 3)
+    rule = LowLevelExpert(world, episodes.goal)
+    with pytest.raises(TypeError, match="LocalActions has no low-level actions to label"):
+        collect(world, episodes, space, FollowLabels(), max_steps=4, label_rule=rule)

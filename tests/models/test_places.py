@@ -1,0 +1,131 @@
+"""Seen places: merged by where ways lead, with the distances and positions that a plain search finds."""
+
+from __future__ import annotations
+
+import math
+
+import networkx as nx
+import pytest
+import torch
+
+from scenemem.agents.places import PlaceActions, first_of_cheapest
+from scenemem.models.places import SeenPlaces
+from scenemem.models.reading import MemoryGraph
+from scenemem.simulator.panorama import Simulator
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.world.graph import NONE, World
+
+
+def _explored(world: World, episodes: EpisodeSet, steps: int) -> PlaceActions:
+    """Memories of random walks."""
+    space = PlaceActions(world, len(episodes), 30)
+    simulator, random = Simulator(world), torch.Generator().manual_seed(steps)
+    pose = simulator.reset(episodes.start, episodes.heading)
+    everyone = torch.arange(len(episodes))
+    for step in range(steps):
+        pose = space.arrive(pose, everyone)
+        if step < steps - 1:
+            chance = world.neighbour_mask[pose.viewpoint].float()
+            pose = simulator.step(pose, torch.multinomial(chance, 1, generator=random).squeeze(1))
+    return space
+
+
+@pytest.fixture(scope="module", params=[1, 2, 7])
+def seen(request: pytest.FixtureRequest, world: World, episodes: EpisodeSet) -> SeenPlaces:
+    some = episodes.select(range(0, len(episodes), 9))
+    space = _explored(world, some, request.param)
+    return SeenPlaces.of(_graph(space, some), world)
+
+
+def _graph(space: PlaceActions, some: EpisodeSet) -> MemoryGraph:
+    memory, everyone = space.memory, torch.arange(len(some))
+    nodes = int(memory.count.max())
+    return MemoryGraph(
+        places=None,  # type: ignore[arg-type]
+        packing=None,  # type: ignore[arg-type]
+        viewpoint=memory.node[:, :nodes],
+        edge=memory.edge[:, :nodes, :nodes],
+        count=memory.count,
+        here=memory.here,
+        walk=memory.walk[everyone, memory.here, :nodes],
+        open_lookup=lambda: memory.subnode[:, :nodes],
+        column_lookup=lambda name: memory.columns[name],
+    )
+
+
+def _known(seen: SeenPlaces, row: int) -> nx.Graph:
+    """What an episode knows, as networkx has it."""
+    graph, world = nx.Graph(), seen.world
+    nodes = [place for place in seen.graph.viewpoint[row].tolist() if place != NONE]
+    graph.add_nodes_from(nodes)
+    for place in nodes:
+        for other in world.neighbour[place].tolist():
+            if other != NONE:
+                length = math.dist(world.position[place].tolist(), world.position[other].tolist())
+                graph.add_edge(place, other, metres=length)
+    return graph
+
+
+def test_every_unvisited_place_is_there_once(seen: SeenPlaces) -> None:
+    slots = seen.world.neighbour.shape[1]
+    for row in range(len(seen.all)):
+        known, nodes = _known(seen, row), set(seen.graph.viewpoint[row].tolist())
+        places = [place for place in seen.viewpoint[row].tolist() if place != NONE]
+        assert places == sorted(set(known) - nodes)
+        for way, number in enumerate(seen.of_way[row].tolist()):
+            node, slot = divmod(way, slots)
+            if bool(seen.graph.open[row, node, slot]):
+                leads_to = int(seen.world.neighbour[seen.graph.viewpoint[row, node], slot])
+                assert int(seen.viewpoint[row, number]) == leads_to
+            else:
+                assert number == seen.viewpoint.shape[1]
+
+
+def test_ways_to_a_place_are_averaged_or_the_largest_taken(seen: SeenPlaces) -> None:
+    torch.manual_seed(0)
+    ways = torch.randn(*seen.of_way.shape, 3)
+    mean, largest, back = seen.mean(ways), seen.maximum(ways), seen.per_way(torch.randn(seen.viewpoint.shape))
+    assert not back[seen.of_way == seen.viewpoint.shape[1]].any()
+    for row in range(len(ways)):
+        for number in range(int(seen.mask[row].sum())):
+            own = ways[row][seen.of_way[row] == number]
+            torch.testing.assert_close(mean[row, number], own.mean(0))
+            torch.testing.assert_close(largest[row, number], own.amax(0))
+
+
+def test_distances_are_those_of_the_known_map(seen: SeenPlaces) -> None:
+    for row in range(len(seen.all)):
+        known = _known(seen, row)
+        nodes = {place for place in seen.graph.viewpoint[row].tolist() if place != NONE}
+        for one, first in enumerate(seen.all[row].tolist()):
+            for other, second in enumerate(seen.all[row].tolist()):
+                if NONE in (first, second):
+                    assert not seen.metres[row, one, other]
+                    continue
+                through = known.subgraph(nodes | {first, second})
+                if first not in nodes and second not in nodes and through.has_edge(first, second):
+                    through = nx.Graph(through)
+                    through.remove_edge(first, second)  # nobody has seen that one
+                expected = nx.dijkstra_path_length(through, first, second, weight="metres")
+                assert float(seen.metres[row, one, other]) == pytest.approx(expected, abs=1e-3)
+        here = int(seen.graph.viewpoint[row, seen.graph.here[row]])
+        for number, place in enumerate(seen.all[row].tolist()):
+            if place != NONE:
+                through = known.subgraph(nodes | {place})
+                assert int(seen.hops[row, number]) == nx.shortest_path_length(through, here, place)
+
+
+def test_positions_turn_with_the_agent(seen: SeenPlaces) -> None:
+    plain = seen.positions(torch.zeros(len(seen.all)))
+    turned = seen.positions(torch.full((len(seen.all),), math.pi / 2))
+    torch.testing.assert_close(turned[..., 1], plain[..., 0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(turned[..., 2:], plain[..., 2:])
+    assert not plain[seen.all == NONE].any()
+
+
+def test_of_equal_places_the_cheapest_is_kept() -> None:
+    place = torch.tensor([[5, 3, 5, 3, 8, 5], [1, 1, 1, 1, 1, 1]])
+    inf = torch.inf
+    cost = torch.tensor([[2.0, 1.0, 1.5, 1.0, inf, inf], [inf, inf, 4.0, 3.0, 3.0, inf]])
+    kept = first_of_cheapest(place, cost)
+    assert kept.nonzero().tolist() == [[0, 1], [0, 2], [1, 3]]

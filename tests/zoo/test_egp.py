@@ -1,0 +1,112 @@
+"""EGP: its label rule, its graph, and what a jump does to the state."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from scenemem.agents.actions import ActionSpace
+from scenemem.agents.agent import DecisionPoint
+from scenemem.agents.places import PlaceActions
+from scenemem.agents.rollout import GLOBAL, DecisionRequest
+from scenemem.agents.walker import collect
+from scenemem.errors import SettingError
+from scenemem.learning.labels import ReferenceIndex
+from scenemem.models.places import SeenPlaces
+from scenemem.simulator.panorama import Pose
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.world.graph import NONE, World
+from scenemem.zoo.egp import EGP, EGPConfig
+from tests.zoo.helpers import Setting, roam
+
+
+class _Noting:
+    """Roams, and keeps every request with its label."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[DecisionRequest, Tensor]] = []
+        self._pick = roam(5)
+
+    def observe(self, *_: object) -> None:
+        pass
+
+    def decide(self, request: DecisionRequest, label: Tensor, _pose: Pose, _space: ActionSpace, /) -> Tensor:
+        self.noted.append((request, label))
+        logits = torch.zeros(request.options.shape).masked_fill(~request.options, -torch.inf)
+        return self._pick(logits, request.episode)
+
+
+def test_the_label_is_the_last_place_of_the_path_that_is_offered(world: World, episodes: EpisodeSet) -> None:
+    some, policy = episodes.select(range(0, len(episodes), 6)), _Noting()
+    space = PlaceActions(world, len(some), 6)
+    rule = ReferenceIndex(world, some.path, some.goal)
+    collect(world, some, space, policy, max_steps=40, label_rule=rule)
+    on_path = off_path = 0
+    for request, label in policy.noted:
+        for row, episode in enumerate(request.episode.tolist()):
+            path = [place for place in some.path[episode].tolist() if place != NONE]
+            options = request.options[row, :-1].nonzero().squeeze(1).tolist()
+            places = {int(request.viewpoint[row, option]): option for option in options}
+            if int(request.viewpoint[row, -1]) == path[-1] or not options:
+                assert int(label[row]) == request.stop
+                continue
+            ahead = [place for place in path if place in places]
+            if ahead:
+                assert int(label[row]) == places[ahead[-1]]
+                on_path += 1
+            else:
+                goal = torch.tensor(path[-1])
+                metres = {o: float(world.geodesic(torch.tensor(p), goal)) for p, o in places.items()}
+                assert metres[int(label[row])] == pytest.approx(min(metres.values()), abs=0.05)
+                off_path += 1
+    assert on_path > 20
+    assert off_path > 0
+
+
+@pytest.mark.parametrize("name", ["egp", "egp-as-published"])
+def test_the_graph_has_every_known_way_and_stop(name: str, setting: Setting) -> None:
+    agent = setting.loud_agent(name)
+    assert isinstance(agent, EGP)
+    found: list[DecisionPoint] = []
+    rollout, log = setting.walk(agent, roam(1), learning=True)
+    score = agent.score
+
+    def spy(point: DecisionPoint) -> object:
+        found.append(point)
+        return score(point)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent, "score", spy)
+        logits = agent.evaluate_actions(rollout, log, setting.environment).logits[GLOBAL]
+    (point,), world = found, setting.world
+    assert logits.isfinite().any(dim=1).all()
+    seen = SeenPlaces.of(point.memory(), world)
+    ways = point.memory().column("ways").view(len(point.row), -1, agent.config.action_width)
+    stop = agent.embedded(point.observations)[point.row, -1]
+    edges = agent._edges(seen, ways, stop)
+    for row in range(0, len(point.row), 7):
+        everything = [*seen.all[row].tolist(), "stop"]
+        drawn = {
+            (everything[int(u)], everything[int(v)])
+            for u, v, there in zip(edges.source[row], edges.target[row], edges.mask[row], strict=True)
+            if there
+        }
+        nodes = [place for place in seen.graph.viewpoint[row].tolist() if place != NONE]
+        known = {
+            (place, other) for place in nodes for other in world.neighbour[place].tolist() if other != NONE
+        }
+        assert drawn == known | {(int(point.viewpoint[row]), "stop")}
+
+
+def test_every_observation_on_the_way_updates_the_state(setting: Setting) -> None:
+    rollout, _ = setting.walk(setting.loud_agent("egp"), roam(2))
+    steps = torch.arange(rollout.alive.shape[1]).expand_as(rollout.state_step)
+    assert torch.equal(rollout.state_step[rollout.alive], steps[rollout.alive])
+    assert rollout.memory is not None
+    assert int(rollout.length.max()) > int(rollout.memory.count.max()), "somebody walked back"
+
+
+def test_impossible_settings_are_refused() -> None:
+    with pytest.raises(SettingError, match="proxies must be 1 or more, got 0"):
+        EGPConfig(proxies=0)
