@@ -146,7 +146,7 @@ class WalkOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class _Turn:
+class Turn:
     """What the host knows about the M episodes that stand somewhere at a step; learnt in one look."""
 
     episodes: EpisodeIndex
@@ -155,12 +155,12 @@ class _Turn:
     several: NDArray[np.bool_]  # (M,) can go on from more than one node
     frontiers: Tensor  # (M, N) bool, the nodes they can go on from
 
-    def where(self, chosen: NDArray[np.bool_]) -> _Turn:
+    def where(self, chosen: NDArray[np.bool_]) -> Turn:
         """Of those that are ``chosen`` (M,) only."""
         if chosen.all():
             return self
         rows = to_device(np.flatnonzero(chosen), self.frontiers.device)
-        return _Turn(
+        return Turn(
             self.episodes.where(chosen),
             self.bound[chosen],
             self.there[chosen],
@@ -199,7 +199,7 @@ class MemoryActions(ActionSpace):
         self._target = torch.full((episodes,), NONE, device=world.device)  # (B,) node to walk to; -1 for none
         self._ending = np.zeros(episodes, dtype=np.bool_)  # on the way to the final place
         self.nodes_known = np.zeros(episodes, dtype=np.int64)  # (B,) nodes of every memory
-        self._turn: _Turn | None = None
+        self._turn: Turn | None = None
 
     def arrive(self, pose: Pose, active: Tensor) -> Pose:
         """Add the place to the memory, or restore what it was like there."""
@@ -221,7 +221,7 @@ class MemoryActions(ActionSpace):
         self._turn = self._look(self.active, here, new)
         return replace(pose, view=pose.view.index_copy(0, active, view))
 
-    def _look(self, episodes: EpisodeIndex, here: Tensor, new: Tensor) -> _Turn:
+    def _look(self, episodes: EpisodeIndex, here: Tensor, new: Tensor) -> Turn:
         """The one time at a step that the host waits for what episodes (M,) have found.  here, new: (M,)"""
         active = episodes.index
         target, count = self._target[active], self.memory.count[active]
@@ -230,9 +230,9 @@ class MemoryActions(ActionSpace):
         new_, bound, there, several, known = torch.stack(facts).cpu().numpy()
         self.nodes_known[episodes.number] = known
         self.renewed = episodes.where(new_ > 0)
-        return _Turn(episodes, bound > 0, there > 0, several > 0, frontiers)
+        return Turn(episodes, bound > 0, there > 0, several > 0, frontiers)
 
-    def _turn_of(self, active: Tensor) -> _Turn:
+    def _turn_of(self, active: Tensor) -> Turn:
         """What is known about ``active`` (M,), all or some of those that have arrived."""
         turn = self._turn
         if turn is None:
@@ -258,7 +258,7 @@ class MemoryActions(ActionSpace):
         """(M, N) bool, nodes with a sub-node"""
         return self.memory.subnode[episodes].any(dim=-1)
 
-    def _may_decide(self, turn: _Turn) -> NDArray[np.bool_]:
+    def _may_decide(self, turn: Turn) -> NDArray[np.bool_]:
         """Those that are nowhere bound, or have got where they wanted to go  ->  (M,)"""
         number = turn.episodes.number
         unbound = ~turn.bound & (self._decisions_left[number] > 0)
@@ -282,13 +282,13 @@ class MemoryActions(ActionSpace):
     def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
         """Let episodes that are nowhere bound or have got there decide  ->  (B,) slot to hop to, or STOP"""
 
-    def _exhausted(self, turn: _Turn) -> NDArray[np.bool_]:
+    def _exhausted(self, turn: Turn) -> NDArray[np.bool_]:
         """Those that have used up their decisions and are nowhere bound  ->  (M,)"""
         number = turn.episodes.number
         spent: NDArray[np.bool_] = self._decisions_left[number] == 0
         return spent & ~turn.bound & ~self._ending[number]
 
-    def _send_to_the_end(self, turn: _Turn, decide: Decide) -> None:
+    def _send_to_the_end(self, turn: Turn, decide: Decide) -> None:
         """Exhausted episodes choose where to end, if there is a choice; others are cut off as they are."""
         exhausted = self._exhausted(turn)
         if not exhausted.any():
@@ -351,7 +351,7 @@ class FrontierActions(MemoryActions):
             )
         return action
 
-    def _choose_frontiers(self, turn: _Turn, decide: Decide) -> NDArray[np.bool_]:
+    def _choose_frontiers(self, turn: Turn, decide: Decide) -> NDArray[np.bool_]:
         """Episodes that can only stay are not asked  ->  (M,) who stands at its frontier"""
         number = turn.episodes.number
         unbound = ~turn.bound & (self._decisions_left[number] > 0)
@@ -403,7 +403,7 @@ class HopPriorActions(HopPrior, FrontierActions):
 
     _final_type = FRONTIER  # the best node of the ring is a frontier like any other
 
-    def _may_decide(self, turn: _Turn) -> NDArray[np.bool_]:
+    def _may_decide(self, turn: Turn) -> NDArray[np.bool_]:
         """Also those that have used up their decisions: they are asked for a last frontier."""
         return super()._may_decide(turn) | self._exhausted(turn)
 
@@ -449,7 +449,7 @@ class GlobalActions(MemoryActions):
         super().__init__(world, episodes, max_decisions, options)
         self._then = torch.full((episodes,), STOP, device=world.device)  # the slot to take at the target
 
-    def _may_decide(self, turn: _Turn) -> NDArray[np.bool_]:
+    def _may_decide(self, turn: Turn) -> NDArray[np.bool_]:
         """Those that are nowhere bound"""
         return ~turn.bound & (self._decisions_left[turn.episodes.number] > 0)
 

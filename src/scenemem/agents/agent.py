@@ -33,7 +33,7 @@ from scenemem.agents.rollout import (
     Rollout,
 )
 from scenemem.features.store import CandidateFeatures, Environment
-from scenemem.models.language import Instructions, OneEach, PackedInstructions
+from scenemem.models.language import Instructions, OneEach, PackedInstructions, Packing
 from scenemem.models.reading import MemoryGraph
 from scenemem.models.recurrent import (
     DropoutMasks,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import Decide, GlobalActions, Limit, MemoryActions, WalkOptions
-from scenemem.agents.rollout import FINAL, DecisionRequest
+from scenemem.agents.rollout import FINAL, DecisionRequest, EpisodeIndex
 from scenemem.simulator.panorama import STOP, Pose
 from scenemem.world.graph import NONE, World
 
@@ -65,17 +65,18 @@ class PlaceActions(GlobalActions):
             bound = self._target[active] == NONE
             stopping = active[bound & (action[active] == STOP)]
             if len(stopping):
-                places = self._final_places(stopping)
-                self._target[stopping] = decide(self._node_request(FINAL, stopping, places))
-                self._ending[stopping] = True
+                sent, places = self._final_places(EpisodeIndex.of(stopping))
+                self._target[stopping] = decide(self._node_request(FINAL, sent, places))
+                self._ending[sent.number] = True
         return action
 
-    def _request(self, pose: Pose, episodes: Tensor) -> DecisionRequest:
+    def _request(self, pose: Pose, episodes: EpisodeIndex) -> DecisionRequest:
         """One way to every place  ->  options (M, N * K + 1)"""
         request = super()._request(pose, episodes)
         memory, slots = self.memory, self.world.neighbour.shape[1]
-        node = memory.node[episodes].clamp_min(0)
-        walk = memory.walk[episodes, memory.here[episodes]].unsqueeze(-1) + self.world.neighbour_length[node]
+        index = episodes.index
+        node = memory.node[index].clamp_min(0)
+        walk = memory.walk[index, memory.here[index]].unsqueeze(-1) + self.world.neighbour_length[node]
         ways = request.options[:, :-1]
         cost = walk.flatten(1).masked_fill(~ways, torch.inf)  # (M, N * K)
         ways = ways & first_of_cheapest(request.viewpoint[:, :-1], cost)
@@ -85,6 +86,7 @@ class PlaceActions(GlobalActions):
             request.episode,
             torch.cat([ways, request.options[:, -1:]], dim=1),
             request.viewpoint,
+            episodes,
         )
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from scenemem.agents.actions import (
@@ -20,10 +22,11 @@ from scenemem.agents.actions import (
     GlobalActions,
     Limit,
     MemoryActions,
+    Turn,
     WalkOptions,
 )
 from scenemem.agents.agent import Agent, DecisionPoint, Observations, Scores, by_type
-from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest, EpisodeIndex
 from scenemem.errors import SettingError
 from scenemem.simulator.panorama import STOP, Pose
 from scenemem.world.graph import NONE, World
@@ -52,7 +55,7 @@ class AcceptActions(MemoryActions):
         limit = torch.as_tensor(max_decisions, device=world.device)
         # every try may find a new place
         super().__init__(world, episodes, limit * tries, WalkOptions(restore_state=True, allow_revisits=True))
-        self._decisions_left = limit.repeat(episodes)[:episodes].clone()
+        self._moves_left = limit.repeat(episodes)[:episodes].clone()  # (B,)
         self._column = column
         self._tries = tries
         self._trying = torch.zeros(episodes, dtype=torch.bool, device=world.device)  # has just stepped out
@@ -72,8 +75,8 @@ class AcceptActions(MemoryActions):
         self._settle(active)
         asking = active[(self._target[active] == NONE) & ~self._trying[active]]
         fresh = asking[~self._tried[asking].any(dim=1)]
-        out = fresh[self._decisions_left[fresh] == 0]
-        self._decisions_left[fresh] -= 1
+        out = fresh[self._moves_left[fresh] == 0]
+        self._moves_left[fresh] -= 1
         asking = self.deciding = asking[~torch.isin(asking, out)]
         action = torch.full_like(pose.viewpoint, STOP)
         if len(asking):
@@ -107,7 +110,8 @@ class AcceptActions(MemoryActions):
         """Those that have got back: at their base they try again, at the best place tried they stay."""
         begins = active[self._accepted[active] == -torch.inf]
         self._accept(begins[self._target[begins] == NONE])
-        arrived = self._at_target(active)
+        arrived = active[self._target[active] == self.memory.here[active]]
+        self._target[arrived] = NONE
         self._accept(arrived[self.memory.here[arrived] != self._base[arrived]])
 
     def _accept(self, episodes: Tensor) -> None:
@@ -140,23 +144,23 @@ class SearchActions(GlobalActions):
     def step(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
         """Where nothing is open any more a long search is over."""
         if self.long:
-            closed = active[~self.memory.subnode[active].flatten(1).any(dim=1)]
-            self._decisions_left[closed[self._target[closed] == NONE]] = 0
+            turn = self._turn_of(active)
+            is_open = self.memory.subnode[turn.episodes.index].flatten(1).any(dim=1).cpu().numpy()
+            self._decisions_left[turn.episodes.number[~is_open & ~turn.bound]] = 0
         return super().step(pose, active, decide)
 
-    def _deciding(self, active: Tensor) -> Tensor:
+    def _may_decide(self, turn: Turn) -> NDArray[np.bool_]:
         """Also those that are asked where to end."""
+        may = super()._may_decide(turn)
+        return may | self._exhausted(turn) if self.long else may
+
+    def _final_places(self, episodes: EpisodeIndex) -> tuple[EpisodeIndex, Tensor]:
+        """Every visited place after a long search"""
         if not self.long:
-            return super()._deciding(active)
-        over = (self._decisions_left[active] == 0) & (self._target[active] == NONE) & ~self._ending[active]
-        return torch.cat([super()._deciding(active), active[over]]).sort().values
+            return super()._final_places(episodes)
+        return episodes, self.memory.node[episodes.index] != NONE
 
-    def _final_places(self, episodes: Tensor) -> Tensor:
-        """(M, N) bool, every visited place after a long search"""
-        known = self.memory.node[episodes] != NONE
-        return known if self.long else torch.zeros_like(known)
-
-    def _request(self, pose: Pose, episodes: Tensor) -> DecisionRequest:
+    def _request(self, pose: Pose, episodes: EpisodeIndex) -> DecisionRequest:
         """A long search does not stop by itself."""
         request = super()._request(pose, episodes)
         if self.long:
