@@ -84,14 +84,14 @@ def test_the_agent_is_led_along_the_reference_path(
     walks = [row[alive] for batch in batches for row, alive in zip(batch.viewpoint, batch.alive, strict=True)]
     for walk, path in zip(walks, episodes.path, strict=True):
         assert walk.tolist() == path[path != NONE].tolist()
-    streams = ["navigator"] if name == "basic" else ["perception", "action", "navigator"]
+    streams = ["navigator"] if name.startswith("basic") else ["perception", "action", "navigator"]
     for batch in batches:
         assert list(batch.words) == streams
         for weights in batch.words.values():
             assert torch.allclose(weights[batch.alive].sum(-1), torch.ones(int(batch.alive.sum())))
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "basic"])
+@pytest.mark.parametrize("name", [name for name in KINDS if not name.startswith("basic")])
 def test_word_attention_is_that_of_the_network_when_it_evaluates_the_walk(
     name: str, environment: Environment, episodes: EpisodeSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

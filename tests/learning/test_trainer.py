@@ -263,7 +263,7 @@ def test_a2c_learns_with_the_settings_of_the_run(setting: Setting, settings: dic
             if config.reward.quantised:
                 reward = math.copysign(1.0, reward) if reward else 0.0
             if bool(table.stops[row]):
-                reward = config.reward.success if after < 3.0 else -config.reward.success
+                reward = config.reward.success if after < 3.0 else config.reward.failure
             expected = reward + config.reward.discount * expected
             chance = outputs.logits[kind][row][table.options[row]].detach().softmax(dim=0)
             choice = int(table.options[row, : int(table.choice[row])].sum())

@@ -307,18 +307,20 @@ class MixedRules:
 
     def __init__(self, forced: Tensor, teacher: LabelRule, student: LabelRule) -> None:
         self._forced = forced
-        self._teacher = teacher
         self._student = student
+        followed = [(teacher, bool(forced.any())), (student, not bool(forced.all()))]
+        # who has no episodes is not asked: not every action space has something a teacher could say
+        self._rules = [rule for rule, has_episodes in followed if has_episodes]
 
     def arrive(self, viewpoint: Tensor, episodes: Tensor, /) -> None:
         """Tell both rules: looking for those who follow each would make the host wait."""
-        for rule in (self._teacher, self._student):
+        for rule in self._rules:
             rule.arrive(viewpoint, episodes)
 
     def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """(M,) option"""
-        teacher, student = (rule(request, space, distance) for rule in (self._teacher, self._student))
-        return torch.where(self._forced[request.episode], teacher, student)
+        first, *others = (rule(request, space, distance) for rule in self._rules)
+        return torch.where(self._forced[request.episode], first, others[0]) if others else first
 
     def metres(self, viewpoints: Tensor, episodes: Tensor, /) -> Tensor:
         """As students measure it; nothing is earned on the episodes with a teacher  ->  (M, P)"""
