@@ -163,9 +163,7 @@ class DecisionPoint:
         return result
 
 
-def live_observations(
-    environment: Environment, log: StateLog, pose: Pose, episodes: Tensor
-) -> Observations:
+def live_observations(environment: Environment, log: StateLog, pose: Pose, episodes: Tensor) -> Observations:
     """While acting: the current states of some episodes, and where they stand.  episodes: (X,)"""
     return Observations(
         environment=environment,
@@ -203,6 +201,7 @@ def live_point(
         open_lookup=lambda: space.open_ways(deciding)[:, :nodes],
         column_lookup=lambda name: memory.columns[name][deciding, :nodes],
         known=count,
+        edges=space.edges_known[decides.number, :nodes, :nodes],
     )
     return replace(point, graph=graph)
 

@@ -323,9 +323,7 @@ class Recorder:
         )
         return Rollout(viewpoint, view, alive, state_step, stopped, decisions, record)
 
-    def _carried_out(
-        self, viewpoint: Tensor, end: Tensor, begun: Tensor
-    ) -> dict[DecisionType, Decisions]:
+    def _carried_out(self, viewpoint: Tensor, end: Tensor, begun: Tensor) -> dict[DecisionType, Decisions]:
         """All decisions; one whose walk was cut off on its way leads to where the walk ended, not farther.
 
         viewpoint, end: (B,) where the walks ended, and the metres to the goal from there  begun: (B,)

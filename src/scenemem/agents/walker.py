@@ -44,7 +44,6 @@ from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import NONE, World
 
-
 _READ_TOGETHER = 256
 """Instructions encoded at the same time; an encoder needs much memory for every one of them."""
 

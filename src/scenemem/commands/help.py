@@ -40,7 +40,7 @@ def keeping_help(words: Sequence[str]) -> Iterator[None]:
         return
     seen = _Copy(sys.stdout)
     try:
-        with redirect_stdout(seen):  # type: ignore[type-var]  # it writes and flushes, which is all
+        with redirect_stdout(seen):
             yield
     except SystemExit as leaves:
         if not leaves.code:

@@ -8,9 +8,10 @@ episodes, T steps, M decisions of one type, X of all types, O options, N nodes o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from scenemem.agents.rollout import (
     DecisionType,
     Outputs,
     Rollout,
+    to_device,
 )
 from scenemem.agents.walker import LabelRule
 from scenemem.errors import SettingError
@@ -304,7 +306,7 @@ class MixedRules:
     """
 
     def __init__(self, forced: Tensor, teacher: LabelRule, student: LabelRule) -> None:
-        self._forced = forced
+        self._forced = forced.cpu().numpy()
         self._teacher = teacher
         self._student = student
 
@@ -315,8 +317,15 @@ class MixedRules:
 
     def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """(M,) option"""
-        teacher, student = (rule(request, space, distance) for rule in (self._teacher, self._student))
-        return torch.where(self._forced[request.episode], teacher, student)
+        forced, label = self._forced[request.episodes.number], torch.full_like(request.episode, NONE)
+        for rule, own in ((self._teacher, forced), (self._student, ~forced)):
+            if own.all():
+                return rule(request, space, distance)
+            if own.any():
+                rows = to_device(np.flatnonzero(own), label.device)
+                part = replace(request.select(rows), listed=request.episodes.where(own))
+                label.index_copy_(0, rows, rule(part, space, distance.index_select(0, rows)))
+        return label
 
     def metres(self, viewpoints: Tensor, episodes: Tensor, /) -> Tensor:
         """As students measure it; nothing is earned on the episodes with a teacher  ->  (M, P)"""
