@@ -48,21 +48,27 @@ class TrainOptions(Options):
 
 @dataclass(frozen=True)
 class Reference:
-    """Speed of another implementation: a core of 68 GFLOP/s, batch 16, 2048 columns, the paper's width."""
+    """Speed of another implementation at the paper's width with 2048 columns, on one core, without the time
+    its simulator takes.
+    """
 
     agent: str
     mode: Mode
     episodes_per_second: float
     source: str
-    same_walks: bool = False  # with as many observations as ours; otherwise their number was not recorded
+    observations: float | None = None  # per episode of its walks; None where they were not counted
+    same_walks: bool = False  # both follow the reference paths
 
 
-_RELEASED = "released code of the SSM paper"
+_RELEASED = "released code of the SSM paper, batch 16"
+_E_DROPOUT = "a public implementation of the base agent (E-Dropout), batch 64"
 REFERENCES = (
-    Reference("ssm", "teacher", 0.51, _RELEASED, same_walks=True),  # both follow the reference paths
-    Reference("ssm", "sampled", 0.07, _RELEASED),
-    Reference("ssm", "greedy", 0.34, _RELEASED),
-    Reference("basic", "mixed", 19.8, "a public implementation of the base agent (E-Dropout)"),
+    Reference("ssm", "teacher", 0.51, _RELEASED, same_walks=True),
+    Reference("ssm", "sampled", 0.165, _RELEASED, observations=12.6),
+    Reference("ssm", "greedy", 0.49, _RELEASED, observations=10.8),
+    Reference("basic", "teacher", 36.0, _E_DROPOUT, same_walks=True),
+    Reference("basic", "mixed", 24.0, _E_DROPOUT),
+    Reference("basic", "greedy", 80.0, _E_DROPOUT),
 )
 
 
@@ -76,16 +82,17 @@ def compared(
         agent: name of the agent.
         columns: of the features.
         mode: how it walked.
-        observations: per episode of the reference; None where they are not known.
+        observations: per episode of the reference, instead of those known.
     """
     found = [row for row in REFERENCES if (row.agent, row.mode, PAPER_COLUMNS) == (agent, mode, columns)]
     if not found:
         return {}
     ours, ratio = speed.observations_per_episode, speed.normalised_episodes_per_second
     ratio /= found[0].episodes_per_second
-    theirs = ours if found[0].same_walks else observations
+    theirs = ours if found[0].same_walks else observations or found[0].observations
     return {
         "reference_episodes_per_second": found[0].episodes_per_second,
+        "reference_observations_per_episode": theirs,
         "times_reference": ratio,
         "times_reference_per_observation": None if theirs is None else ratio * ours / theirs,
     }

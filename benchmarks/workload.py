@@ -170,13 +170,24 @@ def walking_by(habit: Habit, *, forced: int = 0, seed: int = 0) -> Iterator[None
         policy: AgentPolicy, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace
     ) -> Tensor:
         decided = decide(policy, request, label, pose, space)
-        follows = request.episode < forced
-        if bool(follows.all()):
-            return decided
-        return torch.where(follows, decided, _habitual(request, space, habit, random))
+        return choose_by_habit(decided, request.episode < forced, request, space, habit, random)
 
     with patch.object(AgentPolicy, "decide", by_habit):
         yield
+
+
+def choose_by_habit(
+    decided: Tensor,
+    follows: Tensor,
+    request: DecisionRequest,
+    space: ActionSpace,
+    habit: Habit,
+    random: torch.Generator,
+) -> Tensor:
+    """What was decided where an episode ``follows`` its label, a habitual choice elsewhere  ->  (M,)"""
+    if bool(follows.all()):
+        return decided
+    return torch.where(follows, decided, _habitual(request, space, habit, random))
 
 
 def _habitual(request: DecisionRequest, space: ActionSpace, habit: Habit, random: torch.Generator) -> Tensor:

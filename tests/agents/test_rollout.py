@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from scenemem.agents.build import AGENTS, DataSizes
-from scenemem.agents.rollout import ACTION, DECISION_TYPES, FINAL, Decisions, MemoryRecord, Rollout, joined
+from scenemem.agents.rollout import (
+    ACTION,
+    DECISION_TYPES,
+    FINAL,
+    DecisionRequest,
+    Decisions,
+    EpisodeIndex,
+    MemoryRecord,
+    Rollout,
+    joined,
+)
 from scenemem.agents.walker import TrainedAgent, WalkConfig
 from scenemem.features.store import Environment
 from scenemem.presets import PRESETS
@@ -130,3 +141,25 @@ def test_walks_are_padded_after_their_end(agent: TrainedAgent, episodes: Episode
     assert (rollout.walked[~rollout.alive] == NONE).all()
     assert torch.equal(rollout.walked[rollout.alive], rollout.viewpoint[rollout.alive])
     assert ACTION not in rollout.decisions or rollout.decisions[ACTION].options[:, -1].all()
+
+
+# lists of episodes
+
+
+def test_a_list_of_episodes_is_known_to_host_and_device() -> None:
+    everyone = EpisodeIndex.of(torch.tensor([1, 4, 5, 9]))
+    assert everyone.where(np.ones(4, dtype=np.bool_)) is everyone, "the same list, so that nothing is rebuilt"
+    some = everyone.where(np.array([False, True, False, True]))
+    assert some.number.tolist() == some.index.tolist() == [4, 9]
+    rows = everyone.rows_of(some)
+    assert rows is not None
+    assert rows.tolist() == [1, 3]
+    assert everyone.rows_of(EpisodeIndex.of(torch.tensor([1, 4, 5, 9]))) is None
+    assert not everyone.where(np.zeros(4, dtype=np.bool_)), "an empty list is false"
+
+
+def test_a_request_knows_its_episodes_when_it_is_asked() -> None:
+    options, places = torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.long)
+    request = DecisionRequest(ACTION, torch.tensor([2, 7]), options, places)
+    assert request.episodes.number.tolist() == [2, 7]
+    assert request.episodes is request.episodes

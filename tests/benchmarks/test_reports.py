@@ -70,8 +70,8 @@ def test_at_the_width_of_the_paper_speeds_are_compared(run: Run, tmp_path: Path)
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     greedy = case["modes"]["greedy"]
     assert (case["feature_columns"], case["features"]) == (2048, "made up")
-    assert greedy["reference_episodes_per_second"] == 0.34
-    ratio = greedy["normalised_episodes_per_second"] / 0.34
+    assert greedy["reference_episodes_per_second"] == 0.49
+    ratio = greedy["normalised_episodes_per_second"] / 0.49
     assert greedy["times_reference"] == pytest.approx(ratio)
     longer = greedy["observations_per_episode"] / 4.0
     assert greedy["times_reference_per_observation"] == pytest.approx(ratio * longer)
@@ -81,10 +81,13 @@ def test_ratios_per_observation_need_the_observations_of_the_reference() -> None
     speed = Speed(1, 1, 1, 1.0, 1.0, 1.0, 5.1, 6.0, 1.0, 1.0, 1.0, 1.0, 1.0, None, {})
     teacher = compared(speed, "ssm", 2048, "teacher")
     assert teacher["times_reference"] == teacher["times_reference_per_observation"] == pytest.approx(10.0)
-    assert compared(speed, "ssm", 2048, "sampled")["times_reference_per_observation"] is None
+    assert teacher["reference_observations_per_episode"] == 6.0
+    sampled = compared(speed, "ssm", 2048, "sampled")
+    assert sampled["times_reference_per_observation"] == pytest.approx(5.1 / 0.165 * 6.0 / 12.6)
     assert compared(speed, "ssm", 2048, "sampled", 12.0)["times_reference_per_observation"] == pytest.approx(
-        5.1 / 0.07 / 2
+        5.1 / 0.165 / 2
     )
+    assert compared(speed, "basic", 2048, "mixed")["times_reference_per_observation"] is None
     assert compared(speed, "ssm", 500, "teacher") == compared(speed, "ssm-local", 2048, "teacher") == {}
     assert len({(row.agent, row.mode) for row in REFERENCES}) == len(REFERENCES)
 

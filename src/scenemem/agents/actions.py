@@ -198,7 +198,9 @@ class MemoryActions(ActionSpace):
         self._view = torch.zeros_like(self.memory.node)  # (B, N) view faced then
         self._target = torch.full((episodes,), NONE, device=world.device)  # (B,) node to walk to; -1 for none
         self._ending = np.zeros(episodes, dtype=np.bool_)  # on the way to the final place
-        self.nodes_known = np.zeros(episodes, dtype=np.int64)  # (B,) nodes of every memory
+        # what the host knows of the memories: their nodes (B,) and edges (B, N, N)
+        self.nodes_known = np.zeros(episodes, dtype=np.int64)
+        self.edges_known = np.zeros(self.memory.edge.shape, dtype=np.bool_)
         self._turn: Turn | None = None
 
     def arrive(self, pose: Pose, active: Tensor) -> Pose:
@@ -226,11 +228,14 @@ class MemoryActions(ActionSpace):
         active = episodes.index
         target, count = self._target[active], self.memory.count[active]
         frontiers = self._frontiers(active).scatter(1, here.unsqueeze(1), True)
-        facts = [new, target != NONE, target == here, frontiers.sum(dim=1) > 1, count]
-        new_, bound, there, several, known = torch.stack(facts).cpu().numpy()
-        self.nodes_known[episodes.number] = known
-        self.renewed = episodes.where(new_ > 0)
-        return Turn(episodes, bound > 0, there > 0, several > 0, frontiers)
+        facts = [here, count, new, target != NONE, target == here, frontiers.sum(dim=1) > 1]
+        told = torch.cat([torch.stack(facts, dim=1), self.memory.edge[active, here]], dim=1).cpu().numpy()
+        node, self.nodes_known[episodes.number] = told[:, 0], told[:, 1]
+        is_new, bound, there, several = told[:, 2:6].T > 0
+        self.edges_known[episodes.number, node] = told[:, 6:]
+        self.edges_known[episodes.number, :, node] = told[:, 6:]
+        self.renewed = episodes.where(is_new)
+        return Turn(episodes, bound, there, several, frontiers)
 
     def _turn_of(self, active: Tensor) -> Turn:
         """What is known about ``active`` (M,), all or some of those that have arrived."""
@@ -285,8 +290,8 @@ class MemoryActions(ActionSpace):
     def _exhausted(self, turn: Turn) -> NDArray[np.bool_]:
         """Those that have used up their decisions and are nowhere bound  ->  (M,)"""
         number = turn.episodes.number
-        spent: NDArray[np.bool_] = self._decisions_left[number] == 0
-        return spent & ~turn.bound & ~self._ending[number]
+        exhausted: NDArray[np.bool_] = self._decisions_left[number] == 0
+        return exhausted & ~turn.bound & ~self._ending[number]
 
     def _send_to_the_end(self, turn: Turn, decide: Decide) -> None:
         """Exhausted episodes choose where to end, if there is a choice; others are cut off as they are."""

@@ -203,6 +203,7 @@ def live_point(
         open_lookup=lambda: space.open_ways(deciding)[:, :nodes],
         column_lookup=lambda name: memory.columns[name][deciding, :nodes],
         known=count,
+        edges=space.edges_known[decides.number, :nodes, :nodes],
     )
     return replace(point, graph=graph)
 

@@ -8,9 +8,10 @@ episodes, T steps, M decisions of one type, X of all types, O options, N nodes o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from scenemem.agents.rollout import (
     DecisionType,
     Outputs,
     Rollout,
+    to_device,
 )
 from scenemem.agents.walker import LabelRule
 from scenemem.errors import SettingError
@@ -306,21 +308,26 @@ class MixedRules:
     """
 
     def __init__(self, forced: Tensor, teacher: LabelRule, student: LabelRule) -> None:
-        self._forced = forced
+        self._forced = forced.cpu().numpy()
+        self._teacher = teacher
         self._student = student
-        followed = [(teacher, bool(forced.any())), (student, not bool(forced.all()))]
-        # who has no episodes is not asked: not every action space has something a teacher could say
-        self._rules = [rule for rule, has_episodes in followed if has_episodes]
 
     def arrive(self, viewpoint: Tensor, episodes: Tensor, /) -> None:
         """Tell both rules: looking for those who follow each would make the host wait."""
-        for rule in self._rules:
+        for rule in (self._teacher, self._student):
             rule.arrive(viewpoint, episodes)
 
     def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """(M,) option"""
-        first, *others = (rule(request, space, distance) for rule in self._rules)
-        return torch.where(self._forced[request.episode], first, others[0]) if others else first
+        forced, label = self._forced[request.episodes.number], torch.full_like(request.episode, NONE)
+        for rule, own in ((self._teacher, forced), (self._student, ~forced)):
+            if own.all():
+                return rule(request, space, distance)
+            if own.any():
+                rows = to_device(np.flatnonzero(own), label.device)
+                part = replace(request.select(rows), listed=request.episodes.where(own))
+                label.index_copy_(0, rows, rule(part, space, distance.index_select(0, rows)))
+        return label
 
     def metres(self, viewpoints: Tensor, episodes: Tensor, /) -> Tensor:
         """As students measure it; nothing is earned on the episodes with a teacher  ->  (M, P)"""

@@ -61,8 +61,8 @@ def _attended_in_order(query: Tensor, viewpoint: Tensor, lookup: PanoramaLookup)
     """One query per viewpoint and no gradient, as when acting.  (S, D), (S,)  ->  (S, D)"""
     attended = torch.empty_like(query)
     sizes = _sizes(len(query), _viewpoints_at_a_time(query))
-    rows = (rows.split_with_sizes(sizes) for rows in (viewpoint, query.unsqueeze(1), attended.unsqueeze(1)))
-    for part, asked, answer in zip(*rows, strict=True):
+    tables = (viewpoint, query.unsqueeze(1), attended.unsqueeze(1))
+    for part, asked, answer in zip(*(rows.split_with_sizes(sizes) for rows in tables), strict=True):
         views = lookup(part)
         weights = torch.bmm(asked, views.transpose(1, 2)).softmax(dim=-1)
         torch.bmm(weights, views, out=answer)

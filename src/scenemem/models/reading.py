@@ -52,7 +52,9 @@ class MemoryGraph:
     walk: Tensor  # (R, N) metres to walk to every node; inf where there is none
     open_lookup: Callable[[], Tensor]  # computes ``open``
     column_lookup: Callable[[str], Tensor]  # computes ``column``
-    known: NDArray[np.int64] | None = None  # ``count``, where the host knows it
+    # what the host knows, so that the device is not waited for
+    known: NDArray[np.int64] | None = None  # (R,) ``count``
+    edges: NDArray[np.bool_] | None = None  # (R, N, N) ``edge``
 
     @cached_property
     def open(self) -> Tensor:
@@ -107,12 +109,12 @@ class MemoryGraph:
     @cached_property
     def neighbours(self) -> Neighbours:
         """The neighbours of every node state."""
-        row, node = self.states
-        number = torch.zeros_like(self.edge[:, 0], dtype=torch.long)  # (R, N) of every state
-        number[row, node] = torch.arange(len(row), device=row.device)
-        memory, _, other = self.edge.nonzero().unbind(1)
-        many = self.edge[row, node].sum(dim=1)
-        return Neighbours(number[memory, other], many.cumsum(0) - many)
+        edges = self.edge.cpu().numpy() if self.edges is None else self.edges
+        count = self.count.cpu().numpy() if self.known is None else self.known
+        memory, _, other = edges.nonzero()
+        many = edges[stairs(count)].sum(axis=1)
+        state, first = (count.cumsum() - count)[memory] + other, many.cumsum() - many
+        return Neighbours(*(torch.from_numpy(item).to(self.edge.device) for item in (state, first)))
 
 
 @dataclass(frozen=True)
