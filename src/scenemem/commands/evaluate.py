@@ -13,13 +13,14 @@ from scenemem import api
 from scenemem.agents.reranking import Reranking
 from scenemem.agents.scripted import SCRIPTED
 from scenemem.commands import console
-from scenemem.commands.console import Checkpoint, Data, Json, Processes, Run, Runs, Split, Threads
+from scenemem.commands.console import Checkpoint, Data, Device, Json, Processes, Run, Runs, Split, Threads
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Estimate
 from scenemem.evaluation.grounding import OWN, GroundingQuality
 from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.results import read_trajectories, write_trajectories
+from scenemem.learning.distributed import check_device
 from scenemem.runs.folder import PREFIX, RunFolder, published
 from scenemem.runs.opened import CARD_METRICS, evaluate_scripted, open_run, pack_weights
 from scenemem.tasks.episode_set import load_split
@@ -36,6 +37,7 @@ def eval_run(
     seed: int = 0,
     threads: Threads = 1,
     processes: Processes = 1,
+    device: Device = "cpu",
     speaker: Path | None = None,
     candidates: int = 1,
     speaker_weight: float = Reranking.weight,
@@ -64,7 +66,9 @@ def eval_run(
     if run in SCRIPTED:
         found = evaluate_scripted(run, folder, task, split, seed, console.progress_bar)
     else:
-        opened = open_run(RunFolder(Path(run)), folder, checkpoint, console.progress_bar)
+        opened = open_run(
+            RunFolder(Path(run)), folder, checkpoint, console.progress_bar, check_device(device)
+        )
         task = opened.experiment.preset.data.task
         if grounding:
             quality = opened.grounding(split)
@@ -148,13 +152,15 @@ def compare(
     out: Path | None = None,
     threads: Threads = 1,
     processes: Processes = 1,
+    device: Device = "cpu",
     json: Json = False,
 ) -> None:
     """Evaluate runs on a split and print mean +- standard deviation per preset.
 
     Args:
         against: name of a row; how far the others are from it is printed too, paired by episode, with
-            95 % bootstrap intervals over seeds and paths (rough with two or three seeds, see the docs).
+            95 % bootstrap intervals over seeds and paths, and over seeds and buildings (rough with two or
+            three seeds, see the docs).
         out: also write the table to this file, as Markdown (.md) or HTML (.html).
     """
     if not runs:
@@ -172,14 +178,20 @@ def compare(
         checkpoint=checkpoint,
         against=against,
         processes=processes,
+        device=device,
         progress=console.progress_bar,
     )
+    for remark in comparison.remarks:
+        console.say(f"note: {remark}; differences may not be the agents'")
     if out is not None:
         comparison.write(out)
         console.say(f"written to {out}")
     if json:
-        distances = {"against": {against: comparison.distances}} if against else {}
-        console.print_json({"split": split, "rows": comparison.rows, **distances})
+        found = {"against": comparison.distances, "against_by_building": comparison.by_building}
+        distances = {name: {against: value} for name, value in found.items()} if against else {}
+        console.print_json(
+            {"split": split, "rows": comparison.rows, **distances, "remarks": comparison.remarks}
+        )
         return
     for shown in comparison.tables():
         console.output.print(console.table(shown.title, shown.header, shown.cells))
