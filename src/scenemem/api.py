@@ -41,11 +41,11 @@ from scenemem.formats import episodes as episode_files
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import Point, Trajectory, read_trajectories
 from scenemem.formats.traces import Trace
-from scenemem.learning.distributed import process_group
+from scenemem.learning.distributed import check_device, process_group
 from scenemem.learning.objectives import LABEL_RULES, LOSSES, REWARDS
 from scenemem.presets import PRESETS, Preset
 from scenemem.registry import Registry, load_installed_plugins
-from scenemem.runs.comparison import Comparison, row_names
+from scenemem.runs.comparison import Comparison, RowFacts, comparability, path_groups, row_names
 from scenemem.runs.config import changed, nested
 from scenemem.runs.experiment import SPEAKERS, Experiment, Progress, open_data, silent
 from scenemem.runs.folder import RunFolder, Which, find_run
@@ -258,17 +258,23 @@ Source = PathLike | LoadedAgent | TrainingRun
 
 
 def load(
-    source: PathLike | TrainingRun, *, data: PathLike | None = None, checkpoint: Which = "last"
+    source: PathLike | TrainingRun,
+    *,
+    data: PathLike | None = None,
+    checkpoint: Which = "last",
+    device: str = "cpu",
 ) -> LoadedAgent:
     """A trained agent.
 
     Args:
+        device: ``cpu`` or ``cuda``.
         source: a run folder, a ``.safetensors`` file of packed weights, or ``weights:NAME`` for weights that
             come with SceneMem. It has to fit the data folder.
     """
     if isinstance(source, TrainingRun):
-        return source.load(checkpoint)
-    return LoadedAgent(open_run(find_run(source), open_data(data), checkpoint))
+        return load(source.path, data=source.data, checkpoint=checkpoint, device=device)
+    check_device(device)
+    return LoadedAgent(open_run(find_run(source), open_data(data), checkpoint, device=device))
 
 
 def episodes(split: str, *, data: PathLike | None = None, task: str = "r2r") -> EpisodeList:
@@ -365,12 +371,14 @@ def compare(
     checkpoint: Which = "last",
     against: str | None = None,
     processes: int = 1,
+    device: str = "cpu",
     progress: Progress = silent,
 ) -> Comparison:
     """Compare trained agents; runs of the same preset and settings share a row.
 
     Args:
         against: name of a row; how far the others are from it is measured, paired by episode.
+        device: ``cpu`` or ``cuda``.
     """
     if not sources:
         raise UserError("name at least one run to compare")
@@ -379,10 +387,13 @@ def compare(
         for source in sources
     ]
     names = row_names(runs, against)  # before the data is opened, which may take a while
+    check_device(device)
     folder, measured, first = open_data(data, progress), list[tuple[str, Metrics]](), None
+    facts: list[RowFacts] = []
     tracks: dict[str, str] = {}
     for name, run in zip(names, runs, strict=True):
-        opened = open_run(run, folder, checkpoint, progress)
+        opened = open_run(run, folder, checkpoint, progress, device)
+        facts.append(RowFacts.of(name, opened))
         walks = opened.walk(split, processes)
         first = first or walks.episodes
         if walks.episodes.instruction_ids != first.instruction_ids:
@@ -392,7 +403,9 @@ def compare(
         measured.append((name, walks.measured(opened.world)))
         tracks[name] = opened.experiment.track
     assert first is not None
-    return Comparison.of(split, measured, tracks, first.record, against)
+    task = opened.experiment.preset.data.task
+    path = path_groups(folder, task, split, first)
+    return Comparison.of(split, measured, tracks, path, first.scan, against, comparability(facts))
 
 
 def score(

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import math
 
+import networkx as nx
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
-from scenemem.evaluation.bootstrap import Clusters, difference
+from scenemem.evaluation.bootstrap import Clusters, connected, difference
 
 
 def test_the_value_is_the_ratio_of_the_sums_whatever_is_drawn() -> None:
@@ -85,3 +88,31 @@ def test_turning_the_comparison_round_turns_its_sign() -> None:
     ours, theirs = _episodes(2, 100, 4), _episodes(3, 100, 5)
     there, back = (difference(a, b, torch.arange(100)) for a, b in ((ours, theirs), (theirs, ours)))
     assert there.value == pytest.approx(-back.value)
+
+
+def test_rows_that_share_a_part_belong_together_also_over_others() -> None:
+    assert connected([(1, 2), (3, 4), (2, 5), (6, 6), (5, 3)]) == [0, 0, 0, 1, 0]
+    assert connected([]) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=20))
+def test_connected_rows_are_the_components_of_a_graph(pairs: list[tuple[int, int]]) -> None:
+    graph = nx.Graph(pairs)
+    component = {
+        node: number for number, nodes in enumerate(nx.connected_components(graph)) for node in nodes
+    }
+    numbers = connected(pairs)
+    for row, (first, _) in enumerate(pairs):
+        for other, (there, _) in enumerate(pairs):
+            assert (numbers[row] == numbers[other]) == (component[first] == component[there])
+
+
+def test_clusters_of_joined_paths_widen_the_interval() -> None:
+    half = _episodes(1, 20, 6).squeeze(0)
+    pairs = [
+        (first, first + 1) for first in range(0, 19, 2) for _ in range(8)
+    ]  # eight paths of the same halves
+    values = torch.stack([(half[a] + half[b]) / 2 for a, b in pairs]).unsqueeze(0)
+    alone = difference(values, torch.zeros_like(values), torch.arange(len(pairs)))
+    joined = difference(values, torch.zeros_like(values), torch.tensor(connected(pairs)))
+    assert joined.high - joined.low > 2 * (alone.high - alone.low)

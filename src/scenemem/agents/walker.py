@@ -183,7 +183,8 @@ class Sample:
 
     def __call__(self, logits: Tensor, _episode: Tensor | None = None, /) -> Tensor:
         """(M, O)  ->  (M,)"""
-        return torch.multinomial(logits.softmax(dim=-1), 1, generator=self._generator).squeeze(-1)
+        chances = logits.softmax(dim=-1).to(self._generator.device)  # which may not be where the logits are
+        return torch.multinomial(chances, 1, generator=self._generator).squeeze(-1).to(logits.device)
 
 
 class SamplePerEpisode:

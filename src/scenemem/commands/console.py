@@ -67,6 +67,7 @@ Checkpoint = Annotated[
     arg(help="the last weights of a run, or those that did best on its selection split."),
 ]
 Threads = Annotated[int, arg(help="torch threads; more than one only pays on an otherwise idle machine.")]
+Device = Annotated[str, arg(help="where to compute: cpu or cuda.")]
 Processes = Annotated[
     int, arg(help="how many walk at once, each with one thread; pays on large splits and idle processors.")
 ]

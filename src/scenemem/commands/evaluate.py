@@ -13,7 +13,7 @@ from scenemem import api
 from scenemem.agents.reranking import Reranking
 from scenemem.agents.scripted import SCRIPTED
 from scenemem.commands import console
-from scenemem.commands.console import Checkpoint, Data, Json, Processes, Run, Runs, Split, Threads
+from scenemem.commands.console import Checkpoint, Data, Device, Json, Processes, Run, Runs, Split, Threads
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Estimate
 from scenemem.evaluation.grounding import OWN, GroundingQuality
@@ -21,6 +21,7 @@ from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.results import read_trajectories, write_trajectories
 from scenemem.formats.traces import write_trace
+from scenemem.learning.distributed import check_device
 from scenemem.runs import hub
 from scenemem.runs.folder import PREFIX, RunFolder, published
 from scenemem.runs.opened import CARD_METRICS, OpenedRun, evaluate_scripted, open_run, pack_weights
@@ -42,6 +43,7 @@ def eval_run(
     seed: int = 0,
     threads: Threads = 1,
     processes: Processes = 1,
+    device: Device = "cpu",
     speaker: Path | None = None,
     candidates: int = 1,
     speaker_weight: float = Reranking.weight,
@@ -79,7 +81,7 @@ def eval_run(
     else:
         task = described.describe()["preset"]["data"]["task"]
         console.check_split(folder, task, split)
-        opened = open_run(described, folder, checkpoint, console.progress_bar)
+        opened = open_run(described, folder, checkpoint, console.progress_bar, check_device(device))
         where = f"{run} on {task} {split}, track {opened.experiment.track or 'unknown'}"
         if grounding:
             quality = opened.grounding(split)
@@ -200,13 +202,15 @@ def compare(
     out: Path | None = None,
     threads: Threads = 1,
     processes: Processes = 1,
+    device: Device = "cpu",
     json: Json = False,
 ) -> None:
     """Evaluate runs on a split and print mean +- standard deviation per preset.
 
     Args:
         against: name of a row; how far the others are from it is printed too, paired by episode, with
-            95 % bootstrap intervals over seeds and paths (rough with two or three seeds, see the docs).
+            95 % bootstrap intervals over seeds and paths, and over seeds and buildings (rough with two or
+            three seeds, see the docs).
         out: also write the table to this file, as Markdown (.md) or HTML (.html).
     """
     if not runs:
@@ -226,15 +230,19 @@ def compare(
         checkpoint=checkpoint,
         against=against,
         processes=processes,
+        device=device,
         progress=console.progress_bar,
     )
+    for remark in comparison.remarks:
+        console.say(f"note: {remark}; differences may not be the agents'")
     if out is not None:
         comparison.write(out)
         console.say(f"written to {out}")
     if json:
-        distances = {"against": {against: comparison.distances}} if against else {}
+        found = {"against": comparison.distances, "against_by_building": comparison.by_building}
+        distances = {name: {against: value} for name, value in found.items()} if against else {}
         told = {"split": split, "tracks": comparison.tracks, "rows": comparison.rows}
-        console.print_json({**told, **distances})
+        console.print_json({**told, **distances, "remarks": comparison.remarks})
         return
     for shown in comparison.tables():
         console.print_whole(shown.title, shown.header, shown.cells, kept=shown.header.index("sr"))

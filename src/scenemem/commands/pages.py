@@ -18,8 +18,6 @@ from scenemem.runs.pages import open_live_state, replay_episodes, report_on
 from scenemem.viewer.gallery import plain, write_index
 
 _MISSING = "the live page needs FastAPI and uvicorn; install them with: pip install 'scenemem[serve]'"
-_GRACE = 2  # seconds for open streams when the server is stopped
-_IDLE = 60  # seconds an unused connection is kept; a visitor thinks before the next walk
 
 
 def view(
@@ -146,10 +144,11 @@ def serve(
     if not 0 <= port <= 65535:
         raise UserError(f"--port must be in 0..65535, got {port}")
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401 - the two modules below need it
 
         from scenemem.viewer.live import live_app
         from scenemem.viewer.live_guards import is_loopback
+        from scenemem.viewer.live_server import live_server
     except ImportError as error:
         raise UserError(_MISSING) from error
     for path in filter(None, (run, rival)):
@@ -158,12 +157,8 @@ def serve(
     local = is_loopback(host)
     with _listening(host, port) as listener:  # first, because loading takes a while
         runs = [run] if rival is None else [run, rival]
-        config = uvicorn.Config(
-            live_app(open_live_state(runs, speaker, console.open_data(data), checkpoint), local=local),
-            log_level="warning",
-            server_header=False,
-            timeout_graceful_shutdown=_GRACE,
-            timeout_keep_alive=_IDLE,
+        server = live_server(
+            live_app(open_live_state(runs, speaker, console.open_data(data), checkpoint), local=local)
         )
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
         console.say(f"the page is at {address}  (stop with Ctrl-C)")
@@ -172,7 +167,7 @@ def serve(
         if open:
             threading.Timer(0.5, webbrowser.open, [address]).start()
         with suppress(KeyboardInterrupt):  # the way to stop it
-            uvicorn.Server(config).run(sockets=[listener])
+            server.run(sockets=[listener])
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "serve": ("pages", "serve", "a live page: type an instruction and watch the memory grow"),
     "weights pack": ("evaluate", "weights_pack", "pack the weights of a run, with a model card"),
     "weights": ("evaluate", "weights", "the weights that come with SceneMem"),
+    "doctor": ("doctor", "doctor", "versions, devices and data on one page, for a bug report"),
     "score": ("evaluate", "score", "metrics of a result file, ours or another system's"),
     "completion": ("completion", "completion", "a script with which a shell completes these commands"),
     "submit": ("evaluate", "submit", "validate results and write the leaderboard file"),

@@ -6,6 +6,7 @@ Shape letters: N rows (episodes), P clusters (paths), R draws, n and m runs of t
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -74,6 +75,27 @@ def difference(ours: Tensor, theirs: Tensor, path: Tensor, *, draws: int = DRAWS
     generator = torch.Generator().manual_seed(seed + 1)
     ours_again, theirs_again = (_drawn_mean(clusters.means(runs), generator) for runs in (ours, theirs))
     return interval(float(ours.double().mean() - theirs.double().mean()), ours_again - theirs_again)
+
+
+def connected(parts: Sequence[Sequence[Hashable]]) -> list[int]:
+    """Number rows so that rows which share a part, directly or over other rows, have the same number.
+
+    R4R joins two R2R paths, and every R2R path stands in many joined ones: these are not independent.
+    """
+    parent = list(range(len(parts)))
+
+    def root(row: int) -> int:
+        while parent[row] != row:
+            parent[row] = parent[parent[row]]
+            row = parent[row]
+        return row
+
+    first: dict[Hashable, int] = {}
+    for row, own in enumerate(parts):
+        for part in own:
+            parent[root(row)] = root(first.setdefault(part, row))
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(root(row), len(numbers)) for row in range(len(parts))]
 
 
 def _drawn_mean(means: Tensor, generator: torch.Generator) -> Tensor:

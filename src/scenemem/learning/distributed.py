@@ -66,6 +66,23 @@ SINGLE = ProcessGroup()
 """A process on its own."""
 
 
+def check_device(device: str) -> str:
+    """A device that this machine has.
+
+    Raises:
+        UserError: there is no such device.
+    """
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise UserError(f"--device {device} is no device; use cpu or cuda") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"--device {device}, but this machine has no such device; use --device cpu")
+    if kind not in ("cpu", "cuda"):
+        raise UserError(f"--device {device} is not supported (it lacks 64-bit numbers); use cpu or cuda")
+    return device
+
+
 @contextmanager
 def process_group(device: str = "cpu") -> Iterator[ProcessGroup]:
     """The group ``torchrun`` started this process in; a group of one when it did not.
@@ -76,8 +93,7 @@ def process_group(device: str = "cpu") -> Iterator[ProcessGroup]:
     Raises:
         UserError: the device is not there, or another process of the group is gone.
     """
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"--device {device}, but this machine has no such device; use --device cpu")
+    check_device(device)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield ProcessGroup(device=device)

@@ -10,13 +10,17 @@ import torch
 from torch import Tensor
 
 from scenemem.errors import UserError
-from scenemem.evaluation.bootstrap import Estimate, difference
+from scenemem.evaluation.bootstrap import Estimate, connected, difference
 from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.tables import Spread, spreads
 from scenemem.formats.atomic import atomic_file
+from scenemem.formats.episodes import read_episodes
+from scenemem.formats.folder import DataFolder
 from scenemem.presets import Preset
-from scenemem.runs.experiment import begun
+from scenemem.runs.experiment import DEV_UNSEEN, begun
 from scenemem.runs.folder import RunFolder
+from scenemem.runs.opened import OpenedRun
+from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.pages import table_section, write_report
 from scenemem.viewer.runs import group_names
 
@@ -42,6 +46,8 @@ class Comparison:
     tracks: dict[str, str]  # row -> track of the features its runs see; empty when unknown
     against: str | None = None  # the row that differences are measured from
     distances: dict[str, dict[str, Estimate]] = field(default_factory=dict)  # row -> metric -> difference
+    by_building: dict[str, dict[str, Estimate]] = field(default_factory=dict)  # the same, drawing buildings
+    remarks: tuple[str, ...] = ()  # why rows may not be comparable
 
     @classmethod
     def of(
@@ -50,25 +56,30 @@ class Comparison:
         measured: Sequence[tuple[str, Metrics]],
         tracks: Mapping[str, str],
         path: Tensor,
+        building: Tensor,
         against: str | None = None,
+        remarks: Sequence[str] = (),
     ) -> Comparison:
         """Compare the metrics of runs, each with its row; ``tracks`` are those of the rows.
 
-        path: (N,) which path each episode belongs to
+        path: (N,) which group of paths each episode belongs to  building: (N,) which building
         """
         rows = spreads([(name, metrics.means()) for name, metrics in measured])
 
         def values(row: str, metric: str) -> Tensor:
             return torch.stack([getattr(metrics, metric) for name, metrics in measured if name == row])
 
-        distances = {
-            row: {
-                metric: difference(values(row, metric), values(against, metric), path) for metric in METRICS
+        def distances(cluster: Tensor) -> dict[str, dict[str, Estimate]]:
+            return {
+                row: {
+                    metric: difference(values(row, metric), values(against, metric), cluster)
+                    for metric in METRICS
+                }
+                for row in rows
+                if against is not None and row != against
             }
-            for row in rows
-            if against is not None and row != against
-        }
-        return cls(split, rows, dict(tracks), against, distances)
+
+        return cls(split, rows, dict(tracks), against, distances(path), distances(building), tuple(remarks))
 
     def tables(self) -> list[ComparisonTable]:
         """The metrics of all rows and, when asked for, how far they are from one of them."""
@@ -82,12 +93,13 @@ class Comparison:
             for name, row in self.rows.items()
         ]
         tables = [ComparisonTable(self.split, ("agent", "track", "n", *METRICS), cells)]
-        if self.distances:
-            cells = [
-                [name, *(_signed(of[metric]) for metric in METRICS)] for name, of in self.distances.items()
-            ]
-            title = f"distance from {self.against}, with 95 % intervals over seeds and paths"
-            tables.append(ComparisonTable(title, ("agent", *METRICS), cells))
+        for drawn, distances in (("paths", self.distances), ("buildings", self.by_building)):
+            if distances:
+                cells = [
+                    [name, *(_signed(of[metric]) for metric in METRICS)] for name, of in distances.items()
+                ]
+                title = f"distance from {self.against}, with 95 % intervals over seeds and {drawn}"
+                tables.append(ComparisonTable(title, ("agent", *METRICS), cells))
         return tables
 
     def to_markdown(self) -> str:
@@ -97,7 +109,7 @@ class Comparison:
             rows = [table.header, ["---"] * len(table.header), *table.cells]
             return "".join("| " + " | ".join(row) + " |\n" for row in rows)
 
-        return "\n".join(map(lines, self.tables()))
+        return "\n".join([*(f"Note: {remark}.\n" for remark in self.remarks), *map(lines, self.tables())])
 
     def write(self, out: Path) -> None:
         """Write the tables as Markdown (.md) or HTML (.html)."""
@@ -121,6 +133,62 @@ def row_names(runs: Sequence[RunFolder], against: str | None = None) -> list[str
     if against is not None and len(set(names)) == 1:
         raise UserError(f"--against {against}: all runs belong to that row; name runs of another one, too")
     return names
+
+
+def path_groups(folder: DataFolder, task: str, split: str, episodes: EpisodeSet) -> Tensor:
+    """Which episodes are not independent  ->  (N,)
+
+    The instructions of one path; in R4R also all paths joined from R2R paths that they share, directly or
+    over others, because whoever fails on a half fails on every path it is part of.
+    """
+    if task != "r4r":
+        return episodes.record
+    records = read_episodes(folder.episodes(task, "train" if split == DEV_UNSEEN else split))
+    if any(record.first_path_id is None or record.second_path_id is None for record in records):
+        return episodes.record  # a file that does not say what its paths were joined from
+    joined = connected([((one.scan, one.first_path_id), (one.scan, one.second_path_id)) for one in records])
+    return torch.tensor(joined, device=episodes.record.device)[episodes.record]
+
+
+@dataclass(frozen=True)
+class RowFacts:
+    """What has to be the same for two rows to be compared."""
+
+    row: str
+    track: str  # of the features
+    features: str  # sha256
+    data: str  # sha256 of graphs and training episodes; empty when not noted
+    steps: int
+
+    @classmethod
+    def of(cls, row: str, opened: OpenedRun) -> RowFacts:
+        """The facts of a run."""
+        info, inputs = opened.experiment.environment.store.info, opened.stored.metadata.get("inputs")
+        data = ""
+        if isinstance(inputs, dict):
+            data = "/".join(str(inputs.get(name))[:8] for name in ("graphs", "train"))
+        return cls(row, info.track, info.sha256, data, opened.iteration)
+
+
+def comparability(facts: Sequence[RowFacts]) -> list[str]:
+    """Why some rows may not be comparable: other tracks, features, training data or numbers of steps."""
+    told = {
+        "tracks": "track",
+        "features": "features",
+        "training data": "data",
+        "numbers of steps": "steps",
+    }
+    remarks = list[str]()
+    for what, name in told.items():
+        seen: dict[str, list[str]] = {}
+        for one in facts:
+            value = str(getattr(one, name))
+            if value and one.row not in seen.setdefault(value, []):
+                seen[value].append(one.row)
+        if len(seen) > 1 and not (name == "features" and any("tracks" in text for text in remarks)):
+            shown = "; ".join(f"{value[:12]}: {', '.join(rows)}" for value, rows in seen.items())
+            remarks.append(f"the rows have different {what} ({shown})")
+    return remarks
 
 
 def _signed(estimate: Estimate) -> str:

@@ -149,6 +149,8 @@ class OpenedRun:
         """Walk a split, alone or with copies in several processes."""
         agent, checkpoint = self.experiment.agent, self.run.checkpoint(self.checkpoint)
         walker: AbstractContextManager[Walker] = nullcontext(agent)
+        if processes > 1 and self.world.device.type != "cpu":
+            raise UserError("several processes walk on the CPU; leave out --processes or --device")
         if processes > 1:
             walker = WorkerPool(checkpoint, self.experiment.folder, processes)
         with walker as opened:

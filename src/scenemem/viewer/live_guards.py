@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 from urllib.parse import urlsplit
@@ -14,6 +15,9 @@ log = logging.getLogger(__name__)
 
 LARGEST = 64 * 1024
 """Bytes of a request's body."""
+
+BODY_SECONDS = 20.0
+"""In which the body of a request has to arrive."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -67,7 +71,10 @@ class Guards:
 
         try:
             app = self._foreign(Headers(scope=scope)) or self._app
-            body = await _read(receive)
+            try:
+                body = await asyncio.wait_for(_read(receive), BODY_SECONDS)
+            except asyncio.TimeoutError:
+                body, app = b"", _refused(408, f"the request took longer than {BODY_SECONDS:g} seconds")
             if len(body) > LARGEST:
                 app = _refused(413, f"the request is larger than {LARGEST} bytes")
             await app(scope, _again(body, receive), send_guarded)

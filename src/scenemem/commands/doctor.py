@@ -1,0 +1,110 @@
+"""``scenemem doctor``: one page about machine, installation and data, to paste into a bug report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from scenemem import __version__
+from scenemem.commands import console
+from scenemem.commands.console import Data, Json
+from scenemem.errors import UserError
+from scenemem.features.tracks import track_of
+from scenemem.formats.features import verify_store
+from scenemem.formats.folder import SPLITS, DataFolder, cache_folder
+from scenemem.registry import load_installed_plugins, loaded_plugins
+from scenemem.world.build import graph_digest
+
+_PACKAGES = ("torch", "numpy", "safetensors", "msgspec", "gymnasium", "tyro", "rich", "jinja2", "pillow")
+_OPTIONAL = ("h5py", "transformers", "fastapi", "uvicorn", "sacrebleu", "tensorboard")
+_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SCENEMEM_CACHE", "SCENEMEM_DATA")
+_TASKS = ("r2r", "r4r", "reverie", "rxr")
+
+
+def doctor(data: Data = None, json: Json = False) -> None:
+    """Show versions, devices, threads, the cache and (with --data) what a data folder holds.
+
+    Feature stores are compared with their checksums. Nothing is sent anywhere.
+    """
+    found = {"versions": _versions(), "machine": _machine(), "cache": _cache()}
+    if data is not None:
+        found["data"] = _data(DataFolder(data))
+    if json:
+        console.print_json(found)
+        return
+    for title, facts in found.items():
+        rows = [(name, str(value)) for name, value in facts.items()]
+        console.output.print(console.table(title, ("", ""), rows))
+
+
+def _versions() -> dict[str, Any]:
+    def version(package: str) -> str:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(package)
+        return "not installed"
+
+    with suppress(UserError):  # a broken plugin is named below by its absence
+        load_installed_plugins()
+    return {
+        "scenemem": __version__,
+        "python": f"{platform.python_version()} ({sys.implementation.name})",
+        "system": platform.platform(),
+        **{package: version(package) for package in (*_PACKAGES, *_OPTIONAL)},
+        "plugins": ", ".join(loaded_plugins()) or "none",
+    }
+
+
+def _machine() -> dict[str, Any]:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cards = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    memory = "unknown"
+    with suppress(ValueError, OSError, AttributeError):
+        memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GB"
+    return {
+        "processors": f"{usable} usable of {os.cpu_count()}",
+        "torch threads": torch.get_num_threads(),
+        "memory": memory,
+        "graphics cards": ", ".join(cards) or "none",
+        **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
+    }
+
+
+def _cache() -> dict[str, Any]:
+    folder = cache_folder()
+    facts: dict[str, Any] = {"folder": str(folder), "exists": folder.is_dir()}
+    if folder.is_dir():
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        facts |= {"writable": os.access(folder, os.W_OK), "size": f"{size / 2**20:.0f} MB"}
+        facts["free"] = f"{shutil.disk_usage(folder).free / 2**30:.1f} GB"
+    return facts
+
+
+def _data(folder: DataFolder) -> dict[str, Any]:
+    facts: dict[str, Any] = {"folder": str(folder.root), "derived files": str(folder.derived)}
+    try:
+        facts["graphs"] = f"sha256 {graph_digest(folder.connectivity)[:16]}"
+    except UserError as error:
+        facts["graphs"] = str(error)
+    for task in _TASKS:
+        there = [split for split in SPLITS if folder.episodes(task, split).is_file()]
+        if there:
+            facts[f"{task} splits"] = ", ".join(there)
+    stores = folder.feature_files()
+    with console.progress_bar("verifying features") as advance:
+        for done, store in enumerate(stores, start=1):
+            try:
+                info = verify_store(store)
+                track = track_of(store.stem, info.track, info.encoder) or "none"
+                told = f"track {track}, {info.width} columns, {len(info.keys)} viewpoints"
+                facts[f"store {store.stem}"] = f"{told}, sha256 {info.sha256[:16]}"
+            except UserError as error:
+                facts[f"store {store.stem}"] = f"broken: {error}"
+            advance(done, len(stores))
+    return facts

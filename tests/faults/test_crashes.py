@@ -1,0 +1,123 @@
+"""Commands that are killed, interrupted, or meet a folder that cannot be written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.faults.kills import SMALL, half_written, same
+from scenemem.runs.folder import RunFolder
+
+
+def _start(*words: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "scenemem", *map(str, words)]
+    return subprocess.Popen(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _wait_for(file: Path, process: subprocess.Popen[str]) -> None:
+    while not file.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def _children(process: int) -> list[int]:
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(process)], capture_output=True, text=True, check=False
+    )
+    return [int(number) for number in listed.stdout.split()]
+
+
+def _alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nobody interrupted."""
+    out = tmp_path_factory.mktemp("whole")
+    process = _start("train", "ssm", "--data", tiny_trainable, "--out", out / "run", *SMALL)
+    assert process.communicate()[1] is not None
+    assert process.returncode == 0
+    return out
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_training_that_is_ended_goes_on_as_if_nothing_had_happened(
+    whole: Path, tiny_trainable: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    words = ("train", "ssm", "--data", tiny_trainable, "--out", run.root, *SMALL)
+    process = _start(*words)
+    _wait_for(run.metrics, process)
+    process.send_signal(number)
+    _, told = process.communicate()
+    if number == signal.SIGTERM:
+        assert process.returncode == 128 + signal.SIGTERM
+        assert "continue with: scenemem train ssm --data " in told.replace("\n", " ")
+    assert half_written(run.root) == []
+    second = _start("train", "ssm", "--data", tiny_trainable, "--out", run.root, "--resume", "--no-replays")
+    second.communicate()
+    assert second.returncode == 0
+    assert same(tmp_path, whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_the_command_that_started_them(
+    whole: Path, tiny_trainable: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = _start("data", "houses", "--out", tmp_path / "houses", "--jobs", 2)
+    deadline = time.monotonic() + 60
+    while len(workers := _children(process.pid)) < 3 and time.monotonic() < deadline:  # and a tracker
+        time.sleep(0.05)
+    process.send_signal(number)
+    process.communicate()
+    deadline = time.monotonic() + 20
+    while any(map(_alive, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [worker for worker in workers if _alive(worker)] == []
+    assert not (tmp_path / "houses").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the super-user may write everywhere")
+def test_a_folder_that_becomes_read_only_is_one_clear_line(tiny_trainable: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    process = _start("train", "ssm", "--data", tiny_trainable, "--out", run.root, *SMALL)
+    _wait_for(run.metrics, process)
+    (run.root / "checkpoints").chmod(0o500)
+    _, told = process.communicate()
+    (run.root / "checkpoints").chmod(0o700)
+    assert process.returncode == 2
+    assert "Traceback" not in told
+    assert half_written(run.root) == []
+
+
+def test_a_second_training_is_kept_out(tiny_trainable: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    first = _start(
+        *("train", "ssm", "--data", tiny_trainable, "--out", run.root, *SMALL, "--iterations", 100_000)
+    )
+    try:
+        _wait_for(run.metrics, first)
+        second = _start("train", "ssm", "--data", tiny_trainable, "--out", run.root, "--resume")
+        _, told = second.communicate()
+        assert second.returncode == 2
+        assert f"is being trained by another process (process {first.pid} on " in told.replace("\n", " ")
+    finally:
+        first.kill()
+        first.communicate()
