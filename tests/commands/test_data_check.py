@@ -203,6 +203,8 @@ def test_problems_of_all_files_are_collected(own_data: Path, capsys: pytest.Capt
     assert "there is no edge between the two" in report["problems"][0]["reason"]
     assert "not valid JSON" in report["problems"][1]["reason"]
     assert "val_unseen" in report["splits"]["r2r"], "the sound files are still counted"
+    assert report["tasks"]["r2r"]["missing"] == ["r2r/R2R_train.json", "r2r/R2R_val_seen.json"]
+    assert report["tasks"]["r2r"]["commands"] == [f"scenemem data fetch r2r --data {own_data} --replace"]
     code, out, err = _check(own_data, capsys)
     assert code == 2
     assert "problem" in out

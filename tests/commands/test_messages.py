@@ -80,7 +80,7 @@ def test_a_narrow_terminal_keeps_count_and_remaining_time(monkeypatch: pytest.Mo
     monkeypatch.setattr(console, "console", narrow)
     with console.training_bars(["ssm-no-grounding"], "sr") as watch:
         watch("ssm-no-grounding", _status(12))
-    last = screen.getvalue().split("\r")[-1].splitlines()[-1]
+    last = screen.getvalue().split("\r")[-1]
     assert "12/1000" in last
     assert "-:--:--" in last
 

@@ -110,8 +110,14 @@ def test_a_page_can_be_filled_elsewhere(turning_back: Trace) -> None:
 
 
 def test_values_are_escaped_and_filled_once() -> None:
-    empty = dict.fromkeys(("style", "script", "data", "back"), "")
-    values = {"title": "<b>{{ policy }}</b>", "policy": "'", **empty}
+    values = {
+        "title": "<b>{{ policy }}</b>",
+        "policy": "'",
+        "style": "",
+        "script": "",
+        "data": "",
+        "back": "",
+    }
     page = render("replay.html", **values)
     assert "<title>&lt;b&gt;{{ policy }}&lt;/b&gt;</title>" in page
     assert 'content="&#39;"' in page

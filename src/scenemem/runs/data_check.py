@@ -291,7 +291,7 @@ def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
 
 def _tasks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
     """Every task: the splits it lacks and the command that gets them; a task nobody began is listed, too."""
-    states = {}
+    states: dict[str, Readiness] = {}
     for task, what in _TASKS.items():
         splits = SPLITS if task in ("r2r", "reverie") else SPLITS[:3]
         there = report.splits.get(task, {})
@@ -301,14 +301,17 @@ def _tasks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
             missing = [f"{task}/"]
         if not report.scans:
             missing.insert(0, _GRAPHS)
+        # a file that is there and broken is only fetched again when that is asked for
+        broken = any(folder.episodes(task, split).is_file() for split in splits if split not in there)
+        again = " --replace" if broken or (not report.scans and folder.connectivity.is_dir()) else ""
         commands = {
-            "r2r": [f"scenemem data fetch r2r --data {folder.root}"],
+            "r2r": [f"scenemem data fetch r2r --data {folder.root}{again}"],
             "r4r": [f"scenemem data r4r --data {folder.root}"],
-            "reverie": [f"scenemem data fetch reverie --data {folder.root}"],
+            "reverie": [f"scenemem data fetch reverie --data {folder.root}{again}"],
             "rxr": ["see https://github.com/google-research-datasets/RxR"],
         }[task]
-        if task == "r4r" and not {"train", "val_seen", "val_unseen"} <= set(report.splits.get("r2r", {})):
-            commands = [f"scenemem data fetch r2r --data {folder.root}", *commands]
+        if task == "r4r" and not set(splits) <= set(report.splits.get("r2r", {})):
+            commands = [*states["r2r"].commands, *commands]
         states[task] = Readiness(what, not missing, [], missing, [], commands if missing else [])
     return states
 
