@@ -69,7 +69,7 @@ def test_what_is_imagined_matters(setting: Setting) -> None:
     rollout, log = setting.walk(agent, roam(1), learning=True)
     with torch.no_grad():
         before = agent.evaluate_actions(rollout, log, setting.environment).logits[LOW_LEVEL]
-        agent.model.enter.bias += 1.0
+        agent.model.enter.bias.add_(1.0)
         after = agent.evaluate_actions(rollout, log, setting.environment).logits[LOW_LEVEL]
     options = rollout.decisions[LOW_LEVEL].options
     assert not torch.allclose(before[options], after[options])
