@@ -145,6 +145,7 @@ def load_plugin(name: str) -> ModuleType:
         UserError: there is no such module or file, or it fails while it is imported.
     """
     if name not in _loaded:
+        _load_packaged()  # first, so that a name that is taken is refused to the plugin
         module: ModuleType = _imported(
             name, lambda: _from_file(Path(name)) if name.endswith(".py") else _module(name)
         )
@@ -160,14 +161,18 @@ def load_installed_plugins() -> None:
     if _installed_are_loaded:
         return
     _installed_are_loaded = True  # before loading: a plugin may look for names, too
-    for package in PACKAGED:
-        importlib.import_module(package).register()
+    _load_packaged()
     for entry in importlib.metadata.entry_points(group=GROUP):
         loaded = _imported(entry.module, entry.load)
         _loaded.setdefault(entry.module, sys.modules.get(entry.module, loaded))
     for name in os.environ.get(VARIABLE, "").split(os.pathsep):
         if name.strip():
             load_plugin(name.strip())
+
+
+def _load_packaged() -> None:
+    for package in PACKAGED:
+        importlib.import_module(package).register()
 
 
 def _module(name: str) -> ModuleType:

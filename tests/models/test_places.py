@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import networkx as nx
 import pytest
@@ -129,3 +130,16 @@ def test_of_equal_places_the_cheapest_is_kept() -> None:
     cost = torch.tensor([[2.0, 1.0, 1.5, 1.0, inf, inf], [inf, inf, 4.0, 3.0, 3.0, inf]])
     kept = first_of_cheapest(place, cost)
     assert kept.nonzero().tolist() == [[0, 1], [0, 2], [1, 3]]
+
+
+def test_where_everything_was_visited_no_place_is_left(world: World, episodes: EpisodeSet) -> None:
+    some = episodes.select(range(2))
+    graph = _graph(_explored(world, some, 3), some)
+    nothing = torch.zeros_like(graph.open)
+    closed = replace(graph, open_lookup=lambda: nothing)
+    seen = SeenPlaces.of(closed, world)
+    ways = torch.randn(2, seen.of_way.shape[1], 3)
+    assert seen.viewpoint.shape == (2, 0)
+    assert seen.mean(ways).shape == seen.maximum(ways).shape == (2, 0, 3)
+    assert seen.per_way(torch.zeros(2, 0)).shape == seen.of_way.shape
+    assert seen.positions(torch.zeros(2)).shape == (2, graph.viewpoint.shape[1], 7)

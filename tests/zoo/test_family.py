@@ -21,9 +21,11 @@ from scenemem.agents.build import AGENTS
 from scenemem.agents.rollout import DecisionType
 from scenemem.agents.walker import Decided
 from scenemem.cli import main
+from scenemem.errors import UserError
 from scenemem.evaluation.metrics import measure
 from scenemem.learning.objectives import Stage
 from scenemem.presets import PRESETS, read_preset
+from scenemem.registry import load_plugin
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.loop import TrainingStatus
 from scenemem.runs.training import run_training
@@ -44,6 +46,18 @@ def test_registering_twice_is_registering_once() -> None:
     zoo.register()
     zoo.register()
     assert {name: PRESETS[name] for name in ROWS} == ROWS
+
+
+def test_a_plugin_cannot_take_a_name_of_the_family(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from scenemem.extend import PRESETS\nPRESETS.register('regretful', PRESETS['basic'])\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(
+        UserError, match="there is a preset 'regretful' already; register yours under another"
+    ):
+        load_plugin(str(file))
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

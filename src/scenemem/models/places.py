@@ -64,23 +64,30 @@ class SeenPlaces:
 
     def mean(self, ways: Tensor) -> Tensor:
         """Of all ways that lead to a place.  ways: (R, O, W)  ->  (R, U, W)"""
-        summed = self._sum(ways)
-        return summed / self._sum(torch.ones_like(ways[..., :1])).clamp_min(1.0)
-
-    def _sum(self, ways: Tensor) -> Tensor:
         rows, _, width = ways.shape
-        places = self.viewpoint.shape[1] + 1
-        index = torch.arange(rows, device=ways.device).unsqueeze(1) * places + self.of_way
-        table = ways.new_zeros(rows * places, width).index_add(0, index.flatten(), ways.flatten(0, 1))
-        return table.view(rows, places, width)[:, :-1]
+        way, place = self._open_ways
+        summed = ways.new_zeros(self.viewpoint.numel(), width)
+        summed = summed.index_add(0, place, ways.flatten(0, 1).index_select(0, way))
+        many = torch.bincount(place, minlength=len(summed)).clamp_min(1).to(ways).unsqueeze(1)
+        return (summed / many).view(rows, self.viewpoint.shape[1], width)
+
+    @cached_property
+    def _open_ways(self) -> tuple[Tensor, Tensor]:
+        """The open ways, which are few, and where they lead; both as rows of the flattened tables."""
+        row, way = (self.of_way < self.viewpoint.shape[1]).nonzero().unbind(1)
+        place = row * self.viewpoint.shape[1] + self.of_way[row, way]
+        return row * self.of_way.shape[1] + way, place
 
     def maximum(self, ways: Tensor) -> Tensor:
         """Of all ways that lead to a place; 0 where there is none.  ways: (R, O, W)  ->  (R, U, W)"""
         rows, _, width = ways.shape
-        places = self.viewpoint.shape[1] + 1
-        table = ways.new_zeros(rows, places, width)
-        index = self.of_way.unsqueeze(-1).expand_as(ways)
-        return table.scatter_reduce(1, index, ways, "amax", include_self=False)[:, :-1]
+        way, place = self._open_ways
+        own = ways.flatten(0, 1).index_select(0, way)
+        table = ways.new_zeros(self.viewpoint.numel(), width)
+        index = place.unsqueeze(-1).expand_as(own)
+        return table.scatter_reduce(0, index, own, "amax", include_self=False).view(
+            rows, self.viewpoint.shape[1], width
+        )
 
     def per_way(self, values: Tensor) -> Tensor:
         """What is said about places, at the ways that lead there.  (R, U)  ->  (R, O), 0 where none leads"""

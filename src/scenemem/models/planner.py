@@ -143,9 +143,16 @@ def pooled_edges(share: Tensor, edges: Edges) -> Tensor:
 
 def _at(nodes: Tensor, number: Tensor) -> Tensor:
     """(R, V, W), (R, E)  ->  (R, E, W)"""
-    return nodes.gather(1, number.unsqueeze(-1).expand(-1, -1, nodes.shape[-1]))
+    return nodes.flatten(0, 1).index_select(0, _flat(number, nodes)).view(*number.shape, nodes.shape[2])
 
 
 def _summed(messages: Tensor, number: Tensor, nodes: Tensor) -> Tensor:
     """Messages added up at nodes.  (R, E, W), (R, E)  ->  (R, V, W)"""
-    return torch.zeros_like(nodes).scatter_add(1, number.unsqueeze(-1).expand_as(messages), messages)
+    empty = torch.zeros_like(nodes).flatten(0, 1)
+    return empty.index_add(0, _flat(number, nodes), messages.flatten(0, 1)).view_as(nodes)
+
+
+def _flat(number: Tensor, nodes: Tensor) -> Tensor:
+    """Rows of nodes in the flattened table; whole rows are copied many times as fast.  (R, E)  ->  (R * E,)"""
+    first = torch.arange(len(nodes), device=nodes.device) * nodes.shape[1]
+    return (first.unsqueeze(1) + number).flatten()

@@ -81,7 +81,7 @@ _AT_A_TIME = 256  # panoramas averaged together, so that they are never all in m
 class DuetConfig(ModelConfig):
     """Settings of DUET."""
 
-    map_width: int = 128
+    map_width: int = 64
     """width W of the tokens"""
     layers: int = 2
     """of the map's Transformer, and of the panorama's after it has read the words"""

@@ -74,7 +74,7 @@ class EGPConfig(ModelConfig):
     """the published recurrent core, which reads candidates and the action taken; False has the common one"""
     action_width: int = 128
     """width A of an embedded action"""
-    map_width: int = 128
+    map_width: int = 64
     """width W of the planner"""
     proxies: int = 6
     """nodes of the proxy graph"""
@@ -195,7 +195,8 @@ class EGP(Agent):
         many = int(exists.sum(dim=1).max())
         way = exists.int().argsort(dim=1, descending=True, stable=True)[:, :many]  # (R, E)
         target = match.int().argmax(dim=2).gather(1, way)
-        feature = ways.gather(1, way.unsqueeze(-1).expand(-1, -1, ways.shape[-1]))
+        row = torch.arange(len(way), device=way.device).unsqueeze(1) * ways.shape[1]
+        feature = ways.flatten(0, 1).index_select(0, (row + way).flatten()).view(*way.shape, ways.shape[2])
         last = torch.full_like(graph.here, seen.all.shape[1])
         return Edges(
             torch.cat([way // slots, graph.here.unsqueeze(1)], dim=1),
