@@ -153,6 +153,6 @@ def _summed(messages: Tensor, number: Tensor, nodes: Tensor) -> Tensor:
 
 
 def _flat(number: Tensor, nodes: Tensor) -> Tensor:
-    """Rows of nodes in the flattened table, which copies whole rows much faster.  (R, E)  ->  (R * E,)"""
+    """Rows of the flattened table; copying whole rows is many times as fast.  (R, E)  ->  (R * E,)"""
     first = torch.arange(len(nodes), device=nodes.device) * nodes.shape[1]
     return (first.unsqueeze(1) + number).flatten()
