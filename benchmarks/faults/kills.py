@@ -127,7 +127,9 @@ def _content(folder: Path) -> dict[str, object]:
         name = str(file.relative_to(folder))
         if file.suffix == ".safetensors" and file.stem != "previous":
             tensors = read_checkpoint(file).tensors
-            found[name] = {key: hashlib.sha256(value.numpy().tobytes()).hexdigest() for key, value in tensors.items()}
+            found[name] = {
+                key: hashlib.sha256(value.numpy().tobytes()).hexdigest() for key, value in tensors.items()
+            }
         elif file.name == "metrics.jsonl":
             found[name] = [(line["iteration"], line["losses"]) for line in RunFolder(file.parent).logged()]
         elif file.is_file() and file.suffix in (".npy", ".jsonl"):

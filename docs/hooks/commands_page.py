@@ -29,6 +29,7 @@ EXAMPLES = {
     "compare": "scenemem compare runs/ssm-0 runs/ssm-1 runs/basic-0 --out table.md",
     "weights": "scenemem weights",
     "weights pack": "scenemem weights pack runs/ssm-0 --data DIR --out mine.safetensors",
+    "doctor": "scenemem doctor --data DIR",
     "score": "scenemem score results.json --data DIR --split val_unseen --json",
     "submit": "scenemem submit runs/ssm-0 --data DIR --split test --out test.json",
     "speak train": "scenemem speak train speaker --out runs/speaker-0",
