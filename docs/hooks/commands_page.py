@@ -32,6 +32,7 @@ EXAMPLES = {
     "weights": "scenemem weights",
     "weights pack": "scenemem weights pack runs/ssm-0 --data DIR --out mine.safetensors",
     "completion": "scenemem completion bash",
+    "doctor": "scenemem doctor --data DIR",
     "score": "scenemem score results.json --data DIR --split val_unseen --json",
     "submit": "scenemem submit runs/ssm-0 --data DIR --split test --out test.json",
     "speak train": "scenemem speak train speaker --out runs/speaker-0",

@@ -1,8 +1,8 @@
 """A graphics card that is none: tensors on it claim the device ``cpu:1`` and refuse to meet those of the CPU.
 
 What a real card would refuse is refused here as well: tensors of two devices in one operation (but for a
-single number, an index, or a copy), and a generator of the CPU that draws for the card. Reading a value of the
-card waits for it; these moments are counted.
+single number, an index, or a copy), and a generator of the CPU that draws for the card. Reading a value of
+the card waits for it; these moments are counted.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ class DeviceError(AssertionError):
 
 
 class CardTensor(torch.Tensor):
-    """A tensor on the card; ``inner`` has its values."""
+    """A tensor on the card; ``held`` has its values."""
 
-    inner: torch.Tensor
+    held: torch.Tensor
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> CardTensor:
-        made = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made = torch.Tensor._make_wrapper_subclass(
             cls,
             inner.size(),
             strides=inner.stride(),
             storage_offset=inner.storage_offset(),
             dtype=inner.dtype,
-            device=CARD,
+            device=torch.device(CARD),
             requires_grad=inner.requires_grad,
         )
-        made.inner = inner
+        made.held = inner
         return made
 
     @classmethod
@@ -81,7 +81,7 @@ class CardTensor(torch.Tensor):
         return self.to("cpu").numpy()
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
-        return f"CardTensor({self.inner!r})"
+        return f"CardTensor({self.held!r})"
 
 
 class FakeCard(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -138,7 +138,7 @@ class _MadeOnCard(TorchFunctionMode):
 
 
 def _inner(value: Any) -> Any:
-    return value.inner if isinstance(value, CardTensor) else value
+    return value.held if isinstance(value, CardTensor) else value
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from scenemem.cli import main
 from scenemem.formats.connectivity import Scan, read_scan, write_scan
@@ -197,7 +198,8 @@ def test_everything_that_decides_about_the_numbers_is_written_down(
         assert [session["computing"]["threads"] for session in sessions] == [2, 1]
         assert [session["computing"]["precision"] for session in sessions] == ["fast", "fast"]
     finally:
-        _run("eval", "stop", "--data", data, "--threads", 1)
+        torch.set_num_threads(1)
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_with_what_it_was_begun_with(
