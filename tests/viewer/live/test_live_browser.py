@@ -235,7 +235,5 @@ def test_the_page_opens_on_a_building_not_seen_in_training(
 def test_an_instruction_without_a_known_word_is_told(page: Page) -> None:
     page.fill("#instruction", "Qwrt zxcvb")
     page.click("#walk")
-    page.wait_for_function(
-        "document.getElementById('status').textContent.includes('knows no word of this instruction')",
-        timeout=PATIENCE,
-    )
+    told = page.locator("#status", has_text="knows no word of this instruction")
+    told.wait_for(timeout=PATIENCE)
