@@ -146,7 +146,7 @@ def test_advice_leads_on_and_never_in_a_circle(own_data: Path, capsys: pytest.Ca
         f"scenemem data objects --data {own_data}",
     ]
     with pytest.raises(SystemExit):
-        main(["train", "ssm-r2r-objects", "--data", str(own_data), "--out", str(own_data / "run")])
+        main(["train", "ssm-r2r-oracle", "--data", str(own_data), "--out", str(own_data / "run")])
     assert (
         f"'scenemem data check --data {own_data}' says what it takes to build it" in capsys.readouterr().err
     )

@@ -113,7 +113,7 @@ def test_compare_against_shows_whole_intervals_at_80_columns(
     (other / "preset.json").write_text(json.dumps(described))
     code, out, _ = _run(capsys, "compare", trained, other, "--against", "basic", "--data", tiny_trainable)
     assert code == 0
-    assert out.count("+0.000 [+0.000, +0.000]") == 8
+    assert out.count("+0.000 [+0.000, +0.000]") == 16, "eight metrics, over paths and over buildings"
 
 
 def test_the_end_of_a_training_names_what_comes_next(
