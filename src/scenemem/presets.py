@@ -122,7 +122,7 @@ def read_preset(values: Mapping[str, Any]) -> Preset[Any]:
     if "memory" in current or "rounds" in current.get("walk", {}):
         current = _from_version_1(current)
     if current["agent"] == "ssm-local" and "reasoning_steps" not in current.get("model", {}):
-        current["agent"] = "ssm-no-memory"  # until version 0.2 the local agent had no memory to read
+        current["agent"] = "ssm-no-memory"  # the local agent once had no memory to read
     if (store := current.get("data", {}).get("features")) in RENAMED:
         current["data"] = {**current["data"], "features": RENAMED[store]}
     reward = current.get("learning", {}).get("reward", {})

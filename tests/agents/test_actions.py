@@ -15,8 +15,11 @@ from scenemem.agents.actions import (
     ActionSpace,
     FrontierActions,
     GlobalActions,
+    HopPrior,
     HopPriorActions,
+    HopPriorLocalActions,
     LocalActions,
+    LocalMemoryActions,
     MemoryActions,
     WalkOptions,
 )
@@ -483,10 +486,20 @@ def test_whoever_is_cut_off_on_the_way_to_its_last_place_has_not_stopped(
 # the hop prior
 
 
+PRIORS = {  # of agents that choose frontiers, and of agents that choose among neighbours
+    HopPriorActions: WalkOptions(),
+    HopPriorLocalActions: WalkOptions(final_backtrack=True, allow_revisits=True),
+}
+
+
 def _walk_with_prior(
-    world: World, episodes: EpisodeSet, max_decisions: int, stops: float
-) -> tuple[Rollout, HopPriorActions]:
-    space = HopPriorActions(world, len(episodes), max_decisions)
+    world: World,
+    episodes: EpisodeSet,
+    max_decisions: int,
+    stops: float,
+    kind: type[HopPrior] = HopPriorActions,
+) -> tuple[Rollout, HopPrior]:
+    space = kind(world, len(episodes), max_decisions, PRIORS[kind])
     return collect(world, episodes, space, Wanderer(stops=stops), max_steps=200), space
 
 
@@ -509,8 +522,11 @@ def test_hops_are_counted_on_the_known_graph(world: World, episodes: EpisodeSet)
         assert (counted[episode, len(nodes) :] == -1).all()
 
 
-def test_stopping_is_offered_only_in_the_ring_or_at_a_dead_end(world: World, episodes: EpisodeSet) -> None:
-    rollout, _ = _walk_with_prior(world, episodes, max_decisions=7, stops=1.0)
+@pytest.mark.parametrize("kind", PRIORS)
+def test_stopping_is_offered_only_in_the_ring_or_at_a_dead_end(
+    world: World, episodes: EpisodeSet, kind: type[HopPrior]
+) -> None:
+    rollout, _ = _walk_with_prior(world, episodes, max_decisions=7, stops=1.0, kind=kind)
     assert rollout.memory is not None
     table = rollout.decisions[ACTION]
     for row in range(len(table.episode)):
@@ -536,15 +552,36 @@ def test_frontiers_beyond_the_ring_are_dropped(world: World, episodes: EpisodeSe
         assert all(hops[known[node]] <= HopPriorActions.FARTHEST or node == here for node in offered)
 
 
-def test_who_never_stopped_ends_in_the_ring_when_it_knows_one(world: World, episodes: EpisodeSet) -> None:
-    rollout, space = _walk_with_prior(world, episodes, max_decisions=7, stops=0.0)
+@pytest.mark.parametrize("kind", PRIORS)
+def test_who_never_stopped_ends_in_the_ring_when_it_knows_one(
+    world: World, episodes: EpisodeSet, kind: type[HopPrior]
+) -> None:
+    rollout, space = _walk_with_prior(world, episodes, max_decisions=7, stops=0.0, kind=kind)
     hops = space.memory.hops_from_start(torch.arange(len(episodes)))
     knows_ring = ((hops >= HopPriorActions.NEAREST) & (hops <= HopPriorActions.FARTHEST)).any(dim=1)
     assert bool(knows_ring.any())
     final = hops.gather(1, space.memory.here.unsqueeze(1)).squeeze(1)
-    cut_off = knows_ring & ~rollout.stopped
+    actions = rollout.decisions[ACTION]
+    cut_off = knows_ring.index_fill(0, actions.episode[actions.stops], False)
     assert bool(cut_off.any())
     assert ((final >= HopPriorActions.NEAREST) & (final <= HopPriorActions.FARTHEST))[cut_off].all()
+
+
+def test_a_local_agent_with_a_memory_may_go_to_every_neighbour_and_returns_at_the_end(
+    world: World, episodes: EpisodeSet
+) -> None:
+    options = WalkOptions(final_backtrack=True, allow_revisits=True)
+    space = LocalMemoryActions(world, len(episodes), 5, options)
+    rollout = collect(world, episodes, space, Wanderer(stops=0.0), max_steps=200)
+    assert rollout.decisions.keys() == {ACTION, FINAL}
+    actions, final = rollout.decisions[ACTION], rollout.decisions[FINAL]
+    here = rollout.viewpoint[actions.episode, actions.step]
+    assert torch.equal(actions.options[:, :-1], world.neighbour_mask[here]), "visited ones, too"
+    assert actions.options[:, -1].all()
+    assert torch.bincount(actions.episode).max() == 5
+    ends = rollout.viewpoint.gather(1, rollout.length.unsqueeze(1) - 1).squeeze(1)
+    assert torch.equal(ends[final.episode], space.memory.node[final.episode, final.choice])
+    assert bool((final.choice != space.memory.count[final.episode] - 1).any()), "some went back"
 
 
 @pytest.mark.parametrize("kind", ["goal", "path"])

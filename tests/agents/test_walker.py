@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace, LocalActions
-from scenemem.agents.agent import Agent, DecisionPoint
+from scenemem.agents.agent import Agent, DecisionPoint, by_type
 from scenemem.agents.build import AGENTS, DataSizes, ModelConfig, Parts, lstm_parts
-from scenemem.agents.rollout import ACTION, FINAL, FRONTIER, GLOBAL, DecisionRequest
+from scenemem.agents.rollout import ACTION, FINAL, FRONTIER, GLOBAL, DecisionRequest, DecisionType
 from scenemem.agents.walker import (
     AgentPolicy,
     Decided,
@@ -326,3 +326,24 @@ def test_long_instructions_are_cut(environment: Environment, secret_episodes: Ep
 def test_a_walk_of_nothing_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be 1 or more, got 0"):
         WalkConfig(**{name: 0})
+
+
+def test_the_local_ablation_scores_neighbours_as_the_global_one_scores_those_of_here(
+    environment: Environment, episodes: EpisodeSet
+) -> None:
+    agent, other = _agent("ssm-local", environment, episodes), _agent("ssm-global", environment, episodes)
+    other.network.load_state_dict(agent.network.state_dict())
+    score, slots, elsewhere = agent.network.score, environment.world.neighbour.shape[1], 0
+
+    def compared(point: DecisionPoint) -> Mapping[DecisionType, Tensor]:
+        nonlocal elsewhere
+        found, whole = by_type(score(point)), by_type(other.network.score(point))[GLOBAL]
+        for row, here in enumerate(point.memory().here.tolist()):
+            expected = [*whole[row, here * slots : (here + 1) * slots].tolist(), float(whole[row, -1])]
+            assert found[ACTION][row].tolist() == expected
+            elsewhere += here > 0
+        return found
+
+    agent.network.score = compared  # type: ignore[method-assign]
+    agent.walk(episodes.select(range(0, 20, 2)))
+    assert elsewhere > 10

@@ -65,14 +65,14 @@ class AcceptActions(MemoryActions):
         self._best = torch.full_like(self._accepted, -torch.inf)  # value of the best place tried
         self._best_node = torch.full_like(self._target, NONE)
 
-    def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
-        """Not used: ``step`` is another loop."""
-        raise NotImplementedError
-
     def step(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
-        """Accept or go back; who stands at an accepted place tries a neighbour, or stops."""
+        """Accept or go back; then choose."""
         self._judge(active)
         self._settle(active)
+        return self._walk_on(self.choose(pose, active, decide), pose, active)
+
+    def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
+        """Who stands at an accepted place tries a neighbour, or stops."""
         asking = active[(self._target[active] == NONE) & ~self._trying[active]]
         fresh = asking[~self._tried[asking].any(dim=1)]
         out = fresh[self._moves_left[fresh] == 0]
@@ -87,7 +87,7 @@ class AcceptActions(MemoryActions):
             goes = chosen != STOP
             self._tried[asking[goes], chosen[goes]] = True
             self._trying[asking[goes]] = True
-        return self._walk_on(action, pose, active)
+        return action
 
     def _judge(self, active: Tensor) -> None:
         """Of those that have stepped out: who stays, who goes back, and who takes the best place tried."""
