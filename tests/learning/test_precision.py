@@ -41,6 +41,12 @@ def test_a_graphics_card_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.get_float32_matmul_precision() == "medium"
 
 
+def test_a_run_begun_with_fast_products_goes_on_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    _seconds(monkeypatch, fast=9.0)
+    assert use_precision("fast", "cpu", tried=True) is None
+    assert torch.get_float32_matmul_precision() == "medium"
+
+
 def test_trying_leaves_the_precision_full() -> None:
     torch.set_float32_matmul_precision("medium")
     assert precision._seconds("medium") > 0

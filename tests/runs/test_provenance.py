@@ -14,6 +14,7 @@ import torch
 from scenemem.cli import main
 from scenemem.formats.connectivity import Scan, read_scan, write_scan
 from scenemem.formats.folder import DataFolder
+from scenemem.learning import precision
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import kept_results
 
@@ -177,7 +178,7 @@ def test_an_unrelated_store_without_its_record_is_nobodys_business(copied: tuple
 
 
 def test_everything_that_decides_about_the_numbers_is_written_down(
-    copied: tuple[Path, RunFolder],
+    copied: tuple[Path, RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, run = copied
     described = run.describe()
@@ -187,8 +188,11 @@ def test_everything_that_decides_about_the_numbers_is_written_down(
     assert [session["iteration"] for session in described["sessions"]] == [0]
     out = run.root.with_name("begun")
     words = ("train", "ssm", "--data", data, "--out", out, *SMALL, "--precision", "fast", "--threads", 2)
+    seconds = {"medium": 0.5, "highest": 1.0}
+    monkeypatch.setattr(precision, "_seconds", seconds.__getitem__)
     try:
         assert _run(*words, "--begin", run.root, "--iterations", 2) == 0
+        seconds["medium"] = 2.0  # a busy moment, in which fast products look slow, does not change a run
         described = RunFolder(out).describe()
         assert described["begin"]["run"] == str(run.root)
         assert described["computing"] | {"threads": 2, "precision": "fast"} == described["computing"]

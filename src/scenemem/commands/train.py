@@ -81,7 +81,7 @@ def parse(words: Sequence[str]) -> None:
         output.print("scenemem train PRESET --help explains the flags of a preset")
         return
     settings, arguments = read_arguments(TrainArguments, PRESETS, words, "scenemem train")
-    if remark := use_precision(arguments.precision, arguments.device):
+    if remark := use_precision(arguments.precision, arguments.device, tried=_begun_fast(settings, arguments)):
         say(remark)
     with process_group(arguments.device) as group:
         out, folder = train_run(settings, arguments, group)
@@ -100,6 +100,14 @@ def parse(words: Sequence[str]) -> None:
     say_next(settings, out, arguments.folder)
     if arguments.json:
         print_json({**outcome(out), "report": str(page)})
+
+
+def _begun_fast(settings: Settings[Any], arguments: RunArguments[Any]) -> bool:
+    """Whether a run that is resumed was begun with fast products."""
+    if not arguments.resume:
+        return False
+    run = begun(settings.run_folder(arguments.out), type(settings.preset))
+    return run.computing.get("precision") == "fast"
 
 
 def say_next(settings: Settings[Any], run: RunFolder, data: Path | None) -> None:

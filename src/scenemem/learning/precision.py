@@ -12,10 +12,15 @@ Precision = Literal["full", "fast"]
 _SIZE, _PRODUCTS = 512, 5
 
 
-def use_precision(precision: Precision, device: str) -> str | None:
+def use_precision(precision: Precision, device: str, *, tried: bool = False) -> str | None:
     """Let products use TF32 or bfloat16 inside (``fast``), or not; weights and gradients stay as they are.
 
     A processor without units for bfloat16 converts every number and is slower, so it is tried first.
+
+    Args:
+        precision: what was asked for.
+        device: where the products are computed.
+        tried: a run that was begun with ``fast`` goes on with it, whatever the clock says today.
 
     Returns:
         What to tell the user when ``fast`` is not used.
@@ -23,7 +28,7 @@ def use_precision(precision: Precision, device: str) -> str | None:
     torch.set_float32_matmul_precision("highest")
     if precision == "full":
         return None
-    slower = 1.0 if device != "cpu" else _seconds("medium") / _seconds("highest")
+    slower = 1.0 if tried or device != "cpu" else _seconds("medium") / _seconds("highest")
     if slower > 1.0:
         return f"--precision fast makes products {slower:.1f} times slower on this processor; full is used"
     torch.set_float32_matmul_precision("medium")
