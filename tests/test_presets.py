@@ -70,6 +70,7 @@ def _differences(one: Any, other: Any, path: str = "") -> set[str]:
         ("ssm-paper-stop-from-memory", "ssm-paper", {"model.stop_from_memory"}),
         ("ssm-paper-backtrack", "ssm-paper", {"model.final_backtrack"}),
         ("ssm-paper-hop-prior", "ssm-paper", {"model.hop_prior"}),
+        ("ssm-released", "ssm-paper-hop-prior", {"model.read_before_update", "learning.stages"}),
         ("basic", "ssm-paper", {"agent"}),
         ("basic-backtrack", "basic", {"agent"}),
         ("basic-hop-prior", "basic", {"agent"}),
@@ -80,6 +81,11 @@ def _differences(one: Any, other: Any, path: str = "") -> set[str]:
 )
 def test_a_variant_changes_only_what_its_name_says(name: str, base: str, changed: set[str]) -> None:
     assert _differences(PRESETS[base], PRESETS[name]) == changed
+
+
+def test_the_released_code_learns_by_imitation_alone() -> None:
+    (imitation,), (mixed,) = PRESETS["ssm-released"].learning.stages, PRESETS["ssm-paper"].learning.stages
+    assert imitation.losses == {name: mixed.losses[name] for name in ("teacher_forcing", "student_forcing")}
 
 
 def test_every_preset_has_the_settings_of_its_agent() -> None:

@@ -171,6 +171,7 @@ def _stage_from_version_1(stage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _MIXED = Stage("mixed", losses={"teacher_forcing": 1.0, "student_forcing": 0.3, "a2c": 1.0})
+_IMITATION = Stage("imitation", losses={"teacher_forcing": 1.0, "student_forcing": 0.3})
 _EVERYDAY: dict[str, Any] = {
     "word_width": 256,
     "width": 256,
@@ -280,6 +281,10 @@ def _everyday() -> dict[str, Preset[Any]]:
         "ssm-paper-stop-from-memory": _with(_PAPER, stop_from_memory=True),
         "ssm-paper-backtrack": _with(_PAPER, final_backtrack=True),
         "ssm-paper-hop-prior": _with(_PAPER, hop_prior=True),
+        "ssm-released": replace(
+            _with(_PAPER, hop_prior=True, read_before_update=True),
+            learning=replace(_LEARNING, stages=(_IMITATION,)),
+        ),
         "ssm": _SSM,
         **_ablations("ssm", _SSM),
         "ssm-no-memory": with_agent(_SSM, "ssm-no-memory"),
