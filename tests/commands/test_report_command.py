@@ -262,6 +262,23 @@ def test_grounding_is_measured(
     assert "perception" not in shown
 
 
+def test_decisions_along_the_reference_paths_are_counted(
+    runs: tuple[Path, Path], tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run("follow", runs[0], "--data", tiny_trainable, "--json") == 0
+    report = _json(capsys)
+    assert (report["split"], report["iteration"]) == ("val_unseen", 4)
+    assert list(report["following"]) == ["action: go on", "action: stop", "frontier: stay"]
+    episodes = len(json.loads((tiny_trainable / "r2r" / "R2R_val_unseen.json").read_text())) * 3
+    assert report["following"]["action: stop"]["of"] == episodes
+    assert _run("follow", runs[1], "--data", tiny_trainable, "--split", "dev_unseen") == 0
+    shown = capsys.readouterr().out
+    assert "action: stop" in shown
+    assert "frontier" not in shown
+    assert _run("follow", runs[0], "--data", tiny_trainable, "--split", "nowhere") == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
 def test_grounding_needs_labels(
     runs: tuple[Path, Path], tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -192,6 +192,33 @@ def _interval(estimate: Estimate, digits: int) -> str:
     return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
 
 
+def follow(
+    run: Run,
+    split: Split = "val_unseen",
+    data: Data = None,
+    *,
+    checkpoint: Checkpoint = "last",
+    threads: Threads = 1,
+    device: Device = "cpu",
+    json: Json = False,
+) -> None:
+    """Lead an agent along the reference paths and print how often it would have chosen what is right."""
+    console.use_threads(threads)
+    described = console.existing_run(run, data, checkpoint)
+    folder = console.open_data(data)
+    task = described.describe()["preset"]["data"]["task"]
+    console.check_split(folder, task, split)
+    opened = open_run(described, folder, checkpoint, console.progress_bar, check_device(device))
+    found = opened.following(split)
+    if json:
+        shares = {one.decisions: {"share": one.share, "of": one.of} for one in found}
+        console.print_json({"split": split, "iteration": opened.iteration, "following": shares})
+        return
+    rows = [(one.decisions, f"{one.share:.3f}", f"{one.of:,}") for one in found]
+    where = f"{run} led along {task} {split}, track {opened.experiment.track or 'unknown'}"
+    console.output.print(console.table(where, ("decision: what is right", "chosen", "of"), rows))
+
+
 def compare(
     runs: Runs,
     split: Split = "val_unseen",

@@ -14,13 +14,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from scenemem.agents.agent import follow, recorded_observations
-from scenemem.agents.rollout import Rollout
-from scenemem.agents.walker import FollowLabels, TrainedAgent, collect
+from scenemem.agents.agent import recorded_observations
+from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Clusters, Estimate
+from scenemem.evaluation.following import led
 from scenemem.formats.annotations import LandmarkLabels
-from scenemem.learning.objectives import ReferencePath
 from scenemem.tasks.episode_set import EpisodeSet, in_order
 from scenemem.tasks.vocabulary import split_words
 from scenemem.world.build import Progress
@@ -62,27 +61,16 @@ def attention_along_reference(
 
 @torch.no_grad()
 def _attention(agent: TrainedAgent, episodes: EpisodeSet) -> ReferenceAttention:
-    network, rollout = agent.network, _reference_walk(agent, episodes)
+    network = agent.network
+    rollout, log = led(agent, episodes)
     was_training = network.training
     network.eval()
-    instructions = agent.read(episodes.texts)
-    log = network.state_log(agent.environment, instructions, network.dropout_masks(len(episodes)))
-    follow(log, rollout)
     observations = recorded_observations(agent.environment, log, rollout)
     weights = network.word_attention(observations)
     network.train(was_training)
-    packing = observations.instructions.packing
+    packing, tokens = observations.instructions.packing, log.instructions.mask.sum(1)
     words = {stream: packing.table(weights[stream]) for stream in STREAMS if stream in weights}
-    return ReferenceAttention(episodes, rollout.viewpoint, rollout.alive, instructions.mask.sum(1), words)
-
-
-def _reference_walk(agent: TrainedAgent, episodes: EpisodeSet) -> Rollout:
-    """The walk along the reference path, as in teacher forcing."""
-    world, longest = agent.environment.world, int(episodes.path_length.max())
-    space = agent.network.action_space(world, len(episodes), longest, learning=True)
-    rule = ReferencePath(world, episodes.path)
-    # a path that crosses itself is walked over known places again
-    return collect(world, episodes, space, FollowLabels(), max_steps=longest * longest, label_rule=rule)
+    return ReferenceAttention(episodes, rollout.viewpoint, rollout.alive, tokens, words)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from scenemem.agents.scripted import ExpertAgent, RandomAgent, StopAgent
 from scenemem.agents.walker import TrainedAgent, Walker
 from scenemem.errors import DataError, UserError
 from scenemem.evaluation.evaluate import CandidateWalker, Walks, episode_results, walk_split
+from scenemem.evaluation.following import Agreement, measure_following
 from scenemem.evaluation.grounding import GroundingQuality, measure_grounding
 from scenemem.evaluation.metrics import Metrics
 from scenemem.formats.annotations import landmark_label_file, read_landmark_labels
@@ -231,6 +232,11 @@ class OpenedRun:
         labels, episodes = read_landmark_labels(file), self.experiment.episodes(split)
         with self.progress("measuring attention") as advance:
             return measure_grounding(self.experiment.agent, episodes, labels, progress=advance)
+
+    def following(self, split: str) -> list[Agreement]:
+        """How often it would choose what is right where it is led along the reference paths."""
+        with self.progress("leading along reference paths") as advance:
+            return measure_following(self.experiment.agent, self.experiment.episodes(split), progress=advance)
 
 
 def open_run(

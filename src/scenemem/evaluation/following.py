@@ -1,0 +1,87 @@
+"""Led along the reference paths, how often would an agent have chosen what is right there?
+
+A walk tells how one mistake leads to the next; this tells which kind of decision the mistakes begin with. The
+agent sees what the teacher sees and decides nothing. Along a reference path the place of here is always the
+right frontier, so for frontier decisions the share is how often the agent stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scenemem.agents.agent import follow
+from scenemem.agents.rollout import Decisions, Outputs, Rollout
+from scenemem.agents.walker import FollowLabels, TrainedAgent, collect
+from scenemem.learning.objectives import ReferencePath
+from scenemem.models.recurrent import StateLog
+from scenemem.tasks.episode_set import EpisodeSet, in_order
+from scenemem.world.build import Progress
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How often the likeliest option was the right one."""
+
+    decisions: str  # which ones: a type of decision, and whether the right option stops
+    right: int
+    of: int
+
+    @property
+    def share(self) -> float:
+        """Of the decisions, those that were right."""
+        return self.right / self.of
+
+
+def measure_following(
+    agent: TrainedAgent, episodes: EpisodeSet, *, batch_size: int = 256, progress: Progress | None = None
+) -> list[Agreement]:
+    """Lead an agent along the reference paths and ask at every decision what it would have chosen.
+
+    Goals must be known; ``progress`` is called with (episodes done, episodes in all).
+    """
+    right, of = dict[str, int](), dict[str, int]()
+    for rows in in_order(len(episodes), batch_size, progress):
+        for name, agrees in _asked(agent, episodes.select(rows)):
+            right[name] = right.get(name, 0) + int(agrees.sum())
+            of[name] = of.get(name, 0) + len(agrees)
+    return [Agreement(name, right[name], of[name]) for name in sorted(of) if of[name]]
+
+
+@torch.no_grad()
+def _asked(agent: TrainedAgent, episodes: EpisodeSet) -> Iterator[tuple[str, Tensor]]:
+    """Names of decisions, and whether the agent would have chosen what is right (M,)."""
+    rollout, log = led(agent, episodes)
+    was_training = agent.network.training
+    agent.network.eval()
+    outputs: Outputs = agent.network.evaluate_actions(rollout, log, agent.environment)
+    agent.network.train(was_training)
+    for kind, logits in outputs.logits.items():
+        decisions: Decisions = rollout.decisions[kind]
+        known = decisions.label >= 0
+        agrees = logits.argmax(dim=1) == decisions.label
+        if kind.over_nodes:
+            yield f"{kind}: stay", agrees[known]
+            continue
+        yield f"{kind}: go on", agrees[known & ~decisions.stops]
+        yield f"{kind}: stop", agrees[known & decisions.stops]
+
+
+@torch.no_grad()
+def led(agent: TrainedAgent, episodes: EpisodeSet) -> tuple[Rollout, StateLog]:
+    """The walk along the reference paths, as in teacher forcing, and the states an agent has on it."""
+    network, world, longest = agent.network, agent.environment.world, int(episodes.path_length.max())
+    was_training = network.training
+    network.eval()
+    space = network.action_space(world, len(episodes), longest, learning=True)
+    rule = ReferencePath(world, episodes.path)
+    # a path that crosses itself is walked over known places again
+    rollout = collect(world, episodes, space, FollowLabels(), max_steps=longest * longest, label_rule=rule)
+    instructions = agent.read(episodes.texts)
+    log = network.state_log(agent.environment, instructions, network.dropout_masks(len(episodes)))
+    follow(log, rollout)
+    network.train(was_training)
+    return rollout, log
