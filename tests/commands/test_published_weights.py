@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from scenemem.agents.build import AGENTS, DataSizes
@@ -15,22 +16,49 @@ from scenemem.features.objects import build_object_features
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import default_houses
 from scenemem.learning.checkpoint import load_network, read_checkpoint
+from scenemem.models.speaker import SpeakerNetwork
 from scenemem.presets import PRESETS, R2R_TRACKS, read_preset
+from scenemem.runs.experiment import SpeakerPreset
 from scenemem.runs.folder import Published, find_run, published
 
-PUBLISHED = {entry.name: entry for entry in published()}
+PUBLISHED = {entry.name: entry for entry in published() if not entry.is_speaker}
+SPEAKERS = {entry.name: entry for entry in published() if entry.is_speaker}
 
 
 def _of(*tracks: str) -> list[str]:
-    """The weights of some tracks."""
+    """The agents of some tracks."""
     return [name for name, entry in PUBLISHED.items() if entry.track in tracks]
 
 
-def _evaluated(entry: Published, split: str, capsys: pytest.CaptureFixture[str], *flags: str) -> Any:
+def _printed(command: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
     with pytest.raises(SystemExit) as ended:
-        main(["eval", f"weights:{entry.name}", "--split", split, "--json", *flags])
+        main([*command, "--json"])
     assert ended.value.code == 0
-    return json.loads(capsys.readouterr().out)["metrics"]
+    return json.loads(capsys.readouterr().out)
+
+
+def _evaluated(entry: Published, split: str, capsys: pytest.CaptureFixture[str], *flags: str) -> Any:
+    return _printed(["eval", f"weights:{entry.name}", "--split", split, *flags], capsys)["metrics"]
+
+
+@pytest.mark.parametrize("name", SPEAKERS)
+def test_speakers_fit_the_network_of_today(name: str) -> None:
+    entry = SPEAKERS[name]
+    preset = msgspec.convert(entry.metadata["preset"], SpeakerPreset)
+    sizes = len(entry.metadata["vocabulary"]), entry.metadata["features"]["width"]
+    load_network(SpeakerNetwork(preset.model, *sizes), read_checkpoint(entry.file), entry.file)
+    assert msgspec.convert(entry.description["preset"], SpeakerPreset) == preset
+
+
+def test_the_speaker_of_the_houses_reaches_what_its_card_says(capsys: pytest.CaptureFixture[str]) -> None:
+    default_houses()
+    entry = SPEAKERS["speaker-houses"]
+    report = _printed(["speak", "eval", "weights:speaker-houses"], capsys)
+    assert report["bleu"] == pytest.approx(entry.metrics["val_unseen"]["bleu"], abs=5e-4)
+    assert report["bleu"] > report["retrieval"] > report["shuffled"], "it tells of this path, not of any"
+    card = entry.file.with_suffix(".md").read_text(encoding="utf-8")
+    assert f"| val_unseen | {report['bleu']:.3f} |" in card
+    assert "`scenemem speak eval weights:speaker-houses --split val_unseen`" in card
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -80,7 +108,18 @@ def test_agents_of_r2r_reach_what_their_cards_say(
         assert metrics[metric] == pytest.approx(PUBLISHED[name].metrics["val_unseen"][metric], abs=0.003)
 
 
-def test_there_are_agents_of_both_worlds() -> None:
+@pytest.mark.real_data
+def test_the_speaker_of_r2r_reaches_what_its_card_says(
+    with_features: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = SPEAKERS["speaker-r2r-captions"]
+    report = _printed(["speak", "eval", "weights:speaker-r2r-captions", "--data", str(with_features)], capsys)
+    assert report["bleu"] == pytest.approx(entry.metrics["val_unseen"]["bleu"], abs=0.003)
+    assert report["bleu"] > max(report["retrieval"], report["shuffled"])
+
+
+def test_there_are_agents_and_speakers_of_both_worlds() -> None:
+    assert {entry.track for entry in SPEAKERS.values()} == {"houses", "captions"}
     assert {*_of("houses"), *_of(*R2R_TRACKS)} == set(PUBLISHED)
     assert _of("houses")
     assert _of("captions")
@@ -88,7 +127,7 @@ def test_there_are_agents_of_both_worlds() -> None:
 
 
 def test_weights_are_named_after_their_track() -> None:
-    for name, entry in PUBLISHED.items():
+    for name, entry in {**PUBLISHED, **SPEAKERS}.items():
         assert name.endswith(f"-{entry.track}"), name
 
 

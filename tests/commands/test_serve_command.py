@@ -18,8 +18,10 @@ import pytest
 from scenemem.commands.pages import serve
 from scenemem.errors import DataError, UserError
 from scenemem.formats.folder import DataFolder
+from scenemem.houses.build import default_houses
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import new_experiment
+from scenemem.runs.folder import find_run
 from scenemem.runs.pages import open_live_state, suggestions
 
 pytest.importorskip("fastapi", reason="needs the extra 'serve'")
@@ -58,6 +60,29 @@ def test_the_live_state_is_opened_from_runs(runs: list[Path], tiny_trainable: Pa
         open_live_state([runs[0] / "nowhere"], None, folder, "last")
     with pytest.raises(DataError, match="holds no speaker"):
         open_live_state(runs[:1], runs[1], folder, "best")
+
+
+def test_a_speaker_that_fits_the_data_comes_with_the_package(runs: list[Path], tiny_trainable: Path) -> None:
+    houses = DataFolder(default_houses())
+    state = open_live_state([find_run("weights:basic-houses").root], None, houses, "last")
+    assert state.speaker_name == "speaker-houses"
+    house = next(name for name, split in state.groups.items() if split == "val_unseen")
+    example = state.examples[house][0]
+    places = state.view(house).scene.places
+    start, goal = (places[place].id for place in (example.start, example.goal) if place is not None)
+    told = state.describe(house, start, goal, None)
+    assert re.fullmatch(r"[A-Z][^<>_]+ [^<>_]+[.]", told.text), "sentences"
+    assert " ." not in told.text
+    mute = open_live_state(runs[:1], None, DataFolder(tiny_trainable), "last")
+    assert mute.speaker is None, "no speaker knows the features of other buildings"
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("agent", ["ssm-r2r-captions", "basic-r2r-oracle"])
+def test_the_packaged_speaker_of_r2r_serves_agents_of_any_track(agent: str, real_data: Path) -> None:
+    run = find_run(f"weights:{agent}").root
+    state = open_live_state([run], None, DataFolder(real_data), "last")
+    assert state.speaker_name == "speaker-r2r-captions"
 
 
 def test_suggestions_are_different_routes(tiny_trainable: Path) -> None:

@@ -80,6 +80,36 @@ def test_eval_reports_bleu_and_both_controls(
     assert "most similar training path" in " ".join(capsys.readouterr().out.split())
 
 
+def test_packed_speakers_reach_what_their_card_says(
+    trained: Path,
+    tiny_trainable: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
+    file, data = tmp_path / "voice.safetensors", ("--data", tiny_trainable)
+    assert _run("weights", "pack", trained, *data, "--out", file, "--checkpoint", "best") == 0
+    capsys.readouterr()
+    assert _run("speak", "eval", "weights:voice", *data, "--json") == 0
+    bleu = _json(capsys)["bleu"]
+    card = file.with_suffix(".md").read_text(encoding="utf-8")
+    assert "| split | bleu | retrieval | shuffled |\n|---|---|---|---|\n| val_seen | " in card
+    assert f"| val_unseen | {bleu:.3f} |" in card
+    assert _run("weights") == 0
+    assert "published speakers; 'weights:NAME' stands for a run" in capsys.readouterr().out
+    assert _run("weights", "pack", trained, *data, "--out", tmp_path / "hub") == 0
+    assert f"next: scenemem speak eval weights:{tmp_path / 'hub'}" in capsys.readouterr().err
+    assert "task: {type: text-generation}" in (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_speaker_cannot_walk(
+    trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run("eval", trained, "--data", tiny_trainable) == 2
+    assert "holds a speaker, which describes paths; use it with 'scenemem speak'" in _error(capsys)
+
+
 def test_a_listed_path_and_a_shortest_path_are_described_alike(
     trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,7 +118,7 @@ def test_a_listed_path_and_a_shortest_path_are_described_alike(
     (listed,) = _json(capsys)["descriptions"]
     assert listed["scan"] == "spiral"
     assert listed["path"] == ["s0", "s1", "s2"]
-    assert listed["text"]
+    assert listed["text"][0] == listed["text"][0].upper(), "written as people write"
     assert _run(*words, "--start", "s0", "--goal", "s2") == 0
     assert _json(capsys)["descriptions"] == [listed]
     assert _run(*words, "--path", "s0,s1,s2", "--heading", 90, "--beam", 3) == 0

@@ -11,7 +11,7 @@ from scenemem.errors import UserError
 from scenemem.features.tracks import TRACKS
 from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
 from scenemem.runs.folder import RunFolder, halved, published, unpacked, write_published
-from scenemem.runs.opened import model_card
+from scenemem.runs.opened import card_metrics, model_card
 
 METADATA = {"preset": {}, "vocabulary": ["<PAD>"], "features": {}, "name": "ssm", "seed": 3}
 DESCRIPTION = {"name": "ssm", "seed": 3}
@@ -33,6 +33,21 @@ def test_only_the_weights_are_kept_and_in_half_precision(trained: Checkpoint) ->
     assert packed.tensors.keys() == {"network.layer"}
     assert packed.tensors["network.layer"].dtype == torch.float16
     assert packed.metadata == {**METADATA, "progress": {"iteration": 7}}
+
+
+def test_a_speaker_stays_one(trained: Checkpoint, tmp_path: Path) -> None:
+    trained.metadata["kind"] = "speaker"
+    write_published(tmp_path / "voice.safetensors", halved(trained), DESCRIPTION, {})
+    write_published(tmp_path / "agent.safetensors", _agent(trained), DESCRIPTION, {})
+    assert [(entry.name, entry.is_speaker) for entry in published(tmp_path)] == [
+        ("agent", False),
+        ("voice", True),
+    ]
+
+
+def _agent(trained: Checkpoint) -> Checkpoint:
+    metadata = {name: value for name, value in trained.metadata.items() if name != "kind"}
+    return halved(Checkpoint(trained.tensors, metadata))
 
 
 def test_weights_too_large_for_half_precision_are_refused(trained: Checkpoint) -> None:
@@ -90,7 +105,7 @@ def test_what_comes_with_the_package_is_complete_and_small() -> None:
     for entry in found:
         assert entry.file.stat().st_size < 15e6
         assert entry.file.with_suffix(".md").is_file()
-        assert entry.metrics["val_unseen"]["sr"] > 0
+        assert entry.metrics["val_unseen"][card_metrics(entry)[0]] > 0
         assert entry.track in TRACKS
         card = entry.file.with_suffix(".md").read_text(encoding="utf-8")
         assert card == model_card(entry), "and says everything cards say today"

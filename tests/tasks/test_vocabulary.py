@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scenemem.errors import DataError
 from scenemem.formats.episodes import read_episodes
-from scenemem.tasks.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary, split_words
+from scenemem.tasks.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary, as_sentences, split_words
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,31 @@ from scenemem.tasks.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary, s
 )
 def test_how_a_text_is_cut(text: str, words: list[str]) -> None:
     assert split_words(text) == words
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text"),
+    [
+        ("turn left . stop by the door .", "Turn left. Stop by the door."),
+        ("go in , then wait", "Go in, then wait"),
+        ("don ' t use the t - shaped stairs", "Don't use the t-shaped stairs"),
+        ("walk up / down ( or wait ) !", "Walk up/down (or wait)!"),
+        ("wait ... go to room # 5 & stop", "Wait... Go to room #5 & stop"),
+        ("", ""),
+    ],
+)
+def test_tokens_are_written_as_people_write(tokens: str, text: str) -> None:
+    assert as_sentences(tokens) == text
+
+
+_WORDS = st.text("abcxyz019", min_size=1, max_size=5)
+_MARKS = st.sampled_from([".", ",", "!", "?", "'", "-", "/", "(", ")", "#", "&", ";", ":", '"', "..."])
+
+
+@given(st.lists(st.tuples(_WORDS, _MARKS | st.none())))
+def test_what_people_read_has_the_same_tokens(pairs: list[tuple[str, str | None]]) -> None:
+    tokens = [token for pair in pairs for token in pair if token is not None]
+    assert split_words(as_sentences(" ".join(tokens))) == tokens
 
 
 def test_words_come_by_frequency_then_alphabet() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -335,6 +336,23 @@ def test_the_houses_never_stand_beside_published_numbers(tmp_path: Path) -> None
     assert "(paper)" not in page
     assert "Published results" not in page
     assert "Later results" not in page
+
+
+def test_later_results_name_their_papers_and_can_be_filtered_by_what_they_see(tmp_path: Path) -> None:
+    page, tables = _page(tmp_path / "r.html", [_run("ssm", 0)], task="r2r")
+    head, *rows = tables["R2R, val_unseen and test, as published"]
+    found = {row[0].split(" ")[0]: dict(zip(head, row, strict=True)) for row in rows}
+    assert {"HAMT", "DUET", "ScaleVLN", "SRDF", "LangNav", "NavGPT"} <= found.keys()
+    for row in found.values():
+        assert re.search(
+            r", (CVPR|ICCV|NeurIPS|AAAI|ECCV|ICLR|Findings of NAACL) 20\d\d, arXiv \d{4}\.\d{5}$",
+            row["source"],
+        )
+    assert page.count('href="https://arxiv.org/abs/') >= len(rows)
+    assert "A question mark: the number was read elsewhere and not checked in that paper" in page
+    for kind in ("text", "resnet", "vit", "vlm"):
+        assert f'<input type="radio" name="sees" value="{kind}">' in page
+        assert f'<tr data-sees="{kind}">' in page
 
 
 def test_packed_weights_show_their_card(tmp_path: Path) -> None:

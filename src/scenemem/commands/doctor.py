@@ -23,7 +23,7 @@ from scenemem.registry import load_installed_plugins, loaded_plugins
 from scenemem.world.build import graph_digest
 
 _PACKAGES = ("torch", "numpy", "safetensors", "msgspec", "gymnasium", "tyro", "rich", "jinja2", "pillow")
-_OPTIONAL = ("h5py", "transformers", "fastapi", "uvicorn", "sacrebleu", "tensorboard")
+_OPTIONAL = ("h5py", "transformers", "fastapi", "uvicorn", "sacrebleu", "tensorboard", "wandb")
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SCENEMEM_CACHE", "SCENEMEM_DATA")
 _TASKS = ("r2r", "r4r", "reverie", "rxr")
 

@@ -23,8 +23,15 @@ from scenemem.formats.results import read_trajectories, write_trajectories
 from scenemem.formats.traces import write_trace
 from scenemem.learning.distributed import check_device
 from scenemem.runs import hub
-from scenemem.runs.folder import PREFIX, RunFolder, published
-from scenemem.runs.opened import CARD_METRICS, OpenedRun, evaluate_scripted, open_run, pack_weights
+from scenemem.runs.folder import PREFIX, RunFolder, published, read_published
+from scenemem.runs.opened import (
+    CARD_METRICS,
+    SPEAKER_METRICS,
+    OpenedRun,
+    evaluate_scripted,
+    open_run,
+    pack_weights,
+)
 from scenemem.tasks.episode_set import load_split
 from scenemem.viewer.gallery import plain
 from scenemem.viewer.traces import TracedAgent
@@ -364,18 +371,15 @@ def weights(json: Json = False) -> None:
             }
         )
         return
-    rows = [
-        (
-            entry.name,
-            entry.track or "unknown",
-            split,
-            *(f"{metrics[name]:.3f}" for name in CARD_METRICS),
-        )
-        for entry in found
-        for split, metrics in entry.metrics.items()
-    ]
-    title = f"published weights; '{PREFIX}NAME' stands for a run"
-    console.print_whole(title, ("name", "track", "split", *CARD_METRICS), rows, kept=3)
+    for what, columns, speaks in (("agents", CARD_METRICS, False), ("speakers", SPEAKER_METRICS, True)):
+        rows = [
+            (entry.name, entry.track or "unknown", split, *(f"{metrics[name]:.3f}" for name in columns))
+            for entry in found
+            if entry.is_speaker is speaks
+            for split, metrics in entry.metrics.items()
+        ]
+        title = f"published {what}; '{PREFIX}NAME' stands for a run"
+        console.print_whole(title, ("name", "track", "split", *columns), rows, kept=3)
 
 
 def weights_pack(
@@ -408,4 +412,5 @@ def weights_pack(
         written = hub.write_hub_files(out)
     console.say(f"{file} ({file.stat().st_size / 1e6:.1f} MB) and {', '.join(map(str, written[1:]))}")
     if not out.suffix:
-        console.say(f"next: scenemem eval weights:{out}{'' if '/' in str(out) else '/'}")
+        command = "speak eval" if read_published(file).is_speaker else "eval"
+        console.say(f"next: scenemem {command} weights:{out}{'' if '/' in str(out) else '/'}")

@@ -136,7 +136,8 @@ def serve(
     """Serve a page: pick a house, click a start, type any instruction and watch the agent decide.
 
     Args:
-        speaker: the run folder of a speaker, which describes routes between two clicks.
+        speaker: the run folder of a speaker, or weights:NAME, which describes routes between two clicks; one
+            that comes with SceneMem and fits the data when left out.
         host: address to listen at. Anything but this machine lets everybody on the network in.
         port: where to listen; 0 takes any free port.
         open: open the page in a browser.

@@ -39,16 +39,13 @@ from scenemem.learning.speaker_trainer import SpeakerLearning
 from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
 from scenemem.presets import DataConfig, Preset
 from scenemem.registry import Registry, UnknownNameError, require_plugins
-from scenemem.runs.folder import RunFolder
+from scenemem.runs.folder import SPEAKER, RunFolder, published, unpacked
 from scenemem.tasks.episode_set import EpisodeSet, load_split, split_off
 from scenemem.tasks.vocabulary import SPECIAL, Vocabulary
 from scenemem.world.build import graph_digest, load_world
 
 DEV_UNSEEN = "dev_unseen"
 """The split made of held-out training buildings."""
-
-SPEAKER = "speaker"
-"""The kind that the metadata of a speaker's checkpoint names."""
 
 _LAST_BITS = 0.01  # of the largest number: two roundings of the same features differ less, others more
 
@@ -251,6 +248,8 @@ def stored_experiment(file: Path, folder: DataFolder, device: str = "cpu") -> tu
     A plugin that its agent comes from has to be loaded already.
     """
     checkpoint = read_checkpoint(file)
+    if checkpoint.metadata.get("kind") == SPEAKER:
+        raise DataError(file, "holds a speaker, which describes paths; use it with 'scenemem speak'")
     experiment = _with_agent(*_reopened(checkpoint, file, Preset, folder, device))
     load_network(experiment.network, checkpoint, file)
     trained = checkpoint.metadata.get("inputs")
@@ -271,6 +270,22 @@ def stored_speaker(file: Path, folder: DataFolder, device: str = "cpu") -> Speak
     experiment = _with_speaker(*_reopened(checkpoint, file, SpeakerPreset, folder, device))
     load_network(experiment.network, checkpoint, file)
     return experiment
+
+
+def packaged_speaker(experiment: Experiment) -> tuple[str, Speaker] | None:
+    """The speaker that comes with SceneMem and sees what a data folder has, and its name; None without one.
+
+    One of the agent's own track is preferred; any other describes the same paths from other features.
+    """
+    speakers = [entry for entry in published() if entry.is_speaker]
+    stores = {info.sha256: info.track for _, info in complete_stores(experiment.folder)}
+    for entry in sorted(speakers, key=lambda entry: entry.track != experiment.track):
+        features = entry.metadata["features"]
+        if features["sha256"] in stores or features["track"] in stores.values():
+            run = RunFolder(unpacked(entry.name))
+            with suppress(UserError):  # features of the same track, but of other buildings
+                return entry.name, stored_speaker(run.best, experiment.folder).speaker
+    return None
 
 
 def speaker_beside(run: RunFolder, experiment: Experiment) -> Speaker:

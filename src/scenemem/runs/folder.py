@@ -36,6 +36,9 @@ try:
 except ImportError:  # not on Windows, where nothing keeps two trainings apart
     fcntl = None  # type: ignore[assignment]
 
+SPEAKER = "speaker"
+"""The kind that the metadata of a speaker's checkpoint names; agents name none."""
+
 _PACKED = ("preset", "vocabulary", "features", "name", "seed")  # metadata needed to use weights
 
 
@@ -291,6 +294,11 @@ class Published:
     description: dict[str, Any]  # of the run they come from
 
     @property
+    def is_speaker(self) -> bool:
+        """Whether they describe paths rather than walk them."""
+        return self.metadata.get("kind") == SPEAKER
+
+    @property
     def track(self) -> str:
         """The track of the features they see; empty when it is not known."""
         features, store = self.metadata["features"], self.metadata["preset"]["data"]["features"]
@@ -320,7 +328,9 @@ def halved(checkpoint: Checkpoint) -> Checkpoint:
         if not bool(tensor.isfinite().all()):
             raise UserError(f"'{name}' has numbers that half precision cannot hold; train with weight decay")
     metadata = {name: checkpoint.metadata[name] for name in _PACKED}
-    metadata |= {name: checkpoint.metadata[name] for name in ("inputs",) if name in checkpoint.metadata}
+    metadata |= {
+        name: checkpoint.metadata[name] for name in ("inputs", "kind") if name in checkpoint.metadata
+    }
     progress = {"iteration": checkpoint.metadata["progress"]["iteration"]}
     return Checkpoint(tensors, {**metadata, "progress": progress})
 

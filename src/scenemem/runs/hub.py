@@ -11,7 +11,7 @@ import msgspec
 from scenemem.errors import DataError, UserError
 from scenemem.formats.atomic import atomic_file
 from scenemem.runs.folder import Published, read_published
-from scenemem.runs.opened import CARD_METRICS, model_card
+from scenemem.runs.opened import card_metrics, model_card
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 """The three files of a folder."""
@@ -80,9 +80,9 @@ def weights_file(address: str) -> Path:
 
 def _front_matter(entry: Published) -> str:
     """The lines in front of a card that the Hub reads."""
-    metric, task = CARD_METRICS[0], entry.metadata["preset"]["data"]["task"]
+    metric, task = card_metrics(entry)[0], entry.metadata["preset"]["data"]["task"]
     results = "".join(
-        f"""  - task: {{type: vision-language-navigation}}
+        f"""  - task: {{type: {"text-generation" if entry.is_speaker else "vision-language-navigation"}}}
     dataset: {{name: {task} {split}, type: {task}}}
     metrics: [{{type: {metric}, value: {means[metric]:.3f}}}]
 """
@@ -96,7 +96,8 @@ def _front_matter(entry: Published) -> str:
 def _card(entry: Published) -> str:
     """The card of the weights, for somebody who has found the folder rather than the package."""
     text = model_card(entry)
-    how = (
-        "Use them with `scenemem eval weights:FOLDER`, or `weights:hf://owner/name` once they are on the Hub."
+    command = "speak eval" if entry.is_speaker else "eval"
+    return (
+        f"{text}\nUse them with `scenemem {command} weights:FOLDER`, "
+        "or `weights:hf://owner/name` once they are on the Hub.\n"
     )
-    return f"{text}\n{how}\n"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +26,7 @@ from scenemem.learning.speaker_trainer import SpeakerTrainer
 from scenemem.learning.trainer import StepReport, Trainer
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.interruption import StopRequest
+from scenemem.runs.loggers import open_loggers
 
 Validate = Callable[[], dict[str, float]]
 """Measures what is being trained, as it is now."""
@@ -91,7 +92,7 @@ class TrainingLoop:
         self._started = time.process_time()
         self._unlogged = Unlogged()
         is_main = self.trainer.group.is_main
-        self._tensorboard = open_tensorboard(self.folder.root / "tensorboard") if is_main else None
+        self._loggers = open_loggers(self.folder) if is_main else []
 
     def resume(self) -> None:
         """Continue from the newest good checkpoint, which has to have the same metadata."""
@@ -173,7 +174,9 @@ class TrainingLoop:
             Interrupted: somebody asked to stop; the run was saved first.
         """
         trainer, last = self.trainer, self.trainer.config.iterations
-        with StopRequest() as stop:
+        with StopRequest() as stop, ExitStack() as logging:
+            for logger in self._loggers:
+                logging.callback(logger.close)
             if trainer.iteration == 0:
                 self._save()
             seconds, walked = 0.0, 0  # of steps; validating and saving do not count
@@ -220,8 +223,8 @@ class TrainingLoop:
         self._unlogged = Unlogged()
         if trainer.group.is_main:
             self.folder.log(line)
-            if self._tensorboard is not None:
-                self._tensorboard.write(line)
+            for logger in self._loggers:
+                logger.write(line)
             if better:
                 write_checkpoint(self.folder.best, trainer.network, self._described())
         self._save()
@@ -295,34 +298,3 @@ def _restore_randomness(states: Mapping[str, torch.Tensor], trainer: Trainer | S
         torch.cuda.set_rng_state(states[_DEVICE], device)
     elif device.type == "mps" and _DEVICE in states:
         torch.mps.set_rng_state(states[_DEVICE])
-
-
-class TensorBoardLog:
-    """Writes every number of a line as a scalar, named by its place in the line."""
-
-    def __init__(self, folder: Path) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # needs the optional package
-
-        self._writer = SummaryWriter(str(folder))
-
-    def write(self, line: dict[str, Any]) -> None:
-        """Add the scalars of one line at its iteration."""
-        for name, value in scalars(line).items():
-            self._writer.add_scalar(name, value, line["iteration"])
-        self._writer.flush()
-
-
-def open_tensorboard(folder: Path) -> TensorBoardLog | None:
-    """A log for TensorBoard when it is installed (``pip install 'scenemem[log]'``)."""
-    return TensorBoardLog(folder) if importlib.util.find_spec("tensorboard") else None
-
-
-def scalars(line: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    """All numbers of a nested line, by ``outer/inner`` name; the iteration itself is left out."""
-    found: dict[str, float] = {}
-    for name, value in line.items():
-        if isinstance(value, dict):
-            found.update(scalars(value, f"{prefix}{name}/"))
-        elif isinstance(value, (int, float)) and name != "iteration":
-            found[prefix + name] = float(value)
-    return found

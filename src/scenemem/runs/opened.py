@@ -58,6 +58,7 @@ from scenemem.runs.experiment import (
 )
 from scenemem.runs.folder import (
     PREFIX,
+    SPEAKER,
     Published,
     RunFolder,
     Which,
@@ -66,6 +67,7 @@ from scenemem.runs.folder import (
     unpack,
     write_published,
 )
+from scenemem.runs.speakers import evaluate_speaker, open_speaker
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
@@ -397,9 +399,15 @@ def pack_weights(
         file, copy = Path(place) / "packed.safetensors", RunFolder(Path(place) / "packed")
         write_published(file, packed, description, {})
         unpack(file, copy.root)
-        opened = open_run(copy, folder, "last", progress)
-        for split in splits:
-            metrics[split] = opened.evaluate(split).metrics
+        if packed.metadata.get("kind") == SPEAKER:
+            speaker = open_speaker(copy, folder)
+            for split in splits:
+                found = evaluate_speaker(speaker, split, beams=1, seed=0, progress=progress)
+                metrics[split] = {name: found[name] for name in SPEAKER_METRICS}
+        else:
+            opened = open_run(copy, folder, "last", progress)
+            for split in splits:
+                metrics[split] = opened.evaluate(split).metrics
     write_published(out, packed, description, metrics)
     card = out.with_suffix(".md")
     with atomic_file(card) as partial:
@@ -408,17 +416,25 @@ def pack_weights(
 
 
 CARD_METRICS = ("sr", "spl", "osr", "ne")
-"""The metrics on a model card."""
+SPEAKER_METRICS = ("bleu", "retrieval", "shuffled")
+"""The metrics on the card of an agent and of a speaker."""
+
+
+def card_metrics(entry: Published) -> tuple[str, ...]:
+    """The metrics that tell how good packed weights are, the most important one first."""
+    return SPEAKER_METRICS if entry.is_speaker else CARD_METRICS
 
 
 def model_card(entry: Published) -> str:
     """What somebody who finds the file has to know, in Markdown."""
     metadata, data, features = entry.metadata, entry.description["data"], entry.metadata["features"]
     held_out = metadata["preset"]["selection"]["split"] == DEV_UNSEEN
+    columns = card_metrics(entry)
     rows = "\n".join(
-        f"| {split} | " + " | ".join(f"{metrics[name]:.3f}" for name in CARD_METRICS) + " |"
+        f"| {split} | " + " | ".join(f"{metrics[name]:.3f}" for name in columns) + " |"
         for split, metrics in entry.metrics.items()
     )
+    command = "speak eval" if entry.is_speaker else "eval"
     return f"""# {PREFIX}{entry.name}
 
 Preset `{metadata["name"]}`, seed {metadata["seed"]}, {metadata["progress"]["iteration"]} iterations, \
@@ -432,9 +448,9 @@ SHA-256 `{features["sha256"]}`.
 - Weights only: no data is included. Use them with features of the same checksum; buildings of
   Matterport3D are under its own terms of use (non-commercial, academic).
 
-| split | {" | ".join(CARD_METRICS)} |
-|---{"|---" * len(CARD_METRICS)}|
+| split | {" | ".join(columns)} |
+|---{"|---" * len(columns)}|
 {rows}
 
-`scenemem eval {PREFIX}{entry.name} --split val_unseen`, with `--data` for R2R, prints them.
+`scenemem {command} {PREFIX}{entry.name} --split val_unseen`, with `--data` for R2R, prints them.
 """

@@ -13,7 +13,16 @@ from scenemem.formats.folder import DataFolder
 from scenemem.houses.features import ENCODER
 from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.presets import Preset
-from scenemem.runs.experiment import Begun, Experiment, Progress, begun, open_data, silent, stored_speaker
+from scenemem.runs.experiment import (
+    Begun,
+    Experiment,
+    Progress,
+    begun,
+    open_data,
+    packaged_speaker,
+    silent,
+    stored_speaker,
+)
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.runs.opened import OpenedRun, kept_results, open_run, run_names
 from scenemem.viewer.gallery import Replay, plain, replays_section, telling, write_replays
@@ -118,18 +127,22 @@ def replay_episodes(
 def open_live_state(
     runs: list[Path], speaker: Path | None, folder: DataFolder, checkpoint: Which
 ) -> LiveServerState:
-    """Load everything the live page shows."""
+    """Load everything the live page shows; without a speaker that was named, one that comes with SceneMem."""
     from scenemem.viewer.live_state import LiveServerState  # needs the extra 'serve'
 
     opened = {
         name: open_run(RunFolder(path), folder, checkpoint).experiment
         for name, path in run_names(runs).items()
     }
+    if speaker is None:
+        speaks = packaged_speaker(next(iter(opened.values())))
+    else:
+        speaks = speaker.resolve().name, stored_speaker(RunFolder(speaker).best, folder).speaker
     return LiveServerState(
         agents={name: experiment.agent for name, experiment in opened.items()},
         sceneries=Sceneries(folder),
-        speaker=None if speaker is None else stored_speaker(RunFolder(speaker).best, folder).speaker,
-        speaker_name="speaker" if speaker is None else speaker.resolve().name,
+        speaker=speaks and speaks[1],
+        speaker_name=speaks[0] if speaks else "speaker",
         examples=suggestions(next(iter(opened.values()))),
         groups=house_groups(next(iter(opened.values()))),
     )

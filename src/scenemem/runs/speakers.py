@@ -27,7 +27,7 @@ from scenemem.runs.experiment import Progress, SpeakerExperiment, silent, stored
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.tasks.episode_set import Batches
 from scenemem.tasks.paths import PathPool, shortest_paths
-from scenemem.tasks.vocabulary import split_words
+from scenemem.tasks.vocabulary import as_sentences, split_words
 from scenemem.world.graph import HEADINGS, NONE, STEP, World
 
 FIRST_PATH_ID = 10_000_000
@@ -106,7 +106,7 @@ def describe(opened: SpeakerExperiment, paths: PathsToDescribe, beams: int) -> l
     columns = (
         paths.path.tolist(),
         paths.heading.tolist(),
-        speaker.texts(descriptions.tokens),
+        map(as_sentences, speaker.texts(descriptions.tokens)),
         descriptions.log_likelihood.tolist(),
         paths.references,
     )

@@ -22,6 +22,7 @@ SPECIAL = ("<PAD>", "<UNK>", "<EOS>", "<BOS>")
 
 _RUN = re.compile(r"\w+|\W+")
 _PUNCTUATION = frozenset(string.punctuation)
+_CLOSING, _OPENING, _JOINING, _ENDING = ".,;:!?)]%", "([#", "'/-", ".!?"  # how marks stand in a sentence
 
 
 def split_words(text: str) -> list[str]:
@@ -39,6 +40,20 @@ def split_words(text: str) -> list[str]:
         else:
             words.append(word)
     return words
+
+
+def as_sentences(text: str) -> str:
+    """Tokens joined by spaces as a person would write them: ``turn left .`` becomes ``Turn left.``
+
+    ``split_words`` finds the same tokens in the result, as long as there is a word between any two marks.
+    """
+    written, glued, begins = "", True, True  # the next token: without a space, with a capital letter
+    for word in text.split():
+        alone = glued or word[0] in _CLOSING or word[0] in _JOINING
+        written += ("" if alone else " ") + (word[0].upper() + word[1:] if begins else word)
+        glued = word[0] in _OPENING or word[0] in _JOINING
+        begins = word[-1] in _ENDING or (begins and not word[-1].isalnum())
+    return written
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ from scenemem.formats.traces import Scene
 from scenemem.learning.speaker import Speaker
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import shortest_paths
+from scenemem.tasks.vocabulary import as_sentences
 from scenemem.viewer.scenery import Look, Sceneries, Scenery
 from scenemem.viewer.traces import open_scene
 from scenemem.world.graph import NONE, World
 
-NO_SPEAKER = "no speaker was named; start the page with --speaker RUN"
+NO_SPEAKER = "no packaged speaker knows these features; start the page with --speaker RUN"
 
 _BEAMS = 3  # texts the speaker keeps at once
 
@@ -155,7 +156,7 @@ class LiveServerState:
         if self.speaker is None:
             raise UserError(NO_SPEAKER)
         best = self.speaker.describe_best(path.unsqueeze(0), heading.to(world.position).reshape(1), _BEAMS)
-        (text,) = self.speaker.texts(best.tokens)
+        text = as_sentences(self.speaker.texts(best.tokens)[0])
         metres = round(float(world.geodesic(path[0], path[-1])), 2)
         return Description(text, world.local[path].tolist(), metres, float(best.log_likelihood[0]))
 

@@ -287,10 +287,14 @@ class _MainTable(msgspec.Struct, frozen=True):
 
 class _Recent(msgspec.Struct, frozen=True):
     name: str
-    year: int
+    year: int  # of the venue
     sees: str  # a key of ``_Published.sees``
-    numbers: str  # NE OSR SR SPL on val_unseen, SR SPL on test
-    source: str  # address the numbers come from
+    numbers: (
+        str  # NE OSR SR SPL on val_unseen, SR SPL on test; a question mark where not checked in the paper
+    )
+    title: str  # of the paper
+    venue: str
+    arxiv: str  # its number there
 
 
 class _Published(msgspec.Struct, frozen=True):
@@ -340,7 +344,7 @@ def _recent_section() -> Section:
     published = _published()
     head = ["model", "year", "sees", *_headed(("ne", "osr", "sr", "spl")), "SR, test", "SPL, test", "source"]
     rows = [
-        (one.sees, [one.name, str(one.year), published.sees[one.sees], *one.numbers.split()], one.source)
+        (one.sees, [one.name, str(one.year), published.sees[one.sees], *one.numbers.split()], one)
         for one in sorted(published.recent, key=lambda one: (one.year, one.name))
     ]
     kinds = {kind: text for kind, text in published.sees.items() if any(row[0] == kind for row in rows)}

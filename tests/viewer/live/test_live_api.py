@@ -253,7 +253,7 @@ def test_the_speaker_describes_routes(client: httpx.Client, state: LiveServerSta
 def test_without_a_speaker_the_page_says_why(state: LiveServerState, serve: Serve) -> None:
     mute = LiveServerState(state.agents, state.sceneries)
     with serve(mute) as address, httpx.Client(base_url=address) as client:
-        reason = "no speaker was named; start the page with --speaker RUN"
+        reason = "no packaged speaker knows these features; start the page with --speaker RUN"
         assert client.get("/api/session").json()["speaker"] == {"name": None, "off_because": reason}
         answer = client.post("/api/descriptions", json={"house": "grid", "start": "g00", "goal": "g22"})
         assert (answer.status_code, answer.json()["detail"]) == (409, reason)

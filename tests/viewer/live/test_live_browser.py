@@ -189,7 +189,10 @@ def test_without_a_speaker_the_button_says_why(
         tab.goto(address)
         tab.wait_for_selector("#plan .place")
         assert tab.locator("#describe").is_disabled()
-        assert "no speaker was named; start the page with --speaker RUN" in tab.inner_text("#speaker")
+        assert (
+            "no packaged speaker knows these features; start the page with --speaker RUN"
+            in tab.inner_text("#speaker")
+        )
         tab.close()
 
 

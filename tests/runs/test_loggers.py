@@ -1,0 +1,104 @@
+"""Curves for TensorBoard and Weights & Biases: when they are written, and what is in them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenemem.cli import main
+from scenemem.errors import UserError
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.loggers import TensorBoardLogger, open_loggers, scalars
+
+LINE = {
+    "iteration": 7,
+    "stage": "mixed",
+    "losses": {"teacher": 2.5},
+    "validation": {"sr": 0.5},
+    "gradient": 3,
+}
+SMALL = ("--iterations", "2", "--learning.batch", "4", "--model.width", "16", "--no-replays")
+
+
+@pytest.fixture(autouse=True)
+def _unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+
+
+def test_every_number_of_a_line_gets_a_name() -> None:
+    assert scalars(LINE) == {"losses/teacher": 2.5, "validation/sr": 0.5, "gradient": 3.0}
+
+
+def test_without_the_packages_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert open_loggers(RunFolder(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tensorboard_gets_scalars_at_their_iteration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    written: list[tuple[Any, ...]] = []
+
+    class SummaryWriter:
+        def __init__(self, folder: str) -> None:
+            written.append(("folder", folder))
+
+        def add_scalar(self, *scalar: Any) -> None:
+            written.append(scalar)
+
+        def flush(self) -> None:
+            written.append(("flush",))
+
+        def close(self) -> None:
+            written.append(("close",))
+
+    module = types.ModuleType("torch.utils.tensorboard")
+    module.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
+    (log,) = open_loggers(RunFolder(tmp_path))
+    assert isinstance(log, TensorBoardLogger)
+    log.write(LINE)
+    log.close()
+    assert written[0] == ("folder", str(tmp_path / "tensorboard"))
+    assert ("validation/sr", 0.5, 7) in written
+    assert written[-2:] == [("flush",), ("close",)]
+
+
+def test_weights_and_biases_that_is_not_installed_is_explained_before_training(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WANDB_PROJECT", "houses")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"pip install 'scenemem\[wandb\]', or unset WANDB_PROJECT"):
+        open_loggers(RunFolder(tmp_path))
+
+
+def test_weights_and_biases_keeps_a_training_offline(
+    tiny_trainable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb: Any = pytest.importorskip("wandb", reason="needs wandb (pip install 'scenemem[wandb]')")
+    logged: list[dict[str, Any]] = []
+    real = wandb.sdk.wandb_run.Run.log
+    monkeypatch.setattr(
+        wandb.sdk.wandb_run.Run,
+        "log",
+        lambda run, data, step: (logged.append({"step": step, **data}), real(run, data, step=step)),
+    )
+    monkeypatch.setenv("WANDB_PROJECT", "houses")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    run = tmp_path / "basic-0"
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "basic", "--data", str(tiny_trainable), "--out", str(run), *SMALL])
+    assert ended.value.code == 0
+    (line,) = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in logged] == [2]
+    assert logged[0]["validation/sr"] == line["validation"]["sr"]
+    name = (run / "wandb" / "id").read_text()
+    assert list((run / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb")), "and nothing was sent"
