@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.faults.readers import Reader, attempt, readers, write_beside
 from benchmarks.machine import this_machine
+from scenemem.formats.atomic import atomic_file
 
 LONGEST = 20.0
 """Seconds of processor time after which a reader hangs."""
@@ -39,29 +40,44 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=100_000, help="damaged files per reader")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="name of one reader")
-    parser.add_argument("--out", type=Path, help="write what came out to this file, as JSON")
+    parser.add_argument(
+        "--out", type=Path, help="JSON file to write, or to go on with"
+    )
     chosen = parser.parse_args()
-    outcome = {}
+    outcome = _before(chosen.out, chosen.seed)
     signal.signal(signal.SIGPROF, _hangs)
     warnings.simplefilter("ignore")  # libraries warn of what they do not like
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as place:
         found = readers(Path(place))
         for name in found:
-            if chosen.only in ("", name):
-                outcome[name] = fuzz(name, chosen.inputs, chosen.seed, Path(place) / "work", found)
-                print(f"{name}: {outcome[name]}", flush=True)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+            done = outcome.get(name, {"inputs": 0})["inputs"] >= chosen.inputs
+            if done or chosen.only not in ("", name):
+                continue
+            outcome[name] = fuzz(name, chosen.inputs, chosen.seed, Path(place) / "work", found)
+            print(f"{name}: {outcome[name]}", flush=True)
+            if chosen.out is not None:
+                _write(chosen.out, chosen.seed, outcome)
+
+
+def _before(file: Path | None, seed: int) -> dict[str, Any]:
+    """What an earlier call found with the same seed, by reader."""
+    if file is None or not file.is_file():
+        return {}
+    known: dict[str, Any] = json.loads(file.read_bytes())
+    return known["readers"] if known["seed"] == seed else {}
+
+
+def _write(file: Path, seed: int, outcome: dict[str, Any]) -> None:
     report = {
         "date": date.today().isoformat(),
         "machine": this_machine(),
-        "seed": chosen.seed,
+        "seed": seed,
         "inputs": sum(count["inputs"] for count in outcome.values()),
         "failed": sum(count["failed"] for count in outcome.values()),
-        "peak_megabytes": peak,
         "readers": outcome,
     }
-    if chosen.out is not None:
-        chosen.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    with atomic_file(file) as partial:
+        partial.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 def fuzz(name: str, inputs: int, seed: int, work: Path, found: dict[str, Reader]) -> dict[str, Any]:
@@ -91,6 +107,7 @@ def fuzz(name: str, inputs: int, seed: int, work: Path, found: dict[str, Reader]
         "refused": counts["refused"],
         "failed": counts["failed"],
         "slowest_seconds": round(slowest, 3),
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "failures": failures,
     }
 

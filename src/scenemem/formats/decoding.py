@@ -108,7 +108,7 @@ def decode_json(
     """Decode JSON text as ``kind``; ``file`` and ``record`` only name the place in errors.
 
     Of two values under one name some readers take the first and some the last, so an object that holds a
-    name twice is refused; with ``unique=False`` it is not, for texts whose parts are decoded one by one later.
+    name twice is refused; with ``unique=False`` it is not, for texts whose parts are decoded later.
     """
     try:
         value = msgspec.json.decode(content, type=kind)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
+from scenemem.formats.results import read_stamp
 from scenemem.houses.features import ENCODER
 from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.presets import Preset
@@ -121,12 +122,13 @@ def open_live_state(
     """Load everything the live page shows."""
     from scenemem.viewer.live_state import LiveServerState  # needs the extra 'serve'
 
-    opened = {
-        name: open_run(RunFolder(path), folder, checkpoint).experiment
-        for name, path in run_names(runs).items()
+    runs_by_name = {
+        name: open_run(RunFolder(path), folder, checkpoint) for name, path in run_names(runs).items()
     }
+    opened = {name: run.experiment for name, run in runs_by_name.items()}
     return LiveServerState(
         agents={name: experiment.agent for name, experiment in opened.items()},
+        origins={name: run.origin() for name, run in runs_by_name.items()},
         sceneries=Sceneries(folder),
         speaker=None if speaker is None else stored_speaker(RunFolder(speaker).best, folder).speaker,
         speaker_name="speaker" if speaker is None else speaker.resolve().name,
@@ -215,6 +217,7 @@ def _with_results(
         versions=described.versions,
         log=list(run.logged()),
         results={split: episodes for split, episodes in results.items() if episodes},
+        origins={split: stamp for split in results if (stamp := read_stamp(run.stamp(split))) is not None},
         packed=packed,
         card=card,
     )
@@ -263,7 +266,7 @@ def _replays(
 
 def _walkers(opened: Mapping[str, OpenedRun], split: str) -> list[TracedAgent]:
     return [
-        TracedAgent(name, run.experiment.agent, run.experiment.episodes(split))
+        TracedAgent(name, run.experiment.agent, run.experiment.episodes(split), run.origin(split))
         for name, run in opened.items()
     ]
 
