@@ -1,6 +1,6 @@
-"""Damaged files for every reader: ``python -m benchmarks.faults.fuzz --inputs 100000``.
+"""Damaged files for every reader: ``python -m benchmarks.faults.fuzz --inputs 100000 --out FILE``.
 
-A reader may refuse a file with one clear line; anything else it raises is counted and shown.
+A reader may read a file or refuse it with one clear line, and soon; anything else is counted and shown.
 """
 
 from __future__ import annotations
@@ -8,53 +8,112 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import resource
+import signal
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter
+from datetime import date
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
-from benchmarks.faults.readers import Reader, attempt, beside, damaged, readers
+from benchmarks.faults.readers import Reader, attempt, readers, write_beside
+from benchmarks.machine import this_machine
+from scenemem.formats.atomic import atomic_file
+
+LONGEST = 20.0
+"""Seconds of processor time after which a reader hangs."""
+
+_MEMORY = Path("/dev/shm")  # files that never reach a disk
+
+
+class Hang(BaseException):
+    """A reader took too long; no handler of ordinary errors catches it."""
 
 
 def main() -> None:
-    """Fuzz the readers and print what came out as one JSON object."""
+    """Fuzz the readers and print what came out, one line each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=100_000, help="damaged files per reader")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="name of one reader")
+    parser.add_argument(
+        "--out", type=Path, help="JSON file to write, or to go on with"
+    )
     chosen = parser.parse_args()
-    outcome = {}
-    with tempfile.TemporaryDirectory() as place:
+    outcome = _before(chosen.out, chosen.seed)
+    signal.signal(signal.SIGPROF, _hangs)
+    warnings.simplefilter("ignore")  # libraries warn of what they do not like
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as place:
         found = readers(Path(place))
         for name in found:
-            if chosen.only not in ("", name):
+            done = outcome.get(name, {"inputs": 0})["inputs"] >= chosen.inputs
+            if done or chosen.only not in ("", name):
                 continue
-            outcome[name] = fuzz(name, chosen.inputs, chosen.seed, Path(place), found)
+            outcome[name] = fuzz(name, chosen.inputs, chosen.seed, Path(place) / "work", found)
             print(f"{name}: {outcome[name]}", flush=True)
-    print(json.dumps(outcome))
+            if chosen.out is not None:
+                _write(chosen.out, chosen.seed, outcome)
 
 
-def fuzz(name: str, inputs: int, seed: int, folder: Path, found: dict[str, Reader]) -> dict[str, object]:
+def _before(file: Path | None, seed: int) -> dict[str, Any]:
+    """What an earlier call found with the same seed, by reader."""
+    if file is None or not file.is_file():
+        return {}
+    known: dict[str, Any] = json.loads(file.read_bytes())
+    return known["readers"] if known["seed"] == seed else {}
+
+
+def _write(file: Path, seed: int, outcome: dict[str, Any]) -> None:
+    report = {
+        "date": date.today().isoformat(),
+        "machine": this_machine(),
+        "seed": seed,
+        "inputs": sum(count["inputs"] for count in outcome.values()),
+        "failed": sum(count["failed"] for count in outcome.values()),
+        "readers": outcome,
+    }
+    with atomic_file(file) as partial:
+        partial.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def fuzz(name: str, inputs: int, seed: int, work: Path, found: dict[str, Reader]) -> dict[str, Any]:
     """Read damaged copies of one file  ->  how many were read, refused, or made the reader fail."""
     reader, chance = found[name], random.Random(f"{seed} {name}")
-    work = folder / "work"
     work.mkdir(exist_ok=True)
     for old in work.iterdir():
         old.unlink()
-    other = beside(found, name)
+    write_beside(found, name, work)
     counts, slowest, failures = Counter[str](), 0.0, list[str]()
     for _ in range(inputs):
-        content = damaged(reader.good, chance)
-        started = time.perf_counter()
+        content = reader.damaged(chance)
+        started = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, LONGEST)
         try:
-            counts[attempt(reader, content, work, other)] += 1
-        except Exception:
+            counts[attempt(reader, content, work)] += 1
+        except (Exception, Hang):
             counts["failed"] += 1
             if len(failures) < 3:
                 failures.append(traceback.format_exc(limit=-2))
-        slowest = max(slowest, time.perf_counter() - started)
-    return {**counts, "slowest seconds": round(slowest, 3), "failures": failures}
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        slowest = max(slowest, time.process_time() - started)
+    return {
+        "inputs": inputs,
+        "read": counts["read"],
+        "refused": counts["refused"],
+        "failed": counts["failed"],
+        "slowest_seconds": round(slowest, 3),
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "failures": failures,
+    }
+
+
+def _hangs(_number: int, _frame: FrameType | None) -> None:
+    raise Hang(f"not done after {LONGEST:.0f} s")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import io
 import json
 import random
 import tarfile
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,34 +18,62 @@ import h5py
 import msgspec
 import numpy as np
 import torch
+from PIL import Image
+from safetensors.torch import save
 
 from scenemem.errors import UserError
+from scenemem.features.pictures import read_picture
 from scenemem.formats.annotations import (
+    ListedObject,
     ObjectPosition,
+    ViewpointObjects,
     read_landmark_labels,
     read_table,
     read_view_objects,
     read_word_vectors,
 )
-from scenemem.formats.captions import CaptionFiles, read_captions
+from scenemem.formats.captions import Captioner, CaptionFiles, read_captions
 from scenemem.formats.connectivity import read_scan
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import read_feature_hdf5, read_feature_tsv, read_store, write_store
+from scenemem.formats.originals import (
+    read_category_mapping,
+    read_glove,
+    read_glove_table,
+    read_house,
+    read_object_positions,
+    read_room_table,
+)
 from scenemem.formats.results import read_episode_results, read_trajectories
+from scenemem.formats.tensors import CHECKSUM, tensor_digest
 from scenemem.formats.traces import read_trace
+from scenemem.learning.checkpoint import VERSION as CHECKPOINT_VERSION
 from scenemem.learning.checkpoint import read_checkpoint, write_tensors
 from scenemem.presets import PRESETS, Preset
+from scenemem.runs.config import changed, read_config
 from scenemem.runs.experiment import begun
-from scenemem.runs.folder import RunFolder
+from scenemem.runs.folder import RunFolder, read_published
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader, the name its file has to have, and the bytes of a good one."""
+    """A reader, the name its file has to have, and the bytes of a good one.
+
+    Damage to a packed file is mostly found by whatever unpacks it; damage to its ``inner`` content, packed
+    well by ``pack``, reaches the reader behind that.
+    """
 
     file: str
     good: bytes
     read: Callable[[Path], object]
+    inner: bytes = b""
+    pack: Callable[[bytes], bytes] | None = None
+
+    def damaged(self, chance: random.Random) -> bytes:
+        """The file with some damage."""
+        if self.pack is not None and chance.random() < 0.5:
+            return self.pack(damaged(self.inner, chance))
+        return damaged(self.good, chance)
 
 
 def readers(work: Path) -> dict[str, Reader]:
@@ -79,10 +108,22 @@ def readers(work: Path) -> dict[str, Reader]:
     positions = "scan\tobject_id\tx\ty\tz\tname\tcategory\tmpcat40\ns\t1\t0.5\t1\t2\tlamp\tlamp\tlighting\n"
     labels = {"1": {"id": 3, "v": {"0": {"landmark": [1], "action": None}}}}
     walked = [{"instr_id": "1_0", "trajectory": [["a", 0.0, 0.0], ["b", 1.0, 0.5]]}]
-    made = {
+    house = "H s\nR 0 0 0 0 k 0\nP " + "0" * 32 + " 0 0 0\nP " + "1" * 32 + " 1 -1 0\n"
+    rooms = {"pano_info": {"s": {"v": {"region_index": "3", "region_label": "k"}}}}
+    mapping = "raw_category\tcategory\tmpcat40\nfloor lamp\tlamp\tlighting\n"
+    glove = "lamp 0.5 -1 2e-3\nred sofa 1 2 3\n"
+    toml = 'base = "ssm"\nseed = 3\n[model]\nwidth = 16\n[learning]\nbatch = 4\n'
+    spoken = {"scan": "s", "path": ["a"], "heading": 0, "instruction_id": 7, "instruction": "Go."}
+    navgpt = {"v": ["down: a rug\nmiddle: a lamp\ntop: a ceiling"] * 8}
+    listed = {"scan": "s", "viewpoint": "v", "objects": [_object()]}
+    picture = io.BytesIO()
+    Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(picture, "JPEG")
+    np.save(work / "table.npy", rows[0])
+    made: dict[str, tuple[Any, ...]] = {
         "connectivity": ("s_connectivity.json", _encoded(_graph()), read_scan),
         "episodes": ("R2R_train.json", _encoded(_episodes()), read_episodes),
-        "packed episodes": ("R2R_train.json.gz", gzip.compress(_encoded(_episodes())), read_episodes),
+        "packed episodes": ("R2R_train.json.gz", *_packed(_encoded(_episodes()), _gzip, read_episodes)),
+        "spoken episodes": ("rxr_train.jsonl", _encoded(spoken) + b"\n", read_episodes),
         "trajectories": ("results.json", _encoded(walked), read_trajectories),
         "outcomes": ("split.jsonl", _encoded(_outcome()) + b"\n", read_episode_results),
         "trace": ("trace.json", _encoded(_trace()), read_trace),
@@ -91,11 +132,35 @@ def readers(work: Path) -> dict[str, Reader]:
         "store": ("store.npy", (work / "store.npy").read_bytes(), read_store),
         "store record": ("store.json", (work / "store.json").read_bytes(), _store_of_record),
         "word vectors": ("words.npz", (work / "words.npz").read_bytes(), read_word_vectors),
-        "boxes": ("BBox.tar.gz", _tar("BBox/s_v.json", boxes), _all(read_view_objects)),
-        "captions": ("langnav.tar.gz", _tar("r2r_blip_DETR_vis2text/s.json", langnav), _captions),
+        "boxes": (
+            "BBox.tar.gz",
+            *_packed(_encoded(boxes), _tar("BBox/s_v.json"), _all(read_view_objects)),
+        ),
+        "boxes by line": ("view_objects.jsonl", _encoded(listed) + b"\n", _all(read_view_objects)),
+        "captions": (
+            "langnav.tar.gz",
+            *_packed(_encoded(langnav), _tar("r2r_blip_DETR_vis2text/s.json"), _captions("langnav")),
+        ),
+        "other captions": (
+            "navgpt.tar.gz",
+            *_packed(_encoded(navgpt), _tar("observations_list/s.json"), _captions("navgpt")),
+        ),
         "object positions": ("positions.tsv", positions.encode(), _positions),
         "word labels": ("lar2r_train.json", _encoded(labels), read_landmark_labels),
+        "object table": ("objpos.json", _encoded({"s": {"3": [0.5, 1, 2]}}), _positions_of_boxes),
+        "rooms of a house": ("s.house", house.encode(), read_house),
+        "rooms": ("vp2room_label.json", _encoded(rooms), read_room_table),
+        "categories": ("category_mapping.tsv", mapping.encode(), read_category_mapping),
+        "word vectors as text": ("glove.txt", glove.encode(), read_glove),
+        "packed word vectors": ("glove.zip", *_packed(glove.encode(), _zip("glove.6B.3d.txt"), read_glove)),
+        "table of word vectors": ("table.npy", (work / "table.npy").read_bytes(), _glove_table),
+        "pictures": ("0.jpg", picture.getvalue(), lambda file: read_picture(file, "view 0")),
+        "configuration": ("experiment.toml", toml.encode(), _configured),
         "checkpoint": ("checkpoint", (work / "checkpoint").read_bytes(), read_checkpoint),
+        "packed weights": (
+            "packed.safetensors",
+            *_packed(_encoded(_weights(description)), _checkpoint, read_published),
+        ),
         "description of a run": ("preset.json", _encoded(description), _described),
         "metrics of a run": ("metrics.jsonl", lines.encode(), _logged),
     }
@@ -103,7 +168,13 @@ def readers(work: Path) -> dict[str, Reader]:
 
 
 def damaged(good: bytes, chance: random.Random) -> bytes:
-    """A good file with some damage: bytes changed, cut, repeated, moved or replaced by other texts."""
+    """A good file with some damage: bytes changed, cut, repeated, moved or replaced by other texts.
+
+    Half of the JSON files stay JSON, with values of another kind, missing, repeated or under other names.
+    """
+    if good[:1] in b"[{" and chance.random() < 0.5:
+        lines = [json.loads(line) for line in good.splitlines()]
+        return b"\n".join(json.dumps(_reshaped(line, chance)).encode() for line in lines)
     content = bytearray(good)
     for _ in range(chance.choice((1, 1, 1, 2, 4, 16))):
         start = chance.randrange(len(content) + 1)
@@ -128,6 +199,31 @@ def damaged(good: bytes, chance: random.Random) -> bytes:
     return bytes(content)
 
 
+def _reshaped(value: Any, chance: random.Random) -> Any:
+    """JSON with one value changed."""
+    if not isinstance(value, (dict, list)) or not value or chance.random() < 0.1:
+        return chance.choice(_VALUES)
+    items = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
+    place = chance.randrange(len(items))
+    name, part = items[place]
+    match chance.randrange(8):
+        case 0:
+            del items[place]
+        case 1:
+            items.insert(place, (f"{name} " if isinstance(value, dict) else name, part))
+        case 2:
+            items[place] = (str(chance.choice(_VALUES)), part)
+        case _:
+            items[place] = (name, _reshaped(part, chance))
+    return dict(items) if isinstance(value, dict) else [part for _, part in items]
+
+
+_VALUES = (
+    *(None, True, False, 0, -1, 1, 36, 2**31, 2**63, -(2**64), 10**30, 0.5, -1e308, 1e-320),
+    *(float("nan"), float("inf"), "", "a", "1", "-1", "nan", "\ud800", "\0", "../x", "9" * 5000, "\u0663"),
+    *([], {}, [[]], [None], [1, 2, 3], {"a": 1}, {"": {}}, ["a", "a"], {"0": [0]}, [[[[1]]]]),
+)
+
 _TEXTS = (
     *(b"null", b"true", b"-1", b"1e999", b"NaN", b"Infinity", b"[]", b"{}", b'""', b'"\\ud800"'),
     *(b"9" * 400, b"[" * 2000, b'{"a":' * 500, b"\xff\xfe", b"0", b"18446744073709551616", b"\n", b",", b'"'),
@@ -135,10 +231,8 @@ _TEXTS = (
 )
 
 
-def attempt(reader: Reader, content: bytes, folder: Path, beside: dict[str, bytes]) -> str:
+def attempt(reader: Reader, content: bytes, folder: Path) -> str:
     """Read some bytes  ->  ``read`` or ``refused``; anything else is raised."""
-    for name, other in beside.items():
-        (folder / name).write_bytes(other)
     (folder / reader.file).write_bytes(content)
     try:
         reader.read(folder / reader.file)
@@ -147,18 +241,33 @@ def attempt(reader: Reader, content: bytes, folder: Path, beside: dict[str, byte
     return "read"
 
 
-def beside(found: dict[str, Reader], name: str) -> dict[str, bytes]:
-    """Files that a reader needs beside its own."""
+def write_beside(found: dict[str, Reader], name: str, folder: Path) -> None:
+    """Write what a reader needs beside its own file."""
     partner = {"store": "store record", "store record": "store"}.get(name)
-    return {} if partner is None else {found[partner].file: found[partner].good}
+    if partner is not None:
+        (folder / found[partner].file).write_bytes(found[partner].good)
+    (folder / "vocabulary.txt").write_text("\n".join(map(str, range(36))))
 
 
 def _all(read: Callable[[Path], Any]) -> Callable[[Path], object]:
     return lambda file: list(read(file))
 
 
-def _captions(file: Path) -> object:
-    return list(read_captions(CaptionFiles("langnav", file)))
+def _captions(captioner: Captioner) -> Callable[[Path], object]:
+    return lambda file: list(read_captions(CaptionFiles(captioner, file)))
+
+
+def _positions_of_boxes(file: Path) -> object:
+    boxed = ViewpointObjects("s", "v", (ListedObject(3, "lamp", (), ()),))
+    return read_object_positions(file, [boxed])
+
+
+def _glove_table(file: Path) -> object:
+    return read_glove_table(file, file.with_name("vocabulary.txt"))
+
+
+def _configured(file: Path) -> object:
+    return changed(PRESETS["ssm"], read_config(file).changes, file)
 
 
 def _positions(file: Path) -> object:
@@ -238,10 +347,60 @@ def _trace() -> dict[str, object]:
     }
 
 
-def _tar(name: str, value: object) -> bytes:
-    target, content = io.BytesIO(), _encoded(value)
-    with tarfile.open(fileobj=target, mode="w:gz") as archive:
-        member = tarfile.TarInfo(name)
-        member.size = len(content)
-        archive.addfile(member, io.BytesIO(content))
-    return target.getvalue()
+def _object() -> dict[str, object]:
+    seen = {"views": [3], "boxes": [[0, 0, 5, 5]]}
+    return {"id": 3, "name": "lamp", "category": "lamp", "mpcat40": "lighting", **seen}
+
+
+def _weights(description: dict[str, object]) -> dict[str, object]:
+    """What packed weights say about themselves."""
+    features = {"width": 3, "sha256": "0", "encoder": "e", "track": "captions"}
+    reached = {"val_unseen": dict.fromkeys(_SCORES, 0.5)}
+    known = {"name": "ssm", "seed": 0, "preset": description["preset"], "vocabulary": ["a", "b"]}
+    return {
+        **known,
+        "version": CHECKPOINT_VERSION,
+        "features": features,
+        "progress": {"iteration": 4},
+        "metrics": reached,
+        "description": description,
+    }
+
+
+def _packed(
+    inner: bytes, pack: Callable[[bytes], bytes], read: Callable[[Path], object]
+) -> tuple[bytes, Callable[[Path], object], bytes, Callable[[bytes], bytes]]:
+    return pack(inner), read, inner, pack
+
+
+def _gzip(content: bytes) -> bytes:
+    return gzip.compress(content, 1)
+
+
+def _tar(name: str) -> Callable[[bytes], bytes]:
+    def pack(content: bytes) -> bytes:
+        target = io.BytesIO()
+        with tarfile.open(fileobj=target, mode="w:gz", compresslevel=1) as archive:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        return target.getvalue()
+
+    return pack
+
+
+def _zip(name: str) -> Callable[[bytes], bytes]:
+    def pack(content: bytes) -> bytes:
+        target = io.BytesIO()
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(name, content)
+        return target.getvalue()
+
+    return pack
+
+
+def _checkpoint(metadata: bytes) -> bytes:
+    """A checkpoint whose checksum is right, whatever its description says."""
+    texts = {"scenemem": metadata.decode("utf-8", "replace")}
+    tensors = {"network.a": torch.ones(3)}
+    return save(tensors, metadata={**texts, CHECKSUM: tensor_digest(tensors, texts)})

@@ -40,7 +40,7 @@ from scenemem.evaluation.score import score_trajectories
 from scenemem.formats import episodes as episode_files
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import Point, Trajectory, read_trajectories
-from scenemem.formats.traces import Trace
+from scenemem.formats.traces import Origin, Trace
 from scenemem.learning.distributed import check_device, process_group
 from scenemem.learning.objectives import LABEL_RULES, LOSSES, REWARDS
 from scenemem.presets import PRESETS, Preset
@@ -126,7 +126,11 @@ class Walk:
     def __init__(self, agent: LoadedAgent, episodes: EpisodeSet) -> None:
         self._agent = agent
         self._walks = walk_split(agent.experiment.agent, episodes)
-        self._traced = TracedAgent(agent.name, agent.experiment.agent, episodes)
+
+    @cached_property
+    def _traced(self) -> TracedAgent:
+        agent = self._agent
+        return TracedAgent(agent.name, agent.experiment.agent, self._walks.episodes, agent.origin)
 
     @cached_property
     def path(self) -> list[str]:
@@ -179,6 +183,11 @@ class LoadedAgent:
         self.experiment: Experiment = opened.experiment  # network, environment, vocabulary: to go deeper
         self.preset: Preset[Any] = opened.experiment.preset
         self.world: World = opened.world  # the graphs of the buildings it can walk in
+
+    @cached_property
+    def origin(self) -> Origin:
+        """What its walks come from: versions, and the sha256 of weights, graphs and features."""
+        return self._opened.origin()
 
     def episodes(self, split: str) -> EpisodeList:
         """The episodes of a split, as this agent sees them: ``dev_unseen`` is what it was selected on."""

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.faults.readers import Reader, attempt, beside, damaged, readers
+from benchmarks.faults.readers import Reader, attempt, readers, write_beside
 from scenemem.errors import DataError
 from scenemem.formats import archives
 from scenemem.formats.annotations import read_view_objects, read_word_vectors
@@ -200,7 +200,8 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reader]:
 
 def test_every_good_file_is_read(known: dict[str, Reader], tmp_path: Path) -> None:
     for name, reader in known.items():
-        assert attempt(reader, reader.good, tmp_path, beside(known, name)) == "read", name
+        write_beside(known, name, tmp_path)
+        assert attempt(reader, reader.good, tmp_path) == "read", name
 
 
 def test_no_reader_opens_a_pickle(known: dict[str, Reader], tmp_path: Path) -> None:
@@ -211,8 +212,9 @@ def test_no_reader_opens_a_pickle(known: dict[str, Reader], tmp_path: Path) -> N
     packed = io.BytesIO()
     np.savez(packed, words=np.array(["a"]), vectors=np.array([_Harmful(mark)], dtype=object))
     for name, reader in known.items():
+        write_beside(known, name, tmp_path)
         for content in (plain, objects.getvalue(), packed.getvalue(), gzip.compress(plain)):
-            assert attempt(reader, content, tmp_path, beside(known, name)) == "refused", name
+            assert attempt(reader, content, tmp_path) == "refused", name
     assert not mark.exists()
 
 
@@ -224,7 +226,8 @@ def test_random_damage_is_read_or_refused(
     folder, chance = tmp_path_factory.getbasetemp() / "damaged", random.Random(seed)
     folder.mkdir(exist_ok=True)
     for name, reader in known.items():
-        attempt(reader, damaged(reader.good, chance), folder, beside(known, name))
+        write_beside(known, name, folder)
+        attempt(reader, reader.damaged(chance), folder)
 
 
 def test_many_records_of_one_path_are_read_in_linear_time(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_a_broken_navgpt_file_is_located(tmp_path: Path, value: Any, message: st
 def test_a_viewpoint_twice_is_named(tmp_path: Path) -> None:
     one = json.dumps(_viewpoint())
     within = _packed(tmp_path, f'{{"v": {one}, "v": {one}}}'.encode())
-    with pytest.raises(DataError, match=r"s\.json: 'v' stands there twice, expected once"):
+    with pytest.raises(DataError, match=r"s\.json: 'v' stands twice in one object, expected once"):
         list(read_captions(within))
     body = json.dumps({"v": _viewpoint()}).encode()
     members = {f"{LANGNAV}/s.json": body, f"copy/{LANGNAV}/s.json": body}
@@ -201,7 +201,7 @@ def test_a_viewpoint_twice_is_named(tmp_path: Path) -> None:
 
 def test_a_view_twice_is_named(tmp_path: Path) -> None:
     body = json.dumps({"v": _viewpoint()}).replace('"35":', '"34":')
-    with pytest.raises(DataError, match="'34' stands there twice"):
+    with pytest.raises(DataError, match="'34' stands twice in one object"):
         list(read_captions(_packed(tmp_path, body.encode())))
 
 

@@ -47,6 +47,10 @@ def test_plain_and_gzipped_files_read_the_same(tmp_path: Path) -> None:
             b'[{"x": 1}, {"x": 1, "more": [{"a": 2, "b": [1.5, -Infinity]}, NaN]}]',
             "record 1, field 'more[0].b[1]': holds NaN or Infinity, expected finite numbers",
         ),
+        (b'[{"x": 1, "x": 2}]', "'x' stands twice in one object, expected once"),
+        (b'[{"x": 1, "\\u0078": 2, "x": 3}]', "'x' stands 3 times in one object, expected once"),
+        (b'[{"x": 1, "more": [{"a": {"b": 1, "c": 2, "b": 3}}]}]', "'b' stands twice in one object"),
+        (b'[{"x": 1, "more": {"\xff": 1, "\xff": 2}}]', "stands twice in one object"),
     ],
 )
 def test_bad_json_names_file_record_and_field(tmp_path: Path, content: bytes, message: str) -> None:
@@ -63,6 +67,25 @@ def test_json_lines_name_the_line(tmp_path: Path) -> None:
     assert next(lines) == (1, Point(1))
     with pytest.raises(DataError, match=r"line 3, field 'x': expected `int`, got `null`"):
         next(lines)
+
+
+def test_a_name_twice_in_one_object_of_a_line_is_refused(tmp_path: Path) -> None:
+    file = _file(tmp_path, b'{"x": 1}\n{"x": 1, "tags": ["x"], "x": 1}\n', "points.jsonl")
+    lines = read_json_lines(file, Point)
+    assert next(lines) == (1, Point(1))
+    with pytest.raises(DataError, match=r"line 2: 'x' stands twice in one object, expected once"):
+        next(lines)
+
+
+def test_a_line_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    file = _file(tmp_path, b'{"x": 1, "more": ' + b"[" * 100_000 + b"\n", "points.jsonl")
+    with pytest.raises(DataError, match="line 1: JSON nested too deeply to be a data file"):
+        next(read_json_lines(file, Point))
+
+
+def test_the_same_name_in_different_objects_and_long_numbers_are_fine(tmp_path: Path) -> None:
+    content = b'[{"x": 1, "more": {"x": ' + b"9" * 5000 + b'}}, {"x": 1}]'
+    assert read_json(_file(tmp_path, content), tuple[Point, ...]) == (Point(1), Point(1))
 
 
 def test_json_lines_name_the_field_inside_a_list_record(tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ import pytest
 
 from scenemem.errors import DataError
 from scenemem.formats.results import (
+    STAMP_VERSION,
     EpisodeResult,
     Point,
     Trajectory,
     read_episode_results,
+    read_stamp,
     read_trajectories,
     write_episode_results,
     write_trajectories,
@@ -170,6 +172,18 @@ def test_results_of_different_weights_do_not_mix(tmp_path: Path) -> None:
     write_episode_results(tmp_path / "r.jsonl", [RESULT, msgspec.structs.replace(RESULT, iteration=400)])
     with pytest.raises(DataError, match="mixes results of different weights; evaluate the run again"):
         read_episode_results(tmp_path / "r.jsonl")
+
+
+def test_a_stamp_of_a_version_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "r.stamp.json"
+    file.write_text(f'{{"version": {STAMP_VERSION + 1}, "weights": ["told", "another", "way"]}}')
+    with pytest.raises(DataError) as caught:
+        read_stamp(file)
+    seen = f"is a stamp of version {STAMP_VERSION + 1}, this program reads version {STAMP_VERSION}"
+    advice = "use the program that wrote it, or move these results elsewhere"
+    assert str(caught.value) == f"{file}: field 'version': {seen}; {advice}"
+    file.write_text("{}")
+    assert read_stamp(file) is None, "results that do not say what they come from are walked again"
 
 
 @pytest.mark.parametrize(

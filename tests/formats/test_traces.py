@@ -5,16 +5,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from scenemem.errors import DataError
 from scenemem.formats.traces import (
+    VERSION,
     Attention,
     Decision,
     Ending,
     Memory,
     Move,
     Option,
+    Origin,
     Place,
     Scene,
     Task,
@@ -109,6 +112,23 @@ def test_what_does_not_hold_together_is_refused(
         read_trace(tmp_path / "t.json")
     assert message in str(caught.value)
     assert str(caught.value).startswith(str(tmp_path / "t.json"))
+
+
+def test_a_trace_of_a_version_that_is_not_known_is_refused(trace: Trace, tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    write_trace(file, trace)
+    newer = json.loads(file.read_text()) | {"version": VERSION + 1, "moves": "told another way"}
+    file.write_text(json.dumps(newer))
+    with pytest.raises(DataError) as caught:
+        read_trace(file)
+    seen = f"is a trace of version {VERSION + 1}, this program reads version {VERSION}"
+    assert str(caught.value) == f"{file}: field 'version': {seen}; write it again with 'scenemem view'"
+
+
+def test_a_trace_keeps_what_it_comes_from(trace: Trace, tmp_path: Path) -> None:
+    origin = Origin(versions={"torch": "2"}, weights="a", episodes="b", graphs="c", features="d")
+    write_trace(tmp_path / "t.json", msgspec.structs.replace(trace, origin=origin))
+    assert read_trace(tmp_path / "t.json").origin == origin
 
 
 def test_something_else_is_not_a_trace(tmp_path: Path) -> None:

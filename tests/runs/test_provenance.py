@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from scenemem import __version__
 from scenemem.cli import main
 from scenemem.formats.connectivity import Scan, read_scan, write_scan
+from scenemem.formats.digests import file_digest
 from scenemem.formats.folder import DataFolder
+from scenemem.formats.results import read_stamp
+from scenemem.formats.traces import Origin, read_trace
 from scenemem.learning import precision
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import kept_results
@@ -79,6 +83,41 @@ def test_results_are_kept_as_long_as_nothing_changes(copied: tuple[Path, RunFold
     assert stamp["versions"].keys() == {"scenemem", "torch"}
     assert {"weights", "episodes", "graphs", "features", "preset", "iteration"} <= stamp.keys()
     assert stamp["files"].keys() == {"val_unseen.json", "val_unseen.jsonl"}
+
+
+def test_traces_replays_and_reports_say_what_they_come_from(copied: tuple[Path, RunFolder]) -> None:
+    data, run = copied
+    stamp = read_stamp(run.stamp("val_unseen"))
+    assert stamp is not None
+    assert stamp.weights == file_digest(run.last)
+    assert stamp.features == file_digest(data / "features" / "tiny.npy")
+    expected = Origin(**{name: getattr(stamp, name) for name in Origin.__struct_fields__})
+    out = run.root.with_name("shown")
+    assert _run("view", run.root, "--data", data, "--out", out, "--count", 1) == 0
+    (trace,) = out.glob("*.trace.json")
+    assert read_trace(trace).origin == expected
+    assert _run("eval", run.root, "--data", data, "--traces", 1, "--out", out) == 0
+    (trace,) = (out / "traces").glob("*.json")
+    assert read_trace(trace).origin == expected
+    page = next(file for file in out.glob("*.html") if file.name != "index.html").read_text(encoding="utf-8")
+    report = run.root.with_name("report.html")
+    assert _run("report", run.root, "--data", data, "--out", report, "--no-replays") == 0
+    for name in ("weights", "episodes", "graphs", "features"):
+        assert getattr(expected, name) in page
+        assert getattr(expected, name)[:16] in report.read_text(encoding="utf-8")
+    assert f"scenemem {__version__}, torch {torch.__version__}" in report.read_text(encoding="utf-8")
+
+
+def test_results_of_a_newer_version_are_neither_shown_nor_replaced(
+    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = copied
+    stamp = run.stamp("val_unseen")
+    stamp.write_text('{"version": 99}')
+    assert _run("report", run.root, "--data", data, "--splits", "val_unseen", "--no-replays") == 2
+    told = capsys.readouterr().err.replace("\n", " ")
+    assert "is a stamp of version 99, this program reads version 1" in told
+    assert stamp.read_text() == '{"version": 99}'
 
 
 @pytest.mark.parametrize("change", [_change_episodes, _stretch_graph, _reverse_features])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from scenemem.agents.rollout import DECISION_TYPES
-from scenemem.formats.traces import Trace, Word
+from scenemem.formats.traces import Origin, Trace, Word
 from scenemem.viewer.pages import embedded, render, static_text
 from scenemem.viewer.replay import DRAWING, replay_frame, replay_page, write_replay
 from scenemem.viewer.scenery import Label, Look, Scenery
@@ -50,6 +50,25 @@ def _renamed(trace: Trace, text: str) -> Trace:
 
 def _data(page: str) -> Any:
     return json.loads(_Page(page).scripts[0])
+
+
+_ORIGIN = Origin(
+    versions={"scenemem": "0.1.0", "torch": "<2>"}, weights="a" * 64, graphs="b" * 64, features="c" * 64
+)
+
+
+def test_a_page_tells_what_it_was_made_from(turning_back: Trace) -> None:
+    stamped = msgspec.structs.replace(turning_back, origin=_ORIGIN)
+    page = replay_page([stamped, turning_back], Scenery())
+    assert "What this page was made from" in page
+    for told in ("<dt>scenemem</dt><dd>0.1.0</dd>", "<dt>torch</dt><dd>&lt;2&gt;</dd>"):
+        assert told in page
+    for name, letter in (("weights", "a"), ("graphs", "b"), ("features", "c")):
+        assert f"<dt>{name}, sha256</dt><dd>{letter * 64}</dd>" in page
+    assert "episodes, sha256" not in page, "nobody knows them"
+    stored = [agent["origin"] for agent in _data(page)["agents"]]
+    assert msgspec.convert(stored, list[Origin | None]) == [_ORIGIN, None]
+    assert "What this page was made from" not in replay_page([turning_back], Scenery())
 
 
 def test_a_page_holds_the_whole_trace_and_nothing_from_elsewhere(turning_back: Trace, tmp_path: Path) -> None:
@@ -117,6 +136,7 @@ def test_values_are_escaped_and_filled_once() -> None:
         "script": "",
         "data": "",
         "back": "",
+        "origins": [],
     }
     page = render("replay.html", **values)
     assert "<title>&lt;b&gt;{{ policy }}&lt;/b&gt;</title>" in page

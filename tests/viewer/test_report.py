@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from scenemem.formats.results import EpisodeResult, Outcome
+from scenemem.formats.traces import Origin
 from scenemem.viewer.pages import note_section
 from scenemem.viewer.report import write_run_report
 from scenemem.viewer.runs import ReportRun, contenders, curves, grouped
@@ -329,6 +330,22 @@ def test_the_runs_are_listed_with_what_was_measured(tmp_path: Path) -> None:
         "features": "random numbers",
         "versions": "torch 2",
     }
+
+
+def test_the_files_behind_the_numbers_are_told(tmp_path: Path) -> None:
+    sums = {name: letter * 64 for name, letter in zip(("weights", "episodes", "graphs"), "abc", strict=True)}
+    origin = Origin(versions={"scenemem": "1", "torch": "2"}, features="d" * 64, **sums)
+    _, tables = _page(tmp_path / "r.html", [replace(_run("ssm", 0), origins={"val_unseen": origin})])
+    caption = "Versions, and the first 16 digits of the sha256 of the files the scores come from"
+    head, row = tables[caption]
+    assert dict(zip(head, row, strict=True)) == {
+        "folder": "ssm-0",
+        "split": "val_unseen",
+        "walked with": "scenemem 1, torch 2",
+        **{name: value[:16] for name, value in sums.items()},
+        "features": "d" * 16,
+    }
+    assert caption not in _page(tmp_path / "r.html", RUNS)[1], "nobody knows it"
 
 
 def test_the_houses_never_stand_beside_published_numbers(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def keep_results(
         written.append(target)
     if traces:
         episodes = opened.experiment.episodes(split)
-        walker = TracedAgent(opened.run.root.name, opened.experiment.agent, episodes)
+        walker = TracedAgent(opened.run.root.name, opened.experiment.agent, episodes, opened.origin(split))
         for trace in walker.trace(list(episodes.instruction_ids[:traces])):
             name = f"{split}-{plain(trace.task.instruction_id)}.json"
             write_trace(place / "traces" / name, trace)

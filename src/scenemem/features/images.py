@@ -380,7 +380,7 @@ class _Unfinished:
         first = self._listed.readline()
         try:
             settings = msgspec.json.decode(first, type=_Settings)
-        except msgspec.DecodeError:  # new, or cut off
+        except (msgspec.DecodeError, UnicodeDecodeError):  # new, or cut off
             self._listed.seek(0)
             self._listed.write(msgspec.json.encode(self._settings) + b"\n")
             self._ends = [self._listed.tell()]
@@ -396,7 +396,7 @@ class _Unfinished:
         for key, line in zip(self._keys, self._listed, strict=False):
             try:
                 entry = msgspec.json.decode(line, type=_Finished)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 break
             self._row = self._row or VIEWS * entry.width * 2
             content = self._values.read(self._row)

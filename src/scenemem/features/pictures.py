@@ -17,6 +17,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from scenemem.errors import DataError, UserError
+from scenemem.formats.archives import check_plain_file
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.features import VIEWS
@@ -251,9 +252,12 @@ def read_picture(file: Path, place: str) -> Image.Image:
         DataError: the file is missing, is no picture or is cut off.
     """
     try:
+        check_plain_file(file)
         with Image.open(file) as picture:
             return picture.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except DataError:
+        raise
+    except Exception as error:  # whatever the library makes of a damaged file
         reason = f"not a readable picture ({error}); is the file complete?"
         raise DataError(file, reason, record=place) from error
 

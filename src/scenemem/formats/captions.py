@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -117,7 +116,7 @@ def read_captions(files: CaptionFiles, scan: str | None = None) -> Iterator[View
     decode = _decode_langnav if files.captioner == "langnav" else _decode_navgpt
     places: dict[tuple[str, str], str] = {}
     for building, content, file, record in _buildings(files, scan):
-        viewpoints = _unique_json(content, file, record)
+        viewpoints = decode_json(content, dict[str, Any], file, record)
         for viewpoint, value in viewpoints.items():
             place = ", ".join(part for part in (record, f"viewpoint '{viewpoint}'") if part)
             if (building, viewpoint) in places:
@@ -144,26 +143,6 @@ def _buildings(files: CaptionFiles, scan: str | None) -> Iterator[tuple[str, byt
         yield path.stem, content, files.place, name
         if scan is not None:
             return  # what follows need not be unpacked
-
-
-def _unique_json(content: bytes, file: Path, record: str | None) -> dict[str, Any]:
-    """Decode a JSON object; a name that stands twice in one object is an error, not the last value."""
-    decode_json(content, dict[str, Any], file, record)  # words everything that is not JSON or not UTF-8
-    try:
-        decoded: dict[str, Any] = json.loads(content, object_pairs_hook=_unique)
-    except KeyError as error:
-        raise DataError(
-            file, f"'{error.args[0]}' stands there twice, expected once", record=record
-        ) from error
-    return decoded
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise KeyError(next(name for name in names if names.count(name) > 1))
-    return found
 
 
 class _DenseCaption(msgspec.Struct, frozen=True):

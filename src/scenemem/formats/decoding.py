@@ -9,6 +9,7 @@ import json
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ LONGEST_LINE = 64 << 20
 
 # msgspec ends its messages with the place, e.g. "Expected `str`, got `int` - at `$[3].path[1]`"
 _PLACE = re.compile(r"^(?P<reason>.*) - at `\$(?:\[(?P<record>\d+)\])?\.?(?P<field>.*)`$", re.DOTALL)
+
+_TOO_DEEP = "JSON nested too deeply to be a data file"
 
 _REFUSALS: dict[type[OSError], str] = {
     FileNotFoundError: "no such file",
@@ -99,10 +102,19 @@ def read_json(file: StrPath, kind: type[T]) -> T:
     return decode_json(read_bytes(file), kind, file)
 
 
-def decode_json(content: bytes | str, kind: type[T], file: StrPath, record: str | None = None) -> T:
-    """Decode JSON text as ``kind``; ``file`` and ``record`` only name the place in errors."""
+def decode_json(
+    content: bytes | str, kind: type[T], file: StrPath, record: str | None = None, *, unique: bool = True
+) -> T:
+    """Decode JSON text as ``kind``; ``file`` and ``record`` only name the place in errors.
+
+    Of two values under one name some readers take the first and some the last, so an object that holds a
+    name twice is refused; with ``unique=False`` it is not, for texts whose parts are decoded later.
+    """
     try:
-        return msgspec.json.decode(content, type=kind)
+        value = msgspec.json.decode(content, type=kind)
+        if unique:
+            _check_unique(content, file, record)
+        return value
     except msgspec.ValidationError as error:
         raise located(error, file, record) from error
     except msgspec.DecodeError as error:
@@ -111,7 +123,7 @@ def decode_json(content: bytes | str, kind: type[T], file: StrPath, record: str 
     except UnicodeDecodeError as error:
         raise DataError(file, _not_utf8(error), record=record) from error
     except RecursionError as error:
-        raise DataError(file, "JSON nested too deeply to be a data file", record=record) from error
+        raise DataError(file, _TOO_DEEP, record=record) from error
 
 
 def read_json_lines(file: StrPath, kind: type[T]) -> Iterator[tuple[int, T]]:
@@ -122,10 +134,11 @@ def read_json_lines(file: StrPath, kind: type[T]) -> Iterator[tuple[int, T]]:
             continue
         try:
             value = decoder.decode(line)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             # the slow path words the error; the fast path only decodes
             decode_json(line, kind, file, record=f"line {number}")
             raise AssertionError("a decoder refused what decode_json accepts") from error
+        _check_unique(line, file, f"line {number}")
         yield number, value
 
 
@@ -140,6 +153,34 @@ def located(error: Exception, file: StrPath, record: str | None = None) -> DataE
     elif index is not None:
         field = f"[{index}]" + (f".{field}" if field else "")
     return DataError(file, _lowered(match["reason"]), record=record, field=field)
+
+
+def unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names differ, for ``json.loads(..., object_pairs_hook=unique_object)``.
+
+    Raises:
+        ValueError: a name stands there twice.
+    """
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        (name, count), *_ = Counter(name for name, _ in pairs).most_common(1)
+        times = "twice" if count == 2 else f"{count} times"
+        raise ValueError(f"{name!r:.60} stands {times} in one object, expected once")
+    return found
+
+
+def _check_unique(content: bytes | str, file: StrPath, record: str | None) -> None:
+    """Refuse an object that holds a name twice; ``content`` is known to be JSON."""
+    # the bytes of fields nobody asked for may be anything, and integers too long for int()
+    text = content if isinstance(content, str) else content.decode("utf-8", "surrogateescape")
+    try:
+        json.loads(text, object_pairs_hook=unique_object, parse_int=float, strict=False)
+    except json.JSONDecodeError as error:
+        raise DataError(file, f"not valid JSON ({error}); is the file complete?", record=record) from error
+    except ValueError as error:
+        raise DataError(file, str(error), record=record) from error
+    except RecursionError as error:
+        raise DataError(file, _TOO_DEEP, record=record) from error
 
 
 def _locate_non_number(content: bytes | str, file: StrPath, record: str | None) -> None:

@@ -202,7 +202,7 @@ def record_parts(file: StrPath) -> list[tuple[str, bytes]]:
     if content.lstrip()[:1] == b"{":  # a JSON list starts with [
         parts = [(f"line {n}", line) for n, line in enumerate(content.splitlines(), start=1) if line.strip()]
     else:
-        records = decode_json(content, list[msgspec.Raw], file)
+        records = decode_json(content, list[msgspec.Raw], file, unique=False)
         parts = [(f"record {n}", bytes(record)) for n, record in enumerate(records)]
     if not parts:
         raise DataError(file, "holds no record, expected at least one")

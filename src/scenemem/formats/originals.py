@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import tarfile
 import zipfile
 from collections.abc import Collection, Iterable, Iterator
@@ -24,9 +25,9 @@ from scenemem.formats.annotations import (
     is_box_file,
     read_view_objects,
 )
-from scenemem.formats.archives import read_members
+from scenemem.formats.archives import check_plain_file, read_members
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.decoding import read_json, read_lines
+from scenemem.formats.decoding import LONGEST_LINE, read_json, read_lines
 
 ROOMS = {
     "a": "bathroom",
@@ -292,18 +293,27 @@ def _glove_lines(file: Path) -> Iterator[str]:
         if not texts:
             raise DataError(file, "holds no .txt file, expected GloVe's")
         widest = max(texts, key=lambda name: archive.getinfo(name).file_size)
-        with io.TextIOWrapper(archive.open(widest), encoding="utf-8", newline="\n") as stream:
-            for line in stream:
-                yield line.rstrip("\r\n")
+        with archive.open(widest) as stream:
+            for number in itertools.count(1):
+                line = stream.readline(LONGEST_LINE)
+                if not line:
+                    return
+                if len(line) == LONGEST_LINE:
+                    reason = f"is longer than {LONGEST_LINE >> 20} MB"
+                    raise DataError(file, reason, record=f"line {number}")
+                yield line.decode("utf-8").rstrip("\r\n")
 
 
 @contextmanager
 def _readable_zip(file: Path) -> Iterator[None]:
     try:
+        check_plain_file(file)
         yield
     except FileNotFoundError as error:
         raise DataError(file, "no such file") from error
-    except (zipfile.BadZipFile, EOFError, OSError, UnicodeDecodeError) as error:
+    except DataError:
+        raise
+    except Exception as error:  # whatever the libraries make of a damaged file
         raise DataError(file, f"not a readable archive ({error}); is the file complete?") from error
 
 
@@ -315,16 +325,20 @@ def read_glove_table(file: StrPath, vocabulary: StrPath) -> tuple[tuple[str, ...
     """
     words = tuple(read_lines(vocabulary))
     try:
-        with Path(file).open("rb") as stream:
-            vectors = np.load(stream, allow_pickle=False)
+        check_plain_file(Path(file))
+        vectors = np.load(file, mmap_mode="r", allow_pickle=False)  # a declared size is not believed
     except FileNotFoundError as error:
         raise DataError(file, "no such file") from error
-    except (ValueError, OSError, EOFError) as error:
+    except DataError:
+        raise
+    except Exception as error:  # whatever numpy makes of a damaged file
         raise DataError(file, f"not an .npy table of numbers ({error}); is the file complete?") from error
+    if not isinstance(vectors, np.memmap):  # a zip file under the name of an array
+        raise DataError(file, "not an .npy table of numbers; is the file complete?")
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or len(vectors) != len(words):
         seen = f"{vectors.dtype} {vectors.shape} and {len(words)} words"
         raise DataError(file, f"{seen} do not fit, expected floats (words, columns)")
-    return words, vectors.astype(np.float32)
+    return words, np.asarray(vectors).astype(np.float32)
 
 
 def write_word_vectors(file: Path, words: Iterable[str], vectors: npt.NDArray[np.float32]) -> None:

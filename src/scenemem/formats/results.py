@@ -11,8 +11,12 @@ from scenemem.errors import DataError
 from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.decoding import decode_json, read_json, read_json_lines
 from scenemem.formats.episodes import FieldError, record_parts, write_json_list
+from scenemem.formats.traces import Origin
 
 _DEEPEST = 3  # trajectory[action][point][part]; anything deeper is not a trajectory
+
+STAMP_VERSION = 1
+"""Of ``ResultStamp``; a change that old readers cannot read makes it one more."""
 
 Outcome = Literal["reached", "passed", "cut", "early", "astray"]
 """How an episode ended:
@@ -65,30 +69,42 @@ class EpisodeResult(msgspec.Struct, frozen=True):
     sdtw: Amount
 
 
-class ResultStamp(msgspec.Struct, frozen=True, kw_only=True):
-    """What the results of a split come from, written beside them; sums are sha256 of bytes."""
+class ResultStamp(Origin, frozen=True, kw_only=True):
+    """What the results of a split come from, written beside them."""
 
-    weights: str  # sum of the checkpoint
     checkpoint: Literal["best", "last"]
     iteration: Count
     name: str  # of the preset
     seed: int
     preset: dict[str, Any]
     task: str
-    episodes: str  # sum of the episode file
-    graphs: str  # sum of the connectivity files
-    features: str  # sum of the feature store
-    versions: dict[str, str]  # of scenemem and torch
     files: dict[str, str]  # name of every result file -> its sum
     reranking: dict[str, Any] | None = None  # how walks were chosen among candidates
+    version: Count = STAMP_VERSION
 
 
 def read_stamp(file: StrPath) -> ResultStamp | None:
-    """The stamp in a file; None when there is none, or none that can be read."""
+    """The stamp in a file; None when there is none, or none that can be read.
+
+    Raises:
+        DataError: it was written by a newer version, whose results are not to be taken for ours or replaced.
+    """
+    try:
+        version = read_json(file, _Versioned).version
+    except DataError:
+        return None
+    if version > STAMP_VERSION:
+        seen = f"is a stamp of version {version}, this program reads version {STAMP_VERSION}"
+        advice = "use the program that wrote it, or move these results elsewhere"
+        raise DataError(file, f"{seen}; {advice}", field="version")
     try:
         return read_json(file, ResultStamp)
     except DataError:
         return None
+
+
+class _Versioned(msgspec.Struct):
+    version: Count = STAMP_VERSION
 
 
 def write_stamp(file: StrPath, stamp: ResultStamp) -> None:

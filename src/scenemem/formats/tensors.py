@@ -33,7 +33,7 @@ def write_tensor_file(
         previous: keep the file that was there before under this name.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = save(plain, metadata={**texts, CHECKSUM: _digest(plain, texts)})
+    content = save(plain, metadata={**texts, CHECKSUM: tensor_digest(plain, texts)})
     with atomic_file(file, previous=previous) as partial:
         partial.write_bytes(content)
 
@@ -58,13 +58,13 @@ def read_tensor_file(file: StrPath, what: str = "tensor file") -> tuple[dict[str
         raise DataError(file, "cannot be read (permission denied)") from error
     except (OSError, SafetensorError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise DataError(file, f"not a {what} of SceneMem, or damaged ({error})") from error
-    if CHECKSUM in texts and texts[CHECKSUM] != _digest(tensors, texts):
+    if CHECKSUM in texts and texts[CHECKSUM] != tensor_digest(tensors, texts):
         raise DataError(file, f"not a {what} of SceneMem, or damaged (its content differs from its checksum)")
     return tensors, texts
 
 
-def _digest(tensors: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
-    """Of names, kinds, shapes and bytes, in the order of the names."""
+def tensor_digest(tensors: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
+    """The checksum of a file: of names, kinds, shapes and bytes, in the order of the names."""
     digest = hashlib.sha256()
 
     def add(*parts: str) -> None:

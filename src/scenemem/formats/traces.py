@@ -196,6 +196,16 @@ class Ending(msgspec.Struct, frozen=True):
     scores: Scores | None = None  # None when the goal is secret
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody needs to get the same again: versions, and the sha256 of every file behind a walk."""
+
+    versions: dict[str, str]  # of scenemem and torch
+    weights: str  # sum of the checkpoint
+    episodes: str = ""  # sum of the episode file; empty for an instruction that stands in none
+    graphs: str  # sum of the connectivity files
+    features: str  # sum of the feature store
+
+
 class Trace(msgspec.Struct, frozen=True):
     """One episode of one agent; ``ending`` is None while it is still walking."""
 
@@ -205,6 +215,7 @@ class Trace(msgspec.Struct, frozen=True):
     moves: tuple[Move, ...] = ()
     ending: Ending | None = None
     version: int = VERSION
+    origin: Origin | None = None  # None when it is not known
 
     def __post_init__(self) -> None:
         for field, number in self._named_places():

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from scenemem.errors import DataError
+from scenemem.formats.decoding import unique_object
 from scenemem.formats.tensors import CHECKSUM, read_tensor_file, write_tensor_file
 
 VERSION = 3
@@ -84,7 +85,7 @@ def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
     """
     tensors, texts = read_tensor_file(file, "checkpoint")
     try:
-        metadata = json.loads(texts[_DESCRIPTION])
+        metadata = json.loads(texts[_DESCRIPTION], object_pairs_hook=unique_object)
     except (KeyError, ValueError, RecursionError) as error:
         raise DataError(file, f"not a checkpoint of SceneMem, or damaged ({error})") from error
     if not isinstance(metadata, dict):

@@ -24,6 +24,7 @@ import msgspec
 import tomli_w
 
 from scenemem.errors import DataError, SettingError, UserError
+from scenemem.formats.decoding import read_bytes
 from scenemem.presets import Preset, with_agent
 from scenemem.registry import require_plugins
 
@@ -77,11 +78,11 @@ _TOP = {name: hint for name, hint in get_type_hints(TrainingConfig).items() if n
 
 def read_config(file: str | os.PathLike[str]) -> TrainingConfig:
     """Read a configuration; plugins it names have to be loaded already, because they are code."""
+    if not Path(file).exists():
+        raise DataError(file, "no such file; expected a configuration in TOML")
     try:
-        content = tomllib.loads(Path(file).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise DataError(file, "no such file; expected a configuration in TOML") from error
-    except (OSError, ValueError) as error:
+        content = tomllib.loads(read_bytes(file).decode("utf-8"))
+    except (RecursionError, ValueError) as error:
         raise DataError(file, f"is no TOML ({error})") from error
     plain = {}
     for name in _TOP.keys() & content.keys():

@@ -419,8 +419,8 @@ def _reopened(
     try:
         plugins = tuple(run.describe().get("plugins", ())) if run.description.is_file() else ()
         preset = read_preset(checkpoint.metadata["preset"], kind, file, plugins)
-        vocabulary = Vocabulary(tuple(checkpoint.metadata["vocabulary"]))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        vocabulary = Vocabulary(msgspec.convert(checkpoint.metadata["vocabulary"], tuple[str, ...]))
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         what = "experiment" if kind is Preset else "speaker"
         raise DataError(file, f"does not describe its {what} ({error})") from error
     trained = checkpoint.metadata.get("features", {})

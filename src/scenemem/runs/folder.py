@@ -279,6 +279,62 @@ def find_run(source: str | os.PathLike[str]) -> RunFolder:
     return run
 
 
+class _Reached(msgspec.Struct):
+    """What packed weights reach on a split, as their card shows it."""
+
+    sr: float
+    spl: float
+    osr: float
+    ne: float
+
+
+class _Features(msgspec.Struct):
+    width: int
+    sha256: str
+    encoder: str
+    track: str = ""
+
+
+class _Data(msgspec.Struct):
+    task: str
+    features: str | None = None
+
+
+class _Selection(msgspec.Struct):
+    split: str
+
+
+class _Preset(msgspec.Struct):
+    data: _Data
+    selection: _Selection
+
+
+class _Progress(msgspec.Struct):
+    iteration: int
+
+
+class _Origin(msgspec.Struct):
+    features: str
+
+
+class _Description(msgspec.Struct):
+    data: _Origin
+    versions: dict[str, str]
+
+
+class _Packed(msgspec.Struct):
+    """What everybody who reads packed weights relies on."""
+
+    name: str
+    seed: int
+    preset: _Preset
+    vocabulary: tuple[str, ...]
+    features: _Features
+    progress: _Progress
+    metrics: dict[str, _Reached]
+    description: _Description
+
+
 RENAMED_WEIGHTS = {f"{agent}-r2r-objects": f"{agent}-r2r-oracle" for agent in ("ssm", "basic")}
 """former name of packaged weights -> their name now, which ends in their track"""
 
@@ -318,6 +374,10 @@ def read_published(file: Path) -> Published:
             raise DataError(
                 file, f"holds no packed weights (no {name}); pack them with 'scenemem weights pack'"
             )
+    try:
+        msgspec.convert(metadata, _Packed)
+    except msgspec.ValidationError as error:
+        raise DataError(file, f"does not describe its weights ({error}); get the file again") from error
     return Published(file.stem, file, metadata, metadata["metrics"], metadata["description"])
 
 

@@ -41,6 +41,7 @@ from scenemem.formats.results import (
     write_stamp,
     write_trajectories,
 )
+from scenemem.formats.traces import Origin
 from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
 from scenemem.learning.objectives import ClosestToGoal
 from scenemem.processes import end_with_parent
@@ -69,7 +70,7 @@ from scenemem.runs.folder import (
 )
 from scenemem.runs.speakers import evaluate_speaker, open_speaker
 from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.world.build import load_world
+from scenemem.world.build import graph_digest, load_world
 from scenemem.world.graph import World
 
 _AT_ONCE = 256  # episodes
@@ -172,22 +173,28 @@ class OpenedRun:
         self._write_stamp(self.run.stamp(split), stamp)
         return walks, results
 
+    def origin(self, split: str | None = None) -> Origin:
+        """What walks of a split, or of an instruction that stands in none, come from now."""
+        folder, task = self.experiment.folder, self.experiment.preset.data.task
+        return Origin(
+            versions={"scenemem": __version__, "torch": str(torch.__version__)},
+            weights=file_digest(self.run.checkpoint(self.checkpoint)),
+            episodes="" if split is None else split_inputs(folder, task, split)["episodes"],
+            graphs=graph_digest(folder.connectivity),
+            features=self.experiment.environment.store.info.sha256,
+        )
+
     def stamp(self, split: str) -> ResultStamp:
         """What results of a split would come from now."""
         stored, preset = self.stored, self.experiment.preset
-        inputs = split_inputs(self.experiment.folder, preset.data.task, split)
         return ResultStamp(
-            weights=file_digest(self.run.checkpoint(self.checkpoint)),
+            **msgspec.structs.asdict(self.origin(split)),
             checkpoint=self.checkpoint,
             iteration=self.iteration,
             name=str(stored.metadata.get("name", "")),
             seed=int(stored.metadata.get("seed", 0)),
             preset=msgspec.to_builtins(preset),
             task=preset.data.task,
-            episodes=inputs["episodes"],
-            graphs=inputs["graphs"],
-            features=self.experiment.environment.store.info.sha256,
-            versions={"scenemem": __version__, "torch": str(torch.__version__)},
             files={},
         )
 

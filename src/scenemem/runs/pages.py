@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
+from scenemem.formats.results import read_stamp
 from scenemem.houses.features import ENCODER
 from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.presets import Preset
@@ -130,16 +131,17 @@ def open_live_state(
     """Load everything the live page shows; without a speaker that was named, one that comes with SceneMem."""
     from scenemem.viewer.live_state import LiveServerState  # needs the extra 'serve'
 
-    opened = {
-        name: open_run(RunFolder(path), folder, checkpoint).experiment
-        for name, path in run_names(runs).items()
+    runs_by_name = {
+        name: open_run(RunFolder(path), folder, checkpoint) for name, path in run_names(runs).items()
     }
+    opened = {name: run.experiment for name, run in runs_by_name.items()}
     if speaker is None:
         speaks = packaged_speaker(next(iter(opened.values())))
     else:
         speaks = speaker.resolve().name, stored_speaker(RunFolder(speaker).best, folder).speaker
     return LiveServerState(
         agents={name: experiment.agent for name, experiment in opened.items()},
+        origins={name: run.origin() for name, run in runs_by_name.items()},
         sceneries=Sceneries(folder),
         speaker=speaks and speaks[1],
         speaker_name=speaks[0] if speaks else "speaker",
@@ -228,6 +230,7 @@ def _with_results(
         versions=described.versions,
         log=list(run.logged()),
         results={split: episodes for split, episodes in results.items() if episodes},
+        origins={split: stamp for split in results if (stamp := read_stamp(run.stamp(split))) is not None},
         packed=packed,
         card=card,
     )
@@ -276,7 +279,7 @@ def _replays(
 
 def _walkers(opened: Mapping[str, OpenedRun], split: str) -> list[TracedAgent]:
     return [
-        TracedAgent(name, run.experiment.agent, run.experiment.episodes(split))
+        TracedAgent(name, run.experiment.agent, run.experiment.episodes(split), run.origin(split))
         for name, run in opened.items()
     ]
 

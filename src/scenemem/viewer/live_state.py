@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import UserError
-from scenemem.formats.traces import Scene
+from scenemem.formats.traces import Origin, Scene
 from scenemem.learning.speaker import Speaker
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import shortest_paths
@@ -67,6 +67,7 @@ class LiveServerState:
     speaker_name: str = "speaker"
     examples: Mapping[str, Sequence[Example]] = field(default_factory=dict)  # by house
     groups: Mapping[str, str] = field(default_factory=dict)  # house -> the split it belongs to
+    origins: Mapping[str, Origin] = field(default_factory=dict)  # agent -> what its walks come from
     _views: dict[str, HouseView] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:

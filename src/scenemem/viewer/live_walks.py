@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from scenemem.errors import UserError
-from scenemem.formats.traces import Ending, Move, Task, Trace
+from scenemem.formats.traces import Ending, Move, Origin, Task, Trace
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.captions import Marks, captions, headline, letters, marks, summary
 from scenemem.viewer.live_state import LiveServerState
@@ -41,6 +41,7 @@ class WalkOpened(msgspec.Struct, frozen=True, tag="opened"):
     name: str
     task: Task
     to_goal: tuple[float | None, ...]  # metres from every place; None without a goal or a way
+    origin: Origin | None = None  # what the walk comes from
 
 
 class WalkMove(msgspec.Struct, frozen=True, tag="move"):
@@ -155,7 +156,8 @@ class LiveWorker:
         name, agent = list(self._state.agents.items())[number]
         try:
             (trace,) = open_traces(agent, episode, name=name)
-            tell(WalkOpened(number, name, trace.task, tuple(place.to_goal for place in trace.scene.places)))
+            left, origin = tuple(place.to_goal for place in trace.scene.places), self._state.origins.get(name)
+            tell(WalkOpened(number, name, trace.task, left, origin))
 
             def on_move(_episode: int, move: Move) -> None:
                 nonlocal trace

@@ -9,7 +9,7 @@ from functools import cache
 from markupsafe import Markup
 
 from scenemem.formats.atomic import StrPath
-from scenemem.formats.traces import Ending, Move, Task, Trace
+from scenemem.formats.traces import Ending, Move, Origin, Task, Trace
 from scenemem.viewer.captions import TITLES, Marks, captions, headline, letters, marks, summary
 from scenemem.viewer.pages import content_policy, embedded, render, scripts, styles, write_page
 from scenemem.viewer.scenery import Scenery
@@ -31,6 +31,7 @@ class _AgentWalk:
     marks: list[list[Marks | None]]  # per move and decision: the words it marks
     moves: tuple[Move, ...]
     ending: Ending | None
+    origin: Origin | None
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,21 @@ def replay_page(traces: Sequence[Trace], scenery: Scenery, back: BackLink | None
             marks=marks(trace),
             moves=trace.moves,
             ending=trace.ending,
+            origin=trace.origin,
         )
         for trace in traces
     ]
     task = traces[0].task
     titles = " / ".join(agent.headline for agent in agents)
     data = embedded({"task": task, "scene": traces[0].scene, "scenery": scenery, "agents": agents})
-    return _page(f"{titles} - instruction {task.instruction_id}", data, back)
+    origins = [(trace.agent, _origin_lines(trace.origin)) for trace in traces if trace.origin is not None]
+    return _page(f"{titles} - instruction {task.instruction_id}", data, back, origins)
+
+
+def _origin_lines(origin: Origin) -> list[tuple[str, str]]:
+    """What an agent's walk comes from, as names and values."""
+    sums = {name: getattr(origin, name) for name in ("weights", "episodes", "graphs", "features")}
+    return [*origin.versions.items(), *((f"{name}, sha256", value) for name, value in sums.items() if value)]
 
 
 @cache
@@ -90,7 +99,13 @@ def replay_frame() -> str:
     return _page("SceneMem replay", Markup("{{data}}"))
 
 
-def _page(title: str, data: Markup, back: BackLink | None = None) -> str:
+def _page(
+    title: str,
+    data: Markup,
+    back: BackLink | None = None,
+    origins: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (),
+) -> str:
     script, style = scripts(*DRAWING, "replay"), styles("replay")
     policy = content_policy(style, script)
-    return render("replay.html", title=title, policy=policy, style=style, script=script, data=data, back=back)
+    parts = {"title": title, "policy": policy, "style": style, "script": script, "data": data}
+    return render("replay.html", **parts, back=back, origins=origins)

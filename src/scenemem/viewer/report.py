@@ -52,6 +52,7 @@ _ENDS = {
     "early": "stopped too early",
     "cut": "cut off",
 }
+_DIGITS = 16  # of a checksum, enough to tell files apart
 _JUMPS = ("no jump", "1 jump", "2 jumps", "3 or more")
 
 
@@ -95,6 +96,7 @@ def write_run_report(
         sections += [_ablation_section(ours, world), _published_section(task)]
         sections += [_recent_section()] if task == "r2r" else []
     sections.append(_runs_section(groups))
+    sections += _origin_sections(groups)
     write_report(file, title, sections, lead=world)
 
 
@@ -382,6 +384,26 @@ def _runs_section(groups: Groups) -> Section:
     ]
     head = ["folder", "agent", "seed", "iterations", "weights measured", "features", "versions"]
     return section("Runs", "table", Table("The runs in this report", head, rows))
+
+
+def _origin_sections(groups: Groups) -> list[Section]:
+    """What the numbers come from: versions, and the sha256 of every file behind them."""
+    rows = [
+        [
+            run.folder,
+            split,
+            ", ".join(f"{tool} {version}" for tool, version in origin.versions.items()),
+            *(value[:_DIGITS] for value in (origin.weights, origin.episodes, origin.graphs, origin.features)),
+        ]
+        for runs in groups.values()
+        for run in runs
+        for split, origin in run.origins.items()
+    ]
+    if not rows:
+        return []
+    head = ["folder", "split", "walked with", "weights", "episodes", "graphs", "features"]
+    caption = f"Versions, and the first {_DIGITS} digits of the sha256 of the files the scores come from"
+    return [section("Where the numbers come from", "table", Table(caption, head, rows))]
 
 
 def _percent(shares: Iterable[float]) -> list[str]:

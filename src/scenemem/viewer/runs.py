@@ -9,6 +9,7 @@ from typing import Any
 
 from scenemem.evaluation.tables import Spread, spreads
 from scenemem.formats.results import EpisodeResult
+from scenemem.formats.traces import Origin
 from scenemem.viewer.charts import Point
 
 METRICS = {name.lower(): name for name in ("SR", "SPL", "OSR", "NE", "TL", "CLS", "nDTW", "SDTW")}
@@ -29,6 +30,7 @@ class ReportRun:
     versions: Mapping[str, str]  # what it was made with
     log: Sequence[Mapping[str, Any]]  # one line per logged iteration
     results: Mapping[str, Sequence[EpisodeResult]]  # by split
+    origins: Mapping[str, Origin] = field(default_factory=dict)  # split -> what its results come from
     packed: int | None = None  # iterations behind packed weights, which have no log
     card: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # split -> what their card says
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -25,6 +26,7 @@ from scenemem.formats.traces import (
     Memory,
     Move,
     Option,
+    Origin,
     Place,
     Scene,
     Scores,
@@ -55,6 +57,7 @@ class TracedAgent:
     name: str
     agent: TrainedAgent
     episodes: EpisodeSet
+    origin: Origin | None = None  # of its traces
 
     def trace(self, instruction_ids: Sequence[str]) -> list[Trace]:
         """Walk the episodes of some instructions.
@@ -65,7 +68,8 @@ class TracedAgent:
         if not instruction_ids:
             return []
         episodes = self.episodes.select([self.episodes.row_of(name) for name in instruction_ids])
-        return trace_episodes(self.agent, episodes, name=self.name)
+        traces = trace_episodes(self.agent, episodes, name=self.name)
+        return [msgspec.structs.replace(trace, origin=self.origin) for trace in traces]
 
 
 def open_traces(agent: TrainedAgent, episodes: EpisodeSet, *, name: str = "agent") -> list[Trace]:

@@ -17,8 +17,8 @@ class LivePlayer extends Player {
     document.getElementById("agents").replaceChildren();
   }
 
-  opened({ agent, name, task, to_goal: left }) {
-    const walk = { name, task, headline: "Walking", story: "", captions: [], letters: [], marks: [], moves: [], ending: null };
+  opened({ agent, name, task, to_goal: left, origin }) {
+    const walk = { name, task, origin, headline: "Walking", story: "", captions: [], letters: [], marks: [], moves: [], ending: null };
     this.seats.set(agent, this.agents.length);
     this.agents.push(walk);
     const places = this.house.scene.places.map((place, i) => ({ ...place, to_goal: left[i] }));
