@@ -33,6 +33,12 @@ from scenemem.agents.build import (
     Parts as Parts,
     lstm_parts as lstm_parts,
 )
+from scenemem.agents.exploring import (
+    EXPLORE as EXPLORE,
+    EXPLORED as EXPLORED,
+    GATE as GATE,
+    ExploringActions as ExploringActions,
+)
 from scenemem.agents.low_level import (
     LOW_LEVEL as LOW_LEVEL,
     LowLevelActions as LowLevelActions,
@@ -64,6 +70,11 @@ from scenemem.learning.auxiliary import (
     NEXT_ANGLE as NEXT_ANGLE,
     RETELLING as RETELLING,
     STEP_PROGRESS as STEP_PROGRESS,
+)
+from scenemem.learning.exploration import (
+    GATE_IMITATION as GATE_IMITATION,
+    exploration_reward as exploration_reward,
+    towards_goal as towards_goal,
 )
 from scenemem.learning.fidelity import (
     NEGATIVE_ENTROPY as NEGATIVE_ENTROPY,

@@ -67,8 +67,11 @@ def _same_walks(one: Rollout, other: Rollout) -> None:
         return
     assert one.memory.allow_revisits == other.memory.allow_revisits
     nodes = max(one.memory.node.shape[1], other.memory.node.shape[1])
+    assert one.memory.notes.keys() == other.memory.notes.keys()
+    for name, noted in one.memory.notes.items():
+        assert torch.equal(noted, other.memory.notes[name]), name
     for item in fields(MemoryRecord):
-        if item.name != "allow_revisits":
+        if item.name not in ("allow_revisits", "notes"):
             seen, expected = (_wide(item.name, record, nodes) for record in (one.memory, other.memory))
             assert torch.equal(seen, expected), item.name
 

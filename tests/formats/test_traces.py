@@ -92,7 +92,7 @@ def _set(*path: Any) -> Callable[[Any], None]:
         (_set("moves", 0, "decisions", 0, "choice", 2), "choice is 2, but there are 2 options"),
         (
             _set("moves", 0, "decisions", 0, "kind", "guess"),
-            "kind is 'guess', expected frontier, action, global, final or low_level",
+            "kind is 'guess', expected frontier, action, global, final, low_level, gate or explore",
         ),
         (_set("moves", 1, "decisions", 0, "options", 0, "probability", 0.5), "probabilities sum to 0.500"),
         (_set("moves", 1, "decisions", 0, "options", 0, "probability", 1.5), "expected `float` <= 1.0"),

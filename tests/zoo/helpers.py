@@ -10,11 +10,13 @@ from torch import nn
 
 from scenemem.agents.agent import Agent
 from scenemem.agents.build import AGENTS, DataSizes
+from scenemem.agents.exploring import ExploringActions
 from scenemem.agents.low_level import LowLevelActions
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import AgentPolicy, Pick, TrainedAgent, Watcher, collect
 from scenemem.features.store import Environment
 from scenemem.learning.augmentation import StoredEpisodes
+from scenemem.learning.exploration import ExplorerLabels
 from scenemem.learning.labels import LowLevelExpert
 from scenemem.learning.objectives import ClosestToGoal, LearningConfig, LossContext, Stage, distance_reward
 from scenemem.learning.trainer import Trainer
@@ -49,6 +51,10 @@ def small(preset: Preset[Any], **changes: Any) -> Preset[Any]:
     """A preset with a small network."""
     values = {**small_settings(preset), **changes}
     return replace(preset, model=replace(preset.model, **values))
+
+
+RULES = {LowLevelActions: LowLevelExpert, ExploringActions: ExplorerLabels}
+"""Label rules of the action spaces that have one of their own."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ class Setting:
         masks = agent.dropout_masks(len(self.episodes))
         log = agent.state_log(self.environment, self.read(agent), masks, learns=True)
         space = agent.action_space(self.world, len(self.episodes), max_decisions, learning=learning)
-        rule = LowLevelExpert if isinstance(space, LowLevelActions) else ClosestToGoal
+        rule = next((rule for kind, rule in RULES.items() if isinstance(space, kind)), ClosestToGoal)
         rollout = collect(
             self.world,
             self.episodes,

@@ -48,12 +48,14 @@ class ActionSpace(ABC):
     memory: SceneMemory | None = None
     restores = False  # whether agents that come back to a place have the state again that they had there
     allow_revisits = True  # whether agents may hop to places where they have been before
+    further_requests = 0  # to an episode, beyond two for every decision it may take
 
     def __init__(self, world: World, episodes: int, max_decisions: Limit) -> None:
         self.world = world
         self.now = -1  # the step
         # (B,) the step whose observation made the current state
         self.state_step = torch.zeros(episodes, dtype=torch.long, device=world.device)
+        self.notes: dict[str, Tensor] = {}  # (B, W) numbers for agents that decide over a memory, by name
         everyone = EpisodeIndex.of(torch.arange(episodes, device=world.device))
         self.active = everyone  # episodes that have just arrived somewhere
         self.renewed = everyone  # those of them whose observation makes a new state; others restore one

@@ -202,6 +202,7 @@ def live_point(
         walk=memory.walk[deciding, here, :nodes],
         open_lookup=lambda: space.open_ways(deciding)[:, :nodes],
         column_lookup=lambda name: memory.columns[name][deciding, :nodes],
+        note_lookup=lambda name: space.notes[name][deciding],
         known=count,
         edges=space.edges_known[decides.number, :nodes, :nodes],
     )
@@ -285,6 +286,7 @@ def recorded_point(
         walk=memory.walk[where],
         open_lookup=open_ways,
         column_lookup=column,
+        note_lookup=lambda name: memory.notes[name][where],
     )
     return replace(point, graph=graph)
 

@@ -19,11 +19,14 @@ from scenemem.agents.rollout import DecisionRequest, DecisionType
 from scenemem.simulator.panorama import STAY, STOP, Pose
 from scenemem.world.graph import HEADINGS, NONE, ROWS, STEP, World, view_elevation, view_heading, wrap
 
-LOW_LEVEL = DecisionType("low_level", over_nodes=False)
+LOW_LEVEL = DecisionType(
+    "low_level",
+    over_nodes=False,
+    names=("turn left", "turn right", "look up", "look down", "forward", "stop"),
+)
 """Turn, tilt, step forward, or stop."""
 
 LEFT, RIGHT, UP, DOWN, FORWARD, END = range(6)
-LOW_LEVEL_NAMES = ("turn left", "turn right", "look up", "look down", "forward", "stop")
 
 IN_SIGHT = math.radians(40.0)
 """Half of the horizontal field of view."""

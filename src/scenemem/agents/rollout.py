@@ -7,8 +7,8 @@ decision steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -32,6 +32,15 @@ class DecisionType:
     """options are the nodes of the memory; otherwise candidate slots, and the last option stops"""
     learned: bool = True
     """scored by the agent's network and taught by losses"""
+    aside: bool = False
+    """on the side of the walk: reference paths say nothing about it, and its last option goes on with them"""
+    names: tuple[str, ...] = ()
+    """what the last options are called where they are no places"""
+
+    def name_of(self, option: int, options: int) -> str | None:
+        """What one of so many options is called; None for places."""
+        number = option - options + len(self.names)
+        return self.names[number] if number >= 0 else None
 
     def __str__(self) -> str:
         return self.name
@@ -107,11 +116,13 @@ class DecisionRequest:
 
     def stops(self, choice: Tensor) -> Tensor:
         """Whether a choice ends the episode.  (M,)  ->  (M,) bool"""
-        return torch.zeros_like(choice, dtype=torch.bool) if self.type.over_nodes else choice == self.stop
+        if self.type.over_nodes or self.type.aside:
+            return torch.zeros_like(choice, dtype=torch.bool)
+        return choice == self.stop
 
     @property
     def stop(self) -> int:
-        """The option that stops, the last one; decisions over nodes have none."""
+        """The last option, which stops; decisions over nodes have none."""
         return self.options.shape[1] - 1
 
 
@@ -159,6 +170,7 @@ class MemoryRecord:
     count: Tensor  # (B, T) nodes known
     walk: Tensor  # (B, T, N) metres over known edges from here to every node
     allow_revisits: bool  # whether the agents might hop to visited places
+    notes: dict[str, Tensor] = field(default_factory=dict)  # (B, T, W) what the action space noted, by name
 
 
 @dataclass(frozen=True)
@@ -206,6 +218,7 @@ class Rollout:
                 memory.count[episodes, :steps],
                 memory.walk[episodes, :steps],
                 memory.allow_revisits,
+                {name: values[episodes, :steps] for name, values in memory.notes.items()},
             )
         return Rollout(
             viewpoint=self.viewpoint[episodes, :steps],
@@ -264,15 +277,20 @@ class Recorder:
 
     def __init__(self) -> None:
         self._steps: list[list[Tensor]] = []
+        self._notes: tuple[str, ...] = ()
         self._requests: list[tuple[int, DecisionRequest, Tensor, Tensor, Tensor]] = []
 
-    def step(self, pose: Pose, state_step: Tensor, memory: SceneMemory | None) -> None:
+    def step(
+        self, pose: Pose, state_step: Tensor, memory: SceneMemory | None, notes: Mapping[str, Tensor]
+    ) -> None:
         """One step of all episodes: where they stand, which step made their states, what they remember."""
         columns = [pose.viewpoint, pose.view, pose.done, state_step.clone()]
         if memory is not None:
             here = memory.here.clone()
             rows = here.view(-1, 1, 1).expand(-1, 1, memory.walk.shape[2])
             columns += [here, memory.count.clone(), memory.walk.gather(1, rows).squeeze(1)]
+            columns += [values.clone() for values in notes.values()]
+            self._notes = tuple(notes)
         self._steps.append(columns)
 
     def decision(self, request: DecisionRequest, choice: Tensor, label: Tensor, distance: Tensor) -> None:
@@ -311,7 +329,7 @@ class Recorder:
         stopped = stops > 0
         if memory is None:
             return Rollout(viewpoint, view, alive, state_step, stopped, decisions, None)
-        here, count, walk = known
+        here, count, walk, *notes = known
         nodes = int(count.max())
         record = MemoryRecord(
             memory.node[:, :nodes],
@@ -320,6 +338,7 @@ class Recorder:
             count,
             walk[:, :, :nodes],
             allow_revisits,
+            dict(zip(self._notes, notes, strict=True)),
         )
         return Rollout(viewpoint, view, alive, state_step, stopped, decisions, record)
 
@@ -415,6 +434,10 @@ def _joined_memories(memories: Sequence[MemoryRecord], steps: int) -> MemoryReco
         count=_stacked([memory.count for memory in memories], steps),
         walk=torch.cat([_padded(memory.walk, steps, nodes, torch.inf) for memory in memories]),
         allow_revisits=memories[0].allow_revisits,
+        notes={
+            name: torch.cat([_padded(memory.notes[name], steps, width) for memory in memories])
+            for name, width in ((name, values.shape[2]) for name, values in memories[0].notes.items())
+        },
     )
 
 

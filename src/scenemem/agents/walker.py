@@ -145,7 +145,7 @@ def collect(
         policy.observe(pose, active.index, space)
         if label_rule is not None:
             label_rule.arrive(pose.viewpoint[active.index], active.index)
-        recorder.step(pose, space.state_step, space.memory)
+        recorder.step(pose, space.state_step, space.memory, space.notes)
         # what is decided at the last observation is not carried out
         goes_on = active.where(limit[active.number] > step + 1 - begun[active.number])
         action = torch.full_like(pose.viewpoint, STOP)

@@ -22,7 +22,7 @@ Number = Annotated[int, msgspec.Meta(ge=0)]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Metres = Annotated[float, msgspec.Meta(ge=0.0)]
 
-KINDS = ("frontier", "action", "global", "final", "low_level")
+KINDS = ("frontier", "action", "global", "final", "low_level", "gate", "explore")
 
 _ROUNDING = 0.02  # probabilities are rounded when written, so their sum is not exactly 1
 
@@ -121,7 +121,8 @@ class Attention(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     """One choice among some options."""
 
-    # frontier, action (a neighbour or stop), global (any sub-node or stop), final (where to end), low_level
+    # frontier, action (a neighbour or stop), global (any sub-node or stop), final (where to end), low_level,
+    # gate (explore first, or go on), explore (a neighbour, or come back)
     kind: str
     options: tuple[Option, ...]
     choice: Number  # index into options

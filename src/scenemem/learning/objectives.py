@@ -259,6 +259,8 @@ class ReferencePath:
     def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """(M,) option"""
         del distance
+        if request.type.aside:
+            return torch.full_like(request.episode, request.stop)
         wanted = self._wanted(request, space)  # (M,) viewpoint, -1 at the end of the path
         if request.type.over_nodes:
             return self._frontier(request, space, wanted)
@@ -424,8 +426,9 @@ def loss(name: str, *, walks: WalkKind) -> Callable[[LossFunction], LossFunction
 
 @loss("teacher_forcing", walks="teacher")
 def teacher_forcing(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
-    """Clone the reference path."""
-    return imitation(rollout, outputs, {FRONTIER: context.stage.teacher_frontier})
+    """Clone the reference path, which says nothing about what is decided aside."""
+    aside = {kind: 0.0 for kind in outputs.logits if kind.aside}
+    return imitation(rollout, outputs, {FRONTIER: context.stage.teacher_frontier, **aside})
 
 
 @loss("student_forcing", walks="student")

@@ -251,11 +251,11 @@ class Trainer:
         """Forced episodes follow the reference path, the others walk by themselves.  forced: (B,) bool"""
         environment = self.agent.environment
         world = environment.world
-        drawn = self._drawn(len(forced))
         # the reference path decides how long, and one that crosses itself is walked over known places again
         length = batch.path_length
         max_decisions = torch.where(forced, length, self.config.max_decisions)
         space = self.network.action_space(world, len(forced), max_decisions, learning=True)
+        drawn = self._drawn(len(forced), space.further_requests)
         labels = MixedRules(forced, ReferencePath(world, batch.path), self._label_rule(world, batch, space))
         policy = AgentPolicy(self.network, log, environment, SamplePerEpisode(drawn), forced=forced)
         rollout = collect(
@@ -269,9 +269,9 @@ class Trainer:
         policy.check_scores()
         return rollout
 
-    def _drawn(self, episodes: int) -> Tensor:
+    def _drawn(self, episodes: int, further: int) -> Tensor:
         """A random number for every decision; a frontier and its action are two  ->  (J, episodes)"""
-        most = 2 * self.config.max_decisions + 1
+        most = 2 * self.config.max_decisions + 1 + further
         drawn = torch.rand(most, self.config.batch, generator=self.sampling)
         own = drawn[:, self.group.rank :: self.group.size].to(self.agent.environment.world.device)
         return own.repeat(1, episodes // own.shape[1])

@@ -55,6 +55,7 @@ class MemoryGraph:
     # what the host knows, so that the device is not waited for
     known: NDArray[np.int64] | None = None  # (R,) ``count``
     edges: NDArray[np.bool_] | None = None  # (R, N, N) ``edge``
+    note_lookup: Callable[[str], Tensor] | None = None  # computes ``note``; None where nothing is noted
 
     @cached_property
     def open(self) -> Tensor:
@@ -64,6 +65,12 @@ class MemoryGraph:
     def column(self, name: str) -> Tensor:
         """What the agent's ``columns`` wrote at each node on its last visit  ->  (R, N, W), 0 elsewhere"""
         return self.column_lookup(name)
+
+    def note(self, name: str) -> Tensor:
+        """What the action space noted when the agent had arrived here  ->  (R, W)"""
+        if self.note_lookup is None:
+            raise TypeError(f"this agent asks for the note '{name}', but its action space makes none")
+        return self.note_lookup(name)
 
     @cached_property
     def states(self) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace
-from scenemem.agents.low_level import LOW_LEVEL, LOW_LEVEL_NAMES
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest
 from scenemem.agents.walker import Decided, TrainedAgent
 from scenemem.evaluation.metrics import Metrics, measure
@@ -223,12 +222,12 @@ def _decision(decided: Decided, row: int, words: int) -> Decision:
                 place=int(space.world.local[request.viewpoint[row, number]]),
                 probability=round(probability[number], 5),
                 logit=round(float(decided.logits[row, number]), 4),
-                stop=not request.type.over_nodes and number == request.stop,
+                stop=_stops(request, number),
                 node=node,
                 walk=None if walk is None else round(walk, 2),
                 heading=None if heading is None else round(heading, 4),
                 compass=None if heading is None else compass(heading),
-                name=LOW_LEVEL_NAMES[number] if request.type == LOW_LEVEL else None,
+                name=request.type.name_of(number, request.options.shape[1]),
                 visual=visual,
                 geometric=geometric,
             )
@@ -263,9 +262,10 @@ def _destination(
         the node it belongs to; metres to walk, None when the agent counts hops; the heading of the last hop.
     """
     memory, episode, world = space.memory, int(request.episode[row]), space.world
-    if request.type == LOW_LEVEL:
+    named = request.type.name_of(number, request.options.shape[1]) is not None
+    if named and memory is None:
         return None, None, None
-    stops = not request.type.over_nodes and number == request.stop
+    stops = _stops(request, number)
     if memory is None:
         here = int(request.viewpoint[row, -1])  # the last option is to stop here
         if stops:
@@ -275,6 +275,8 @@ def _destination(
     if stops:
         return stands, 0.0, None
     node, slot = (number, None) if request.type.over_nodes else (stands, number)
+    if named:  # leads to a place it remembers
+        node, slot = int((memory.node[episode] == request.viewpoint[row, number]).int().argmax()), None
     if request.type == GLOBAL:
         node, slot = divmod(number, world.neighbour.shape[1])
     metres, before = memory.walk_cost == "metres", float(memory.walk[episode, stands, node])
@@ -283,6 +285,11 @@ def _destination(
     hop = int(memory.node[episode, node]), slot
     walk = before + float(world.neighbour_length[hop]) if metres or node == stands else None
     return node, walk, float(world.neighbour_heading[hop])
+
+
+def _stops(request: DecisionRequest, number: int) -> bool:
+    """Whether an option ends the episode."""
+    return bool(request.stops(torch.tensor(number)))
 
 
 def _pair(values: Tensor) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from types import ModuleType
 def systems() -> dict[str, ModuleType]:
     """The module of every system, by the name of its preset."""
     from scenemem.zoo import (
+        active_perception,
         auxrn,
         duet,
         egp,
@@ -32,6 +33,7 @@ def systems() -> dict[str, ModuleType]:
         "duet": duet,
         "egp": egp,
         "auxrn": auxrn,
+        "active-perception": active_perception,
         "rcm": rcm,
         "speaker-follower": speaker_follower,
         "fast": fast,

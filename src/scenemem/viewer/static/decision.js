@@ -35,6 +35,8 @@ function questionOf(decision, frame) {
   if (decision.kind === "frontier") return "Which place on the map to go on from?";
   if (decision.kind === FINAL) return "No decisions are left: at which place to stop?";
   if (decision.kind === GLOBAL) return "Which way of the whole map?";
+  if (decision.kind === "gate") return "Explore a way before deciding?";
+  if (decision.kind === "explore") return "Exploring: which way, or back?";
   return frame.back === null ? "Which way from here?" : `Which way from place ${frame.numbers.get(frame.back)}?`;
 }
 

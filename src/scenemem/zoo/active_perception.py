@@ -1,0 +1,233 @@
+"""Active Perception (Wang 2020): a gate decides whether to explore, an explorer walks ahead and reports back.
+
+Before every move the navigator, which is basic's, may look behind its candidates:
+
+    whether   p(explore) = sigmoid(MLP [LeakyReLU(w e_t), h_t]),  e_t the entropy of the navigator's decision
+    where     the explorer takes a way k that it has not explored here, by its own softmax_k(u_k . W h_t)
+    what      it walks on until it chooses to come back; its last state h' is added to how the way looks,
+              f_k <- f_k + MLP h',  and the navigator decides again
+
+until the gate closes or everything is explored; then the navigator moves. The explorer and the gate learn
+with A2C, where an exploration costs .1 and is worth what the moves after it earn; the explorer also imitates
+the shortest way, and the gate learns to open where the entropy is above a threshold.
+
+Read in both released versions; the equations of the paper are not known to us. Both leave something of the
+paper out: evaluation compares the entropy with thresholds per step (.42 to .68) instead of asking the gate,
+and the later one never uses the rewards. Differences: one threshold for all steps; the explorer has the
+navigator's recurrent core and a scorer of its own, which begins as the navigator's; explorations of one place
+do not enter the same place twice; a budget bounds how many places they enter in a walk; rewards are those of
+the moves instead of the change of the navigator's best option.
+
+Every metre is walked and counted. The release leaves out most of it: ``as_released`` shortens a walk by its
+rule, for a second column.
+
+Shape letters: X observations, R decision steps, K candidate slots, D visual columns, H state width, E
+explored ways.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from scenemem.extend import (
+    ACTION,
+    AGENTS,
+    EXPLORE,
+    EXPLORED,
+    GATE,
+    GATE_IMITATION,
+    LABEL_RULES,
+    LOSSES,
+    NONE,
+    PRESETS,
+    REWARDS,
+    ActionSpace,
+    AgentSpec,
+    Basic,
+    CandidateScore,
+    DataSizes,
+    DecisionPoint,
+    DecisionType,
+    Explanation,
+    ExploringActions,
+    Limit,
+    ModelConfig,
+    Observations,
+    Parts,
+    RewardConfig,
+    SettingError,
+    Stage,
+    WalkConfig,
+    World,
+    exploration_reward,
+    lstm_parts,
+    towards_goal,
+    with_stop_option,
+)
+from scenemem.zoo.recipes import published, shared
+
+
+@dataclass(frozen=True)
+class ActiveConfig(ModelConfig):
+    """Settings of Active Perception."""
+
+    depth: int = 4
+    """hops an exploration may take beyond the first"""
+    budget: int = 60
+    """places that all explorations of a walk may enter together; the release has no bound"""
+    threshold: float = 0.5
+    """entropy of the navigator's decision above which exploring is right; .42 to .68 in the release"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("depth", "budget"):
+            if getattr(self, name) < 0:
+                raise SettingError(f"{name} must be 0 or more, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Views:
+    """What the navigator and the explorer say about every observation, before anything is explored."""
+
+    query: Tensor  # (X, D) of the navigator about how candidates look
+    logits: Tensor  # (X, K + 1) of the navigator
+    explore: Tensor  # (X, K + 1) of the explorer; the last one comes back
+    options: Tensor  # (X, K + 1) bool
+
+
+class ActivePerception(Basic):
+    """The basic agent with an explorer and a gate."""
+
+    config: ActiveConfig
+
+    def __init__(self, config: ActiveConfig, sizes: DataSizes, parts: Parts) -> None:
+        super().__init__(config, sizes, parts, CandidateScore(config.width, sizes.visual))
+        width = config.width
+        self.explorer = CandidateScore(width, sizes.visual)
+        self.explorer.load_state_dict(self.scorer.state_dict())
+        self.entropy_weight = nn.Linear(1, 1, bias=False)
+        self.gate = nn.Sequential(nn.Linear(1 + width, width), nn.LeakyReLU(), nn.Linear(width, 1))
+        self.report = nn.Sequential(nn.Linear(width, width), nn.LeakyReLU(), nn.Linear(width, sizes.visual))
+
+    @classmethod
+    def make(cls, config: ActiveConfig, sizes: DataSizes) -> ActivePerception:
+        """Fresh weights."""
+        return cls(config, sizes, lstm_parts(config, sizes))
+
+    def action_space(
+        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
+    ) -> ActionSpace:
+        """The neighbours of here, or stop, after explorations."""
+        del learning
+        return ExploringActions(
+            world, episodes, max_decisions, depth=self.config.depth, budget=self.config.budget
+        )
+
+    def views(self, observations: Observations) -> Views:
+        """Both scores of every candidate."""
+        state, seen = observations.state.hidden * observations.decision_mask, observations.candidates
+        looks = state, seen.visual, seen.orientation, observations.feature_mask
+        return Views(
+            self.scorer.query_visual(state) * observations.feature_mask,
+            self.scorer(*looks),
+            self.explorer(*looks),
+            with_stop_option(seen.mask),
+        )
+
+    def columns(self, observations: Observations) -> dict[str, Tensor]:
+        """The state is what an exploration that ends here reports  ->  (X, H)"""
+        return {"state": observations.state.hidden}
+
+    def navigator(self, point: DecisionPoint) -> Tensor:
+        """The navigator's logits with what was found behind its candidates  ->  (R, K + 1)"""
+        graph, views = point.memory(), point.per_observation(self.views)
+        explored = graph.note(EXPLORED)  # (R, K) node
+        row, slot = (explored != NONE).nonzero().unbind(1)
+        found = graph.column("state")[row, explored[row, slot]]  # (E, H)
+        added = (self.report(found) * views.query[row]).sum(dim=-1)
+        return views.logits.index_put((row, slot), added, accumulate=True)
+
+    def gate_logit(self, point: DecisionPoint, navigator: Tensor) -> Tensor:
+        """Whether to explore.  navigator: (R, K + 1)  ->  (R, 1)"""
+        options = point.per_observation(self.views).options
+        unsure = entropy(navigator.detach(), options).unsqueeze(-1)
+        felt = nn.functional.leaky_relu(self.entropy_weight(unsure))
+        state = point.state.hidden * point.mask("decision")
+        logit: Tensor = self.gate(torch.cat([felt, state], dim=-1))
+        return logit
+
+    def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:  # type: ignore[override]
+        """Actions and explorations: (R, K + 1) each; the gate: (R, 2), open and closed"""
+        navigator = self.navigator(point)
+        gate = nn.functional.pad(self.gate_logit(point, navigator), (0, 1))
+        return {ACTION: navigator, GATE: gate, EXPLORE: point.per_observation(self.views).explore}
+
+    def heads(self, observations: Observations) -> dict[str, Tensor]:
+        """The critic's value, and 1 where the navigator is unsure by itself: (X,) each"""
+        views = observations.cached(self.views)
+        unsure = entropy(views.logits.detach(), views.options) > self.config.threshold
+        return {**super().heads(observations), "unsure": unsure.float()}
+
+    def explain(self, point: DecisionPoint) -> Explanation:
+        """The words, how sure it is, and how much it wants to explore."""
+        navigator, words = self.navigator(point), self.words_at(point)["navigator"]
+        numbers = {
+            "entropy": entropy(navigator, point.per_observation(self.views).options),
+            "explores": torch.sigmoid(self.gate_logit(point, navigator)).squeeze(-1),
+            "explored ways": (point.memory().note(EXPLORED) != NONE).sum(dim=1).float(),
+        }
+        return Explanation({"perception": words, "action": words}, numbers=numbers)
+
+
+def entropy(logits: Tensor, options: Tensor) -> Tensor:
+    """Of the softmax over options.  (R, O), (R, O) bool  ->  (R,)"""
+    log_p = logits.masked_fill(~options, -torch.inf).log_softmax(dim=-1)
+    return -(log_p.exp() * log_p.masked_fill(~options, 0.0)).sum(dim=-1)
+
+
+def as_released(walked: Tensor) -> Tensor:
+    """What the release counts of a walk: first visits only, up to that of the final place.
+
+    walked: (B, T) viewpoints, padded with -1  ->  the same
+    """
+    steps = torch.arange(walked.shape[1], device=walked.device)
+    same = walked.unsqueeze(2) == walked.unsqueeze(1)  # (B, T, T)
+    first = same.int().argmax(dim=2)  # (B, T) step of the first visit
+    last = ((walked != NONE).sum(dim=1, keepdim=True) - 1).clamp_min(0)
+    kept = (first == steps) & (steps <= first.gather(1, last)) & (walked != NONE)
+    order = (~kept).int().argsort(dim=1, stable=True)
+    return walked.masked_fill(~kept, NONE).gather(1, order)
+
+
+SPEC = AgentSpec(ActivePerception.make, ActiveConfig)
+_SHARED = shared("active-perception", ActiveConfig, {"gate": 0.1}, depth=1, budget=12)
+_EARNS = RewardConfig(rule="exploration")
+ROWS = {
+    "active-perception": replace(
+        _SHARED,
+        walk=WalkConfig(max_steps=80),
+        learning=replace(_SHARED.learning, labels="exploration", max_steps=32, reward=_EARNS),
+    ),
+    "active-perception-as-published": published(
+        "active-perception",
+        ActiveConfig(),
+        (Stage("mixed", losses={"teacher_forcing": 0.2, "student_forcing": 0.1, "a2c": 1.0, "gate": 1.0}),),
+        walk=WalkConfig(max_decisions=15, max_steps=200),
+        iterations=80_000,
+        labels="exploration",
+        reward=replace(_EARNS, success=3.0, failure=-3.0),
+    ),
+}
+
+
+def register() -> None:
+    """Its agent, its loss, its labels, its reward, and its presets."""
+    AGENTS.register("active-perception", SPEC)
+    LOSSES.register("gate", GATE_IMITATION)
+    LABEL_RULES.register("exploration", towards_goal)
+    REWARDS.register("exploration", exploration_reward)
+    for name, preset in ROWS.items():
+        PRESETS.register(name, preset)
