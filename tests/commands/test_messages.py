@@ -213,7 +213,6 @@ def test_eval_says_where_it_wrote(
     for flags, message in (
         (("expert", "--traces", 1), "'expert' is no run and keeps nothing; leave out --out and --traces"),
         ((trained, "--traces", -1), "--traces must be 0 or more, got -1"),
-        ((trained, "--grounding", "--out", place), "--grounding keeps no walk; leave out --out and --traces"),
     ):
         code, _, err = _run(capsys, "eval", *flags, *data)
         assert (code, message in err) == (2, True)

@@ -1,4 +1,4 @@
-"""``scenemem report`` and ``scenemem eval --grounding``, as a user would type them."""
+"""``scenemem report`` and ``scenemem follow``, as a user would type them."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_runs_on_different_data_are_not_compared(
     [
         (("report",), "name at least one run folder: scenemem report RUN ..."),
         (("report", "nowhere"), "nowhere holds no run (no preset.json)"),
-        (("eval", "expert", "--grounding"), "'expert' listens to no word; --grounding needs a trained run"),
+        (("follow", "expert"), "expert holds no run (no preset.json)"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -247,7 +247,7 @@ def labelled(tiny_trainable: Path, tmp_path: Path) -> Path:
 def test_grounding_is_measured(
     runs: tuple[Path, Path], labelled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run("eval", runs[0], "--data", labelled, "--grounding", "--json") == 0
+    assert _run("follow", runs[0], "--data", labelled, "--grounding", "--json") == 0
     report = _json(capsys)
     assert (report["split"], report["iteration"]) == ("val_unseen", 4)
     quality = report["grounding"]
@@ -256,7 +256,7 @@ def test_grounding_is_measured(
     for row in quality["attention"]:
         assert row["lift"]["value"] == pytest.approx(row["mass"]["value"] / row["chance"])
         assert row["mass"]["low"] <= row["mass"]["value"] <= row["mass"]["high"]
-    assert _run("eval", runs[1], "--data", labelled, "--grounding", "--split", "dev_unseen") == 0
+    assert _run("follow", runs[1], "--data", labelled, "--grounding", "--split", "dev_unseen") == 0
     shown = capsys.readouterr().out
     assert "navigator" in shown
     assert "perception" not in shown
@@ -282,5 +282,5 @@ def test_decisions_along_the_reference_paths_are_counted(
 def test_grounding_needs_labels(
     runs: tuple[Path, Path], tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run("eval", runs[0], "--data", tiny_trainable, "--grounding") == 2
+    assert _run("follow", runs[0], "--data", tiny_trainable, "--grounding") == 2
     assert "lar2r_val_unseen.json.gz: no such file; the word labels of lar2r" in capsys.readouterr().err

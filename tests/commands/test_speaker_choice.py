@@ -135,10 +135,6 @@ def test_a_speaker_that_sees_other_features_is_refused(
             ("AGENT", "--speaker", "SPEAKER", "--candidates", 2, "--processes", 2),
             "candidates are walked by one process; leave out --processes or --speaker",
         ),
-        (
-            ("AGENT", "--speaker", "SPEAKER", "--grounding"),
-            "--grounding leads the agent along the reference paths; leave out --speaker",
-        ),
         (("AGENT", "--speaker", "nowhere"), "nowhere holds no run (no preset.json)"),
         (("AGENT", "--speaker", "AGENT"), "holds no speaker; train one with 'scenemem speak train'"),
         (("AGENT", "--speaker", "SPEAKER", "--split", "test"), "'r2r test' keeps its goals secret"),

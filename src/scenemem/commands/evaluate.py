@@ -7,7 +7,6 @@ from typing import Annotated
 
 import msgspec
 import tyro
-from rich.table import Table
 
 from scenemem import api
 from scenemem.agents.reranking import Reranking
@@ -15,8 +14,6 @@ from scenemem.agents.scripted import SCRIPTED
 from scenemem.commands import console
 from scenemem.commands.console import Checkpoint, Data, Device, Json, Processes, Run, Runs, Split, Threads
 from scenemem.errors import UserError
-from scenemem.evaluation.bootstrap import Estimate
-from scenemem.evaluation.grounding import OWN, GroundingQuality
 from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.results import read_trajectories, write_trajectories
@@ -54,12 +51,10 @@ def eval_run(
     speaker: Path | None = None,
     candidates: int = 1,
     speaker_weight: float = Reranking.weight,
-    grounding: bool = False,
     json: Json = False,
 ) -> None:
     """Walk an agent over a split and print its metrics; trajectories and outcomes go into the run folder.
 
-    With --grounding the agent is led along the reference paths instead, and its word attention is measured.
     With --speaker it walks several candidate routes and a speaker helps to choose among them.
 
     Args:
@@ -71,13 +66,12 @@ def eval_run(
         speaker: run of a speaker that helps to choose among candidate routes, see --candidates.
         candidates: routes walked per episode before one is the answer: the greedy one, the others sampled.
         speaker_weight: of the speaker's log-likelihood per word; the agent's per decision has the rest.
-        grounding: measure instead how well the word attention agrees with hand-made labels (lar2r/).
     """
     console.use_threads(threads)
     console.at_least_one(processes=processes)
     if traces < 0:
         raise UserError(f"--traces must be 0 or more, got {traces}")
-    _check_flags(run, speaker, candidates, processes, grounding=grounding, kept=traces > 0 or out is not None)
+    _check_flags(run, speaker, candidates, processes, kept=traces > 0 or out is not None)
     chosen_by = None if speaker is None else (RunFolder(speaker), Reranking(candidates, speaker_weight, seed))
     described = None if run in SCRIPTED else console.existing_run(Path(run), data, checkpoint)
     folder = console.open_data(data)
@@ -90,13 +84,6 @@ def eval_run(
         console.check_split(folder, task, split)
         opened = open_run(described, folder, checkpoint, console.progress_bar, check_device(device))
         where = f"{run} on {task} {split}, track {opened.experiment.track or 'unknown'}"
-        if grounding:
-            quality = opened.grounding(split)
-            if json:
-                console.print_json({"split": split, "iteration": opened.iteration, "grounding": quality})
-            else:
-                console.output.print(grounding_table(where, quality))
-            return
         if chosen_by is None:
             found = opened.evaluate(split, processes)
         else:
@@ -149,16 +136,10 @@ def keep_results(
     return written
 
 
-def _check_flags(
-    run: str, speaker: Path | None, candidates: int, processes: int, *, grounding: bool, kept: bool
-) -> None:
+def _check_flags(run: str, speaker: Path | None, candidates: int, processes: int, *, kept: bool) -> None:
     """Refuse flags that mean nothing together."""
     if kept and run in SCRIPTED:
         raise UserError(f"'{run}' is no run and keeps nothing; leave out --out and --traces")
-    if kept and grounding:
-        raise UserError("--grounding keeps no walk; leave out --out and --traces")
-    if grounding and run in SCRIPTED:
-        raise UserError(f"'{run}' listens to no word; --grounding needs a trained run")
     if speaker is None:
         if candidates != 1:
             raise UserError(f"--candidates {candidates} needs a --speaker to help choose among them")
@@ -167,63 +148,6 @@ def _check_flags(
         raise UserError(f"'{run}' draws no candidates; --speaker needs a trained run")
     if processes > 1:
         raise UserError("candidates are walked by one process; leave out --processes or --speaker")
-    if grounding:
-        raise UserError("--grounding leads the agent along the reference paths; leave out --speaker")
-
-
-def grounding_table(title: str, quality: GroundingQuality) -> Table:
-    """One row per kind of words and attention; intervals are 95 %."""
-    header = ("words", "attention", "mass", "chance", "lift", "lift elsewhere", "pointing")
-    rows = [
-        (
-            row.words,
-            row.stream + (" (own)" if OWN[row.words] == row.stream else ""),
-            _interval(row.mass, 3),
-            f"{row.chance:.3f}",
-            _interval(row.lift, 2),
-            "-" if row.elsewhere is None else _interval(row.elsewhere, 2),
-            _interval(row.pointing, 3),
-        )
-        for row in quality.attention
-    ]
-    table, covered = console.table(title, header, rows), quality.coverage
-    table.caption = (
-        f"{quality.episodes} instructions of {quality.paths} paths; {covered.measured} of {covered.labels} "
-        f"labels measured: {covered.empty} are empty, {covered.beyond} point past the end, "
-        f"{covered.cut} past what is read, {covered.unvisited} lie off the walk"
-    )
-    return table
-
-
-def _interval(estimate: Estimate, digits: int) -> str:
-    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
-
-
-def follow(
-    run: Run,
-    split: Split = "val_unseen",
-    data: Data = None,
-    *,
-    checkpoint: Checkpoint = "last",
-    threads: Threads = 1,
-    device: Device = "cpu",
-    json: Json = False,
-) -> None:
-    """Lead an agent along the reference paths and print how often it would have chosen what is right."""
-    console.use_threads(threads)
-    described = console.existing_run(run, data, checkpoint)
-    folder = console.open_data(data)
-    task = described.describe()["preset"]["data"]["task"]
-    console.check_split(folder, task, split)
-    opened = open_run(described, folder, checkpoint, console.progress_bar, check_device(device))
-    found = opened.following(split)
-    if json:
-        shares = {one.decisions: {"share": one.share, "of": one.of} for one in found}
-        console.print_json({"split": split, "iteration": opened.iteration, "following": shares})
-        return
-    rows = [(one.decisions, f"{one.share:.3f}", f"{one.of:,}") for one in found]
-    where = f"{run} led along {task} {split}, track {opened.experiment.track or 'unknown'}"
-    console.output.print(console.table(where, ("decision: what is right", "chosen", "of"), rows))
 
 
 def compare(

@@ -280,9 +280,9 @@ GOALS: dict[str, Goal] = {
         Goal("reverie", "REVERIE's instructions", ("graphs", "reverie-episodes")),
         Goal(
             "grounding",
-            "word labels for 'scenemem eval --grounding'",
+            "word labels for 'scenemem follow --grounding'",
             ("graphs", "r2r-episodes", "landmarks"),
-            ("scenemem eval RUN --grounding --data DIR",),
+            ("scenemem follow RUN --grounding --data DIR",),
         ),
     )
 }
