@@ -196,6 +196,26 @@ def test_every_command_that_takes_a_run_says_so_in_its_help(capsys: pytest.Captu
         assert "weights:NAME" in " ".join(out.replace("│", " ").split()), command
 
 
+@pytest.mark.parametrize("command", ["eval", "compare", "view", "report", "serve", "submit", "weights pack"])
+def test_a_device_that_is_not_there_is_told_by_every_command_that_walks(
+    command: str,
+    trained: Path,
+    tiny_trainable: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    more = {
+        "submit": ("--split", "test", "--out", tmp_path / "x.json"),
+        "weights pack": ("--out", tmp_path / "x"),
+    }
+    words = (*command.split(), trained, "--data", tiny_trainable, *more.get(command, ()), "--device", "cuda")
+    code, _, err = _run(capsys, *words)
+    assert code == 2
+    assert "--device cuda, but this machine has no such device; use --device cpu" in err
+
+
 def test_eval_says_where_it_wrote(
     trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

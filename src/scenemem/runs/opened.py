@@ -379,6 +379,7 @@ def pack_weights(
     splits: Sequence[str],
     checkpoint: Which = "last",
     progress: Progress = silent,
+    device: str = "cpu",
 ) -> Path:
     """Pack the weights of a run in half precision, measure them, write them and a card, which is returned."""
     description = run.describe()
@@ -399,7 +400,7 @@ def pack_weights(
                 found = evaluate_speaker(speaker, split, beams=1, seed=0, progress=progress)
                 metrics[split] = {name: found[name] for name in SPEAKER_METRICS}
         else:
-            opened = open_run(copy, folder, "last", progress)
+            opened = open_run(copy, folder, "last", progress, device)
             for split in splits:
                 metrics[split] = opened.evaluate(split).metrics
     write_published(out, packed, description, metrics)
