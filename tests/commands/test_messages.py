@@ -196,6 +196,24 @@ def test_every_command_that_takes_a_run_says_so_in_its_help(capsys: pytest.Captu
         assert "weights:NAME" in " ".join(out.replace("│", " ").split()), command
 
 
+def test_off_a_terminal_long_work_prints_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 10.0, 31.0, 40.0, 62.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    with console.progress_bar("building houses") as advance:
+        for done in (1, 24, 30, 48):
+            advance(done, 72)
+    assert capsys.readouterr().err.splitlines() == [
+        "building houses: 24 of 72, 62 s left",
+        "building houses: 48 of 72, 31 s left",
+    ]
+    clock = iter([0.0, 60.0])
+    with console.bytes_bar("fetching") as advance:
+        advance(40_000_000, 118_000_000)
+    assert capsys.readouterr().err == "fetching: 40.0 of 118.0 MB, 2 min left\n"
+
+
 @pytest.mark.parametrize("command", ["eval", "compare", "view", "report", "serve", "submit", "weights pack"])
 def test_a_device_that_is_not_there_is_told_by_every_command_that_walks(
     command: str,
