@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -185,6 +186,38 @@ def test_broken_captions_are_found(own_data: Path, capsys: pytest.CaptureFixture
     assert code == 2
     assert [Path(problem["file"]).name for problem in report["problems"]] == ["grid.json"]
     assert report["annotations"] == {"navgpt captions": 32}
+    assert report["tracks"]["captions"]["missing"] == ["captions/r2r_blip_DETR_vis2text/grid.json (broken)"]
+
+
+def test_a_broken_archive_is_put_aside_before_it_is_fetched(
+    own_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The archive of somebody's own would be found first, and the fetched files never read."""
+    write_captions(own_data)
+    shutil.rmtree(own_data / "captions" / "r2r_blip_DETR_vis2text")
+    archive = own_data / "captions" / "langnav_mine.tar.gz"
+    archive.write_bytes(gzip.compress(b"x" * 1000)[:40])
+    _, report = _report(own_data, capsys)
+    captions = report["tracks"]["captions"]
+    assert captions["missing"] == ["captions/langnav_mine.tar.gz (broken)"]
+    assert captions["commands"] == [
+        f"rm {archive}",
+        f"scenemem data fetch captions --data {own_data}",
+        f"scenemem data captions --data {own_data}",
+    ]
+
+
+def test_a_broken_graph_is_named_and_hides_no_split(
+    own_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_data / "connectivity" / "grid_connectivity.json").write_text("[")
+    (own_data / "r2r" / "R2R_val_unseen.json").unlink()
+    _, report = _report(own_data, capsys)
+    broken = "connectivity/grid_connectivity.json (broken)"
+    assert report["tracks"]["objects"]["missing"] == [broken, "objects/BBox.tar.gz"]
+    r2r = report["tasks"]["r2r"]
+    assert r2r["missing"][:2] == [broken, "r2r/R2R_val_unseen.json"]
+    assert r2r["commands"] == [f"scenemem data fetch r2r --data {own_data} --replace"]
 
 
 def test_problems_of_all_files_are_collected(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:

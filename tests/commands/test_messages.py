@@ -196,6 +196,44 @@ def test_every_command_that_takes_a_run_says_so_in_its_help(capsys: pytest.Captu
         assert "weights:NAME" in " ".join(out.replace("│", " ").split()), command
 
 
+def test_off_a_terminal_long_work_prints_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 10.0, 31.0, 40.0, 62.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    with console.progress_bar("building houses") as advance:
+        for done in (1, 24, 30, 48):
+            advance(done, 72)
+    assert capsys.readouterr().err.splitlines() == [
+        "building houses: 24 of 72, 62 s left",
+        "building houses: 48 of 72, 31 s left",
+    ]
+    clock = iter([0.0, 60.0])
+    with console.bytes_bar("fetching") as advance:
+        advance(40_000_000, 118_000_000)
+    assert capsys.readouterr().err == "fetching: 40.0 of 118.0 MB, 2 min left\n"
+
+
+@pytest.mark.parametrize("command", ["eval", "compare", "view", "report", "serve", "submit", "weights pack"])
+def test_a_device_that_is_not_there_is_told_by_every_command_that_walks(
+    command: str,
+    trained: Path,
+    tiny_trainable: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    more = {
+        "submit": ("--split", "test", "--out", tmp_path / "x.json"),
+        "weights pack": ("--out", tmp_path / "x"),
+    }
+    words = (*command.split(), trained, "--data", tiny_trainable, *more.get(command, ()), "--device", "cuda")
+    code, _, err = _run(capsys, *words)
+    assert code == 2
+    assert "--device cuda, but this machine has no such device; use --device cpu" in err
+
+
 def test_eval_says_where_it_wrote(
     trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_page_to_play_embeds_replays_that_are_there(site: Path) -> None:
+    page = (site / "play" / "index.html").read_text(encoding="utf-8")
+    shown = re.findall(r'(?:src|href)="\.\./(gallery/[\w.-]+\.html)', page)
+    assert len(shown) == 5, "one to play, three more, and the list"
+    assert "ssm-houses: " in page, "every replay is named by how it ends"
+    for name in shown:
+        text = (site / name).read_text(encoding="utf-8")
+        assert "Content-Security-Policy" in text
+        assert not re.search(r"""(?:src|href)=["'](?:https?:)?//""", text), "it loads nothing from elsewhere"
+
+
 def test_the_site_is_complete_and_needs_no_network(site: Path) -> None:
     pages = {file: _Page(file.read_text(encoding="utf-8")) for file in site.rglob("*.html")}
     assert len(pages) > 30

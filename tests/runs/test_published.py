@@ -111,3 +111,15 @@ def test_what_comes_with_the_package_is_complete_and_small() -> None:
         assert card == model_card(entry), "and says everything cards say today"
         assert all(tensor.dtype == torch.float16 for tensor in read_checkpoint(entry.file).tensors.values())
     assert sum(entry.file.stat().st_size for entry in found) < 60e6
+
+
+def test_cards_say_which_seed_of_how_many_and_what_to_expect() -> None:
+    cards = {entry.name: (entry, model_card(entry)) for entry in published()}
+    entry, card = cards["basic-houses"]
+    assert entry.seeds is not None
+    assert entry.metadata["seed"] in entry.seeds.seeds
+    mean, deviation = entry.seeds.sr
+    assert f"Seed 0 of {len(entry.seeds.seeds)} (0, 1, 2), not chosen by its result." in card
+    assert f"what all seeds reach: SR {mean:.3f} ± {deviation:.3f}, SPL " in card
+    assert abs(entry.metrics["val_unseen"]["sr"] - mean) < 4 * deviation, "the packed one is among them"
+    assert "Seed 0 is the only one that was trained" in cards["speaker-houses"][1]

@@ -142,7 +142,13 @@ def metric_table(title: str, means: Mapping[str, float]) -> Table:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Draw a progress bar on standard error; yields the function to call with (done, total)."""
+    """Draw a progress bar on standard error; yields the function to call with (done, total).
+
+    Off a terminal a plain line comes every half minute instead.
+    """
+    if not console.is_terminal:
+        yield _told_now_and_then(title, lambda done, total: f"{done:,} of {total:,}")
+        return
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
     task = bar.add_task(title, total=None)
@@ -160,6 +166,9 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def bytes_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     """The same for a download: (bytes there, bytes in all)."""
+    if not console.is_terminal:
+        yield _told_now_and_then(title, lambda done, total: f"{done / 1e6:.1f} of {total / 1e6:.1f} MB")
+        return
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
         task = bar.add_task(title, total=None)
@@ -167,7 +176,22 @@ def bytes_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 LINE_EVERY = 30.0
-"""Seconds between two lines about a training whose output is no terminal."""
+"""Seconds between two lines about work whose output is no terminal."""
+
+
+def _told_now_and_then(title: str, amount: Callable[[int, int], str]) -> Callable[[int, int], None]:
+    """Says how far something is, every half minute; work that takes less says nothing."""
+    began = told = time.monotonic()
+
+    def advance(done: int, total: int) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if 0 < done < total and now - told >= LINE_EVERY:
+            told = now
+            say(f"{title}: {amount(done, total)}, {duration((now - began) / done * (total - done))} left")
+
+    return advance
+
 
 _WIDE, _MIDDLE = 120, 72  # characters; narrower terminals show no bar, then only count and remaining time
 

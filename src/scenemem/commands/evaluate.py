@@ -255,6 +255,7 @@ def submit(
     data: Data = None,
     task: str = "r2r",
     checkpoint: Checkpoint = "last",
+    device: Device = "cpu",
 ) -> None:
     """Validate results (start, ids, every edge) and write the leaderboard file.
 
@@ -271,9 +272,10 @@ def submit(
         raise UserError(f"{source}: no such run folder and no such result file")
     if source.is_dir():
         console.existing_run(source, data, checkpoint)
+        check_device(device)
     folder = console.open_data(data)
     if source.is_dir():
-        opened = open_run(RunFolder(source), folder, checkpoint, console.progress_bar)
+        opened = open_run(RunFolder(source), folder, checkpoint, console.progress_bar, device)
         world, walks = opened.world, opened.walk(split)
         episodes, trajectories = walks.episodes, walks.trajectories(world)
     else:
@@ -313,6 +315,7 @@ def weights_pack(
     *,
     splits: tuple[str, ...] = ("val_seen", "val_unseen"),
     checkpoint: Checkpoint = "last",
+    device: Device = "cpu",
 ) -> None:
     """Pack the weights of a run in half precision, measure them, and write them with a model card.
 
@@ -327,9 +330,10 @@ def weights_pack(
         )
     console.use_threads(1)
     console.existing_run(run, data, checkpoint)
+    check_device(device)
     folder = console.open_data(data)
     file = out if out.suffix else out / hub.WEIGHTS
-    card = pack_weights(RunFolder(run), file, folder, splits, checkpoint, console.progress_bar)
+    card = pack_weights(RunFolder(run), file, folder, splits, checkpoint, console.progress_bar, device)
     written = [file, card]
     if not out.suffix:
         card.unlink()  # the folder has one of its own

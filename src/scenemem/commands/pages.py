@@ -9,9 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from scenemem.commands import console
-from scenemem.commands.console import Checkpoint, Data, Json, Rival, Run, Runs, Split, Threads
+from scenemem.commands.console import Checkpoint, Data, Device, Json, Rival, Run, Runs, Split, Threads
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
+from scenemem.learning.distributed import check_device
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import open_run, run_names
 from scenemem.runs.pages import open_live_state, replay_episodes, report_on
@@ -31,6 +32,7 @@ def view(
     out: Path | None = None,
     count: int = 3,
     threads: Threads = 1,
+    device: Device = "cpu",
     json: Json = False,
 ) -> None:
     """Write replays: what the agent remembered, attended to and weighed up, decision by decision.
@@ -48,12 +50,13 @@ def view(
         )
     for path in filter(None, (run, rival)):
         console.existing_run(path, data, checkpoint)
+    check_device(device)
     console.use_threads(threads)
     folder = console.open_data(data)
     console.check_split(folder, RunFolder(run).describe()["preset"]["data"]["task"], split)
     named = run_names([run] if rival is None else [run, rival])
     runs = {
-        name: open_run(RunFolder(path), folder, checkpoint, console.progress_bar)
+        name: open_run(RunFolder(path), folder, checkpoint, console.progress_bar, device)
         for name, path in named.items()
     }
     target = out or run / "replays"
@@ -92,6 +95,7 @@ def report(
     checkpoint: Checkpoint = "last",
     replays: bool = True,
     threads: Threads = 1,
+    device: Device = "cpu",
 ) -> None:
     """Write a page about runs: scores (mean and deviation over seeds), curves, failures, the paper's numbers.
 
@@ -117,6 +121,7 @@ def report(
         replays=replays,
         remark=console.say,
         progress=console.progress_bar,
+        device=check_device(device),
     )
     console.say(f"The report: {page}")
 
@@ -132,6 +137,7 @@ def serve(
     port: int = 8765,
     open: bool = True,  # noqa: A002, the name of the flag
     threads: Threads = 1,
+    device: Device = "cpu",
 ) -> None:
     """Serve a page: pick a house, click a start, type any instruction and watch the agent decide.
 
@@ -154,12 +160,13 @@ def serve(
         raise UserError(_MISSING) from error
     for path in filter(None, (run, rival)):
         console.existing_run(path, data, checkpoint)
+    check_device(device)
     console.use_threads(threads)
     local = is_loopback(host)
     with _listening(host, port) as listener:  # first, because loading takes a while
         runs = [run] if rival is None else [run, rival]
         server = live_server(
-            live_app(open_live_state(runs, speaker, console.open_data(data), checkpoint), local=local)
+            live_app(open_live_state(runs, speaker, console.open_data(data), checkpoint, device), local=local)
         )
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
         console.say(f"the page is at {address}  (stop with Ctrl-C)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from scenemem.formats.features import verify_store
 from scenemem.formats.folder import RENAMED, SPLITS, DataFolder
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import Progress, silent
-from scenemem.sources.table import FOLDER
+from scenemem.sources.table import FOLDER, find_sources
 from scenemem.tasks.episode_set import load_split
 from scenemem.tasks.paths import path_pool
 from scenemem.world.build import load_world
@@ -52,6 +53,7 @@ LAYOUT = (
 """Folders that some command looks into."""
 
 _HOUSES = "scenemem.houses.features"
+_MOST = 3  # broken files that a track or task names; the list of problems has all
 _BOXES = "objects/BBox.tar.gz"
 _ROOMS = "rooms/viewpoint_rooms.tsv"
 _WORDS = "glove/glove_300d.npz"
@@ -274,9 +276,14 @@ def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
         if there or name not in needed:  # the houses are built where they are used
             continue
         must, may = ([file for file in files if lacks[file]] for files in needed[name])
+        places = dict.fromkeys(file.split("/")[0] for files in needed[name] for file in files)
+        broken = [file for place in places for file in _broken(report, folder, place)]
+        if any(file.startswith("connectivity/") for file in broken):  # they are there, but not all are sound
+            must.remove(_GRAPHS)
+        must = [*(f"{file} (broken)" for file in broken[:_MOST]), *must]
         if name == IMAGES.name:
             must.append("pictures of the views, or a file of image features")
-        fetch = [f"scenemem data fetch {name} --data {folder.root}"] if must or may else []
+        fetch = _mending(name, broken, folder) if must or may else []
         # how pictures become features depends on what one has; 'data fetch images' explains it
         build = [] if name == IMAGES.name else [f"{track.command} --data {folder.root}"]
         states[name] = Readiness(track.sensor, False, [], must, may, fetch + build)
@@ -289,21 +296,39 @@ def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
     return states
 
 
+def _broken(report: FolderReport, folder: DataFolder, place: str) -> list[str]:
+    """The files in a folder of the layout that are there and cannot be read, as the layout names them."""
+    files = (Path(problem.file) for problem in report.problems)
+    within = {file for file in files if file.is_relative_to(folder.root / place) and file.is_file()}
+    return sorted(str(file.relative_to(folder.root)) for file in within)
+
+
+def _mending(name: str, broken: list[str], folder: DataFolder) -> list[str]:
+    """The commands that fetch what a track lacks; a broken archive of one's own would stand in their way."""
+    known = {file.target for source in find_sources((name,)) for file in source.files}
+    gone = [f"rm {shlex.quote(str(folder.root / file))}" for file in broken if file not in known]
+    again = " --replace" if any(file in known for file in broken) else ""
+    return [*gone, f"scenemem data fetch {name} --data {folder.root}{again}"]
+
+
 def _tasks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
     """Every task: the splits it lacks and the command that gets them; a task nobody began is listed, too."""
     states: dict[str, Readiness] = {}
     for task, what in _TASKS.items():
         splits = SPLITS if task in ("r2r", "reverie") else SPLITS[:3]
-        there = report.splits.get(task, {})
+        present = [split for split in splits if folder.episodes(task, split).is_file()]
+        there = (
+            report.splits.get(task, {}) if report.scans else dict.fromkeys(present)
+        )  # not read without graphs
         name = "rxr/rxr_{1}_guide.jsonl.gz" if task == "rxr" else "{0}/{2}_{1}.json"
         missing = [name.format(task, split, task.upper()) for split in splits if split not in there]
         if not there:
             missing = [f"{task}/"]
+        graphs = [f"{file} (broken)" for file in _broken(report, folder, "connectivity")]
         if not report.scans:
-            missing.insert(0, _GRAPHS)
+            missing = [*(graphs[:_MOST] or [_GRAPHS]), *missing]
         # a file that is there and broken is only fetched again when that is asked for
-        broken = any(folder.episodes(task, split).is_file() for split in splits if split not in there)
-        again = " --replace" if broken or (not report.scans and folder.connectivity.is_dir()) else ""
+        again = " --replace" if graphs or set(present) - set(there) else ""
         commands = {
             "r2r": [f"scenemem data fetch r2r --data {folder.root}{again}"],
             "r4r": [f"scenemem data r4r --data {folder.root}"],

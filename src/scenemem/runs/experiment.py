@@ -284,7 +284,8 @@ def packaged_speaker(experiment: Experiment) -> tuple[str, Speaker] | None:
         if features["sha256"] in stores or features["track"] in stores.values():
             run = RunFolder(unpacked(entry.name))
             with suppress(UserError):  # features of the same track, but of other buildings
-                return entry.name, stored_speaker(run.best, experiment.folder).speaker
+                device = str(experiment.environment.world.device)
+                return entry.name, stored_speaker(run.best, experiment.folder, device).speaker
     return None
 
 

@@ -339,6 +339,14 @@ RENAMED_WEIGHTS = {f"{agent}-r2r-objects": f"{agent}-r2r-oracle" for agent in ("
 """former name of packaged weights -> their name now, which ends in their track"""
 
 
+class Seeds(msgspec.Struct, frozen=True):
+    """All runs that were trained like published weights: their seeds, and (mean, deviation) on val_unseen."""
+
+    seeds: tuple[int, ...]
+    sr: tuple[float, float]
+    spl: tuple[float, float]
+
+
 @dataclass(frozen=True)
 class Published:
     """What a file of packed weights says about itself."""
@@ -348,6 +356,13 @@ class Published:
     metadata: dict[str, Any]
     metrics: dict[str, dict[str, float]]  # what these very weights reach, by split
     description: dict[str, Any]  # of the run they come from
+
+    @property
+    def seeds(self) -> Seeds | None:
+        """What other seeds reach, from the ``seeds.toml`` beside the weights; None when only one is known."""
+        file = self.file.with_name("seeds.toml")
+        known = msgspec.toml.decode(file.read_bytes(), type=dict[str, Seeds]) if file.is_file() else {}
+        return known.get(self.name)
 
     @property
     def is_speaker(self) -> bool:

@@ -392,6 +392,7 @@ def pack_weights(
     splits: Sequence[str],
     checkpoint: Which = "last",
     progress: Progress = silent,
+    device: str = "cpu",
 ) -> Path:
     """Pack the weights of a run in half precision, measure them, write them and a card, which is returned."""
     description = run.describe()
@@ -412,7 +413,7 @@ def pack_weights(
                 found = evaluate_speaker(speaker, split, beams=1, seed=0, progress=progress)
                 metrics[split] = {name: found[name] for name in SPEAKER_METRICS}
         else:
-            opened = open_run(copy, folder, "last", progress)
+            opened = open_run(copy, folder, "last", progress, device)
             for split in splits:
                 metrics[split] = opened.evaluate(split).metrics
     write_published(out, packed, description, metrics)
@@ -451,6 +452,7 @@ Preset `{metadata["name"]}`, seed {metadata["seed"]}, {metadata["progress"]["ite
 ({data["features"]}), track {entry.track or "unknown"}, {features["width"]} columns, \
 SHA-256 `{features["sha256"]}`.
 - Trained on {"the training buildings without dev_unseen" if held_out else "all training buildings"}.
+- {_expected(entry)}
 - Made with {", ".join(f"{name} {text}" for name, text in entry.description["versions"].items())}.
 - Weights only: no data is included. Use them with features of the same checksum; buildings of
   Matterport3D are under its own terms of use (non-commercial, academic).
@@ -461,3 +463,19 @@ SHA-256 `{features["sha256"]}`.
 
 `scenemem {command} {PREFIX}{entry.name} --split val_unseen`, with `--data` for R2R, prints them.
 """
+
+
+def _expected(entry: Published) -> str:
+    """Which seed of how many these weights are, and what a run of one's own may reach."""
+    own, known = entry.metadata["seed"], entry.seeds
+    if known is None:
+        return f"Seed {own} is the only one that was trained; expect others to differ by a few hundredths."
+    others = ", ".join(map(str, known.seeds))
+    means = ", ".join(
+        f"{name} {mean:.3f} ± {deviation:.3f}"
+        for name, (mean, deviation) in (("SR", known.sr), ("SPL", known.spl))
+    )
+    return (
+        f"Seed {own} of {len(known.seeds)} ({others}), not chosen by its result.\n"
+        f"  Expect of a run of your own on val_unseen what all seeds reach: {means}."
+    )

@@ -61,6 +61,7 @@ def report_on(
     replays: bool = True,
     remark: Callable[[str], None] | None = None,
     progress: Progress = silent,
+    device: str = "cpu",
 ) -> Path:
     """Evaluate what is missing, write the page and return where it is.
 
@@ -81,7 +82,7 @@ def report_on(
         folder = open_data(None, progress)
     opened: Opener | None = None
     if folder is not None:  # runs are opened when they are needed, and the last two are kept
-        opened = lru_cache(maxsize=2)(lambda run: open_run(run, folder, checkpoint, progress))
+        opened = lru_cache(maxsize=2)(lambda run: open_run(run, folder, checkpoint, progress, device))
     place = "The embedded houses" if features == ENCODER else f"{task.upper()}, features: {features}"
     remarks: list[str] = []
     shown = [_with_results(one, opened, folder, splits, checkpoint, remarks) for one in described]
@@ -126,19 +127,20 @@ def replay_episodes(
 
 
 def open_live_state(
-    runs: list[Path], speaker: Path | None, folder: DataFolder, checkpoint: Which
+    runs: list[Path], speaker: Path | None, folder: DataFolder, checkpoint: Which, device: str = "cpu"
 ) -> LiveServerState:
     """Load everything the live page shows; without a speaker that was named, one that comes with SceneMem."""
     from scenemem.viewer.live_state import LiveServerState  # needs the extra 'serve'
 
     runs_by_name = {
-        name: open_run(RunFolder(path), folder, checkpoint) for name, path in run_names(runs).items()
+        name: open_run(RunFolder(path), folder, checkpoint, device=device)
+        for name, path in run_names(runs).items()
     }
     opened = {name: run.experiment for name, run in runs_by_name.items()}
     if speaker is None:
         speaks = packaged_speaker(next(iter(opened.values())))
     else:
-        speaks = speaker.resolve().name, stored_speaker(RunFolder(speaker).best, folder).speaker
+        speaks = speaker.resolve().name, stored_speaker(RunFolder(speaker).best, folder, device).speaker
     return LiveServerState(
         agents={name: experiment.agent for name, experiment in opened.items()},
         origins={name: run.origin() for name, run in runs_by_name.items()},
