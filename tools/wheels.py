@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 _SMALL = (
@@ -48,49 +49,62 @@ def main() -> None:
         wheel = _built(chosen.pythons[0], folder)
         for number, python in enumerate(dict.fromkeys([*chosen.pythons, *chosen.full])):
             environment = folder / f"environment-{number}"
-            _call(python, "-m", "venv", str(environment))
+            _call(python, "-m", "venv", "--without-pip", str(environment))
             trial = _full if python in chosen.full else _light
-            trial(environment / "bin", wheel, folder)
+            trial(_Environment(python, environment / "bin"), wheel, folder)
+
+
+class _Environment(NamedTuple):
+    """An environment without pip, which the interpreter it was made with fills."""
+
+    base: str  # that interpreter
+    programs: Path
+
+    @property
+    def python(self) -> str:
+        return str(self.programs / "python")
+
+    def install(self, *words: str) -> None:
+        """Install packages, in the versions of the tests."""
+        pip = (self.base, "-m", "pip", "--quiet", "--python", self.python, "install", "--no-compile")
+        _call(*pip, "--constraint", str(ROOT / "constraints.txt"), *words)
 
 
 def _built(python: str, folder: Path) -> Path:
-    _call(python, "-m", "venv", str(folder / "build"))
-    pip = str(folder / "build" / "bin" / "python"), "-m", "pip", "--quiet"
-    _call(*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
+    _call(python, "-m", "pip", "--quiet", "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
     (wheel,) = folder.glob("scenemem-*.whl")
     return wheel
 
 
-def _light(programs: Path, wheel: Path, folder: Path) -> None:
+def _light(environment: _Environment, wheel: Path, folder: Path) -> None:
     """Everything but torch: compile all modules, import those that need no torch."""
-    python = str(programs / "python")
-    needed = ("gymnasium", "jinja2", "msgspec", "numpy", "pillow", "rich", "tomli", "tomli-w", "tyro")
-    constraints = ("--constraint", str(ROOT / "constraints.txt"))
-    _call(python, "-m", "pip", "--quiet", "install", "--no-compile", *constraints, *needed)
-    _call(python, "-m", "pip", "--quiet", "install", "--no-compile", "--no-deps", str(wheel))
+    python = environment.python
+    environment.install(
+        "gymnasium", "jinja2", "msgspec", "numpy", "pillow", "rich", "tomli", "tomli-w", "tyro"
+    )
+    environment.install("--no-deps", str(wheel))
     site = _told(python, "-c", "import scenemem; print(scenemem.__path__[0])", cwd=folder)
     _call(python, "-W", "error", "-m", "compileall", "-q", site)
-    told = _told(python, "-W", "error::SyntaxWarning", "-c", _IMPORTS, cwd=folder)
-    version = _told(str(programs / "scenemem"), "--version", cwd=folder)
+    told = _told(python, "-c", _IMPORTS, cwd=folder)
+    version = _told(str(environment.programs / "scenemem"), "--version", cwd=folder)
     _say(f"{_told(python, '--version')}, without torch: {version}; compiled all; {told}")
 
 
-def _full(programs: Path, wheel: Path, folder: Path) -> None:
+def _full(environment: _Environment, wheel: Path, folder: Path) -> None:
     """The whole way of a newcomer: build houses, train, evaluate, report."""
-    python, scenemem = str(programs / "python"), str(programs / "scenemem")
-    constraints = ("--constraint", str(ROOT / "constraints.txt"))
-    _call(python, "-m", "pip", "--quiet", "install", "--no-compile", *constraints, str(wheel))
-    work = Path(tempfile.mkdtemp(dir=folder))
-    data, run = ("--data", "houses"), ("train", "ssm", "--out", "run", *_SMALL)
+    environment.install(str(wheel))
+    work, data = Path(tempfile.mkdtemp(dir=folder)), ("--data", "houses")
     for words in (
         ("data", "houses", "--out", "houses", "--houses", "2"),
-        (*run, *data),
+        ("train", "ssm", "--out", "run", *_SMALL, *data),
         ("eval", "run", *data),
         ("report", "run", *data, "--out", "report.html"),
         ("doctor",),
     ):
-        _call(scenemem, *words, cwd=work)
-    _say(f"{_told(python, '--version')}, with torch: houses built, trained on, evaluated and reported")
+        _call(str(environment.programs / "scenemem"), *words, cwd=work)
+    _say(
+        f"{_told(environment.python, '--version')}, with torch: houses built, trained on, evaluated, reported"
+    )
 
 
 def _call(*words: str, cwd: Path | None = None) -> None:

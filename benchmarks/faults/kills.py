@@ -80,12 +80,12 @@ class Job:
 TRAIN = Job("train", ("train", "ssm", "--data", "{data}", "--out", "{out}/run", *BRIEF), 10, resumes=True)
 JOBS = (
     TRAIN,
-    Job("eval", ("eval", "{out}/run", "--data", "{data}", "--json"), 7),
-    Job("convert", ("data", "features", "{data}/features.tsv", "--data", "{data}", "--out", "{out}"), 7),
-    Job("r4r", ("data", "r4r", "--data", "{data}", "--out", "{out}/r4r"), 6),
-    Job("report", ("report", "{out}/run", "--data", "{data}", "--out", "{out}/r.html", "--no-replays"), 4),
-    Job("replay", ("view", "{out}/run", "--data", "{data}", "--out", "{out}/replays", "--count", "2"), 4),
-    Job("houses", ("data", "houses", "--out", "{out}/houses", "--houses", "2", "--jobs", "1"), 2),
+    Job("eval", ("eval", "{out}/run", "--data", "{data}", "--json"), 3),
+    Job("convert", ("data", "features", "{data}/features.tsv", "--data", "{data}", "--out", "{out}"), 14),
+    Job("r4r", ("data", "r4r", "--data", "{data}", "--out", "{out}/r4r"), 8),
+    Job("report", ("report", "{out}/run", "--data", "{data}", "--out", "{out}/r.html", "--no-replays"), 2),
+    Job("replay", ("view", "{out}/run", "--data", "{data}", "--out", "{out}/replays", "--count", "2"), 2),
+    Job("houses", ("data", "houses", "--out", "{out}/houses", "--houses", "2", "--jobs", "1"), 1),
 )
 
 
