@@ -12,7 +12,9 @@ ifdef CPU
 PIP += --extra-index-url $(TORCH_CPU)
 endif
 
-.PHONY: demo test lint docs notebooks clean
+PYTHONS ?= $(shell for n in 10 11 12 13; do command -v python3.$$n; done)
+
+.PHONY: demo test lint docs notebooks hashes wheels clean
 
 demo: $(VENV)/.installed-run
 	$(BIN)/scenemem demo
@@ -30,6 +32,15 @@ docs: $(VENV)/.installed-dev
 
 notebooks: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/notebooks
+
+# what pip would install beside the checksums in constraints.sha256; nothing is installed
+hashes: $(BIN)/python
+	$(PIP) --dry-run --ignore-installed --report $(VENV)/report.json '.[dev]'
+	$(BIN)/python tools/hashes.py check $(VENV)/report.json
+
+# the wheel in an empty environment for every Python; `make wheels FULL=python3.11` takes torch along for one
+wheels:
+	$(PYTHON) tools/wheels.py $(PYTHONS) $(if $(FULL),--full $(FULL))
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \

@@ -40,9 +40,7 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=100_000, help="damaged files per reader")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="name of one reader")
-    parser.add_argument(
-        "--out", type=Path, help="JSON file to write, or to go on with"
-    )
+    parser.add_argument("--out", type=Path, help="JSON file to write, or to go on with")
     chosen = parser.parse_args()
     outcome = _before(chosen.out, chosen.seed)
     signal.signal(signal.SIGPROF, _hangs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,20 +79,29 @@ def test_a_training_that_is_ended_goes_on_as_if_nothing_had_happened(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["data houses", "eval"])
 def test_workers_end_with_the_command_that_started_them(
-    whole: Path, tiny_trainable: Path, tmp_path: Path, number: signal.Signals
+    whole: Path, tiny_trainable: Path, tmp_path: Path, command: str, number: signal.Signals
 ) -> None:
-    process = _start("data", "houses", "--out", tmp_path / "houses", "--jobs", 2)
+    shutil.copytree(whole / "run", tmp_path / "run")
+    words: dict[str, tuple[object, ...]] = {
+        "data houses": ("data", "houses", "--out", tmp_path / "houses", "--jobs", 2),
+        "eval": ("eval", tmp_path / "run", "--data", tiny_trainable, "--processes", 2),
+    }
+    process = _start(*words[command])
     deadline = time.monotonic() + 60
     while len(workers := _children(process.pid)) < 3 and time.monotonic() < deadline:  # and a tracker
         time.sleep(0.05)
+    assert len(workers) >= 3, "it has started its workers"
     process.send_signal(number)
     process.communicate()
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
     deadline = time.monotonic() + 20
     while any(map(_alive, workers)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert [worker for worker in workers if _alive(worker)] == []
     assert not (tmp_path / "houses").exists()
+    assert same(tmp_path, whole), "nothing was half-written"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the super-user may write everywhere")

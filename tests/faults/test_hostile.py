@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import pickle
 import random
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 
 from benchmarks.faults.readers import Reader, attempt, readers, write_beside
 from scenemem.errors import DataError
+from scenemem.features.pictures import read_picture
 from scenemem.formats import archives
 from scenemem.formats.annotations import read_view_objects, read_word_vectors
 from scenemem.formats.captions import CaptionFiles, read_captions
@@ -30,6 +32,10 @@ from scenemem.formats.decoding import read_bytes, read_lines
 from scenemem.formats.digests import file_digest
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import read_feature_hdf5, read_store
+from scenemem.formats.originals import read_glove, read_glove_table
+from scenemem.learning.checkpoint import read_checkpoint
+from scenemem.runs.config import read_config
+from scenemem.runs.folder import read_published
 
 
 @contextmanager
@@ -183,6 +189,66 @@ def test_declared_terabytes_are_not_believed(tmp_path: Path) -> None:
         read_word_vectors(tmp_path / "words.npz")
 
 
+def _glove_zip(file: Path) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("glove.txt", "lamp 0.5 1\n" * 500)
+
+
+def test_a_damaged_zip_of_word_vectors_is_one_line(tmp_path: Path) -> None:
+    _glove_zip(tmp_path / "glove.zip")
+    good = (tmp_path / "glove.zip").read_bytes()
+    place = good.index(b"glove.txt") + len("glove.txt")
+    packed = bytearray(good)
+    packed[place : place + 8] = b"\xff" * 8  # a stream that zlib cannot read
+    encrypted = bytearray(good)
+    encrypted[6] |= 1
+    encrypted[good.index(b"PK\x01\x02") + 8] |= 1
+    method = bytearray(good)
+    method[8], method[good.index(b"PK\x01\x02") + 10] = 99, 99
+    for damaged in (packed, encrypted, method):
+        (tmp_path / "glove.zip").write_bytes(damaged)
+        with pytest.raises(DataError, match=r"glove\.zip: not a readable archive"):
+            read_glove(tmp_path / "glove.zip")
+
+
+def test_a_zip_that_unpacks_to_one_endless_line_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "glove.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("glove.txt", bytes(100 << 20))
+    with memory_limit(220), pytest.raises(DataError, match="line 1: is longer than 64 MB"):
+        read_glove(tmp_path / "glove.zip")
+
+
+def test_a_table_of_word_vectors_is_not_believed(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("lamp\n")
+    head = {"descr": "<f4", "fortran_order": False, "shape": (1 << 40, 300)}
+    with (tmp_path / "table.npy").open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, head)
+    with memory_limit(200), pytest.raises(DataError, match=r"not an \.npy table of numbers"):
+        read_glove_table(tmp_path / "table.npy", tmp_path / "words.txt")
+    np.savez(tmp_path / "table.npz", a=np.zeros((1, 3)))
+    (tmp_path / "table.npz").rename(tmp_path / "table.npy")
+    with pytest.raises(DataError, match=r"not an \.npy table of numbers"):
+        read_glove_table(tmp_path / "table.npy", tmp_path / "words.txt")
+
+
+def test_a_configuration_that_is_nested_too_deeply_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text("base = " + "[" * 100_000)
+    with pytest.raises(DataError, match=r"my\.toml: is no TOML"):
+        read_config(tmp_path / "my.toml")
+    (tmp_path / "zero.toml").symlink_to("/dev/zero")
+    with pytest.raises(DataError, match="is a device or a pipe, expected a plain file"):
+        read_config(tmp_path / "zero.toml")
+
+
+@pytest.mark.parametrize(
+    "content", [b"GIF89a" + b"\0" * 4, b"\x89PNG\r\n\x1a\n" + b"\xff" * 40, b"", b"BM" + b"\xff" * 60]
+)
+def test_a_damaged_picture_is_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "0.jpg").write_bytes(content)
+    with pytest.raises(DataError, match=r"0\.jpg: view 0: not a readable picture"):
+        read_picture(tmp_path / "0.jpg", "view 0")
+
+
 class _Harmful:
     """A pickle that leaves a file behind when it is opened."""
 
@@ -202,6 +268,30 @@ def test_every_good_file_is_read(known: dict[str, Reader], tmp_path: Path) -> No
     for name, reader in known.items():
         write_beside(known, name, tmp_path)
         assert attempt(reader, reader.good, tmp_path) == "read", name
+
+
+def test_packed_weights_that_do_not_describe_themselves_are_refused(
+    known: dict[str, Reader], tmp_path: Path
+) -> None:
+    reader, file = known["packed weights"], tmp_path / "packed.safetensors"
+    assert reader.pack is not None
+    about = json.loads(reader.inner)
+    del about["features"]["width"]
+    file.write_bytes(reader.pack(json.dumps(about).encode()))
+    with pytest.raises(DataError) as caught:
+        read_published(file)
+    seen = "Object missing required field `width` - at `$.features`"
+    assert str(caught.value) == f"{file}: does not describe its weights ({seen}); get the file again"
+
+
+def test_a_checkpoint_that_describes_itself_twice_is_refused(
+    known: dict[str, Reader], tmp_path: Path
+) -> None:
+    pack = known["packed weights"].pack
+    assert pack is not None
+    (tmp_path / "c").write_bytes(pack(b'{"version": 3, "seed": 1, "seed": 2}'))
+    with pytest.raises(DataError, match="or damaged \\('seed' stands twice in one object, expected once\\)"):
+        read_checkpoint(tmp_path / "c")
 
 
 def test_no_reader_opens_a_pickle(known: dict[str, Reader], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Shape letters: N episodes, T viewpoints of the longest walk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -94,22 +94,29 @@ def walk_split(
     if not isinstance(agent, TrainedAgent):
         order = torch.arange(len(episodes))
         batches = in_order(len(episodes), batch_size, progress)
-        rollouts = [agent.walk(episodes.select(rows)) for rows in batches]
+        parts = [_part(agent.walk(episodes.select(rows))) for rows in batches]
     else:
         words = torch.tensor([len(split_words(text)) for text in episodes.texts])
-        order, rollouts = words.argsort(stable=True), []
+        order, parts = words.argsort(stable=True), []
         for rows in in_order(len(episodes), max(_TOGETHER, batch_size)):
             counted = _counted_from(int(rows[0]), len(episodes), progress)
-            rollouts.append(agent.walk(episodes.select(order[rows]), at_once=batch_size, progress=counted))
-    longest = max(rollout.alive.shape[1] for rollout in rollouts)
+            walked = agent.walk(episodes.select(order[rows]), at_once=batch_size, progress=counted)
+            parts.append(_part(walked))
+    viewpoint, view, jumps, stopped = zip(*parts, strict=True)
+    longest = max(table.shape[1] for table in viewpoint)
     place = order.argsort()  # of every episode among the walks
     return Walks(
         episodes,
-        viewpoint=_stacked([r.walked for r in rollouts], longest, NONE)[place],
-        view=_stacked([r.view.masked_fill(~r.alive, 0) for r in rollouts], longest, 0)[place],
-        jumps=torch.cat([rollout.jumps for rollout in rollouts])[place],
-        stopped=torch.cat([rollout.stopped for rollout in rollouts])[place],
+        viewpoint=_stacked(viewpoint, longest, NONE)[place],
+        view=_stacked(view, longest, 0)[place],
+        jumps=torch.cat(jumps)[place],
+        stopped=torch.cat(stopped)[place],
     )
+
+
+def _part(rollout: Rollout) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What is kept of some walks; the options of every decision would fill the memory on a long split."""
+    return rollout.walked, rollout.view.masked_fill(~rollout.alive, 0), rollout.jumps, rollout.stopped
 
 
 def _counted_from(first: int, whole: int, progress: Progress | None) -> Callable[[int], None] | None:
@@ -117,7 +124,7 @@ def _counted_from(first: int, whole: int, progress: Progress | None) -> Callable
     return None if progress is None else lambda over: progress(first + over, whole)
 
 
-def _stacked(tables: list[Tensor], longest: int, pad: int) -> Tensor:
+def _stacked(tables: Sequence[Tensor], longest: int, pad: int) -> Tensor:
     """(B, t) each  ->  (N, T)"""
     return torch.cat(
         [torch.nn.functional.pad(table, (0, longest - table.shape[1]), value=pad) for table in tables]
