@@ -156,7 +156,11 @@ from scenemem.models.telling import (
 from scenemem.models.transformer import (
     CrossModalLayer as CrossModalLayer,
     Words as Words,
+    attend_known as attend_known,
+    cross_layer as cross_layer,
     hidden_bias as hidden_bias,
+    keys_and_values as keys_and_values,
+    last_of_layer as last_of_layer,
 )
 from scenemem.presets import (
     PRESETS as PRESETS,

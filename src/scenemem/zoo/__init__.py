@@ -45,5 +45,9 @@ def systems() -> dict[str, ModuleType]:
 
 def register() -> None:
     """Add the agents, losses, label rules, rewards and presets of all systems; again is the same as once."""
+    from scenemem.extend import PRESETS
+
     for system in systems().values():
         system.register()
+        for name, preset in system.ROWS.items():
+            PRESETS.register(name, preset)

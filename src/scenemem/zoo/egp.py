@@ -33,7 +33,6 @@ from scenemem.extend import (
     ANGLE_WIDTH,
     GLOBAL,
     LABEL_RULES,
-    PRESETS,
     ActionEmbedding,
     ActionSpace,
     Agent,
@@ -48,7 +47,6 @@ from scenemem.extend import (
     Limit,
     ModelConfig,
     Observations,
-    OneWayEncoder,
     Parts,
     PlaceActions,
     ProxyPlanner,
@@ -63,6 +61,7 @@ from scenemem.extend import (
     reference_index,
     with_stop_option,
 )
+from scenemem.zoo.parts import one_way_parts
 from scenemem.zoo.recipes import published, shared
 
 
@@ -113,18 +112,8 @@ class EGP(Agent):
         """Fresh weights."""
         if not config.co_grounded:
             return cls(config, sizes, lstm_parts(config, sizes))
-        usual = lstm_parts(config, sizes)
         core = CoGroundedUpdater(sizes.visual, config.width, config.action_width, raw=True)
-        encoder = OneWayEncoder(
-            sizes.words,
-            config.word_width,
-            config.width,
-            config.dropout,
-            sizes.padding,
-            backwards=False,
-            project=False,
-        )
-        return cls(config, sizes, Parts(encoder, core, usual.critic))
+        return cls(config, sizes, one_way_parts(config, sizes, core, backwards=False, project=False))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -232,8 +221,6 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agent, its label rule, and its presets."""
+    """Its agent, its label rule."""
     AGENTS.register("egp", SPEC)
     LABEL_RULES.register("reference_index", reference_index)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)

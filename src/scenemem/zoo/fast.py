@@ -28,7 +28,6 @@ from dataclasses import dataclass, replace
 from scenemem.extend import (
     AGENTS,
     LOSSES,
-    PRESETS,
     PROGRESS_HOPS,
     AgentSpec,
     Basic,
@@ -94,9 +93,7 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agents, its loss, and its presets."""
+    """Its agents, its loss."""
     AGENTS.register("fast", SPEC)
     AGENTS.register("fast-basic", BASIC_SPEC)
     LOSSES.register("progress_hops", PROGRESS_HOPS)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)

@@ -24,7 +24,6 @@ from scenemem.extend import (
     AGENTS,
     LOSSES,
     PATH,
-    PRESETS,
     Agent,
     AgentSpec,
     DataSizes,
@@ -131,8 +130,6 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agent, its loss, and its presets."""
+    """Its agent, its loss."""
     AGENTS.register("oaam", SPEC)
     LOSSES.register("path", PATH)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)
