@@ -224,7 +224,7 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agent, its loss, its labels, its reward."""
+    """Its agent, its loss, its label rule and its reward."""
     AGENTS.register("active-perception", SPEC)
     LOSSES.register("gate", GATE_IMITATION)
     LABEL_RULES.register("exploration", towards_goal)

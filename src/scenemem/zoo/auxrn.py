@@ -128,7 +128,7 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agent, its losses."""
+    """Its agent and its losses."""
     AGENTS.register("auxrn", SPEC)
     LOSSES.register("retelling", RETELLING)
     LOSSES.register("step_progress", STEP_PROGRESS)

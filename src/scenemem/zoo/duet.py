@@ -346,6 +346,6 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agent, its label rule."""
+    """Its agent and its label rule."""
     AGENTS.register("duet", SPEC)
     LABEL_RULES.register("shortest_detour", shortest_detour)

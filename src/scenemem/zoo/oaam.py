@@ -127,9 +127,10 @@ ROWS = {
         iterations=80_000,
     ),
 }
+R4R = {"oaam": "path"}
 
 
 def register() -> None:
-    """Its agent, its loss."""
+    """Its agent and its loss."""
     AGENTS.register("oaam", SPEC)
     LOSSES.register("path", PATH)

@@ -240,6 +240,7 @@ ROWS = {
         labels="low_level",
     ),
 }
+R4R = {"pta": "path", "pta-low": "low_level_path"}
 
 
 def register() -> None:

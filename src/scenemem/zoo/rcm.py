@@ -175,10 +175,11 @@ ROWS = {
         reward=RewardConfig(quantised=False, success=1.0, discount=0.95),
     ),
 }
+R4R = {"rcm": "goal", "rcm-fidelity": "path"}
 
 
 def register() -> None:
-    """Its agent, its losses, its reward."""
+    """Its agent, its losses and its reward."""
     AGENTS.register("rcm", SPEC)
     LOSSES.register("matching_critic", MATCHING_CRITIC)
     LOSSES.register("matched_a2c", MATCHED_A2C)

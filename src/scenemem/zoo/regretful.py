@@ -142,6 +142,6 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agent, its loss."""
+    """Its agent and its losses."""
     AGENTS.register("regretful", SPEC)
     LOSSES.register("negative_entropy", NEGATIVE_ENTROPY)

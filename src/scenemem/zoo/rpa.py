@@ -213,6 +213,6 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agent, its loss."""
+    """Its agent and its loss."""
     AGENTS.register("rpa", SPEC)
     LOSSES.register("environment_model", MODEL)

@@ -197,7 +197,7 @@ SPEC = AgentSpec(SelfMonitoring.build, SelfMonitoringConfig)
 
 
 def register() -> None:
-    """Its agent, its loss."""
+    """Its agent and its loss."""
     AGENTS.register("self-monitoring", SPEC)
     LOSSES.register("progress_metres", PROGRESS_METRES)
 

@@ -129,6 +129,7 @@ ROWS = {
         weight_decay=5e-4,
     ),
 }
+R4R = {"speaker-follower": "path"}
 
 
 def register() -> None:

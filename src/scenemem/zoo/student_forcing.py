@@ -47,6 +47,7 @@ from scenemem.extend import (
     action_between,
     dots,
     low_level,
+    low_level_path,
     lstm_parts,
     masked_softmax,
 )
@@ -173,6 +174,7 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agent, its label rule."""
+    """Its agent and its label rules."""
     AGENTS.register("student-forcing", SPEC)
     LABEL_RULES.register("low_level", low_level)
+    LABEL_RULES.register("low_level_path", low_level_path)
