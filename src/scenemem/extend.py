@@ -82,7 +82,9 @@ from scenemem.learning.fidelity import (
     ndtw_reward as ndtw_reward,
 )
 from scenemem.learning.labels import (
+    best_ndtw as best_ndtw,
     low_level as low_level,
+    low_level_path as low_level_path,
     reference_index as reference_index,
     shortest_detour as shortest_detour,
 )
@@ -103,6 +105,12 @@ from scenemem.learning.objectives import (
     loss as loss,
 )
 from scenemem.learning.progress import PROGRESS_HOPS as PROGRESS_HOPS, PROGRESS_METRES as PROGRESS_METRES
+from scenemem.learning.reranking import (
+    RANK_PAIRS as RANK_PAIRS,
+    ROUTE_NUMBERS as ROUTE_NUMBERS,
+    route_numbers as route_numbers,
+    walked_routes as walked_routes,
+)
 from scenemem.memory.scene_memory import SceneMemory as SceneMemory
 from scenemem.models.attention import (
     attend_panoramas as attend_panoramas,
@@ -156,10 +164,15 @@ from scenemem.models.telling import (
 from scenemem.models.transformer import (
     CrossModalLayer as CrossModalLayer,
     Words as Words,
+    attend_known as attend_known,
+    cross_layer as cross_layer,
     hidden_bias as hidden_bias,
+    keys_and_values as keys_and_values,
+    last_of_layer as last_of_layer,
 )
 from scenemem.presets import (
     PRESETS as PRESETS,
+    R2R_TRACKS as R2R_TRACKS,
     DataConfig as DataConfig,
     Preset as Preset,
     SelectionConfig as SelectionConfig,

@@ -23,8 +23,8 @@ from scenemem.agents.walker import Decided
 from scenemem.cli import main
 from scenemem.errors import UserError
 from scenemem.evaluation.metrics import measure
-from scenemem.learning.objectives import Stage
-from scenemem.presets import PRESETS, read_preset
+from scenemem.learning.objectives import LABEL_RULES, Stage
+from scenemem.presets import PRESETS, R2R_TRACKS, read_preset
 from scenemem.registry import load_plugin
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.loop import TrainingStatus
@@ -45,7 +45,7 @@ def _registered() -> None:
 def test_registering_twice_is_registering_once() -> None:
     zoo.register()
     zoo.register()
-    assert {name: PRESETS[name] for name in ROWS} == ROWS
+    assert {name: PRESETS[name] for name in zoo.rows()} == zoo.rows()
 
 
 def test_a_plugin_cannot_take_a_name_of_the_family(tmp_path: Path) -> None:
@@ -73,6 +73,47 @@ def test_a_system_has_a_shared_and_a_published_row(name: str) -> None:
         assert getattr(own.model, setting) == getattr(basic.model, setting), setting
     for setting in ("iterations", "batch", "learning_rate", "weight_decay", "clip"):
         assert getattr(own.learning, setting) == getattr(basic.learning, setting), setting
+
+
+@pytest.mark.parametrize("track", R2R_TRACKS)
+def test_shared_rows_stand_on_every_track_as_the_basic_one_does(track: str) -> None:
+    basic, rows = PRESETS[f"basic-r2r-{track}"], zoo.rows()
+    for name, row in ROWS.items():
+        if name.endswith("-as-published"):
+            assert f"{name}-r2r-{track}" not in rows
+            continue
+        own = rows[f"{name}-r2r-{track}"]
+        assert own.data == basic.data
+        assert own.selection == basic.selection
+        assert own.learning == replace(row.learning, iterations=basic.learning.iterations)
+        assert (own.agent, own.model, own.walk) == (row.agent, row.model, row.walk)
+
+
+@pytest.mark.parametrize("track", R2R_TRACKS)
+def test_the_systems_of_the_table_of_r4r_have_a_row_there(track: str) -> None:
+    labels = {
+        "speaker-follower": "path",
+        "rcm": "goal",
+        "rcm-fidelity": "path",
+        "pta": "path",
+        "pta-low": "low_level_path",
+        "egp": "best_ndtw",
+        "oaam": "path",
+    }
+    basic, rows = PRESETS[f"basic-r4r-{track}"], zoo.rows()
+    ending = f"-r4r-{track}"
+    assert {name.removesuffix(ending) for name in rows if name.endswith(ending)} == labels.keys()
+    for name, rule in labels.items():
+        own = rows[name + ending]
+        assert own.learning.labels == rule
+        assert rule in LABEL_RULES
+        assert own.data == basic.data
+        assert own.selection == basic.selection
+        if name != "pta-low":  # which turns between its hops
+            assert own.walk == basic.walk
+            assert own.learning.max_decisions == basic.learning.max_decisions
+            assert own.learning.max_steps == basic.learning.max_steps
+        assert own.learning.reward.rule == ("ndtw" if name == "rcm-fidelity" else "distance")
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

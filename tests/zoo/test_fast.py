@@ -8,16 +8,19 @@ from typing import Any
 
 import networkx as nx
 import pytest
+import torch
 from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace, LocalActions
-from scenemem.agents.rollout import FRONTIER, GLOBAL
+from scenemem.agents.agent import DecisionPoint
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, Outputs
 from scenemem.agents.search import SearchActions
 from scenemem.agents.walker import take_best
+from scenemem.learning.reranking import rank_pairs, walked_routes
 from scenemem.simulator.panorama import Pose
 from scenemem.world.graph import NONE, World
-from scenemem.zoo.fast import FastConfig
-from tests.zoo.helpers import Setting
+from scenemem.zoo.fast import Fast, FastConfig
+from tests.zoo.helpers import Setting, roam
 
 DECISIONS = 6
 
@@ -154,3 +157,89 @@ def test_a_search_with_a_basic_agent_has_its_weights(setting: Setting) -> None:
     """So that it can begin with those of a trained one."""
     searching, basic = setting.loud_agent("fast-over-basic"), setting.loud_agent("basic")
     assert searching.state_dict().keys() == basic.state_dict().keys()
+
+
+# the re-ranker
+
+
+def test_a_fresh_re_ranker_is_the_sum_of_logits(setting: Setting) -> None:
+    plain, ranked = (setting.loud_agent(name, seed=2) for name in ("fast-long", "fast-long-reranked"))
+    assert isinstance(ranked, Fast)
+    ranked.load_state_dict({**plain.state_dict(), "rank.weight": torch.eye(6)[1:2]})
+    walks = [setting.walk(agent, take_best, max_decisions=DECISIONS)[0].walked for agent in (plain, ranked)]
+    assert torch.equal(*walks)
+
+
+def test_the_re_ranker_reads_the_numbers_of_every_route(setting: Setting) -> None:
+    """Those of a search, and those of a local walk that it learns from, are the same for the same route."""
+    agent, watcher = setting.loud_agent("fast-long-reranked"), _Memory()
+    assert isinstance(agent, Fast)
+    found: list[tuple[Tensor, Tensor]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent, "rank_ends", lambda point, totals: _ranked(agent, point, found, totals))
+        setting.walk(agent, take_best, watcher=watcher, max_decisions=3)
+    memory = watcher.space.memory
+    assert memory is not None
+    rows = [row for episodes, numbers in found for row in zip(episodes.tolist(), numbers, strict=True)]
+    for episode, numbers in rows:
+        known = min(int(memory.count[episode]), len(numbers))
+        scores = memory.columns["scores"][episode]
+        log_p = scores.log_softmax(dim=-1)
+        parent = memory.columns["parent"][episode, :, 0].round().long().tolist()
+        place = memory.node[episode].tolist()
+        for node in range(known):
+            sums, depth, at = [float(scores[node, -1]), float(log_p[node, -1])], 0, node
+            while parent[at] != NONE:
+                above = place.index(parent[at])
+                slot = setting.world.neighbour[place[above]].tolist().index(place[at])
+                sums = [sums[0] + float(scores[above, slot]), sums[1] + float(log_p[above, slot])]
+                depth, at = depth + 1, above
+            expected = [depth, sums[0], sums[0] / (depth + 1), sums[1], sums[1] / (depth + 1)]
+            expected.append(float(memory.columns["progress"][episode, node, 0]))
+            assert numbers[node].tolist() == pytest.approx(expected, rel=1e-3, abs=1e-3)
+
+
+def _ranked(agent: Fast, point: DecisionPoint, found: list[tuple[Tensor, Tensor]], totals: Tensor) -> Tensor:
+    known = point.memory().viewpoint != NONE  # nodes that are not known yet say nothing
+    if bool(known.all()):
+        found.append((point.observations.episode[point.row], agent.route_numbers(point)))
+    return totals
+
+
+def test_local_walks_have_the_same_numbers(setting: Setting) -> None:
+    agent = setting.loud_agent("fast-long-reranked")
+    rollout, log = setting.walk(agent, roam(), learning=True)
+    outputs = agent.evaluate_actions(rollout, log, setting.environment)
+    table, logits = rollout.decisions[ACTION], outputs.logits[ACTION].detach()
+    numbers = walked_routes(rollout, logits, outputs.heads["progress"].detach())
+    log_p = logits.log_softmax(dim=-1)
+    along: dict[int, list[float]] = {}
+    for row in table.order.argsort(stable=True).tolist():
+        episode, step = int(table.episode[row]), int(table.step[row])
+        before = along.setdefault(episode, [0.0, 0.0])
+        sums = [before[0] + float(logits[row, -1]), before[1] + float(log_p[row, -1])]
+        expected = [step, sums[0], sums[0] / (step + 1), sums[1], sums[1] / (step + 1)]
+        assert numbers[episode, step, :5].tolist() == pytest.approx(expected, rel=1e-3, abs=1e-3)
+        choice = int(table.choice[row])
+        along[episode] = [before[0] + float(logits[row, choice]), before[1] + float(log_p[row, choice])]
+
+
+def test_places_at_the_goal_rank_above_others(setting: Setting) -> None:
+    rollout, _ = setting.walk(setting.loud_agent("fast-long-reranked"), roam(), learning=True)
+    rank = torch.randn(rollout.alive.shape, generator=torch.Generator().manual_seed(1))
+    found = rank_pairs(rollout, Outputs({}, {"rank": rank}), setting.context(rollout))
+    table, losses = rollout.decisions[ACTION], []
+    for episode in range(len(rank)):
+        steps = table.step[table.episode == episode].tolist()
+        goal = setting.episodes.goal[episode]
+        near = {
+            step: float(setting.world.geodesic(rollout.viewpoint[episode, step], goal)) < 3 for step in steps
+        }
+        losses += [
+            max(0.0, 1 - float(rank[episode, one]) + float(rank[episode, other]))
+            for one in steps
+            for other in steps
+            if near[one] and not near[other]
+        ]
+    assert losses
+    assert float(found) == pytest.approx(sum(losses) / len(losses), rel=1e-4)

@@ -109,7 +109,9 @@ class RerankingAgent:
         They belong to an instruction and a candidate: neither the other episodes of a batch nor a larger
         number of candidates changes them.
         """
-        shape = (self.config.candidates, 2 * self.agent.limits.max_decisions + 1)
+        limit, world = self.agent.limits.max_decisions, self.agent.environment.world
+        further = self.agent.network.action_space(world, 1, limit).further_requests
+        shape = (self.config.candidates, 2 * limit + 1 + further)
         drawn = np.stack(  # a generator per text, microseconds each: torch has none per episode
             [
                 np.random.default_rng((self.config.seed, crc32(name.encode()))).random(shape)

@@ -234,11 +234,11 @@ class Searching(Agent):
         if point.graph is None:
             return super().score(point)  # type: ignore[safe-super]  # the agent mixed with
         graph, scores = point.graph, point.graph.column("scores")  # (R, N, K + 1)
-        along, depth = self.routes(point)
+        along, depth = self.routes(point, scores)
         whole = along.unsqueeze(-1) + scores
         if self.config.mean:
             whole = whole / (depth + 1).unsqueeze(-1)
-        ways, candidates = whole[..., :-1].flatten(1), whole[..., -1]
+        ways, candidates = whole[..., :-1].flatten(1), self.rank_ends(point, whole[..., -1])
         if self.config.search == "long":
             return {GLOBAL: torch.nn.functional.pad(ways, (0, 1)), FRONTIER: candidates}
         rows = torch.arange(len(ways), device=ways.device)
@@ -250,10 +250,18 @@ class Searching(Agent):
         first = torch.zeros_like(ways).scatter(1, chosen, torch.where(best < slots, _FIRST, 0.0).unsqueeze(1))
         return {GLOBAL: torch.cat([ways + first, stop], dim=1), FRONTIER: candidates}
 
-    def routes(self, point: DecisionPoint) -> tuple[Tensor, Tensor]:
-        """The sum of scores from the start to every node, and the number of decisions: (R, N) each"""
+    def rank_ends(self, point: DecisionPoint, totals: Tensor) -> Tensor:
+        """How good it is to end at every node, by the sums of scores with that of stopping there: (R, N)"""
+        del point
+        return totals
+
+    def routes(self, point: DecisionPoint, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum of scores from the start to every node, and the number of decisions: (R, N) each
+
+        scores: (R, N, K + 1) of the ways of every node, and of stopping there
+        """
         graph, world = point.memory(), point.observations.environment.world
-        scores, place = graph.column("scores"), graph.viewpoint.clamp_min(0)
+        place = graph.viewpoint.clamp_min(0)
         came_from = graph.column("parent").squeeze(-1).round().long()  # (R, N) viewpoint, -1 at the start
         parent = (came_from.unsqueeze(2) == graph.viewpoint.unsqueeze(1)).int().argmax(dim=2)
         slot = world.slot_of(came_from.clamp_min(0), place).clamp_min(0)

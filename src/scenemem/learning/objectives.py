@@ -103,6 +103,8 @@ class LearningConfig:
     """observations before such a walk is cut off"""
     labels: str = "goal"
     """label rule on sampled walks: goal is the shortest way to it, path the rest of the reference path"""
+    teacher_hops: int = 0
+    """who is this many hops off the reference path, or more, does what is right; 0 leaves everybody alone"""
     entropy: float = 0.01
     """weight of the entropy bonus in A2C"""
     value: float = 0.5
@@ -118,6 +120,8 @@ class LearningConfig:
         for name in ("iterations", "batch", "max_decisions", "max_steps"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        if self.teacher_hops < 0:
+            raise SettingError(f"teacher_hops must be 0 or more, got {self.teacher_hops}")
         for name in ("learning_rate", "clip"):
             if not getattr(self, name) > 0:
                 raise SettingError(f"{name} must be positive, got {getattr(self, name)}")

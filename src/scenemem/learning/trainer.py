@@ -26,6 +26,7 @@ from scenemem.learning.objectives import (
     ReferencePath,
     Stage,
 )
+from scenemem.learning.teaching import BackToPath
 from scenemem.models.language import Instructions
 from scenemem.models.recurrent import DropoutMasks, StateLog
 from scenemem.tasks.episode_set import Batches, EpisodeSet
@@ -258,11 +259,12 @@ class Trainer:
         drawn = self._drawn(len(forced), space.further_requests)
         labels = MixedRules(forced, ReferencePath(world, batch.path), self._label_rule(world, batch, space))
         policy = AgentPolicy(self.network, log, environment, SamplePerEpisode(drawn), forced=forced)
+        hops = self.config.teacher_hops
         rollout = collect(
             world,
             batch,
             space,
-            policy,
+            BackToPath(policy, world, batch.path, hops) if hops else policy,
             max_steps=torch.where(forced, length.square(), self.config.max_steps),
             label_rule=labels,
         )

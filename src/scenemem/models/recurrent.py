@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -115,12 +116,24 @@ class Observation:
     masks: DropoutMasks  # of these episodes
     cache: dict[Any, Any] = field(default_factory=dict)  # shared by all observations of a rollout
     environment: Environment | None = None  # what else can be seen, for cores that look at more than here
+    of_rollout: tuple[Instructions, Tensor] | None = None  # all instructions, and whose ones (M,) these are
 
-    def once_per_rollout(self, compute: Callable[[], T]) -> T:
-        """What ``compute`` returns, computed at the first observation of a rollout only."""
-        if compute not in self.cache:
-            self.cache[compute] = compute()
-        result: T = self.cache[compute]
+    def per_instruction(self, compute: Callable[[Instructions], Tensor]) -> Tensor:
+        """What ``compute`` says about instructions, computed once per rollout  ->  M rows of it"""
+        if self.of_rollout is None:
+            return compute(self.instructions)
+        everyone, episodes = self.of_rollout
+        return self.once_per_rollout(partial(compute, everyone), compute).index_select(0, episodes)
+
+    def once_per_rollout(self, compute: Callable[[], T], key: Any = None) -> T:
+        """What ``compute`` returns, computed at the first observation of a rollout only.
+
+        ``key`` tells things apart that are computed by functions made anew each time.
+        """
+        key = key or compute
+        if key not in self.cache:
+            self.cache[key] = compute()
+        result: T = self.cache[key]
         return result
 
 
@@ -457,6 +470,7 @@ class StateLog:
             self.selection.masks(active),
             self._cache,
             self._environment,
+            (self.instructions, active),
         )
         self.previous[active] = observation.previous
         self._viewpoint[active] = viewpoint

@@ -107,6 +107,60 @@ class CrossModalLayer(nn.Module):
         return packing.rows(self.words.weights(table, words.context, hidden.unsqueeze(1)))
 
 
+def keys_and_values(attention: nn.MultiheadAttention, source: Tensor) -> Tensor:
+    """What tokens that attend to ``source`` (B, S, W) need of it, computed in advance  ->  (B, S, 2W)"""
+    width = source.shape[-1]
+    known: Tensor = nn.functional.linear(
+        source, attention.in_proj_weight[width:], attention.in_proj_bias[width:]
+    )
+    return known
+
+
+def attend_known(
+    attention: nn.MultiheadAttention, tokens: Tensor, known: Tensor, hidden: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``attention(tokens, source, source)`` with ``known = keys_and_values(attention, source)``.
+
+    tokens: (R, T, W)  known: (R, S, 2W)  hidden: (R, S) bool  ->  (R, T, W), weights (R, T, S)
+    """
+    width, heads = tokens.shape[-1], attention.num_heads
+    query = nn.functional.linear(tokens, attention.in_proj_weight[:width], attention.in_proj_bias[:width])
+
+    def split(part: Tensor) -> Tensor:
+        return part.view(*part.shape[:2], heads, width // heads).transpose(1, 2)
+
+    key, value = (split(part) for part in known.chunk(2, dim=-1))
+    scores = split(query) @ key.transpose(2, 3) * (width // heads) ** -0.5
+    weights = scores.masked_fill(hidden[:, None, None], -torch.inf).softmax(dim=-1)
+    attended: Tensor = attention.out_proj((weights @ value).transpose(1, 2).flatten(2))
+    return attended, weights.mean(dim=1)
+
+
+def last_of_layer(layer: nn.TransformerEncoderLayer, tokens: Tensor, hidden: Tensor) -> Tensor:
+    """``layer(tokens, src_key_padding_mask=hidden)[:, -1:]`` without what the layer says about the others.
+
+    tokens: (R, T, W)  hidden: (R, T) bool  ->  (R, 1, W)
+    """
+    last = tokens[:, -1:]
+    attended, _ = attend_known(layer.self_attn, last, keys_and_values(layer.self_attn, tokens), hidden)
+    last = layer.norm1(last + attended)
+    result: Tensor = layer.norm2(last + layer.linear2(torch.relu(layer.linear1(last))))
+    return result
+
+
+def cross_layer(layer: nn.TransformerDecoderLayer, tokens: Tensor, known: Tensor, hidden: Tensor) -> Tensor:
+    """``layer(tokens, source, memory_key_padding_mask=hidden)``.
+
+    ``known`` (R, S, 2W) are the ``keys_and_values`` of its attention to the source.
+
+    tokens: (R, T, W)  hidden: (R, S) bool  ->  (R, T, W)
+    """
+    tokens = layer.norm1(tokens + layer.self_attn(tokens, tokens, tokens, need_weights=False)[0])
+    tokens = layer.norm2(tokens + attend_known(layer.multihead_attn, tokens, known, hidden)[0])
+    result: Tensor = layer.norm3(tokens + layer.linear2(torch.relu(layer.linear1(tokens))))
+    return result
+
+
 def hidden_bias(mask: Tensor) -> Tensor:
     """A bias that hides what is not there.  mask: (R, T) bool  ->  (R, 1, T)"""
     return torch.zeros_like(mask, dtype=torch.float).masked_fill(~mask, -torch.inf).unsqueeze(1)

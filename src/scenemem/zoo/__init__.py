@@ -5,7 +5,12 @@ Nothing here is imported until a name is looked up that nobody knows; then ``reg
 
 from __future__ import annotations
 
+from functools import cache
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scenemem.extend import Preset
 
 
 def systems() -> dict[str, ModuleType]:
@@ -43,7 +48,27 @@ def systems() -> dict[str, ModuleType]:
     }
 
 
+@cache
+def rows() -> dict[str, Preset[Any]]:
+    """All presets: those of every system, and its shared ones on the tracks of R2R and R4R."""
+    from scenemem.zoo.recipes import on_r4r, on_tracks
+
+    found = {}
+    for system in systems().values():
+        found |= system.ROWS
+        for name, preset in system.ROWS.items():
+            if not name.endswith("-as-published"):
+                found |= on_tracks(name, preset)
+        for name, labels in getattr(system, "R4R", {}).items():
+            found |= on_r4r(name, system.ROWS[name], labels)
+    return found
+
+
 def register() -> None:
     """Add the agents, losses, label rules, rewards and presets of all systems; again is the same as once."""
+    from scenemem.extend import PRESETS
+
     for system in systems().values():
         system.register()
+    for name, preset in rows().items():
+        PRESETS.register(name, preset)

@@ -42,7 +42,6 @@ from scenemem.extend import (
     LABEL_RULES,
     LOSSES,
     NONE,
-    PRESETS,
     REWARDS,
     ActionSpace,
     AgentSpec,
@@ -67,6 +66,7 @@ from scenemem.extend import (
     towards_goal,
     with_stop_option,
 )
+from scenemem.zoo.parts import navigator_words
 from scenemem.zoo.recipes import published, shared
 
 
@@ -173,13 +173,13 @@ class ActivePerception(Basic):
 
     def explain(self, point: DecisionPoint) -> Explanation:
         """The words, how sure it is, and how much it wants to explore."""
-        navigator, words = self.navigator(point), self.words_at(point)["navigator"]
+        navigator = self.navigator(point)
         numbers = {
             "entropy": entropy(navigator, point.per_observation(self.views).options),
             "explores": torch.sigmoid(self.gate_logit(point, navigator)).squeeze(-1),
             "explored ways": (point.memory().note(EXPLORED) != NONE).sum(dim=1).float(),
         }
-        return Explanation({"perception": words, "action": words}, numbers=numbers)
+        return Explanation(navigator_words(self, point), numbers=numbers)
 
 
 def entropy(logits: Tensor, options: Tensor) -> Tensor:
@@ -224,10 +224,8 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agent, its loss, its labels, its reward, and its presets."""
+    """Its agent, its loss, its label rule and its reward."""
     AGENTS.register("active-perception", SPEC)
     LOSSES.register("gate", GATE_IMITATION)
     LABEL_RULES.register("exploration", towards_goal)
     REWARDS.register("exploration", exploration_reward)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)

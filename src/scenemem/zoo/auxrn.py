@@ -27,7 +27,6 @@ from scenemem.extend import (
     LOSSES,
     MATCHING,
     NEXT_ANGLE,
-    PRESETS,
     RETELLING,
     STEP_PROGRESS,
     AgentSpec,
@@ -42,15 +41,14 @@ from scenemem.extend import (
     Outputs,
     Parts,
     Rollout,
-    SpellingEncoder,
     Stage,
     StateLog,
     WalkConfig,
     WordDecoder,
-    lstm_parts,
     retelling_loss,
     spelled,
 )
+from scenemem.zoo.parts import navigator_words, spelling_parts
 from scenemem.zoo.recipes import published, shared
 
 AUXILIARY = {"retelling": 2.0, "step_progress": 0.25, "matching": 0.1, "next_angle": 2.0}
@@ -83,9 +81,7 @@ class AuxRN(Basic):
     @classmethod
     def make(cls, config: AuxRNConfig, sizes: DataSizes) -> AuxRN:
         """Fresh weights."""
-        usual = lstm_parts(config, sizes)
-        encoder = SpellingEncoder(sizes.words, config.word_width, config.width, config.dropout, sizes.padding)
-        return cls(config, sizes, Parts(encoder, usual.updater, usual.critic))
+        return cls(config, sizes, spelling_parts(config, sizes))
 
     def heads(self, observations: Observations) -> dict[str, Tensor]:
         """The critic's value and the logit of progress (X,), and the next direction (X, 4)"""
@@ -115,9 +111,7 @@ class AuxRN(Basic):
     def explain(self, point: DecisionPoint) -> Explanation:
         """The words, and the share of the steps it believes done."""
         done = torch.sigmoid(self.step_progress(point.state.hidden)).squeeze(-1)
-        words = self.words_at(point)
-        shown = {"perception": words["navigator"], "action": words["navigator"]}
-        return Explanation(shown, numbers={"progress": done})
+        return Explanation(navigator_words(self, point), numbers={"progress": done})
 
 
 SPEC = AgentSpec(AuxRN.make, AuxRNConfig)
@@ -134,11 +128,9 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agent, its losses, and its presets."""
+    """Its agent and its losses."""
     AGENTS.register("auxrn", SPEC)
     LOSSES.register("retelling", RETELLING)
     LOSSES.register("step_progress", STEP_PROGRESS)
     LOSSES.register("matching", MATCHING)
     LOSSES.register("next_angle", NEXT_ANGLE)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)

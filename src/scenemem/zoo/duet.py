@@ -40,7 +40,6 @@ from scenemem.extend import (
     GLOBAL,
     LABEL_RULES,
     POSITION,
-    PRESETS,
     ActionSpace,
     Agent,
     AgentSpec,
@@ -61,7 +60,6 @@ from scenemem.extend import (
     Stage,
     State,
     StateUpdater,
-    TransformerEncoder,
     WalkConfig,
     WalkOptions,
     Words,
@@ -72,6 +70,7 @@ from scenemem.extend import (
     sinusoids,
     view_angles,
 )
+from scenemem.zoo.parts import reading_with
 from scenemem.zoo.recipes import published, shared
 
 _AT_A_TIME = 256  # panoramas averaged together, so that they are never all in memory
@@ -178,18 +177,7 @@ class Duet(Agent):
         """Fresh weights."""
         make = None if config.recurrent else (lambda settings, _: Still(settings.width))
         parts = lstm_parts(config, sizes, make)
-        if config.text_layers:
-            encoder = TransformerEncoder(
-                sizes.words,
-                config.word_width,
-                config.width,
-                config.dropout,
-                sizes.padding,
-                layers=config.text_layers,
-                heads=config.heads,
-            )
-            parts = Parts(encoder, parts.updater, parts.critic)
-        return cls(config, sizes, parts)
+        return cls(config, sizes, reading_with(config, config, sizes, parts))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -358,8 +346,6 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agent, its label rule, and its presets."""
+    """Its agent and its label rule."""
     AGENTS.register("duet", SPEC)
     LABEL_RULES.register("shortest_detour", shortest_detour)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)

@@ -13,9 +13,9 @@ finds to the nodes, in three channels. One softmax over all unvisited places and
 The agent walks to the chosen place over visited ones; every observation on the way updates its state. Read in
 the authors' later release, which calls its graph model slightly outdated. Differences: the release offers
 stop at every visited place, here it means the current one; it keeps the 16 best actions of a place, more than
-any place has; flags stand once instead of 32 times; and in training it takes the label's action instead of a
-sample when two hops off the route, which is not built. As published the label is the place with the largest
-index on the reference path (``labels="reference_index"``).
+any place has; flags stand once instead of 32 times. As published the label is the place with the largest
+index on the reference path (``labels="reference_index"``), on R4R the one after which nDTW is best
+(``best_ndtw``), and who is two hops off the route while it learns does what is right (``teacher_hops``).
 
 Shape letters: X observations, R decision steps, K candidate slots, N nodes, U unvisited places, P = N + U, O
 = N * K ways, A width of an embedded action, H state width, W planner width.
@@ -33,7 +33,6 @@ from scenemem.extend import (
     ANGLE_WIDTH,
     GLOBAL,
     LABEL_RULES,
-    PRESETS,
     ActionEmbedding,
     ActionSpace,
     Agent,
@@ -48,7 +47,6 @@ from scenemem.extend import (
     Limit,
     ModelConfig,
     Observations,
-    OneWayEncoder,
     Parts,
     PlaceActions,
     ProxyPlanner,
@@ -57,12 +55,14 @@ from scenemem.extend import (
     Stage,
     WalkConfig,
     World,
+    best_ndtw,
     candidate_actions,
     dots,
     lstm_parts,
     reference_index,
     with_stop_option,
 )
+from scenemem.zoo.parts import one_way_parts
 from scenemem.zoo.recipes import published, shared
 
 
@@ -113,18 +113,8 @@ class EGP(Agent):
         """Fresh weights."""
         if not config.co_grounded:
             return cls(config, sizes, lstm_parts(config, sizes))
-        usual = lstm_parts(config, sizes)
         core = CoGroundedUpdater(sizes.visual, config.width, config.action_width, raw=True)
-        encoder = OneWayEncoder(
-            sizes.words,
-            config.word_width,
-            config.width,
-            config.dropout,
-            sizes.padding,
-            backwards=False,
-            project=False,
-        )
-        return cls(config, sizes, Parts(encoder, core, usual.critic))
+        return cls(config, sizes, one_way_parts(config, sizes, core, backwards=False, project=False))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -227,13 +217,15 @@ ROWS = {
         iterations=60_000,
         batch=28,
         labels="reference_index",
+        teacher_hops=2,
     ),
 }
 
+R4R = {"egp": "best_ndtw"}
+
 
 def register() -> None:
-    """Its agent, its label rule, and its presets."""
+    """Its agent and its label rules."""
     AGENTS.register("egp", SPEC)
     LABEL_RULES.register("reference_index", reference_index)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)
+    LABEL_RULES.register("best_ndtw", best_ndtw)

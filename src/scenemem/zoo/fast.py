@@ -4,16 +4,20 @@ The frontier holds every way that was seen and not taken, with the sum of the fo
 route that found it; the candidates are the places where the route could end. One step pops the best way,
 walks there over known places, restores the state the follower had there, and decides on.
 
-short   the follower's own best neighbour always comes first, so the agent goes on greedily and pops an older
-way
+short   the follower's own best neighbour always comes first, so the agent goes on greedily, pops an older way
         only when it would come back to a place; it ends where its best option is to stop (the tabled system)
 long    best-first until the decisions are used up, then a walk to the candidate with the largest sum
 
 The follower is Self-Monitoring with progress in hops, target 1 - hops left / hops of the route. As published
 it reads raw candidates and actions instead of embedded ones. Read in the released code. Differences: a place
 is entered once, the release only forbids places of the same route; it walks over walked edges, here over all
-edges between visited places; its re-ranker of candidates, and the label's action two hops off the route while
-training, are not built. Every step of the search is walked and counted.
+edges between visited places. Every step of the search is walked and counted. As published, a follower that is
+two hops off its route while it learns does what is right (``teacher_hops``).
+
+Re-ranker (``fast-long-reranked``): the candidate to walk to is the one with the largest w . x, x the number
+of decisions of its route, the sums and means of logits and log-probabilities, and the progress. It learns
+from pairs of places of one walk, one at the goal and one not, with a hinge. The release has a small network
+on these six and the score of a speaker, learnt from candidates of finished searches.
 
 ``Searching`` is a mixin for any local agent: ``fast-over-basic`` searches with the basic agent, whose trained
 weights it can begin with (``--begin``).
@@ -25,20 +29,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from torch import Tensor, nn
+
 from scenemem.extend import (
+    ACTION,
     AGENTS,
     LOSSES,
-    PRESETS,
     PROGRESS_HOPS,
+    RANK_PAIRS,
+    ROUTE_NUMBERS,
     AgentSpec,
     Basic,
     DataSizes,
+    DecisionPoint,
+    Environment,
     ModelConfig,
+    Outputs,
+    Parts,
+    Rollout,
     SearchConfig,
     Searching,
     Stage,
+    StateLog,
     WalkConfig,
     lstm_parts,
+    route_numbers,
+    walked_routes,
 )
 from scenemem.zoo.recipes import published, shared
 from scenemem.zoo.self_monitoring import SelfMonitoring, SelfMonitoringConfig, co_grounded_parts
@@ -48,11 +64,21 @@ from scenemem.zoo.self_monitoring import SelfMonitoring, SelfMonitoringConfig, c
 class FastConfig(SelfMonitoringConfig, SearchConfig):
     """Settings of FAST."""
 
+    rerank: bool = False
+    """a long search ends where a learned combination of scores is largest; False takes the sum of scores"""
+
 
 class Fast(Searching, SelfMonitoring):  # type: ignore[misc]  # scores more than actions
     """Self-Monitoring's follower, which searches when it is evaluated."""
 
     config: FastConfig
+
+    def __init__(self, config: FastConfig, sizes: DataSizes, parts: Parts) -> None:
+        super().__init__(config, sizes, parts)
+        if config.rerank:  # begins as the sum of logits
+            self.rank = nn.Linear(ROUTE_NUMBERS, 1, bias=False)
+            nn.init.zeros_(self.rank.weight)
+            nn.init.ones_(self.rank.weight[:, 1])
 
     @classmethod
     def make(cls, config: FastConfig, sizes: DataSizes) -> Fast:
@@ -60,6 +86,29 @@ class Fast(Searching, SelfMonitoring):  # type: ignore[misc]  # scores more than
         if config.co_grounded:
             return cls(config, sizes, co_grounded_parts(config, sizes, raw=True))
         return cls(config, sizes, lstm_parts(config, sizes))
+
+    def route_numbers(self, point: DecisionPoint) -> Tensor:
+        """What the re-ranker reads about every node as the end of its route  ->  (R, N, 6)"""
+        logits, sums = point.memory().column("scores"), []
+        for scores in (logits, logits.log_softmax(dim=-1)):
+            along, depth = self.routes(point, scores)
+            sums.append(along + scores[..., -1])
+        return route_numbers(depth, *sums, point.memory().column("progress").squeeze(-1)).detach()
+
+    def rank_ends(self, point: DecisionPoint, totals: Tensor) -> Tensor:
+        """Candidates by the re-ranker, if there is one  ->  (R, N)"""
+        if not self.config.rerank:
+            return totals
+        ranked: Tensor = self.rank(self.route_numbers(point)).squeeze(-1)
+        return ranked
+
+    def evaluate_actions(self, rollout: Rollout, log: StateLog, environment: Environment) -> Outputs:
+        """With the rank of every place of a local walk, for the re-ranker to learn from."""
+        outputs = super().evaluate_actions(rollout, log, environment)
+        if not self.config.rerank or ACTION not in outputs.logits:
+            return outputs
+        numbers = walked_routes(rollout, outputs.logits[ACTION].detach(), outputs.heads["progress"].detach())
+        return Outputs(outputs.logits, {**outputs.heads, "rank": self.rank(numbers).squeeze(-1)})
 
 
 @dataclass(frozen=True)
@@ -79,6 +128,10 @@ _SHORT = shared("fast", FastConfig, {"progress_hops": 0.5}, search="short")
 ROWS = {
     "fast": _SHORT,
     "fast-long": replace(_SHORT, model=replace(_SHORT.model, search="long"), walk=FAR),
+    "fast-long-reranked": replace(
+        shared("fast", FastConfig, {"progress_hops": 0.5, "rank_pairs": 1.0}, search="long", rerank=True),
+        walk=FAR,
+    ),
     "fast-over-basic": shared("fast-basic", FastBasicConfig, search="short"),
     "fast-as-published": published(
         "fast",
@@ -89,14 +142,14 @@ ROWS = {
         iterations=20_000,
         max_decisions=10,
         max_steps=11,
+        teacher_hops=2,
     ),
 }
 
 
 def register() -> None:
-    """Its agents, its loss, and its presets."""
+    """Its agents and its losses."""
     AGENTS.register("fast", SPEC)
     AGENTS.register("fast-basic", BASIC_SPEC)
     LOSSES.register("progress_hops", PROGRESS_HOPS)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)
+    LOSSES.register("rank_pairs", RANK_PAIRS)

@@ -24,7 +24,6 @@ from scenemem.extend import (
     AGENTS,
     LOSSES,
     PATH,
-    PRESETS,
     Agent,
     AgentSpec,
     DataSizes,
@@ -128,11 +127,10 @@ ROWS = {
         iterations=80_000,
     ),
 }
+R4R = {"oaam": "path"}
 
 
 def register() -> None:
-    """Its agent, its loss, and its presets."""
+    """Its agent and its loss."""
     AGENTS.register("oaam", SPEC)
     LOSSES.register("path", PATH)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)

@@ -30,7 +30,6 @@ from torch import Tensor, nn
 from scenemem.extend import (
     AGENTS,
     LOW_LEVEL,
-    PRESETS,
     ActionSpace,
     Agent,
     AgentSpec,
@@ -47,15 +46,19 @@ from scenemem.extend import (
     Stage,
     State,
     StateUpdater,
-    TransformerEncoder,
     WalkConfig,
     World,
     action_between,
+    attend_known,
+    cross_layer,
     dots,
+    keys_and_values,
+    last_of_layer,
     lstm_parts,
     sinusoids,
     view_angles,
 )
+from scenemem.zoo.parts import reading_with
 from scenemem.zoo.recipes import published, shared
 from scenemem.zoo.student_forcing import ACTIONS, START, WALK
 
@@ -138,24 +141,31 @@ class PerceiveTransform(StateUpdater):
 
     def forward(self, state: PastState, observation: Observation) -> PastState:
         """One decision's context."""
-        words, hidden_words = self.text(observation.instructions.context), ~observation.instructions.mask
+        hidden_words = ~observation.instructions.mask
+        for_views, for_past = observation.per_instruction(self.known_words).chunk(2, dim=-1)
         angles = self.angle(view_angles(observation.view))
         views = self.view(observation.panorama * observation.masks.feature) + angles
         views = views * observation.masks["views"].unsqueeze(1)
-        views = self.views(views, words, memory_key_padding_mask=hidden_words)
+        views = cross_layer(self.views, views, for_views, hidden_words)
 
         past = torch.cat([state.past[:, 1:], self._token(state, observation).unsqueeze(1)], dim=1)
         count = (state.count + 1).clamp_max(self.window)
-        place = torch.arange(self.window, device=past.device)
-        empty = place < self.window - count.unsqueeze(1)
-        coded = past + sinusoids(self.window, self.inner).to(past)
-        query = self.past(coded, src_key_padding_mask=empty)[:, -1:]
-        read, attention = self.to_words(query, words, words, key_padding_mask=hidden_words)
-        seen, _ = self.to_views(query, views, views)
+        longest = int(count.max())  # places before it are empty for everybody
+        empty = torch.arange(longest, device=past.device) < longest - count.unsqueeze(1)
+        coded = (past + sinusoids(self.window, self.inner).to(past))[:, -longest:]
+        query = last_of_layer(self.past, coded, empty)
+        read, attention = attend_known(self.to_words, query, for_past, hidden_words)
+        seen, _ = self.to_views(query, views, views, need_weights=False)
         of_words, of_views = self.norms
         both = torch.cat([of_words(query + read), of_views(query + seen)], dim=-1)
         context = self.join(both).squeeze(1)
         return PastState(context, past, count, attention.squeeze(1), observation.view)
+
+    def known_words(self, instructions: Instructions) -> Tensor:
+        """Keys and values of the words, for the views and for the past  ->  (B, L, 4W)"""
+        words = self.text(instructions.context)
+        known = (keys_and_values(part, words) for part in (self.views.multihead_attn, self.to_words))
+        return torch.cat(list(known), dim=-1)
 
     def _token(self, state: PastState, observation: Observation) -> Tensor:
         """The newest token of the past: the action taken, or the last context  ->  (M, W)"""
@@ -185,18 +195,7 @@ class PTA(Agent):
     def build(cls, config: PTAConfig, sizes: DataSizes) -> PTA:
         """Fresh weights."""
         parts = lstm_parts(config, sizes, lambda _, data: PerceiveTransform(config, data.visual))
-        if config.text_layers:
-            encoder = TransformerEncoder(
-                sizes.words,
-                config.word_width,
-                config.width,
-                config.dropout,
-                sizes.padding,
-                layers=config.text_layers,
-                heads=config.heads,
-            )
-            parts = Parts(encoder, parts.updater, parts.critic)
-        return cls(config, sizes, parts)
+        return cls(config, sizes, reading_with(config, config, sizes, parts))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -241,10 +240,9 @@ ROWS = {
         labels="low_level",
     ),
 }
+R4R = {"pta": "path", "pta-low": "low_level_path"}
 
 
 def register() -> None:
-    """Its agent and its presets."""
+    """Its agent."""
     AGENTS.register("pta", SPEC)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)

@@ -35,7 +35,6 @@ from scenemem.extend import (
     LOSSES,
     MATCHED_A2C,
     MATCHING_CRITIC,
-    PRESETS,
     REWARDS,
     Agent,
     AgentSpec,
@@ -53,17 +52,16 @@ from scenemem.extend import (
     SettingError,
     SpeakerConfig,
     SpeakerNetwork,
-    SpellingEncoder,
     Stage,
     StateLog,
     attend_panoramas,
     candidate_actions,
     dots,
-    lstm_parts,
     ndtw_reward,
     spelled,
     views_of_walk,
 )
+from scenemem.zoo.parts import spelling_parts
 from scenemem.zoo.recipes import published, shared
 
 
@@ -114,10 +112,8 @@ class RCM(Agent):
     @classmethod
     def build(cls, config: RCMConfig, sizes: DataSizes) -> RCM:
         """Fresh weights."""
-        usual = lstm_parts(config, sizes)
-        encoder = SpellingEncoder(sizes.words, config.word_width, config.width, config.dropout, sizes.padding)
-        core = FollowerUpdater(sizes.visual, config.width) if config.follower else usual.updater
-        return cls(config, sizes, Parts(encoder, core, usual.critic))
+        core = FollowerUpdater(sizes.visual, config.width) if config.follower else None
+        return cls(config, sizes, spelling_parts(config, sizes, core))
 
     def reason(self, observations: Observations) -> Reasoned:
         """Words asked by the state, views asked by the words."""
@@ -179,13 +175,12 @@ ROWS = {
         reward=RewardConfig(quantised=False, success=1.0, discount=0.95),
     ),
 }
+R4R = {"rcm": "goal", "rcm-fidelity": "path"}
 
 
 def register() -> None:
-    """Its agent, its losses, its reward, and its presets."""
+    """Its agent, its losses and its reward."""
     AGENTS.register("rcm", SPEC)
     LOSSES.register("matching_critic", MATCHING_CRITIC)
     LOSSES.register("matched_a2c", MATCHED_A2C)
     REWARDS.register("ndtw", ndtw_reward)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)

@@ -28,7 +28,6 @@ from scenemem.extend import (
     LOSSES,
     NEGATIVE_ENTROPY,
     NONE,
-    PRESETS,
     ActionSpace,
     AgentSpec,
     DataSizes,
@@ -143,8 +142,6 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agent, its loss, and its presets."""
+    """Its agent and its losses."""
     AGENTS.register("regretful", SPEC)
     LOSSES.register("negative_entropy", NEGATIVE_ENTROPY)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)

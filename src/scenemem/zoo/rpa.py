@@ -32,7 +32,6 @@ from scenemem.extend import (
     AGENTS,
     LOSSES,
     LOW_LEVEL,
-    PRESETS,
     AgentSpec,
     DataSizes,
     DecisionPoint,
@@ -214,8 +213,6 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agent, its loss, and its presets."""
+    """Its agent and its loss."""
     AGENTS.register("rpa", SPEC)
     LOSSES.register("environment_model", MODEL)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)

@@ -31,7 +31,6 @@ from scenemem.extend import (
     AGENTS,
     ANGLE_WIDTH,
     LOSSES,
-    PRESETS,
     PROGRESS_METRES,
     AcceptActions,
     ActionEmbedding,
@@ -46,7 +45,6 @@ from scenemem.extend import (
     Limit,
     ModelConfig,
     Observations,
-    OneWayEncoder,
     Parts,
     ProgressMonitor,
     SettingError,
@@ -58,6 +56,7 @@ from scenemem.extend import (
     masked_softmax,
     with_stop_option,
 )
+from scenemem.zoo.parts import one_way_parts
 from scenemem.zoo.recipes import published, shared
 
 
@@ -96,21 +95,8 @@ class Grounding:
 
 def co_grounded_parts(config: SelfMonitoringConfig, sizes: DataSizes, *, raw: bool = False) -> Parts:
     """The published core: a one-way LSTM over the words, and the co-grounded LSTM."""
-    parts = lstm_parts(
-        config,
-        sizes,
-        lambda settings, data: CoGroundedUpdater(data.visual, settings.width, config.action_width, raw=raw),
-    )
-    encoder = OneWayEncoder(
-        sizes.words,
-        config.word_width,
-        config.width,
-        config.dropout,
-        sizes.padding,
-        backwards=False,
-        project=False,
-    )
-    return Parts(encoder, parts.updater, parts.critic)
+    core = CoGroundedUpdater(sizes.visual, config.width, config.action_width, raw=raw)
+    return one_way_parts(config, sizes, core, backwards=False, project=False)
 
 
 class SelfMonitoring(Agent):
@@ -211,11 +197,9 @@ SPEC = AgentSpec(SelfMonitoring.build, SelfMonitoringConfig)
 
 
 def register() -> None:
-    """Its agent, its loss, and its presets."""
+    """Its agent and its loss."""
     AGENTS.register("self-monitoring", SPEC)
     LOSSES.register("progress_metres", PROGRESS_METRES)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)
 
 
 ROWS = {

@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from scenemem.extend import (
     AGENTS,
     ANGLE_WIDTH,
-    PRESETS,
     Agent,
     AgentSpec,
     DataSizes,
@@ -37,7 +36,6 @@ from scenemem.extend import (
     FollowerUpdater,
     ModelConfig,
     Observations,
-    OneWayEncoder,
     Parts,
     SearchConfig,
     Searching,
@@ -47,6 +45,7 @@ from scenemem.extend import (
     candidate_actions,
     lstm_parts,
 )
+from scenemem.zoo.parts import navigator_words, one_way_parts
 from scenemem.zoo.recipes import published, shared
 
 
@@ -82,18 +81,8 @@ class LocalFollower(Agent):
         """Fresh weights."""
         if not config.follower:
             return cls(config, sizes, lstm_parts(config, sizes))
-        usual = lstm_parts(config, sizes)
-        encoder = OneWayEncoder(
-            sizes.words,
-            config.word_width,
-            config.width,
-            config.dropout,
-            sizes.padding,
-            backwards=True,
-            project=True,
-        )
         core = FollowerUpdater(sizes.visual, config.width, config.action_width)
-        return cls(config, sizes, Parts(encoder, core, usual.critic))
+        return cls(config, sizes, one_way_parts(config, sizes, core, backwards=True, project=True))
 
     def action_logits(self, observations: Observations) -> Tensor:
         """(X, K + 1)"""
@@ -108,8 +97,7 @@ class LocalFollower(Agent):
 
     def explain(self, point: DecisionPoint) -> Explanation:
         """The words the recurrent core attends to."""
-        words = self.words_at(point)["navigator"]
-        return Explanation({"perception": words, "action": words})
+        return Explanation(navigator_words(self, point))
 
 
 class SpeakerFollower(Searching, LocalFollower):  # type: ignore[misc]  # scores more than actions
@@ -141,10 +129,9 @@ ROWS = {
         weight_decay=5e-4,
     ),
 }
+R4R = {"speaker-follower": "path"}
 
 
 def register() -> None:
-    """Its agent and its presets."""
+    """Its agent."""
     AGENTS.register("speaker-follower", SPEC)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)

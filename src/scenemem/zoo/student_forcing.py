@@ -26,7 +26,6 @@ from scenemem.extend import (
     AGENTS,
     LABEL_RULES,
     LOW_LEVEL,
-    PRESETS,
     ActionSpace,
     Agent,
     AgentSpec,
@@ -40,7 +39,6 @@ from scenemem.extend import (
     LowLevelActions,
     ModelConfig,
     Observation,
-    OneWayEncoder,
     Parts,
     Stage,
     StateUpdater,
@@ -49,9 +47,11 @@ from scenemem.extend import (
     action_between,
     dots,
     low_level,
+    low_level_path,
     lstm_parts,
     masked_softmax,
 )
+from scenemem.zoo.parts import navigator_words, one_way_parts
 from scenemem.zoo.recipes import published, shared
 
 ACTIONS = 6
@@ -141,26 +141,15 @@ class LowLevelAgent(Agent):
 
     def explain(self, point: DecisionPoint) -> Explanation:
         """The words the recurrent core attends to."""
-        words = self.words_at(point)["navigator"]
-        return Explanation({"perception": words, "action": words})
+        return Explanation(navigator_words(self, point))
 
 
 def low_level_parts(config: LowLevelConfig, sizes: DataSizes) -> Parts:
     """The common core, which sees the view ahead, or the published core and encoder."""
-    usual = lstm_parts(replace(config, panorama=False), sizes)
     if not config.published_core:
-        return usual
-    encoder = OneWayEncoder(
-        sizes.words,
-        config.word_width,
-        config.width,
-        config.dropout,
-        sizes.padding,
-        backwards=True,
-        project=True,
-    )
+        return lstm_parts(replace(config, panorama=False), sizes)
     core = ViewAheadUpdater(sizes.visual, config.width, config.embedded_action)
-    return Parts(encoder, core, usual.critic)
+    return one_way_parts(config, sizes, core, backwards=True, project=True)
 
 
 SPEC = AgentSpec(LowLevelAgent.build, LowLevelConfig)
@@ -185,8 +174,7 @@ ROWS = {
 
 
 def register() -> None:
-    """Its agent, its label rule, and its presets."""
+    """Its agent and its label rules."""
     AGENTS.register("student-forcing", SPEC)
     LABEL_RULES.register("low_level", low_level)
-    for name, preset in ROWS.items():
-        PRESETS.register(name, preset)
+    LABEL_RULES.register("low_level_path", low_level_path)

@@ -1,0 +1,82 @@
+"""What several systems of the family are built from: encoders and recurrent cores, put together once."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from scenemem.extend import (
+    Agent,
+    DataSizes,
+    DecisionPoint,
+    ModelConfig,
+    OneWayEncoder,
+    Parts,
+    SpellingEncoder,
+    StateUpdater,
+    TransformerEncoder,
+    lstm_parts,
+)
+
+
+class TransformerText(Protocol):
+    """Settings of systems that may read words with a Transformer."""
+
+    text_layers: int
+    """its layers; 0 keeps the common LSTM"""
+    heads: int
+    """attention heads"""
+
+
+def one_way_parts(
+    config: ModelConfig, sizes: DataSizes, core: StateUpdater, *, backwards: bool, project: bool
+) -> Parts:
+    """A recurrent core of its own, and an LSTM that reads the words in one direction.
+
+    Args:
+        config: sizes and dropout.
+        sizes: what the data decides.
+        core: the recurrent core.
+        backwards: words are read last to first.
+        project: the first state is a layer of the encoder's last one.
+    """
+    encoder = OneWayEncoder(
+        sizes.words,
+        config.word_width,
+        config.width,
+        config.dropout,
+        sizes.padding,
+        backwards=backwards,
+        project=project,
+    )
+    return Parts(encoder, core, lstm_parts(config, sizes).critic)
+
+
+def spelling_parts(config: ModelConfig, sizes: DataSizes, core: StateUpdater | None = None) -> Parts:
+    """The usual parts, with an encoder that can say which words it read; ``core`` may be another one."""
+    usual = lstm_parts(config, sizes)
+    encoder = SpellingEncoder(sizes.words, config.word_width, config.width, config.dropout, sizes.padding)
+    return Parts(encoder, core or usual.updater, usual.critic)
+
+
+def reading_with(text: TransformerText, config: ModelConfig, sizes: DataSizes, parts: Parts) -> Parts:
+    """The same parts with a Transformer over the words, where the settings ask for one."""
+    if not text.text_layers:
+        return parts
+    encoder = TransformerEncoder(
+        sizes.words,
+        config.word_width,
+        config.width,
+        config.dropout,
+        sizes.padding,
+        layers=text.text_layers,
+        heads=text.heads,
+    )
+    return Parts(encoder, parts.updater, parts.critic)
+
+
+def navigator_words(agent: Agent, point: DecisionPoint) -> dict[str, Tensor]:
+    """The words the recurrent core attends to, for what it sees and how it moves alike  ->  name: (R, L)"""
+    words = agent.words_at(point)["navigator"]
+    return {"perception": words, "action": words}

@@ -1,0 +1,48 @@
+"""Layers with keys and values computed in advance say what torch's own layers say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from scenemem.models.transformer import attend_known, cross_layer, keys_and_values, last_of_layer
+
+WIDTH, HEADS = 8, 2
+
+
+def _hidden(rows: int, places: int) -> torch.Tensor:
+    """Some places are hidden, never the last one."""
+    hidden = torch.rand(rows, places) < 0.4
+    hidden[:, -1] = False
+    return hidden
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_attention_to_what_is_known(seed: int) -> None:
+    torch.manual_seed(seed)
+    attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+    nn.init.normal_(attention.in_proj_bias)
+    tokens, source, hidden = torch.randn(4, 3, WIDTH), torch.randn(4, 6, WIDTH), _hidden(4, 6)
+    expected = attention(tokens, source, source, key_padding_mask=hidden)
+    found = attend_known(attention, tokens, keys_and_values(attention, source), hidden)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_last_token_of_a_layer(seed: int) -> None:
+    torch.manual_seed(seed)
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, batch_first=True)
+    tokens, hidden = torch.randn(4, 6, WIDTH), _hidden(4, 6)
+    expected = layer(tokens, src_key_padding_mask=hidden)[:, -1:]
+    torch.testing.assert_close(last_of_layer(layer, tokens, hidden), expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_layer_that_attends_to_words(seed: int) -> None:
+    torch.manual_seed(seed)
+    layer = nn.TransformerDecoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, batch_first=True)
+    tokens, source, hidden = torch.randn(4, 5, WIDTH), torch.randn(4, 6, WIDTH), _hidden(4, 6)
+    expected = layer(tokens, source, memory_key_padding_mask=hidden)
+    known = keys_and_values(layer.multihead_attn, source)
+    torch.testing.assert_close(cross_layer(layer, tokens, known, hidden), expected)
