@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from scenemem.agents.walker import TrainedAgent
 from scenemem.cli import main
+from scenemem.evaluation.evaluate import Walks, walk_split
 from scenemem.formats.episodes import read_episodes
 from scenemem.runs.folder import RunFolder
-from scenemem.tasks.episode_set import bind_episodes
+from scenemem.tasks.episode_set import EpisodeSet, bind_episodes
 from scenemem.world.build import load_world
 
 SMALL = (
@@ -78,6 +80,48 @@ def test_eval_reports_bleu_and_both_controls(
     assert all(0 <= report[name] <= 1 for name in ("bleu", "retrieval", "shuffled"))
     assert _run(*words, "--split", "train", "--checkpoint", "last") == 0
     assert "most similar training path" in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_agent_that_follows_the_descriptions_tells_what_they_are_worth(
+    trained: Path,
+    tiny_trainable: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent, data = tmp_path / "basic-0", ("--data", tiny_trainable)
+    small = ("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--learning.batch", 8)
+    assert _run("train", "basic", *data, "--out", agent, *small, "--iterations", 30, "--no-replays") == 0
+    capsys.readouterr()
+    assert _run("eval", agent, *data, "--json") == 0
+    people = _json(capsys)["metrics"]["sr"]
+    lines = (agent / "results" / "val_unseen.jsonl").read_text().splitlines()
+    outcomes = [json.loads(line) for line in lines]
+    first = [one["sr"] for one in outcomes if one["instr_id"].endswith("_0")]
+    # a speaker that says what the first of the people said is followed as that person is
+    monkeypatch.setattr(
+        "scenemem.runs.speakers.describe_paths", lambda _speaker, paths, **_: list(paths.episodes.texts)
+    )
+    told: list[tuple[str, ...]] = []
+
+    def spied(walker: TrainedAgent, episodes: EpisodeSet, **options: Any) -> Walks:
+        told.append(episodes.texts)
+        return walk_split(walker, episodes, **options)
+
+    monkeypatch.setattr("scenemem.runs.speakers.walk_split", spied)
+    words = ("speak", "eval", trained, *data, "--agent", agent)
+    assert _run(*words, "--json") == 0
+    followed = _json(capsys)["followed"]
+    assert followed.keys() == {"descriptions", "people", "shuffled"}
+    assert followed["people"]["sr"] == pytest.approx(people)
+    assert followed["descriptions"]["sr"] == pytest.approx(sum(first) / len(first))
+    described, _, shuffled = told
+    assert sorted(shuffled) == sorted(described)
+    assert all(one != other for one, other in zip(described, shuffled, strict=True))
+    assert _run(*words) == 0
+    assert "walks the same paths by" in " ".join(capsys.readouterr().out.split())
+    assert _run("speak", "eval", trained, *data, "--agent", "nowhere") == 2
+    assert "nowhere holds no run" in _error(capsys)
 
 
 def test_packed_speakers_reach_what_their_card_says(

@@ -13,8 +13,15 @@ from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
 from scenemem.runs.folder import RunFolder, halved, published, unpacked, write_published
 from scenemem.runs.opened import card_metrics, model_card
 
-METADATA = {"preset": {}, "vocabulary": ["<PAD>"], "features": {}, "name": "ssm", "seed": 3}
-DESCRIPTION = {"name": "ssm", "seed": 3}
+METADATA = {
+    "preset": {"data": {"task": "r2r"}, "selection": {"split": "val_unseen"}},
+    "vocabulary": ["<PAD>"],
+    "features": {"width": 2, "sha256": "0", "encoder": "none"},
+    "name": "ssm",
+    "seed": 3,
+}
+DESCRIPTION = {"name": "ssm", "seed": 3, "data": {"features": "tiny"}, "versions": {}}
+REACHED = {"sr": 0.5, "spl": 0.4, "osr": 0.6, "ne": 3.0}
 
 
 @pytest.fixture
@@ -58,7 +65,7 @@ def test_weights_too_large_for_half_precision_are_refused(trained: Checkpoint) -
 
 def test_they_unpack_to_a_run_folder_with_the_same_numbers(trained: Checkpoint, tmp_path: Path) -> None:
     packed = halved(trained)
-    write_published(tmp_path / "mine.safetensors", packed, DESCRIPTION, {"val_unseen": {"sr": 0.5}})
+    write_published(tmp_path / "mine.safetensors", packed, DESCRIPTION, {"val_unseen": REACHED})
     run = RunFolder(unpacked("mine", tmp_path))
     assert run.root.name == "mine"
     assert run.describe() == DESCRIPTION
@@ -92,11 +99,11 @@ def test_an_unknown_name_lists_the_known_ones(trained: Checkpoint, tmp_path: Pat
 
 
 def test_a_list_of_what_there_is(trained: Checkpoint, tmp_path: Path) -> None:
-    write_published(tmp_path / "b.safetensors", halved(trained), DESCRIPTION, {"val_seen": {"sr": 0.5}})
+    write_published(tmp_path / "b.safetensors", halved(trained), DESCRIPTION, {"val_seen": REACHED})
     write_published(tmp_path / "a.safetensors", halved(trained), DESCRIPTION, {})
     found = published(tmp_path)
     assert [entry.name for entry in found] == ["a", "b"]
-    assert found[1].metrics == {"val_seen": {"sr": 0.5}}
+    assert found[1].metrics == {"val_seen": REACHED}
     assert found[0].description == DESCRIPTION
 
 

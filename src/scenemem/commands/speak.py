@@ -13,7 +13,9 @@ from scenemem.commands.train import RunArguments, outcome, read_arguments, train
 from scenemem.errors import UserError
 from scenemem.formats.episodes import write_episodes
 from scenemem.runs.experiment import SPEAKERS, SpeakerPreset
+from scenemem.runs.opened import open_run
 from scenemem.runs.speakers import (
+    FOLLOWED,
     augmented_episodes,
     describe,
     evaluate_speaker,
@@ -53,6 +55,7 @@ def speak_eval(
     split: Split = "val_unseen",
     data: Data = None,
     *,
+    agent: Path | None = None,
     beam: Beam = 1,
     checkpoint: Checkpoint = "best",
     seed: int = 0,
@@ -61,19 +64,31 @@ def speak_eval(
 ) -> None:
     """Describe all paths of a split; print corpus BLEU-4, a retrieval baseline and a shuffled control.
 
+    With --agent that agent walks the paths by the descriptions, by the instructions of people, and by the
+    descriptions of other paths.
+
     Args:
-        seed: of the shuffled control.
+        agent: a run folder or weights:NAME; how well does it follow the descriptions?
+        seed: of the shuffled controls.
     """
     console.use_threads(threads)
     console.at_least_one(beam=beam)
-    opened = open_speaker(console.existing_run(run, data, checkpoint), console.open_data(data), checkpoint)
-    report = evaluate_speaker(opened, split, beam, seed, console.progress_bar)
+    described = console.existing_run(run, data, checkpoint)
+    walks = None if agent is None else console.existing_run(agent, data, "last")
+    folder = console.open_data(data)
+    opened = open_speaker(described, folder, checkpoint)
+    walker = None if walks is None else open_run(walks, folder).experiment.agent
+    report = evaluate_speaker(opened, split, beam, seed, console.progress_bar, walker)
     if json:
         console.print_json(report)
         return
     title = f"{run} on {split}: {report['n']} paths, {report['words']:.1f} words each"
     rows = [(name, f"{report[name]:.4f}", meaning) for name, meaning in _MEANINGS.items()]
     console.output.print(console.table(title, ("", "BLEU-4", ""), rows))
+    if followed := report.get("followed"):
+        header = ("text", *(name.upper() if name != "ndtw" else "nDTW" for name in FOLLOWED))
+        lines = [(text, *(f"{found[name]:.3f}" for name in FOLLOWED)) for text, found in followed.items()]
+        console.output.print(console.table(f"{agent} walks the same paths by", header, lines))
 
 
 def speak_describe(

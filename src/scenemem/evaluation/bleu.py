@@ -86,17 +86,26 @@ def bleu_scorer() -> Any:
     return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
+def other_paths(paths: int, seed: int) -> list[int]:
+    """Another path for each of some paths, at random; none is its own.
+
+    Raises:
+        UserError: there is only one path.
+    """
+    if paths < 2:
+        raise UserError(f"the shuffled control needs two paths or more, got {paths}")
+    order = torch.randperm(paths, generator=torch.Generator().manual_seed(seed)).tolist()
+    other = dict(zip(order, order[1:] + order[:1], strict=True))  # one big cycle: nobody keeps its own
+    return [other[number] for number in range(paths)]
+
+
 def shuffled_bleu(texts: Sequence[str], references: Sequence[Sequence[str]], seed: int) -> float:
     """BLEU of the same texts, each against the references of some other path: what style alone earns.
 
     Raises:
         UserError: there is only one path.
     """
-    if len(texts) < 2:
-        raise UserError(f"the shuffled control needs two paths or more, got {len(texts)}")
-    order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(seed)).tolist()
-    other = dict(zip(order, order[1:] + order[:1], strict=True))  # one big cycle: nobody keeps its own
-    return corpus_bleu(texts, [references[other[number]] for number in range(len(texts))])
+    return corpus_bleu(texts, [references[other] for other in other_paths(len(texts), seed)])
 
 
 def retrieved_texts(

@@ -288,6 +288,14 @@ class _Reached(msgspec.Struct):
     ne: float
 
 
+class _Said(msgspec.Struct):
+    """What a speaker reaches on a split, for its card."""
+
+    bleu: float
+    retrieval: float
+    shuffled: float
+
+
 class _Features(msgspec.Struct):
     width: int
     sha256: str
@@ -333,6 +341,10 @@ class _Packed(msgspec.Struct):
     progress: _Progress
     metrics: dict[str, _Reached]
     description: _Description
+
+
+class _PackedSpeaker(_Packed):
+    metrics: dict[str, _Said]  # type: ignore[assignment]  # a speaker says, it does not walk
 
 
 RENAMED_WEIGHTS = {f"{agent}-r2r-objects": f"{agent}-r2r-oracle" for agent in ("ssm", "basic")}
@@ -390,7 +402,7 @@ def read_published(file: Path) -> Published:
                 file, f"holds no packed weights (no {name}); pack them with 'scenemem weights pack'"
             )
     try:
-        msgspec.convert(metadata, _Packed)
+        msgspec.convert(metadata, _PackedSpeaker if metadata.get("kind") == SPEAKER else _Packed)
     except msgspec.ValidationError as error:
         raise DataError(file, f"does not describe its weights ({error}); get the file again") from error
     return Published(file.stem, file, metadata, metadata["metrics"], metadata["description"])

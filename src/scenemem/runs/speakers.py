@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from scenemem.agents.walker import Sample, take_best
+from scenemem.agents.walker import Sample, TrainedAgent, take_best
 from scenemem.errors import UserError
 from scenemem.evaluation.bleu import (
+    PathSet,
     bleu_scorer,
     corpus_bleu,
     describe_paths,
+    other_paths,
     paths_of,
     retrieved_texts,
     shuffled_bleu,
 )
+from scenemem.evaluation.evaluate import walk_split
 from scenemem.formats.episodes import Episode
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.speaker import Speaker
 from scenemem.runs.experiment import Progress, SpeakerExperiment, silent, stored_speaker
 from scenemem.runs.folder import RunFolder, Which
-from scenemem.tasks.episode_set import Batches
+from scenemem.tasks.episode_set import Batches, EpisodeSet
 from scenemem.tasks.paths import PathPool, shortest_paths
 from scenemem.tasks.vocabulary import as_sentences, split_words
 from scenemem.world.graph import HEADINGS, NONE, STEP, World
 
 FIRST_PATH_ID = 10_000_000
 """Path ids of augmented episodes count from here, so that they meet none of the public data sets'."""
+
+FOLLOWED = ("sr", "spl", "ndtw")
+"""What tells how well an agent follows descriptions."""
 
 _AT_ONCE = 128  # paths
 
@@ -43,11 +49,20 @@ def open_speaker(run: RunFolder, folder: DataFolder, checkpoint: Which = "best")
 
 
 def evaluate_speaker(
-    opened: SpeakerExperiment, split: str, beams: int, seed: int, progress: Progress = silent
+    opened: SpeakerExperiment,
+    split: str,
+    beams: int,
+    seed: int,
+    progress: Progress = silent,
+    agent: TrainedAgent | None = None,
 ) -> dict[str, Any]:
-    """Corpus BLEU-4 of the descriptions of a split, of a retrieval baseline and of a shuffled control."""
+    """Corpus BLEU-4 of the descriptions of a split, of a retrieval baseline and of a shuffled control.
+
+    With an ``agent`` also how well it follows the descriptions.
+    """
     bleu_scorer()  # before the descriptions
-    paths = paths_of(opened.episodes(split))
+    episodes = opened.episodes(split)
+    paths = paths_of(episodes)
     with progress(f"describing {split}") as advance:
         texts = describe_paths(opened.speaker, paths, beams=beams, progress=advance)
     known = paths_of(opened.episodes("train"))
@@ -60,7 +75,35 @@ def evaluate_speaker(
         "bleu": corpus_bleu(texts, paths.references),
         "retrieval": corpus_bleu(retrieved, paths.references),
         "shuffled": shuffled_bleu(texts, paths.references, seed),
+        **({} if agent is None else {"followed": _followed(agent, episodes, paths, texts, seed, progress)}),
     }
+
+
+def _followed(
+    agent: TrainedAgent,
+    episodes: EpisodeSet,
+    paths: PathSet,
+    texts: Sequence[str],
+    seed: int,
+    progress: Progress,
+) -> dict[str, dict[str, float]]:
+    """Means of metrics of one agent that walks the paths by different texts.
+
+    By the speaker's ``descriptions``, by what ``people`` said, and by descriptions of other paths
+    (``shuffled``): what it reaches in these buildings without being told anything about the path.
+    """
+    others = tuple(texts[other] for other in other_paths(len(texts), seed))
+    told = {
+        "descriptions": replace(paths.episodes, texts=tuple(texts)),
+        "people": episodes,
+        "shuffled": replace(paths.episodes, texts=others),
+    }
+    found = {}
+    for name, said in told.items():
+        with progress(f"walking by {name}") as advance:
+            metrics = walk_split(agent, said, progress=advance).measured(agent.environment.world)
+        found[name] = {key: float(getattr(metrics, key).mean()) for key in FOLLOWED}
+    return found
 
 
 @dataclass(frozen=True)
