@@ -34,9 +34,9 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put the first replay and the list of the others where the marks are."""
     if FIRST not in markdown:
         return markdown
-    (first, _), *others = gallery()[1].items()
+    first, *others = gallery()[1].items()
     frame = (
-        f'<iframe src="../gallery/{first}#hide" title="A replay of two agents" width="100%" height="900" '
+        f'<iframe src="../gallery/{first[0]}#hide" title="A replay of two agents" width="100%" height="900" '
         'style="border:1px solid var(--md-default-fg-color--lightest);border-radius:10px" loading="lazy">'
         "</iframe>"
     )

@@ -876,6 +876,23 @@ def test_an_agent_with_a_memory_refuses_a_rollout_without_one(name: str, setting
         setting.evaluate(agent, rollout, agent.dropout_masks(len(setting.episodes)))
 
 
+def test_scores_without_stop_are_refused(setting: Setting) -> None:
+    """They would be padded with a 0, and the agent would learn to stop at random."""
+
+    class Forgetful(Outsider):
+        def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
+            scores = super().score(point)
+            return {**scores, ACTION: scores[ACTION][:, :-1]}
+
+    agent = setting.agent(lambda sizes: Forgetful.build(SIZES, sizes))
+    slots = setting.world.neighbour_mask.shape[1]
+    with pytest.raises(
+        SettingError,
+        match=f"score gives {slots} columns for decision 'action', expected {slots + 1}: one per candidate",
+    ):
+        setting.walk(agent, take_best)
+
+
 def test_scores_of_the_wrong_type_are_named(setting: Setting) -> None:
     class OnlyActions(Outsider):
         def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:

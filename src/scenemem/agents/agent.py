@@ -32,6 +32,7 @@ from scenemem.agents.rollout import (
     Outputs,
     Rollout,
 )
+from scenemem.errors import SettingError
 from scenemem.features.store import CandidateFeatures, Environment
 from scenemem.models.language import Instructions, OneEach, PackedInstructions, Packing
 from scenemem.models.reading import MemoryGraph
@@ -470,10 +471,18 @@ def widened(logits: Tensor, options: Tensor, kind: DecisionType) -> Tensor:
     """Scores of the nodes known so far, padded to all nodes there could be; stop stays last.
 
     logits: (M, o)  options: (M, O)  ->  (M, O)
+
+    Raises:
+        SettingError: an agent scores more options than there are, or not every action.
     """
     missing = options.shape[1] - logits.shape[1]
     if not missing:
         return logits
+    if missing < 0 or kind == ACTION:
+        raise SettingError(
+            f"score gives {logits.shape[1]} columns for decision '{kind}', expected {options.shape[1]}"
+            + (": one per candidate slot, and stop last" if kind == ACTION else "")
+        )
     if kind == GLOBAL:
         return torch.cat([nn.functional.pad(logits[:, :-1], (0, missing)), logits[:, -1:]], dim=1)
     return nn.functional.pad(logits, (0, missing))

@@ -344,9 +344,9 @@ def _published_section(task: str) -> Section:
 def _recent_section() -> Section:
     """Later results on R2R, filterable by what the agents see."""
     published = _published()
-    head = ["model", "year", "sees", *_headed(("ne", "osr", "sr", "spl")), "SR, test", "SPL, test", "source"]
+    head = ["model", "sees", *_headed(("ne", "osr", "sr", "spl")), "SR, test", "SPL, test", "source"]
     rows = [
-        (one.sees, [one.name, str(one.year), published.sees[one.sees], *one.numbers.split()], one)
+        (one.sees, [one.name, published.sees[one.sees], *one.numbers.split()], one)
         for one in sorted(published.recent, key=lambda one: (one.year, one.name))
     ]
     kinds = {kind: text for kind, text in published.sees.items() if any(row[0] == kind for row in rows)}
