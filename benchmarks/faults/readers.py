@@ -10,7 +10,7 @@ import random
 import tarfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,9 @@ class Reader:
     """
 
     file: str
-    good: bytes
+    good: bytes = field(repr=False)
     read: Callable[[Path], object]
-    inner: bytes = b""
+    inner: bytes = field(default=b"", repr=False)
     pack: Callable[[bytes], bytes] | None = None
 
     def damaged(self, chance: random.Random) -> bytes:
