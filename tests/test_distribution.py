@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.conftest import REPOSITORY
+REPOSITORY = Path(__file__).resolve().parent.parent
 
 pytestmark = pytest.mark.skipif(find_spec("hatchling") is None, reason="needs hatchling, which builds both")
 

@@ -61,8 +61,9 @@ def _before(file: Path | None, seed: int) -> dict[str, Any]:
     """What an earlier call found with the same seed, by reader."""
     if file is None or not file.is_file():
         return {}
-    known: dict[str, Any] = json.loads(file.read_bytes())
-    return known["readers"] if known["seed"] == seed else {}
+    known = json.loads(file.read_bytes())
+    found: dict[str, Any] = known["readers"] if known["seed"] == seed else {}
+    return found
 
 
 def _write(file: Path, seed: int, outcome: dict[str, Any]) -> None:

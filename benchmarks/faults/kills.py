@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,11 +107,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=fast) as place, _own_cache(Path(place) / "cache"):
         bench = Bench(Path(place), chosen.seed)
         faults: dict[str, Callable[[], dict[str, int]]] = {
-            job.name: lambda job=job: bench.kill(job, chosen.kills * job.share // _shares()) for job in JOBS
+            job.name: partial(bench.kill, job, chosen.kills * job.share // _shares()) for job in JOBS
         }
-        faults["damaged checkpoint"] = lambda: bench.damage(chosen.damages)
-        faults["full disk"] = lambda: bench.fill(chosen.damages)
-        faults["read-only disk"] = lambda: bench.close(chosen.damages)
+        faults["damaged checkpoint"] = partial(bench.damage, chosen.damages)
+        faults["full disk"] = partial(bench.fill, chosen.damages)
+        faults["read-only disk"] = partial(bench.close, chosen.damages)
         for name, fault in faults.items():
             if chosen.only in ("", name) and name not in found:
                 found[name] = fault()
@@ -125,14 +126,15 @@ def _before(file: Path | None, seed: int) -> dict[str, dict[str, int]]:
     """What an earlier call found with the same seed, by fault."""
     if file is None or not file.is_file():
         return {}
-    known: dict[str, Any] = json.loads(file.read_bytes())
-    return known["faults"] if known["seed"] == seed else {}
+    known = json.loads(file.read_bytes())
+    found: dict[str, dict[str, int]] = known["faults"] if known["seed"] == seed else {}
+    return found
 
 
 def _write(file: Path, seed: int, found: dict[str, dict[str, int]]) -> None:
     about = {"date": date.today().isoformat(), "machine": this_machine(), "seed": seed}
-    with atomic_file(file) as partial:
-        partial.write_text(json.dumps({**about, "faults": found}, indent=1) + "\n", encoding="utf-8")
+    with atomic_file(file) as written:
+        written.write_text(json.dumps({**about, "faults": found}, indent=1) + "\n", encoding="utf-8")
 
 
 def _shares() -> int:

@@ -10,7 +10,7 @@ import random
 import tarfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,9 @@ class Reader:
     """
 
     file: str
-    good: bytes
+    good: bytes = field(repr=False)
     read: Callable[[Path], object]
-    inner: bytes = b""
+    inner: bytes = field(default=b"", repr=False)
     pack: Callable[[bytes], bytes] | None = None
 
     def damaged(self, chance: random.Random) -> bytes:
@@ -203,7 +203,7 @@ def _reshaped(value: Any, chance: random.Random) -> Any:
     """JSON with one value changed."""
     if not isinstance(value, (dict, list)) or not value or chance.random() < 0.1:
         return chance.choice(_VALUES)
-    items = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
+    items: list[tuple[Any, Any]] = list(value.items() if isinstance(value, dict) else enumerate(value))
     place = chance.randrange(len(items))
     name, part = items[place]
     match chance.randrange(8):
@@ -218,7 +218,7 @@ def _reshaped(value: Any, chance: random.Random) -> Any:
     return dict(items) if isinstance(value, dict) else [part for _, part in items]
 
 
-_VALUES = (
+_VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 36, 2**31, 2**63, -(2**64), 10**30, 0.5, -1e308, 1e-320),
     *(float("nan"), float("inf"), "", "a", "1", "-1", "nan", "\ud800", "\0", "../x", "9" * 5000, "\u0663"),
     *([], {}, [[]], [None], [1, 2, 3], {"a": 1}, {"": {}}, ["a", "a"], {"0": [0]}, [[[[1]]]]),

@@ -294,6 +294,16 @@ def test_a_checkpoint_that_describes_itself_twice_is_refused(
         read_checkpoint(tmp_path / "c")
 
 
+def test_a_checkpoint_with_half_a_character_is_refused(known: dict[str, Reader], tmp_path: Path) -> None:
+    pack = known["packed weights"].pack
+    assert pack is not None
+    (tmp_path / "c").write_bytes(pack(b'{"version": 3, "name": "\\ud800"}'))
+    with pytest.raises(DataError, match=r"not a checkpoint of SceneMem, or damaged .*surrogates not allowed"):
+        read_checkpoint(tmp_path / "c")
+    (tmp_path / "c").write_bytes(pack(b'{"version": 3, "name": "\\ud83d\\ude00"}'))
+    assert read_checkpoint(tmp_path / "c").metadata == {"name": "\N{GRINNING FACE}"}
+
+
 def test_no_reader_opens_a_pickle(known: dict[str, Reader], tmp_path: Path) -> None:
     mark = tmp_path / "executed"
     plain = pickle.dumps(_Harmful(mark))

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import REPOSITORY
 from tools.hashes import compare, normalised
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 HASHES = "# a remark\nsome-package==1.0 aa\nsome-package==1.0 bb\nother==2 cc\n"
 
 

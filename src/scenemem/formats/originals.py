@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -293,7 +294,8 @@ def _glove_lines(file: Path) -> Iterator[str]:
         if not texts:
             raise DataError(file, "holds no .txt file, expected GloVe's")
         widest = max(texts, key=lambda name: archive.getinfo(name).file_size)
-        with archive.open(widest) as stream:
+        # around it a reader whose lines are never longer than asked for
+        with io.BufferedReader(cast(io.RawIOBase, archive.open(widest))) as stream:
             for number in itertools.count(1):
                 line = stream.readline(LONGEST_LINE)
                 if not line:

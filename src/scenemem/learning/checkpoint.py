@@ -85,7 +85,10 @@ def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
     """
     tensors, texts = read_tensor_file(file, "checkpoint")
     try:
-        metadata = json.loads(texts[_DESCRIPTION], object_pairs_hook=unique_object)
+        text = texts[_DESCRIPTION]
+        metadata = json.loads(text, object_pairs_hook=unique_object)
+        if "\\ud" in text.lower():  # half of a character, which nothing can print or write
+            json.dumps(metadata, ensure_ascii=False).encode()
     except (KeyError, ValueError, RecursionError) as error:
         raise DataError(file, f"not a checkpoint of SceneMem, or damaged ({error})") from error
     if not isinstance(metadata, dict):
