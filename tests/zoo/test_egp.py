@@ -82,9 +82,8 @@ def test_the_graph_has_every_known_way_and_stop(name: str, setting: Setting) -> 
     (point,), world = found, setting.world
     assert logits.isfinite().any(dim=1).all()
     seen = SeenPlaces.of(point.memory(), world)
-    ways = point.memory().column("ways").view(len(point.row), -1, agent.config.action_width)
     stop = agent.embedded(point.observations)[point.row, -1]
-    edges = agent._edges(seen, ways, stop)
+    edges = agent._edges(seen, stop)
     for row in range(0, len(point.row), 7):
         everything = [*seen.all[row].tolist(), "stop"]
         drawn = {

@@ -267,6 +267,12 @@ def recorded_point(
         written = embedding(rows[steps.episode.unsqueeze(1), last.clamp_min(0)], values)
         return written.masked_fill((last < 0).unsqueeze(-1), 0.0)
 
+    def ways(name: str, row: Tensor, node: Tensor, slot: Tensor) -> Tensor:
+        values, slots = observations.cached(columns)[name], environment.world.neighbour.shape[1]
+        last = _last_visit(memory, rollout.alive)[steps.episode[row], steps.step[row], node]
+        entry = rows[steps.episode[row], last] * slots + slot
+        return embedding(entry, values.reshape(len(values) * slots, -1))
+
     def open_ways() -> Tensor:
         viewpoint = memory.node.clamp_min(0)
         exists = environment.world.neighbour_mask[viewpoint] & (memory.node != NONE).unsqueeze(-1)
@@ -287,6 +293,7 @@ def recorded_point(
         open_lookup=open_ways,
         column_lookup=column,
         note_lookup=lambda name: memory.notes[name][where],
+        way_lookup=ways,
     )
     return replace(point, graph=graph)
 

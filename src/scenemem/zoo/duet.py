@@ -221,8 +221,7 @@ class Duet(Agent):
         graph, width = point.memory(), self.config.map_width
         visited = graph.column("place")
         visited = visited + sinusoids(visited.shape[1] + 1, width)[1:].to(visited)
-        ways = graph.column("ways").view(len(visited), -1, width)
-        unvisited = seen.mean(ways) + self.unvisited
+        unvisited = seen.mean(graph.ways("ways", *seen.open_ways)) + self.unvisited
         places = torch.cat([visited, unvisited], dim=1) + self.place_code(codes)
         near = self.distance(seen.metres.unsqueeze(-1)).squeeze(-1)
         bias = nn.functional.pad(near, (1, 0, 1, 0))
