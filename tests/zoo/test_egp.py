@@ -78,6 +78,7 @@ def test_the_graph_has_every_known_way_and_stop(name: str, setting: Setting) -> 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agent, "score", spy)
+        patch.setattr(agent, "score_in_parts", 1)
         logits = agent.evaluate_actions(rollout, log, setting.environment).logits[GLOBAL]
     (point,), world = found, setting.world
     assert logits.isfinite().any(dim=1).all()

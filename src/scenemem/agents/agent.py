@@ -336,6 +336,12 @@ class Agent(nn.Module, ABC):
         parts: encoder, state updater and critic.
     """
 
+    score_in_parts = 1
+    """Decision steps of a rollout are scored in this many parts, those with small memories first.
+
+    Memories of a part are padded to its largest, so agents that do much with every node are faster so.
+    """
+
     def __init__(self, config: ModelConfig, sizes: DataSizes, parts: Parts) -> None:
         super().__init__()
         self.config = config
@@ -451,8 +457,7 @@ class Agent(nn.Module, ABC):
         observations = recorded_observations(environment, log, rollout)
         steps = rollout.decision_steps()
         rows = recorded_rows(log, rollout)
-        point = recorded_point(observations, rollout, steps, rows, self.columns)
-        logits = by_type(self.score(point))
+        logits = self._scored(observations, rollout, steps, rows)
         masked = {}
         for kind, of_kind in steps.of.items():
             options = rollout.decisions[kind].options
@@ -466,6 +471,26 @@ class Agent(nn.Module, ABC):
             for name, values in heads.items()
         }
         return Outputs(masked, heads)
+
+    def _scored(
+        self, observations: Observations, rollout: Rollout, steps: DecisionSteps, rows: Tensor
+    ) -> Mapping[DecisionType, Tensor]:
+        """The scores of all decision steps, by type  ->  (R, O) each"""
+        memory = rollout.memory
+        if self.score_in_parts == 1 or memory is None:
+            return by_type(self.score(recorded_point(observations, rollout, steps, rows, self.columns)))
+        count = memory.count[steps.episode, steps.step]
+        order = count.argsort(stable=True)
+        parts = [part.sort().values for part in order.chunk(self.score_in_parts)]
+        found: dict[DecisionType, list[Tensor]] = {kind: [] for kind in steps.of}
+        for part in parts:
+            known = replace(rollout, memory=memory.first(int(count[part].max())))
+            point = recorded_point(observations, known, steps.some(part), rows, self.columns)
+            scores = by_type(self.score(point))
+            for kind, tables in found.items():
+                tables.append(widened(scores[kind], rollout.decisions[kind].options, kind))
+        back = torch.cat(parts).argsort()
+        return {kind: torch.cat(tables)[back] for kind, tables in found.items()}
 
 
 def by_type(scores: Scores) -> Mapping[DecisionType, Tensor]:

@@ -135,13 +135,14 @@ class Fused:
 
     confidence: Tensor  # (R, O + 1, 2) of every option: the panorama's here', and the map's
     mix: Tensor  # (R, 2) their weights 1 - s and s
-    words: dict[str, Tensor]  # (R, L) what the stop tokens attend to
+    words: Callable[[], dict[str, Tensor]]  # (R, L) what the stop tokens attend to, for viewers
 
 
 class Duet(Agent):
     """Scores all seen places at once, at two scales."""
 
     config: DuetConfig
+    score_in_parts = 4
 
     def __init__(self, config: DuetConfig, sizes: DataSizes, parts: Parts) -> None:
         super().__init__(config, sizes, parts)
@@ -267,11 +268,10 @@ class Duet(Agent):
         for map_layer, here_layer in zip(self.map_layers, self.here_layers, strict=True):
             assert isinstance(map_layer, CrossModalLayer)
             assert isinstance(here_layer, CrossModalLayer)
-            if not torch.is_grad_enabled():
-                attended = {
-                    "action": (map_layer.word_weights, places),
-                    "perception": (here_layer.word_weights, views),
-                }
+            attended = {
+                "action": (map_layer.word_weights, places),
+                "perception": (here_layer.word_weights, views),
+            }
             places, views = map_layer(places, bias, words), here_layer(views, hidden, words)
         on_map, here = self.map_score(places).squeeze(-1), self.here_score(views).squeeze(-1)
         share = torch.sigmoid(self.fusion(torch.cat([places[:, 0], views[:, 0]], dim=-1)))
@@ -287,7 +287,7 @@ class Duet(Agent):
         return Fused(
             torch.cat([confidence, stop], dim=1),
             torch.cat([1 - share, share], dim=-1),
-            {name: weights(tokens, words) for name, (weights, tokens) in attended.items()},
+            lambda: {name: weights(tokens, words) for name, (weights, tokens) in attended.items()},
         )
 
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
@@ -299,7 +299,7 @@ class Duet(Agent):
         """What the stop tokens attend to, the scores of both scales, and the weight of the map."""
         fused = self.read(point)
         return Explanation(
-            fused.words, {GLOBAL: fused.confidence}, {GLOBAL: fused.mix}, {"map weight": fused.mix[:, 1]}
+            fused.words(), {GLOBAL: fused.confidence}, {GLOBAL: fused.mix}, {"map weight": fused.mix[:, 1]}
         )
 
 

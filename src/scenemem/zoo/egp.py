@@ -56,8 +56,8 @@ from scenemem.extend import (
     WalkConfig,
     World,
     best_ndtw,
-    candidate_actions,
     dots,
+    embedded_candidates,
     lstm_parts,
     reference_index,
     with_stop_option,
@@ -94,6 +94,7 @@ class EGP(Agent):
     """Scores all unvisited places it has seen, and stopping, after planning on their graph."""
 
     config: EGPConfig
+    score_in_parts = 4
 
     def __init__(self, config: EGPConfig, sizes: DataSizes, parts: Parts) -> None:
         super().__init__(config, sizes, parts)
@@ -125,12 +126,11 @@ class EGP(Agent):
 
     def embedded(self, observations: Observations) -> Tensor:
         """g(u_k) of all candidates and stop  ->  (X, K + 1, A)"""
-        actions = candidate_actions(observations.candidates, observations.feature_mask)
+        seen, mask = observations.candidates, observations.feature_mask
         if isinstance(self.updater, CoGroundedUpdater):
-            masked: Tensor = self.updater.embed(actions) * observations.mask("embedded_action").unsqueeze(1)
-            return masked
-        embedded: Tensor = self.embed(actions)
-        return embedded
+            dropped = observations.mask("embedded_action").unsqueeze(1)
+            return embedded_candidates(self.updater.embed, seen, mask) * dropped
+        return embedded_candidates(self.embed, seen, mask)
 
     def text(self, observations: Observations) -> tuple[Tensor, Tensor]:
         """x^ (X, H), and the weights of the words (X, L)"""
