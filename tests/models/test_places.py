@@ -85,8 +85,8 @@ def test_every_unvisited_place_is_there_once(seen: SeenPlaces) -> None:
 def test_ways_to_a_place_are_averaged_or_the_largest_taken(seen: SeenPlaces) -> None:
     torch.manual_seed(0)
     ways = torch.randn(*seen.of_way.shape, 3)
-    row, node, slot = seen.open_ways
-    own = ways[row, node * seen.world.neighbour.shape[1] + slot]
+    memory, node, slot = seen.open_ways
+    own = ways[memory, node * seen.world.neighbour.shape[1] + slot]
     mean, largest = seen.mean(own), seen.maximum(own)
     back = seen.per_way(torch.randn(seen.viewpoint.shape))
     assert not back[seen.of_way == seen.viewpoint.shape[1]].any()

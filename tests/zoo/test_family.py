@@ -285,7 +285,7 @@ def test_decision_steps_may_be_scored_in_parts(name: str, setting: Setting) -> N
         agent.score_in_parts = parts
         agent.zero_grad()
         (logits,) = agent.evaluate_actions(rollout, log, setting.environment).logits.values()
-        logits.masked_fill(logits.isinf(), 0.0).square().mean().backward(retain_graph=True)
+        torch.autograd.backward(logits.masked_fill(logits.isinf(), 0.0).square().mean(), retain_graph=True)
         gradient = [weight.grad for weight in agent.parameters() if weight.grad is not None]
         found.append((logits.detach(), gradient))
     for logits, gradient in found[1:]:

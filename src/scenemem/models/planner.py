@@ -88,7 +88,7 @@ class GraphNet(nn.Module):
         width, kept = nodes.shape[2], exists.unsqueeze(-1)
         many = kept.sum(dim=1).clamp_min(1)
         whole = (nodes * kept).sum(dim=1) / many
-        of_ends, of_whole = self.message.weight.split([2 * width, width], dim=1)
+        of_ends, of_whole = self.message.weight.split_with_sizes([2 * width, width], dim=1)
         of_ends = torch.cat(of_ends.chunk(2, dim=1))  # (2W, W)
         for _ in range(self.steps):
             sends, receives = (nodes @ of_ends.t()).chunk(2, dim=-1)
@@ -133,7 +133,7 @@ class ProxyChannel(nn.Module):
         share = self.assignment(nodes, exists, edges)
         proxies = torch.bmm(share, nodes)
         pairs = pooled_edges(share, edges)
-        planned = self.planning.complete(proxies, pairs.unflatten(1, (self.proxies, self.proxies)))
+        planned = self.planning.complete(proxies, pairs.view(len(pairs), self.proxies, self.proxies, -1))
         said: Tensor = self.out(torch.bmm(share.transpose(1, 2), planned))
         return said * exists.unsqueeze(-1)
 

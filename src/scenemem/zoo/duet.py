@@ -70,7 +70,7 @@ from scenemem.extend import (
     sinusoids,
     view_angles,
 )
-from scenemem.zoo.parts import reading_with
+from scenemem.zoo.parts import read_by_transformer
 from scenemem.zoo.recipes import published, shared
 
 _AT_A_TIME = 256  # panoramas averaged together, so that they are never all in memory
@@ -142,7 +142,6 @@ class Duet(Agent):
     """Scores all seen places at once, at two scales."""
 
     config: DuetConfig
-    score_in_parts = 4
 
     def __init__(self, config: DuetConfig, sizes: DataSizes, parts: Parts) -> None:
         super().__init__(config, sizes, parts)
@@ -178,7 +177,7 @@ class Duet(Agent):
         """Fresh weights."""
         make = None if config.recurrent else (lambda settings, _: Still(settings.width))
         parts = lstm_parts(config, sizes, make)
-        return cls(config, sizes, reading_with(config, config, sizes, parts))
+        return cls(config, sizes, read_by_transformer(parts, config, sizes, config.text_layers, config.heads))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False

@@ -169,7 +169,7 @@ class EGP(Agent):
         """
         graph, nodes = point.memory(), point.memory().viewpoint.shape[1]
         width, number = hidden.shape[1], torch.arange(places.shape[1], device=places.device)
-        of_place, of_flags, of_state, of_words = self.enter.weight.split(
+        of_place, of_flags, of_state, of_words = self.enter.weight.split_with_sizes(
             [places.shape[2], 2, width, width], dim=1
         )
         packed = point.observations.instructions
@@ -178,7 +178,8 @@ class EGP(Agent):
         here = (number == graph.here.unsqueeze(1)).unsqueeze(-1)
         state = here * (hidden @ of_state.t()).unsqueeze(1)
         words = nn.functional.linear(summary, of_words, self.enter.bias).unsqueeze(1)
-        return places @ of_place.t() + flags @ of_flags.t() + state + words
+        entered: Tensor = places @ of_place.t() + flags @ of_flags.t() + state + words
+        return entered
 
     def _edges(self, seen: SeenPlaces, stop: Tensor) -> Edges:
         """The ways of all nodes to places they lead to, and one from here to stop."""
