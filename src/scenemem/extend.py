@@ -132,6 +132,7 @@ from scenemem.models.panoramic import (
     ProgressMonitor as ProgressMonitor,
     action_taken as action_taken,
     candidate_actions as candidate_actions,
+    embedded_candidates as embedded_candidates,
     view_angles as view_angles,
     with_stop_option as with_stop_option,
 )

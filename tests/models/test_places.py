@@ -85,7 +85,10 @@ def test_every_unvisited_place_is_there_once(seen: SeenPlaces) -> None:
 def test_ways_to_a_place_are_averaged_or_the_largest_taken(seen: SeenPlaces) -> None:
     torch.manual_seed(0)
     ways = torch.randn(*seen.of_way.shape, 3)
-    mean, largest, back = seen.mean(ways), seen.maximum(ways), seen.per_way(torch.randn(seen.viewpoint.shape))
+    memory, node, slot = seen.open_ways
+    own = ways[memory, node * seen.world.neighbour.shape[1] + slot]
+    mean, largest = seen.mean(own), seen.maximum(own)
+    back = seen.per_way(torch.randn(seen.viewpoint.shape))
     assert not back[seen.of_way == seen.viewpoint.shape[1]].any()
     for row in range(len(ways)):
         for number in range(int(seen.mask[row].sum())):
@@ -138,7 +141,7 @@ def test_where_everything_was_visited_no_place_is_left(world: World, episodes: E
     nothing = torch.zeros_like(graph.open)
     closed = replace(graph, open_lookup=lambda: nothing)
     seen = SeenPlaces.of(closed, world)
-    ways = torch.randn(2, seen.of_way.shape[1], 3)
+    ways = torch.randn(0, 3)
     assert seen.viewpoint.shape == (2, 0)
     assert seen.mean(ways).shape == seen.maximum(ways).shape == (2, 0, 3)
     assert seen.per_way(torch.zeros(2, 0)).shape == seen.of_way.shape

@@ -55,6 +55,16 @@ def test_messages_are_those_of_the_equations() -> None:
         assert not found[row, count:].any()
 
 
+def test_a_complete_graph_is_one_with_all_edges() -> None:
+    torch.manual_seed(3)
+    nodes, pairs = torch.randn(2, 3, WIDTH), torch.randn(2, 3, 3, WIDTH)
+    everyone, number = torch.ones(2, 3, dtype=torch.bool), torch.arange(3)
+    source, target = number.repeat_interleave(3).expand(2, -1), number.repeat(3).expand(2, -1)
+    edges = Edges(source, target, torch.ones(2, 9, dtype=torch.bool), pairs.flatten(1, 2))
+    net = GraphNet(WIDTH, steps=2)
+    torch.testing.assert_close(net.complete(nodes, pairs), net(nodes, everyone, edges))
+
+
 def test_numbers_of_nodes_and_edges_do_not_matter() -> None:
     nodes, exists, edges = _graph(2)
     planner = ProxyPlanner(WIDTH, channels=2, proxies=3, small=4, steps=2)

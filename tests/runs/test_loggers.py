@@ -85,11 +85,12 @@ def test_weights_and_biases_keeps_a_training_offline(
     wandb: Any = pytest.importorskip("wandb", reason="needs wandb (pip install 'scenemem[wandb]')")
     logged: list[dict[str, Any]] = []
     real = wandb.sdk.wandb_run.Run.log
-    monkeypatch.setattr(
-        wandb.sdk.wandb_run.Run,
-        "log",
-        lambda run, data, step: (logged.append({"step": step, **data}), real(run, data, step=step)),
-    )
+
+    def spied(run: Any, data: dict[str, Any], step: int) -> None:
+        logged.append({"step": step, **data})
+        real(run, data, step=step)
+
+    monkeypatch.setattr(wandb.sdk.wandb_run.Run, "log", spied)
     monkeypatch.setenv("WANDB_PROJECT", "houses")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")

@@ -37,6 +37,7 @@ def _points(agent: Duet, setting: Setting) -> list[DecisionPoint]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agent, "score", spy)
+        patch.setattr(agent, "score_in_parts", 1)
         agent.evaluate_actions(rollout, log, setting.environment)
     return found
 
@@ -81,7 +82,7 @@ def test_the_score_is_the_weighted_sum_of_both_scales(setting: Setting) -> None:
     torch.testing.assert_close(fused.mix.sum(1), torch.ones(len(point.row)))
     expected = fused.mix[:, :1] * fused.confidence[..., 0] + fused.mix[:, 1:] * fused.confidence[..., 1]
     torch.testing.assert_close(logits, expected)
-    for weights in fused.words.values():
+    for weights in fused.words().values():
         torch.testing.assert_close(weights.sum(1), torch.ones(len(point.row)))
 
 

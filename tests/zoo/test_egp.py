@@ -78,13 +78,13 @@ def test_the_graph_has_every_known_way_and_stop(name: str, setting: Setting) -> 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agent, "score", spy)
+        patch.setattr(agent, "score_in_parts", 1)
         logits = agent.evaluate_actions(rollout, log, setting.environment).logits[GLOBAL]
     (point,), world = found, setting.world
     assert logits.isfinite().any(dim=1).all()
     seen = SeenPlaces.of(point.memory(), world)
-    ways = point.memory().column("ways").view(len(point.row), -1, agent.config.action_width)
     stop = agent.embedded(point.observations)[point.row, -1]
-    edges = agent._edges(seen, ways, stop)
+    edges = agent._edges(seen, stop)
     for row in range(0, len(point.row), 7):
         everything = [*seen.all[row].tolist(), "stop"]
         drawn = {

@@ -276,6 +276,23 @@ def test_decisions_are_scored_alike_while_acting_and_afterwards(
         assert logits.requires_grad
 
 
+@pytest.mark.parametrize("name", ["egp", "duet"])
+def test_decision_steps_may_be_scored_in_parts(name: str, setting: Setting) -> None:
+    agent = setting.loud_agent(name)
+    rollout, log = setting.walk(agent, roam(), learning=True)
+    found = []
+    for parts in (1, 2, 5):
+        agent.score_in_parts = parts
+        agent.zero_grad()
+        (logits,) = agent.evaluate_actions(rollout, log, setting.environment).logits.values()
+        torch.autograd.backward(logits.masked_fill(logits.isinf(), 0.0).square().mean(), retain_graph=True)
+        gradient = [weight.grad for weight in agent.parameters() if weight.grad is not None]
+        found.append((logits.detach(), gradient))
+    for logits, gradient in found[1:]:
+        torch.testing.assert_close(logits, found[0][0], rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(gradient, found[0][1], rtol=1e-2, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_every_parameter_learns(name: str, setting: Setting) -> None:
     """From the losses of the row's stages together; a critic nobody asks learns nothing."""

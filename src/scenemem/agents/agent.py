@@ -268,6 +268,12 @@ def recorded_point(
         written = embedding(rows[steps.episode.unsqueeze(1), last.clamp_min(0)], values)
         return written.masked_fill((last < 0).unsqueeze(-1), 0.0)
 
+    def ways(name: str, row: Tensor, node: Tensor, slot: Tensor) -> Tensor:
+        values, slots = observations.cached(columns)[name], environment.world.neighbour.shape[1]
+        last = _last_visit(memory, rollout.alive)[steps.episode[row], steps.step[row], node]
+        entry = rows[steps.episode[row], last] * slots + slot
+        return embedding(entry, values.reshape(len(values) * slots, -1))
+
     def open_ways() -> Tensor:
         viewpoint = memory.node.clamp_min(0)
         exists = environment.world.neighbour_mask[viewpoint] & (memory.node != NONE).unsqueeze(-1)
@@ -288,6 +294,7 @@ def recorded_point(
         open_lookup=open_ways,
         column_lookup=column,
         note_lookup=lambda name: memory.notes[name][where],
+        way_lookup=ways,
     )
     return replace(point, graph=graph)
 
@@ -328,6 +335,12 @@ class Agent(nn.Module, ABC):
         config: sizes and dropout.
         sizes: what the data decides.
         parts: encoder, state updater and critic.
+    """
+
+    score_in_parts = 1
+    """Decision steps of a rollout are scored in this many parts, those with small memories first.
+
+    Memories of a part are padded to its largest, so agents that do much with every node are faster so.
     """
 
     def __init__(self, config: ModelConfig, sizes: DataSizes, parts: Parts) -> None:
@@ -445,8 +458,7 @@ class Agent(nn.Module, ABC):
         observations = recorded_observations(environment, log, rollout)
         steps = rollout.decision_steps()
         rows = recorded_rows(log, rollout)
-        point = recorded_point(observations, rollout, steps, rows, self.columns)
-        logits = by_type(self.score(point))
+        logits = self._scored(observations, rollout, steps, rows)
         masked = {}
         for kind, of_kind in steps.of.items():
             options = rollout.decisions[kind].options
@@ -460,6 +472,26 @@ class Agent(nn.Module, ABC):
             for name, values in heads.items()
         }
         return Outputs(masked, heads)
+
+    def _scored(
+        self, observations: Observations, rollout: Rollout, steps: DecisionSteps, rows: Tensor
+    ) -> Mapping[DecisionType, Tensor]:
+        """The scores of all decision steps, by type  ->  (R, O) each"""
+        memory = rollout.memory
+        if self.score_in_parts == 1 or memory is None:
+            return by_type(self.score(recorded_point(observations, rollout, steps, rows, self.columns)))
+        count = memory.count[steps.episode, steps.step]
+        order = count.argsort(stable=True)
+        parts = [part.sort().values for part in order.chunk(self.score_in_parts)]
+        found: dict[DecisionType, list[Tensor]] = {kind: [] for kind in steps.of}
+        for part in parts:
+            known = replace(rollout, memory=memory.first(int(count[part].max())))
+            point = recorded_point(observations, known, steps.some(part), rows, self.columns)
+            scores = by_type(self.score(point))
+            for kind, tables in found.items():
+                tables.append(widened(scores[kind], rollout.decisions[kind].options, kind))
+        back = torch.cat(parts).argsort()
+        return {kind: torch.cat(tables)[back] for kind, tables in found.items()}
 
 
 def by_type(scores: Scores) -> Mapping[DecisionType, Tensor]:

@@ -159,6 +159,19 @@ class DecisionSteps:
     packing: Packing  # of each episode, numbered from 0, because many steps of a walk decide nothing
     of: dict[DecisionType, Tensor]  # (M,) the decision step of every decision
 
+    @classmethod
+    def packed(
+        cls, episode: Tensor, step: Tensor, episodes: int, of: dict[DecisionType, Tensor]
+    ) -> DecisionSteps:
+        """With the packing of steps that stand episode after episode."""
+        many = torch.bincount(episode, minlength=episodes)
+        place = torch.arange(len(episode), device=episode.device) - (many.cumsum(0) - many)[episode]
+        return cls(episode, step, Packing(episode, place, episodes, int(many.max())), of)
+
+    def some(self, rows: Tensor) -> DecisionSteps:
+        """Some of the steps, without the decisions taken there.  rows: (r,), in rising order"""
+        return DecisionSteps.packed(self.episode[rows], self.step[rows], self.packing.episodes, {})
+
 
 @dataclass(frozen=True)
 class MemoryRecord:
@@ -171,6 +184,15 @@ class MemoryRecord:
     walk: Tensor  # (B, T, N) metres over known edges from here to every node
     allow_revisits: bool  # whether the agents might hop to visited places
     notes: dict[str, Tensor] = field(default_factory=dict)  # (B, T, W) what the action space noted, by name
+
+    def first(self, nodes: int) -> MemoryRecord:
+        """Without the nodes that were found later."""
+        return replace(
+            self,
+            node=self.node[:, :nodes],
+            edge=self.edge[:, :nodes, :nodes],
+            walk=self.walk[:, :, :nodes],
+        )
 
 
 @dataclass(frozen=True)
@@ -192,15 +214,9 @@ class Rollout:
         moment, number = torch.unique(
             torch.cat([table.episode * steps + table.step for table in tables.values()]), return_inverse=True
         )
-        episode = moment // steps
-        many = torch.bincount(episode, minlength=episodes)
-        place = torch.arange(len(episode), device=episode.device) - (many.cumsum(0) - many)[episode]
         of = number.split([len(table.episode) for table in tables.values()])
-        return DecisionSteps(
-            episode,
-            moment % steps,
-            Packing(episode, place, episodes, int(many.max())),
-            dict(zip(tables, of, strict=True)),
+        return DecisionSteps.packed(
+            moment // steps, moment % steps, episodes, dict(zip(tables, of, strict=True))
         )
 
     def select(self, episodes: Tensor) -> Rollout:

@@ -38,7 +38,7 @@ def walked_routes(rollout: Rollout, logits: Tensor, progress: Tensor) -> Tensor:
     chosen, stop = (both.new_zeros(shape).index_put(at, values) for values in (taken, both[:, -1]))
     totals = chosen.cumsum(dim=1) - chosen + stop
     depth = torch.arange(shape[1], device=logits.device).to(logits).expand(shape[:2])
-    return route_numbers(depth, *totals.unbind(-1), progress)
+    return route_numbers(depth, totals[..., 0], totals[..., 1], progress)
 
 
 def rank_pairs(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:

@@ -160,6 +160,18 @@ class ActionEmbedding(nn.Module):
         return torch.relu(self.norm(self.linear(actions)))
 
 
+def embedded_candidates(
+    embed: ActionEmbedding, candidates: CandidateFeatures, feature_mask: Tensor
+) -> Tensor:
+    """g(u) of candidates and stop; 0 at slots without a candidate, which are most  ->  (X, K + 1, A)"""
+    real = candidates.mask
+    visual, angles = candidates.visual[real] * feature_mask, tiled(candidates.orientation[real])
+    known = embed(torch.cat([visual, angles], dim=-1))
+    stop = embed(visual.new_zeros(1, 1, embed.linear.in_features))
+    table = known.new_zeros(*real.shape, known.shape[1]).masked_scatter(real.unsqueeze(-1), known)
+    return torch.cat([table, stop.expand(len(table), 1, -1)], dim=1)
+
+
 @dataclass(frozen=True)
 class CoGroundedState(State):
     """The state of ``CoGroundedUpdater``: what it carries, and what the last update attended to."""

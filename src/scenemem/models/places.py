@@ -62,32 +62,31 @@ class SeenPlaces:
         linked.scatter_(2, self.of_way.view(rows, nodes, -1), True)
         return linked[..., :-1]
 
-    def mean(self, ways: Tensor) -> Tensor:
-        """Of all ways that lead to a place.  ways: (R, O, W)  ->  (R, U, W)"""
-        rows, _, width = ways.shape
-        way, place = self._open_ways
-        summed = ways.new_zeros(self.viewpoint.numel(), width)
-        summed = summed.index_add(0, place, ways.flatten(0, 1).index_select(0, way))
-        many = torch.bincount(place, minlength=len(summed)).clamp_min(1).to(ways).unsqueeze(1)
-        return (summed / many).view(rows, self.viewpoint.shape[1], width)
+    @cached_property
+    def open_ways(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The open ways, which are few: memory (E,), node (E,) and slot (E,)"""
+        row, way = (self.of_way < self.viewpoint.shape[1]).nonzero().unbind(1)
+        slots = self.world.neighbour.shape[1]
+        return row, way // slots, way % slots
 
     @cached_property
-    def _open_ways(self) -> tuple[Tensor, Tensor]:
-        """The open ways, which are few, and where they lead; both as rows of the flattened tables."""
-        row, way = (self.of_way < self.viewpoint.shape[1]).nonzero().unbind(1)
-        place = row * self.viewpoint.shape[1] + self.of_way[row, way]
-        return row * self.of_way.shape[1] + way, place
+    def _places(self) -> Tensor:
+        """(E,) where every open way leads, as a row of the flattened table of places"""
+        row, node, slot = self.open_ways
+        return row * self.viewpoint.shape[1] + self.of_way[row, node * self.world.neighbour.shape[1] + slot]
+
+    def mean(self, ways: Tensor) -> Tensor:
+        """Of all ways that lead to a place; 0 where there is none.  ways: (E, W), open ones  ->  (R, U, W)"""
+        summed = ways.new_zeros(self.viewpoint.numel(), ways.shape[1]).index_add(0, self._places, ways)
+        many = torch.bincount(self._places, minlength=len(summed)).clamp_min(1).to(ways).unsqueeze(1)
+        return (summed / many).view(*self.viewpoint.shape, ways.shape[1])
 
     def maximum(self, ways: Tensor) -> Tensor:
-        """Of all ways that lead to a place; 0 where there is none.  ways: (R, O, W)  ->  (R, U, W)"""
-        rows, _, width = ways.shape
-        way, place = self._open_ways
-        own = ways.flatten(0, 1).index_select(0, way)
-        table = ways.new_zeros(self.viewpoint.numel(), width)
-        index = place.unsqueeze(-1).expand_as(own)
-        return table.scatter_reduce(0, index, own, "amax", include_self=False).view(
-            rows, self.viewpoint.shape[1], width
-        )
+        """Of all ways that lead to a place; 0 where there is none.  ways: (E, W), open ones  ->  (R, U, W)"""
+        table = ways.new_zeros(self.viewpoint.numel(), ways.shape[1])
+        index = self._places.unsqueeze(-1).expand_as(ways)
+        largest = table.scatter_reduce(0, index, ways, "amax", include_self=False)
+        return largest.view(*self.viewpoint.shape, ways.shape[1])
 
     def per_way(self, values: Tensor) -> Tensor:
         """What is said about places, at the ways that lead there.  (R, U)  ->  (R, O), 0 where none leads"""

@@ -5,10 +5,14 @@ Shape letters: R graphs, V nodes, E edges, P proxies, W width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+Exchange = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""What nodes send and receive, (R, V, W) each  ->  messages summed at who receives and at who sends them"""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,8 @@ class GraphNet(nn.Module):
     m_{u->v} = ELU(W [n_u, n_v, g]) + W_type e_{uv},   n_v <- W [sum in, sum out, g, n_v],   g <- W [mean n,
     g]
 
-    A layer on [n_u, n_v, g] is the sum of a layer on each, so nodes are multiplied once instead of edges.
+    A layer on [n_u, n_v, g] is the sum of a layer on each, so nodes are multiplied once instead of edges;
+    what edges say themselves is the same in every step and summed once.
 
     Args:
         width: W of nodes, edges and the global state.
@@ -44,25 +49,54 @@ class GraphNet(nn.Module):
 
     def forward(self, nodes: Tensor, exists: Tensor, edges: Edges) -> Tensor:
         """nodes: (R, V, W)  exists: (R, V) bool  ->  (R, V, W), 0 where there is no node"""
-        kept = exists.unsqueeze(-1)
+        row, edge = edges.mask.nonzero().unbind(1)  # padding is left out
+        source, target = (row * nodes.shape[1] + ends[row, edge] for ends in (edges.source, edges.target))
+        along, against = (layer(edges.feature[row, edge]) for layer in self.edge)
+        # a message along every edge, then one against every edge
+        begins, ends = torch.cat([source, target]), torch.cat([target, source])
+        typed = torch.cat([along, against])
+
+        def summed(messages: Tensor, number: Tensor) -> Tensor:
+            return torch.zeros_like(nodes).flatten(0, 1).index_add(0, number, messages).view_as(nodes)
+
+        def exchange(sends: Tensor, receives: Tensor) -> tuple[Tensor, Tensor]:
+            pairs = sends.flatten(0, 1).index_select(0, begins)
+            message = nn.functional.elu(pairs + receives.flatten(0, 1).index_select(0, ends))
+            return summed(message, ends), summed(message, begins)
+
+        return self._steps(nodes, exists, exchange, (summed(typed, ends), summed(typed, begins)))
+
+    def complete(self, nodes: Tensor, pairs: Tensor) -> Tensor:
+        """The same on graphs with an edge from every node to every node.
+
+        nodes: (R, V, W)  pairs: (R, V, V, W), what edges say  ->  (R, V, W)
+        """
+        along, against = (layer(pairs) for layer in self.edge)
+
+        def exchange(sends: Tensor, receives: Tensor) -> tuple[Tensor, Tensor]:
+            # the message against an edge is the one along the edge back
+            message = nn.functional.elu(sends.unsqueeze(2) + receives.unsqueeze(1))
+            return 2 * message.sum(dim=1), 2 * message.sum(dim=2)
+
+        said = along.sum(dim=1) + against.sum(dim=2), along.sum(dim=2) + against.sum(dim=1)
+        return self._steps(nodes, torch.ones_like(nodes[..., 0], dtype=torch.bool), exchange, said)
+
+    def _steps(
+        self, nodes: Tensor, exists: Tensor, exchange: Exchange, said: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """All steps; ``said`` are sums of what edges say, at who receives and at who sends, (R, V, W) each"""
+        width, kept = nodes.shape[2], exists.unsqueeze(-1)
         many = kept.sum(dim=1).clamp_min(1)
         whole = (nodes * kept).sum(dim=1) / many
-        # a message along every edge, then one against every edge
-        source = torch.cat([edges.source, edges.target], dim=1)
-        target = torch.cat([edges.target, edges.source], dim=1)
-        mask = torch.cat([edges.mask, edges.mask], dim=1).unsqueeze(-1)
-        typed = torch.cat([layer(edges.feature) for layer in self.edge], dim=1) * mask
-        source, target = _flat(source, nodes), _flat(target, nodes)
-        of_ends, of_whole = self.message.weight.split([2 * nodes.shape[2], nodes.shape[2]], dim=1)
-        both = torch.cat(of_ends.chunk(2, dim=1))  # (2W, W)
+        of_ends, of_whole = self.message.weight.split_with_sizes([2 * width, width], dim=1)
+        of_ends = torch.cat(of_ends.chunk(2, dim=1))  # (2W, W)
         for _ in range(self.steps):
-            sends, receives = (nodes.flatten(0, 1) @ both.t()).chunk(2, dim=-1)
+            sends, receives = (nodes @ of_ends.t()).chunk(2, dim=-1)
             everywhere = nn.functional.linear(whole, of_whole, self.message.bias).unsqueeze(1)
-            ends = sends.index_select(0, source) + receives.index_select(0, target)
-            message = nn.functional.elu(ends.view_as(typed) + everywhere) * mask + typed
-            received, sent = _summed(message, target, nodes), _summed(message, source, nodes)
+            received, sent = exchange(sends, receives + everywhere)
             context = whole.unsqueeze(1).expand_as(nodes)
-            nodes = torch.relu(self.node(torch.cat([received, sent, context, nodes], dim=-1))) * kept
+            joined = torch.cat([received + said[0], sent + said[1], context, nodes], dim=-1)
+            nodes = torch.relu(self.node(joined)) * kept
             whole = torch.relu(self.whole(torch.cat([nodes.sum(dim=1) / many, whole], dim=-1)))
         return nodes
 
@@ -99,15 +133,7 @@ class ProxyChannel(nn.Module):
         share = self.assignment(nodes, exists, edges)
         proxies = torch.bmm(share, nodes)
         pairs = pooled_edges(share, edges)
-        number = torch.arange(self.proxies, device=nodes.device)
-        rows, everyone = len(nodes), torch.ones_like(proxies[..., 0], dtype=torch.bool)
-        between = Edges(
-            number.repeat_interleave(self.proxies).expand(rows, -1),
-            number.repeat(self.proxies).expand(rows, -1),
-            torch.ones_like(pairs[..., 0], dtype=torch.bool),
-            pairs,
-        )
-        planned = self.planning(proxies, everyone, between)
+        planned = self.planning.complete(proxies, pairs.view(len(pairs), self.proxies, self.proxies, -1))
         said: Tensor = self.out(torch.bmm(share.transpose(1, 2), planned))
         return said * exists.unsqueeze(-1)
 
@@ -143,15 +169,3 @@ def pooled_edges(share: Tensor, edges: Edges) -> Tensor:
     target = share.gather(2, edges.target.unsqueeze(1).expand(-1, proxies, -1))
     weight = (source.unsqueeze(2) * target.unsqueeze(1)).flatten(1, 2)  # (R, P * P, E)
     return torch.bmm(weight, edges.feature)
-
-
-def _summed(messages: Tensor, number: Tensor, nodes: Tensor) -> Tensor:
-    """Messages added up at nodes.  (R, E, W), (R * E,)  ->  (R, V, W)"""
-    empty = torch.zeros_like(nodes).flatten(0, 1)
-    return empty.index_add(0, number, messages.flatten(0, 1)).view_as(nodes)
-
-
-def _flat(number: Tensor, nodes: Tensor) -> Tensor:
-    """Rows of the flattened table; copying whole rows is many times as fast.  (R, E)  ->  (R * E,)"""
-    first = torch.arange(len(nodes), device=nodes.device) * nodes.shape[1]
-    return (first.unsqueeze(1) + number).flatten()

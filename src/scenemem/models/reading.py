@@ -56,6 +56,7 @@ class MemoryGraph:
     known: NDArray[np.int64] | None = None  # (R,) ``count``
     edges: NDArray[np.bool_] | None = None  # (R, N, N) ``edge``
     note_lookup: Callable[[str], Tensor] | None = None  # computes ``note``; None where nothing is noted
+    way_lookup: Callable[[str, Tensor, Tensor, Tensor], Tensor] | None = None  # computes ``ways``
 
     @cached_property
     def open(self) -> Tensor:
@@ -65,6 +66,17 @@ class MemoryGraph:
     def column(self, name: str) -> Tensor:
         """What the agent's ``columns`` wrote at each node on its last visit  ->  (R, N, W), 0 elsewhere"""
         return self.column_lookup(name)
+
+    def ways(self, name: str, row: Tensor, node: Tensor, slot: Tensor) -> Tensor:
+        """Of a column that holds something of every candidate slot, that of some; many fewer than all.
+
+        row, node, slot: (E,)  ->  (E, W), the column being (X, K * W)
+        """
+        if self.way_lookup is not None:
+            return self.way_lookup(name, row, node, slot)
+        slots = self.places.views.shape[1]
+        column = self.column(name)
+        return column.view(*column.shape[:2], slots, -1)[row, node, slot]
 
     def note(self, name: str) -> Tensor:
         """What the action space noted when the agent had arrived here  ->  (R, W)"""

@@ -46,12 +46,14 @@ class Attention(nn.Module):
 
     def forward(self, tokens: Tensor, source: Tensor, bias: Tensor) -> Tensor:
         """tokens: (R, T, W)  source: (R, S, H)  bias: (R, T or 1, S), -inf where hidden  ->  (R, T, W)"""
-        query, key, value = self.query(tokens), self.key(source), self.value(source)
-        attended = scaled_dot_product_attention(
-            self._split(query), self._split(key), self._split(value), attn_mask=bias.unsqueeze(1)
-        )
-        joined: Tensor = self.out(attended.transpose(1, 2).flatten(2))
+        joined: Tensor = self.out(self.attended(self.query(tokens), source, bias))
         return joined
+
+    def attended(self, query: Tensor, source: Tensor, bias: Tensor) -> Tensor:
+        """The same between its first and its last layer.  query: (R, T, W)  ->  (R, T, W)"""
+        query, key, value = (self._split(part) for part in (query, self.key(source), self.value(source)))
+        attended = scaled_dot_product_attention(query, key, value, attn_mask=bias.unsqueeze(1))
+        return attended.transpose(1, 2).flatten(2)
 
     def weights(self, tokens: Tensor, source: Tensor, bias: Tensor) -> Tensor:
         """The weights, averaged over heads, for viewers  ->  (R, T, S)"""
@@ -93,11 +95,13 @@ class CrossModalLayer(nn.Module):
     def read(self, tokens: Tensor, words: Words) -> Tensor:
         """What the words say to every token; all steps of an episode read together.  (R, T, W)  ->  same"""
         packing, (_, count, width) = words.packing, tokens.shape
-        table = packing.table(tokens.flatten(1)).view(packing.episodes, -1, width)
+        # only what needs all steps of an episode beside each other is padded
+        table = packing.table(self.words.query(tokens).flatten(1)).view(packing.episodes, -1, width)
         hidden = torch.zeros_like(words.mask, dtype=tokens.dtype).masked_fill(~words.mask, -torch.inf)
-        read = self.words(table, words.context, hidden.unsqueeze(1))
-        rows: Tensor = packing.rows(read.view(packing.episodes, packing.steps, -1))
-        return rows.view(-1, count, width)
+        read = self.words.attended(table, words.context, hidden.unsqueeze(1))
+        rows = packing.rows(read.view(packing.episodes, packing.steps, -1)).view(-1, count, width)
+        said: Tensor = self.words.out(rows)
+        return said
 
     def word_weights(self, tokens: Tensor, words: Words) -> Tensor:
         """Which words the first token attends to, for viewers.  (R, T, W)  ->  (R, L)"""

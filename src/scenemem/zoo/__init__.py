@@ -53,7 +53,7 @@ def rows() -> dict[str, Preset[Any]]:
     """All presets: those of every system, and its shared ones on the tracks of R2R and R4R."""
     from scenemem.zoo.recipes import on_r4r, on_tracks
 
-    found = {}
+    found: dict[str, Preset[Any]] = {}
     for system in systems().values():
         found |= system.ROWS
         for name, preset in system.ROWS.items():

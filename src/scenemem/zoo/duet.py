@@ -70,7 +70,7 @@ from scenemem.extend import (
     sinusoids,
     view_angles,
 )
-from scenemem.zoo.parts import reading_with
+from scenemem.zoo.parts import read_by_transformer
 from scenemem.zoo.recipes import published, shared
 
 _AT_A_TIME = 256  # panoramas averaged together, so that they are never all in memory
@@ -135,7 +135,7 @@ class Fused:
 
     confidence: Tensor  # (R, O + 1, 2) of every option: the panorama's here', and the map's
     mix: Tensor  # (R, 2) their weights 1 - s and s
-    words: dict[str, Tensor]  # (R, L) what the stop tokens attend to
+    words: Callable[[], dict[str, Tensor]]  # (R, L) what the stop tokens attend to, for viewers
 
 
 class Duet(Agent):
@@ -177,7 +177,7 @@ class Duet(Agent):
         """Fresh weights."""
         make = None if config.recurrent else (lambda settings, _: Still(settings.width))
         parts = lstm_parts(config, sizes, make)
-        return cls(config, sizes, reading_with(config, config, sizes, parts))
+        return cls(config, sizes, read_by_transformer(parts, config, sizes, config.text_layers, config.heads))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -221,8 +221,7 @@ class Duet(Agent):
         graph, width = point.memory(), self.config.map_width
         visited = graph.column("place")
         visited = visited + sinusoids(visited.shape[1] + 1, width)[1:].to(visited)
-        ways = graph.column("ways").view(len(visited), -1, width)
-        unvisited = seen.mean(ways) + self.unvisited
+        unvisited = seen.mean(graph.ways("ways", *seen.open_ways)) + self.unvisited
         places = torch.cat([visited, unvisited], dim=1) + self.place_code(codes)
         near = self.distance(seen.metres.unsqueeze(-1)).squeeze(-1)
         bias = nn.functional.pad(near, (1, 0, 1, 0))
@@ -268,11 +267,10 @@ class Duet(Agent):
         for map_layer, here_layer in zip(self.map_layers, self.here_layers, strict=True):
             assert isinstance(map_layer, CrossModalLayer)
             assert isinstance(here_layer, CrossModalLayer)
-            if not torch.is_grad_enabled():
-                attended = {
-                    "action": (map_layer.word_weights, places),
-                    "perception": (here_layer.word_weights, views),
-                }
+            attended = {
+                "action": (map_layer.word_weights, places),
+                "perception": (here_layer.word_weights, views),
+            }
             places, views = map_layer(places, bias, words), here_layer(views, hidden, words)
         on_map, here = self.map_score(places).squeeze(-1), self.here_score(views).squeeze(-1)
         share = torch.sigmoid(self.fusion(torch.cat([places[:, 0], views[:, 0]], dim=-1)))
@@ -288,7 +286,7 @@ class Duet(Agent):
         return Fused(
             torch.cat([confidence, stop], dim=1),
             torch.cat([1 - share, share], dim=-1),
-            {name: weights(tokens, words) for name, (weights, tokens) in attended.items()},
+            lambda: {name: weights(tokens, words) for name, (weights, tokens) in attended.items()},
         )
 
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
@@ -300,7 +298,7 @@ class Duet(Agent):
         """What the stop tokens attend to, the scores of both scales, and the weight of the map."""
         fused = self.read(point)
         return Explanation(
-            fused.words, {GLOBAL: fused.confidence}, {GLOBAL: fused.mix}, {"map weight": fused.mix[:, 1]}
+            fused.words(), {GLOBAL: fused.confidence}, {GLOBAL: fused.mix}, {"map weight": fused.mix[:, 1]}
         )
 
 

@@ -56,8 +56,8 @@ from scenemem.extend import (
     WalkConfig,
     World,
     best_ndtw,
-    candidate_actions,
     dots,
+    embedded_candidates,
     lstm_parts,
     reference_index,
     with_stop_option,
@@ -94,6 +94,7 @@ class EGP(Agent):
     """Scores all unvisited places it has seen, and stopping, after planning on their graph."""
 
     config: EGPConfig
+    score_in_parts = 4
 
     def __init__(self, config: EGPConfig, sizes: DataSizes, parts: Parts) -> None:
         super().__init__(config, sizes, parts)
@@ -125,12 +126,11 @@ class EGP(Agent):
 
     def embedded(self, observations: Observations) -> Tensor:
         """g(u_k) of all candidates and stop  ->  (X, K + 1, A)"""
-        actions = candidate_actions(observations.candidates, observations.feature_mask)
+        seen, mask = observations.candidates, observations.feature_mask
         if isinstance(self.updater, CoGroundedUpdater):
-            masked: Tensor = self.updater.embed(actions) * observations.mask("embedded_action").unsqueeze(1)
-            return masked
-        embedded: Tensor = self.embed(actions)
-        return embedded
+            dropped = observations.mask("embedded_action").unsqueeze(1)
+            return embedded_candidates(self.updater.embed, seen, mask) * dropped
+        return embedded_candidates(self.embed, seen, mask)
 
     def text(self, observations: Observations) -> tuple[Tensor, Tensor]:
         """x^ (X, H), and the weights of the words (X, L)"""
@@ -150,49 +150,57 @@ class EGP(Agent):
         """Global decisions: (R, O + 1)"""
         observations, graph = point.observations, point.memory()
         seen = SeenPlaces.of(graph, observations.environment.world)
-        ways = graph.column("ways").view(len(point.row), -1, self.config.action_width)  # (R, O, A)
         stop = observations.cached(self.embedded)[point.row, -1]
-        places = torch.cat([graph.column("place"), seen.maximum(ways), stop.unsqueeze(1)], dim=1)
+        unvisited = seen.maximum(graph.ways("ways", *seen.open_ways))
+        places = torch.cat([graph.column("place"), unvisited, stop.unsqueeze(1)], dim=1)
         exists = nn.functional.pad(seen.all >= 0, (0, 1), value=True)
         hidden = point.state.hidden * point.mask("decision")
-        nodes = self.enter(torch.cat([places, self._context(point, hidden, places)], dim=-1))
-        planned = self.planner(nodes, exists, self._edges(seen, ways, stop))
+        nodes = self._entered(point, hidden, places)
+        planned = self.planner(nodes, exists, self._edges(seen, stop))
         text = observations.cached(self.text)[0][point.row]
         scores = dots(planned, self.query(torch.cat([text, hidden], dim=-1)))
-        unvisited = scores[:, graph.viewpoint.shape[1] : -1]
-        return {GLOBAL: torch.cat([seen.per_way(unvisited), scores[:, -1:]], dim=1)}
+        of_unvisited = scores[:, graph.viewpoint.shape[1] : -1]
+        return {GLOBAL: torch.cat([seen.per_way(of_unvisited), scores[:, -1:]], dim=1)}
 
-    def _context(self, point: DecisionPoint, hidden: Tensor, places: Tensor) -> Tensor:
-        """Flags of every node, the state at the current one, and the instruction  ->  (R, P + 1, 2 + 2H)"""
+    def _entered(self, point: DecisionPoint, hidden: Tensor, places: Tensor) -> Tensor:
+        """The nodes: W [g, flags, the state at the current one, the instruction]  ->  (R, P + 1, W)
+
+        The layer is applied part by part, because the last two are the same at many nodes.
+        """
         graph, nodes = point.memory(), point.memory().viewpoint.shape[1]
-        number = torch.arange(places.shape[1], device=places.device)
-        unvisited = (number >= nodes).expand(len(places), -1)
-        begins = (number == 0).expand_as(unvisited)
-        here = number == graph.here.unsqueeze(1)
+        width, number = hidden.shape[1], torch.arange(places.shape[1], device=places.device)
+        of_place, of_flags, of_state, of_words = self.enter.weight.split_with_sizes(
+            [places.shape[2], 2, width, width], dim=1
+        )
         packed = point.observations.instructions
         summary = packed.instructions.hidden[packed.packing.episode[point.row]]
-        flags = torch.stack([unvisited, begins], dim=-1).to(places)
-        state = here.unsqueeze(-1) * hidden.unsqueeze(1)
-        return torch.cat([flags, state, summary.unsqueeze(1).expand_as(state)], dim=-1)
+        flags = torch.stack([number >= nodes, number == 0], dim=-1).to(places)  # unvisited, the start
+        here = (number == graph.here.unsqueeze(1)).unsqueeze(-1)
+        state = here * (hidden @ of_state.t()).unsqueeze(1)
+        words = nn.functional.linear(summary, of_words, self.enter.bias).unsqueeze(1)
+        entered: Tensor = places @ of_place.t() + flags @ of_flags.t() + state + words
+        return entered
 
-    def _edges(self, seen: SeenPlaces, ways: Tensor, stop: Tensor) -> Edges:
+    def _edges(self, seen: SeenPlaces, stop: Tensor) -> Edges:
         """The ways of all nodes to places they lead to, and one from here to stop."""
         graph, world = seen.graph, seen.world
         slots = graph.open.shape[2]
-        leads_to = world.neighbour[graph.viewpoint.clamp_min(0)].flatten(1)  # (R, O)
-        match = leads_to.unsqueeze(2) == seen.all.masked_fill(seen.all < 0, -2).unsqueeze(1)  # (R, O, P)
-        exists = match.any(dim=2) & (graph.viewpoint >= 0).repeat_interleave(slots, dim=1)
+        exists = world.neighbour_mask[graph.viewpoint.clamp_min(0)] & (graph.viewpoint >= 0).unsqueeze(2)
+        exists = exists.flatten(1)  # (R, O)
         many = int(exists.sum(dim=1).max())
         way = exists.int().argsort(dim=1, descending=True, stable=True)[:, :many]  # (R, E)
-        target = match.int().argmax(dim=2).gather(1, way)
-        row = torch.arange(len(way), device=way.device).unsqueeze(1) * ways.shape[1]
-        feature = ways.flatten(0, 1).index_select(0, (row + way).flatten()).view(*way.shape, ways.shape[2])
+        node, slot, there = way // slots, way % slots, exists.gather(1, way)
+        leads_to = world.neighbour[graph.viewpoint.gather(1, node).clamp_min(0), slot]
+        target = (leads_to.unsqueeze(2) == seen.all.unsqueeze(1)).int().argmax(dim=2)  # (R, E)
+        row = there.nonzero().unbind(1)[0]
+        known = self.edge(graph.ways("ways", row, node[there], slot[there]))
+        feature = known.new_zeros(*there.shape, known.shape[1]).masked_scatter(there.unsqueeze(2), known)
         last = torch.full_like(graph.here, seen.all.shape[1])
         return Edges(
-            torch.cat([way // slots, graph.here.unsqueeze(1)], dim=1),
+            torch.cat([node, graph.here.unsqueeze(1)], dim=1),
             torch.cat([target, last.unsqueeze(1)], dim=1),
-            nn.functional.pad(exists.gather(1, way), (0, 1), value=True),
-            self.edge(torch.cat([feature, stop.unsqueeze(1)], dim=1)),
+            nn.functional.pad(there, (0, 1), value=True),
+            torch.cat([feature, self.edge(stop).unsqueeze(1)], dim=1),
         )
 
     def word_attention(self, observations: Observations) -> dict[str, Tensor]:

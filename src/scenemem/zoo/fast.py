@@ -89,11 +89,13 @@ class Fast(Searching, SelfMonitoring):  # type: ignore[misc]  # scores more than
 
     def route_numbers(self, point: DecisionPoint) -> Tensor:
         """What the re-ranker reads about every node as the end of its route  ->  (R, N, 6)"""
-        logits, sums = point.memory().column("scores"), []
-        for scores in (logits, logits.log_softmax(dim=-1)):
-            along, depth = self.routes(point, scores)
-            sums.append(along + scores[..., -1])
-        return route_numbers(depth, *sums, point.memory().column("progress").squeeze(-1)).detach()
+        logits = point.memory().column("scores")
+        log_p = logits.log_softmax(dim=-1)
+        of_logits, depth = self.routes(point, logits)
+        of_log_p, _ = self.routes(point, log_p)
+        progress = point.memory().column("progress").squeeze(-1)
+        sums = of_logits + logits[..., -1], of_log_p + log_p[..., -1]
+        return route_numbers(depth, sums[0], sums[1], progress).detach()
 
     def rank_ends(self, point: DecisionPoint, totals: Tensor) -> Tensor:
         """Candidates by the re-ranker, if there is one  ->  (R, N)"""

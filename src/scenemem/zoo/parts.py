@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from torch import Tensor
 
 from scenemem.extend import (
@@ -18,15 +16,6 @@ from scenemem.extend import (
     TransformerEncoder,
     lstm_parts,
 )
-
-
-class TransformerText(Protocol):
-    """Settings of systems that may read words with a Transformer."""
-
-    text_layers: int
-    """its layers; 0 keeps the common LSTM"""
-    heads: int
-    """attention heads"""
 
 
 def one_way_parts(
@@ -60,9 +49,11 @@ def spelling_parts(config: ModelConfig, sizes: DataSizes, core: StateUpdater | N
     return Parts(encoder, core or usual.updater, usual.critic)
 
 
-def reading_with(text: TransformerText, config: ModelConfig, sizes: DataSizes, parts: Parts) -> Parts:
-    """The same parts with a Transformer over the words, where the settings ask for one."""
-    if not text.text_layers:
+def read_by_transformer(
+    parts: Parts, config: ModelConfig, sizes: DataSizes, layers: int, heads: int
+) -> Parts:
+    """The same parts with a Transformer over the words; with 0 layers as they are."""
+    if not layers:
         return parts
     encoder = TransformerEncoder(
         sizes.words,
@@ -70,8 +61,8 @@ def reading_with(text: TransformerText, config: ModelConfig, sizes: DataSizes, p
         config.width,
         config.dropout,
         sizes.padding,
-        layers=text.text_layers,
-        heads=text.heads,
+        layers=layers,
+        heads=heads,
     )
     return Parts(encoder, parts.updater, parts.critic)
 

@@ -58,7 +58,7 @@ from scenemem.extend import (
     sinusoids,
     view_angles,
 )
-from scenemem.zoo.parts import reading_with
+from scenemem.zoo.parts import read_by_transformer
 from scenemem.zoo.recipes import published, shared
 from scenemem.zoo.student_forcing import ACTIONS, START, WALK
 
@@ -195,7 +195,7 @@ class PTA(Agent):
     def build(cls, config: PTAConfig, sizes: DataSizes) -> PTA:
         """Fresh weights."""
         parts = lstm_parts(config, sizes, lambda _, data: PerceiveTransform(config, data.visual))
-        return cls(config, sizes, reading_with(config, config, sizes, parts))
+        return cls(config, sizes, read_by_transformer(parts, config, sizes, config.text_layers, config.heads))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False

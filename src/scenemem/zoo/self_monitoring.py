@@ -50,8 +50,8 @@ from scenemem.extend import (
     SettingError,
     Stage,
     World,
-    candidate_actions,
     dots,
+    embedded_candidates,
     lstm_parts,
     masked_softmax,
     with_stop_option,
@@ -124,12 +124,11 @@ class SelfMonitoring(Agent):
 
     def embedded(self, observations: Observations) -> Tensor:
         """g(u_k) of all candidates and stop  ->  (X, K + 1, A)"""
-        actions = candidate_actions(observations.candidates, observations.feature_mask)
+        seen, mask = observations.candidates, observations.feature_mask
         if isinstance(self.updater, CoGroundedUpdater):
-            masked: Tensor = self.updater.embed(actions) * observations.mask("embedded_action").unsqueeze(1)
-            return masked
-        embedded: Tensor = self.embed(actions)
-        return embedded
+            dropped = observations.mask("embedded_action").unsqueeze(1)
+            return embedded_candidates(self.updater.embed, seen, mask) * dropped
+        return embedded_candidates(self.embed, seen, mask)
 
     def ground(self, observations: Observations) -> Grounding:
         """The co-grounding of every observation; with the published core the state has it already."""
