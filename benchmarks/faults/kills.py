@@ -399,6 +399,8 @@ def _content(folder: Path) -> dict[str, object]:
     found: dict[str, object] = {}
     for file in sorted(folder.rglob("*")):
         name = str(file.relative_to(folder))
+        if any(part.startswith(".") for part in Path(name).parts):  # what is being written
+            continue
         if file.suffix == ".safetensors" and file.stem != "previous":
             tensors = read_checkpoint(file).tensors
             found[name] = {
@@ -413,7 +415,7 @@ def _content(folder: Path) -> dict[str, object]:
 
 def _tells_times(file: Path) -> bool:
     """Whether a file depends on when a run was gone on with, or on the bytes of a checkpoint, which do."""
-    return file.name == "preset.json" or file.name.endswith(".stamp.json") or file.name.startswith(".")
+    return file.name == "preset.json" or file.name.endswith(".stamp.json")
 
 
 if __name__ == "__main__":

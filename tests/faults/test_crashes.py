@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.faults.kills import SMALL, half_written, same
+from scenemem.errors import UserError
 from scenemem.runs.folder import RunFolder
 
 
@@ -131,3 +132,12 @@ def test_a_second_training_is_kept_out(tiny_trainable: Path, tmp_path: Path) -> 
     finally:
         first.kill()
         first.communicate()
+
+
+def test_a_run_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    root = tmp_path / "file" / "run"
+    with pytest.raises(UserError) as caught, RunFolder(root).locked():
+        pass
+    reason = "cannot be written (Not a directory); make it writable or choose another --out"
+    assert str(caught.value) == f"{root}: {reason}"

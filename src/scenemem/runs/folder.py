@@ -104,10 +104,16 @@ class RunFolder:
         """Keep other trainings out of the folder; the system gives the lock back however this process ends.
 
         Raises:
-            UserError: another process is training here.
+            UserError: another process is training here, or the folder cannot be written.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
-        handle = _lock(self.root / ".lock") if fcntl is not None else None
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            handle = _lock(self.root / ".lock") if fcntl is not None else None
+        except OSError as error:
+            reason = (
+                f"cannot be written ({error.strerror or error}); make it writable or choose another --out"
+            )
+            raise UserError(f"{self.root}: {reason}") from error
         try:
             yield
         finally:
