@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 import torch
 
+from scenemem.features.captions import build_caption_features
+from scenemem.features.objects import build_object_features
 from scenemem.features.store import Environment, open_store
 from scenemem.formats.connectivity import Scan, Viewpoint, write_scan
 from scenemem.formats.features import write_store
@@ -37,6 +39,18 @@ def real_data() -> Path:
     if os.environ.get("SCENEMEM_REQUIRE_DATA"):
         pytest.fail(f"SCENEMEM_REQUIRE_DATA is set but {folder} holds no real data; set SCENEMEM_DATA")
     pytest.skip(f"needs the real R2R data, not found at {folder}; set SCENEMEM_DATA to its folder")
+
+
+@pytest.fixture(scope="session")
+def with_features(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real data and features of all tracks; nothing is written into the real folder."""
+    folder = tmp_path_factory.mktemp("r2r")
+    for part in real_data.iterdir():
+        if part.name != "features":
+            (folder / part.name).symlink_to(part.resolve())
+    build_object_features(DataFolder(real_data), folder / "features")
+    build_caption_features(DataFolder(real_data), folder / "features" / "captions.npy")
+    return folder
 
 
 @pytest.fixture(scope="session", autouse=True)

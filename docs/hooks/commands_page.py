@@ -25,6 +25,7 @@ EXAMPLES = {
     "data images": "scenemem data images --images DIR --encoder openai/clip-vit-base-patch32 --data DIR",
     "train": "scenemem train ssm --out runs/ssm-0 --seed 0",
     "eval": "scenemem eval runs/ssm-0 --split val_unseen",
+    "follow": "scenemem follow runs/ssm-0 --split val_unseen",
     "view": "scenemem view runs/ssm-0 runs/basic-0 --count 3",
     "report": "scenemem report runs/ssm-0 runs/ssm-1 runs/basic-0 --out report.html",
     "serve": "scenemem serve runs/ssm-0",

@@ -110,7 +110,7 @@ def test_one_candidate_is_the_greedy_walk_itself(
     if plain.memory is not None and chosen.memory is not None:
         for item in fields(MemoryRecord):
             seen, expected = getattr(chosen.memory, item.name), getattr(plain.memory, item.name)
-            equal = seen == expected if isinstance(seen, bool) else torch.equal(seen, expected)
+            equal = torch.equal(seen, expected) if isinstance(seen, Tensor) else seen == expected
             assert equal, item.name
 
 

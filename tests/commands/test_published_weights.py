@@ -11,9 +11,6 @@ import pytest
 
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.cli import main
-from scenemem.features.captions import build_caption_features
-from scenemem.features.objects import build_object_features
-from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import default_houses
 from scenemem.learning.checkpoint import load_network, read_checkpoint
 from scenemem.models.speaker import SpeakerNetwork
@@ -83,18 +80,6 @@ def test_agents_of_the_houses_reach_what_their_cards_say(
     assert metrics == pytest.approx(entry.metrics[split], abs=5e-4)
     card = entry.file.with_suffix(".md").read_text(encoding="utf-8")
     assert f"| {split} | {metrics['sr']:.3f} | {metrics['spl']:.3f} |" in card
-
-
-@pytest.fixture(scope="module")
-def with_features(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real data and features of all tracks; nothing is written into the real folder."""
-    folder = tmp_path_factory.mktemp("r2r")
-    for part in real_data.iterdir():
-        if part.name != "features":
-            (folder / part.name).symlink_to(part.resolve())
-    build_object_features(DataFolder(real_data), folder / "features")
-    build_caption_features(DataFolder(real_data), folder / "features" / "captions.npy")
-    return folder
 
 
 @pytest.mark.real_data

@@ -96,7 +96,12 @@ def test_fast_products_are_allowed_only_when_asked_for(
     tiny_trainable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, str]] = []
-    monkeypatch.setattr("scenemem.commands.train.use_precision", lambda *flags: asked.append(flags))
+
+    def told(precision: str, device: str, *, tried: bool) -> None:
+        assert not tried, "a new run"
+        asked.append((precision, device))
+
+    monkeypatch.setattr("scenemem.commands.train.use_precision", told)
     for number, flags in enumerate(((), ("--precision", "fast"))):
         out = tmp_path / str(number)
         assert _run("train", "basic", "--data", tiny_trainable, "--out", out, *SMALL, *flags) == 0

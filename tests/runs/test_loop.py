@@ -231,8 +231,15 @@ def test_a_run_without_a_good_checkpoint_names_both(
     ],
 )
 def test_a_signal_saves_the_run_first(
-    tiny_trainable: Path, finished: Path, tmp_path: Path, number: signal.Signals, moment: int | str
+    tiny_trainable: Path,
+    finished: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    number: signal.Signals,
+    moment: int | str,
 ) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup, which is respected
+    request.addfinalizer(lambda: signal.signal(signal.SIGHUP, before))
     loop = _loop(tiny_trainable, tmp_path)
     validate = loop.validate
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
+from scenemem.agents.exploring import EXPLORE, GATE
 from scenemem.agents.rollout import DECISION_TYPES
 from scenemem.formats.traces import Origin, Trace, Word
 from scenemem.viewer.pages import embedded, render, static_text
@@ -162,7 +163,7 @@ def test_scripts_only_ever_write_text() -> None:
 
 def test_the_page_knows_every_kind_of_decision() -> None:
     script = "".join(static_text(f"{name}.js") for name in DRAWING)
-    kinds = {kind.name for kind in DECISION_TYPES}
+    kinds = {kind.name for kind in (*DECISION_TYPES, GATE, EXPLORE)}
     assert {kind for kind in kinds if f'"{kind}"' in script} == kinds
     compared = re.findall(r'kind === "([a-z]+)"', script)
     assert set(compared) <= kinds
