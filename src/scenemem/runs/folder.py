@@ -353,10 +353,6 @@ class _PackedSpeaker(_Packed):
     metrics: dict[str, _Said]  # type: ignore[assignment]  # a speaker says, it does not walk
 
 
-RENAMED_WEIGHTS = {f"{agent}-r2r-objects": f"{agent}-r2r-oracle" for agent in ("ssm", "basic")}
-"""former name of packaged weights -> their name now, which ends in their track"""
-
-
 class Seeds(msgspec.Struct, frozen=True):
     """All runs that were trained like published weights: their seeds, and (mean, deviation) on val_unseen."""
 
@@ -439,7 +435,6 @@ def write_published(
 def unpacked(name: str, folder: Path | None = None) -> Path:
     """The run folder of published weights, in the cache; made when it is not there yet."""
     files = _files(folder)
-    name = name if name in files else RENAMED_WEIGHTS.get(name, name)
     if name not in files:
         raise UserError(f"no weights called '{name}'; there are: {', '.join(files) or 'none'}")
     return _unpacked_file(files[name])
