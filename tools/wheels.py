@@ -18,11 +18,12 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 _SMALL = (
     *("--model.width", "16", "--model.word-width", "8", "--learning.batch", "4", "--iterations", "2"),
-    *("--selection.every", "2", "--no-replays"),
+    *("--selection.every", "2", "--selection.save-every", "2", "--no-replays"),
 )
 _IMPORTS = """
 import importlib, pkgutil, sys, scenemem
 done, without = 0, []
+needed = ("torch", "safetensors", "fastapi", "starlette", "uvicorn")
 for module in pkgutil.walk_packages(scenemem.__path__, "scenemem."):
     if module.name.endswith("__main__"):
         continue
@@ -30,7 +31,7 @@ for module in pkgutil.walk_packages(scenemem.__path__, "scenemem."):
         importlib.import_module(module.name)
         done += 1
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in ("torch", "safetensors", "fastapi", "uvicorn"):
+        if (error.name or "").split(".")[0] not in needed:
             raise
         without.append(module.name)
 assert scenemem.__file__.startswith(sys.prefix), scenemem.__file__
@@ -95,7 +96,7 @@ def _full(environment: _Environment, wheel: Path, folder: Path) -> None:
     environment.install(str(wheel))
     work, data = Path(tempfile.mkdtemp(dir=folder)), ("--data", "houses")
     for words in (
-        ("data", "houses", "--out", "houses", "--houses", "2"),
+        ("data", "houses", "--out", "houses", "--houses", "12"),
         ("train", "ssm", "--out", "run", *_SMALL, *data),
         ("eval", "run", *data),
         ("report", "run", *data, "--out", "report.html"),

@@ -72,7 +72,7 @@ def trainings(count: int, place: Path) -> dict[str, Any]:
     data, seen = write_world(place / "data"), Watch()
     for number in range(count):
         out = place / "run"
-        changes: dict[str, Any] = {**_SETTINGS, "selection.every": 2}
+        changes: dict[str, Any] = {**_SETTINGS, "selection.every": 2, "selection.save_every": 2}
         sm.train("ssm", iterations=2, seed=number, data=data, out=out, **changes)
         sm.load(out, data=data).evaluate("val_unseen")
         shutil.rmtree(out)

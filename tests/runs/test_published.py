@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,8 @@ def test_what_comes_with_the_package_is_complete_and_small() -> None:
         assert entry.track in TRACKS
         card = entry.file.with_suffix(".md").read_text(encoding="utf-8")
         assert card == model_card(entry), "and says everything cards say today"
+        assert hashlib.sha256(entry.file.read_bytes()).hexdigest() in card
+        assert all(digest in card for digest in entry.description.get("inputs", {}).values())
         assert all(tensor.dtype == torch.float16 for tensor in read_checkpoint(entry.file).tensors.values())
     assert sum(entry.file.stat().st_size for entry in found) < 60e6
 

@@ -454,6 +454,8 @@ SHA-256 `{features["sha256"]}`.
 - Trained on {"the training buildings without dev_unseen" if held_out else "all training buildings"}.
 - {_expected(entry)}
 - Made with {", ".join(f"{name} {text}" for name, text in entry.description["versions"].items())}.
+{_data_of(entry)}\
+- The file of the weights has the SHA-256 `{file_digest(entry.file)}`.
 - Weights only: no data is included. Use them with features of the same checksum; buildings of
   Matterport3D are under its own terms of use (non-commercial, academic).
 
@@ -463,6 +465,12 @@ SHA-256 `{features["sha256"]}`.
 
 `scenemem {command} {PREFIX}{entry.name} --split val_unseen`, with `--data` for R2R, prints them.
 """
+
+
+def _data_of(entry: Published) -> str:
+    """A line about the files they were trained on; none for weights of versions that did not note them."""
+    files = [f"{name} `{digest}`" for name, digest in entry.description.get("inputs", {}).items()]
+    return f"- Data files, SHA-256: {', '.join(files)}.\n" if files else ""
 
 
 def _expected(entry: Published) -> str:
