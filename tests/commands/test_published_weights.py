@@ -16,7 +16,7 @@ from scenemem.learning.checkpoint import load_network, read_checkpoint
 from scenemem.models.speaker import SpeakerNetwork
 from scenemem.presets import PRESETS, R2R_TRACKS, read_preset
 from scenemem.runs.experiment import SpeakerPreset
-from scenemem.runs.folder import Published, find_run, published
+from scenemem.runs.folder import Published, published
 
 PUBLISHED = {entry.name: entry for entry in published() if not entry.is_speaker}
 SPEAKERS = {entry.name: entry for entry in published() if entry.is_speaker}
@@ -114,8 +114,3 @@ def test_there_are_agents_and_speakers_of_both_worlds() -> None:
 def test_weights_are_named_after_their_track() -> None:
     for name, entry in {**PUBLISHED, **SPEAKERS}.items():
         assert name.endswith(f"-{entry.track}"), name
-
-
-@pytest.mark.parametrize("agent", ["ssm", "basic"])
-def test_weights_that_were_renamed_are_found_by_their_former_name(agent: str) -> None:
-    assert find_run(f"weights:{agent}-r2r-objects").root == find_run(f"weights:{agent}-r2r-oracle").root
