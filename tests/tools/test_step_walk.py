@@ -16,7 +16,7 @@ from scenemem.runs.experiment import new_experiment
 from tools.step_walk import StepWalk, walk_step
 
 PACKAGE = Path(scenemem.__file__).parent
-MOST_FILES, MOST_CHANGES = 16, 92
+MOST_FILES, MOST_CHANGES = 16, 91
 
 
 @pytest.fixture(scope="module")
