@@ -14,6 +14,7 @@ from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.ssm import SSM
 from scenemem.agents.walker import AgentPolicy, TrainedAgent, WalkConfig, collect, take_best
+from scenemem.errors import UserError
 from scenemem.evaluation.following import Agreement, measure_following
 from scenemem.features.store import Environment, open_store
 from scenemem.formats.folder import DataFolder
@@ -22,6 +23,9 @@ from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.build import load_world
+from scenemem.zoo import active_perception, rpa, student_forcing
+
+FAMILY = {"active-perception": active_perception, "rpa": rpa, "student-forcing": student_forcing}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +42,8 @@ def episodes(tiny_trainable: Path, environment: Environment) -> EpisodeSet:
 def _agent(name: str, environment: Environment, episodes: EpisodeSet, **settings: object) -> TrainedAgent:
     torch.manual_seed(3)
     vocabulary = Vocabulary.build(episodes.texts, min_count=1)
-    spec, sizes = AGENTS[name], DataSizes(words=len(vocabulary), visual=environment.width)
+    spec = FAMILY[name].SPEC if name in FAMILY else AGENTS[name]
+    sizes = DataSizes(words=len(vocabulary), visual=environment.width)
     network = spec.build(spec.config(word_width=6, width=8, **settings), sizes)
     return TrainedAgent(network, environment, vocabulary, WalkConfig(max_decisions=4, max_words=30))
 
@@ -56,13 +61,14 @@ class _Asked:
     def decide(self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /) -> Tensor:
         chosen = self.inner.decide(request, label, pose, space)
         for mine, right, stops in zip(chosen, label, request.stops(label), strict=True):
-            what = "stay" if request.type.over_nodes else ("stop" if stops else "go on")
-            self.right[f"{request.type}: {what}"] += bool(mine == right)
-            self.of[f"{request.type}: {what}"] += 1
+            what = ": stay" if request.type.over_nodes else (": stop" if stops else ": go on")
+            name = str(request.type) if request.type.aside else f"{request.type}{what}"
+            self.right[name] += bool(mine == right)
+            self.of[name] += 1
         return label
 
 
-@pytest.mark.parametrize("name", ["basic", "ssm", "ssm-global", "ssm-local"])
+@pytest.mark.parametrize("name", ["basic", "ssm", "ssm-global", "ssm-local", "active-perception"])
 def test_it_agrees_with_asking_at_every_step(
     name: str, environment: Environment, episodes: EpisodeSet
 ) -> None:
@@ -88,6 +94,15 @@ def test_it_agrees_with_asking_at_every_step(
     assert found == [Agreement(kind, asked.right[kind], asked.of[kind]) for kind in sorted(asked.of)]
     assert {one.of for one in found if one.decisions.endswith("stop")} == {len(episodes)}
     assert any(0 < one.share < 1 for one in found)
+
+
+@pytest.mark.parametrize("name", ["rpa", "student-forcing"])
+def test_agents_that_turn_and_step_are_refused(
+    name: str, environment: Environment, episodes: EpisodeSet
+) -> None:
+    agent = _agent(name, environment, episodes)
+    with pytest.raises(UserError, match="this agent turns and steps; only agents that choose viewpoints"):
+        measure_following(agent, episodes)
 
 
 def test_who_is_sure_to_stay_stays(environment: Environment, episodes: EpisodeSet) -> None:

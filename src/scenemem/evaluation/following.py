@@ -8,14 +8,17 @@ right frontier, so for frontier decisions the share is how often the agent stays
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from scenemem.agents.agent import follow
+from scenemem.agents.low_level import LowLevelActions
 from scenemem.agents.rollout import Decisions, Outputs, Rollout
 from scenemem.agents.walker import FollowLabels, TrainedAgent, collect
+from scenemem.errors import UserError
 from scenemem.learning.objectives import ReferencePath
 from scenemem.models.recurrent import StateLog
 from scenemem.tasks.episode_set import EpisodeSet, in_order
@@ -54,34 +57,46 @@ def measure_following(
 @torch.no_grad()
 def _asked(agent: TrainedAgent, episodes: EpisodeSet) -> Iterator[tuple[str, Tensor]]:
     """Names of decisions, and whether the agent would have chosen what is right (M,)."""
-    rollout, log = led(agent, episodes)
-    was_training = agent.network.training
-    agent.network.eval()
-    outputs: Outputs = agent.network.evaluate_actions(rollout, log, agent.environment)
-    agent.network.train(was_training)
+    with evaluating(agent.network):
+        rollout, log = led(agent, episodes)
+        outputs: Outputs = agent.network.evaluate_actions(rollout, log, agent.environment)
     for kind, logits in outputs.logits.items():
         decisions: Decisions = rollout.decisions[kind]
         known = decisions.label >= 0
         agrees = logits.argmax(dim=1) == decisions.label
-        if kind.over_nodes:
-            yield f"{kind}: stay", agrees[known]
+        if kind.over_nodes or kind.aside:  # which neither stop nor move on
+            yield f"{kind}: stay" if kind.over_nodes else str(kind), agrees[known]
             continue
         yield f"{kind}: go on", agrees[known & ~decisions.stops]
         yield f"{kind}: stop", agrees[known & decisions.stops]
 
 
-@torch.no_grad()
-def led(agent: TrainedAgent, episodes: EpisodeSet) -> tuple[Rollout, StateLog]:
-    """The walk along the reference paths, as in teacher forcing, and the states an agent has on it."""
-    network, world, longest = agent.network, agent.environment.world, int(episodes.path_length.max())
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Inside its block nothing is dropped; afterwards the network is as it was."""
     was_training = network.training
     network.eval()
+    try:
+        yield
+    finally:
+        network.train(was_training)
+
+
+@torch.no_grad()
+def led(agent: TrainedAgent, episodes: EpisodeSet) -> tuple[Rollout, StateLog]:
+    """The walk along the reference paths, as in teacher forcing, and the states an agent has on it.
+
+    Raises:
+        UserError: the agent turns and steps, so that a path does not say what is right.
+    """
+    network, world, longest = agent.network, agent.environment.world, int(episodes.path_length.max())
     space = network.action_space(world, len(episodes), longest, learning=True)
+    if isinstance(space, LowLevelActions):
+        raise UserError("this agent turns and steps; only agents that choose viewpoints are led along paths")
     rule = ReferencePath(world, episodes.path)
     # a path that crosses itself is walked over known places again
     rollout = collect(world, episodes, space, FollowLabels(), max_steps=longest * longest, label_rule=rule)
     instructions = agent.read(episodes.texts)
     log = network.state_log(agent.environment, instructions, network.dropout_masks(len(episodes)))
     follow(log, rollout)
-    network.train(was_training)
     return rollout, log

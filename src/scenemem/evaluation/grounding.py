@@ -18,7 +18,7 @@ from scenemem.agents.agent import recorded_observations
 from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Clusters, Estimate
-from scenemem.evaluation.following import led
+from scenemem.evaluation.following import evaluating, led
 from scenemem.formats.annotations import LandmarkLabels
 from scenemem.tasks.episode_set import EpisodeSet, in_order
 from scenemem.tasks.vocabulary import split_words
@@ -62,12 +62,10 @@ def attention_along_reference(
 @torch.no_grad()
 def _attention(agent: TrainedAgent, episodes: EpisodeSet) -> ReferenceAttention:
     network = agent.network
-    rollout, log = led(agent, episodes)
-    was_training = network.training
-    network.eval()
-    observations = recorded_observations(agent.environment, log, rollout)
-    weights = network.word_attention(observations)
-    network.train(was_training)
+    with evaluating(network):
+        rollout, log = led(agent, episodes)
+        observations = recorded_observations(agent.environment, log, rollout)
+        weights = network.word_attention(observations)
     packing, tokens = observations.instructions.packing, log.instructions.mask.sum(1)
     words = {stream: packing.table(weights[stream]) for stream in STREAMS if stream in weights}
     return ReferenceAttention(episodes, rollout.viewpoint, rollout.alive, tokens, words)

@@ -65,17 +65,25 @@ def read_lines(file: StrPath) -> Iterator[str]:
     """
     path = Path(file)
     with _readable_errors(path), _unpacked(path) if path.suffix == ".gz" else _opened(path) as stream:
-        for number in itertools.count(1):
-            line = stream.readline(LONGEST_LINE)
-            if not line:
-                return
-            if len(line) == LONGEST_LINE:
-                reason = f"is longer than {LONGEST_LINE >> 20} MB"
-                raise DataError(path, reason, record=f"line {number}")
-            try:
-                yield line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise DataError(path, _not_utf8(error), record=f"line {number}") from error
+        yield from lines_of(stream, path)
+
+
+def lines_of(stream: BinaryIO, path: Path) -> Iterator[str]:
+    """The lines of an open file, none of them too long.
+
+    Raises:
+        DataError: a line is too long or not UTF-8.
+    """
+    for number in itertools.count(1):
+        line = stream.readline(LONGEST_LINE)
+        if not line:
+            return
+        if len(line) == LONGEST_LINE:
+            raise DataError(path, f"is longer than {LONGEST_LINE >> 20} MB", record=f"line {number}")
+        try:
+            yield line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise DataError(path, _not_utf8(error), record=f"line {number}") from error
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import itertools
 import tarfile
 import zipfile
 from collections.abc import Collection, Iterable, Iterator
@@ -28,7 +27,7 @@ from scenemem.formats.annotations import (
 )
 from scenemem.formats.archives import check_plain_file, read_members
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.decoding import LONGEST_LINE, read_json, read_lines
+from scenemem.formats.decoding import lines_of, read_json, read_lines
 
 ROOMS = {
     "a": "bathroom",
@@ -296,14 +295,7 @@ def _glove_lines(file: Path) -> Iterator[str]:
         widest = max(texts, key=lambda name: archive.getinfo(name).file_size)
         # around it a reader whose lines are never longer than asked for
         with io.BufferedReader(cast(io.RawIOBase, archive.open(widest))) as stream:
-            for number in itertools.count(1):
-                line = stream.readline(LONGEST_LINE)
-                if not line:
-                    return
-                if len(line) == LONGEST_LINE:
-                    reason = f"is longer than {LONGEST_LINE >> 20} MB"
-                    raise DataError(file, reason, record=f"line {number}")
-                yield line.decode("utf-8").rstrip("\r\n")
+            yield from lines_of(stream, file)
 
 
 @contextmanager
