@@ -22,7 +22,7 @@ from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, Preset
 from scenemem.runs.experiment import new_experiment
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.loop import Schedule, TrainingLoop, TrainingStatus
+from scenemem.runs.loop import Schedule, TrainingLoop, TrainingStatus, differences
 
 ITERATIONS = 12
 TIMES = ("episodes_per_second", "cpu_seconds")  # differ from run to run
@@ -267,3 +267,15 @@ def test_a_signal_saves_the_run_first(
     assert continued.trainer.iteration == reached
     continued.run()
     _assert_same(tmp_path, finished)
+
+
+def test_differences_name_the_settings_that_differ_and_no_others() -> None:
+    before = {"model": {"width": 64, "deep": {"kept": 1}}, "gone": True, "same": [1, 2]}
+    now = {"model": {"width": 128, "deep": {"kept": 1}, "new": "a"}, "same": [1, 2]}
+    assert differences(before, now) == [
+        "gone: true then, nothing now",
+        'model.new: nothing then, "a" now',
+        "model.width: 64 then, 128 now",
+    ]
+    assert differences(3, 4) == ["3 then, 4 now"]
+    assert differences(before, before) == []

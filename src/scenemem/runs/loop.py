@@ -111,8 +111,9 @@ class TrainingLoop:
             if name == "features":  # versions differ in what they say about them
                 before, value = ((one or {}).get("sha256") for one in (before, value))
             if before != value:
-                advice = "resume with the settings it was started with"
-                raise UserError(f"{self.folder.root} was started with another {name}; {advice}")
+                seen = "; ".join(differences(before, value)[:3])
+                advice = "resume with the settings and the version it was started with"
+                raise UserError(f"{self.folder.root} was started with another {name} ({seen}); {advice}")
         trainer = self.trainer
         load_network(trainer.network, checkpoint, file)
         load_optimiser(trainer.optimiser, checkpoint, file)
@@ -298,3 +299,19 @@ def _restore_randomness(states: Mapping[str, torch.Tensor], trainer: Trainer | S
         torch.cuda.set_rng_state(states[_DEVICE], device)
     elif device.type == "mps" and _DEVICE in states:
         torch.mps.set_rng_state(states[_DEVICE])
+
+
+def differences(before: Any, now: Any, name: str = "") -> list[str]:
+    """What differs between two nested records, one line each: ``model.width: 64 then, 128 now``."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        prefix = f"{name}." if name else ""
+        names = sorted(before.keys() | now.keys())
+        inner = (differences(before.get(item), now.get(item), f"{prefix}{item}") for item in names)
+        return [line for lines in inner for line in lines]
+    if before == now:
+        return []
+    return [f"{name + ': ' if name else ''}{_said(before)} then, {_said(now)} now"]
+
+
+def _said(value: Any) -> str:
+    return "nothing" if value is None else json.dumps(value)
