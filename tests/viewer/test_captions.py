@@ -41,7 +41,7 @@ def test_every_move_and_the_end_are_told(turning_back: Trace) -> None:
         "View words: “past”; direction words: “sofa”.",
         "Move 4: it goes north to new place A, the only option. No word stands out.",
         "Move 5: it stops, the only option: it has no unvisited neighbour. No word stands out.",
-        "The end: it stopped 0.0 m from the goal, a success: less than 3 m. "
+        "The end: it stopped 0.0 m from the goal: a success (less than 3 m is needed). "
         "It walked 11.6 m and turned back once.",
     ]
 
@@ -174,7 +174,7 @@ def test_going_back_in_one_step_and_being_cut_off_have_their_words(turning_back:
     told = captions(short, {})
     assert told[2].endswith("View words: “sofa”; direction words: “Go”.")
     assert told[3] == (
-        "The end: it was cut off after 3 moves 5.6 m from the goal, a failure: not less than 3 m. "
+        "The end: it was cut off after 3 moves 5.6 m from the goal: a failure (less than 3 m is needed). "
         "It walked 6.0 m and turned back once."
     )
     stays = msgspec.structs.replace(move.decisions[0], choice=1)

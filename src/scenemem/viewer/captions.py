@@ -312,11 +312,11 @@ def _ended(trace: Trace, ending: Ending) -> str:
     if ending.to_goal is None or ending.scores is None:
         return f"The end: it {how}. The goal is not public."
     near = ending.to_goal < SUCCESS_METRES
-    verdict = "a success: less than" if near else "a failure: not less than"
+    verdict = f"a {'success' if near else 'failure'} (less than {SUCCESS_METRES:.0f} m is needed)"
     turns = len(_turns(trace))
     times = {0: "never turned back", 1: "turned back once"}.get(turns, f"turned back {turns} times")
     return (
-        f"The end: it {how} {ending.to_goal:.1f} m from the goal, {verdict} {SUCCESS_METRES:.0f} m. "
+        f"The end: it {how} {ending.to_goal:.1f} m from the goal: {verdict}. "
         f"It walked {ending.scores.tl:.1f} m and {times}."
     )
 
