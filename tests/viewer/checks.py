@@ -24,12 +24,12 @@ CUT_OFF = """() => [...document.querySelectorAll("button, output, h1, thead th")
 
 
 def faults(page: Page) -> list[str]:
-    """What is wrong with a page as it is shown now: too wide, words cut off, hard to use."""
+    """What is wrong with a page as it is shown now: too wide, words cut off, hard to use; frames as well."""
     found = []
     wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
     if wide > 0:
         found.append(f"{wide} pixels too wide")
-    found += [f"cut off: {text}" for text in page.evaluate(CUT_OFF)]
+    found += [f"cut off: {text}" for frame in page.frames for text in frame.evaluate(CUT_OFF)]
     found += [
         f"{item['id']} ({item['impact']}): {item['nodes'][0]['html']}"
         for item in axe.Axe().run(page).response["violations"]
