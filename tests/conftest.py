@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests: a tiny world in the public formats, and the real data when it is there."""
+"""Fixtures shared by all tests: a tiny world in the public formats, the real data and a browser if there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import networkx as nx
@@ -26,7 +27,15 @@ from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import VIEWS, World
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
 REPOSITORY = Path(__file__).resolve().parent.parent
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
 
 
 @pytest.fixture(scope="session")
@@ -205,3 +214,23 @@ def random_environment(tiny_trainable: Path, world: World) -> Callable[[World, i
         return Environment(world, replace(tiny, info=info, values=values, row=torch.arange(len(values))))
 
     return make
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real browser; of a module, because its event loop would be in the way of other modules."""
+    driver = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
+    if CHROMIUM is None and os.environ.get("SCENEMEM_REQUIRE_BROWSER"):
+        pytest.fail("SCENEMEM_REQUIRE_BROWSER is set but there is no chromium; install it", pytrace=False)
+    if CHROMIUM is None:
+        pytest.skip("needs chromium on the PATH (apt-get install chromium)")
+    with driver.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Page:
+    """One tab for all tests of a module, because opening one takes a second."""
+    return browser.new_page()

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
@@ -19,6 +19,10 @@ import scenemem
 from scenemem.commands.table import COMMANDS
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import SPEAKERS
+from tests.viewer.checks import Scheme, faults, in_every_scheme, on_every_screen
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LOADED = {"img": "src", "script": "src", "iframe": "src", "source": "src", "link": "href"}
@@ -65,6 +69,20 @@ def test_the_page_to_play_embeds_replays_that_are_there(site: Path) -> None:
         text = (site / name).read_text(encoding="utf-8")
         assert "Content-Security-Policy" in text
         assert not re.search(r"""(?:src|href)=["'](?:https?:)?//""", text), "it loads nothing from elsewhere"
+
+
+@in_every_scheme
+@on_every_screen
+def test_the_page_to_play_fits_and_everybody_can_use_it(
+    site: Path, tab: Page, size: tuple[int, int], scheme: Scheme
+) -> None:
+    tab.set_viewport_size({"width": size[0], "height": size[1]})
+    tab.emulate_media(color_scheme=scheme)
+    tab.goto((site / "play" / "index.html").as_uri())
+    replay = tab.frame_locator("iframe")
+    tab.locator("iframe").scroll_into_view_if_needed()
+    replay.get_by_text("Move 1 of").wait_for()
+    assert faults(tab) == []
 
 
 def test_the_site_is_complete_and_needs_no_network(site: Path) -> None:

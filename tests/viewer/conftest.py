@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -34,35 +32,6 @@ from scenemem.presets import PRESETS, Preset
 from scenemem.runs.experiment import Experiment, new_experiment
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.training import Settings, run_training
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A real browser; of a module, because its event loop would be in the way of other modules."""
-    driver = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
-    if CHROMIUM is None and os.environ.get("SCENEMEM_REQUIRE_BROWSER"):
-        pytest.fail("SCENEMEM_REQUIRE_BROWSER is set but there is no chromium; install it", pytrace=False)
-    if CHROMIUM is None:
-        pytest.skip("needs chromium on the PATH (apt-get install chromium)")
-    with driver.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
-def tab(browser: Browser) -> Page:
-    """One tab for all tests of a module, because opening one takes a second."""
-    return browser.new_page()
 
 
 def small_preset(name: str, **settings: Any) -> Preset[Any]:

@@ -41,7 +41,7 @@ def test_every_move_and_the_end_are_told(turning_back: Trace) -> None:
         "View words: “past”; direction words: “sofa”.",
         "Move 4: it goes north to new place A, the only option. No word stands out.",
         "Move 5: it stops, the only option: it has no unvisited neighbour. No word stands out.",
-        "The end: it stopped 0.0 m from the goal, a success: less than 3 m. "
+        "The end: it stopped 0.0 m from the goal: a success (less than 3 m is needed). "
         "It walked 11.6 m and turned back once.",
     ]
 
@@ -174,7 +174,7 @@ def test_going_back_in_one_step_and_being_cut_off_have_their_words(turning_back:
     told = captions(short, {})
     assert told[2].endswith("View words: “sofa”; direction words: “Go”.")
     assert told[3] == (
-        "The end: it was cut off after 3 moves 5.6 m from the goal, a failure: not less than 3 m. "
+        "The end: it was cut off after 3 moves 5.6 m from the goal: a failure (less than 3 m is needed). "
         "It walked 6.0 m and turned back once."
     )
     stays = msgspec.structs.replace(move.decisions[0], choice=1)
@@ -328,12 +328,19 @@ def _without_return(trace: Trace) -> Trace:
             True,
             "It came within 0.0 m of the goal at move 4, walked on and stopped 7.0 m from the goal.",
         ),
-        (False, 9.0, True, "It never came nearer than 5.6 m and stopped 9.0 m from the goal."),
+        (
+            False,
+            9.0,
+            True,
+            "It left the described path at move 2, never came nearer than 5.6 m and stopped 9.0 m "
+            "from the goal.",
+        ),
         (
             False,
             9.0,
             False,
-            "It never came nearer than 5.6 m and was cut off after 2 moves 9.0 m from the goal.",
+            "It left the described path at move 2, never came nearer than 5.6 m and was cut off "
+            "after 2 moves 9.0 m from the goal.",
         ),
         (False, None, True, "It never turned back and stopped."),
         (
@@ -363,3 +370,13 @@ def test_several_returns_are_counted(turning_back: Trace) -> None:
 
 def test_a_straight_way_has_its_headline(turning_back: Trace) -> None:
     assert headline(_ending(_without_return(turning_back), 1.0)) == "Went straight to the goal"
+
+
+def test_a_memory_that_speaks_against_stopping_is_a_reason_to_go_on(turning_back: Trace) -> None:
+    first = turning_back.moves[0]
+    decision = first.decisions[0]
+    on, stop = (msgspec.structs.replace(option, visual=0.0, geometric=0.0) for option in decision.options)
+    options = (msgspec.structs.replace(on, logit=0.0), msgspec.structs.replace(stop, logit=-2.0))
+    move = msgspec.structs.replace(first, decisions=(msgspec.structs.replace(decision, options=options),))
+    trace = msgspec.structs.replace(turning_back, moves=(move, *turning_back.moves[1:]))
+    assert ", mainly because its memory speaks against stopping here." in captions(trace, {})[0]

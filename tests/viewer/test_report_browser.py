@@ -5,20 +5,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 
 from scenemem.formats.folder import DataFolder
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.pages import report_on
+from tests.viewer.checks import DESKTOP, Scheme, faults, in_every_scheme, on_every_screen
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
-
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
-
-PHONE, DESKTOP = (390, 844), (1280, 900)
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +70,14 @@ def test_every_link_opens_a_replay_that_plays(opened: Page, report: Path) -> Non
         opened.go_back()
 
 
-@pytest.mark.parametrize(("size", "scheme"), [(PHONE, "dark"), (DESKTOP, "light")], ids=["phone", "desktop"])
-def test_the_report_fits_and_is_accessible(
-    opened: Page, size: tuple[int, int], scheme: Literal["light", "dark"]
+@in_every_scheme
+@on_every_screen
+def test_the_report_fits_and_everybody_can_use_it(
+    opened: Page, size: tuple[int, int], scheme: Scheme
 ) -> None:
     opened.emulate_media(color_scheme=scheme)
     opened.set_viewport_size({"width": size[0], "height": size[1]})
-    assert opened.evaluate("document.documentElement.scrollWidth") <= size[0]
-    found = axe.Axe().run(opened).response["violations"]
-    assert [(item["id"], item["nodes"][0]["html"]) for item in found] == []
+    assert faults(opened) == []
 
 
 def test_a_replay_leads_back_to_the_report(opened: Page, report: Path) -> None:

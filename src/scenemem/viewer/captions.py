@@ -28,7 +28,7 @@ _THERE = 0.05  # metres; nearer is at the goal
 _NOTICEABLE = 0.05  # a cue that rounds to nothing in the table is no reason
 _CLOSE = 0.1  # chances that differ less are a close call
 _CUES = ("the view", "the direction", "the hints")  # of a frontier
-_WAY_CUES = ("the view", "the direction", "its memory of this place")  # of a neighbour, or of stopping
+_WAY_CUES = ("of the view", "of the direction", "its memory speaks against stopping here")  # for going on
 _REASONS = (
     "What counts most is the view: what it saw there matches the shaded words",
     "What counts most is the direction: where it lies matches the underlined words",
@@ -231,7 +231,7 @@ class _Narrator:
         verb = "goes" if move.back_to is None else "From there it goes"
         way = f"{option.compass} " if option.compass else ""
         strongest = _strongest(decision)
-        cue = "" if strongest is None else f", mainly because of {_WAY_CUES[strongest]}"
+        cue = "" if strongest is None else f", mainly because {_WAY_CUES[strongest]}"
         return f"{verb} {way}to {goal}, {self._sure(number, decision)}{cue}.{self._attention(decision)}"
 
     def _stops(self, number: int) -> str:
@@ -312,11 +312,11 @@ def _ended(trace: Trace, ending: Ending) -> str:
     if ending.to_goal is None or ending.scores is None:
         return f"The end: it {how}. The goal is not public."
     near = ending.to_goal < SUCCESS_METRES
-    verdict = "a success: less than" if near else "a failure: not less than"
+    verdict = f"a {'success' if near else 'failure'} (less than {SUCCESS_METRES:.0f} m is needed)"
     turns = len(_turns(trace))
     times = {0: "never turned back", 1: "turned back once"}.get(turns, f"turned back {turns} times")
     return (
-        f"The end: it {how} {ending.to_goal:.1f} m from the goal, {verdict} {SUCCESS_METRES:.0f} m. "
+        f"The end: it {how} {ending.to_goal:.1f} m from the goal: {verdict}. "
         f"It walked {ending.scores.tl:.1f} m and {times}."
     )
 
@@ -357,7 +357,18 @@ def summary(trace: Trace, room_of: Mapping[int, str]) -> str:
     nearest, number = _nearest(trace)
     if nearest < SUCCESS_METRES:
         return f"It came within {nearest:.1f} m of the goal at move {number}, walked on and {ended}."
-    return f"{returned + ', ' if returned else 'It '}never came nearer than {nearest:.1f} m and {ended}."
+    left = _left_path(trace)
+    begin = returned or (f"It left the described path at move {left}" if left else "")
+    return f"{begin + ', ' if begin else 'It '}never came nearer than {nearest:.1f} m and {ended}."
+
+
+def _left_path(trace: Trace) -> int | None:
+    """The number, from 1, of the first move to a place that the described path does not pass."""
+    described = {*trace.task.reference}
+    for number, move in enumerate(trace.moves, start=1):
+        if described and not described.issuperset(move.walk):
+            return number
+    return None
 
 
 def _returned(trace: Trace, room_of: Mapping[int, str]) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,16 +14,14 @@ from scenemem.formats.folder import DataFolder
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.pages import open_live_state
 from scenemem.viewer.live_state import LiveServerState
+from tests.viewer.checks import DESKTOP, Scheme, faults, in_every_scheme, on_every_screen
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
 driver = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
 
-Scheme = Literal["light", "dark"]
 PATIENCE = 30_000  # milliseconds
-PHONE, DESKTOP = (360, 740), (1280, 900)
 
 Serve = Callable[..., AbstractContextManager[str]]
 
@@ -203,21 +201,15 @@ def test_refusals_are_shown(page: Page) -> None:
     assert page.inner_text("#status") == "instruction: the instruction is empty; say where to go"
 
 
-@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@in_every_scheme
+@on_every_screen
 def test_the_page_fits_and_everybody_can_use_it(page: Page, size: tuple[int, int], scheme: Scheme) -> None:
     page.set_viewport_size({"width": size[0], "height": size[1]})
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    assert faults(page) == []
     _walk(page)
     page.click("#last")
-    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    results = axe.Axe().run(page)
-    serious = [
-        f"{found['id']}: {found['nodes'][0]['html']}"
-        for found in results.response["violations"]
-        if found["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert faults(page) == []
 
 
 def test_the_page_opens_on_a_building_not_seen_in_training(

@@ -33,8 +33,10 @@ class PlanMap extends FloorMap {
     choice.route.slice(1).forEach((place, i) => this.edge(choice.route[i], place, "reference"));
     this.places.forEach((_, number) => {
       if (!this.here(number)) return;
-      this.dot(number, "place", 4.5);
-      this.labels.block(this.point(number), 6);
+      const [x, y] = this.point(number);
+      this.dot(number, "place", 8);
+      this.svg.append(shape("text", { class: "place-number", x: x.toFixed(1), y: (y + 3).toFixed(1) }, String(number + 1)));
+      this.labels.block([x, y], 9);
     });
     if (choice.goal !== null && this.here(choice.goal)) {
       drawStar(this.svg, this.point(choice.goal), 15);
@@ -43,8 +45,8 @@ class PlanMap extends FloorMap {
     this.drawAgent({ here: choice.start, heading: choice.heading });
     if (this.here(choice.start)) this.text(this.point(choice.start), "start", "start-name", [0, 28]);
     const nothing = { path: [], move: null, numbers: new Map([[choice.start, 1]]), letters: new Map(), memory: null, frontier: null, action: null };
+    this.drawNorth(width, bounds.height);
     this.drawNames(nothing);
-    this.svg.append(shape("text", { class: "north", x: width - 18, y: 18 }, "N ↑"));
   }
 
   /** Where a pointer is, in the units of the drawing. */

@@ -48,8 +48,19 @@ class FloorMap {
     this.drawChoice(frame);
     this.drawAgent(frame);
     this.drawGoal(frame);
+    this.drawNorth(width, bounds.height);
     this.drawNames(frame);
-    this.svg.append(shape("text", { class: "north", x: width - 18, y: 18 }, "N ↑"));
+  }
+
+  /** Where north is, in the first corner that no place is near to. */
+  drawNorth(width, height) {
+    const corners = [[width - 19, 14], [19, 14], [width - 19, height - 14], [19, height - 14]];
+    const spots = this.places.map((_, number) => number).filter((number) => this.here(number)).map((number) => this.point(number));
+    const free = ([x, y]) => spots.every(([px, py]) => Math.abs(px - x) > 28 || Math.abs(py - y) > 22);
+    const [x, y] = corners.find(free) ?? corners[0];
+    this.labels.boxes.push([x - 17, y - 12, x + 17, y + 12]);
+    this.svg.append(shape("rect", { class: "north-ground", x: x - 15, y: y - 10, width: 30, height: 20, rx: 5 }));
+    this.svg.append(shape("text", { class: "north", x, y: y + 4 }, "N ↑"));
   }
 
   point(number) {

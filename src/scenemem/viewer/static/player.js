@@ -188,7 +188,7 @@ function titleOf(agent) {
 /** What the map holds, in words. */
 function heldBy({ numbers, memory }) {
   const visited = `${numbers.size} ${numbers.size === 1 ? "place" : "places"} visited`;
-  return memory ? `${visited}, ${new Set(memory.ways.map((way) => way.place)).size} only seen` : visited;
+  return memory ? `${numbers.size} visited, ${new Set(memory.ways.map((way) => way.place)).size} only seen` : visited;
 }
 
 function shortName(option, frame) {

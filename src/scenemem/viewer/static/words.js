@@ -26,13 +26,13 @@ function buildKey(box, hasAttention, unknown) {
   }
   const view = element("span", { class: "word", "data-view": 3 }, "shaded");
   const direction = element("span", { class: "word", "data-direction": 3 }, "underlined");
-  const none = element("span", { class: "word none" }, "no word stands out");
-  box.append(view, " words tell it what to look for, ", direction, " words where to go; the strongest are quoted below. Or ", none, ".");
-  if (unknown) box.append(" Words in italics are not in its vocabulary.");
+  const none = element("span", { class: "word none" }, "Now no word stands out.");
+  box.append(view, " words tell it what to look for, ", direction, " words where to go; the strongest are quoted below. ", none);
+  if (unknown) none.before("Words in italics are not in its vocabulary. ");
   return none;
 }
 
-/** Mark the words a decision attended to; `none` is marked when no word stands out. */
+/** Mark the words a decision attended to; `none` is shown and marked when no word stands out. */
 function markWords(spans, none, marks, attention) {
   const show = (span, view, direction) => {
     span.dataset.view = view;
