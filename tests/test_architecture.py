@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import scenemem
@@ -101,3 +104,17 @@ def test_the_map_in_the_docs_names_every_room() -> None:
     for module in MODULES:
         room = _room(module.relative_to(PACKAGE).parts)
         assert room is None or f"`{room}" in text, f"docs/architecture.md does not mention '{room}'"
+
+
+RECORDS = [module for module in MODULES if module.parent.name in {"formats", "world", "tasks", "evaluation"}]
+
+
+@pytest.mark.parametrize("module", RECORDS, ids=lambda module: str(module.relative_to(PACKAGE)))
+def test_records_cannot_be_changed(module: Path) -> None:
+    loaded = importlib.import_module(f"scenemem.{module.parent.name}.{module.stem}")
+    for name, found in vars(loaded).items():
+        if isinstance(found, type) and not name.startswith("_") and found.__module__ == loaded.__name__:
+            if issubclass(found, msgspec.Struct):
+                assert found.__struct_config__.frozen, name
+            if is_dataclass(found):
+                assert getattr(found, "__dataclass_params__").frozen, name  # noqa: B009, mypy does not know it

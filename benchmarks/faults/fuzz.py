@@ -1,12 +1,14 @@
 """Damaged files for every reader: ``python -m benchmarks.faults.fuzz --inputs 100000 --out FILE``.
 
-A reader may read a file or refuse it with one clear line, and soon; anything else is counted and shown.
+A reader may read a file or refuse it with one clear line, and soon; anything else is counted and shown. Every
+reader works in a process of its own, so that the peak of memory is its own, and a crash ends nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import random
 import resource
 import signal
@@ -15,6 +17,8 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from datetime import date
 from pathlib import Path
 from types import FrameType
@@ -51,7 +55,7 @@ def main() -> None:
             done = outcome.get(name, {"inputs": 0})["inputs"] >= chosen.inputs
             if done or chosen.only not in ("", name):
                 continue
-            outcome[name] = fuzz(name, chosen.inputs, chosen.seed, Path(place) / "work", found)
+            outcome[name] = alone(name, chosen.inputs, chosen.seed, Path(place) / "work", found)
             print(f"{name}: {outcome[name]}", flush=True)
             if chosen.out is not None:
                 _write(chosen.out, chosen.seed, outcome)
@@ -79,6 +83,25 @@ def _write(file: Path, seed: int, outcome: dict[str, Any]) -> None:
         partial.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
+def alone(name: str, inputs: int, seed: int, work: Path, found: dict[str, Reader]) -> dict[str, Any]:
+    """``fuzz`` in a process of its own, which begins with everything loaded."""
+    global _readers
+    _readers = found  # they hold functions that cannot be sent, but a forked process has them
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as process:
+        try:
+            return process.submit(_fuzz_known, name, inputs, seed, work).result()
+        except BrokenProcessPool as error:
+            counts = {"inputs": inputs, "read": 0, "refused": 0, "failed": 1}
+            return {**counts, "failures": [f"the process of the reader ended ({error})"]}
+
+
+_readers: dict[str, Reader] = {}
+
+
+def _fuzz_known(name: str, inputs: int, seed: int, work: Path) -> dict[str, Any]:
+    return fuzz(name, inputs, seed, work, _readers)
+
+
 def fuzz(name: str, inputs: int, seed: int, work: Path, found: dict[str, Reader]) -> dict[str, Any]:
     """Read damaged copies of one file  ->  how many were read, refused, or made the reader fail."""
     reader, chance = found[name], random.Random(f"{seed} {name}")
@@ -87,6 +110,7 @@ def fuzz(name: str, inputs: int, seed: int, work: Path, found: dict[str, Reader]
         old.unlink()
     write_beside(found, name, work)
     counts, slowest, failures = Counter[str](), 0.0, list[str]()
+    before = _peak_megabytes()
     for _ in range(inputs):
         content = reader.damaged(chance)
         started = time.process_time()
@@ -106,9 +130,15 @@ def fuzz(name: str, inputs: int, seed: int, work: Path, found: dict[str, Reader]
         "refused": counts["refused"],
         "failed": counts["failed"],
         "slowest_seconds": round(slowest, 3),
-        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_megabytes": _peak_megabytes(),
+        "grown_megabytes": _peak_megabytes() - before,
         "failures": failures,
     }
+
+
+def _peak_megabytes() -> int:
+    """The most memory this process has had resident."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def _hangs(_number: int, _frame: FrameType | None) -> None:

@@ -218,6 +218,23 @@ def test_random_walks_agree_with_the_slow_reference(
         )
 
 
+@pytest.mark.parametrize(("entries", "rows"), [(24, [2, 2, 1]), (35, [2, 2, 1]), (36, [3, 2]), (1, [1] * 5)])
+def test_a_table_at_a_time_has_so_many_entries(
+    entries: int, rows: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CHUNK_ENTRIES", entries)
+    seen = list[int]()
+
+    def score(walked: Tensor, reference: Tensor) -> Tensor:
+        seen.append(len(walked))
+        assert len(reference) == len(walked)
+        return walked
+
+    walked = torch.arange(15).view(5, 3)
+    assert torch.equal(module._in_chunks(score, walked, torch.zeros(5, 4)), walked)
+    assert seen == rows
+
+
 def test_padding_and_neighbours_in_the_batch_change_nothing(tiny_data: Path) -> None:
     world = load_world(tiny_data / "connectivity")
     slow, chance = SlowReference(world), random.Random(1)

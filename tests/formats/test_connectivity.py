@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from scenemem.errors import DataError
-from scenemem.formats.connectivity import connectivity_files, read_scan, write_scan
+from scenemem.formats.connectivity import Viewpoint, connectivity_files, read_scan, write_scan
 
 
 def _records(tiny_data: Path) -> Any:
@@ -29,6 +29,11 @@ def test_what_is_written_reads_back_and_gives_the_same_bytes(tiny_data: Path, tm
     assert scan.name == "spiral"
     assert scan.viewpoints[3].position[2] == pytest.approx(1.5 + 0.6 * 3)
     assert write_scan(tmp_path, scan).read_bytes() == source.read_bytes()
+
+
+def test_the_position_is_the_translation_of_the_pose() -> None:
+    pose: Any = tuple(float(number) for number in range(16))
+    assert Viewpoint("a", pose, True, (), (), 1.5).position == (3.0, 7.0, 11.0)
 
 
 def test_files_are_listed_by_scan_name(tiny_data: Path) -> None:

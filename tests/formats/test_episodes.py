@@ -90,6 +90,32 @@ def test_one_instruction_may_name_itself(tmp_path: Path) -> None:
     assert episode.instruction_ids == ("x9",)
 
 
+@pytest.mark.parametrize(
+    ("told", "ids", "written"),
+    [
+        (2, ("7_0", "7_1"), {}),
+        (2, ("x_0", "x_1"), {"id": "x"}),
+        (1, ("7_0",), {}),
+        (1, ("x9",), {"instr_id": "x9"}),
+    ],
+)
+def test_only_ids_that_do_not_follow_are_written(
+    tmp_path: Path, told: int, ids: tuple[str, ...], written: dict[str, str]
+) -> None:
+    episode = Episode("house", 7, ("a", "b"), 0.0, ("Go.",) * told, ids)
+    write_episodes(tmp_path / "e.json", [episode])
+    (item,) = json.loads((tmp_path / "e.json").read_bytes())
+    assert {name: item[name] for name in ("id", "instr_id") if item.get(name) is not None} == written
+    assert read_episodes(tmp_path / "e.json") == [episode]
+
+
+def test_a_name_that_stands_twice_is_refused_with_its_record(tmp_path: Path) -> None:
+    text = json.dumps([r2r_item(1), r2r_item(2)]).replace('"path_id": 2', '"path_id": 2, "path_id": 3')
+    (tmp_path / "e.json").write_text(text)
+    with pytest.raises(DataError, match=r"e\.json: record 1: .*'path_id' stands twice"):
+        read_episodes(tmp_path / "e.json")
+
+
 def test_rxr_is_one_instruction_per_line(tmp_path: Path) -> None:
     line = {
         "path_id": 12,

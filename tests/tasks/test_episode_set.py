@@ -10,7 +10,7 @@ import torch
 from scenemem.errors import DataError, UserError
 from scenemem.formats.episodes import Episode, read_episodes, write_episodes
 from scenemem.formats.folder import DataFolder
-from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
+from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, held_out_scans, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World
 
@@ -129,10 +129,29 @@ def test_episodes_that_do_not_fit_the_world_are_refused(world: World, case: str)
 
 def test_missing_files_say_what_to_do(tiny_data: Path, world: World) -> None:
     folder = DataFolder(tiny_data)
-    with pytest.raises(DataError, match=r"R2R_dev.json: no such file"):
+    with pytest.raises(DataError, match=r"R2R_dev.json: no such file(?!; write R4R)"):
         load_split(folder, world, "r2r", "dev")
     with pytest.raises(DataError, match=r"R4R_train.json: no such file; write R4R .* 'scenemem data r4r'"):
         load_split(folder, world, "r4r", "train")
+
+
+@pytest.mark.parametrize(("scans", "held_out"), [(61, 8), (20, 3), (4, 1), (2, 1)])
+def test_a_share_of_the_buildings_is_held_out(scans: int, held_out: int) -> None:
+    names = [f"scan {number}" for number in range(scans)]
+    found = held_out_scans(names)
+    assert len(found) == held_out
+    assert set(found) < set(names)
+    assert held_out_scans(reversed(names + names)) == found, "by name, whatever the order"
+
+
+def test_a_single_building_cannot_be_held_out() -> None:
+    with pytest.raises(UserError, match="there is only 1 training scan, so none can be held out; select"):
+        held_out_scans(["a"])
+
+
+def test_r4r_that_is_there_is_read(tmp_path: Path, world: World) -> None:
+    write_episodes(tmp_path / "r4r" / "R4R_train.json", [episode("g00", "g10")])
+    assert load_split(DataFolder(tmp_path), world, "r4r", "train").name == "r4r train"
 
 
 def test_gzipped_splits_are_found(tmp_path: Path, world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import networkx as nx
 import pytest
 import torch
@@ -213,8 +214,12 @@ def test_pairs_come_in_file_order_scan_by_scan(corridors: World) -> None:
 
 def test_without_stated_lengths_there_is_no_length(corridors: World) -> None:
     plain = Episode("corridor", 1, ("c1", "c2"), 0.0, ("x",), ("1_0",))
-    (joined,) = join_paths(corridors, [plain], "R2R.json")
-    assert joined.distance is None
+    stated = msgspec.structs.replace(plain, path_id=2, distance=2.0)
+    joined = {
+        (e.first_path_id, e.second_path_id): e for e in join_paths(corridors, [plain, stated], "R2R.json")
+    }
+    assert [pair for pair, episode in joined.items() if episode.distance is not None] == [(2, 2)]
+    assert len(joined) == 4
 
 
 def test_splits_without_goals_are_refused(corridors: World, tmp_path: Path) -> None:

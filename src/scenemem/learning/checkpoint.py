@@ -6,15 +6,17 @@ A resumed run continues bit for bit. No pickle is read or written.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.overrides import TorchFunctionMode
 
 from scenemem.errors import DataError
 from scenemem.formats.decoding import unique_object
@@ -29,6 +31,10 @@ CONTINUED = (2, 3)
 """Versions whose runs can be resumed bit for bit."""
 _OPTIMISER = "optimiser."
 _DESCRIPTION = "scenemem"  # name of the metadata among the texts of the file
+_SPARE_NUMBERS, _NUMBERS = 2**24, 4  # asked for per number of the weights; agents of the family need 2
+_SPARE_CALLS, _CALLS = 10_000, 100  # of torch per tensor of the weights; agents of the family need 10
+
+N = TypeVar("N", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -134,12 +140,96 @@ def _renamed(name: str) -> str:
     return NETWORK + own
 
 
+def stored_network(build: Callable[[], N], checkpoint: Checkpoint, file: str | os.PathLike[str]) -> N:
+    """Build the network that a checkpoint describes, and load its weights strictly.
+
+    The settings of the network come from the file, too, and may name any size. Building ends before it takes
+    far more memory than the weights need; only then is it repeated without memory, to find what differs.
+
+    Raises:
+        DataError: names or shapes differ, or the settings make no network.
+    """
+    try:
+        with _Bounded(checkpoint):
+            network = build()
+    except _TooLargeError as error:
+        if (outline := _outline(build, checkpoint)) is not None:
+            _compare(outline, checkpoint, file)
+        raise DataError(file, f"its preset names a network far larger than its weights ({error})") from None
+    except (ArithmeticError, AssertionError, RuntimeError, TypeError, ValueError) as error:
+        raise DataError(file, f"its preset makes no network ({_first_line(error)})") from error
+    load_network(network, checkpoint, file)
+    return network
+
+
+class _TooLargeError(Exception):
+    """A network asks for more than its checkpoint can fill."""
+
+
+class _Bounded(TorchFunctionMode):
+    """Ends the building of a network that asks for far more calls of torch, or numbers, than weights need.
+
+    Args:
+        checkpoint: the weights.
+        takes_memory: count numbers.
+    """
+
+    SIZED = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)
+
+    def __init__(self, checkpoint: Checkpoint, *, takes_memory: bool = True) -> None:
+        super().__init__()
+        self.counted = self.SIZED if takes_memory else ()
+        weights = checkpoint.network().values()
+        self.stored, self.asked = sum(tensor.numel() for tensor in weights), 0
+        self.tensors, self.calls = len(weights), 0
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Count what a call asks for, before it is made."""
+        del types
+        kwargs = kwargs or {}
+        self.calls += 1
+        if self.calls > _SPARE_CALLS + _CALLS * self.tensors:
+            raise _TooLargeError(f"its layers do not end; the file has {self.tensors} tensors")
+        if function in self.counted:
+            self.asked += _numbers(*args[: 1 if function is torch.full else None], **kwargs)
+            if self.asked > _SPARE_NUMBERS + _NUMBERS * self.stored:
+                raise _TooLargeError(f"{self.asked:,} numbers and more; the file has {self.stored:,}")
+        return function(*args, **kwargs)
+
+
+def _numbers(*sizes: Any, size: Sequence[int] | None = None, **_: Any) -> int:
+    """How many numbers a tensor has that is asked for with these arguments."""
+    sizes = sizes if size is None else tuple(size)
+    return math.prod(sizes if not sizes or isinstance(sizes[0], int) else sizes[0])
+
+
+def _outline(build: Callable[[], nn.Module], checkpoint: Checkpoint) -> nn.Module | None:
+    """A network without memory; None when it cannot be built that way."""
+    try:
+        with torch.device("meta"), _Bounded(checkpoint, takes_memory=False):
+            return build()
+    except Exception:  # whatever it is, there is nothing to compare
+        return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
 def load_network(network: nn.Module, checkpoint: Checkpoint, file: str | os.PathLike[str]) -> None:
     """Load weights strictly; a mismatch says what differs.
 
     Raises:
         DataError: names or shapes differ.
     """
+    _compare(network, checkpoint, file)
+    network.load_state_dict(checkpoint.network())
+
+
+def _compare(network: nn.Module, checkpoint: Checkpoint, file: str | os.PathLike[str]) -> None:
+    """Refuse other names and shapes than those of a network."""
     stored, expected = checkpoint.network(), network.state_dict()
     missing, unknown = sorted(expected.keys() - stored.keys()), sorted(stored.keys() - expected.keys())
     if missing or unknown:
@@ -155,7 +245,6 @@ def load_network(network: nn.Module, checkpoint: Checkpoint, file: str | os.Path
                 f"'{name}' has shape {tuple(stored[name].shape)}, this network needs {tuple(tensor.shape)}; "
                 "was it trained with another preset, vocabulary or feature store?",
             )
-    network.load_state_dict(stored)
 
 
 def load_optimiser(

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from scenemem import presets
+from scenemem.agents.agent import Agent
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import DataError, SettingError, UserError
@@ -33,7 +34,7 @@ from scenemem.formats.annotations import read_word_vectors
 from scenemem.formats.digests import file_digest
 from scenemem.formats.features import StoreInfo, read_store_info
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.checkpoint import Checkpoint, load_network, read_checkpoint
+from scenemem.learning.checkpoint import Checkpoint, load_network, read_checkpoint, stored_network
 from scenemem.learning.speaker import Speaker
 from scenemem.learning.speaker_trainer import SpeakerLearning
 from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
@@ -227,7 +228,7 @@ def new_experiment(preset: Preset[Any], folder: DataFolder, seed: int, device: s
         )
     opened = _opened(preset, folder, device)
     torch.manual_seed(seed)
-    experiment = _with_agent(*opened)
+    experiment = _with_agent(*opened, _agent_network(*opened))
     if preset.data.word_vectors and folder.word_vectors.is_file():
         _begin_with_word_vectors(experiment)
     return experiment
@@ -239,7 +240,7 @@ def new_speaker(
     """The same for a speaker."""
     opened = _opened(preset, folder, device)
     torch.manual_seed(seed)
-    return _with_speaker(*opened)
+    return _with_speaker(*opened, _speaker_network(*opened))
 
 
 def stored_experiment(file: Path, folder: DataFolder, device: str = "cpu") -> tuple[Experiment, Checkpoint]:
@@ -250,8 +251,9 @@ def stored_experiment(file: Path, folder: DataFolder, device: str = "cpu") -> tu
     checkpoint = read_checkpoint(file)
     if checkpoint.metadata.get("kind") == SPEAKER:
         raise DataError(file, "holds a speaker, which describes paths; use it with 'scenemem speak'")
-    experiment = _with_agent(*_reopened(checkpoint, file, Preset, folder, device))
-    load_network(experiment.network, checkpoint, file)
+    opened = _reopened(checkpoint, file, Preset, folder, device)
+    network = stored_network(lambda: _agent_network(*opened), checkpoint, file)
+    experiment = _with_agent(*opened, network)
     trained = checkpoint.metadata.get("inputs")
     if isinstance(trained, dict) and trained.get("graphs") != graph_digest(folder.connectivity):
         warnings.warn(
@@ -267,9 +269,9 @@ def stored_speaker(file: Path, folder: DataFolder, device: str = "cpu") -> Speak
     checkpoint = read_checkpoint(file)
     if checkpoint.metadata.get("kind") != SPEAKER:
         raise DataError(file, "holds no speaker; train one with 'scenemem speak train'")
-    experiment = _with_speaker(*_reopened(checkpoint, file, SpeakerPreset, folder, device))
-    load_network(experiment.network, checkpoint, file)
-    return experiment
+    opened = _reopened(checkpoint, file, SpeakerPreset, folder, device)
+    network = stored_network(lambda: _speaker_network(*opened), checkpoint, file)
+    return _with_speaker(*opened, network)
 
 
 def packaged_speaker(experiment: Experiment) -> tuple[str, Speaker] | None:
@@ -374,19 +376,35 @@ def read_preset(described: Mapping[str, Any], kind: type[P], file: Path, plugins
 _Parts = tuple[P, DataFolder, Environment, Vocabulary]  # what an experiment consists of but its network
 
 
-def _with_agent(
-    preset: Preset[Any], folder: DataFolder, environment: Environment, vocabulary: Vocabulary
-) -> Experiment:
+def _agent_network(
+    preset: Preset[Any], _: DataFolder, environment: Environment, vocabulary: Vocabulary
+) -> Agent:
     sizes = DataSizes(words=len(vocabulary), visual=environment.width)
-    network = AGENTS[preset.agent].build(preset.model, sizes).to(environment.world.device)
+    return AGENTS[preset.agent].build(preset.model, sizes)
+
+
+def _with_agent(
+    preset: Preset[Any], folder: DataFolder, environment: Environment, vocabulary: Vocabulary, network: Agent
+) -> Experiment:
+    network = network.to(environment.world.device)
     agent = TrainedAgent(network, environment, vocabulary, preset.walk)
     return Experiment(preset, folder, environment, vocabulary, network, agent)
 
 
+def _speaker_network(
+    preset: SpeakerPreset, _: DataFolder, environment: Environment, vocabulary: Vocabulary
+) -> SpeakerNetwork:
+    return SpeakerNetwork(preset.model, len(vocabulary), environment.width)
+
+
 def _with_speaker(
-    preset: SpeakerPreset, folder: DataFolder, environment: Environment, vocabulary: Vocabulary
+    preset: SpeakerPreset,
+    folder: DataFolder,
+    environment: Environment,
+    vocabulary: Vocabulary,
+    network: SpeakerNetwork,
 ) -> SpeakerExperiment:
-    network = SpeakerNetwork(preset.model, len(vocabulary), environment.width).to(environment.world.device)
+    network = network.to(environment.world.device)
     speaker = Speaker(network, environment, vocabulary, max_words=preset.words)
     return SpeakerExperiment(preset, folder, environment, vocabulary, network, speaker)
 
