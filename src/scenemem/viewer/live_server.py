@@ -11,7 +11,11 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS = 256
-"""Open at once; one more closes the one that has kept us waiting for longest."""
+"""Open at once; one more closes the one that has kept us waiting for longest, half-sent requests first."""
+
+ACCEPTED_AT_ONCE = 32
+"""Connections taken before those that are there are read again. It has to be far fewer than may be open: in a
+flood a visitor whose request has arrived would else be closed before anybody has looked at it."""
 
 HEADER_SECONDS = 10.0
 """In which the headers of a request have to arrive."""
@@ -34,6 +38,7 @@ def live_server(
         server_header=False,
         timeout_graceful_shutdown=_GRACE,
         timeout_keep_alive=_IDLE,
+        backlog=ACCEPTED_AT_ONCE,
         h11_max_incomplete_event_size=_LARGEST_HEADERS,
     )
     logger = logging.getLogger("uvicorn.error")
@@ -59,9 +64,9 @@ class LogLimit(logging.Filter):
 
 def _protocol(most: int, seconds: float) -> type[asyncio.Protocol]:
     """A protocol whose connections are bounded in number and in the time they take for their headers."""
-    waiting: dict[
-        Guarded, None
-    ] = {}  # connections without a request under way, those that wait longest first
+    # connections without a request under way, those that wait longest first: half-sent ones, and silent ones
+    begun: dict[Guarded, None] = {}
+    silent: dict[Guarded, None] = {}
 
     class Guarded(H11Protocol):
         """One connection."""
@@ -72,42 +77,44 @@ def _protocol(most: int, seconds: float) -> type[asyncio.Protocol]:
             """Take a connection; when there are too many, one that only waits has to go."""
             super().connection_made(transport)
             if len(self.connections) > most:
-                oldest = next(iter(waiting), self)
-                waiting.pop(oldest, None)
+                oldest = next(iter(begun or silent), self)
+                oldest._settle()
                 oldest.transport.abort()
-            self._expect_headers()
+            self._expect_headers(silent)
 
         def data_received(self, data: bytes) -> None:
             """Take what has arrived; a request whose headers are complete has all the time it needs."""
             super().data_received(data)
-            self._look(begun=True)
+            self._look(more=True)
 
         def on_response_complete(self) -> None:
             """Wait for the next request, the beginning of which may have come already."""
             super().on_response_complete()
-            self._look(begun=bool(self.conn.trailing_data[0]))
+            self._look(more=bool(self.conn.trailing_data[0]))
 
         def connection_lost(self, exc: Exception | None) -> None:
             """Forget a connection."""
             self._settle()
             super().connection_lost(exc)
 
-        def _look(self, *, begun: bool) -> None:
-            """See whether a request is under way, or ``begun``."""
+        def _look(self, *, more: bool) -> None:
+            """See whether a request is under way; ``more`` than that has arrived."""
             if self.cycle is not None and not self.cycle.response_complete:
                 self._settle()
-            elif begun and not self.transport.is_closing():
-                self._expect_headers()
+            elif more and not self.transport.is_closing():
+                silent.pop(self, None)
+                self._expect_headers(begun)
             else:
-                waiting[self] = None  # for as long as unused connections are kept
+                silent[self] = None  # for as long as unused connections are kept
 
-        def _expect_headers(self) -> None:
+        def _expect_headers(self, among: dict[Guarded, None]) -> None:
             if self._deadline is None:
                 self._deadline = self.loop.call_later(seconds, self.transport.abort)
-            waiting[self] = None
+            among[self] = None
 
         def _settle(self) -> None:
-            waiting.pop(self, None)
+            begun.pop(self, None)
+            silent.pop(self, None)
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None

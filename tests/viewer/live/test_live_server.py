@@ -22,6 +22,8 @@ from scenemem.viewer.live_server import LogLimit, live_server
 async def _echo(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "http":
         message = await receive()
+        if message["body"] == b"busy":
+            time.sleep(1)  # the whole server waits
         await PlainTextResponse(message["body"])(scope, receive, send)
 
 
@@ -66,6 +68,32 @@ def test_half_sent_requests_do_not_keep_visitors_out() -> None:
         for _ in range(3):
             answer = httpx.post(f"http://127.0.0.1:{port}/", content=b"hello", timeout=5)
             assert (answer.status_code, answer.text) == (200, "hello")
+
+
+def test_half_sent_requests_go_before_visitors_who_have_said_nothing_yet() -> None:
+    request = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n\r\nhello"
+    with _serving(most_connections=60) as port, ExitStack() as opened:
+        visitor = opened.enter_context(_half_sent(port, b""))
+        for _ in range(120):
+            opened.enter_context(_half_sent(port))
+            time.sleep(0.005)  # the server reads one before the next one comes
+        visitor.sendall(request)
+        visitor.settimeout(5)
+        assert visitor.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_a_flood_does_not_close_visitors_whose_request_has_arrived() -> None:
+    with _serving(most_connections=64) as port, ExitStack() as opened:
+        busy = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n\r\nbusy"
+        opened.enter_context(_half_sent(port, busy))
+        time.sleep(0.3)  # from here on nothing is read for a while
+        visitor = opened.enter_context(_half_sent(port, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"))
+        for _ in range(150):
+            flood = opened.enter_context(socket.socket())
+            flood.setblocking(False)
+            flood.connect_ex(("127.0.0.1", port))
+        visitor.settimeout(10)
+        assert visitor.recv(1000).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize(
