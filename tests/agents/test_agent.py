@@ -841,7 +841,8 @@ def test_whoever_has_used_up_its_decisions_ends_where_stopping_was_likeliest(
         (partial(ModelConfig, word_width=0), "word_width must be 1 or more, got 0"),
         (partial(ModelConfig, dropout=1.0), r"dropout must be in \[0, 1\), got 1.0"),
         (partial(ModelConfig, feature_dropout=-0.1), r"feature_dropout must be in \[0, 1\), got -0.1"),
-        (partial(GlobalSSMConfig, reasoning_steps=-1), "reasoning_steps must be 0 or more, got -1; use 0"),
+        (partial(GlobalSSMConfig, reasoning_steps=-1), "reasoning_steps must be from 0.* to 100, got -1"),
+        (partial(GlobalSSMConfig, reasoning_steps=101), "reasoning_steps must be from 0.* to 100, got 101"),
         (
             partial(GlobalSSMConfig, restore_state=True, read_before_update=True),
             "restore_state and read_before_update exclude each other",

@@ -323,9 +323,11 @@ def test_long_instructions_are_cut(environment: Environment, secret_episodes: Ep
 
 
 @pytest.mark.parametrize("name", ["max_decisions", "max_steps", "max_words"])
-def test_a_walk_of_nothing_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be 1 or more, got 0"):
-        WalkConfig(**{name: 0})
+def test_walks_of_nothing_and_endless_ones_are_refused(name: str) -> None:
+    for value in (0, 1001):
+        with pytest.raises(ValueError, match=f"{name} must be from 1 to 1,000, got {value}"):
+            WalkConfig(**{name: value})
+    WalkConfig(**{name: 1000})
 
 
 def test_the_local_ablation_scores_neighbours_as_the_global_one_scores_those_of_here(

@@ -46,6 +46,10 @@ REMEMBERED = "action_log_probabilities"
 """The per-node column of agents with hints: how the candidates of a place scored when the agent was there."""
 
 
+MOST_REASONING = 100
+"""Steps of message passing; far more would never end, and settings may come from the file of a stranger."""
+
+
 @dataclass(frozen=True)
 class GroundedConfig(ModelConfig):
     """Settings of agents with grounded states."""
@@ -75,9 +79,10 @@ class LocalSSMConfig(GroundedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.reasoning_steps < 0:
+        if not 0 <= self.reasoning_steps <= MOST_REASONING:
             raise SettingError(
-                f"reasoning_steps must be 0 or more, got {self.reasoning_steps}; use 0 to switch it off"
+                f"reasoning_steps must be from 0, which switches it off, to {MOST_REASONING}, "
+                f"got {self.reasoning_steps}"
             )
         if self.node_width is not None and self.node_width < 1:
             raise SettingError(

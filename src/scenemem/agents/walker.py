@@ -438,6 +438,10 @@ class AgentPolicy:
         self._stop_scores[request.episode, memory.here[request.episode]] = likely
 
 
+LONGEST = 1000
+"""Of walks and instructions; their tables take memory, and settings may come from the file of a stranger."""
+
+
 @dataclass(frozen=True)
 class WalkConfig:
     """How long an agent may read and walk."""
@@ -451,8 +455,8 @@ class WalkConfig:
 
     def __post_init__(self) -> None:
         for name in ("max_decisions", "max_steps", "max_words"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= LONGEST:
+                raise SettingError(f"{name} must be from 1 to {LONGEST:,}, got {getattr(self, name)}")
 
 
 class TrainedAgent:
