@@ -88,6 +88,15 @@ def test_the_same_name_in_different_objects_and_long_numbers_are_fine(tmp_path: 
     assert read_json(_file(tmp_path, content), tuple[Point, ...]) == (Point(1), Point(1))
 
 
+def test_the_largest_file_is_read_and_the_next_one_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scenemem.formats.decoding.LARGEST", 4)
+    assert read_bytes(_file(tmp_path, b"1234")) == b"1234"
+    with pytest.raises(DataError, match="large, expected at most"):
+        read_bytes(_file(tmp_path, b"12345"))
+
+
 def test_json_lines_name_the_field_inside_a_list_record(tmp_path: Path) -> None:
     file = _file(tmp_path, b'[{"x": "a"}]\n', "points.jsonl")
     with pytest.raises(DataError, match=r"line 1, field '\[0\]\.x': expected `int`"):

@@ -182,7 +182,7 @@ def _check_unique(content: bytes | str, file: StrPath, record: str | None) -> No
     # the bytes of fields nobody asked for may be anything, and integers too long for int()
     text = content if isinstance(content, str) else content.decode("utf-8", "surrogateescape")
     try:
-        json.loads(text, object_pairs_hook=unique_object, parse_int=float, strict=False)
+        json.loads(text, object_pairs_hook=unique_object, parse_int=float)
     except json.JSONDecodeError as error:
         raise DataError(file, f"not valid JSON ({error}); is the file complete?", record=record) from error
     except ValueError as error:
