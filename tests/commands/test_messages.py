@@ -288,3 +288,32 @@ def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     assert "ssm-no-grounding" in completed("scenemem", "train", "ssm-no")
     assert completed("scenemem", "eval", "weights:ssm-h") == ["weights:ssm-houses"]
     assert completed("scenemem", "eval", "x", "--split", "val_u") == ["val_unseen"]
+
+
+def test_next_commands_can_be_typed_where_the_program_is_not_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.argv", [str(tmp_path / ".venv" / "bin" / "scenemem")])
+    assert console.program() == str(Path(".venv", "bin", "scenemem"))
+    monkeypatch.setattr("sys.argv", [str(tmp_path.parent / "scenemem")])
+    assert console.program() == str(tmp_path.parent / "scenemem")
+    monkeypatch.setattr("sys.argv", ["python -m pytest"])
+    assert console.program() == "scenemem"
+    (tmp_path / "scenemem").touch(mode=0o755)
+    monkeypatch.setattr("sys.argv", [str(tmp_path / ".venv" / "bin" / "scenemem")])
+    assert console.program() == "scenemem"
+
+
+def test_help_of_train_names_the_usual_presets_and_not_those_of_every_track(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Usual presets: ssm (the memory agent" in shown
+    assert "ssm-paper-no-grounding" in shown
+    assert "duet" in shown
+    assert "-r2r-captions" not in shown
+    assert "NAME-r2r-TRACK" in shown

@@ -129,3 +129,17 @@ def test_a_folder_without_a_run_is_named(
 ) -> None:
     assert _run("view", tmp_path, "--data", tiny_trainable) == 2
     assert "holds no run (no preset.json)" in _told(capsys)
+
+
+def test_replays_of_packaged_weights_lie_where_one_stands(
+    runs: dict[str, Path],
+    tiny_trainable: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SCENEMEM_CACHE", str(runs["ssm-0"].parent))  # weights:NAME are unpacked in the cache
+    monkeypatch.chdir(tmp_path)
+    assert _run("view", runs["ssm-0"], "--data", tiny_trainable, "--count", 1, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["pages"][0] == str(Path("replays", "index.html"))
+    assert Path("replays", "index.html").is_file()

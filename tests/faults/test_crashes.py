@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.faults.kills import SMALL, half_written, same
 from scenemem.errors import UserError
+from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.runs.folder import RunFolder
 
 
@@ -116,6 +117,49 @@ def test_a_folder_that_becomes_read_only_is_one_clear_line(tiny_trainable: Path,
     assert process.returncode == 2
     assert "Traceback" not in told
     assert half_written(run.root) == []
+
+
+SIDE_BY_SIDE = """
+import sys
+from pathlib import Path
+from scenemem.formats.folder import DataFolder
+from scenemem.presets import PRESETS
+from scenemem.runs.config import changed
+from scenemem.runs.training import train_side_by_side
+
+if __name__ == "__main__":
+    endless = {"iterations": 100_000, "batch": 4}
+    seldom = {"every": 100_000, "save_every": 100_000}
+    settings = {"learning": endless, "selection": seldom, "data": {"min_count": 1}}
+    presets = {name: changed(PRESETS[name], settings) for name in ("basic", "ssm")}
+    train_side_by_side(
+        presets, DataFolder(Path(sys.argv[1])), Path(sys.argv[2]), 0, lambda name, _: print(name, flush=True)
+    )
+"""
+
+
+def test_ctrl_c_saves_what_agents_have_learnt_side_by_side(tiny_trainable: Path, tmp_path: Path) -> None:
+    (tmp_path / "side.py").write_text(SIDE_BY_SIDE, encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "side.py", tiny_trainable, tmp_path / "runs"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    begun = set[str]()
+    while len(begun) < 2:
+        begun.add(process.stdout.readline().strip())
+        assert "" not in begun, "it ended early"
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process
+    process.communicate()
+    assert process.returncode != 0
+    for name in ("basic", "ssm"):
+        run = RunFolder(tmp_path / "runs" / f"{name}-0")
+        assert read_checkpoint(run.last).metadata["progress"]["iteration"] >= 1
+        assert half_written(run.root) == []
 
 
 def test_a_second_training_is_kept_out(tiny_trainable: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -97,6 +98,20 @@ def print_json(value: Any) -> None:
 def say(text: str) -> None:
     """Print a line for people on standard error."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_next(words: str) -> None:
+    """Print a command that could be typed next."""
+    say(f"next: {program()} {words}")
+
+
+def program() -> str:
+    """``scenemem``, or where it lies when the shell would not find it, as in an environment not activated."""
+    started = Path(sys.argv[0])
+    if started.name != "scenemem" or shutil.which("scenemem") is not None:
+        return "scenemem"
+    here = Path.cwd()
+    return str(started.relative_to(here) if started.is_relative_to(here) else started)
 
 
 def table(title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:

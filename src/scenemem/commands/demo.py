@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import io
+import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
 from scenemem.agents.scripted import SCRIPTED
-from scenemem.commands.console import METRICS, open_data, print_whole, progress_bar, say, training_bars
+from scenemem.commands.console import (
+    METRICS,
+    open_data,
+    print_whole,
+    progress_bar,
+    say,
+    say_next,
+    training_bars,
+)
+from scenemem.errors import Interrupted
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import read_plan
@@ -44,8 +55,15 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
     selection = {"every": pause, "save_every": pause}
     short = {"learning": {"iterations": iterations}, "selection": selection}
     presets = {name: changed(PRESETS[name], short) for name in TRAINED}
-    with training_bars(TRAINED, "sr") as watch:
-        runs = train_side_by_side(presets, folder, out / "runs", seed, watch)
+    say(f"Two agents learn side by side, {iterations} steps each, and then walk houses they never saw.")
+    try:
+        with training_bars(TRAINED, "sr") as watch:
+            runs = train_side_by_side(presets, folder, out / "runs", seed, watch)
+    except KeyboardInterrupt as stopped:
+        kept = (
+            f"interrupted; what was learnt is kept in {out / 'runs'}, and the same command goes on from there"
+        )
+        raise Interrupted(kept, getattr(stopped, "number", signal.SIGINT)) from None
     opened = {name: open_run(run, folder, "last", progress_bar) for name, run in runs.items()}
     references = {split: _evaluate(folder, opened, split, seed) for split in SPLITS}
     page = report_on(
@@ -59,9 +77,10 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
         remark=say,
         progress=progress_bar,
     )
-    say(f"The report: {page}")
-    say(f"next: scenemem view {runs['ssm'].root} {runs['basic'].root}")
-    say(f"next: scenemem serve {runs['ssm'].root}")
+    say(f"The report: {page}; the route in it: {out / 'route.svg'}")
+    say_next(f"view {runs['ssm'].root} {runs['basic'].root}")
+    extra = "" if find_spec("uvicorn") else "   # needs: pip install 'scenemem[serve]'"
+    say_next(f"serve {runs['ssm'].root}{extra}")
 
 
 def _evaluate(

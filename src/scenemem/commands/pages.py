@@ -11,7 +11,7 @@ from pathlib import Path
 from scenemem.commands import console
 from scenemem.commands.console import Checkpoint, Data, Device, Json, Rival, Run, Runs, Split, Threads
 from scenemem.errors import UserError
-from scenemem.formats.folder import DataFolder
+from scenemem.formats.folder import DataFolder, cache_folder
 from scenemem.learning.distributed import check_device
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import open_run, run_names
@@ -40,7 +40,8 @@ def view(
     Args:
         episode: the id of one instruction; when left out, telling ones are chosen: mended by turning back,
             stopped in the wrong place, lost, faultless.
-        out: with --episode the page to write, else the folder for the pages; RUN/replays when left out.
+        out: with --episode the page to write, else the folder for the pages; when left out RUN/replays, or
+            replays for weights:NAME.
         count: how many episodes to choose.
     """
     console.at_least_one(count=count)
@@ -59,7 +60,8 @@ def view(
         name: open_run(RunFolder(path), folder, checkpoint, console.progress_bar, device)
         for name, path in named.items()
     }
-    target = out or run / "replays"
+    packaged = run.resolve().is_relative_to(cache_folder().resolve())  # nobody looks for pages in a cache
+    target = out or (Path("replays") if packaged else run / "replays")
 
     def file_of(name: str) -> Path:
         return target if target.suffix == ".html" else target / f"{split}-{plain(name)}.html"

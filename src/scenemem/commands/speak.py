@@ -44,8 +44,8 @@ def parse_train(words: Sequence[str]) -> None:
     out, _ = train_run(settings, arguments)
     named = "" if arguments.folder is None else f" --data {arguments.folder}"
     console.say(f"The run: {out.root}")
-    console.say(f"next: scenemem speak eval {out.root}{named}")
-    console.say(f"next: scenemem speak describe {out.root}{named} --count 3")
+    console.say_next(f"speak eval {out.root}{named}")
+    console.say_next(f"speak describe {out.root}{named} --count 3")
     if arguments.json:
         console.print_json(outcome(out))
 

@@ -19,6 +19,7 @@ from scenemem.commands.console import (
     print_json,
     progress_bar,
     say,
+    say_next,
     training_bars,
     use_threads,
 )
@@ -73,12 +74,28 @@ class TrainArguments(Sources, RunArguments[P]):
     """write replays of telling episodes beside the report"""
 
 
+_PRESET_HELP = """scenemem train PRESET [flags]
+
+Usual presets: ssm (the memory agent with all additions), basic (the baseline), ssm-paper (as the paper says).
+
+All: {presets}.
+
+They train on the embedded houses, or on --data DIR with --features STORE. NAME-r2r-TRACK and, for some,
+NAME-r4r-TRACK train on R2R and R4R as the scoreboard does; TRACK is captions, objects or oracle.
+
+scenemem train PRESET --help explains the flags of a preset."""
+
+
+def _plain_presets() -> list[str]:
+    """The presets without those for a task and track, which are made of them."""
+    return [name for name in PRESETS if "-r2r-" not in name and "-r4r-" not in name]
+
+
 def parse(words: Sequence[str]) -> None:
     """Read the preset's name, then its flags, train, and write a report."""
     if words and words[0] in ("-h", "--help"):
         load_installed_plugins()
-        output.print(f"scenemem train PRESET [flags]\n\npresets: {', '.join(PRESETS)}\n", markup=False)
-        output.print("scenemem train PRESET --help explains the flags of a preset")
+        output.print(_PRESET_HELP.format(presets=", ".join(_plain_presets())), markup=False, highlight=False)
         return
     settings, arguments = read_arguments(TrainArguments, PRESETS, words, "scenemem train")
     if remark := use_precision(arguments.precision, arguments.device, tried=_begun_fast(settings, arguments)):
@@ -97,7 +114,7 @@ def parse(words: Sequence[str]) -> None:
         progress=progress_bar,
     )
     say(f"The report: {page}")
-    say_next(settings, out, arguments.folder)
+    _say_what_next(settings, out, arguments.folder)
     if arguments.json:
         print_json({**outcome(out), "report": str(page)})
 
@@ -110,16 +127,16 @@ def _begun_fast(settings: Settings[Any], arguments: RunArguments[Any]) -> bool:
     return run.computing.get("precision") == "fast"
 
 
-def say_next(settings: Settings[Any], run: RunFolder, data: Path | None) -> None:
+def _say_what_next(settings: Settings[Any], run: RunFolder, data: Path | None) -> None:
     """What one does with a run that is trained."""
     selection, last = settings.preset.selection, list(run.logged())[-1]
     reached = last.get("validation", {}).get(selection.metric)
     told = "" if reached is None else f": {selection.metric} {reached:.3f} on {selection.split}"
     say(f"The run: {run.root}, {last['iteration']:,} steps{told}")
     named = "" if data is None else f" --data {data}"
-    say(f"next: scenemem eval {run.root}{named}")
-    say(f"next: scenemem view {run.root}{named}")
-    say(f"next: scenemem compare {run.root} OTHER_RUN{named}")
+    say_next(f"eval {run.root}{named}")
+    say_next(f"view {run.root}{named}")
+    say_next(f"compare {run.root} OTHER_RUN{named}")
 
 
 def read_arguments(

@@ -7,6 +7,7 @@ import os
 import platform
 import queue
 import shlex
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -381,6 +382,8 @@ def _train(
     news: Queue[_News],
 ) -> None:
     end_with_parent()
+    # Ctrl-C reaches every process of a terminal; the parent passes it on, and a second signal would not wait
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
 
     def tell(what: TrainingStatus | str | None) -> None:

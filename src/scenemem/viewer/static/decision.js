@@ -60,7 +60,7 @@ function decisionTable(decision, data, frame) {
   const others = order.slice(MOST);
   if (!others.length) return table;
   const left = others.reduce((sum, i) => sum + decision.options[i].probability, 0);
-  return element("div", {}, table, element("p", { class: "note" }, `and ${others.length} others, ${percent(left)} in all`));
+  return element("div", {}, table, element("p", { class: "note" }, `and ${others.length} more, ${percent(left)} in all`));
 }
 
 function longName(option, data, frame) {
