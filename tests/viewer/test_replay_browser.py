@@ -516,6 +516,8 @@ def test_an_address_can_ask_for_suspense(tab: Page, pages: dict[str, Path]) -> N
     tab.goto("about:blank")
     tab.goto(f"{pages['one'].as_uri()}#hide")
     assert not tab.locator("#headline").is_visible()
+    read_aloud = tab.locator("#agents .name").text_content() or ""
+    assert "goal" not in read_aloud, "screen readers are kept in suspense, too"
 
 
 def test_map_and_decision_of_two_agents_are_above_the_fold(tab: Page, pages: dict[str, Path]) -> None:

@@ -26,8 +26,10 @@ class AgentPanel {
     this.map = new FloorMap(this.svg, data);
     this.floor = 0;
     this.alone = alone;
-    find(".name").append(agent.name, element("small", {}, ` — ${agent.headline.toLowerCase()}`));
-    if (alone) find(".name").className = "hidden";
+    const name = find(".name");
+    name.append(agent.name);
+    if (alone) name.className = "hidden"; // how it ended is in the title, which can be hidden
+    else name.append(element("small", {}, ` — ${agent.headline.toLowerCase()}`));
     this.root.setAttribute("aria-label", `Agent ${agent.name}`);
     this.caption.setAttribute("aria-live", "polite");
     this.words = buildWords(find(".words"), data.task);
