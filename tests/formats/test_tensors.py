@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,21 @@ def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
         read_tensor_file(tmp_path / "none", "checkpoint")
     with pytest.raises(DataError, match="not a checkpoint of SceneMem"):
         read_tensor_file(tmp_path, "checkpoint")
+
+
+def test_reading_again_and_again_takes_no_more_memory(tmp_path: Path) -> None:
+    file = tmp_path / "many.safetensors"
+    write_tensor_file(file, {f"t{number}": torch.zeros(300, 2) for number in range(50)}, {})
+    read_tensor_file(file)
+    tracemalloc.start()
+    try:
+        read_tensor_file(file)
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(20):
+            read_tensor_file(file)
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 5_000, "50 tensors left 50 numbers each time"
