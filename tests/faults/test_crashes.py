@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -120,7 +121,7 @@ def test_a_folder_that_becomes_read_only_is_one_clear_line(tiny_trainable: Path,
 
 
 SIDE_BY_SIDE = """
-import sys
+import signal, sys
 from pathlib import Path
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS
@@ -128,6 +129,7 @@ from scenemem.runs.config import changed
 from scenemem.runs.training import train_side_by_side
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
     endless = {"iterations": 100_000, "batch": 4}
     seldom = {"every": 100_000, "save_every": 100_000}
     settings = {"learning": endless, "selection": seldom, "data": {"min_count": 1}}
@@ -154,7 +156,11 @@ def test_ctrl_c_saves_what_agents_have_learnt_side_by_side(tiny_trainable: Path,
         begun.add(process.stdout.readline().strip())
         assert "" not in begun, "it ended early"
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process
-    process.communicate()
+    try:
+        process.communicate(timeout=120)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode != 0
     for name in ("basic", "ssm"):
         run = RunFolder(tmp_path / "runs" / f"{name}-0")
