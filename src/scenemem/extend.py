@@ -116,7 +116,6 @@ from scenemem.models.attention import (
     attend_panoramas as attend_panoramas,
     dots as dots,
     masked_softmax as masked_softmax,
-    untiled as untiled,
 )
 from scenemem.models.encoders import (
     OneWayEncoder as OneWayEncoder,
@@ -144,18 +143,19 @@ from scenemem.models.reading import (
     Critic as Critic,
     MemoryGraph as MemoryGraph,
 )
-from scenemem.models.recurrent import LSTMUpdater as LSTMUpdater
-from scenemem.models.speaker import (
-    SpeakerConfig as SpeakerConfig,
-    SpeakerNetwork as SpeakerNetwork,
-    WordDecoder as WordDecoder,
-)
-from scenemem.models.states import (
+from scenemem.models.recurrent import (
     DropoutMasks as DropoutMasks,
+    LSTMUpdater as LSTMUpdater,
     Observation as Observation,
     State as State,
     StateLog as StateLog,
     StateUpdater as StateUpdater,
+    untiled as untiled,
+)
+from scenemem.models.speaker import (
+    SpeakerConfig as SpeakerConfig,
+    SpeakerNetwork as SpeakerNetwork,
+    WordDecoder as WordDecoder,
 )
 from scenemem.models.telling import (
     SpellingEncoder as SpellingEncoder,

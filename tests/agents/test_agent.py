@@ -43,10 +43,16 @@ from scenemem.learning.objectives import (
     distance_reward,
     imitation,
 )
-from scenemem.models.fused import FusedStateLog
 from scenemem.models.language import Instructions
-from scenemem.models.recurrent import LSTMUpdater
-from scenemem.models.states import DropoutMasks, Observation, State, StateLog, StateUpdater
+from scenemem.models.recurrent import (
+    DropoutMasks,
+    FusedStateLog,
+    LSTMUpdater,
+    Observation,
+    State,
+    StateLog,
+    StateUpdater,
+)
 from scenemem.presets import PRESETS
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet

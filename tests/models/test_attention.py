@@ -11,8 +11,9 @@ from torch import Tensor
 
 from scenemem.features.store import PanoramaLookup
 from scenemem.models import attention
-from scenemem.models.attention import attend_panoramas, dots, masked_softmax, score_panoramas, untiled
+from scenemem.models.attention import attend_panoramas, dots, masked_softmax, score_panoramas
 from scenemem.models.reading import tiled
+from scenemem.models.recurrent import untiled
 from scenemem.world.graph import ANGLE_WIDTH, VIEWS, angle_feature, rotated
 
 VIEWPOINTS, VISUAL = 40, 5

@@ -16,7 +16,7 @@ from scenemem.models.language import (
     gate_order,
     run_lstms,
 )
-from scenemem.models.states import selected
+from scenemem.models.recurrent import selected
 from tests.models.helpers import one_per_episode
 
 PADDING, WORDS, WORD_WIDTH, WIDTH = 0, 20, 6, 10

@@ -16,7 +16,7 @@ from scenemem.models.language import (
     SharedGrounding,
     TextualAttention,
 )
-from scenemem.models.states import selected
+from scenemem.models.recurrent import selected
 from tests.models.helpers import one_per_episode
 
 WIDTH, WORDS = 6, 5

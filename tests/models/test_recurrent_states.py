@@ -14,13 +14,18 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 from scenemem.errors import SettingError
-from scenemem.models.fused import FusedStateLog, HiddenState
 from scenemem.models.language import Instructions
-from scenemem.models.recurrent import POSE_WIDTH, AheadOnly, LSTMState, LSTMUpdater, PanoramaQuery
-from scenemem.models.states import (
+from scenemem.models.recurrent import (
+    POSE_WIDTH,
+    AheadOnly,
     DropoutMasks,
     EpisodeSelection,
+    FusedStateLog,
+    HiddenState,
+    LSTMState,
+    LSTMUpdater,
     Observation,
+    PanoramaQuery,
     State,
     StateLog,
     StateUpdater,

@@ -13,13 +13,17 @@ from scenemem.models.recurrent import (
     ANGLES,
     POSE_WIDTH,
     AheadOnly,
+    DropoutMasks,
     LSTMState,
     LSTMStep,
     LSTMUpdater,
+    Observation,
     PanoramaQuery,
+    State,
+    StateUpdater,
     lstm_step,
+    selected,
 )
-from scenemem.models.states import DropoutMasks, Observation, State, StateUpdater, selected
 from scenemem.world.graph import HEADINGS, VIEWS, angle_feature, view_elevation, view_heading
 
 EPISODES, VISUAL, WIDTH, WORDS = 4, 5, 8, 6

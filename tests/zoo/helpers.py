@@ -21,7 +21,7 @@ from scenemem.learning.labels import LowLevelExpert
 from scenemem.learning.objectives import ClosestToGoal, LearningConfig, LossContext, Stage, distance_reward
 from scenemem.learning.trainer import Trainer
 from scenemem.models.language import Instructions
-from scenemem.models.states import StateLog
+from scenemem.models.recurrent import StateLog
 from scenemem.presets import PRESETS, Preset
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary

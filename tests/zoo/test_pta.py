@@ -10,7 +10,7 @@ import torch
 from scenemem.agents.low_level import LOW_LEVEL
 from scenemem.agents.rollout import ACTION
 from scenemem.errors import SettingError
-from scenemem.models.states import Observation
+from scenemem.models.recurrent import Observation
 from scenemem.zoo.pta import PTA, PastState, PerceiveTransform, PTAConfig
 from tests.zoo.helpers import Setting, roam
 

@@ -9,7 +9,7 @@ from scenemem.agents.agent import recorded_observations
 from scenemem.errors import SettingError
 from scenemem.models.encoders import OneWayEncoder, TransformerEncoder
 from scenemem.models.panoramic import FollowerUpdater, action_taken, candidate_actions
-from scenemem.models.states import DropoutMasks, Observation
+from scenemem.models.recurrent import DropoutMasks, Observation
 from scenemem.tasks.vocabulary import PAD
 from scenemem.zoo.speaker_follower import FollowerConfig, SpeakerFollower
 from tests.zoo.helpers import Setting, roam

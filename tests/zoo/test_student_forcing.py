@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from scenemem.agents.low_level import END, FORWARD, LEFT, LOW_LEVEL
-from scenemem.models.states import Observation
+from scenemem.models.recurrent import Observation
 from scenemem.zoo.student_forcing import START, LowLevelAgent, ViewAheadUpdater
 from tests.zoo.helpers import Setting, roam
 

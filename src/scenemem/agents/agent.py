@@ -34,11 +34,16 @@ from scenemem.agents.rollout import (
 )
 from scenemem.errors import SettingError
 from scenemem.features.store import CandidateFeatures, Environment
-from scenemem.models.fused import FusedStateLog
 from scenemem.models.language import Instructions, OneEach, PackedInstructions, Packing
 from scenemem.models.reading import MemoryGraph
-from scenemem.models.recurrent import LSTMUpdater
-from scenemem.models.states import DropoutMasks, Observation, State, StateLog
+from scenemem.models.recurrent import (
+    DropoutMasks,
+    FusedStateLog,
+    LSTMUpdater,
+    Observation,
+    State,
+    StateLog,
+)
 from scenemem.simulator.panorama import Pose
 from scenemem.world.graph import NONE, World, view_heading
 

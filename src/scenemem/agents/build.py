@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scenemem.errors import SettingError
 from scenemem.models.language import InstructionEncoder
 from scenemem.models.reading import Critic
-from scenemem.models.recurrent import AheadOnly, LSTMUpdater, PanoramaQuery
-from scenemem.models.states import StateUpdater
+from scenemem.models.recurrent import AheadOnly, LSTMUpdater, PanoramaQuery, StateUpdater
 from scenemem.registry import Registry
 from scenemem.tasks.vocabulary import PAD
 

@@ -38,7 +38,7 @@ from scenemem.agents.rollout import (
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.features.store import Environment
 from scenemem.models.language import Instructions
-from scenemem.models.states import StateLog
+from scenemem.models.recurrent import StateLog
 from scenemem.simulator.panorama import STOP, Pose, Simulator
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary

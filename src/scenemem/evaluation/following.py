@@ -20,7 +20,7 @@ from scenemem.agents.rollout import Decisions, Outputs, Rollout
 from scenemem.agents.walker import FollowLabels, TrainedAgent, collect
 from scenemem.errors import UserError
 from scenemem.learning.objectives import ReferencePath
-from scenemem.models.states import StateLog
+from scenemem.models.recurrent import StateLog
 from scenemem.tasks.episode_set import EpisodeSet, in_order
 from scenemem.world.build import Progress
 

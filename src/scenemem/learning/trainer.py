@@ -28,7 +28,7 @@ from scenemem.learning.objectives import (
 )
 from scenemem.learning.teaching import BackToPath
 from scenemem.models.language import Instructions
-from scenemem.models.states import DropoutMasks, StateLog
+from scenemem.models.recurrent import DropoutMasks, StateLog
 from scenemem.tasks.episode_set import Batches, EpisodeSet
 
 _SMALL = 100_000

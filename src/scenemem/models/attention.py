@@ -173,14 +173,3 @@ def _sizes(rows: int, size: int) -> list[int]:
     """About ``size`` each, ``rows`` together; never a single row, which would be another kind of product."""
     ends = [*range(size, rows - 1, size), rows] if rows else []
     return [end - first for first, end in zip([0, *ends], ends, strict=False)]
-
-
-def untiled(query: Tensor) -> Tensor:
-    """Fold a query for tiled orientation features, so that <tiled r, query> = <r, folded query> exactly.
-
-    The paper tiles the four sines and cosines 32 times. Working with the four numbers and folding the
-    learned query instead gives the same scores and gradients for a fraction of the arithmetic.
-
-    query: (..., W), W a multiple of 4  ->  (..., 4)
-    """
-    return query.view(*query.shape[:-1], -1, 4).sum(dim=-2)

@@ -18,7 +18,7 @@ from scenemem.models.attention import dots, masked_softmax
 from scenemem.models.encoders import sinusoids
 from scenemem.models.language import Instructions
 from scenemem.models.reading import tiled
-from scenemem.models.states import Observation, State, StateUpdater
+from scenemem.models.recurrent import Observation, State, StateUpdater
 from scenemem.world.graph import (
     ANGLE_WIDTH,
     HEADINGS,

@@ -26,9 +26,9 @@ from scenemem.models.attention import (
     dots,
     masked_softmax,
     score_panoramas,
-    untiled,
 )
 from scenemem.models.language import Grounded, OneEach, Packing
+from scenemem.models.recurrent import untiled
 from scenemem.world.graph import ANGLE_WIDTH, rotated
 
 _LARGE = 8_000_000
