@@ -160,7 +160,7 @@ def test_a_run_that_says_less_about_the_same_features_is_resumed(
 
 
 def test_a_run_is_not_resumed_with_other_settings(tiny_trainable: Path, finished: Path) -> None:
-    with pytest.raises(UserError, match="was started with another seed; resume with the settings"):
+    with pytest.raises(UserError, match=r"another seed \(0 then, 5 now\); resume with the settings"):
         _loop(tiny_trainable, finished, seed=5).resume()
 
 

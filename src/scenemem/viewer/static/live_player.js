@@ -44,7 +44,8 @@ class LivePlayer extends Player {
     const panel = this.panels[this.seats.get(agent)];
     Object.assign(panel.agent, { ending, headline, story });
     panel.agent.captions.push(caption);
-    panel.root.querySelector("h2 small").textContent = ` — ${headline.toLowerCase()}`;
+    const told = panel.root.querySelector("h2 small"); // not there when it walks alone
+    if (told) told.textContent = ` — ${headline.toLowerCase()}`;
     this.grown(panel);
   }
 
