@@ -95,6 +95,48 @@ def to_device(number: NDArray[np.int64], device: torch.device) -> Tensor:
     return torch.from_numpy(number).to(device, non_blocking=True)
 
 
+class Lanes:
+    """Which episodes walk now: one that is over makes room for the next one that waits.
+
+    Args:
+        episodes: how many there are.
+        at_once: how many may walk at the same time; all when None.
+        max_steps: observations before an episode is cut off; a number, or (B,).
+        device: of the indices.
+    """
+
+    def __init__(
+        self, episodes: int, at_once: int | None, max_steps: int | Tensor, device: torch.device
+    ) -> None:
+        self.active = EpisodeIndex.of(torch.arange(0, device=device))
+        self.begun = np.zeros(episodes, dtype=np.int64)  # the step at which each episode began
+        self._waiting = np.arange(episodes)
+        self._at_once = episodes if at_once is None else at_once
+        self._limit = torch.as_tensor(max_steps).expand(episodes).cpu().numpy()
+
+    def refilled(self, done: Tensor, step: int) -> Tensor:
+        """Those that are ``done`` (B,) leave, others begin at ``step``  ->  (B,) done, without newcomers"""
+        self.active = self.active.where(~done.cpu().numpy()[self.active.number])
+        room = self._at_once - len(self.active)
+        if not len(self._waiting) or room <= 0:
+            return done
+        newcomers, self._waiting = np.split(self._waiting, [room])
+        self.begun[newcomers] = step
+        number = np.concatenate([self.active.number, newcomers])
+        self.active = EpisodeIndex(number, to_device(number, done.device))
+        return done.index_fill(0, self.active.index, False)
+
+    def not_cut_off(self, step: int) -> EpisodeIndex:
+        """The active episodes that may observe once more after ``step``."""
+        number = self.active.number
+        return self.active.where(self._limit[number] > step + 1 - self.begun[number])
+
+    @property
+    def over(self) -> int:
+        """How many episodes have ended."""
+        return len(self.begun) - len(self._waiting) - len(self.active)
+
+
 @dataclass(frozen=True)
 class DecisionRequest:
     """A decision some episodes have to take now."""
