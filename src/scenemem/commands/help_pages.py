@@ -31,7 +31,7 @@ def kept_page(words: Sequence[str]) -> Path | None:
         return None
     if loaded_plugins() or os.environ.get(VARIABLE) or any(importlib.metadata.entry_points(group=GROUP)):
         return None
-    style = [str(shutil.get_terminal_size().columns), str(sys.stdout.isatty())]
+    style = [str(shutil.get_terminal_size().columns), str(sys.stdout.isatty()), str(sys.stdout.encoding)]
     style += [os.environ.get(name, "") for name in ("TERM", "NO_COLOR", "FORCE_COLOR")]
     name = hashlib.sha256("\0".join([*words, *style]).encode()).hexdigest()
     return cache_folder() / "help" / _package_digest() / name
