@@ -129,6 +129,9 @@ def read_preset(values: Mapping[str, Any]) -> Preset[Any]:
     if "success" in reward and "failure" not in reward:  # one number said both
         reward = {**reward, "failure": -reward["success"]}
         current["learning"] = {**current["learning"], "reward": reward}
+    if "stages" in current.get("learning", {}):
+        stages = [_with_augmented_losses(stage) for stage in current["learning"]["stages"]]
+        current["learning"] = {**current["learning"], "stages": stages}
     preset: Preset[Any] = msgspec.convert(current, preset_type(current["agent"]))
     return preset
 
@@ -170,6 +173,15 @@ def _stage_from_version_1(stage: Mapping[str, Any]) -> dict[str, Any]:
     return {**whole, "losses": {name: weight for name, weight in losses.items() if weight}}
 
 
+def _with_augmented_losses(stage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Augmented episodes once had one number: teacher forcing; their other losses were those of the stage."""
+    weight = stage.get("augmented", {})
+    if not isinstance(weight, int | float):
+        return stage
+    losses = {**stage.get("losses", {}), "teacher_forcing": weight}
+    return {**stage, "augmented": losses if weight else {}}
+
+
 _MIXED = Stage("mixed", losses={"teacher_forcing": 1.0, "student_forcing": 0.3, "a2c": 1.0})
 _IMITATION = Stage("imitation", losses={"teacher_forcing": 1.0, "student_forcing": 0.3})
 _EVERYDAY: dict[str, Any] = {
@@ -200,7 +212,7 @@ _AUGMENTED = replace(
         Stage(
             "augmented",
             losses={"teacher_forcing": 0.2, "student_forcing": 0.3, "a2c": 1.0},
-            augmented=0.6,
+            augmented={"teacher_forcing": 0.6, "student_forcing": 0.3, "a2c": 1.0},
         ),
     ),
 )
@@ -236,7 +248,7 @@ def _r2r(preset: Preset[Any], track: str) -> Preset[Any]:
 def _described(preset: Preset[Any]) -> Preset[Any]:
     """Goes on from a trained agent with paths described by a speaker beside the instructions of people."""
     stages = tuple(
-        replace(stage, name="augmented", losses={**stage.losses, "teacher_forcing": 1.0}, augmented=0.6)
+        replace(stage, name="augmented", augmented={**stage.losses, "teacher_forcing": 0.6})
         for stage in preset.learning.stages
     )
     return replace(preset, learning=replace(preset.learning, learning_rate=5e-4, stages=stages))

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.walker import TrainedAgent
-from scenemem.errors import SettingError, UserError
+from scenemem.errors import UserError
 from scenemem.features.store import Environment, open_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import BackTranslation, StoredEpisodes
 from scenemem.learning.distributed import SINGLE, ProcessGroup
-from scenemem.learning.objectives import Stage
 from scenemem.learning.speaker import Speaker
 from scenemem.learning.trainer import Trainer
 from scenemem.models.speaker import Descriptions, SpeakerConfig, SpeakerNetwork
@@ -159,10 +158,3 @@ def test_episodes_without_goals_cannot_augment(episodes: EpisodeSet) -> None:
 def test_an_augmented_preset_needs_a_source(agent: TrainedAgent, episodes: EpisodeSet) -> None:
     with pytest.raises(UserError, match="learns from augmented episodes; name a --speaker or an --augment"):
         _trainer(agent, episodes, None)
-
-
-def test_a_stage_cannot_learn_from_augmented_episodes_only() -> None:
-    with pytest.raises(
-        SettingError, match="'x' learns from augmented episodes only; give teacher_forcing a weight"
-    ):
-        Stage("x", losses={"a2c": 1.0}, augmented=0.5)

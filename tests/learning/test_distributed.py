@@ -58,9 +58,8 @@ def train(group):
         word_width=8, width=16, dropout=0.3, feature_dropout=0.2, node_width=8, restore_state=True, hints=True
     )
     network = SSM.build(config, DataSizes(len(vocabulary), environment.width))
-    stage = Stage(
-        losses={"teacher_forcing": 1.0, "student_forcing": 0.3, "a2c": 1.0}, augmented=0.5
-    )
+    losses = {"teacher_forcing": 1.0, "student_forcing": 0.3, "a2c": 1.0}
+    stage = Stage(losses=losses, augmented={**losses, "teacher_forcing": 0.5})
     learning = LearningConfig(
         iterations=max(iterations, 4), batch=6, max_decisions=8, max_steps=16, stages=(stage,)
     )

@@ -161,7 +161,10 @@ def test_a_batch_is_walked_once_by_whoever_the_losses_need(
     setting: Setting, losses: dict[str, float], walks: int
 ) -> None:
     assert setting.trainer(stage=Stage(losses=losses)).step().episodes == walks * BATCH
-    assert setting.trainer(stage=Stage(losses={**losses, "teacher_forcing": 1.0}, augmented=0.5)).step()
+    both = Stage(losses=losses, augmented={"teacher_forcing": 0.5})
+    assert setting.trainer(stage=both).step().episodes == (walks + 1) * BATCH
+    described = Stage(losses={}, augmented=losses)
+    assert setting.trainer(stage=described).step().episodes == walks * BATCH
 
 
 @pytest.mark.parametrize("kind", ["teacher", "student"])
@@ -177,15 +180,18 @@ def test_frontier_decisions_count_with_the_weight_of_the_stage(setting: Setting,
 
 def test_augmented_episodes_count_with_the_weight_of_the_stage(setting: Setting) -> None:
     nothing, half, whole = (
-        setting.gradients(Stage(losses={"teacher_forcing": 1.0}, augmented=weight))
+        setting.gradients(Stage(losses={"teacher_forcing": 1.0}, augmented={"teacher_forcing": weight}))
         for weight in (0.0, 0.5, 1.0)
     )
     _close(half, {name: (nothing[name] + whole[name]) / 2 for name in half})
     assert _far(nothing, whole)
 
 
-def test_augmented_episodes_get_the_other_losses_with_their_own_weights(setting: Setting) -> None:
-    stage = Stage(losses={"teacher_forcing": 1.0, "student_forcing": 0.3}, augmented=0.6)
+def test_augmented_episodes_have_losses_of_their_own(setting: Setting) -> None:
+    stage = Stage(
+        losses={"teacher_forcing": 1.0, "student_forcing": 0.3},
+        augmented={"teacher_forcing": 0.6, "a2c": 0.5},
+    )
     trainer = setting.trainer(stage=stage)
     rows = next(trainer.batches)
     weighted = trainer.losses(rows, trainer.episodes.select(rows), stage)
@@ -193,9 +199,15 @@ def test_augmented_episodes_get_the_other_losses_with_their_own_weights(setting:
         "teacher_forcing": 1.0,
         "student_forcing": 0.3,
         "augmented teacher_forcing": 0.6,
-        "augmented student_forcing": 0.3,
+        "augmented a2c": 0.5,
     }
     assert trainer.step().episodes == 4 * BATCH
+
+
+def test_a_stage_can_learn_from_augmented_episodes_alone(setting: Setting) -> None:
+    report = setting.trainer(stage=Stage(losses={}, augmented={"teacher_forcing": 1.0})).step()
+    assert report.losses.keys() == {"augmented teacher_forcing"}
+    assert report.gradient > 0
 
 
 # A2C
@@ -578,7 +590,7 @@ def test_secret_goals_cannot_be_learnt_from(setting: Setting) -> None:
 
 
 def test_a_stage_with_augmented_episodes_needs_a_source(setting: Setting) -> None:
-    config = LearningConfig(stages=(Stage(augmented=0.5),))
+    config = LearningConfig(stages=(Stage(augmented={"a2c": 0.5}),))
     with pytest.raises(UserError, match="learns from augmented episodes; name a --speaker or an --augment"):
         Trainer(setting.agent(), setting.episodes, config, seed=0)
 

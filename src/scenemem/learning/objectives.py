@@ -63,8 +63,8 @@ class Stage:
     """of all iterations, relative to the other stages"""
     losses: dict[str, float] = field(default_factory=lambda: {"teacher_forcing": 1.0, "a2c": 1.0})
     """weight of every loss by its name; losses that are not named are left out"""
-    augmented: float = 0.0
-    """teacher forcing on a further batch of augmented episodes, which also get the other losses"""
+    augmented: dict[str, float] = field(default_factory=dict)
+    """the same for a further batch of augmented episodes; alone, nothing else is learnt from"""
     teacher_frontier: float = 0.2
     """weight of the frontier decisions within teacher forcing, where "stay" is always right"""
     student_frontier: float = 1.0
@@ -73,13 +73,9 @@ class Stage:
     def __post_init__(self) -> None:
         if self.share <= 0:
             raise SettingError(f"the share of stage '{self.name}' must be positive, got {self.share}")
-        if not any(self.losses.values()):
+        if not any(self.losses.values()) and not any(self.augmented.values()):
             raise SettingError(
                 f"stage '{self.name}' has no loss; give one a weight, for example teacher_forcing"
-            )
-        if self.augmented and not self.losses.get("teacher_forcing"):
-            raise SettingError(
-                f"stage '{self.name}' learns from augmented episodes only; give teacher_forcing a weight, too"
             )
 
 

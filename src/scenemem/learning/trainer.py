@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -59,9 +60,9 @@ class _Walks:
     student: bool
 
     @classmethod
-    def of(cls, stage: Stage) -> _Walks:
-        """What the losses of a stage ask for."""
-        losses = {name: LOSSES[name] for name, weight in stage.losses.items() if weight}
+    def of(cls, weights: Mapping[str, float]) -> _Walks:
+        """What losses with these weights ask for."""
+        losses = {name: LOSSES[name] for name, weight in weights.items() if weight}
         kinds = {loss.walks for loss in losses.values()}
         return cls(losses, teacher=bool(kinds & {"teacher", "all"}), student=bool(kinds & {"student", "all"}))
 
@@ -109,12 +110,14 @@ class Trainer:
     ) -> None:
         if not episodes.has_goals:
             raise UserError(f"'{episodes.name}' keeps its goals secret; train on a split that shows them")
-        if augmentation is None and any(stage.augmented for stage in config.stages):
+        # by stage name; unknown losses are refused before anything is trained
+        self._walks = {
+            stage.name: (_Walks.of(stage.losses), _Walks.of(stage.augmented)) for stage in config.stages
+        }
+        if augmentation is None and any(augmented.losses for _, augmented in self._walks.values()):
             raise UserError(
                 "this preset learns from augmented episodes; name a --speaker or an --augment file"
             )
-        # by stage name; unknown losses are refused before anything is trained
-        self._walks = {stage.name: _Walks.of(stage) for stage in config.stages}
         self._stages = [config.stage_at(iteration) for iteration in range(config.iterations)]
         self._label_rule = LABEL_RULES[config.labels]
         self._reward = REWARDS[config.reward.rule]
@@ -171,20 +174,22 @@ class Trainer:
         named = {name: float(loss.detach()) for name, (_, loss) in losses.items()}
         if self.group.size > 1:
             named = self.group.means(named)
-        walked = self.config.batch * self._walks[stage.name].copies * (2 if stage.augmented else 1)
+        walked = self.config.batch * sum(walks.copies for walks in self._walks[stage.name])
         return StepReport(named, float(gradient), walked)
 
     def losses(self, rows: Tensor, episodes: EpisodeSet, stage: Stage) -> Weighted:
         """Named losses with their weights.  rows: (B,) of the episodes"""
-        copies = self._walks[stage.name].copies
-        losses = self._learn(episodes, self._tokens[rows], self._lengths[rows], self._masks(copies), stage)
-        if stage.augmented and self.augmentation is not None:
-            masks = self._masks(copies)
+        annotated, augmented = self._walks[stage.name]
+        losses: Weighted = {}
+        if annotated.losses:
+            masks = self._masks(annotated.copies)
+            losses = self._learn(episodes, self._tokens[rows], self._lengths[rows], masks, stage)
+        if augmented.losses and self.augmentation is not None:
+            masks = self._masks(augmented.copies)
             # one environment mask: the speaker describes what the agent will see
             more = self.augmentation.draw(self.iteration, self.config.batch, masks.feature, self.group)
             tokens, lengths = self.agent.vocabulary.encode_batch(more.texts, self.agent.limits.max_words)
-            weights = {**stage.losses, "teacher_forcing": stage.augmented}
-            found = self._learn(more, tokens, lengths, masks, replace(stage, losses=weights))
+            found = self._learn(more, tokens, lengths, masks, replace(stage, losses=stage.augmented))
             losses |= {f"augmented {name}": loss for name, loss in found.items()}
         for name, (_, loss) in losses.items():
             if not bool(loss.isfinite()):
@@ -195,7 +200,7 @@ class Trainer:
         self, episodes: EpisodeSet, tokens: Tensor, lengths: Tensor, masks: DropoutMasks, stage: Stage
     ) -> Weighted:
         """Losses of one batch; teacher and agent walk in one rollout."""
-        walks, count = self._walks[stage.name], len(tokens)
+        walks, count = _Walks.of(stage.losses), len(tokens)
         batch = episodes.select(torch.arange(count).repeat(walks.copies))
         instructions = self._read(tokens, lengths).repeat(walks.copies)
         forced = torch.zeros(

@@ -120,7 +120,7 @@ ROWS = {
                 "described",
                 share=5.0,
                 losses={"teacher_forcing": 0.01, "student_forcing": 1.0},
-                augmented=0.01,
+                augmented={"teacher_forcing": 0.01, "student_forcing": 1.0},
             ),
             Stage("fine-tuning", share=2.0, losses={"student_forcing": 1.0}),
         ),
