@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
 from scenemem.agents.walker import TrainedAgent
 from scenemem.cli import main
 from scenemem.evaluation.evaluate import Walks, walk_split
-from scenemem.formats.episodes import read_episodes
+from scenemem.evaluation.following import path_likelihood
+from scenemem.formats.episodes import Episode, read_episodes
+from scenemem.formats.folder import DataFolder
 from scenemem.runs.folder import RunFolder
+from scenemem.runs.opened import open_run
+from scenemem.runs.speakers import Filter, augmented_episodes, open_speaker
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes
+from scenemem.tasks.paths import path_pool
 from scenemem.world.build import load_world
 
 SMALL = (
@@ -247,9 +253,64 @@ def test_augmentation_is_an_episode_file_that_follows_the_seed(
     assert read_episodes(tmp_path / "packed.json.gz") == episodes
 
 
+def test_of_several_descriptions_the_likeliest_is_kept(
+    trained: Path, tiny_trainable: Path, tmp_path: Path
+) -> None:
+    folder = DataFolder(tiny_trainable)
+    opened = open_speaker(RunFolder(trained), folder)
+    pool = path_pool(opened.environment.world, opened.training_scans)
+
+    def described(**choice: Any) -> list[Episode]:
+        made = augmented_episodes(opened.speaker, pool, 12, 3, sample=True, choice=Filter(**choice))
+        return list(made)
+
+    def likelihood(episodes: list[Episode]) -> Tensor:
+        bound = bind_episodes(opened.environment.world, episodes, "made", name="made")
+        return opened.speaker.score_routes(bound, bound.path)
+
+    one, four, best = described(), described(descriptions=4), described(descriptions=4, keep=0.25)
+    assert [episode.path for episode in one] == [episode.path for episode in four], "the same paths"
+    assert len({episode.path_id for episode in best}) == len(best) == 12
+    assert float(likelihood(four).mean()) > float(likelihood(one).mean())
+    assert float(likelihood(best).mean()) > float(likelihood(four).mean())
+
+
+def test_an_agent_helps_to_choose_descriptions(
+    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = tmp_path / "agent"
+    flags = ("--data", tiny_trainable, "--iterations", 2, "--learning.batch", 4, "--model.width", 8)
+    assert _run("train", "basic", "--out", agent, *flags, "--no-replays") == 0
+
+    def augment(name: str, *flags: object) -> tuple[Episode, ...]:
+        out = tmp_path / name
+        words = ("speak", "augment", trained, "--data", tiny_trainable, "--out", out, "--count", 10)
+        assert _run(*words, "--sample", "--descriptions", 3, "--keep", 0.5, *flags) == 0
+        return tuple(read_episodes(out))
+
+    plain, chosen = augment("plain.json"), augment("chosen.json", "--agent", agent)
+    opened = open_run(RunFolder(agent), DataFolder(tiny_trainable)).experiment.agent
+    world = opened.environment.world
+    plainly, by_agent = (
+        path_likelihood(opened, bind_episodes(world, made, "made", name="made")).mean()
+        for made in (plain, chosen)
+    )
+    assert plain != chosen
+    assert float(by_agent) > float(plainly)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("augment", "RUN", "--out", "x.json", "--keep", 0), "--keep must be above 0 and at most 1, got 0"),
+        (
+            ("augment", "RUN", "--out", "x.json", "--sample", "--descriptions", 0),
+            "--descriptions must be 1 or more, got 0",
+        ),
+        (
+            ("augment", "RUN", "--out", "x.json", "--descriptions", 2),
+            "--descriptions compares texts that differ; add --sample",
+        ),
         (("train", "parrot"), "unknown speaker 'parrot'; there are: speaker, speaker-paper"),
         (("train", "--iterations", 0), "iterations must be 1 or more, got 0"),
         (("train", "--seed", -1), "--seed must be 0 or more, got -1"),

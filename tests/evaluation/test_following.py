@@ -13,9 +13,9 @@ from scenemem.agents.actions import ActionSpace
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.ssm import SSM
-from scenemem.agents.walker import AgentPolicy, TrainedAgent, WalkConfig, collect, take_best
+from scenemem.agents.walker import AgentPolicy, Decided, TrainedAgent, WalkConfig, collect, take_best
 from scenemem.errors import UserError
-from scenemem.evaluation.following import Agreement, measure_following
+from scenemem.evaluation.following import Agreement, measure_following, path_likelihood
 from scenemem.features.store import Environment, open_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.objectives import ReferencePath
@@ -94,6 +94,51 @@ def test_it_agrees_with_asking_at_every_step(
     assert found == [Agreement(kind, asked.right[kind], asked.of[kind]) for kind in sorted(asked.of)]
     assert {one.of for one in found if one.decisions.endswith("stop")} == {len(episodes)}
     assert any(0 < one.share < 1 for one in found)
+
+
+@pytest.mark.parametrize("name", ["basic", "ssm", "ssm-global"])
+def test_the_likelihood_of_a_path_is_that_of_its_decisions(
+    name: str, environment: Environment, episodes: EpisodeSet
+) -> None:
+    agent = _agent(name, environment, episodes)
+    found = path_likelihood(agent, episodes)
+    network, longest = agent.network.eval(), int(episodes.path_length.max())
+    log = network.state_log(environment, agent.read(episodes.texts), network.dropout_masks(len(episodes)))
+    said: list[list[float]] = [[] for _ in range(len(episodes))]
+
+    class Noted:
+        """A watcher that reads the chances of what is right, decision by decision."""
+
+        label: Tensor
+
+        def observed(self, pose: Pose, active: Tensor, space: ActionSpace, /) -> None:
+            pass
+
+        def decided(self, decided: Decided, /) -> None:
+            chances = decided.logits.log_softmax(dim=1)
+            for episode, row, right in zip(decided.request.episode, chances, self.label, strict=True):
+                said[int(episode)].append(float(row[right]))
+
+    class Led(AgentPolicy):
+        def decide(
+            self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /
+        ) -> Tensor:
+            noted.label = label
+            super().decide(request, label, pose, space)
+            return label
+
+    noted = Noted()
+    collect(
+        environment.world,
+        episodes,
+        network.action_space(environment.world, len(episodes), longest, learning=True),
+        Led(network, log, environment, take_best, watcher=noted),
+        max_steps=longest**2,
+        label_rule=ReferencePath(environment.world, episodes.path),
+    )
+    expected = torch.tensor([sum(chances) / len(chances) for chances in said])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(path_likelihood(agent, episodes.select([2, 0])), found[[2, 0]])
 
 
 @pytest.mark.parametrize("name", ["rpa", "student-forcing"])

@@ -16,6 +16,7 @@ from scenemem.runs.experiment import SPEAKERS, SpeakerPreset
 from scenemem.runs.opened import open_run
 from scenemem.runs.speakers import (
     FOLLOWED,
+    Filter,
     augmented_episodes,
     describe,
     evaluate_speaker,
@@ -152,6 +153,9 @@ def speak_augment(
     count: int = 10_000,
     seed: int = 0,
     sample: bool = False,
+    descriptions: int = 1,
+    keep: float = 1.0,
+    agent: Path | None = None,
     checkpoint: Checkpoint = "best",
     threads: Threads = 1,
     json: Json = False,
@@ -166,15 +170,27 @@ def speak_augment(
         count: how many paths.
         seed: of paths, headings and sampled words.
         sample: draw words by their probability instead of taking the most likely ones.
+        descriptions: with --sample, how many per path; the one the speaker finds likeliest is taken.
+        keep: the share of paths to keep, those with the likeliest descriptions.
+        agent: a run folder or weights:NAME; how likely it walks the path by a description counts as well.
     """
     console.use_threads(threads)
     console.at_least_one(count=count)
-    opened = open_speaker(console.existing_run(run, data, checkpoint), console.open_data(data), checkpoint)
+    if descriptions > 1 and not sample:
+        raise UserError("--descriptions compares texts that differ; add --sample")
+    described = console.existing_run(run, data, checkpoint)
+    walks = None if agent is None else console.existing_run(agent, data, "last")
+    folder = console.open_data(data)
+    walker = None if walks is None else open_run(walks, folder).experiment.agent
+    choice = Filter(descriptions, keep, walker)
+    opened = open_speaker(described, folder, checkpoint)
     pool = path_pool(opened.environment.world, opened.training_scans)
     started = time.perf_counter()
     with console.progress_bar("describing paths") as progress:
         speaker = opened.speaker
-        episodes = augmented_episodes(speaker, pool, count, seed, sample=sample, progress=progress)
+        episodes = augmented_episodes(
+            speaker, pool, count, seed, sample=sample, choice=choice, progress=progress
+        )
         written = write_episodes(out, episodes)
     speed = written / (time.perf_counter() - started)
     if json:

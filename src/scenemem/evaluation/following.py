@@ -71,6 +71,27 @@ def _asked(agent: TrainedAgent, episodes: EpisodeSet) -> Iterator[tuple[str, Ten
         yield f"{kind}: stop", agrees[known & decisions.stops]
 
 
+@torch.no_grad()
+def path_likelihood(agent: TrainedAgent, episodes: EpisodeSet) -> Tensor:
+    """How likely an agent led along the reference paths finds what is right there.
+
+    ->  (B,) mean log-probability of a decision
+    """
+    with evaluating(agent.network):
+        rollout, log = led(agent, episodes)
+        outputs: Outputs = agent.network.evaluate_actions(rollout, log, agent.environment)
+    total = torch.zeros(len(episodes), device=rollout.alive.device)
+    taken = torch.zeros_like(total)
+    for kind, logits in outputs.logits.items():
+        decisions: Decisions = rollout.decisions[kind]
+        known = (decisions.label >= 0).to(total)
+        chances = logits.masked_fill(~decisions.options, -torch.inf).log_softmax(dim=1)
+        right = chances.gather(1, decisions.label.clamp_min(0).unsqueeze(1)).squeeze(1)
+        total.index_add_(0, decisions.episode, right.masked_fill(known == 0, 0.0))
+        taken.index_add_(0, decisions.episode, known)
+    return total / taken.clamp_min(1)
+
+
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
     """Inside its block nothing is dropped; afterwards the network is as it was."""

@@ -5,6 +5,7 @@ What is drawn depends on the seed, the iteration and the process alone, so there
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from scenemem.learning.distributed import ProcessGroup
 from scenemem.learning.speaker import Speaker
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import PathPool, shortest_paths
-from scenemem.world.graph import HEADINGS, STEP
+from scenemem.world.graph import HEADINGS, STEP, World
 
 
 class Augmentation(Protocol):
@@ -51,19 +52,30 @@ class BackTranslation:
         path, length = shortest_paths(world, start, goal)
         words = Sample(_randomness(self._seed, iteration, 1 + group.rank))
         said = self.speaker.describe(path, heading, feature_mask=feature_mask, choose=words)
-        return EpisodeSet(
-            name="described",
-            scans=world.scans,
-            instruction_ids=tuple(f"{iteration}_{number}" for number in range(len(path))),
-            texts=tuple(self.speaker.texts(said.tokens)),
-            record=torch.arange(len(path), device=world.device),
-            scan=world.scan_of[start],
-            start=start,
-            goal=goal,
-            heading=heading,
-            path=path,
-            path_length=length,
-        )
+        ids = [f"{iteration}_{number}" for number in range(len(path))]
+        return described_episodes(world, path, length, heading, self.speaker.texts(said.tokens), ids)
+
+
+def described_episodes(
+    world: World, path: Tensor, length: Tensor, heading: Tensor, texts: Sequence[str], ids: Sequence[str]
+) -> EpisodeSet:
+    """Paths with one text each, as episodes.
+
+    path: (B, T) viewpoints, padded with -1  length: (B,) viewpoints of each  heading: (B,) radians
+    """
+    return EpisodeSet(
+        name="described",
+        scans=world.scans,
+        instruction_ids=tuple(ids),
+        texts=tuple(texts),
+        record=torch.arange(len(path), device=world.device),
+        scan=world.scan_of[path[:, 0]],
+        start=path[:, 0],
+        goal=path.gather(1, (length - 1).unsqueeze(1)).squeeze(1),
+        heading=heading,
+        path=path,
+        path_length=length,
+    )
 
 
 class StoredEpisodes:

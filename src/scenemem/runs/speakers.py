@@ -23,9 +23,12 @@ from scenemem.evaluation.bleu import (
     shuffled_bleu,
 )
 from scenemem.evaluation.evaluate import walk_split
+from scenemem.evaluation.following import path_likelihood
 from scenemem.formats.episodes import Episode
 from scenemem.formats.folder import DataFolder
+from scenemem.learning.augmentation import described_episodes
 from scenemem.learning.speaker import Speaker
+from scenemem.models.speaker import Choose, Descriptions
 from scenemem.runs.experiment import Progress, SpeakerExperiment, silent, stored_speaker
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.tasks.episode_set import Batches, EpisodeSet
@@ -166,6 +169,30 @@ def describe(opened: SpeakerExperiment, paths: PathsToDescribe, beams: int) -> l
     ]
 
 
+@dataclass(frozen=True)
+class Filter:
+    """Which descriptions are worth learning from."""
+
+    descriptions: int = 1
+    """sampled per path; the one with the best score is taken"""
+    keep: float = 1.0
+    """share of the paths, those with the best scores"""
+    agent: TrainedAgent | None = None
+    """its likelihood of walking the path by the description counts beside the speaker's of saying it"""
+
+    def __post_init__(self) -> None:
+        if self.descriptions < 1:
+            raise UserError(f"--descriptions must be 1 or more, got {self.descriptions}")
+        if not 0 < self.keep <= 1:
+            raise UserError(f"--keep must be above 0 and at most 1, got {self.keep}")
+
+    def score(self, said: Descriptions, episodes: EpisodeSet) -> Tensor:
+        """(B,) log-likelihood per word, and per decision where there is an agent; the higher the better"""
+        if self.agent is None:
+            return said.per_word
+        return said.per_word + path_likelihood(self.agent, episodes)
+
+
 def augmented_episodes(
     speaker: Speaker,
     pool: PathPool,
@@ -173,21 +200,26 @@ def augmented_episodes(
     seed: int,
     *,
     sample: bool = False,
+    choice: Filter | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Episode]:
     """Descriptions of ``count`` paths of a pool, their words likely or sampled, as episodes."""
+    choice = choice or Filter()
     randomness = torch.Generator().manual_seed(seed)
     choose = Sample(randomness) if sample else take_best
     world, done = speaker.environment.world, 0
     batches = Batches(len(pool), _AT_ONCE, seed)
     while done < count:
-        rows = next(batches)[: count - done].to(world.device)
-        path, _ = shortest_paths(world, pool.start[rows], pool.goal[rows])
+        rows = next(batches)
+        rows = rows[: math.ceil((count - done) / choice.keep)].to(world.device)
+        path, length = shortest_paths(world, pool.start[rows], pool.goal[rows])
         heading = torch.randint(HEADINGS, (len(rows),), generator=randomness).to(world.device) * STEP
-        metres = world.geodesic(pool.start[rows], pool.goal[rows])
-        texts = speaker.texts(speaker.describe(path, heading, choose=choose).tokens)
-        columns = zip(path.tolist(), heading.tolist(), metres.tolist(), texts, strict=True)
-        for number, (viewpoints, angle, length, text) in enumerate(columns, start=FIRST_PATH_ID + done):
+        described = _best_described(speaker, path, length, heading, choose, choice, count - done)
+        metres = world.geodesic(described.start, described.goal)
+        columns = zip(
+            described.path.tolist(), described.heading.tolist(), metres.tolist(), described.texts, strict=True
+        )
+        for number, (viewpoints, angle, far, text) in enumerate(columns, start=FIRST_PATH_ID + done):
             yield Episode(
                 scan=world.scans[int(world.scan_of[viewpoints[0]])],
                 path_id=number,
@@ -195,11 +227,29 @@ def augmented_episodes(
                 heading=angle,
                 instructions=(text,),
                 instruction_ids=(f"{number}_0",),
-                distance=length,
+                distance=far,
             )
-        done += len(rows)
+        done += len(described)
         if progress is not None:
             progress(done, count)
+
+
+def _best_described(
+    speaker: Speaker, path: Tensor, length: Tensor, heading: Tensor, choose: Choose, choice: Filter, most: int
+) -> EpisodeSet:
+    """At most ``most`` of the paths (B, T), in their order, with the best of their descriptions."""
+    times = choice.descriptions
+    path, length, heading = path.repeat(times, 1), length.repeat(times), heading.repeat(times)
+    said = speaker.describe(path, heading, choose=choose)
+    ids = [str(number) for number in range(len(path))]
+    episodes = described_episodes(
+        speaker.environment.world, path, length, heading, speaker.texts(said.tokens), ids
+    )
+    if times == 1 and choice.keep == 1:
+        return episodes
+    score, best = choice.score(said, episodes).view(times, -1).max(dim=0)
+    kept = score.topk(min(most, math.ceil(choice.keep * len(score)))).indices.sort().values
+    return episodes.select(best[kept] * len(score) + kept)
 
 
 def _viewpoints(world: World, scan: str | None, names: list[str]) -> Tensor:
