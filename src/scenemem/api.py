@@ -45,7 +45,7 @@ from scenemem.learning.distributed import check_device, process_group
 from scenemem.learning.objectives import LABEL_RULES, LOSSES, REWARDS
 from scenemem.presets import PRESETS, Preset
 from scenemem.registry import Registry, load_installed_plugins
-from scenemem.runs.comparison import Comparison, RowFacts, comparability, path_groups, row_names
+from scenemem.runs.comparison import Comparison, RowFacts, path_groups, row_names
 from scenemem.runs.config import changed, nested
 from scenemem.runs.experiment import SPEAKERS, Experiment, Progress, open_data, silent
 from scenemem.runs.folder import RunFolder, Which, find_run
@@ -399,7 +399,6 @@ def compare(
     check_device(device)
     folder, measured, first = open_data(data, progress), list[tuple[str, Metrics]](), None
     facts: list[RowFacts] = []
-    tracks: dict[str, str] = {}
     for name, run in zip(names, runs, strict=True):
         opened = open_run(run, folder, checkpoint, progress, device)
         facts.append(RowFacts.of(name, opened))
@@ -410,11 +409,10 @@ def compare(
                 f"{run.root} walks other episodes than the runs before it; compare runs of one task at a time"
             )
         measured.append((name, walks.measured(opened.world)))
-        tracks[name] = opened.experiment.track
     assert first is not None
     task = opened.experiment.preset.data.task
     path = path_groups(folder, task, split, first)
-    return Comparison.of(split, measured, tracks, path, first.scan, against, comparability(facts))
+    return Comparison.of(split, measured, facts, path, first.scan, against)
 
 
 def score(

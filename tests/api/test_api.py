@@ -208,7 +208,9 @@ def test_agents_are_compared(
     both = sm.compare([agent, copy], data=tiny_trainable)
     assert both.rows["ssm"]["sr"].n == 2
     mean = both.rows["ssm"]["sr"].mean
-    assert both.to_markdown().splitlines()[2].startswith(f"| ssm | unknown | 2 | {mean:.3f} ± 0.000 |")
+    cost = f"{both.cpu_seconds['ssm']:.0f}"
+    row = both.to_markdown().splitlines()[2]
+    assert row.startswith(f"| ssm | unknown | 2 | {cost} | {mean:.3f} ± 0.000 |")
     with pytest.raises(sm.UserError, match="name at least one run to compare"):
         sm.compare([])
 

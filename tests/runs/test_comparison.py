@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
 
+from scenemem.evaluation.metrics import Metrics
 from scenemem.formats.folder import DataFolder
-from scenemem.runs.comparison import RowFacts, comparability, path_groups
+from scenemem.runs.comparison import Comparison, RowFacts, comparability, path_groups
 from scenemem.tasks.episode_set import EpisodeSet
 
 FACTS = RowFacts("ssm", "captions", "abc", "data", 100)
@@ -31,6 +32,18 @@ def test_rows_of_other_tracks_data_or_steps_are_remarked() -> None:
     assert comparability([FACTS, replace(FACTS, row="basic", features="def")]) == [
         "the rows have different features (abc: ssm; def: basic)"
     ]
+
+
+def test_a_row_costs_what_its_runs_cost_on_average() -> None:
+    metrics = Metrics(**{item.name: torch.zeros(2) for item in fields(Metrics)})
+    costs = {"ssm": (10.0, 30.0), "basic": (5.0, None)}
+    facts = [replace(FACTS, row=row, cpu_seconds=cost) for row, of_runs in costs.items() for cost in of_runs]
+    where = torch.tensor([0, 1])
+    compared = Comparison.of("val_unseen", [(one.row, metrics) for one in facts], facts, where, where)
+    assert compared.cpu_seconds == {"ssm": 20.0}, "a mean of some of its runs would not be its cost"
+    table = compared.tables()[0]
+    column = table.header.index("cpu s")
+    assert [(row[0], row[column]) for row in table.cells] == [("ssm", "20"), ("basic", "-")]
 
 
 def _episodes(record: list[int]) -> EpisodeSet:

@@ -199,7 +199,12 @@ def compare(
     if json:
         found = {"against": comparison.distances, "against_by_building": comparison.by_building}
         distances = {name: {against: value} for name, value in found.items()} if against else {}
-        told = {"split": split, "tracks": comparison.tracks, "rows": comparison.rows}
+        told = {
+            "split": split,
+            "tracks": comparison.tracks,
+            "cpu_seconds": comparison.cpu_seconds,
+            "rows": comparison.rows,
+        }
         console.print_json({**told, **distances, "remarks": comparison.remarks})
         return
     for shown in comparison.tables():

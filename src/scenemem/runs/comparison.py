@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -48,19 +49,19 @@ class Comparison:
     distances: dict[str, dict[str, Estimate]] = field(default_factory=dict)  # row -> metric -> difference
     by_building: dict[str, dict[str, Estimate]] = field(default_factory=dict)  # the same, drawing buildings
     remarks: tuple[str, ...] = ()  # why rows may not be comparable
+    cpu_seconds: dict[str, float] = field(default_factory=dict)  # row -> mean cost of a run, where noted
 
     @classmethod
     def of(
         cls,
         split: str,
         measured: Sequence[tuple[str, Metrics]],
-        tracks: Mapping[str, str],
+        facts: Sequence[RowFacts],
         path: Tensor,
         building: Tensor,
         against: str | None = None,
-        remarks: Sequence[str] = (),
     ) -> Comparison:
-        """Compare the metrics of runs, each with its row; ``tracks`` are those of the rows.
+        """Compare the metrics of runs, each with its row; ``facts`` are those of the same runs.
 
         path: (N,) which group of paths each episode belongs to  building: (N,) which building
         """
@@ -79,7 +80,16 @@ class Comparison:
                 if against is not None and row != against
             }
 
-        return cls(split, rows, dict(tracks), against, distances(path), distances(building), tuple(remarks))
+        return cls(
+            split,
+            rows,
+            {one.row: one.track for one in facts},
+            against,
+            distances(path),
+            distances(building),
+            tuple(comparability(facts)),
+            {row: cost for row in rows if (cost := _mean_cost(row, facts)) is not None},
+        )
 
     def tables(self) -> list[ComparisonTable]:
         """The metrics of all rows and, when asked for, how far they are from one of them."""
@@ -88,11 +98,12 @@ class Comparison:
                 name,
                 self.tracks[name] or "unknown",
                 str(next(iter(row.values())).n),
+                f"{self.cpu_seconds[name]:.0f}" if name in self.cpu_seconds else "-",
                 *(str(row[metric]) for metric in METRICS),
             ]
             for name, row in self.rows.items()
         ]
-        tables = [ComparisonTable(self.split, ("agent", "track", "n", *METRICS), cells)]
+        tables = [ComparisonTable(self.split, ("agent", "track", "n", "cpu s", *METRICS), cells)]
         for drawn, distances in (("paths", self.distances), ("buildings", self.by_building)):
             if distances:
                 cells = [
@@ -152,13 +163,14 @@ def path_groups(folder: DataFolder, task: str, split: str, episodes: EpisodeSet)
 
 @dataclass(frozen=True)
 class RowFacts:
-    """What has to be the same for two rows to be compared."""
+    """What has to be the same for two rows to be compared, and what one run of a row has cost."""
 
     row: str
     track: str  # of the features
     features: str  # sha256
     data: str  # sha256 of graphs and training episodes; empty when not noted
     steps: int
+    cpu_seconds: float | None = None  # of the training; None when not noted
 
     @classmethod
     def of(cls, row: str, opened: OpenedRun) -> RowFacts:
@@ -167,7 +179,18 @@ class RowFacts:
         data = ""
         if isinstance(inputs, dict):
             data = "/".join(str(inputs.get(name))[:8] for name in ("graphs", "train"))
-        return cls(row, info.track, info.sha256, data, opened.iteration)
+        noted = [
+            float(line["cpu_seconds"])
+            for line in opened.run.logged()
+            if "cpu_seconds" in line and line["iteration"] <= opened.iteration
+        ]
+        return cls(row, info.track, info.sha256, data, opened.iteration, noted[-1] if noted else None)
+
+
+def _mean_cost(row: str, facts: Sequence[RowFacts]) -> float | None:
+    """Of the runs of a row; None when one of them does not say."""
+    costs = [one.cpu_seconds for one in facts if one.row == row]
+    return None if None in costs else fmean(cost for cost in costs if cost is not None)
 
 
 def comparability(facts: Sequence[RowFacts]) -> list[str]:
