@@ -9,24 +9,17 @@ import pytest
 import torch
 
 from scenemem import __version__
-from scenemem.cli import main
-
-
-def _run(*words: object) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    assert isinstance(caught.value.code, int)
-    return caught.value.code
+from tests.commands.helpers import typed
 
 
 def test_the_machine_and_the_installation_are_described(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("doctor", "--json") == 0
+    assert typed("doctor", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["versions"]["scenemem"] == __version__
     assert found["versions"]["torch"] == torch.__version__
     assert found["machine"]["torch threads"] == torch.get_num_threads()
     assert "data" not in found
-    assert _run("doctor") == 0
+    assert typed("doctor") == 0
     assert "graphics cards" in capsys.readouterr().out
 
 
@@ -35,12 +28,12 @@ def test_a_data_folder_is_described_and_its_stores_are_verified(
 ) -> None:
     data = Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
     np.save(data / "features" / "broken.npy", np.zeros(3))
-    assert _run("doctor", "--data", data, "--json") == 0
+    assert typed("doctor", "--data", data, "--json") == 0
     found = json.loads(capsys.readouterr().out)["data"]
     assert found["r2r splits"] == "train, val_seen, val_unseen, test"
     assert found["store tiny"].startswith("track none, 8 columns, ")
     assert found["store broken"].startswith("broken: ")
     assert found["graphs"].startswith("sha256 ")
     shutil.rmtree(data / "connectivity")
-    assert _run("doctor", "--data", data, "--json") == 0
+    assert typed("doctor", "--data", data, "--json") == 0
     assert "no such folder" in json.loads(capsys.readouterr().out)["data"]["graphs"]

@@ -16,7 +16,6 @@ import pytest
 from PIL import Image
 from torch import Tensor
 
-from scenemem.cli import main
 from scenemem.features import images, pictures
 from scenemem.features.images import HousesSmall
 from scenemem.features.pictures import DrawnHouses, read_cameras, write_views
@@ -25,13 +24,7 @@ from scenemem.formats.decoding import read_json
 from scenemem.formats.features import verify_store
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import HousesConfig, build_houses
-
-
-def _run(*words: object) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    assert isinstance(caught.value.code, int)
-    return caught.value.code
+from tests.commands.helpers import typed
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +54,7 @@ def test_from_pixels_to_success_rate(
     houses: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--images", houses / "pictures", "--data", houses, "--encoder", "houses-small", "--json")
-    assert _run("data", "images", *words) == 0
+    assert typed("data", "images", *words) == 0
     (store,) = json.loads(capsys.readouterr().out)["stores"]
     assert (store["name"], store["width"]) == ("images", 276)
     info = verify_store(houses / "features" / "images.npy")
@@ -71,9 +64,9 @@ def test_from_pixels_to_success_rate(
     chosen = ("--iterations", 2, "--selection.every", 2, "--selection.save-every", 2)
     run = tmp_path / "basic-0"
     where = ("--data", houses, "--features", "images", "--out", run, "--selection.split", "val_unseen")
-    assert _run("train", "basic", *where, *small, *chosen) == 0
+    assert typed("train", "basic", *where, *small, *chosen) == 0
     capsys.readouterr()
-    assert _run("eval", run, "--data", houses, "--split", "val_unseen", "--json") == 0
+    assert typed("eval", run, "--data", houses, "--split", "val_unseen", "--json") == 0
     assert 0 <= json.loads(capsys.readouterr().out)["metrics"]["sr"] <= 1
     assert json.loads((run / "preset.json").read_text())["preset"]["data"]["features"] == "images"
 
@@ -94,7 +87,7 @@ def test_without_a_folder_of_pictures_the_houses_are_drawn(
         "--batch",
         72,
     )
-    assert _run("data", "images", *words) == 0
+    assert typed("data", "images", *words) == 0
     info = verify_store(tmp_path / "drawn.npy")
     assert info.source == f"drawings of the embedded houses, {len(info.keys)} viewpoints"
     assert (
@@ -146,7 +139,7 @@ def test_a_killed_run_is_continued_to_the_same_bytes(
 
     monkeypatch.setattr(images, "HousesSmall", Counting)
     for out in (folder, tmp_path / "whole"):
-        assert _run(*words, "--encoder", "houses-small", "--out", out) == 0
+        assert typed(*words, "--encoder", "houses-small", "--out", out) == 0
     total = len(verify_store(folder / "images.npy").keys)
     assert len(encoded) == (total - 3) + total, "finished viewpoints are not encoded again"
     for name in ("images.npy", "images.json"):
@@ -158,10 +151,10 @@ def test_mistakes_are_one_line_and_exit_code_2(
     houses: Path, tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--encoder", "houses-small", "--out", tmp_path)
-    assert _run("data", "images", "--data", tiny_data, *words) == 2
+    assert typed("data", "images", "--data", tiny_data, *words) == 2
     assert (
         "has no plans of houses to draw; name a folder of pictures with --images" in capsys.readouterr().err
     )
-    assert _run("data", "images", "--data", tiny_data, "--images", houses / "pictures", *words) == 2
+    assert typed("data", "images", "--data", tiny_data, "--images", houses / "pictures", *words) == 2
     assert "scan grid, viewpoint g00: no pictures of this viewpoint of the world" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

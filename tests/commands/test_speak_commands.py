@@ -11,7 +11,6 @@ import pytest
 from torch import Tensor
 
 from scenemem.agents.walker import TrainedAgent
-from scenemem.cli import main
 from scenemem.evaluation.evaluate import Walks, walk_split
 from scenemem.evaluation.following import path_likelihood
 from scenemem.formats.episodes import Episode, read_episodes
@@ -22,6 +21,7 @@ from scenemem.runs.speakers import Filter, augmented_episodes, open_speaker
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes
 from scenemem.tasks.paths import path_pool
 from scenemem.world.build import load_world
+from tests.commands.helpers import error_line, printed_json, typed
 
 SMALL = (
     *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--words", 20),
@@ -29,25 +29,10 @@ SMALL = (
 )
 
 
-def _run(*words: object) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    assert isinstance(caught.value.code, int)
-    return caught.value.code
-
-
-def _json(capsys: pytest.CaptureFixture[str]) -> Any:
-    return json.loads(capsys.readouterr().out)
-
-
-def _error(capsys: pytest.CaptureFixture[str]) -> str:
-    return capsys.readouterr().err.replace("\n", " ")
-
-
 @pytest.fixture(scope="module")
 def trained(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "speaker-0"
-    assert _run("speak", "train", "--data", tiny_trainable, "--out", out, *SMALL) == 0
+    assert typed("speak", "train", "--data", tiny_trainable, "--out", out, *SMALL) == 0
     return out
 
 
@@ -67,24 +52,24 @@ def test_a_run_is_never_overwritten_but_can_be_continued(
     trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("speak", "train", "speaker", "--data", tiny_trainable, "--out", trained)
-    assert _run(*words, *SMALL) == 2
-    assert "already holds a run; continue it with --resume" in _error(capsys)
-    assert _run(*words, "--resume", "--json") == 0, "no flag again"
-    assert _json(capsys)["iteration"] == 4
-    assert _run(*words, "--resume", "--learning.clip", 1.0) == 2
-    assert "was started with another preset" in _error(capsys)
+    assert typed(*words, *SMALL) == 2
+    assert "already holds a run; continue it with --resume" in error_line(capsys)
+    assert typed(*words, "--resume", "--json") == 0, "no flag again"
+    assert printed_json(capsys)["iteration"] == 4
+    assert typed(*words, "--resume", "--learning.clip", 1.0) == 2
+    assert "was started with another preset" in error_line(capsys)
 
 
 def test_eval_reports_bleu_and_both_controls(
     trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("speak", "eval", trained, "--data", tiny_trainable)
-    assert _run(*words, "--json", "--beam", 2) == 0
-    report = _json(capsys)
+    assert typed(*words, "--json", "--beam", 2) == 0
+    report = printed_json(capsys)
     assert report.keys() == {"split", "n", "beam", "words", "bleu", "retrieval", "shuffled"}
     assert (report["split"], report["beam"]) == ("val_unseen", 2)
     assert all(0 <= report[name] <= 1 for name in ("bleu", "retrieval", "shuffled"))
-    assert _run(*words, "--split", "train", "--checkpoint", "last") == 0
+    assert typed(*words, "--split", "train", "--checkpoint", "last") == 0
     assert "most similar training path" in " ".join(capsys.readouterr().out.split())
 
 
@@ -97,10 +82,10 @@ def test_an_agent_that_follows_the_descriptions_tells_what_they_are_worth(
 ) -> None:
     agent, data = tmp_path / "basic-0", ("--data", tiny_trainable)
     small = ("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--learning.batch", 8)
-    assert _run("train", "basic", *data, "--out", agent, *small, "--iterations", 30, "--no-replays") == 0
+    assert typed("train", "basic", *data, "--out", agent, *small, "--iterations", 30, "--no-replays") == 0
     capsys.readouterr()
-    assert _run("eval", agent, *data, "--json") == 0
-    people = _json(capsys)["metrics"]["sr"]
+    assert typed("eval", agent, *data, "--json") == 0
+    people = printed_json(capsys)["metrics"]["sr"]
     lines = (agent / "results" / "val_unseen.jsonl").read_text().splitlines()
     outcomes = [json.loads(line) for line in lines]
     first = [one["sr"] for one in outcomes if one["instr_id"].endswith("_0")]
@@ -116,18 +101,18 @@ def test_an_agent_that_follows_the_descriptions_tells_what_they_are_worth(
 
     monkeypatch.setattr("scenemem.runs.speakers.walk_split", spied)
     words = ("speak", "eval", trained, *data, "--agent", agent)
-    assert _run(*words, "--json") == 0
-    followed = _json(capsys)["followed"]
+    assert typed(*words, "--json") == 0
+    followed = printed_json(capsys)["followed"]
     assert followed.keys() == {"descriptions", "people", "shuffled"}
     assert followed["people"]["sr"] == pytest.approx(people)
     assert followed["descriptions"]["sr"] == pytest.approx(sum(first) / len(first))
     described, _, shuffled = told
     assert sorted(shuffled) == sorted(described)
     assert all(one != other for one, other in zip(described, shuffled, strict=True))
-    assert _run(*words) == 0
+    assert typed(*words) == 0
     assert "walks the same paths by" in " ".join(capsys.readouterr().out.split())
-    assert _run("speak", "eval", trained, *data, "--agent", "nowhere") == 2
-    assert "nowhere holds no run" in _error(capsys)
+    assert typed("speak", "eval", trained, *data, "--agent", "nowhere") == 2
+    assert "nowhere holds no run" in error_line(capsys)
 
 
 def test_packed_speakers_reach_what_their_card_says(
@@ -139,16 +124,16 @@ def test_packed_speakers_reach_what_their_card_says(
 ) -> None:
     monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
     file, data = tmp_path / "voice.safetensors", ("--data", tiny_trainable)
-    assert _run("weights", "pack", trained, *data, "--out", file, "--checkpoint", "best") == 0
+    assert typed("weights", "pack", trained, *data, "--out", file, "--checkpoint", "best") == 0
     capsys.readouterr()
-    assert _run("speak", "eval", "weights:voice", *data, "--json") == 0
-    bleu = _json(capsys)["bleu"]
+    assert typed("speak", "eval", "weights:voice", *data, "--json") == 0
+    bleu = printed_json(capsys)["bleu"]
     card = file.with_suffix(".md").read_text(encoding="utf-8")
     assert "| split | bleu | retrieval | shuffled |\n|---|---|---|---|\n| val_seen | " in card
     assert f"| val_unseen | {bleu:.3f} |" in card
-    assert _run("weights") == 0
+    assert typed("weights") == 0
     assert "published speakers; 'weights:NAME' stands for a run" in capsys.readouterr().out
-    assert _run("weights", "pack", trained, *data, "--out", tmp_path / "hub") == 0
+    assert typed("weights", "pack", trained, *data, "--out", tmp_path / "hub") == 0
     assert f"next: scenemem speak eval weights:{tmp_path / 'hub'}" in capsys.readouterr().err
     assert "task: {type: text-generation}" in (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
 
@@ -156,40 +141,42 @@ def test_packed_speakers_reach_what_their_card_says(
 def test_a_speaker_cannot_walk(
     trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run("eval", trained, "--data", tiny_trainable) == 2
-    assert "holds a speaker, which describes paths; use it with 'scenemem speak'" in _error(capsys)
+    assert typed("eval", trained, "--data", tiny_trainable) == 2
+    assert "holds a speaker, which describes paths; use it with 'scenemem speak'" in error_line(capsys)
 
 
 def test_a_listed_path_and_a_shortest_path_are_described_alike(
     trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("speak", "describe", trained, "--data", tiny_trainable, "--json")
-    assert _run(*words, "--path", "s0, s1,s2") == 0
-    (listed,) = _json(capsys)["descriptions"]
+    assert typed(*words, "--path", "s0, s1,s2") == 0
+    (listed,) = printed_json(capsys)["descriptions"]
     assert listed["scan"] == "spiral"
     assert listed["path"] == ["s0", "s1", "s2"]
     assert listed["text"][0] == listed["text"][0].upper(), "written as people write"
-    assert _run(*words, "--start", "s0", "--goal", "s2") == 0
-    assert _json(capsys)["descriptions"] == [listed]
-    assert _run(*words, "--path", "s0,s1,s2", "--heading", 90, "--beam", 3) == 0
-    assert _json(capsys)["descriptions"][0]["heading"] == pytest.approx(1.5708, abs=1e-4)
-    assert _run(*words, "--path", "s3") == 0, "standing still is a path too"
+    assert typed(*words, "--start", "s0", "--goal", "s2") == 0
+    assert printed_json(capsys)["descriptions"] == [listed]
+    assert typed(*words, "--path", "s0,s1,s2", "--heading", 90, "--beam", 3) == 0
+    assert printed_json(capsys)["descriptions"][0]["heading"] == pytest.approx(1.5708, abs=1e-4)
+    assert typed(*words, "--path", "s3") == 0, "standing still is a path too"
 
 
 def test_random_paths_are_shown_beside_what_people_said(
     trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("speak", "describe", trained, "--data", tiny_trainable, "--count", 2, "--split", "val_unseen")
-    assert _run(*words, "--json") == 0
-    first = _json(capsys)["descriptions"]
+    assert typed(*words, "--json") == 0
+    first = printed_json(capsys)["descriptions"]
     assert len(first) == 2
     assert len(first[0]["references"]) == 3
-    assert _run(*words) == 0
+    assert typed(*words) == 0
     shown = capsys.readouterr().out
     assert first[0]["text"] in shown
     assert f"people: {first[0]['references'][0]}" in shown
-    assert _run(*words, "--json", "--seed", 1) == 0
-    assert [entry["path"] for entry in _json(capsys)["descriptions"]] != [entry["path"] for entry in first]
+    assert typed(*words, "--json", "--seed", 1) == 0
+    assert [entry["path"] for entry in printed_json(capsys)["descriptions"]] != [
+        entry["path"] for entry in first
+    ]
 
 
 @pytest.mark.parametrize(
@@ -217,8 +204,8 @@ def test_paths_that_cannot_be_described_are_one_line(
     tiny_trainable: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert _run("speak", "describe", trained, "--data", tiny_trainable, *flags) == 2
-    assert message in _error(capsys)
+    assert typed("speak", "describe", trained, "--data", tiny_trainable, *flags) == 2
+    assert message in error_line(capsys)
 
 
 def test_augmentation_is_an_episode_file_that_follows_the_seed(
@@ -227,11 +214,11 @@ def test_augmentation_is_an_episode_file_that_follows_the_seed(
     def augment(name: str, *flags: object) -> bytes:
         out = tmp_path / name
         words = ("speak", "augment", trained, "--data", tiny_trainable, "--out", out, "--count", 50)
-        assert _run(*words, *flags) == 0
+        assert typed(*words, *flags) == 0
         return out.read_bytes()
 
     first = augment("first.json", "--json")
-    report = _json(capsys)
+    report = printed_json(capsys)
     assert (report["count"], report["out"]) == (50, str(tmp_path / "first.json"))
     episodes = read_episodes(tmp_path / "first.json")
     world = load_world(tiny_trainable / "connectivity")
@@ -280,12 +267,12 @@ def test_an_agent_helps_to_choose_descriptions(
 ) -> None:
     agent = tmp_path / "agent"
     flags = ("--data", tiny_trainable, "--iterations", 2, "--learning.batch", 4, "--model.width", 8)
-    assert _run("train", "basic", "--out", agent, *flags, "--no-replays") == 0
+    assert typed("train", "basic", "--out", agent, *flags, "--no-replays") == 0
 
     def augment(name: str, *flags: object) -> tuple[Episode, ...]:
         out = tmp_path / name
         words = ("speak", "augment", trained, "--data", tiny_trainable, "--out", out, "--count", 10)
-        assert _run(*words, "--sample", "--descriptions", 3, "--keep", 0.5, *flags) == 0
+        assert typed(*words, "--sample", "--descriptions", 3, "--keep", 0.5, *flags) == 0
         return tuple(read_episodes(out))
 
     plain, chosen = augment("plain.json"), augment("chosen.json", "--agent", agent)
@@ -330,8 +317,8 @@ def test_mistakes_are_one_line(
 ) -> None:
     filled = [trained if word == "RUN" else word for word in words]
     out = ("--out", tmp_path / "run") if words[0] == "train" else ()
-    assert _run("speak", *filled, "--data", tiny_trainable, *out) == 2
-    assert message in _error(capsys)
+    assert typed("speak", *filled, "--data", tiny_trainable, *out) == 2
+    assert message in error_line(capsys)
 
 
 def test_only_bleu_needs_the_extra_package(
@@ -344,11 +331,11 @@ def test_only_bleu_needs_the_extra_package(
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
     data = ("--data", tiny_trainable)
     for words in (("eval", trained), ("train", "--out", tmp_path / "run", *SMALL)):
-        assert _run("speak", *words, *data) == 2
-        assert "BLEU needs sacrebleu; install it with: pip install 'scenemem[speak]'" in _error(capsys)
+        assert typed("speak", *words, *data) == 2
+        assert "BLEU needs sacrebleu; install it with: pip install 'scenemem[speak]'" in error_line(capsys)
     assert not (tmp_path / "run").exists(), "it is noticed before anything is done"
-    assert _run("speak", "describe", trained, *data, "--count", 1) == 0
-    assert _run("speak", "augment", trained, *data, "--count", 1, "--out", tmp_path / "augmented.json") == 0
+    assert typed("speak", "describe", trained, *data, "--count", 1) == 0
+    assert typed("speak", "augment", trained, *data, "--count", 1, "--out", tmp_path / "augmented.json") == 0
 
 
 def test_a_run_folder_that_describes_something_else_is_not_resumed(
@@ -356,5 +343,5 @@ def test_a_run_folder_that_describes_something_else_is_not_resumed(
 ) -> None:
     (tmp_path / "preset.json").write_text('{"preset": {"words": "many"}, "seed": 0}')
     words = ("speak", "train", "--data", tiny_trainable, "--out", tmp_path, "--resume")
-    assert _run(*words) == 2
-    assert "does not describe a run" in _error(capsys)
+    assert typed(*words) == 2
+    assert "does not describe a run" in error_line(capsys)

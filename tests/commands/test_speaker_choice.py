@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from scenemem.cli import main
 from scenemem.formats.features import write_store
 from scenemem.world.build import load_world
+from tests.commands.helpers import error_line, printed_json, typed
 
 SMALL = (
     *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--features", "tiny"),
     *("--learning.batch", 4, "--iterations", 2, "--selection.every", 2, "--selection.save-every", 2),
 )
-
-
-def _run(*words: object) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    assert isinstance(caught.value.code, int)
-    return caught.value.code
-
-
-def _json(capsys: pytest.CaptureFixture[str]) -> Any:
-    return json.loads(capsys.readouterr().out)
-
-
-def _error(capsys: pytest.CaptureFixture[str]) -> str:
-    return capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +32,10 @@ def data(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     """An agent, a speaker that sees what it sees, and one that does not."""
     root = tmp_path_factory.mktemp("runs")
-    assert _run("train", "ssm", "--data", data, "--out", root / "ssm", "--model.node-width", 8, *SMALL) == 0
+    assert typed("train", "ssm", "--data", data, "--out", root / "ssm", "--model.node-width", 8, *SMALL) == 0
     for name in ("tiny", "other"):
         words = ("--data", data, "--out", root / name, *SMALL, "--features", name)
-        assert _run("speak", "train", *words) == 0
+        assert typed("speak", "train", *words) == 0
     return root / "ssm", root / "tiny", root / "other"
 
 
@@ -60,10 +43,10 @@ def test_one_candidate_is_the_ordinary_evaluation(
     runs: tuple[Path, Path, Path], data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     agent, speaker, _ = runs
-    assert _run("eval", agent, "--data", data, "--json") == 0
-    plain = _json(capsys)
-    assert _run("eval", agent, "--data", data, "--speaker", speaker, "--json") == 0
-    alone = _json(capsys)
+    assert typed("eval", agent, "--data", data, "--json") == 0
+    plain = printed_json(capsys)
+    assert typed("eval", agent, "--data", data, "--speaker", speaker, "--json") == 0
+    alone = printed_json(capsys)
     reranking = alone.pop("reranking")
     assert alone == plain
     assert reranking["candidates"] == 1
@@ -76,12 +59,12 @@ def test_everything_walked_is_reported_and_ordinary_results_stay(
     runs: tuple[Path, Path, Path], data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     agent, speaker, _ = runs
-    assert _run("eval", agent, "--data", data, "--json") == 0
+    assert typed("eval", agent, "--data", data, "--json") == 0
     files = [agent / "results" / name for name in ("val_unseen.json", "val_unseen.jsonl")]
-    before, plain = [file.read_bytes() for file in files], _json(capsys)
+    before, plain = [file.read_bytes() for file in files], printed_json(capsys)
     words = ("eval", agent, "--data", data, "--speaker", speaker, "--candidates", 5)
-    assert _run(*words, "--speaker-weight", 1, "--seed", 3, "--json") == 0
-    report = _json(capsys)
+    assert typed(*words, "--speaker-weight", 1, "--seed", 3, "--json") == 0
+    report = printed_json(capsys)
     assert report["metrics"] != plain["metrics"]
     facts = report["reranking"]
     assert {name: facts[name] for name in ("speaker", "candidates", "weight", "seed")} == {
@@ -95,12 +78,12 @@ def test_everything_walked_is_reported_and_ordinary_results_stay(
     assert [file.read_bytes() for file in files] == before
     assert not list((agent / "results" / "reranked").glob("*.jsonl")), "reports show ordinary walks only"
     kept = agent / "results" / "reranked" / "val_unseen.json"
-    assert _run("score", kept, "--data", data, "--split", "val_unseen", "--json") == 0
-    scored = _json(capsys)
+    assert typed("score", kept, "--data", data, "--split", "val_unseen", "--json") == 0
+    scored = printed_json(capsys)
     assert scored == {key: report[key] for key in scored}
-    assert _run(*words, "--speaker-weight", 1, "--seed", 3, "--json") == 0
-    assert _json(capsys) == report, "the same seed, the same answers"
-    assert _run(*words) == 0
+    assert typed(*words, "--speaker-weight", 1, "--seed", 3, "--json") == 0
+    assert printed_json(capsys) == report, "the same seed, the same answers"
+    assert typed(*words) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "TL, all walked" in shown
     assert "not comparable with agents that walk once" in shown
@@ -110,11 +93,11 @@ def test_a_speaker_that_sees_other_features_is_refused(
     runs: tuple[Path, Path, Path], data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     agent, _, other = runs
-    assert _run("eval", agent, "--data", data, "--speaker", other, "--candidates", 2) == 2
+    assert typed("eval", agent, "--data", data, "--speaker", other, "--candidates", 2) == 2
     message = (
         f"the speaker in {other} sees other features than the agent; train both with the same --features"
     )
-    assert message in _error(capsys)
+    assert message in error_line(capsys)
 
 
 @pytest.mark.parametrize(
@@ -149,5 +132,5 @@ def test_mistakes_are_one_line(
 ) -> None:
     places = {"AGENT": runs[0], "SPEAKER": runs[1]}
     filled = [places.get(word, word) if isinstance(word, str) else word for word in words]
-    assert _run("eval", *filled, "--data", data) == 2
-    assert message in _error(capsys)
+    assert typed("eval", *filled, "--data", data) == 2
+    assert message in error_line(capsys)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from scenemem.cli import main
 from scenemem.formats.traces import read_trace
 from scenemem.runs.opened import OpenedRun
+from tests.commands.helpers import typed
 
 SMALL = (
     *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1),
@@ -18,18 +18,11 @@ SMALL = (
 )
 
 
-def _run(*words: object) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    assert isinstance(caught.value.code, int)
-    return caught.value.code
-
-
 @pytest.fixture(scope="module")
 def runs(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
     for name in ("ssm", "basic"):
-        assert _run("train", name, "--data", tiny_trainable, "--out", folder / f"{name}-0", *SMALL) == 0
+        assert typed("train", name, "--data", tiny_trainable, "--out", folder / f"{name}-0", *SMALL) == 0
     shutil.copytree(folder / "basic-0", folder / "other" / "ssm-0")
     return {place: folder / place for place in ("ssm-0", "basic-0", "other/ssm-0")}
 
@@ -38,7 +31,7 @@ def test_telling_episodes_are_chosen_and_linked(
     runs: dict[str, Path], tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("view", runs["ssm-0"], "--data", tiny_trainable, "--count", 2)
-    assert _run(*words, "--json") == 0
+    assert typed(*words, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     index, *pages = told["pages"]
     assert index == str(runs["ssm-0"] / "replays" / "index.html")
@@ -50,7 +43,7 @@ def test_telling_episodes_are_chosen_and_linked(
         trace = read_trace(Path(page).with_suffix(".ssm-0.trace.json"))
         assert trace.task.instruction_id == facts["instruction_id"]
         assert facts["scores"]["ssm-0"]["ne"] >= 0
-    assert _run(*words) == 0
+    assert typed(*words) == 0
     assert f"written to {index}" in capsys.readouterr().err
 
 
@@ -58,23 +51,23 @@ def test_what_was_walked_already_is_not_walked_again(
     runs: dict[str, Path], tiny_trainable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("view", runs["basic-0"], "--data", tiny_trainable, "--out", tmp_path / "v", "--count", 2)
-    assert _run(*words) == 0
+    assert typed(*words) == 0
     first = (tmp_path / "v" / "index.html").read_text(encoding="utf-8")
 
     def refuse(*_args: object) -> None:
         raise AssertionError("everything has been walked")
 
     monkeypatch.setattr(OpenedRun, "record", refuse)
-    assert _run(*words) == 0
+    assert typed(*words) == 0
     assert (tmp_path / "v" / "index.html").read_text(encoding="utf-8") == first
 
 
 def test_two_agents_on_one_episode(runs: dict[str, Path], tiny_trainable: Path, tmp_path: Path) -> None:
     out = tmp_path / "pair.html"
     both = ("view", runs["ssm-0"], runs["basic-0"], "--data", tiny_trainable)
-    assert _run(*both, "--episode", "2000_0", "--out", out) == 0
+    assert typed(*both, "--episode", "2000_0", "--out", out) == 0
     assert read_trace(tmp_path / "pair.basic-0.trace.json").agent == "basic-0"
-    assert _run(*both, "--out", tmp_path / "many", "--count", 1) == 0
+    assert typed(*both, "--out", tmp_path / "many", "--count", 1) == 0
     assert len(list((tmp_path / "many").glob("val_unseen-*.html"))) == 1
 
 
@@ -82,7 +75,7 @@ def test_runs_of_the_same_name_are_told_apart(
     runs: dict[str, Path], tiny_trainable: Path, tmp_path: Path
 ) -> None:
     both = ("view", runs["ssm-0"], runs["other/ssm-0"], "--data", tiny_trainable)
-    assert _run(*both, "--episode", "2000_0", "--out", tmp_path / "p.html") == 0
+    assert typed(*both, "--episode", "2000_0", "--out", tmp_path / "p.html") == 0
     assert (tmp_path / "p.other_ssm-0.trace.json").is_file()
 
 
@@ -90,9 +83,9 @@ def test_secret_goals_can_be_watched_but_not_chosen(
     runs: dict[str, Path], tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("view", runs["ssm-0"], "--data", tiny_trainable, "--split", "test")
-    assert _run(*words) == 2
+    assert typed(*words) == 2
     assert "keeps its goals secret, so nothing can be chosen; name an --episode" in _told(capsys)
-    assert _run(*words, "--episode", "2000_1", "--out", tmp_path / "t.html") == 0
+    assert typed(*words, "--episode", "2000_1", "--out", tmp_path / "t.html") == 0
     assert "Walked to an unknown goal" in (tmp_path / "t.html").read_text(encoding="utf-8")
 
 
@@ -120,14 +113,14 @@ def test_mistakes_are_named(
     tiny_trainable: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert _run("view", runs["ssm-0"], "--data", tiny_trainable, *flags) == 2
+    assert typed("view", runs["ssm-0"], "--data", tiny_trainable, *flags) == 2
     assert message in _told(capsys)
 
 
 def test_a_folder_without_a_run_is_named(
     tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run("view", tmp_path, "--data", tiny_trainable) == 2
+    assert typed("view", tmp_path, "--data", tiny_trainable) == 2
     assert "holds no run (no preset.json)" in _told(capsys)
 
 
@@ -140,6 +133,6 @@ def test_replays_of_packaged_weights_lie_where_one_stands(
 ) -> None:
     monkeypatch.setenv("SCENEMEM_CACHE", str(runs["ssm-0"].parent))  # weights:NAME are unpacked in the cache
     monkeypatch.chdir(tmp_path)
-    assert _run("view", runs["ssm-0"], "--data", tiny_trainable, "--count", 1, "--json") == 0
+    assert typed("view", runs["ssm-0"], "--data", tiny_trainable, "--count", 1, "--json") == 0
     assert json.loads(capsys.readouterr().out)["pages"][0] == str(Path("replays", "index.html"))
     assert Path("replays", "index.html").is_file()

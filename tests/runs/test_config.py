@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from scenemem.agents.build import AGENTS
-from scenemem.cli import main
 from scenemem.errors import DataError, SettingError, UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS, Preset
@@ -18,6 +17,7 @@ from scenemem.runs.config import changed, differences, nested, read_config
 from scenemem.runs.experiment import SPEAKERS
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.training import Settings, choose_preset, run_training
+from tests.commands.helpers import typed
 
 SMALL = {
     "model": {"width": 16, "word_width": 8},
@@ -123,18 +123,13 @@ def _losses(run: Path) -> list[Any]:
     return [(line["iteration"], line["losses"], line.get("validation")) for line in RunFolder(run).logged()]
 
 
-def _run(*words: object) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    assert isinstance(caught.value.code, int)
-    return caught.value.code
-
-
 def test_the_configuration_of_a_run_repeats_it(tiny_trainable: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     flags = ("--data", tiny_trainable, "--no-replays")
     own = _file(tmp_path, f'base = "ssm-no-hints"\nseed = 3\n{TOML}')
-    assert _run("train", "--config", own, "--out", first, "--iterations", 4, "--model.width", 12, *flags) == 0
+    assert (
+        typed("train", "--config", own, "--out", first, "--iterations", 4, "--model.width", 12, *flags) == 0
+    )
     described = RunFolder(first).describe()
     assert (described["name"], described["seed"]) == ("ssm-no-hints", 3)
     assert described["preset"]["model"]["width"] == 12, "flags go last"
@@ -144,7 +139,7 @@ def test_the_configuration_of_a_run_repeats_it(tiny_trainable: Path, tmp_path: P
     assert "hints" not in text.replace("ssm-no-hints", ""), "only what differs from the base"
     assert str(tmp_path) not in text
 
-    assert _run("train", f"--config={first / 'experiment.toml'}", "--out", second, *flags) == 0
+    assert typed("train", f"--config={first / 'experiment.toml'}", "--out", second, *flags) == 0
     assert _losses(second) == _losses(first)
     assert RunFolder(second).describe()["preset"] == described["preset"]
 
@@ -155,9 +150,9 @@ def test_a_configuration_wants_the_data_it_was_written_for(
     folder = DataFolder(tiny_trainable)
     monkeypatch.setattr("scenemem.commands.train.open_data", lambda _: folder)
     file = _file(tmp_path, f'base = "ssm"\nfolder = "r2r"\niterations = 2\n{TOML}')
-    assert _run("train", "--config", file, "--out", tmp_path / "run") == 2
+    assert typed("train", "--config", file, "--out", tmp_path / "run") == 2
     assert "this configuration was written for the data folder 'r2r'; name --data" in capsys.readouterr().err
-    assert _run("train", "--config", file, "--out", tmp_path / "run", "--data", tiny_trainable) == 0
+    assert typed("train", "--config", file, "--out", tmp_path / "run", "--data", tiny_trainable) == 0
 
 
 def test_a_speaker_is_repeated_as_well(tiny_trainable: Path, tmp_path: Path) -> None:
@@ -165,7 +160,7 @@ def test_a_speaker_is_repeated_as_well(tiny_trainable: Path, tmp_path: Path) -> 
     preset = replace(preset, learning=replace(preset.learning, iterations=2))
     run_training(Settings("speaker", preset, 1), DataFolder(tiny_trainable), RunFolder(tmp_path / "one"))
     words = ("speak", "train", "--config", tmp_path / "one" / "experiment.toml", "--data", tiny_trainable)
-    assert _run(*words, "--out", tmp_path / "two") == 0
+    assert typed(*words, "--out", tmp_path / "two") == 0
     assert _losses(tmp_path / "two") == _losses(tmp_path / "one")
 
 
@@ -191,6 +186,6 @@ def test_another_agent_keeps_the_settings_both_have(tmp_path: Path) -> None:
 def test_an_agent_is_not_trained_with_the_settings_of_another(
     tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run("train", "ssm", "--agent", "basic", "--data", tiny_trainable, "--out", tmp_path / "run") == 2
+    assert typed("train", "ssm", "--agent", "basic", "--data", tiny_trainable, "--out", tmp_path / "run") == 2
     assert "the agent 'basic' has the settings ModelConfig, got SSMConfig" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -10,20 +10,13 @@ from typing import Any
 
 import pytest
 
-from scenemem.cli import main
 from scenemem.errors import DataError, UserError
 from scenemem.runs.hub import weights_file
+from tests.commands.helpers import typed
 
 constants: Any = pytest.importorskip("huggingface_hub.constants", reason="needs huggingface_hub")
 
 SMALL = ("--iterations", "1", "--learning.batch", "4", "--model.width", "16", "--no-replays")
-
-
-def _run(*words: object) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    assert isinstance(caught.value.code, int)
-    return caught.value.code
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +24,8 @@ def folder(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """Weights packed in the layout of the Hub."""
     place = tmp_path_factory.mktemp("hub")
     run = place / "basic-0"
-    assert _run("train", "basic", "--data", tiny_trainable, "--out", run, *SMALL) == 0
-    assert _run("weights", "pack", run, "--data", tiny_trainable, "--out", place / "mine") == 0
+    assert typed("train", "basic", "--data", tiny_trainable, "--out", run, *SMALL) == 0
+    assert typed("weights", "pack", run, "--data", tiny_trainable, "--out", place / "mine") == 0
     return place / "mine"
 
 
@@ -92,7 +85,7 @@ def test_a_folder_has_weights_config_and_card(folder: Path) -> None:
 def test_weights_in_a_folder_are_a_run(
     folder: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run("eval", f"weights:{folder}", "--data", tiny_trainable, "--json") == 0
+    assert typed("eval", f"weights:{folder}", "--data", tiny_trainable, "--json") == 0
     measured = json.loads(capsys.readouterr().out)["metrics"]
     config = json.loads((folder / "config.json").read_text())
     assert measured == config["metrics"]["val_unseen"]
@@ -101,7 +94,7 @@ def test_weights_in_a_folder_are_a_run(
 def test_weights_on_the_hub_are_a_run(
     server: list[str], tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run("eval", "weights:hf://someone/mine", "--data", tiny_trainable, "--json") == 0
+    assert typed("eval", "weights:hf://someone/mine", "--data", tiny_trainable, "--json") == 0
     assert json.loads(capsys.readouterr().out)["n"] > 0
     assert server[0] == "/someone/mine/resolve/main/model.safetensors"
     weights_file("hf://someone/mine@v2")

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from scenemem import registry
-from scenemem.cli import main
 from scenemem.errors import DataError
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import read_checkpoint, write_tensors
 from scenemem.presets import PRESETS
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import open_run
+from tests.commands.helpers import typed
 
 PLUGIN = """
 from dataclasses import replace
@@ -49,30 +49,23 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def _run(*words: object) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    assert isinstance(caught.value.code, int)
-    return caught.value.code
-
-
 def test_a_preset_of_a_plugin_is_trained_by_flag_or_by_colon(
     plugin: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ("--data", tiny_trainable, "--no-replays", "--out")
-    assert _run("train", "small-ssm", *flags, tmp_path / "0") == 2
+    assert typed("train", "small-ssm", *flags, tmp_path / "0") == 2
     assert "unknown preset 'small-ssm'" in capsys.readouterr().err
-    assert _run("train", "--plugin", plugin, "small-ssm", *flags, tmp_path / "1") == 0
-    assert _run("train", f"{plugin}:small-ssm", *flags, tmp_path / "2") == 0
-    assert _run(f"--plugin={plugin}", "train", f"{plugin}:unregistered", *flags, tmp_path / "3") == 0
+    assert typed("train", "--plugin", plugin, "small-ssm", *flags, tmp_path / "1") == 0
+    assert typed("train", f"{plugin}:small-ssm", *flags, tmp_path / "2") == 0
+    assert typed(f"--plugin={plugin}", "train", f"{plugin}:unregistered", *flags, tmp_path / "3") == 0
     for number, name in (("1", "small-ssm"), ("2", "small-ssm"), ("3", "unregistered")):
         described = RunFolder(tmp_path / number).describe()
         assert (described["name"], described["plugins"]) == (name, [str(plugin)])
         assert f'base = "{name}"' in (tmp_path / number / "experiment.toml").read_text()
     capsys.readouterr()
-    assert _run("train", f"{plugin}:nothing", *flags, tmp_path / "4") == 2
+    assert typed("train", f"{plugin}:nothing", *flags, tmp_path / "4") == 2
     assert "unknown preset 'nothing'" in capsys.readouterr().err
-    assert _run("train", "small-ssm", "--plugin") == 2
+    assert typed("train", "small-ssm", "--plugin") == 2
     assert "--plugin needs a module or a .py file" in capsys.readouterr().err
 
 
@@ -80,7 +73,7 @@ def test_help_lists_the_presets_of_plugins(
     plugin: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCENEMEM_PLUGINS", str(plugin))
-    assert _run("train", "--help") == 0
+    assert typed("train", "--help") == 0
     assert "small-ssm" in capsys.readouterr().out
 
 
@@ -89,7 +82,7 @@ def test_a_run_names_the_plugin_it_needs_but_never_loads_it(
 ) -> None:
     out = tmp_path / "run"
     flags = ("--data", tiny_trainable, "--no-replays", "--out")
-    assert _run("train", f"{plugin}:small-ssm", *flags, out) == 0
+    assert typed("train", f"{plugin}:small-ssm", *flags, out) == 0
     run = RunFolder(Path(shutil.copytree(out, tmp_path / "copy")))
     described = json.loads(run.description.read_text())
     described["preset"]["agent"] = "explorer"

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from scenemem import __version__
-from scenemem.cli import main
 from scenemem.formats.connectivity import Scan, read_scan, write_scan
 from scenemem.formats.digests import file_digest
 from scenemem.formats.folder import DataFolder
@@ -21,6 +20,7 @@ from scenemem.formats.traces import Origin, read_trace
 from scenemem.learning import precision
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import kept_results
+from tests.commands.helpers import typed
 
 SMALL = (
     *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--learning.batch", 4),
@@ -28,20 +28,13 @@ SMALL = (
 )
 
 
-def _run(*words: object) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    assert isinstance(caught.value.code, int)
-    return caught.value.code
-
-
 @pytest.fixture(scope="module")
 def evaluated(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A data folder, and a run trained on it that has walked val_unseen."""
     root = tmp_path_factory.mktemp("evaluated")
     data = Path(shutil.copytree(tiny_trainable, root / "data"))
-    assert _run("train", "ssm", "--data", data, "--out", root / "run", "--iterations", 2, *SMALL) == 0
-    assert _run("eval", root / "run", "--data", data, "--json") == 0
+    assert typed("train", "ssm", "--data", data, "--out", root / "run", "--iterations", 2, *SMALL) == 0
+    assert typed("eval", root / "run", "--data", data, "--json") == 0
     return data, root / "run"
 
 
@@ -93,15 +86,15 @@ def test_traces_replays_and_reports_say_what_they_come_from(copied: tuple[Path, 
     assert stamp.features == file_digest(data / "features" / "tiny.npy")
     expected = Origin(**{name: getattr(stamp, name) for name in Origin.__struct_fields__})
     out = run.root.with_name("shown")
-    assert _run("view", run.root, "--data", data, "--out", out, "--count", 1) == 0
+    assert typed("view", run.root, "--data", data, "--out", out, "--count", 1) == 0
     (trace,) = out.glob("*.trace.json")
     assert read_trace(trace).origin == expected
-    assert _run("eval", run.root, "--data", data, "--traces", 1, "--out", out) == 0
+    assert typed("eval", run.root, "--data", data, "--traces", 1, "--out", out) == 0
     (trace,) = (out / "traces").glob("*.json")
     assert read_trace(trace).origin == expected
     page = next(file for file in out.glob("*.html") if file.name != "index.html").read_text(encoding="utf-8")
     report = run.root.with_name("report.html")
-    assert _run("report", run.root, "--data", data, "--out", report, "--no-replays") == 0
+    assert typed("report", run.root, "--data", data, "--out", report, "--no-replays") == 0
     for name in ("weights", "episodes", "graphs", "features"):
         assert getattr(expected, name) in page
         assert getattr(expected, name)[:16] in report.read_text(encoding="utf-8")
@@ -114,7 +107,7 @@ def test_results_of_a_newer_version_are_neither_shown_nor_replaced(
     data, run = copied
     stamp = run.stamp("val_unseen")
     stamp.write_text('{"version": 99}')
-    assert _run("report", run.root, "--data", data, "--splits", "val_unseen", "--no-replays") == 2
+    assert typed("report", run.root, "--data", data, "--splits", "val_unseen", "--no-replays") == 2
     told = capsys.readouterr().err.replace("\n", " ")
     assert "is a stamp of version 99, this program reads version 1" in told
     assert stamp.read_text() == '{"version": 99}'
@@ -131,7 +124,7 @@ def test_results_of_other_data_are_not_shown(
 def test_results_of_other_weights_are_not_shown(copied: tuple[Path, RunFolder]) -> None:
     data, run = copied
     other = run.root.with_name("other")
-    assert _run("train", "ssm", "--data", data, "--out", other, "--iterations", 2, "--seed", 1, *SMALL) == 0
+    assert typed("train", "ssm", "--data", data, "--out", other, "--iterations", 2, "--seed", 1, *SMALL) == 0
     shutil.copytree(other / "checkpoints", run.root / "checkpoints", dirs_exist_ok=True)
     assert not _kept(copied), "another seed was trained to the same iteration"
 
@@ -155,7 +148,7 @@ def test_a_report_walks_again_after_the_data_changed(
     data, run = copied
     change(data)
     before = json.loads(run.stamp("val_unseen").read_bytes())
-    assert _run("report", run.root, "--data", data, "--splits", "val_unseen", "--no-replays") == 0
+    assert typed("report", run.root, "--data", data, "--splits", "val_unseen", "--no-replays") == 0
     after = json.loads(run.stamp("val_unseen").read_bytes())
     assert (before["episodes"], before["graphs"]) != (after["episodes"], after["graphs"])
     assert _kept(copied)
@@ -165,14 +158,14 @@ def test_features_that_changed_are_refused(
     copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
 ) -> None:
     _reverse_features(copied[0])
-    assert _run("eval", copied[1].root, "--data", copied[0]) == 2
+    assert typed("eval", copied[1].root, "--data", copied[0]) == 2
     assert "the file changed, build the store again" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_other_graphs_are_warned_about(copied: tuple[Path, RunFolder]) -> None:
     _stretch_graph(copied[0])
     with pytest.warns(UserWarning, match="was trained on other navigation graphs than those in"):
-        assert _run("eval", copied[1].root, "--data", copied[0], "--json") == 0
+        assert typed("eval", copied[1].root, "--data", copied[0], "--json") == 0
 
 
 @pytest.mark.parametrize(
@@ -192,7 +185,7 @@ def test_a_run_is_not_resumed_on_other_data(
 ) -> None:
     data, run = copied
     change(data)
-    assert _run("train", "ssm", "--data", data, "--out", run.root, "--resume", "--no-replays") == 2
+    assert typed("train", "ssm", "--data", data, "--out", run.root, "--resume", "--no-replays") == 2
     message = capsys.readouterr().err.replace("\n", " ")
     if what:
         assert f"has changed since it was started: {what} (sha256 " in message
@@ -211,9 +204,9 @@ def test_an_unrelated_store_without_its_record_is_nobodys_business(copied: tuple
     np.save(data / "features" / "broken.npy", np.zeros(3))
     (data / "features" / "other.npy").write_bytes(b"")
     (data / "features" / "other.json").write_text("{")
-    assert _run("eval", run.root, "--data", data, "--json") == 0
+    assert typed("eval", run.root, "--data", data, "--json") == 0
     out = run.root.with_name("again")
-    assert _run("train", "ssm", "--data", data, "--out", out, "--iterations", 2, *SMALL) == 0
+    assert typed("train", "ssm", "--data", data, "--out", out, "--iterations", 2, *SMALL) == 0
 
 
 def test_everything_that_decides_about_the_numbers_is_written_down(
@@ -230,13 +223,13 @@ def test_everything_that_decides_about_the_numbers_is_written_down(
     seconds = {"medium": 0.5, "highest": 1.0}
     monkeypatch.setattr(precision, "_seconds", seconds.__getitem__)
     try:
-        assert _run(*words, "--begin", run.root, "--iterations", 2) == 0
+        assert typed(*words, "--begin", run.root, "--iterations", 2) == 0
         seconds["medium"] = 2.0  # a busy moment, in which fast products look slow, does not change a run
         described = RunFolder(out).describe()
         assert described["begin"]["run"] == str(run.root)
         assert described["computing"] | {"threads": 2, "precision": "fast"} == described["computing"]
         with pytest.warns(UserWarning, match=r"other conditions \(threads 2 -> 1\)"):
-            assert _run("train", "ssm", "--data", data, "--out", out, "--resume", "--threads", 1) == 0
+            assert typed("train", "ssm", "--data", data, "--out", out, "--resume", "--threads", 1) == 0
         sessions = RunFolder(out).describe()["sessions"]
         assert [session["computing"]["threads"] for session in sessions] == [2, 1]
         assert [session["computing"]["precision"] for session in sessions] == ["fast", "fast"]
@@ -251,19 +244,19 @@ def test_a_run_killed_before_its_first_checkpoint_begins_with_what_it_was_begun_
     data, run = copied
     whole, cut = RunFolder(run.root.with_name("whole")), RunFolder(run.root.with_name("cut"))
     words = ("train", "ssm", "--data", data, *SMALL, "--begin", run.root, "--iterations", 2)
-    assert _run(*words, "--out", whole.root) == 0
+    assert typed(*words, "--out", whole.root) == 0
     shutil.copytree(whole.root, cut.root)
     for file in (cut.last, cut.previous, cut.best, cut.metrics):
         file.unlink()
     resume = ("train", "ssm", "--data", data, "--out", cut.root, "--resume", "--no-replays")
-    assert _run(*resume) == 0
+    assert typed(*resume) == 0
     losses = [[line["losses"] for line in one.logged()] for one in (whole, cut)]
     assert losses[0] == losses[1]
     for file in (cut.last, cut.previous, cut.metrics):
         file.unlink()
     shutil.copy(whole.last, run.last)
     capsys.readouterr()
-    assert _run(*resume) == 2
+    assert typed(*resume) == 2
     assert "whose weights have changed since then" in capsys.readouterr().err.replace("\n", " ")
 
 
@@ -274,7 +267,7 @@ def test_a_run_that_lost_its_checkpoints_is_not_begun_again_in_silence(
     for file in (run.last, run.previous):
         file.unlink()
     before = run.metrics.read_bytes()
-    assert _run("train", "ssm", "--data", data, "--out", run.root, "--resume") == 2
+    assert typed("train", "ssm", "--data", data, "--out", run.root, "--resume") == 2
     assert "has metrics but no checkpoint to continue from" in capsys.readouterr().err.replace("\n", " ")
     assert run.metrics.read_bytes() == before
 

@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from scenemem.agents.build import AGENTS, DataSizes
-from scenemem.cli import main
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import load_network, read_checkpoint
 from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
@@ -20,6 +19,7 @@ from scenemem.presets import PRESETS, Preset, read_preset
 from scenemem.runs.experiment import begun, new_experiment
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.training import Settings, run_training
+from tests.commands.helpers import typed
 
 WRITTEN: dict[str, Any] = json.loads(Path(__file__).with_name("version_1.json").read_text(encoding="utf-8"))
 AGENTS_V1: dict[str, dict[str, Any]] = WRITTEN["agents"]
@@ -33,13 +33,6 @@ RENAMED = {
 
 def _small(preset: Preset[Any]) -> Preset[Any]:
     return replace(preset, model=replace(preset.model, width=16, word_width=8))
-
-
-def _run(*words: object) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    assert isinstance(caught.value.code, int)
-    return caught.value.code
 
 
 @pytest.mark.parametrize("name", AGENTS_V1)
@@ -140,10 +133,10 @@ def test_runs_are_evaluated_and_compared_beside_those_of_today(
     for run in runs:
         for checkpoint in ("last", "best"):
             words = ("eval", run.root, "--data", tiny_trainable, "--checkpoint", checkpoint, "--json")
-            assert _run(*words) == 0
+            assert typed(*words) == 0
             found.append(json.loads(capsys.readouterr().out)["metrics"])
     assert found[:2] == found[2:]
-    assert _run("compare", *(run.root for run in runs), "--data", tiny_trainable, "--json") == 0
+    assert typed("compare", *(run.root for run in runs), "--data", tiny_trainable, "--json") == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert list(rows) == ["ssm"]
     assert rows["ssm"]["spl"]["n"] == 2
@@ -158,7 +151,7 @@ def test_a_run_is_not_continued_but_another_one_begins_with_its_weights(
 ) -> None:
     old = runs[1]
     words = ("train", "ssm", "--data", tiny_trainable, "--no-replays")
-    assert _run(*words, "--out", old.root, "--resume") == 2
+    assert typed(*words, "--out", old.root, "--resume") == 2
     message = capsys.readouterr().err
     assert "was trained by an earlier version, whose runs cannot be continued" in message
     assert f"begin a new run with its weights: --begin {old.root}" in message.replace("\n", " ")
@@ -166,6 +159,6 @@ def test_a_run_is_not_continued_but_another_one_begins_with_its_weights(
     losses = []
     for run in runs:
         out = tmp_path / run.root.name
-        assert _run(*words, *small, "--iterations", 2, "--begin", run.root, "--out", out) == 0
+        assert typed(*words, *small, "--iterations", 2, "--begin", run.root, "--out", out) == 0
         losses.append([line["losses"] for line in RunFolder(out).logged()])
     assert losses[0] == losses[1]

@@ -20,7 +20,6 @@ from scenemem.agents.agent import follow
 from scenemem.agents.build import AGENTS
 from scenemem.agents.rollout import DecisionType
 from scenemem.agents.walker import Decided
-from scenemem.cli import main
 from scenemem.errors import UserError
 from scenemem.evaluation.metrics import measure
 from scenemem.learning.objectives import LABEL_RULES, Stage
@@ -29,6 +28,7 @@ from scenemem.registry import load_plugin
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.loop import TrainingStatus
 from scenemem.runs.training import run_training
+from tests.commands.helpers import typed
 from tests.zoo.helpers import Setting, roam, small, small_settings
 
 SYSTEMS = zoo.systems()
@@ -162,20 +162,13 @@ def _flags(name: str) -> list[object]:
     return words
 
 
-def _run(*words: object) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    assert isinstance(caught.value.code, int)
-    return caught.value.code
-
-
 def _augment(name: str, data: Path) -> list[object]:
     needs = any(stage.augmented for stage in ROWS[name].learning.stages)
     return ["--augment", data / "r2r" / "R2R_train.json"] if needs else []
 
 
 def _train(name: str, data: Path, out: Path, *more: object) -> int:
-    return _run("train", name, "--data", data, "--out", out, *_flags(name), *_augment(name, data), *more)
+    return typed("train", name, "--data", data, "--out", out, *_flags(name), *_augment(name, data), *more)
 
 
 def _losses(run: Path) -> list[tuple[int, dict[str, float]]]:
@@ -199,11 +192,11 @@ def test_a_row_is_trained_evaluated_and_shown(
     assert described["name"] == name
     assert not described.get("plugins"), "the family belongs to the package"
     assert [iteration for iteration, _ in _losses(runs[name])] == [1, 2]
-    assert _run("eval", runs[name], "--data", tiny_trainable, "--json") == 0
+    assert typed("eval", runs[name], "--data", tiny_trainable, "--json") == 0
     assert json.loads(capsys.readouterr().out)["n"] > 0
     page = tmp_path / "page.html"
     words = ("view", runs[name], "--data", tiny_trainable, "--episode", "2000_0", "--out", page)
-    assert _run(*words) == 0
+    assert typed(*words) == 0
     assert "Walk from" in page.read_text(encoding="utf-8")
 
 
@@ -224,7 +217,7 @@ def test_a_row_is_resumed_as_if_it_had_not_been_interrupted(
         patch.setattr("scenemem.commands.train.run_training", watched)
         assert _train(name, tiny_trainable, out, "--no-replays") == 130
     assert [iteration for iteration, _ in _losses(out)] == [1]
-    assert _run("train", name, "--data", tiny_trainable, "--out", out, "--resume", "--no-replays") == 0
+    assert typed("train", name, "--data", tiny_trainable, "--out", out, "--resume", "--no-replays") == 0
     assert _losses(out) == _losses(runs[name])
 
 
@@ -233,7 +226,7 @@ def test_the_family_is_compared(
 ) -> None:
     first, *others = runs
     words = ("compare", *runs.values(), "--data", tiny_trainable, "--against", first, "--json")
-    assert _run(*words) == 0
+    assert typed(*words) == 0
     report = json.loads(capsys.readouterr().out)
     assert list(report["rows"]) == list(runs)
     assert set(report["against"][first]) == set(others)
