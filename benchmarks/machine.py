@@ -101,14 +101,26 @@ def report(measure: Callable[[Flags], list[Case]], options: Flags) -> None:
             Console().print(_table(case))
 
 
+_SIDE_BY_SIDE = 6  # modes that fit into the width of a terminal
+
+
 def _table(case: Case) -> Table:
+    """A column per mode, or a row where there are many."""
     facts = ", ".join(f"{name} {_shown(value)}" for name, value in case.items() if name != "modes")
-    table = Table("", *case["modes"], title=facts)
-    columns = [dict(_flat(values)) for values in case["modes"].values()]
-    for name in dict.fromkeys(name for column in columns for name in column):
-        cells = [_shown(column.get(name)) for column in columns]
-        if any(cell not in ("", "0") for cell in cells):
-            table.add_row(name, *cells)
+    modes = {mode: dict(_flat(values)) for mode, values in case["modes"].items()}
+    names = [
+        name
+        for name in dict.fromkeys(name for values in modes.values() for name in values)
+        if any(_shown(values.get(name)) not in ("", "0") for values in modes.values())
+    ]
+    if len(modes) <= _SIDE_BY_SIDE:
+        table = Table("", *modes, title=facts)
+        for name in names:
+            table.add_row(name, *(_shown(values.get(name)) for values in modes.values()))
+        return table
+    table = Table("", *(name.replace("_", " ") for name in names), title=facts)
+    for mode, values in modes.items():
+        table.add_row(mode, *(_shown(values.get(name)) for name in names))
     return table
 
 

@@ -106,6 +106,13 @@ def test_tables_show_numbers_side_by_side(capsys: pytest.CaptureFixture[str]) ->
     assert not any("nothing" in line for line in lines), "a row of zeros says nothing"
 
 
+def test_many_modes_are_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    modes = {f"part{number}": {"steps": number + 1, "nothing": 0} for number in range(9)}
+    report(lambda _options: [{"preset": "ssm", "modes": modes}], Options())
+    lines = [line.replace("│", " ").split() for line in capsys.readouterr().out.splitlines()]
+    assert all([f"part{number}", f"{number + 1}"] in lines for number in range(9))
+
+
 def test_a_mistake_is_one_line_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
