@@ -183,13 +183,14 @@ class Trainer:
         losses: Weighted = {}
         if annotated.losses:
             masks = self._masks(annotated.copies)
-            losses = self._learn(episodes, self._tokens[rows], self._lengths[rows], masks, stage)
+            read = self._tokens[rows], self._lengths[rows]
+            losses = self._learn(episodes, *read, masks, stage, annotated)
         if augmented.losses and self.augmentation is not None:
             masks = self._masks(augmented.copies)
             # one environment mask: the speaker describes what the agent will see
             more = self.augmentation.draw(self.iteration, self.config.batch, masks.feature, self.group)
-            tokens, lengths = self.agent.vocabulary.encode_batch(more.texts, self.agent.limits.max_words)
-            found = self._learn(more, tokens, lengths, masks, replace(stage, losses=stage.augmented))
+            read = self.agent.vocabulary.encode_batch(more.texts, self.agent.limits.max_words)
+            found = self._learn(more, *read, masks, replace(stage, losses=stage.augmented), augmented)
             losses |= {f"augmented {name}": loss for name, loss in found.items()}
         for name, (_, loss) in losses.items():
             if not bool(loss.isfinite()):
@@ -197,10 +198,16 @@ class Trainer:
         return losses
 
     def _learn(
-        self, episodes: EpisodeSet, tokens: Tensor, lengths: Tensor, masks: DropoutMasks, stage: Stage
+        self,
+        episodes: EpisodeSet,
+        tokens: Tensor,
+        lengths: Tensor,
+        masks: DropoutMasks,
+        stage: Stage,
+        walks: _Walks,
     ) -> Weighted:
         """Losses of one batch; teacher and agent walk in one rollout."""
-        walks, count = _Walks.of(stage.losses), len(tokens)
+        count = len(tokens)
         batch = episodes.select(torch.arange(count).repeat(walks.copies))
         instructions = self._read(tokens, lengths).repeat(walks.copies)
         forced = torch.zeros(
