@@ -159,6 +159,9 @@ def test_connections_that_the_server_closes_are_replaced() -> None:
             assert len(opened) == 3, "they are held"
             seen[1].close()
             seen += _accepted(server, 1)
+            deadline = time.monotonic() + 10  # the other side notes it after the server has accepted
+            while len(opened) < 4 and time.monotonic() < deadline:
+                time.sleep(0.01)
             assert len(opened) == 4
         seen[0].settimeout(5)
         assert seen[0].recv(100) == b"", "given up in the end"
