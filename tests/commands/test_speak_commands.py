@@ -295,6 +295,10 @@ def test_an_agent_helps_to_choose_descriptions(
             "--descriptions must be 1 or more, got 0",
         ),
         (
+            ("augment", "RUN", "--out", "x.json", "--agent", "RUN"),
+            "--agent helps to choose; say among what with --descriptions or --keep",
+        ),
+        (
             ("augment", "RUN", "--out", "x.json", "--descriptions", 2),
             "--descriptions compares texts that differ; add --sample",
         ),

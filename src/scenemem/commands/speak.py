@@ -178,6 +178,8 @@ def speak_augment(
     console.at_least_one(count=count)
     if descriptions > 1 and not sample:
         raise UserError("--descriptions compares texts that differ; add --sample")
+    if agent is not None and descriptions == 1 and keep == 1:
+        raise UserError("--agent helps to choose; say among what with --descriptions or --keep")
     described = console.existing_run(run, data, checkpoint)
     walks = None if agent is None else console.existing_run(agent, data, "last")
     folder = console.open_data(data)

@@ -210,8 +210,8 @@ def augmented_episodes(
     world, done = speaker.environment.world, 0
     batches = Batches(len(pool), _AT_ONCE, seed)
     while done < count:
-        rows = next(batches)
-        rows = rows[: math.ceil((count - done) / choice.keep)].to(world.device)
+        wanted = math.ceil(min(_AT_ONCE, (count - done) / choice.keep))
+        rows = next(batches)[:wanted].to(world.device)
         path, length = shortest_paths(world, pool.start[rows], pool.goal[rows])
         heading = torch.randint(HEADINGS, (len(rows),), generator=randomness).to(world.device) * STEP
         described = _best_described(speaker, path, length, heading, choose, choice, count - done)
