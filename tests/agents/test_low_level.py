@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,10 +26,14 @@ from scenemem.agents.low_level import (
 )
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.walker import FollowLabels, collect
+from scenemem.formats.folder import DataFolder
 from scenemem.learning.labels import LowLevelExpert
+from scenemem.presets import PRESETS
 from scenemem.simulator.panorama import STAY, Pose, Simulator
-from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World
+from scenemem.zoo.student_forcing import WALK
 
 
 def _relative(world: World, place: int, slot: int, view: int) -> tuple[float, float]:
@@ -91,6 +96,22 @@ def test_the_expert_gets_to_every_goal(world: World, episodes: EpisodeSet) -> No
         views = rollout.view[episode, step : step + 2]
         assert bool(places[0] != places[1]) == (int(choice) == FORWARD)
         assert int(views[1]) == int(turned(views[:1], choice.view(1)))
+
+
+def test_in_r2r_the_labels_lead_to_nearly_every_goal_within_the_limits_of_the_family(real_data: Path) -> None:
+    """So a low-level agent that learns little is not kept from it by its labels or by the length of walks."""
+    folder = DataFolder(real_data)
+    world = load_world(folder.connectivity)
+    episodes = load_split(folder, world, "r2r", "val_unseen")
+    limits = WALK.max_decisions, PRESETS["student-forcing-r2r-captions"].learning.max_decisions
+    reached = []
+    for limit in limits:
+        space = LowLevelActions(world, len(episodes), limit)
+        rule = LowLevelExpert(world, episodes.goal)
+        rollout = collect(world, episodes, space, FollowLabels(), max_steps=limit + 1, label_rule=rule)
+        ends = rollout.viewpoint.gather(1, (rollout.length - 1).unsqueeze(1)).squeeze(1)
+        reached.append(float(((ends == episodes.goal) & rollout.stopped).double().mean()))
+    assert reached == pytest.approx([0.990, 0.927], abs=0.001)  # evaluated, and while learning
 
 
 def test_the_expert_turns_before_it_tilts_before_it_walks(world: World, episodes: EpisodeSet) -> None:
