@@ -31,6 +31,16 @@ def test_candidates_are_scored_by_products(name: str, setting: Setting) -> None:
     assert not actions[:, -1].any(), "stop is a row of zeros"
 
 
+def test_on_the_common_recipe_products_begin_as_a_dot_product(setting: Setting) -> None:
+    begun = {}
+    for name in ("speaker-follower", "speaker-follower-as-published"):
+        agent = setting.agent(name).network
+        assert isinstance(agent, SpeakerFollower)
+        begun[name] = agent.weigh.weight
+    assert bool((begun["speaker-follower"] == 1.0).all())
+    assert float(begun["speaker-follower-as-published"].detach().std()) > 0.01, "as the release begins"
+
+
 def test_the_action_taken_is_the_candidate_as_it_looked_before(setting: Setting) -> None:
     """Its view, and its direction relative to the view faced then; 0 at the start."""
     agent = setting.loud_agent("speaker-follower-as-published")

@@ -5,7 +5,8 @@ The follower decides by an elementwise product of state and candidate,
     logit_k = w . ((W_1 h~_t) * (W_2 u_k)),   stop is the row u = 0
 
 and as published h_t = LSTM([u_{t-1}, v_t], h_{t-1}) reads the action just taken and the views that h_{t-1}
-attends to; words are read last to first. Read in the released code.
+attends to; words are read last to first. Read in the released code. On the common recipe w begins with ones,
+a plain dot product as basic's: three random factors make scores so small that learning begins late.
 
 It learns from paths that a speaker described beside the instructions of people, then from the latter alone:
 the published row asks for ``--speaker`` or ``--augment``. A stage with described paths always has some
@@ -75,6 +76,8 @@ class LocalFollower(Agent):
         self.of_action = nn.Linear(sizes.visual + ANGLE_WIDTH, config.action_width)
         # what is added to all options alike changes nothing
         self.weigh = nn.Linear(config.action_width, 1, bias=False)
+        if not config.follower:
+            nn.init.ones_(self.weigh.weight)
 
     @classmethod
     def build(cls, config: FollowerConfig, sizes: DataSizes) -> LocalFollower:
