@@ -34,7 +34,7 @@ import gymnasium
 from scenemem.agents.build import AGENTS
 from scenemem.agents.scripted import SCRIPTED
 from scenemem.errors import UserError
-from scenemem.evaluation.evaluate import walk_split
+from scenemem.evaluation.evaluate import metrics_of, walk_split
 from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.score import score_trajectories
 from scenemem.formats import episodes as episode_files
@@ -379,6 +379,7 @@ def compare(
     data: PathLike | None = None,
     checkpoint: Which = "last",
     against: str | None = None,
+    again: bool = False,
     processes: int = 1,
     device: str = "cpu",
     progress: Progress = silent,
@@ -387,6 +388,7 @@ def compare(
 
     Args:
         against: name of a row; how far the others are from it is measured, paired by episode.
+        again: also walk what these weights have walked already, with the same data, and kept.
         device: ``cpu`` or ``cuda``.
     """
     if not sources:
@@ -398,21 +400,26 @@ def compare(
     names = row_names(runs, against)  # before the data is opened, which may take a while
     check_device(device)
     folder, measured, first = open_data(data, progress), list[tuple[str, Metrics]](), None
-    facts: list[RowFacts] = []
+    facts, walked = list[RowFacts](), 0
     for name, run in zip(names, runs, strict=True):
         opened = open_run(run, folder, checkpoint, progress, device)
         facts.append(RowFacts.of(name, opened))
-        walks = opened.walk(split, processes)
-        first = first or walks.episodes
-        if walks.episodes.instruction_ids != first.instruction_ids:
+        episodes, known = opened.experiment.episodes(split), None if again else opened.kept(split)
+        first = first or episodes
+        if episodes.instruction_ids != first.instruction_ids:
             raise UserError(
                 f"{run.root} walks other episodes than the runs before it; compare runs of one task at a time"
             )
-        measured.append((name, walks.measured(opened.world)))
+        if known is None:
+            walked += 1
+            found = opened.walk(split, processes).measured(opened.world)
+        else:
+            found = metrics_of(known, opened.world.device)
+        measured.append((name, found))
     assert first is not None
     task = opened.experiment.preset.data.task
     path = path_groups(folder, task, split, first)
-    return Comparison.of(split, measured, facts, path, first.scan, against)
+    return replace(Comparison.of(split, measured, facts, path, first.scan, against), walked=walked)
 
 
 def score(

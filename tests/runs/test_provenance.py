@@ -6,11 +6,13 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import scenemem as sm
 from scenemem import __version__
 from scenemem.formats.connectivity import Scan, read_scan, write_scan
 from scenemem.formats.digests import file_digest
@@ -18,6 +20,7 @@ from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_stamp
 from scenemem.formats.traces import Origin, read_trace
 from scenemem.learning import precision
+from scenemem.models.recurrent import LSTMUpdater
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import kept_results
 from tests.commands.helpers import typed
@@ -152,6 +155,45 @@ def test_a_report_walks_again_after_the_data_changed(
     after = json.loads(run.stamp("val_unseen").read_bytes())
     assert (before["episodes"], before["graphs"]) != (after["episodes"], after["graphs"])
     assert _kept(copied)
+
+
+def _walked(copied: tuple[Path, RunFolder], **how: Any) -> sm.Comparison:
+    return sm.compare([copied[1].root], data=copied[0], **how)
+
+
+def test_a_comparison_reads_what_was_kept_to_the_last_bit(copied: tuple[Path, RunFolder]) -> None:
+    kept, walked = _walked(copied), _walked(copied, again=True)
+    assert (kept.walked, walked.walked) == (0, 1)
+    assert kept.rows == walked.rows
+    assert _walked(copied, split="val_seen").walked == 1, "nobody has walked it"
+    assert _walked(copied, checkpoint="best").walked == 1, "these weights have not walked it"
+
+
+@pytest.mark.filterwarnings("ignore:.*other navigation graphs")
+@pytest.mark.parametrize("change", [_change_episodes, _stretch_graph])
+def test_a_comparison_walks_again_after_the_data_changed(
+    copied: tuple[Path, RunFolder], change: Callable[[Path], None]
+) -> None:
+    change(copied[0])
+    assert _walked(copied).walked == 1
+
+
+def test_a_comparison_walks_again_with_parts_of_somebody_elses(
+    copied: tuple[Path, RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LSTMUpdater, "__module__", "somebody.elses")
+    assert _walked(copied).walked == 1
+
+
+def test_it_is_said_when_results_were_kept(
+    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = copied
+    for again in ((), ("--again",)):
+        assert typed("compare", run.root, "--data", data, *again) == 0
+        told = capsys.readouterr().err.replace("\n", " ")
+        said = "1 of 1 runs had walked val_unseen already; --again walks with all of them" in told
+        assert said is not bool(again)
 
 
 def test_features_that_changed_are_refused(

@@ -157,6 +157,7 @@ def compare(
     *,
     checkpoint: Checkpoint = "last",
     against: str | None = None,
+    again: bool = False,
     out: Path | None = None,
     threads: Threads = 1,
     processes: Processes = 1,
@@ -169,6 +170,8 @@ def compare(
         against: name of a row; how far the others are from it is printed too, paired by episode, with
             95 % bootstrap intervals over seeds and paths, and over seeds and buildings (rough with two or
             three seeds, see the docs).
+        again: walk with all runs; without it, results that a run has kept are read, if they come from these
+            weights and this data.
         out: also write the table to this file, as Markdown (.md) or HTML (.html).
     """
     if not runs:
@@ -187,10 +190,13 @@ def compare(
         data=data,
         checkpoint=checkpoint,
         against=against,
+        again=again,
         processes=processes,
         device=device,
         progress=console.progress_bar,
     )
+    if kept := len(runs) - comparison.walked:
+        console.say(f"{kept} of {len(runs)} runs had walked {split} already; --again walks with all of them")
     for remark in comparison.remarks:
         console.say(f"note: {remark}; differences may not be the agents'")
     if out is not None:

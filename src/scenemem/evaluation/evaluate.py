@@ -6,7 +6,7 @@ Shape letters: N episodes, T viewpoints of the longest walk.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import torch
@@ -157,6 +157,14 @@ def episode_results(
             strict=True,
         )
     ]
+
+
+def metrics_of(results: Sequence[EpisodeResult], device: torch.device | None = None) -> Metrics:
+    """The metrics of walks whose outcomes were kept."""
+    columns = {metric.name: [getattr(one, metric.name) for one in results] for metric in fields(Metrics)}
+    return Metrics(
+        **{name: torch.tensor(values, dtype=torch.double, device=device) for name, values in columns.items()}
+    )
 
 
 def _outcomes(world: World, walks: Walks, metrics: Metrics) -> list[Outcome]:

@@ -50,6 +50,7 @@ class Comparison:
     by_building: dict[str, dict[str, Estimate]] = field(default_factory=dict)  # the same, drawing buildings
     remarks: tuple[str, ...] = ()  # why rows may not be comparable
     cpu_seconds: dict[str, float] = field(default_factory=dict)  # row -> mean cost of a run, where noted
+    walked: int = 0  # runs that walked for it; of the others, results were kept
 
     @classmethod
     def of(

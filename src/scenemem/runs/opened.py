@@ -229,8 +229,18 @@ class OpenedRun:
 
     def results(self, split: str) -> Sequence[EpisodeResult]:
         """The outcome of every episode of a split, walked now unless these weights have walked it already."""
-        kept = kept_results(self.run, self.checkpoint, self.experiment.folder)
-        return kept[split] if split in kept else self.record(split)[1]
+        kept = self.kept(split)
+        return self.record(split)[1] if kept is None else kept
+
+    def kept(self, split: str) -> Sequence[EpisodeResult] | None:
+        """What these weights have walked already of a split, with the data that is there now.
+
+        None for an agent with a part of somebody's own: nobody knows whether its code is what it was.
+        """
+        makers = {type(part).__module__.partition(".")[0] for part in self.experiment.agent.network.modules()}
+        if not makers <= {"scenemem", "torch"}:
+            return None
+        return kept_results(self.run, self.checkpoint, self.experiment.folder, split).get(split)
 
     def grounding(self, split: str) -> GroundingQuality:
         """How well its word attention agrees with hand-made labels, along the reference paths."""
@@ -269,9 +279,9 @@ def open_run(
 
 
 def kept_results(
-    run: RunFolder, checkpoint: Which, folder: DataFolder | None = None
+    run: RunFolder, checkpoint: Which, folder: DataFolder | None = None, only: str = "*"
 ) -> dict[str, Sequence[EpisodeResult]]:
-    """What these very weights have walked already, by split.
+    """What these very weights have walked already, by split, or of ``only`` one.
 
     Results count when their stamp says that they come from the checkpoint as it is now, and (with a data
     folder) from the episodes, graphs and features that are there now.
@@ -280,7 +290,7 @@ def kept_results(
     file = run.checkpoint(checkpoint)
     if not file.is_file():
         return found
-    for outcomes in sorted((run.root / "results").glob("*.jsonl")):
+    for outcomes in sorted((run.root / "results").glob(f"{only}.jsonl")):
         split = outcomes.stem
         stamp = read_stamp(run.stamp(split))
         if stamp is None or not _is_whole(outcomes, stamp):
