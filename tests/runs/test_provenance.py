@@ -178,6 +178,18 @@ def test_a_comparison_walks_again_after_the_data_changed(
     assert _walked(copied).walked == 1
 
 
+def test_a_comparison_walks_again_when_other_episodes_were_kept(copied: tuple[Path, RunFolder]) -> None:
+    run = copied[1]
+    outcomes = run.outcomes("val_unseen")
+    first, *others = outcomes.read_text(encoding="utf-8").splitlines(keepends=True)
+    outcomes.write_text("".join([*others, first]), encoding="utf-8")
+    stamp = json.loads(run.stamp("val_unseen").read_bytes())
+    stamp["files"]["val_unseen.jsonl"] = file_digest(outcomes)
+    run.stamp("val_unseen").write_text(json.dumps(stamp))
+    assert _kept(copied), "whole, and of these weights"
+    assert _walked(copied).walked == 1
+
+
 def test_a_comparison_walks_again_with_parts_of_somebody_elses(
     copied: tuple[Path, RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -240,7 +240,9 @@ class OpenedRun:
         makers = {type(part).__module__.partition(".")[0] for part in self.experiment.agent.network.modules()}
         if not makers <= {"scenemem", "torch"}:
             return None
-        return kept_results(self.run, self.checkpoint, self.experiment.folder, split).get(split)
+        found = kept_results(self.run, self.checkpoint, self.experiment.folder, split).get(split, ())
+        wanted = self.experiment.episodes(split).instruction_ids
+        return found if tuple(one.instr_id for one in found) == tuple(wanted) else None
 
     def grounding(self, split: str) -> GroundingQuality:
         """How well its word attention agrees with hand-made labels, along the reference paths."""
