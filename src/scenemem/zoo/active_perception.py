@@ -27,7 +27,9 @@ explored ways.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +70,8 @@ from scenemem.extend import (
 )
 from scenemem.zoo.parts import navigator_words
 from scenemem.zoo.recipes import published, shared
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -188,18 +192,10 @@ def entropy(logits: Tensor, options: Tensor) -> Tensor:
     return -(log_p.exp() * log_p.masked_fill(~options, 0.0)).sum(dim=-1)
 
 
-def as_released(walked: Tensor) -> Tensor:
-    """What the release counts of a walk: first visits only, up to that of the final place.
-
-    walked: (B, T) viewpoints, padded with -1  ->  the same
-    """
-    steps = torch.arange(walked.shape[1], device=walked.device)
-    same = walked.unsqueeze(2) == walked.unsqueeze(1)  # (B, T, T)
-    first = same.int().argmax(dim=2)  # (B, T) step of the first visit
-    last = ((walked != NONE).sum(dim=1, keepdim=True) - 1).clamp_min(0)
-    kept = (first == steps) & (steps <= first.gather(1, last)) & (walked != NONE)
-    order = (~kept).int().argsort(dim=1, stable=True)
-    return walked.masked_fill(~kept, NONE).gather(1, order)
+def as_released(walk: Sequence[T]) -> list[T]:
+    """What the release counts of a walk: first visits only, up to that of the final place."""
+    visited = list(dict.fromkeys(walk))
+    return visited[: visited.index(walk[-1]) + 1]
 
 
 SPEC = AgentSpec(ActivePerception.make, ActiveConfig)
