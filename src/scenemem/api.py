@@ -388,7 +388,8 @@ def compare(
 
     Args:
         against: name of a row; how far the others are from it is measured, paired by episode.
-        again: also walk what these weights have walked already, with the same data, and kept.
+        again: walk with all of them; without it, results that a run has kept are read, if they come from
+            these weights, this data and this version of the code.
         device: ``cpu`` or ``cuda``.
     """
     if not sources:
@@ -404,12 +405,13 @@ def compare(
     for name, run in zip(names, runs, strict=True):
         opened = open_run(run, folder, checkpoint, progress, device)
         facts.append(RowFacts.of(name, opened))
-        episodes, known = opened.experiment.episodes(split), None if again else opened.kept(split)
+        episodes = opened.experiment.episodes(split)
         first = first or episodes
         if episodes.instruction_ids != first.instruction_ids:
             raise UserError(
                 f"{run.root} walks other episodes than the runs before it; compare runs of one task at a time"
             )
+        known = None if again else opened.kept(split)
         if known is None:
             walked += 1
             found = opened.walk(split, processes).measured(opened.world)

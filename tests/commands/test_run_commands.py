@@ -86,7 +86,7 @@ def test_fast_products_are_allowed_only_when_asked_for(
 ) -> None:
     asked: list[tuple[str, str]] = []
 
-    def told(precision: str, device: str, *, tried: bool) -> None:
+    def told(precision: str, device: str, *, tried: bool = False) -> None:
         assert not tried, "a new run"
         asked.append((precision, device))
 
@@ -94,7 +94,7 @@ def test_fast_products_are_allowed_only_when_asked_for(
     for number, flags in enumerate(((), ("--precision", "fast"))):
         out = tmp_path / str(number)
         assert typed("train", "basic", "--data", tiny_trainable, "--out", out, *SMALL, *flags) == 0
-    assert asked == [("full", "cpu"), ("fast", "cpu")]
+    assert asked == [("full", "cpu"), ("full", "cpu"), ("fast", "cpu"), ("full", "cpu")], "a report is full"
 
 
 def test_packed_weights_stand_for_a_run_and_reach_what_their_card_says(
@@ -173,7 +173,7 @@ def test_compare_tells_how_far_presets_are_from_one_of_them(
     words = ("compare", trained, other, "--data", tiny_trainable)
     assert typed(*words, "--against", "ssm", "--json", "--out", table) == 0
     report = printed_json(capsys)
-    assert typed(*words, "--against", "ssm", "--json", "--processes", 2) == 0
+    assert typed(*words, "--against", "ssm", "--json", "--processes", 2, "--again") == 0
     assert printed_json(capsys) == report, "it does not matter how many walk"
     distance = report["against"]["ssm"]["basic"]["sr"]
     means = {name: row["sr"]["mean"] for name, row in report["rows"].items()}

@@ -14,13 +14,16 @@ import torch
 
 import scenemem as sm
 from scenemem import __version__
+from scenemem.commands import train
+from scenemem.formats import digests
 from scenemem.formats.connectivity import Scan, read_scan, write_scan
-from scenemem.formats.digests import file_digest
+from scenemem.formats.digests import code_digest, file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_stamp
 from scenemem.formats.traces import Origin, read_trace
 from scenemem.learning import precision
 from scenemem.models.recurrent import LSTMUpdater
+from scenemem.runs import opened
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import kept_results
 from tests.commands.helpers import typed
@@ -166,7 +169,66 @@ def test_a_comparison_reads_what_was_kept_to_the_last_bit(copied: tuple[Path, Ru
     assert (kept.walked, walked.walked) == (0, 1)
     assert kept.rows == walked.rows
     assert _walked(copied, split="val_seen").walked == 1, "nobody has walked it"
-    assert _walked(copied, checkpoint="best").walked == 1, "these weights have not walked it"
+    shutil.copy(copied[1].last, copied[1].best)
+    assert _walked(copied, checkpoint="best").walked == 1, "it was walked as the last one"
+
+
+def test_some_may_walk_and_others_not(copied: tuple[Path, RunFolder]) -> None:
+    data, run = copied
+    other = run.root.with_name("other")
+    assert typed("train", "basic", "--data", data, "--out", other, "--iterations", 2, *SMALL) == 0
+    shutil.rmtree(other / "results")
+    found, expected = (
+        sm.compare([run.root, other, run.root], data=data, against="ssm", again=again)
+        for again in (False, True)
+    )
+    assert (found.walked, expected.walked) == (1, 3)
+    assert (found.rows, found.distances) == (expected.rows, expected.distances)
+
+
+def test_results_of_other_code_are_not_shown(
+    copied: tuple[Path, RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stamp = json.loads(copied[1].stamp("val_unseen").read_bytes())
+    assert stamp["code"] == code_digest()
+    monkeypatch.setattr(opened, "code_digest", lambda: "other")
+    assert not _kept(copied)
+
+
+def test_the_sum_of_the_code_is_that_of_all_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "package"
+    (package / "formats").mkdir(parents=True)
+    monkeypatch.setattr(digests, "__file__", str(package / "formats" / "digests.py"))
+    (package / "one.py").write_text("a = 1\n")
+    sums = [code_digest.__wrapped__()]
+    (package / "one.py").write_text("a = 2\n")
+    sums.append(code_digest.__wrapped__())
+    (package / "one.py").rename(package / "formats" / "one.py")
+    sums.append(code_digest.__wrapped__())
+    assert len(set(sums)) == 3
+
+
+def test_results_on_other_features_are_not_shown(copied: tuple[Path, RunFolder]) -> None:
+    run = copied[1]
+    stamp = json.loads(run.stamp("val_unseen").read_bytes())
+    run.stamp("val_unseen").write_text(json.dumps({**stamp, "features": "other"}))
+    assert _walked(copied).walked == 1
+
+
+def test_results_are_walked_in_full_precision(
+    tiny_trainable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def walked(*_: Any, **__: Any) -> Path:
+        seen.append(torch.get_float32_matmul_precision())
+        return tmp_path
+
+    monkeypatch.setattr(train, "report_on", walked)
+    monkeypatch.setattr(precision, "_seconds", {"medium": 0.5, "highest": 1.0}.__getitem__)
+    words = ("train", "basic", "--data", tiny_trainable, "--out", tmp_path / "run", "--iterations", 2)
+    assert typed(*words, *SMALL, "--precision", "fast") == 0
+    assert seen == ["highest"]
 
 
 @pytest.mark.filterwarnings("ignore:.*other navigation graphs")

@@ -171,7 +171,7 @@ def compare(
             95 % bootstrap intervals over seeds and paths, and over seeds and buildings (rough with two or
             three seeds, see the docs).
         again: walk with all runs; without it, results that a run has kept are read, if they come from these
-            weights and this data.
+            weights, this data and this version of the code.
         out: also write the table to this file, as Markdown (.md) or HTML (.html).
     """
     if not runs:

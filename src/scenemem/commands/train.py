@@ -104,6 +104,7 @@ def parse(words: Sequence[str]) -> None:
         out, folder = train_run(settings, arguments, group)
     if not group.is_main:
         return
+    use_precision("full", arguments.device)  # results are walked as 'eval' walks them
     page = report_on(
         [out],
         folder,

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,15 @@ class _Remembered(msgspec.Struct, frozen=True):
     file: str
     state: tuple[int, ...]  # size, times in nanoseconds, inode
     sha256: str
+
+
+@cache
+def code_digest() -> str:
+    """The sha256 of this program: the names and texts of all its modules."""
+    root, found = Path(__file__).parents[1], hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        found.update(b"%s\0%s\0" % (file.relative_to(root).as_posix().encode(), file.read_bytes()))
+    return found.hexdigest()
 
 
 def file_digest(file: StrPath, progress: Callable[[int, int], None] | None = None) -> str:

@@ -19,6 +19,7 @@ import msgspec
 import torch
 
 from scenemem import __version__
+from scenemem.agents.build import AGENTS
 from scenemem.agents.reranking import Reranking, RerankingAgent
 from scenemem.agents.rollout import Rollout, joined
 from scenemem.agents.scripted import ExpertAgent, RandomAgent, StopAgent
@@ -30,7 +31,7 @@ from scenemem.evaluation.grounding import GroundingQuality, measure_grounding
 from scenemem.evaluation.metrics import Metrics
 from scenemem.formats.annotations import landmark_label_file, read_landmark_labels
 from scenemem.formats.atomic import atomic_file
-from scenemem.formats.digests import file_digest
+from scenemem.formats.digests import code_digest, file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import (
     EpisodeResult,
@@ -196,6 +197,7 @@ class OpenedRun:
             preset=msgspec.to_builtins(preset),
             task=preset.data.task,
             files={},
+            code=code_digest(),
         )
 
     def _write_stamp(
@@ -237,8 +239,13 @@ class OpenedRun:
 
         None for an agent with a part of somebody's own: nobody knows whether its code is what it was.
         """
-        makers = {type(part).__module__.partition(".")[0] for part in self.experiment.agent.network.modules()}
-        if not makers <= {"scenemem", "torch"}:
+        agent = self.experiment.agent
+        makers = {type(part).__module__ for part in agent.network.modules()}
+        makers.add(getattr(AGENTS[self.experiment.preset.agent].build, "__module__", ""))
+        if not {maker.partition(".")[0] for maker in makers} <= {"scenemem", "torch"}:
+            return None
+        stamp = read_stamp(self.run.stamp(split))
+        if stamp is None or stamp.features != agent.environment.store.info.sha256:
             return None
         found = kept_results(self.run, self.checkpoint, self.experiment.folder, split).get(split, ())
         wanted = self.experiment.episodes(split).instruction_ids
@@ -281,25 +288,25 @@ def open_run(
 
 
 def kept_results(
-    run: RunFolder, checkpoint: Which, folder: DataFolder | None = None, only: str = "*"
+    run: RunFolder, checkpoint: Which, folder: DataFolder | None = None, split: str | None = None
 ) -> dict[str, Sequence[EpisodeResult]]:
-    """What these very weights have walked already, by split, or of ``only`` one.
+    """What these very weights have walked already, by split; of one, or of all.
 
-    Results count when their stamp says that they come from the checkpoint as it is now, and (with a data
-    folder) from the episodes, graphs and features that are there now.
+    Results count when their stamp says that they come from the checkpoint and the program as they are now,
+    and (with a data folder) from the episodes, graphs and features that are there now.
     """
     found: dict[str, Sequence[EpisodeResult]] = {}
     file = run.checkpoint(checkpoint)
     if not file.is_file():
         return found
-    for outcomes in sorted((run.root / "results").glob(f"{only}.jsonl")):
-        split = outcomes.stem
-        stamp = read_stamp(run.stamp(split))
+    for outcomes in sorted((run.root / "results").glob("*.jsonl")):
+        walked = outcomes.stem
+        stamp = read_stamp(run.stamp(walked)) if split in (None, walked) else None
         if stamp is None or not _is_whole(outcomes, stamp):
             continue
-        ours = stamp.weights == file_digest(file) and stamp.versions.get("scenemem") == __version__
-        if ours and stamp.checkpoint == checkpoint and (folder is None or _is_of(folder, split, stamp)):
-            found[split] = read_episode_results(outcomes)
+        ours = stamp.weights == file_digest(file) and stamp.code == code_digest()
+        if ours and stamp.checkpoint == checkpoint and (folder is None or _is_of(folder, walked, stamp)):
+            found[walked] = read_episode_results(outcomes)
     return found
 
 

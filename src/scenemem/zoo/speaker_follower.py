@@ -55,7 +55,7 @@ class FollowerConfig(ModelConfig, SearchConfig):
     """Settings of Speaker-Follower."""
 
     follower: bool = False
-    """the published recurrent core and encoder; False has the common ones"""
+    """the published recurrent core, encoder and beginning; False has the common ones"""
     action_width: int = 256
     """width in which state and candidates are multiplied"""
 
