@@ -161,7 +161,9 @@ def test_compare_gathers_seeds_of_a_preset(
         assert "±" in (tmp_path / name).read_text(encoding="utf-8")
     capsys.readouterr()
     assert typed(*words, "--out", tmp_path / "table.doc") == 2
-    assert "expected a name ending in .md or .html" in capsys.readouterr().err
+    assert "expected a name ending in .md, .html or .svg" in capsys.readouterr().err
+    assert typed(*words, "--out", tmp_path / "table.svg") == 2
+    assert "table.svg: a picture shows distances from a row; name it with" in capsys.readouterr().err
 
 
 def test_compare_tells_how_far_presets_are_from_one_of_them(

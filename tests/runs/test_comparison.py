@@ -5,9 +5,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from xml.etree import ElementTree
 
+import pytest
 import torch
 
+from scenemem.errors import UserError
 from scenemem.evaluation.metrics import Metrics
 from scenemem.formats.folder import DataFolder
 from scenemem.runs.comparison import Comparison, RowFacts, comparability, path_groups
@@ -44,6 +47,40 @@ def test_a_row_costs_what_its_runs_cost_on_average() -> None:
     table = compared.tables()[0]
     column = table.header.index("cpu s")
     assert [(row[0], row[column]) for row in table.cells] == [("ssm", "20"), ("basic", "-")]
+
+
+def _compared(*, against: str | None = "basic", remarks: tuple[str, ...] = ()) -> Comparison:
+    """Three rows on two episodes in two buildings."""
+    reached = {"basic": 0.0, "much better": 1.0, "better": 0.5}
+    measured = [
+        (row, Metrics(**{item.name: torch.full((2,), value) for item in fields(Metrics)}))
+        for row, value in reached.items()
+    ]
+    facts, where = [replace(FACTS, row=row) for row in reached], torch.tensor([0, 1])
+    return replace(Comparison.of("val_unseen", measured, facts, where, where, against), remarks=remarks)
+
+
+def test_a_picture_shows_the_best_row_first(tmp_path: Path) -> None:
+    _compared().write(tmp_path / "rows.svg")
+    picture = ElementTree.parse(tmp_path / "rows.svg").getroot()
+    names = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert [name for name in names if name and "better" in name] == ["much better", "better"]
+    assert "distance from basic" in picture.attrib["aria-label"]
+    with pytest.raises(UserError, match="name it with --against"):
+        _compared(against=None).write(tmp_path / "none.svg")
+    assert not (tmp_path / "none.svg").exists()
+
+
+def test_a_page_shows_pictures_tables_and_why_rows_may_not_be_comparable(tmp_path: Path) -> None:
+    _compared(remarks=("the rows have different steps",)).write(tmp_path / "rows.html")
+    page = (tmp_path / "rows.html").read_text(encoding="utf-8")
+    assert "the rows have different steps." in page
+    assert page.count('<g class="above">') == 6, "two rows in three pictures"
+    assert page.index("Not the same for all rows") < page.index("<svg") < page.index("<table")
+    _compared(against=None).write(tmp_path / "rows.html")
+    page = (tmp_path / "rows.html").read_text(encoding="utf-8")
+    assert "<svg" not in page
+    assert "Not the same for all rows" not in page
 
 
 def _episodes(record: list[int]) -> EpisodeSet:

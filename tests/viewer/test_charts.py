@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scenemem.evaluation.bootstrap import Estimate
 from scenemem.viewer.charts import (
     SERIES,
     Bins,
     Frame,
     Point,
+    RowsFrame,
     draw_curves,
     draw_histogram,
+    draw_intervals,
     draw_shares,
     round_axis,
     round_bins,
@@ -147,3 +150,54 @@ def test_bars_are_cut_into_their_shares_and_told_in_words() -> None:
     assert 'aria-label="&lt;a&gt;: good 75.0%, bad 25.0%, none 0.0%"' in chart
     assert ">75%</span>" in chart
     assert chart.count("<li>") == 3, "the legend names every part"
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+DIFFERENCES = {
+    "better": Estimate(0.2, 0.1, 0.3),
+    "the <same>": Estimate(0.01, -0.05, 0.05),
+    "worse": Estimate(-0.1, -0.25, -0.02),
+}
+
+
+def test_intervals_reach_from_end_to_end_with_a_mark_at_their_value() -> None:
+    picture = ElementTree.fromstring(draw_intervals(DIFFERENCES, across="SR"))
+    frame = RowsFrame(round_axis("SR", [-0.25, 0.3], about=8), list(DIFFERENCES))
+    rows = picture.findall(f"{SVG}g")
+    for number, (row, told) in enumerate(zip(rows, DIFFERENCES.values(), strict=True)):
+        line, mark = (row.find(f"{SVG}path[@class='{name}']") for name in ("line", "mark"))
+        assert line is not None
+        assert mark is not None
+        y = frame.y(number)
+        assert line.attrib["d"] == f"M{frame.x(told.low)} {y}H{frame.x(told.high)}"
+        assert mark.attrib["d"].startswith(f"M{frame.x(told.value)} {y}m")
+        assert frame.left <= frame.x(told.low) < frame.x(told.value) < frame.x(told.high) <= frame.right
+    (zero,) = picture.findall(f"{SVG}path[@class='upright']")
+    assert zero.attrib["d"].startswith(f"M{frame.x(0.0)} ")
+    assert frame.y(len(rows) - 1) < frame.bottom < frame.height
+
+
+def test_intervals_that_leave_out_zero_differ_without_colour() -> None:
+    picture = ElementTree.fromstring(draw_intervals(DIFFERENCES, across="SR"))
+    rows = picture.findall(f"{SVG}g")
+    assert [row.attrib["class"] for row in rows] == ["above", "unsure", "below"]
+    shapes = [row.findall(f"{SVG}path")[1].attrib["d"].split("m", 1)[1] for row in rows]
+    assert len(set(shapes)) == 3
+    assert rows[0].findall(f"{SVG}text")[1].text == "+0.200 [+0.100, +0.300]"
+    touching = draw_intervals({"a": Estimate(0.1, 0.0, 0.2), "b": Estimate(-0.1, -0.2, 0.0)}, across="SR")
+    groups = ElementTree.fromstring(touching).findall(f"{SVG}g")
+    assert [row.attrib["class"] for row in groups] == ["unsure", "unsure"], "zero is possible"
+
+
+def test_intervals_are_told_in_words() -> None:
+    label = ElementTree.fromstring(draw_intervals(DIFFERENCES, across="SR")).attrib["aria-label"]
+    assert label.startswith("SR: better +0.200 [+0.100, +0.300]; the <same> +0.010 [")
+
+
+def test_a_picture_alone_brings_its_style() -> None:
+    picture = ElementTree.fromstring(draw_intervals(DIFFERENCES, across="SR", alone=True))
+    style = picture.find(f"{SVG}style")
+    assert style is not None
+    assert ".above" in (style.text or "")
+    inside = ElementTree.fromstring(draw_intervals(DIFFERENCES, across="SR"))
+    assert inside.find(f"{SVG}style") is None, "a page has it already"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from scenemem.viewer.pages import (
     picture_section,
     render_macro,
     section,
+    static_text,
     table_section,
     write_report,
 )
@@ -126,8 +126,8 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(
 
 
 def _palettes() -> list[dict[str, str]]:
-    """The colours of the style sheet: light and dark, with those of bars that count things laid over each."""
-    style = files("scenemem.viewer").joinpath("static", "report.css").read_text(encoding="utf-8")
+    """The colours of the style sheets: light and dark, with those of bars that count laid over each."""
+    style = "".join(static_text(name) for name in ("charts.css", "report.css"))
     blocks = [
         dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", block))
         for block in re.findall(r"(?::root|\.counts) \{([^}]*)\}", style)

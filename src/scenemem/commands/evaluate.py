@@ -172,14 +172,12 @@ def compare(
             three seeds, see the docs).
         again: walk with all runs; without it, results that a run has kept are read, if they come from these
             weights, this data and this version of the code.
-        out: also write the table to this file, as Markdown (.md) or HTML (.html).
+        out: also write the tables to this file, as Markdown (.md) or HTML (.html), or (with --against) how
+            far the rows are apart as a picture (.svg).
     """
     if not runs:
         raise UserError("name at least one run folder: scenemem compare RUN RUN ...")
-    if out is not None and out.suffix not in (".md", ".html"):
-        raise UserError(
-            f"{out}: unknown kind of table '{out.suffix}'; expected a name ending in .md or .html"
-        )
+    _check_table(out, against)
     console.at_least_one(processes=processes)
     for run in runs:
         console.existing_run(run, data, checkpoint)
@@ -215,6 +213,18 @@ def compare(
         return
     for shown in comparison.tables():
         console.print_whole(shown.title, shown.header, shown.cells, kept=shown.header.index("sr"))
+
+
+def _check_table(out: Path | None, against: str | None) -> None:
+    """Refuse a file that could not be written in the end."""
+    if out is None:
+        return
+    if out.suffix not in (".md", ".html", ".svg"):
+        raise UserError(
+            f"{out}: unknown kind of table '{out.suffix}'; expected a name ending in .md, .html or .svg"
+        )
+    if out.suffix == ".svg" and against is None:
+        raise UserError(f"{out}: a picture shows distances from a row; name it with --against ROW")
 
 
 def score(

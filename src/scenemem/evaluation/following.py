@@ -8,11 +8,10 @@ right frontier, so for frontier decisions the share is how often the agent stays
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from scenemem.agents.agent import follow
 from scenemem.agents.low_level import LowLevelActions
@@ -20,6 +19,7 @@ from scenemem.agents.rollout import Decisions, Outputs, Rollout
 from scenemem.agents.walker import FollowLabels, TrainedAgent, collect
 from scenemem.errors import UserError
 from scenemem.learning.objectives import ReferencePath
+from scenemem.models.modes import evaluating
 from scenemem.models.recurrent import StateLog
 from scenemem.tasks.episode_set import EpisodeSet, in_order
 from scenemem.world.build import Progress
@@ -90,17 +90,6 @@ def path_likelihood(agent: TrainedAgent, episodes: EpisodeSet) -> Tensor:
         total.index_add_(0, decisions.episode, right.masked_fill(known == 0, 0.0))
         taken.index_add_(0, decisions.episode, known)
     return total / taken.clamp_min(1)
-
-
-@contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
-    """Inside its block nothing is dropped; afterwards the network is as it was."""
-    was_training = network.training
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train(was_training)
 
 
 @torch.no_grad()

@@ -18,8 +18,9 @@ from scenemem.agents.agent import recorded_observations
 from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Clusters, Estimate
-from scenemem.evaluation.following import evaluating, led
+from scenemem.evaluation.following import led
 from scenemem.formats.annotations import LandmarkLabels
+from scenemem.models.modes import evaluating
 from scenemem.tasks.episode_set import EpisodeSet, in_order
 from scenemem.tasks.vocabulary import split_words
 from scenemem.world.build import Progress

@@ -5,8 +5,7 @@ Shape letters: B paths, T viewpoints of the longest, M viewpoints of all paths t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +15,7 @@ from torch.nn import functional
 from scenemem.agents.walker import take_best
 from scenemem.errors import SettingError, UserError
 from scenemem.features.store import Environment
+from scenemem.models.modes import evaluating
 from scenemem.models.speaker import (
     Choose,
     Descriptions,
@@ -69,7 +69,7 @@ class Speaker:
         Raises:
             UserError: a path is impossible, or the features hold something that is not a number.
         """
-        with self._evaluating():
+        with torch.no_grad(), evaluating(self.network):
             encoded = self._encoded(path, heading, feature_mask)
             return speak(self.network.decoder, encoded, choose, self.max_words)
 
@@ -84,7 +84,7 @@ class Speaker:
             raise SettingError(f"the number of beams must be 1 or more, got {beams}")
         if beams == 1:
             return self.describe(path, heading, feature_mask=feature_mask)
-        with self._evaluating():
+        with torch.no_grad(), evaluating(self.network):
             encoded = self._encoded(path, heading, feature_mask)
             return beam_search(self.network.decoder, encoded, beams, self.max_words)
 
@@ -95,7 +95,7 @@ class Speaker:
 
         path: (B, T)  heading: (B,)  tokens: (B, L) in this speaker's vocabulary, padded  feature_mask: (D,)
         """
-        with self._evaluating():
+        with torch.no_grad(), evaluating(self.network):
             views = views_along(self.environment, steps_along(self.environment.world, path, heading))
             return self.network.likelihood(views, self._mask(feature_mask), tokens)
 
@@ -139,16 +139,6 @@ class Speaker:
                 "per column of the speaker's features; do agent and speaker use the same feature store?"
             )
         return feature_mask
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        was_training = self.network.training
-        self.network.eval()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            self.network.train(was_training)
 
 
 @dataclass(frozen=True)

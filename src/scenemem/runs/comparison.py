@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 import torch
+from markupsafe import Markup
 from torch import Tensor
 
 from scenemem.errors import UserError
@@ -22,11 +23,15 @@ from scenemem.runs.experiment import DEV_UNSEEN, begun
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import OpenedRun
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.viewer.pages import table_section, write_report
+from scenemem.viewer.charts import draw_intervals
+from scenemem.viewer.pages import Section, note_section, table_section, write_page, write_report
 from scenemem.viewer.runs import group_names
 
 METRICS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
 """The columns of a comparison."""
+
+_PICTURED = {"Success": "sr", "Success by path length": "spl", "Goal passed by": "osr"}
+"""The pictures of a page."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +128,30 @@ class Comparison:
 
         return "\n".join([*(f"Note: {remark}.\n" for remark in self.remarks), *map(lines, self.tables())])
 
+    def picture(self, metric: str = "sr", *, alone: bool = False) -> Markup:
+        """How far all rows are from the one they are measured from, best first; over seeds and buildings."""
+        rows = sorted(self.by_building.items(), key=lambda row: -row[1][metric].value)
+        across = f"{metric.upper()} on {self.split}, distance from {self.against}; 95 %, seeds and buildings"
+        return draw_intervals({name: of[metric] for name, of in rows}, across=across, alone=alone)
+
     def write(self, out: Path) -> None:
-        """Write the tables as Markdown (.md) or HTML (.html)."""
+        """Write the tables as Markdown (.md) or HTML (.html), or how far rows are apart as a picture (.svg).
+
+        Raises:
+            UserError: a picture of rows that are measured from none.
+        """
+        if out.suffix == ".svg":
+            if not self.by_building:
+                raise UserError(f"{out}: a picture shows distances from a row; name it with --against ROW")
+            write_page(out, self.picture(alone=True))
+            return
         if out.suffix == ".html":
-            sections = [table_section(table.title, table.header, table.cells) for table in self.tables()]
+            sections = []
+            if self.remarks:
+                sections.append(note_section("Not the same for all rows", "; ".join(self.remarks) + "."))
+            if self.by_building:
+                sections += [Section(name, self.picture(metric)) for name, metric in _PICTURED.items()]
+            sections += [table_section(table.title, table.header, table.cells) for table in self.tables()]
             write_report(out, "Comparison", sections)
             return
         with atomic_file(out) as partial:

@@ -1,4 +1,4 @@
-"""Charts as SVG: curves with bands, histograms as outlines, and bars cut into shares, on round axes."""
+"""Charts as SVG: curves with bands, intervals, histograms as outlines, bars cut into shares; round axes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import ClassVar, Literal
 
 from markupsafe import Markup
 
-from scenemem.viewer.pages import render_macro
+from scenemem.evaluation.bootstrap import Estimate
+from scenemem.viewer.pages import render_macro, styles
 
 SERIES = 8
 """Colours, dashes and marks there are; more series begin again."""
@@ -35,10 +36,10 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
 
-def round_axis(label: str, values: Sequence[float]) -> Axis:
-    """An axis from 0, or below, over ``values`` with about five round steps."""
+def round_axis(label: str, values: Sequence[float], about: int = 5) -> Axis:
+    """An axis from 0, or below, over ``values`` with ``about`` so many round steps."""
     low, high = min(*values, 0.0, 0.0), max(values, default=1.0)
-    step = round_step(high - low, 5)
+    step = round_step(high - low, about)
     first = math.floor(low / step + 1e-9)
     last = max(first + 1, math.ceil(high / step - 1e-9))
     ticks = [round(number * step, 10) for number in range(first, last + 1)]
@@ -131,6 +132,80 @@ def _line(frame: Frame, curve: Sequence[Point], series: int) -> _Line:
         band = frame.path(above + below[::-1])
     marks = [(frame.x(point.x), frame.y(point.y)) for point in curve]
     return _Line(series, frame.path((point.x, point.y) for point in curve), band, marks)
+
+
+@dataclass(frozen=True)
+class RowsFrame:
+    """A line for each row: its name, the area data is drawn in, its numbers; pixels."""
+
+    across: Axis
+    names: Sequence[str]
+
+    width: ClassVar[int] = 760
+    right: ClassVar[int] = 600
+    top: ClassVar[int] = 8
+    row: ClassVar[int] = 24
+
+    @property
+    def left(self) -> int:
+        """Where the names, of about 7 pixels a letter, end."""
+        return min(330, 24 + 7 * max(map(len, self.names), default=0))
+
+    @property
+    def bottom(self) -> int:
+        """Below the last row."""
+        return self.top + self.row * len(self.names)
+
+    @property
+    def height(self) -> int:
+        """With the axis."""
+        return self.bottom + 42
+
+    def x(self, value: float) -> float:
+        """Data to pixels."""
+        return round(self.left + self.across.share(value) * (self.right - self.left), 1)
+
+    def y(self, number: int) -> float:
+        """The middle of a row."""
+        return self.top + self.row * (number + 0.5)
+
+
+@dataclass(frozen=True)
+class _IntervalRow:
+    """An interval as it is drawn."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def side(self) -> Literal["above", "below", "unsure"]:
+        """Of zero, where the whole interval lies on one."""
+        return "above" if self.low > 0 else "below" if self.high < 0 else "unsure"
+
+    @property
+    def mark(self) -> int:
+        """Triangles point up and down; a disc where 0 is possible."""
+        return {"above": 2, "below": 4, "unsure": 0}[self.side]
+
+    @property
+    def text(self) -> str:
+        """The numbers."""
+        return f"{self.value:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
+
+def draw_intervals(differences: Mapping[str, Estimate], *, across: str, alone: bool = False) -> Markup:
+    """A line from end to end of each interval and a mark at its value, beside a line at zero.
+
+    ``alone``: a file of its own, with the style that a page would give it.
+    """
+    rows = {name: _IntervalRow(one.value, one.low, one.high) for name, one in differences.items()}
+    axis = round_axis(across, [end for row in rows.values() for end in (row.low, row.high, 0.0)], about=8)
+    signed = {tick: f"{tick:+g}" if tick else "0" for tick in axis.ticks}
+    frame = RowsFrame(replace(axis, ticks=signed), list(rows))
+    told = "; ".join(f"{name} {row.text}" for name, row in rows.items())
+    style = styles("charts") if alone else ""
+    return render_macro("charts.html", "intervals", frame, rows, f"{across}: {told}", style)
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def picture_section(title: str, text: str, drawing: str, photograph: bytes) -> S
 
 def write_report(file: StrPath, title: str, sections: Iterable[Section], *, lead: str = "") -> None:
     """Write a page of sections below a headline and a lead, with a table of contents when there are many."""
-    shown, style = list(sections), styles("report", "cards")
+    shown, style = list(sections), styles("charts", "report", "cards")
     contents = len(shown) >= _LEAST_CONTENTS
     write_page(
         file, render("report.html", title=title, lead=lead, sections=shown, contents=contents, style=style)
