@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from scenemem.models.planner import Edges, GraphNet, ProxyPlanner, pooled_edges
+from scenemem.models.planner import Edges, GraphNet, ProxyChannel, ProxyPlanner, pooled_edges
 
 WIDTH, NODES, EDGES = 6, 5, 9
 
@@ -50,9 +50,32 @@ def test_messages_are_those_of_the_equations() -> None:
                     received[v] += message
                     sent[u] += message
         for v in range(count):
-            expected = torch.relu(net.node(torch.cat([received[v], sent[v], whole, nodes[row, v]])))
-            torch.testing.assert_close(found[row, v], expected, rtol=1e-4, atol=1e-5)
-        assert not found[row, count:].any()
+            change = net.node(torch.cat([received[v], sent[v], whole, nodes[row, v]]))
+            torch.testing.assert_close(found[row, v], nodes[row, v] + change, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found[row, count:], nodes[row, count:]), "nothing reaches absent nodes"
+
+
+def test_every_proxy_is_a_mean_of_nodes() -> None:
+    nodes, exists, edges = _graph(4)
+    channel = ProxyChannel(WIDTH, small=4, proxies=3, steps=2)
+    share = channel.assignment(nodes, exists, edges)
+    assert share.shape == (2, 3, NODES)
+    torch.testing.assert_close(share.sum(dim=2), torch.ones(2, 3))
+    assert bool((share > 0)[exists.unsqueeze(1).expand_as(share)].all())
+    assert not share[1, :, 3:].any(), "nobody takes anything from a node that is not there"
+
+
+def test_a_plan_does_not_grow_with_the_graph() -> None:
+    """The same node many times over makes the same proxies, of which every node has its share."""
+    torch.manual_seed(5)
+    channel, node = ProxyChannel(WIDTH, small=4, proxies=3, steps=2), torch.randn(1, 1, WIDTH)
+    proxies = []
+    for many in (2, 40):
+        nodes, exists = node.expand(1, many, WIDTH), torch.ones(1, many, dtype=torch.bool)
+        none = torch.zeros(1, 1, dtype=torch.long)
+        edges = Edges(none, none, none.bool(), torch.zeros(1, 1, WIDTH))
+        proxies.append(torch.bmm(channel.assignment(nodes, exists, edges), nodes))
+    torch.testing.assert_close(*proxies)
 
 
 def test_a_complete_graph_is_one_with_all_edges() -> None:

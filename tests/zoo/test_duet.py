@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace
-from scenemem.agents.agent import DecisionPoint
+from scenemem.agents.agent import DecisionPoint, recorded_observations
 from scenemem.agents.places import PlaceActions
 from scenemem.agents.rollout import FINAL, GLOBAL, DecisionRequest
 from scenemem.agents.walker import Decided, collect, take_best
@@ -114,7 +114,24 @@ def test_farther_places_are_attended_less_when_the_bias_says_so(setting: Setting
     expected = (weight * seen.metres + constant)[pairs]
     torch.testing.assert_close(bias[:, 1:, 1:][pairs], expected)
     assert bool(bias[:, :, 1:].isneginf().any(dim=1)[~places].all())
-    assert not bias[:, :, 0][:, 1:].any()
+    assert bool((bias[:, :, 0] == constant).all()), "stop is no metres away from anything"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_at_the_beginning_nothing_drowns_anything_else(seed: int, setting: Setting) -> None:
+    """Neither distances nor directions hide the rest, and words reach every token, whatever the seed."""
+    agent = setting.agent("duet", seed=seed).network
+    assert isinstance(agent, Duet)
+    assert abs(agent.distance.weight.item()) < 0.1, "places 10 m away would have e times the weight, or less"
+    assert agent.distance.bias.item() == 0.0
+    rollout, log = setting.walk(agent.eval(), roam(), learning=True)
+    seen = recorded_observations(setting.environment, log, rollout)
+    with torch.no_grad():
+        looks, lies = agent.view(seen.candidates.visual), agent.angle(seen.candidates.orientation)
+        words = agent.text(log.instructions.context)
+    mask = seen.candidates.mask
+    assert 0.5 < float(looks[mask].norm(dim=-1).mean() / lies[mask].norm(dim=-1).mean()) < 2.0
+    assert float(words[log.instructions.mask].square().mean()) == pytest.approx(1.0, abs=0.05)
 
 
 def test_words_are_read_per_episode_as_they_would_be_alone() -> None:

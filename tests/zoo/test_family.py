@@ -264,7 +264,7 @@ def test_decisions_are_scored_alike_while_acting_and_afterwards(
     assert outputs.logits.keys() == watcher.logits.keys()
     for kind, logits in outputs.logits.items():
         acting = torch.cat(watcher.logits[kind])
-        torch.testing.assert_close(logits.detach(), acting, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(logits.detach(), acting, rtol=2e-3, atol=1e-4)
         torch.testing.assert_close(again.logits[kind], logits, rtol=1e-3, atol=1e-4)
         assert logits.requires_grad
 
@@ -283,7 +283,7 @@ def test_decision_steps_may_be_scored_in_parts(name: str, setting: Setting) -> N
         found.append((logits.detach(), gradient))
     for logits, gradient in found[1:]:
         torch.testing.assert_close(logits, found[0][0], rtol=1e-3, atol=1e-4)
-        torch.testing.assert_close(gradient, found[0][1], rtol=1e-2, atol=1e-4)
+        torch.testing.assert_close(gradient, found[0][1], rtol=2e-2, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -319,15 +319,11 @@ def test_a_system_learns_a_tiny_world(name: str, setting: Setting) -> None:
         return measure(setting.world, agent.walk(episodes).walked, episodes.path).means()["sr"]
 
     before = success()
-    losses = dict(ROWS[name].learning.stages[0].losses)
-    low_level = not losses.get("teacher_forcing")  # no reference path to clone, and many turns
-    if low_level:
-        losses["a2c"] = 0.0
-    else:
-        losses |= {"teacher_forcing": 1.0, "student_forcing": 0.3}
-        losses["a2c"] *= 0.3
+    losses = dict(ROWS[name].learning.stages[0].losses) | {"teacher_forcing": 1.0, "student_forcing": 0.3}
+    losses["a2c"] *= 0.3
+    low_level = not agent.network.reads_paths  # many turns
     learning = replace(ROWS[name].learning, stages=(Stage(losses=losses),))
-    iterations, steps = (200, 16) if low_level else (60, 10)
+    iterations, steps = (120, 16) if low_level else (60, 10)
     trainer = replace(setting, episodes=episodes).trainer(
         agent,
         replace(ROWS[name], learning=learning),
@@ -338,6 +334,5 @@ def test_a_system_learns_a_tiny_world(name: str, setting: Setting) -> None:
         max_steps=steps + 1,
     )
     found = [trainer.step().losses for _ in range(iterations)]
-    if not low_level:
-        assert found[-1]["teacher_forcing"] < 0.3 * found[0]["teacher_forcing"]
+    assert found[-1]["teacher_forcing"] < 0.3 * found[0]["teacher_forcing"]
     assert success() > max(0.5 if low_level else 0.7, before + 0.2)

@@ -14,7 +14,7 @@ from scenemem.learning.fidelity import ndtw_reward, prefix_ndtw
 from scenemem.learning.matching import matched_a2c, matching_critic, views_of_walk
 from scenemem.learning.objectives import RewardConfig, a2c
 from scenemem.learning.speaker import steps_along, views_along
-from scenemem.models.panoramic import candidate_actions
+from scenemem.models.panoramic import FollowerState, candidate_actions
 from scenemem.world.graph import NONE
 from scenemem.zoo.rcm import RCM, RCMConfig
 from tests.zoo.helpers import Setting, roam
@@ -30,7 +30,8 @@ def test_scores_are_those_of_the_equations(name: str, setting: Setting) -> None:
         found = agent.action_logits(seen)
         actions = candidate_actions(seen.candidates, seen.feature_mask)
         for row in range(0, len(found), 9):
-            episode, hidden = int(seen.episode[row]), seen.state.hidden[row]
+            state, episode = seen.state, int(seen.episode[row])
+            hidden = (state.output if isinstance(state, FollowerState) else state.hidden)[row]
             words = log.instructions.context[episode][log.instructions.mask[episode]]
             text = (words @ agent.word_query(hidden)).softmax(0) @ words
             views = setting.environment.panorama(seen.viewpoint[row])
@@ -70,6 +71,18 @@ def test_what_the_critic_says_is_earned_at_the_end(setting: Setting) -> None:
     assert taught == {"matching"}, "only the critic learns from it"
 
 
+def test_the_critic_judges_without_dropout_and_learns_with_it(setting: Setting) -> None:
+    agent = setting.loud_agent("rcm", dropout=0.5)
+    assert isinstance(agent, RCM)
+    rollout, log = setting.walk(agent, roam(1), learning=True)
+    judged = agent.evaluate_actions(rollout, log, setting.environment).heads
+    agent.train()
+    learning = agent.evaluate_actions(rollout, log, setting.environment).heads
+    torch.testing.assert_close(learning["intrinsic"], judged["intrinsic"])
+    assert not torch.allclose(learning["match"], judged["match"])
+    assert agent.matching.training, "it goes on learning afterwards"
+
+
 def test_the_fidelity_of_every_beginning_is_the_metric(setting: Setting) -> None:
     rollout, _ = setting.walk(setting.loud_agent("rcm"), roam(3))
     found = prefix_ndtw(setting.world, rollout.viewpoint, setting.episodes.path)
@@ -84,7 +97,7 @@ def test_the_fidelity_of_every_beginning_is_the_metric(setting: Setting) -> None
 def test_fidelity_rewards_add_up_to_the_fidelity_of_the_walk(name: str, setting: Setting) -> None:
     """Also where a decision is a jump of several steps."""
     rollout, _ = setting.walk(setting.loud_agent(name), roam(3, stop=0.5), learning=True)
-    context = setting.context(rollout, reward=RewardConfig(rule="ndtw", success=2.0))
+    context = setting.context(rollout, reward=RewardConfig(rule="ndtw", success=2.0, failure=-0.5))
     values = prefix_ndtw(setting.world, rollout.viewpoint, setting.episodes.path)
     (table,) = rollout.decisions.values()
     earned: Tensor = ndtw_reward(table, rollout, context)
@@ -94,8 +107,7 @@ def test_fidelity_rewards_add_up_to_the_fidelity_of_the_walk(name: str, setting:
         last = int(rollout.length[episode]) - 1
         assert total == pytest.approx(float(values[episode, last] - values[episode, 0]), abs=1e-4)
         for row in (own & table.stops).nonzero().flatten().tolist():
-            assert abs(float(earned[row])) == 2.0
-            assert (float(earned[row]) > 0) == (float(table.after[row]) < 3.0)
+            assert float(earned[row]) == (2.0 if float(table.after[row]) < 3.0 else -0.5)
     assert ACTION in rollout.decisions or rollout.memory is not None
     assert int((rollout.walked != NONE).sum()) > len(setting.episodes)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from scenemem.agents.low_level import LOW_LEVEL
+from scenemem.agents.low_level import END, LOW_LEVEL
 from scenemem.errors import SettingError
 from scenemem.learning.objectives import imitation
 from scenemem.zoo.rpa import RPA, RPAConfig, environment_model
@@ -39,7 +39,7 @@ def test_the_error_is_that_of_the_next_view_and_the_metres_won(setting: Setting)
         chance = torch.eye(6)[int(table.choice[row])]
         with torch.no_grad():
             view, reward = agent.model(views[0].unsqueeze(0), chance.unsqueeze(0))
-        error = float((view[0] - views[1]).square().mean())
+        error = float((view[0] - views[1]).square().sum())
         error += (float(reward) - float(table.before[row] - table.after[row])) ** 2
         assert found == pytest.approx(error, rel=1e-3, abs=1e-4)
         expected, counted = expected + error, counted + 1
@@ -62,6 +62,16 @@ def test_decisions_do_not_change_the_environment_model(setting: Setting) -> None
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     touched = {name for name, g in zip(names, gradients, strict=True) if g is not None}
     assert {name.partition(".")[0] for name in touched} == {"model"}
+
+
+def test_stopping_is_not_imagined(setting: Setting) -> None:
+    agent = _rpa(setting)
+    chances: list[torch.Tensor] = []
+    agent.model.register_forward_hook(lambda _module, inputs, _output: chances.append(inputs[1]))
+    setting.walk(agent, roam(1), learning=True)
+    imagined = torch.cat(chances)
+    assert not imagined[:, END].any()
+    torch.testing.assert_close(imagined.sum(dim=1), torch.ones(len(imagined)))
 
 
 def test_what_is_imagined_matters(setting: Setting) -> None:

@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace
-from scenemem.agents.rollout import DecisionRequest
+from scenemem.agents.rollout import DecisionRequest, Outputs
 from scenemem.agents.search import AcceptActions
 from scenemem.agents.walker import collect
 from scenemem.errors import SettingError
-from scenemem.learning.progress import hops_between, hops_done, metres_done, squared_error
+from scenemem.learning.progress import (
+    hops_between,
+    hops_done,
+    metres_done,
+    progress_in_hops,
+    progress_in_metres,
+    squared_error,
+)
 from scenemem.models.panoramic import ProgressMonitor
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
@@ -36,10 +43,25 @@ def test_hops_are_the_edges_of_the_shortest_path(world: World, episodes: Episode
     assert found.tolist() == (episodes.path_length - 1).tolist()
 
 
-def test_only_counted_steps_are_averaged() -> None:
-    progress, target = torch.tensor([[0.0, 1.0, 5.0]]), torch.tensor([[9.0, 0.0, 3.0]])
-    counted = torch.tensor([[False, True, True]])
-    assert float(squared_error(progress, target, counted)) == pytest.approx((1 + 4) / 2)
+def test_only_counted_steps_are_summed() -> None:
+    """As losses of decisions are: over the steps of an episode, then averaged over episodes."""
+    progress = torch.tensor([[0.0, 1.0, 5.0], [2.0, 7.0, 7.0]])
+    target = torch.tensor([[9.0, 0.0, 3.0], [1.0, 0.0, 0.0]])
+    counted = torch.tensor([[False, True, True], [True, False, False]])
+    assert float(squared_error(progress, target, counted)) == pytest.approx((1 + 4 + 1) / 2)
+
+
+def test_progress_in_metres_leaves_out_the_first_step_and_progress_in_hops_does_not(setting: Setting) -> None:
+    agent = setting.loud_agent("self-monitoring")
+    rollout, log = setting.walk(agent, roam(1))
+    outputs = agent.evaluate_actions(rollout, log, setting.environment)
+    changed = outputs.heads["progress"].clone()
+    changed[:, 0] += 1.0
+    other = Outputs(outputs.logits, {**outputs.heads, "progress": changed})
+    context = setting.context(rollout)
+    for loss, matters in ((progress_in_metres, False), (progress_in_hops, True)):
+        before, after = (float(loss(rollout, said, context).detach()) for said in (outputs, other))
+        assert (abs(before - after) > 0.1) is matters
 
 
 def test_the_monitor_reads_padded_words_alike() -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 from scenemem.agents.low_level import END, FORWARD, LEFT, LOW_LEVEL
-from scenemem.models.recurrent import Observation
+from scenemem.agents.rollout import Rollout
+from scenemem.models.recurrent import Observation, StateLog
+from scenemem.presets import PRESETS
+from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.zoo.student_forcing import START, LowLevelAgent, ViewAheadUpdater
 from tests.zoo.helpers import Setting, roam
 
@@ -51,3 +55,31 @@ def test_the_action_taken_enters_the_lstm(setting: Setting) -> None:
         expected = torch.where(still, END, taken)  # a tilt beyond the highest view changes nothing
         assert torch.equal(embedded[step], expected)
     assert LEFT in embedded[2].tolist() or FORWARD in embedded[2].tolist()
+
+
+@pytest.mark.parametrize("name", ["student-forcing", "pta-low"])
+def test_a_teacher_turns_and_steps_to_the_goal(name: str, setting: Setting) -> None:
+    """What forced walks do is what the labels say, and it ends at the goal."""
+    agent = setting.agent(name)
+    trainer = setting.trainer(agent, PRESETS[name], batch=8, max_decisions=24, max_steps=25)
+    walked: list[tuple[Rollout, Tensor]] = []
+    walk = trainer._walk
+
+    def spy(batch: EpisodeSet, log: StateLog, forced: Tensor) -> Rollout:
+        rollout = walk(batch, log, forced)
+        end = rollout.viewpoint.gather(1, rollout.length.unsqueeze(1) - 1).squeeze(1)
+        walked.append((rollout, end == batch.goal))
+        return rollout
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "_walk", spy)
+        report = trainer.step()
+    ((rollout, at_goal),) = walked
+    table = rollout.decisions[LOW_LEVEL]
+    led = table.episode < 8
+    assert torch.equal(table.choice[led], table.label[led])
+    assert bool(at_goal[:8].all())
+    assert bool(rollout.stopped[:8].all())
+    assert bool((rollout.length[:8] > trainer.episodes.path_length.min()).all()), "they turn, too"
+    assert not torch.equal(table.choice[~led], table.label[~led]), "the others walk by themselves"
+    assert report.losses["teacher_forcing"] > 0

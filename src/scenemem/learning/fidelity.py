@@ -80,5 +80,5 @@ def ndtw_reward(table: Decisions, rollout: Rollout, context: LossContext) -> Ten
     following = torch.cat([here[:, 1:], end], dim=1).flip(1).cummin(dim=1).values.flip(1)
     row = torch.arange(len(values), device=values.device).unsqueeze(1)
     gained = (values[row, following] - values)[table.episode, table.step]
-    verdict = torch.where(table.after < SUCCESS_METRES, config.success, -config.success)
+    verdict = torch.where(table.after < SUCCESS_METRES, config.success, config.failure)
     return torch.where(table.stops, verdict, gained.to(verdict)).float()

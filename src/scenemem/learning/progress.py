@@ -40,28 +40,27 @@ def hops_between(world: World, source: Tensor, target: Tensor) -> Tensor:
 
 
 def squared_error(progress: Tensor, target: Tensor, counted: Tensor) -> Tensor:
-    """Mean squared error over the steps that count.  (B, T) each, counted bool  ->  ()"""
+    """Squared errors, summed over the steps that count as losses of decisions are; a mean over episodes.
+
+    (B, T) each, counted bool  ->  ()
+    """
     error = (progress - target.to(progress)).square() * counted
-    return error.sum() / counted.sum().clamp_min(1)
+    return error.sum() / len(progress)
 
 
 def progress_in_metres(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
     """Self-Monitoring: squared error of the head ``progress``, without the first step."""
     goal = context.episodes.goal.unsqueeze(1)
     target = metres_done(context.world.geodesic(rollout.viewpoint, goal))
-    return squared_error(outputs.heads["progress"], target, _after_the_first(rollout))
+    counted = rollout.alive.clone()
+    counted[:, 0] = False
+    return squared_error(outputs.heads["progress"], target, counted)
 
 
 def progress_in_hops(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
-    """Tactical Rewind: the same with hops."""
+    """Tactical Rewind: the same with hops, at all steps."""
     target = hops_done(hops_between(context.world, rollout.viewpoint, context.episodes.goal.unsqueeze(1)))
-    return squared_error(outputs.heads["progress"], target, _after_the_first(rollout))
-
-
-def _after_the_first(rollout: Rollout) -> Tensor:
-    counted = rollout.alive.clone()
-    counted[:, 0] = False
-    return counted
+    return squared_error(outputs.heads["progress"], target, rollout.alive)
 
 
 PROGRESS_METRES = Loss(progress_in_metres, walks="student")

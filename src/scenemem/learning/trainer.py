@@ -261,15 +261,18 @@ class Trainer:
         return torch.cat([part[rank::size] for part in episodes.chunk(copies)])
 
     def _walk(self, batch: EpisodeSet, log: StateLog, forced: Tensor) -> Rollout:
-        """Forced episodes follow the reference path, the others walk by themselves.  forced: (B,) bool"""
+        """Forced episodes are led by a teacher, the others walk by themselves.  forced: (B,) bool"""
         environment = self.agent.environment
         world = environment.world
+        on_path = forced & self.network.reads_paths
         # the reference path decides how long, and one that crosses itself is walked over known places again
         length = batch.path_length
-        max_decisions = torch.where(forced, length, self.config.max_decisions)
+        max_decisions = torch.where(on_path, length, self.config.max_decisions)
         space = self.network.action_space(world, len(forced), max_decisions, learning=True)
         drawn = self._drawn(len(forced), space.further_requests)
-        labels = MixedRules(forced, ReferencePath(world, batch.path), self._label_rule(world, batch, space))
+        labels = self._label_rule(world, batch, space)
+        if self.network.reads_paths:
+            labels = MixedRules(forced, ReferencePath(world, batch.path), labels)
         policy = AgentPolicy(self.network, log, environment, SamplePerEpisode(drawn), forced=forced)
         hops = self.config.teacher_hops
         rollout = collect(
@@ -277,7 +280,7 @@ class Trainer:
             batch,
             space,
             BackToPath(policy, world, batch.path, hops) if hops else policy,
-            max_steps=torch.where(forced, length.square(), self.config.max_steps),
+            max_steps=torch.where(on_path, length.square(), self.config.max_steps),
             label_rule=labels,
         )
         policy.check_scores()

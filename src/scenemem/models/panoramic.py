@@ -203,14 +203,17 @@ class CoGroundedUpdater(StateUpdater):
         visual: columns D of the view features.
         width: H of the state.
         embedded: width A of an embedded action.
-        raw: the form of Tactical Rewind, which does not normalise g, either.
+        raw: the form of Tactical Rewind.
+        norm: g normalises what it embeds; EGP's does not.
     """
 
-    def __init__(self, visual: int, width: int, embedded: int, *, raw: bool = False) -> None:
+    def __init__(
+        self, visual: int, width: int, embedded: int, *, raw: bool = False, norm: bool = True
+    ) -> None:
         super().__init__()
         self.width = width
         self.raw = raw
-        self.embed = ActionEmbedding(visual + ANGLE_WIDTH, embedded, norm=not raw)
+        self.embed = ActionEmbedding(visual + ANGLE_WIDTH, embedded, norm=norm)
         self.embedded = embedded
         self.seen_width = visual + ANGLE_WIDTH if raw else embedded
         self.word_query = nn.Linear(width, width, bias=False)

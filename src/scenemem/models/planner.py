@@ -28,8 +28,8 @@ class Edges:
 class GraphNet(nn.Module):
     """Messages along edges and against them, S times with the same weights.
 
-    m_{u->v} = ELU(W [n_u, n_v, g]) + W_type e_{uv},   n_v <- W [sum in, sum out, g, n_v],   g <- W [mean n,
-    g]
+    m_{u->v} = ELU(W [n_u, n_v, g]) + W_type e_{uv}
+    n_v <- n_v + W [sum in, sum out, g, n_v],   g <- ReLU(W [mean n, g])
 
     A layer on [n_u, n_v, g] is the sum of a layer on each, so nodes are multiplied once instead of edges;
     what edges say themselves is the same in every step and summed once.
@@ -96,13 +96,15 @@ class GraphNet(nn.Module):
             received, sent = exchange(sends, receives + everywhere)
             context = whole.unsqueeze(1).expand_as(nodes)
             joined = torch.cat([received + said[0], sent + said[1], context, nodes], dim=-1)
-            nodes = torch.relu(self.node(joined)) * kept
+            nodes = nodes + self.node(joined) * kept
             whole = torch.relu(self.whole(torch.cat([nodes.sum(dim=1) / many, whole], dim=-1)))
         return nodes
 
 
 class ProxyChannel(nn.Module):
     """Pools a graph into proxies, plans there, and tells the nodes: W A^T plan(A v, A e A^T).
+
+    Every proxy is a weighted mean of nodes, so that what it knows does not grow with the graph.
 
     Args:
         width: W of nodes and edges.
@@ -117,16 +119,16 @@ class ProxyChannel(nn.Module):
         self.enter_node = nn.Linear(width, small)
         self.enter_edge = nn.Linear(width, small)
         self.assigning = GraphNet(small, steps)
-        self.assign = nn.Linear(small, proxies)
+        self.assign = nn.Linear(small, proxies, bias=False)  # one number for all nodes changes nothing
         self.planning = GraphNet(width, steps)
         self.out = nn.Linear(width, width)
 
     def assignment(self, nodes: Tensor, exists: Tensor, edges: Edges) -> Tensor:
-        """How much of every node goes to every proxy; 0 where there is no node  ->  (R, P, V)"""
+        """What share every node has in every proxy; 0 where there is no node  ->  (R, P, V)"""
         inner = Edges(edges.source, edges.target, edges.mask, self.enter_edge(edges.feature))
         found = self.assigning(self.enter_node(nodes) * exists.unsqueeze(-1), exists, inner)
-        share: Tensor = self.assign(found).softmax(dim=-1) * exists.unsqueeze(-1)
-        return share.transpose(1, 2)
+        score: Tensor = self.assign(found).transpose(1, 2).masked_fill(~exists.unsqueeze(1), -torch.inf)
+        return score.softmax(dim=-1)
 
     def forward(self, nodes: Tensor, exists: Tensor, edges: Edges) -> Tensor:
         """What the plan adds to the nodes  ->  (R, V, W)"""

@@ -16,7 +16,9 @@ paper out: evaluation compares the entropy with thresholds per step (.42 to .68)
 and the later one never uses the rewards. Differences: one threshold for all steps; the explorer has the
 navigator's recurrent core and a scorer of its own, which begins as the navigator's; explorations of one place
 do not enter the same place twice; a budget bounds how many places they enter in a walk; rewards are those of
-the moves instead of the change of the navigator's best option.
+the moves instead of the change of the navigator's best option, and every decision of an exploration discounts
+them; the gate learns from how sure the navigator is before it explores. The published row begins afresh with
+one learning rate, where the release begins with a trained navigator that hardly changes.
 
 Every metre is walked and counted. The release leaves out most of it: ``as_released`` shortens a walk by its
 rule, for a second column.

@@ -8,9 +8,9 @@
 The policy is basic's, and the heads are unused when it walks. Weights are those of the authors' later code
 (2, .25, .1, 2); those of the paper are not known. The code and the notes of the paper disagree about which
 tasks run beside reinforcement learning: here all four learn from the reference path, none from the agent's
-own walks. Other differences: progress and angle read the same state h~; every walk is matched with its own
-and with one other instruction, instead of one drawn by a coin; the decoder is not begun with a trained
-speaker.
+own walks. Other differences: retelling and matching read h~, as the others do, instead of h; every walk is
+matched with its own and with one other instruction, instead of one drawn by a coin; the decoder is not begun
+with a trained speaker.
 
 Shape letters: X observations, B episodes, T steps, H state width.
 """

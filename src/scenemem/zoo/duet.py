@@ -17,10 +17,10 @@ map with the shortest d(here, v) + d(v, goal). When evaluated, every end sends i
 stopping was likeliest. A jump changes no state on its way.
 
 Read in the released code, with these differences: attention to the words comes from the instruction encoder
-of ``text_layers`` (0: the common LSTM) without pre-training on other data; step numbers are sinusoids; a
-sampled stop ends a walk anywhere. ``views="candidates"`` keeps the views that lead somewhere and the mean of
-all, a third of the arithmetic. On the common recipe the recurrent state joins the stop tokens; as published
-there is none.
+of ``text_layers`` (0: the common LSTM) without pre-training on other data; step numbers are sinusoids; a walk
+to learn from goes on when it passes the goal, and its labels lead on from there. ``views="candidates"`` keeps
+the views that lead somewhere and the mean of all, a third of the arithmetic. On the common recipe the
+recurrent state joins the stop tokens; as published there is none.
 
 Shape letters: X observations, R decision steps, K candidate slots, V further views, N nodes, U unvisited
 places, P = N + U, O = N * K ways, D visual columns, W token width, H state width.
@@ -146,16 +146,17 @@ class Duet(Agent):
     def __init__(self, config: DuetConfig, sizes: DataSizes, parts: Parts) -> None:
         super().__init__(config, sizes, parts)
         width, heads = config.map_width, config.heads
-        self.view = nn.Linear(sizes.visual, width)
-        self.angle = nn.Linear(4, width)
+        self.view = _normed(sizes.visual, width)
+        self.angle = _normed(4, width)
         self.leads = nn.Parameter(torch.zeros(width))  # added to views that lead somewhere
         self.enter = nn.LayerNorm(width)
         self.panorama = nn.ModuleList(
             nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True)
             for _ in range(config.panorama_layers)
         )
-        self.place_code = nn.Linear(POSITION, width)
-        self.view_code = nn.Linear(2 * POSITION, width)
+        self.place_code = _normed(POSITION, width)
+        self.view_code = _normed(2 * POSITION, width)
+        self.text = nn.LayerNorm(config.width)  # an LSTM's states are small, and attention to them flat
         self.unvisited = nn.Parameter(torch.zeros(width))
         self.distance = nn.Linear(1, 1)
         self.map_layers = nn.ModuleList(
@@ -165,12 +166,14 @@ class Duet(Agent):
             CrossModalLayer(width, config.width, heads) for _ in range(config.layers)
         )
         # what is added to all places and stop alike changes nothing
-        self.map_score = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1, bias=False))
-        self.here_score = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
+        self.map_score = _scorer(width, bias=False)
+        self.here_score = _scorer(width)
         self.fusion = nn.Linear(2 * width, 1)
         self.joins = nn.Linear(config.width, 2 * width) if config.recurrent else None
         nn.init.normal_(self.leads, std=0.02)
         nn.init.normal_(self.unvisited, std=0.02)
+        nn.init.normal_(self.distance.weight, std=0.02)  # of metres: larger ones would hide half of the map
+        nn.init.zeros_(self.distance.bias)
 
     @classmethod
     def build(cls, config: DuetConfig, sizes: DataSizes) -> Duet:
@@ -183,7 +186,7 @@ class Duet(Agent):
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
     ) -> ActionSpace:
         """Every seen place once, or stop; when evaluated, ends lead to the likeliest place to stop."""
-        options = WalkOptions(restore_state=self.config.recurrent, final_backtrack=not learning)
+        options = WalkOptions(restore_state=True, final_backtrack=not learning)
         return PlaceActions(world, episodes, max_decisions, options)
 
     def look(self, observations: Observations) -> Look:
@@ -223,8 +226,8 @@ class Duet(Agent):
         visited = visited + sinusoids(visited.shape[1] + 1, width)[1:].to(visited)
         unvisited = seen.mean(graph.ways("ways", *seen.open_ways)) + self.unvisited
         places = torch.cat([visited, unvisited], dim=1) + self.place_code(codes)
-        near = self.distance(seen.metres.unsqueeze(-1)).squeeze(-1)
-        bias = nn.functional.pad(near, (1, 0, 1, 0))
+        metres = nn.functional.pad(seen.metres, (1, 0, 1, 0))  # stop lies nowhere
+        bias = self.distance(metres.unsqueeze(-1)).squeeze(-1)
         exists = nn.functional.pad(seen.all >= 0, (1, 0), value=True)
         tokens = nn.functional.pad(places, (0, 0, 1, 0))
         return tokens, bias + hidden_bias(exists)
@@ -247,7 +250,7 @@ class Duet(Agent):
         packed, packing = point.observations.instructions, point.memory().packing
         line = torch.zeros(packing.episodes, dtype=torch.long, device=point.row.device)
         line[packing.episode] = packed.packing.episode[point.row]
-        return Words(packed.instructions.context[line], packed.instructions.mask[line], packing)
+        return Words(self.text(packed.instructions.context)[line], packed.instructions.mask[line], packing)
 
     def read(self, point: DecisionPoint) -> Fused:
         """Both scales, and how they are fused."""
@@ -302,6 +305,16 @@ class Duet(Agent):
         )
 
 
+def _normed(columns: int, width: int) -> nn.Sequential:
+    """A layer whose outputs are normed, so that what is added to them counts as much."""
+    return nn.Sequential(nn.Linear(columns, width), nn.LayerNorm(width))
+
+
+def _scorer(width: int, *, bias: bool = True) -> nn.Sequential:
+    inner = nn.Linear(width, width), nn.ReLU(), nn.LayerNorm(width)
+    return nn.Sequential(*inner, nn.Linear(width, 1, bias=bias))
+
+
 def go_back(here: Tensor, seen: SeenPlaces, exists: Tensor) -> Tensor:
     """Scores here': of ways to unvisited neighbours their own, of others the sum of visited neighbours.
 
@@ -325,6 +338,7 @@ ROWS = {
         DuetConfig(
             word_width=768,
             width=768,
+            dropout=0.1,
             map_width=768,
             layers=4,
             panorama_layers=2,

@@ -3,17 +3,17 @@
 Visited places are the largest of their embedded actions g(u), unvisited ones the largest of the actions that
 lead there, from whichever place; stop is g(0) beside the current place:
 
-    v = W [g, is unvisited, is the start, h_t (here, else 0), instruction],   e = W g(u)
+    visited: v = W [g, is the start, h_t (here, else 0), instruction],   others: v = W' g,   e = W'' g(u)
 
 The planner (``ProxyPlanner``) pools the graph into a few proxies, passes messages there and adds what it
 finds to the nodes, in three channels. One softmax over all unvisited places and stop decides:
 
-    score_j = v_j . W [x^, h_t]
+    score_j = v_j . (W [x^, h_t] + b)
 
 The agent walks to the chosen place over visited ones; every observation on the way updates its state. Read in
 the authors' later release, which calls its graph model slightly outdated. Differences: the release offers
 stop at every visited place, here it means the current one; it keeps the 16 best actions of a place, more than
-any place has; flags stand once instead of 32 times. As published the label is the place with the largest
+any place has; the flag stands once instead of 32 times. As published the label is the place with the largest
 index on the reference path (``labels="reference_index"``), on R4R the one after which nDTW is best
 (``best_ndtw``), and who is two hops off the route while it learns does what is right (``teacher_hops``).
 
@@ -102,20 +102,21 @@ class EGP(Agent):
         if not config.co_grounded:
             self.embed = ActionEmbedding(sizes.visual + ANGLE_WIDTH, action, norm=False)
             self.word_query = nn.Linear(width, width, bias=False)
-        self.enter = nn.Linear(action + 2 + 2 * width, config.map_width)
+        self.enter = nn.Linear(action + 1 + 2 * width, config.map_width)
+        self.enter_option = nn.Linear(action, config.map_width)
         self.edge = nn.Linear(action, config.map_width)
         self.planner = ProxyPlanner(
             config.map_width, channels=config.channels, proxies=config.proxies, steps=config.steps
         )
-        self.query = nn.Linear(2 * width, config.map_width, bias=False)
+        self.query = nn.Linear(2 * width, config.map_width)
 
     @classmethod
     def build(cls, config: EGPConfig, sizes: DataSizes) -> EGP:
         """Fresh weights."""
         if not config.co_grounded:
             return cls(config, sizes, lstm_parts(config, sizes))
-        core = CoGroundedUpdater(sizes.visual, config.width, config.action_width, raw=True)
-        return cls(config, sizes, one_way_parts(config, sizes, core, backwards=False, project=False))
+        core = CoGroundedUpdater(sizes.visual, config.width, config.action_width, raw=True, norm=False)
+        return cls(config, sizes, one_way_parts(config, sizes, core, backwards=True, project=True))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -152,33 +153,33 @@ class EGP(Agent):
         seen = SeenPlaces.of(graph, observations.environment.world)
         stop = observations.cached(self.embedded)[point.row, -1]
         unvisited = seen.maximum(graph.ways("ways", *seen.open_ways))
-        places = torch.cat([graph.column("place"), unvisited, stop.unsqueeze(1)], dim=1)
+        options = self.enter_option(torch.cat([unvisited, stop.unsqueeze(1)], dim=1))
         exists = nn.functional.pad(seen.all >= 0, (0, 1), value=True)
         hidden = point.state.hidden * point.mask("decision")
-        nodes = self._entered(point, hidden, places)
+        nodes = torch.cat([self._visited(point, hidden, graph.column("place")), options], dim=1)
         planned = self.planner(nodes, exists, self._edges(seen, stop))
         text = observations.cached(self.text)[0][point.row]
         scores = dots(planned, self.query(torch.cat([text, hidden], dim=-1)))
         of_unvisited = scores[:, graph.viewpoint.shape[1] : -1]
         return {GLOBAL: torch.cat([seen.per_way(of_unvisited), scores[:, -1:]], dim=1)}
 
-    def _entered(self, point: DecisionPoint, hidden: Tensor, places: Tensor) -> Tensor:
-        """The nodes: W [g, flags, the state at the current one, the instruction]  ->  (R, P + 1, W)
+    def _visited(self, point: DecisionPoint, hidden: Tensor, places: Tensor) -> Tensor:
+        """The visited nodes: W [g, flag, the state at the current one, the instruction]  ->  (R, N, W)
 
         The layer is applied part by part, because the last two are the same at many nodes.
         """
-        graph, nodes = point.memory(), point.memory().viewpoint.shape[1]
-        width, number = hidden.shape[1], torch.arange(places.shape[1], device=places.device)
-        of_place, of_flags, of_state, of_words = self.enter.weight.split_with_sizes(
-            [places.shape[2], 2, width, width], dim=1
+        graph, number = point.memory(), torch.arange(places.shape[1], device=places.device)
+        width = hidden.shape[1]
+        of_place, of_start, of_state, of_words = self.enter.weight.split_with_sizes(
+            [places.shape[2], 1, width, width], dim=1
         )
         packed = point.observations.instructions
         summary = packed.instructions.hidden[packed.packing.episode[point.row]]
-        flags = torch.stack([number >= nodes, number == 0], dim=-1).to(places)  # unvisited, the start
+        start = (number == 0).to(places).unsqueeze(-1) * of_start.t()  # (N, W)
         here = (number == graph.here.unsqueeze(1)).unsqueeze(-1)
         state = here * (hidden @ of_state.t()).unsqueeze(1)
         words = nn.functional.linear(summary, of_words, self.enter.bias).unsqueeze(1)
-        entered: Tensor = places @ of_place.t() + flags @ of_flags.t() + state + words
+        entered: Tensor = places @ of_place.t() + start + state + words
         return entered
 
     def _edges(self, seen: SeenPlaces, stop: Tensor) -> Edges:

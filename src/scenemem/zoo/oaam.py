@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from scenemem.extend import (
     ACTION,
     AGENTS,
+    ANGLE_WIDTH,
     LOSSES,
     PATH,
     Agent,
@@ -36,6 +37,7 @@ from scenemem.extend import (
     WalkConfig,
     dots,
     lstm_parts,
+    untiled,
 )
 from scenemem.zoo.recipes import published, shared
 
@@ -72,7 +74,7 @@ class OAAM(Agent):
         self.object = Stream(config.width)
         self.action = Stream(config.width)
         self.score_object = nn.Linear(config.width, sizes.visual, bias=False)
-        self.score_action = nn.Linear(config.width, 4, bias=False)
+        self.score_action = nn.Linear(config.width, ANGLE_WIDTH, bias=False)
         self.mix = nn.Linear(2 * config.width, 2)
 
     @classmethod
@@ -86,7 +88,7 @@ class OAAM(Agent):
         objects, by_object, object_words = self.object(hidden, observations)
         actions, by_action, action_words = self.action(hidden, observations)
         look = dots(seen.visual, self.score_object(by_object) * observations.feature_mask)
-        lie = dots(seen.orientation, self.score_action(by_action))
+        lie = dots(seen.orientation, untiled(self.score_action(by_action)))
         return Decoupled(
             nn.functional.pad(torch.stack([look, lie], dim=-1), (0, 0, 0, 1)),
             self.mix(torch.cat([objects, actions], dim=-1)).softmax(dim=-1),

@@ -10,11 +10,12 @@ whole past, attends to the words and to the views, and both together decide:
 
 Read in the released code. Differences: words of the instruction are not filtered by a list of stop words;
 high-level options are the neighbours of here, of which several may lie in one view, instead of views of which
-the nearest neighbour wins. The published learning rate falls when validation stands still, here along the
-common cosine. Fidelity as a reward: ``--learning.reward.rule ndtw``. The paper reports R4R.
+the nearest neighbour wins, and stop's row has a bias; words and views are attended to by one layer without
+feed-forward, where the release has two full ones, and layers drop nothing; word vectors learn. The published
+learning rate falls when validation stands still, here along the common cosine. Fidelity as a reward:
+``--learning.reward.rule ndtw``. The paper reports R4R.
 
-On the common recipe the encoder, the losses and the budget are the common ones, without teacher forcing for
-low-level actions (see ``student_forcing``).
+On the common recipe low-level actions have teachers as in ``student_forcing``.
 
 Shape letters: M episodes that observe, X observations, R decision steps, K candidate slots, S remembered
 steps, W token width, H state width.
@@ -185,6 +186,7 @@ class PTA(Agent):
 
     def __init__(self, config: PTAConfig, sizes: DataSizes, parts: Parts) -> None:
         super().__init__(config, sizes, parts)
+        self.reads_paths = not config.low_level
         if config.low_level:
             self.act = nn.Linear(config.width, ACTIONS)
         else:
@@ -217,7 +219,7 @@ class PTA(Agent):
 
 
 SPEC = AgentSpec(PTA.build, PTAConfig)
-_LOW = shared("pta", PTAConfig, {"teacher_forcing": 0.0, "student_forcing": 1.0}, low_level=True)
+_LOW = shared("pta", PTAConfig, low_level=True)
 _OWN = PTAConfig(
     word_width=300, width=512, dropout=0.1, feature_dropout=0.0, map_width=512, heads=8, text_layers=1
 )
@@ -225,11 +227,9 @@ _STUDENT = (Stage("student", losses={"student_forcing": 1.0}),)
 ROWS = {
     "pta": shared("pta", PTAConfig),
     "pta-low": replace(
-        _LOW,
-        walk=WALK,
-        learning=replace(_LOW.learning, labels="low_level", max_decisions=24, max_steps=25),
+        _LOW, walk=WALK, learning=replace(_LOW.learning, labels="low_level", max_decisions=24, max_steps=25)
     ),
-    "pta-as-published": published("pta", _OWN, _STUDENT, batch=32, iterations=60_000),
+    "pta-as-published": published("pta", _OWN, _STUDENT, batch=32, iterations=60_000, word_vectors=True),
     "pta-low-as-published": published(
         "pta",
         replace(_OWN, low_level=True),
@@ -237,6 +237,7 @@ ROWS = {
         walk=WalkConfig(max_decisions=30, max_steps=31),
         batch=32,
         iterations=60_000,
+        word_vectors=True,
         labels="low_level",
     ),
 }

@@ -8,15 +8,16 @@ The words are asked by the state, then the views by the words, and all three dec
 The matching critic is a speaker: it reads the walk and says how likely the instruction is. Its likelihood of
 a word, times ``delta``, is earned at the end of a walk beside what the goal pays,
 
-    r_t = metres closer to the goal;   at the end +-1 for success + delta p(instruction | walk)
+    r_t = metres closer to the goal;   at the end 1 for success, and delta p(instruction | walk)
 
 As published the critic learns from reference paths first and is then left alone, while the agent goes on from
 imitation to reinforcement; h_t = LSTM([a_{t-1}, v_t]) reads the action just taken. Fidelity-oriented agents
 are paid for nDTW instead (``--learning.reward.rule ndtw``, the row ``rcm-fidelity``).
 
 The paper was read through notes and two re-implementations. delta and the schedule are not known: .5 is
-BabyWalk's. Differences: a wrong stop costs as much as a right one pays; the likelihood is that of a word,
-which stays in (0, 1) for long texts; advantages use the critic of states as everywhere here. Self-imitation
+BabyWalk's. Differences: the likelihood is that of a word, which stays in (0, 1) for long texts; advantages
+use the critic of states as everywhere here; on the common recipe the goal pays what it pays everybody, and a
+critic that has just begun to learn says nearly the same about every walk. Self-imitation
 in unseen houses is another task and not built.
 
 Shape letters: X observations, R decision steps, B episodes, T steps, K candidate slots, D visual columns.
@@ -42,6 +43,7 @@ from scenemem.extend import (
     DecisionPoint,
     Environment,
     Explanation,
+    FollowerState,
     FollowerUpdater,
     ModelConfig,
     Observations,
@@ -57,6 +59,7 @@ from scenemem.extend import (
     attend_panoramas,
     candidate_actions,
     dots,
+    evaluating,
     ndtw_reward,
     spelled,
     views_of_walk,
@@ -117,7 +120,9 @@ class RCM(Agent):
 
     def reason(self, observations: Observations) -> Reasoned:
         """Words asked by the state, views asked by the words."""
-        hidden, mask = observations.state.hidden * observations.decision_mask, observations.feature_mask
+        state, mask = observations.state, observations.feature_mask
+        hidden = state.output if isinstance(state, FollowerState) else state.hidden  # h_t, where it is known
+        hidden = hidden * observations.decision_mask
         text, words = observations.instructions.attend(self.word_query(hidden))
         seen = attend_panoramas(
             self.view_query(text) * mask, observations.viewpoint, observations.environment.panorama
@@ -136,16 +141,13 @@ class RCM(Agent):
     def evaluate_actions(self, rollout: Rollout, log: StateLog, environment: Environment) -> Outputs:
         """With the verdict of the matching critic on every walk, the same at all its steps."""
         outputs = super().evaluate_actions(rollout, log, environment)
-        tokens = spelled(log.instructions).tokens
-        match = self.matching.likelihood(views_of_walk(environment, rollout), log.masks.feature, tokens)
-        steps = rollout.alive.shape[1]
-        per_word = match.total / match.words.clamp_min(1)
-        heads = {
-            **outputs.heads,
-            "match": per_word.unsqueeze(1).expand(-1, steps),
-            "intrinsic": self.config.delta * per_word.detach().exp().unsqueeze(1).expand(-1, steps),
-        }
-        return Outputs(outputs.logits, heads)
+        read = views_of_walk(environment, rollout), log.masks.feature, spelled(log.instructions).tokens
+        with torch.no_grad(), evaluating(self.matching):  # a judge drops nothing
+            intrinsic = self.config.delta * self.matching.likelihood(*read).per_word.exp()
+        match, steps = self.matching.likelihood(*read).per_word, rollout.alive.shape[1]
+        said = {"match": match, "intrinsic": intrinsic}
+        heads = {name: values.unsqueeze(1).expand(-1, steps) for name, values in said.items()}
+        return Outputs(outputs.logits, {**outputs.heads, **heads})
 
     def word_attention(self, observations: Observations) -> dict[str, Tensor]:
         """The words that ask the views  ->  name: (X, L)"""
@@ -172,7 +174,8 @@ ROWS = {
             Stage("reinforcement", share=2.0, losses={"matched_a2c": 1.0}),
         ),
         iterations=70_000,
-        reward=RewardConfig(quantised=False, success=1.0, discount=0.95),
+        word_vectors=True,
+        reward=RewardConfig(quantised=False, success=1.0, failure=0.0, discount=0.95),
     ),
 }
 R4R = {"rcm": "goal", "rcm-fidelity": "path"}

@@ -1,8 +1,10 @@
 """What the presets of the family have in common: the shared recipe, and how published ones are written down.
 
 ``shared`` puts a system's idea on the recipe of ``basic``: the same features, encoder, recurrent core,
-losses, batch and budget, so that rows differ in the idea alone. ``published`` takes the system's own numbers;
-losses are summed over steps and averaged over episodes as everywhere here, and decay is AdamW's.
+losses, batch and budget, so that rows differ in the idea alone. ``published`` takes the system's own numbers.
+What those rows share even so: losses are summed over steps and averaged over episodes, decay is AdamW's, the
+learning rate falls to 0 along a cosine, word vectors learn and words are not dropped, and what decides is
+dropped once more than in most releases (``decision``).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 from scenemem.extend import (
     PRESETS,
     R2R_TRACKS,
+    DataConfig,
     LearningConfig,
     ModelConfig,
     Preset,
@@ -51,6 +54,7 @@ def published(
     stages: tuple[Stage, ...],
     *,
     walk: WalkConfig | None = None,
+    word_vectors: bool = False,
     **learning: Any,
 ) -> Preset[Any]:
     """A system with its own numbers.
@@ -60,6 +64,7 @@ def published(
         model: its settings.
         stages: its losses.
         walk: how long it may walk when it is evaluated; 10 decisions unless told otherwise.
+        word_vectors: words begin with GloVe.
         **learning: other settings of ``LearningConfig``; walks to learn from are as long as evaluated ones.
     """
     walk = walk or WalkConfig(max_decisions=10, max_steps=11)
@@ -71,7 +76,8 @@ def published(
         "max_steps": walk.max_steps,
         **learning,
     }
-    return Preset(agent, model, walk=walk, learning=LearningConfig(stages=stages, **course))
+    data = DataConfig(word_vectors=word_vectors)
+    return Preset(agent, model, walk=walk, data=data, learning=LearningConfig(stages=stages, **course))
 
 
 def on_tracks(name: str, preset: Preset[Any]) -> dict[str, Preset[Any]]:

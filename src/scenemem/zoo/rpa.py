@@ -14,8 +14,9 @@ The environment model learns from what really happened, squared error of view an
 change it. The policy learns from labels and from A2C together. No code was released: the structure is the
 paper's, read through notes; J, m, the imagined policy and the reward's constants are not known (2, 2, its own
 weights, the expected action). Differences: the model learns on the agent's own walks, as a first stage of the
-published row, instead of those of a randomised teacher; the paper ends s' with a sigmoid, right for its
-features (``squash``).
+published row, instead of those of a randomised teacher; look-aheads do not imagine stopping, after which
+nothing follows; the paper ends s' with a sigmoid, right for its features (``squash``); a wrong stop costs as
+much as a right one pays.
 
 Shape letters: X observations, R decision steps, B episodes, T steps, D visual columns, H state width.
 """
@@ -97,7 +98,7 @@ class LookAhead(nn.Module):
 
     def __init__(self, visual: int, hidden: int, width: int) -> None:
         super().__init__()
-        self.policy = nn.Linear(hidden + visual, ACTIONS)
+        self.policy = nn.Linear(hidden + visual, ACTIONS - 1)  # nothing follows a stop
         self.trajectory = nn.LSTMCell(visual + 1, width)
 
 
@@ -131,6 +132,7 @@ class RPA(LowLevelAgent):
             view, state = self.view_ahead(observations), None
             for _ in range(self.config.imagined_steps):
                 chance = ahead.policy(torch.cat([hidden, view], dim=-1)).softmax(dim=-1)
+                chance = nn.functional.pad(chance, (0, 1))
                 view, reward = functional_call(self.model, frozen, (view, chance))
                 state = ahead.trajectory(torch.cat([view, reward], dim=-1), state)
             assert state is not None
@@ -168,7 +170,7 @@ class RPA(LowLevelAgent):
         chance = nn.functional.one_hot(table.choice, ACTIONS).to(views[0])
         view, reward = self.model(views[0], chance)
         closer = (table.before - table.after).nan_to_num().to(reward)
-        error = (view - views[1]).square().mean(dim=-1) + (reward.squeeze(-1) - closer).square()
+        error = (view - views[1]).square().sum(dim=-1) + (reward.squeeze(-1) - closer).square()
         at_step = error.new_zeros(rollout.alive.shape).index_put((table.episode, table.step), error * went_on)
         return Outputs(outputs.logits, {**outputs.heads, "model_error": at_step})
 
@@ -189,7 +191,7 @@ def environment_model(rollout: Rollout, outputs: Outputs, context: LossContext) 
 
 MODEL = Loss(environment_model, walks="student")
 SPEC = AgentSpec(RPA.build, RPAConfig)
-_SHARED = shared("rpa", RPAConfig, {"teacher_forcing": 0.0, "student_forcing": 1.0, "environment_model": 1.0})
+_SHARED = shared("rpa", RPAConfig, {"environment_model": 1.0})
 ROWS = {
     "rpa": replace(
         _SHARED,

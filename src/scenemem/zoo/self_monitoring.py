@@ -12,8 +12,9 @@ The monitor reads how the words were attended to and says how much of the way is
 
 As published the groundings use h_{t-1} and are read by the LSTM itself; ``co_grounded`` has that core. On the
 common core they are computed from its state h, and c_t is a layer of it. All of this was read in the released
-code. Progress inference (``inference="progress"``) steps into the likeliest neighbours, and back unless the
-monitor rose; the release leaves most of these steps out of the trajectory, here all are walked.
+code. It weighs the first decision, where nothing is monitored yet, twice; here all weigh the same. Progress
+inference (``inference="progress"``) steps into the likeliest neighbours, and back unless the monitor rose;
+the release leaves most of these steps out of the trajectory, here all are walked.
 
 Shape letters: X observations, R decision steps, K candidate slots, A width of an embedded action, H state
 width, L words.
@@ -94,9 +95,12 @@ class Grounding:
 
 
 def co_grounded_parts(config: SelfMonitoringConfig, sizes: DataSizes, *, raw: bool = False) -> Parts:
-    """The published core: a one-way LSTM over the words, and the co-grounded LSTM."""
+    """The published core: an LSTM that reads the words last to first, and the co-grounded LSTM.
+
+    ``raw``: that of Tactical Rewind, whose first state is a layer of the encoder's last one.
+    """
     core = CoGroundedUpdater(sizes.visual, config.width, config.action_width, raw=raw)
-    return one_way_parts(config, sizes, core, backwards=False, project=False)
+    return one_way_parts(config, sizes, core, backwards=True, project=raw)
 
 
 class SelfMonitoring(Agent):

@@ -9,13 +9,14 @@ attends to; words are read last to first. Read in the released code. On the comm
 a plain dot product as basic's: three random factors make scores so small that learning begins late.
 
 It learns from paths that a speaker described beside the instructions of people, then from the latter alone:
-the published row asks for ``--speaker`` or ``--augment``. A stage with described paths always has some
-teacher forcing here, so its weight is small.
+the published row asks for ``--speaker`` or ``--augment``, and walks a batch of each where the release draws
+one from both.
 
 Pragmatic search: ``speaker-follower-search`` expands states best-first by the sum of log-probabilities and
-keeps the best way into each place, up to 40; ``scenemem eval RUN --speaker RUN`` re-ranks routes with a
-speaker. The release weighs .95 speaker and .05 follower, each divided by its deviation over the split, and
-reports the walk of the search apart; here it is walked and counted.
+keeps the best way into each place, up to 40 places; the walk of the search counts. A speaker's verdict is a
+part of the toolkit and not of this search: ``scenemem eval RUN --speaker RUN`` walks several routes, the
+greedy one and samples, and re-ranks them. The release re-ranks up to 40 finished routes of one search, .95
+speaker and .05 follower, each divided by its deviation over the split, and reports that walk apart.
 
 Shape letters: X observations, R decision steps, K candidate slots.
 """
@@ -122,12 +123,13 @@ ROWS = {
             Stage(
                 "described",
                 share=5.0,
-                losses={"teacher_forcing": 0.01, "student_forcing": 1.0},
-                augmented={"teacher_forcing": 0.01, "student_forcing": 1.0},
+                losses={"student_forcing": 1.0},
+                augmented={"student_forcing": 1.0},
             ),
             Stage("fine-tuning", share=2.0, losses={"student_forcing": 1.0}),
         ),
         iterations=70_000,
+        word_vectors=True,
         batch=100,
         weight_decay=5e-4,
     ),

@@ -9,8 +9,9 @@ h_t, not h~_t, is carried; words are read last to first. On its own samples the 
 goal from where the camera looks (``labels="low_level"``). Read in the released code. The preset ``seq2seq``
 is another agent: it chooses among the neighbours of a panorama.
 
-On the common recipe the common core sees the view ahead; there is no teacher forcing, because a reference
-path says nothing about turns, and walks have more decisions. Turns cost no metres.
+On the common recipe the common core sees the view ahead, teachers do what the labels say instead of walking
+reference paths, which know no turns, and walks have more decisions. Turns cost no metres. Differences: stop
+ends a walk to learn from, too; in the release it goes on until all of a batch have stopped.
 
 Shape letters: X observations, R decision steps, M episodes that observe, D visual columns, H state width.
 """
@@ -118,6 +119,7 @@ class LowLevelAgent(Agent):
     """Scores the six low-level actions."""
 
     config: LowLevelConfig
+    reads_paths = False
 
     def __init__(self, config: LowLevelConfig, sizes: DataSizes, parts: Parts) -> None:
         super().__init__(config, sizes, parts)
@@ -153,7 +155,7 @@ def low_level_parts(config: LowLevelConfig, sizes: DataSizes) -> Parts:
 
 
 SPEC = AgentSpec(LowLevelAgent.build, LowLevelConfig)
-_SHARED = shared("student-forcing", LowLevelConfig, {"teacher_forcing": 0.0, "student_forcing": 1.0})
+_SHARED = shared("student-forcing", LowLevelConfig)
 ROWS = {
     "student-forcing": replace(
         _SHARED,
