@@ -123,6 +123,7 @@ from scenemem.models.encoders import (
     sinusoids as sinusoids,
 )
 from scenemem.models.language import InstructionEncoder as InstructionEncoder, Instructions as Instructions
+from scenemem.models.modes import evaluating as evaluating
 from scenemem.models.panoramic import (
     ActionEmbedding as ActionEmbedding,
     CoGroundedState as CoGroundedState,
@@ -137,7 +138,6 @@ from scenemem.models.panoramic import (
     with_stop_option as with_stop_option,
 )
 from scenemem.models.places import POSITION as POSITION, SeenPlaces as SeenPlaces
-from scenemem.models.modes import evaluating as evaluating
 from scenemem.models.planner import Edges as Edges, ProxyPlanner as ProxyPlanner
 from scenemem.models.reading import (
     CandidateScore as CandidateScore,

@@ -61,7 +61,7 @@ def _compared(*, against: str | None = "basic", remarks: tuple[str, ...] = ()) -
 
 
 def test_a_picture_shows_the_best_row_first(tmp_path: Path) -> None:
-    _compared().write(tmp_path / "rows.svg")
+    _compared().write(str(tmp_path / "rows.svg"))
     picture = ElementTree.parse(tmp_path / "rows.svg").getroot()
     names = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert [name for name in names if name and "better" in name] == ["much better", "better"]

@@ -321,7 +321,7 @@ def test_a_system_learns_a_tiny_world(name: str, setting: Setting) -> None:
     before = success()
     losses = dict(ROWS[name].learning.stages[0].losses) | {"teacher_forcing": 1.0, "student_forcing": 0.3}
     losses["a2c"] *= 0.3
-    low_level = not agent.network.reads_paths  # many turns
+    low_level = not agent.network.follows_reference  # many turns
     learning = replace(ROWS[name].learning, stages=(Stage(losses=losses),))
     iterations, steps = (120, 16) if low_level else (60, 10)
     trainer = replace(setting, episodes=episodes).trainer(

@@ -343,8 +343,8 @@ class Agent(nn.Module, ABC):
     Memories of a part are padded to its largest, so agents that do much with every node are faster so.
     """
 
-    reads_paths = True
-    """Whether a reference path says what to choose; who turns and steps is taught by the run's labels."""
+    follows_reference = True
+    """Whether a reference path says what to choose. It does not for who turns and steps: labels teach it."""
 
     def __init__(self, config: ModelConfig, sizes: DataSizes, parts: Parts) -> None:
         super().__init__()

@@ -38,6 +38,7 @@ from scenemem.agents.rollout import (
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.features.store import Environment
 from scenemem.models.language import Instructions
+from scenemem.models.modes import evaluating
 from scenemem.models.recurrent import StateLog
 from scenemem.simulator.panorama import STOP, Pose, Simulator
 from scenemem.tasks.episode_set import EpisodeSet
@@ -469,23 +470,20 @@ class TrainedAgent:
             at_once: how many episodes walk at the same time; all without it.
             progress: called with the number of episodes that are over whenever some are.
         """
-        was_training = self.network.training
-        self.network.eval()
         count, world = len(episodes), self.environment.world
-        log = self.network.state_log(
-            self.environment, self.read(episodes.texts), self.network.dropout_masks(count)
-        )
-        policy = AgentPolicy(self.network, log, self.environment, pick, watcher=watcher)
-        space = self.network.action_space(world, count, self.limits.max_decisions)
-        rollout = collect(
-            world,
-            episodes,
-            space,
-            policy,
-            max_steps=self.limits.max_steps,
-            at_once=at_once,
-            progress=progress,
-        )
-        policy.check_scores()
-        self.network.train(was_training)
+        with evaluating(self.network):
+            log = self.network.state_log(
+                self.environment, self.read(episodes.texts), self.network.dropout_masks(count)
+            )
+            policy = AgentPolicy(self.network, log, self.environment, pick, watcher=watcher)
+            rollout = collect(
+                world,
+                episodes,
+                self.network.action_space(world, count, self.limits.max_decisions),
+                policy,
+                max_steps=self.limits.max_steps,
+                at_once=at_once,
+                progress=progress,
+            )
+            policy.check_scores()
         return rollout

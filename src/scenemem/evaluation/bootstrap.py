@@ -23,6 +23,11 @@ class Estimate:
     low: float
     high: float
 
+    @property
+    def signed(self) -> str:
+        """As a difference is written."""
+        return f"{self.value:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
 
 def interval(value: float, resampled: Tensor) -> Estimate:
     """The middle 95 % of what came out of the resamples.  resampled: (R,)"""

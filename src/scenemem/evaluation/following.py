@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.agent import follow
-from scenemem.agents.low_level import LowLevelActions
 from scenemem.agents.rollout import Decisions, Outputs, Rollout
 from scenemem.agents.walker import FollowLabels, TrainedAgent, collect
 from scenemem.errors import UserError
@@ -100,9 +99,9 @@ def led(agent: TrainedAgent, episodes: EpisodeSet) -> tuple[Rollout, StateLog]:
         UserError: the agent turns and steps, so that a path does not say what is right.
     """
     network, world, longest = agent.network, agent.environment.world, int(episodes.path_length.max())
-    space = network.action_space(world, len(episodes), longest, learning=True)
-    if isinstance(space, LowLevelActions):
+    if not network.follows_reference:
         raise UserError("this agent turns and steps; only agents that choose viewpoints are led along paths")
+    space = network.action_space(world, len(episodes), longest, learning=True)
     rule = ReferencePath(world, episodes.path)
     # a path that crosses itself is walked over known places again
     rollout = collect(world, episodes, space, FollowLabels(), max_steps=longest * longest, label_rule=rule)

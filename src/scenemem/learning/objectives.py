@@ -98,7 +98,8 @@ class LearningConfig:
     max_steps: int = 40
     """observations before such a walk is cut off"""
     labels: str = "goal"
-    """label rule on sampled walks: goal is the shortest way to it, path the rest of the reference path"""
+    """label rule on sampled walks, and of teachers of who turns and steps: goal is the shortest way to it,
+    path the rest of the reference path"""
     teacher_hops: int = 0
     """who is this many hops off the reference path, or more, does what is right; 0 leaves everybody alone"""
     entropy: float = 0.01
@@ -378,7 +379,7 @@ def _walk_to_parents(request: DecisionRequest, space: ActionSpace) -> Tensor:
 
 
 WalkKind = Literal["teacher", "student", "all"]
-"""Which walks a loss learns from: those along the reference path, the agent's own, or both."""
+"""Which walks a loss learns from: those a teacher leads, the agent's own, or both."""
 
 
 @dataclass(frozen=True)
@@ -426,7 +427,7 @@ def loss(name: str, *, walks: WalkKind) -> Callable[[LossFunction], LossFunction
 
 @loss("teacher_forcing", walks="teacher")
 def teacher_forcing(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
-    """Clone the reference path, which says nothing about what is decided aside."""
+    """Clone the teacher, who walks the reference path and says nothing about what is decided aside."""
     aside = {kind: 0.0 for kind in outputs.logits if kind.aside}
     return imitation(rollout, outputs, {FRONTIER: context.stage.teacher_frontier, **aside})
 

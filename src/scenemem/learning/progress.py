@@ -40,7 +40,7 @@ def hops_between(world: World, source: Tensor, target: Tensor) -> Tensor:
 
 
 def squared_error(progress: Tensor, target: Tensor, counted: Tensor) -> Tensor:
-    """Squared errors, summed over the steps that count as losses of decisions are; a mean over episodes.
+    """Squared errors, summed over the counted steps of an episode, averaged over episodes; as imitation is.
 
     (B, T) each, counted bool  ->  ()
     """

@@ -53,7 +53,7 @@ class StepReport:
 
 @dataclass(frozen=True)
 class _Walks:
-    """The walks of a batch: every episode along its reference path, by the agent itself, or both."""
+    """The walks of a batch: every episode led by a teacher, by the agent itself, or both."""
 
     losses: dict[str, Loss]
     teacher: bool
@@ -264,14 +264,14 @@ class Trainer:
         """Forced episodes are led by a teacher, the others walk by themselves.  forced: (B,) bool"""
         environment = self.agent.environment
         world = environment.world
-        on_path = forced & self.network.reads_paths
+        on_path = forced & self.network.follows_reference
         # the reference path decides how long, and one that crosses itself is walked over known places again
         length = batch.path_length
         max_decisions = torch.where(on_path, length, self.config.max_decisions)
         space = self.network.action_space(world, len(forced), max_decisions, learning=True)
         drawn = self._drawn(len(forced), space.further_requests)
         labels = self._label_rule(world, batch, space)
-        if self.network.reads_paths:
+        if self.network.follows_reference:
             labels = MixedRules(forced, ReferencePath(world, batch.path), labels)
         policy = AgentPolicy(self.network, log, environment, SamplePerEpisode(drawn), forced=forced)
         hops = self.config.teacher_hops

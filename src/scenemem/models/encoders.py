@@ -46,7 +46,7 @@ class OneWayEncoder(OtherEncoder):
         width: width H of the encoding.
         dropout: share of the encoding dropped in training.
         padding: token number of the padding word.
-        backwards: read the last word first, as seq2seq and Speaker-Follower do.
+        backwards: read the last word first, as the systems with such an encoder do.
         project: h_0 = tanh(W x_last) instead of x_last.
     """
 

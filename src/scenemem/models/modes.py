@@ -1,4 +1,4 @@
-"""The mode of a network: learning, when parts of what it knows are dropped, or not."""
+"""Networks that only walk or judge for a while, in the midst of learning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Inside its block nothing is dropped; afterwards the network is as it was."""
+    """Inside its block nothing is dropped; afterwards, whatever happened, the network is back in its mode."""
     was_training = network.training
     network.eval()
     try:

@@ -96,7 +96,7 @@ class GraphNet(nn.Module):
             received, sent = exchange(sends, receives + everywhere)
             context = whole.unsqueeze(1).expand_as(nodes)
             joined = torch.cat([received + said[0], sent + said[1], context, nodes], dim=-1)
-            nodes = nodes + self.node(joined) * kept
+            nodes = (nodes + self.node(joined)) * kept
             whole = torch.relu(self.whole(torch.cat([nodes.sum(dim=1) / many, whole], dim=-1)))
         return nodes
 

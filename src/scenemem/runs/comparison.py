@@ -15,7 +15,7 @@ from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Estimate, connected, difference
 from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.tables import Spread, spreads
-from scenemem.formats.atomic import atomic_file
+from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import Preset
@@ -30,7 +30,7 @@ from scenemem.viewer.runs import group_names
 METRICS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
 """The columns of a comparison."""
 
-_PICTURED = {"Success": "sr", "Success by path length": "spl", "Goal passed by": "osr"}
+_PICTURED = {"SR": "sr", "SPL": "spl", "OSR": "osr"}
 """The pictures of a page."""
 
 
@@ -112,9 +112,7 @@ class Comparison:
         tables = [ComparisonTable(self.split, ("agent", "track", "n", "cpu s", *METRICS), cells)]
         for drawn, distances in (("paths", self.distances), ("buildings", self.by_building)):
             if distances:
-                cells = [
-                    [name, *(_signed(of[metric]) for metric in METRICS)] for name, of in distances.items()
-                ]
+                cells = [[name, *(of[metric].signed for metric in METRICS)] for name, of in distances.items()]
                 title = f"distance from {self.against}, with 95 % intervals over seeds and {drawn}"
                 tables.append(ComparisonTable(title, ("agent", *METRICS), cells))
         return tables
@@ -129,17 +127,18 @@ class Comparison:
         return "\n".join([*(f"Note: {remark}.\n" for remark in self.remarks), *map(lines, self.tables())])
 
     def picture(self, metric: str = "sr", *, alone: bool = False) -> Markup:
-        """How far all rows are from the one they are measured from, best first; over seeds and buildings."""
+        """How far all rows are from the one they are measured from, largest first; seeds and buildings."""
         rows = sorted(self.by_building.items(), key=lambda row: -row[1][metric].value)
         across = f"{metric.upper()} on {self.split}, distance from {self.against}; 95 %, seeds and buildings"
         return draw_intervals({name: of[metric] for name, of in rows}, across=across, alone=alone)
 
-    def write(self, out: Path) -> None:
+    def write(self, file: StrPath) -> None:
         """Write the tables as Markdown (.md) or HTML (.html), or how far rows are apart as a picture (.svg).
 
         Raises:
             UserError: a picture of rows that are measured from none.
         """
+        out = Path(file)
         if out.suffix == ".svg":
             if not self.by_building:
                 raise UserError(f"{out}: a picture shows distances from a row; name it with --against ROW")
@@ -238,7 +237,3 @@ def comparability(facts: Sequence[RowFacts]) -> list[str]:
             shown = "; ".join(f"{value[:12]}: {', '.join(rows)}" for value, rows in seen.items())
             remarks.append(f"the rows have different {what} ({shown})")
     return remarks
-
-
-def _signed(estimate: Estimate) -> str:
-    return f"{estimate.value:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]"

@@ -37,7 +37,7 @@ class Axis:
 
 
 def round_axis(label: str, values: Sequence[float], about: int = 5) -> Axis:
-    """An axis from 0, or below, over ``values`` with ``about`` so many round steps."""
+    """An axis from 0, or below, over ``values``, with round steps, about ``about`` of them."""
     low, high = min(*values, 0.0, 0.0), max(values, default=1.0)
     step = round_step(high - low, about)
     first = math.floor(low / step + 1e-9)
@@ -174,24 +174,17 @@ class RowsFrame:
 class _IntervalRow:
     """An interval as it is drawn."""
 
-    value: float
-    low: float
-    high: float
+    estimate: Estimate
 
     @property
     def side(self) -> Literal["above", "below", "unsure"]:
         """Of zero, where the whole interval lies on one."""
-        return "above" if self.low > 0 else "below" if self.high < 0 else "unsure"
+        return "above" if self.estimate.low > 0 else "below" if self.estimate.high < 0 else "unsure"
 
     @property
     def mark(self) -> int:
         """Triangles point up and down; a disc where 0 is possible."""
         return {"above": 2, "below": 4, "unsure": 0}[self.side]
-
-    @property
-    def text(self) -> str:
-        """The numbers."""
-        return f"{self.value:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
 
 
 def draw_intervals(differences: Mapping[str, Estimate], *, across: str, alone: bool = False) -> Markup:
@@ -199,11 +192,12 @@ def draw_intervals(differences: Mapping[str, Estimate], *, across: str, alone: b
 
     ``alone``: a file of its own, with the style that a page would give it.
     """
-    rows = {name: _IntervalRow(one.value, one.low, one.high) for name, one in differences.items()}
-    axis = round_axis(across, [end for row in rows.values() for end in (row.low, row.high, 0.0)], about=8)
+    rows = {name: _IntervalRow(one) for name, one in differences.items()}
+    ends = [end for one in differences.values() for end in (one.low, one.high)]
+    axis = round_axis(across, [0.0, *ends], about=8)
     signed = {tick: f"{tick:+g}" if tick else "0" for tick in axis.ticks}
     frame = RowsFrame(replace(axis, ticks=signed), list(rows))
-    told = "; ".join(f"{name} {row.text}" for name, row in rows.items())
+    told = "; ".join(f"{name} {one.signed}" for name, one in differences.items())
     style = styles("charts") if alone else ""
     return render_macro("charts.html", "intervals", frame, rows, f"{across}: {told}", style)
 

@@ -13,9 +13,11 @@ finds to the nodes, in three channels. One softmax over all unvisited places and
 The agent walks to the chosen place over visited ones; every observation on the way updates its state. Read in
 the authors' later release, which calls its graph model slightly outdated. Differences: the release offers
 stop at every visited place, here it means the current one; it keeps the 16 best actions of a place, more than
-any place has; the flag stands once instead of 32 times. As published the label is the place with the largest
-index on the reference path (``labels="reference_index"``), on R4R the one after which nDTW is best
-(``best_ndtw``), and who is two hops off the route while it learns does what is right (``teacher_hops``).
+any place has; the flag stands once instead of 32 times; its messages are layers of two, and its graph net
+begins with 0 and sums what ours begins with the nodes' mean and averages. As published the label is the place
+with the largest index on the reference path (``labels="reference_index"``), on R4R the one after which nDTW
+is best (``best_ndtw``), and who is two hops off the route while it learns does what is right
+(``teacher_hops``).
 
 Shape letters: X observations, R decision steps, K candidate slots, N nodes, U unvisited places, P = N + U, O
 = N * K ways, A width of an embedded action, H state width, W planner width.

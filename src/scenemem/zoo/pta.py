@@ -186,7 +186,7 @@ class PTA(Agent):
 
     def __init__(self, config: PTAConfig, sizes: DataSizes, parts: Parts) -> None:
         super().__init__(config, sizes, parts)
-        self.reads_paths = not config.low_level
+        self.follows_reference = not config.low_level
         if config.low_level:
             self.act = nn.Linear(config.width, ACTIONS)
         else:

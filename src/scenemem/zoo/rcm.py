@@ -16,9 +16,8 @@ are paid for nDTW instead (``--learning.reward.rule ndtw``, the row ``rcm-fideli
 
 The paper was read through notes and two re-implementations. delta and the schedule are not known: .5 is
 BabyWalk's. Differences: the likelihood is that of a word, which stays in (0, 1) for long texts; advantages
-use the critic of states as everywhere here; on the common recipe the goal pays what it pays everybody, and a
-critic that has just begun to learn says nearly the same about every walk. Self-imitation
-in unseen houses is another task and not built.
+use the critic of states as everywhere here, which reads h~; on the common recipe the goal pays what it pays
+everybody. Self-imitation in unseen houses is another task and not built.
 
 Shape letters: X observations, R decision steps, B episodes, T steps, K candidate slots, D visual columns.
 """
@@ -121,7 +120,9 @@ class RCM(Agent):
     def reason(self, observations: Observations) -> Reasoned:
         """Words asked by the state, views asked by the words."""
         state, mask = observations.state, observations.feature_mask
-        hidden = state.output if isinstance(state, FollowerState) else state.hidden  # h_t, where it is known
+        hidden = (
+            state.output if isinstance(state, FollowerState) else state.hidden
+        )  # as published h_t decides, not h~
         hidden = hidden * observations.decision_mask
         text, words = observations.instructions.attend(self.word_query(hidden))
         seen = attend_panoramas(
@@ -142,7 +143,7 @@ class RCM(Agent):
         """With the verdict of the matching critic on every walk, the same at all its steps."""
         outputs = super().evaluate_actions(rollout, log, environment)
         read = views_of_walk(environment, rollout), log.masks.feature, spelled(log.instructions).tokens
-        with torch.no_grad(), evaluating(self.matching):  # a judge drops nothing
+        with torch.no_grad(), evaluating(self.matching):  # a judge's layers drop nothing
             intrinsic = self.config.delta * self.matching.likelihood(*read).per_word.exp()
         match, steps = self.matching.likelihood(*read).per_word, rollout.alive.shape[1]
         said = {"match": match, "intrinsic": intrinsic}

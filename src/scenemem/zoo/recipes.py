@@ -2,9 +2,9 @@
 
 ``shared`` puts a system's idea on the recipe of ``basic``: the same features, encoder, recurrent core,
 losses, batch and budget, so that rows differ in the idea alone. ``published`` takes the system's own numbers.
-What those rows share even so: losses are summed over steps and averaged over episodes, decay is AdamW's, the
-learning rate falls to 0 along a cosine, word vectors learn and words are not dropped, and what decides is
-dropped once more than in most releases (``decision``).
+What those rows share even so: imitation and progress are summed over steps and averaged over episodes, decay
+is AdamW's, the learning rate falls to 0 along a cosine, word vectors learn and words are not dropped, and
+what decides is dropped once more than in most releases (``decision``).
 """
 
 from __future__ import annotations

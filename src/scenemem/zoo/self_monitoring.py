@@ -12,9 +12,10 @@ The monitor reads how the words were attended to and says how much of the way is
 
 As published the groundings use h_{t-1} and are read by the LSTM itself; ``co_grounded`` has that core. On the
 common core they are computed from its state h, and c_t is a layer of it. All of this was read in the released
-code. It weighs the first decision, where nothing is monitored yet, twice; here all weigh the same. Progress
-inference (``inference="progress"``) steps into the likeliest neighbours, and back unless the monitor rose;
-the release leaves most of these steps out of the trajectory, here all are walked.
+code. The release weighs the first decision, where nothing is monitored yet, twice; here all weigh the same.
+It turns the words themselves around, so that its monitor and its position code count from the last one; here
+they count from the first. Progress inference (``inference="progress"``) steps into the likeliest neighbours,
+and back unless the monitor rose; the release leaves most of these steps out, here all are walked.
 
 Shape letters: X observations, R decision steps, K candidate slots, A width of an embedded action, H state
 width, L words.

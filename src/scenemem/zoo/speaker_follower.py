@@ -13,10 +13,11 @@ the published row asks for ``--speaker`` or ``--augment``, and walks a batch of 
 one from both.
 
 Pragmatic search: ``speaker-follower-search`` expands states best-first by the sum of log-probabilities and
-keeps the best way into each place, up to 40 places; the walk of the search counts. A speaker's verdict is a
-part of the toolkit and not of this search: ``scenemem eval RUN --speaker RUN`` walks several routes, the
-greedy one and samples, and re-ranks them. The release re-ranks up to 40 finished routes of one search, .95
-speaker and .05 follower, each divided by its deviation over the split, and reports that walk apart.
+keeps the best way into each place (the release: each place and direction), up to 40 places; the walk of the
+search counts. A speaker's verdict is a part of the toolkit and not of this search: ``scenemem eval RUN
+--speaker RUN --candidates 8`` walks the greedy route and samples, and re-ranks them. The release re-ranks up
+to 40 finished routes of one search, .95 speaker and .05 follower, each divided by its deviation over the
+split, and reports that walk apart.
 
 Shape letters: X observations, R decision steps, K candidate slots.
 """

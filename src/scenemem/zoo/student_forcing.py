@@ -119,7 +119,7 @@ class LowLevelAgent(Agent):
     """Scores the six low-level actions."""
 
     config: LowLevelConfig
-    reads_paths = False
+    follows_reference = False
 
     def __init__(self, config: LowLevelConfig, sizes: DataSizes, parts: Parts) -> None:
         super().__init__(config, sizes, parts)
