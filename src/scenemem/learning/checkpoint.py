@@ -182,6 +182,12 @@ class _Bounded(TorchFunctionMode):
         weights = checkpoint.network().values()
         self.stored, self.asked = sum(tensor.numel() for tensor in weights), 0
         self.tensors, self.calls = len(weights), 0
+        self.gradients = torch.is_grad_enabled()
+
+    def __exit__(self, *error: Any) -> None:
+        """Layers begin inside ``no_grad``; ended in there, they could not switch gradients on again."""
+        super().__exit__(*error)
+        torch.set_grad_enabled(self.gradients)
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
