@@ -186,7 +186,7 @@ class _Bounded(TorchFunctionMode):
 
     def __exit__(self, *error: Any) -> None:
         """Layers begin inside ``no_grad``; ended in there, they could not switch gradients on again."""
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         torch.set_grad_enabled(self.gradients)
 
     def __torch_function__(
