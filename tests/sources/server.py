@@ -54,6 +54,10 @@ def serving(files: dict[str, Served]) -> Iterator[str]:
                     self.send_error(416)
                     return
             rest = file.content[begin:]
+            # counted before the visitor hears anything, who may leave at once and come back
+            stalls, cuts = file.stall > 0, file.stall == 0 and file.cut > 0
+            file.stall -= stalls
+            file.cut -= cuts
             self.send_response(206 if wanted and file.ranges else 200)
             if wanted and file.ranges:
                 self.send_header(
@@ -62,14 +66,11 @@ def serving(files: dict[str, Served]) -> Iterator[str]:
             if file.length:
                 self.send_header("Content-Length", str(len(rest)))
             self.end_headers()
-            if file.cut or file.stall:
+            if cuts or stalls:
                 self.wfile.write(rest[: len(rest) // 2])
                 self.wfile.flush()
-                if file.stall:
-                    file.stall -= 1
+                if stalls:
                     time.sleep(1.0)
-                else:
-                    file.cut -= 1
                 return
             for start in range(0, len(rest), 1 + len(rest) // 4):
                 self.wfile.write(rest[start : start + 1 + len(rest) // 4])
