@@ -22,7 +22,7 @@ from scenemem.presets import PRESETS
 from scenemem.simulator.panorama import Pose
 from scenemem.viewer.traces import trace_episodes
 from scenemem.world.graph import NONE, World
-from scenemem.zoo.active_perception import ActiveConfig, ActivePerception, as_released, entropy
+from scenemem.zoo.active_perception import ActiveConfig, ActivePerception, entropy, first_visits
 from tests.zoo.helpers import Setting, roam
 
 NAME = "active-perception"
@@ -256,7 +256,7 @@ def test_the_release_counts_first_visits_up_to_the_final_place(walk: list[int]) 
             expected.append(place)
         if place == walk[-1]:
             break
-    assert as_released(walk) == expected
+    assert first_visits(walk) == expected
 
 
 def test_a_replay_shows_the_branches_explored(setting: Setting) -> None:

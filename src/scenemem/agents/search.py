@@ -28,6 +28,7 @@ from scenemem.agents.actions import (
 from scenemem.agents.agent import Agent, DecisionPoint, Observations, Scores, by_type
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest, EpisodeIndex
 from scenemem.errors import SettingError
+from scenemem.models.reading import MemoryGraph
 from scenemem.simulator.panorama import STOP, Pose
 from scenemem.world.graph import NONE, World
 
@@ -124,6 +125,10 @@ class AcceptActions(MemoryActions):
         self._best_node[episodes] = NONE
 
 
+ENDING = "ending"
+"""Note of a long search: 1 where an episode is about to be asked which place to end at, else 0."""
+
+
 class SearchActions(GlobalActions):
     """Search over all open ways of all visited places; coming back restores the state of a place.
 
@@ -140,14 +145,19 @@ class SearchActions(GlobalActions):
     def __init__(self, world: World, episodes: int, max_decisions: Limit, *, long: bool) -> None:
         super().__init__(world, episodes, max_decisions, WalkOptions(restore_state=True))
         self.long = long
+        if long:
+            self.notes = {ENDING: torch.zeros(episodes, 1, dtype=torch.long, device=world.device)}
 
-    def step(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
+    def arrive(self, pose: Pose, active: Tensor) -> Pose:
         """Where nothing is open any more a long search is over."""
+        pose = super().arrive(pose, active)
         if self.long:
             turn = self._turn_of(active)
-            is_open = self.memory.subnode[turn.episodes.index].flatten(1).any(dim=1).cpu().numpy()
+            is_open = self.memory.subnode[active].flatten(1).any(dim=1).cpu().numpy()
             self._decisions_left[turn.episodes.number[~is_open & ~turn.bound]] = 0
-        return super().step(pose, active, decide)
+            ends = torch.from_numpy(self._exhausted(turn)).to(self.notes[ENDING])
+            self.notes[ENDING].index_copy_(0, active, ends.unsqueeze(1))
+        return pose
 
     def _may_decide(self, turn: Turn) -> NDArray[np.bool_]:
         """Also those that are asked where to end."""
@@ -222,11 +232,12 @@ class Searching(Agent):
         return logits.masked_fill(~options, _NOWHERE)
 
     def columns(self, observations: Observations) -> dict[str, Tensor]:
-        """The scores of the neighbours, and the place one came from  ->  (X, K + 1), (X, 1)"""
+        """The scores of the neighbours (X, K + 1), the place one came from and the view faced (X, 1)"""
         found = super().columns(observations)
         if self.config.search != "none":
             found["scores"] = observations.cached(self.local_scores)
             found["parent"] = observations.previous.to(found["scores"]).unsqueeze(-1)
+            found["view"] = observations.view.to(found["scores"]).unsqueeze(-1)
         return found
 
     def score(self, point: DecisionPoint) -> Scores:
@@ -262,8 +273,7 @@ class Searching(Agent):
         """
         graph, world = point.memory(), point.observations.environment.world
         place = graph.viewpoint.clamp_min(0)
-        came_from = graph.column("parent").squeeze(-1).round().long()  # (R, N) viewpoint, -1 at the start
-        parent = (came_from.unsqueeze(2) == graph.viewpoint.unsqueeze(1)).int().argmax(dim=2)
+        came_from, parent = parents(graph)
         slot = world.slot_of(came_from.clamp_min(0), place).clamp_min(0)
         rows = torch.arange(len(place), device=place.device)
         along, depth = [torch.zeros_like(scores[:, 0, 0])], [torch.zeros_like(scores[:, 0, 0])]
@@ -273,3 +283,26 @@ class Searching(Agent):
             along.append(torch.stack(along, dim=1)[rows, above] + step)
             depth.append(torch.stack(depth, dim=1)[rows, above] + 1)
         return torch.stack(along, dim=1), torch.stack(depth, dim=1)
+
+
+def parents(graph: MemoryGraph) -> tuple[Tensor, Tensor]:
+    """Where the search came from to every node: the viewpoint, -1 at the start, and its node; (R, N) each"""
+    came_from = graph.column("parent").squeeze(-1).round().long()
+    return came_from, (came_from.unsqueeze(2) == graph.viewpoint.unsqueeze(1)).int().argmax(dim=2)
+
+
+def routes_to(graph: MemoryGraph, row: Tensor, node: Tensor) -> Tensor:
+    """The nodes on the route from the start to some nodes of a search, both included, padded with -1.
+
+    row, node: (M,)  ->  (M, N)
+    """
+    came_from, parent = parents(graph)
+    above = torch.where(came_from == NONE, NONE, parent)[row]  # (M, N)
+    upwards = [node]
+    for _ in range(1, above.shape[1]):  # no route is longer
+        last = upwards[-1].unsqueeze(1)
+        upwards.append(above.gather(1, last.clamp_min(0)).masked_fill(last == NONE, NONE).squeeze(1))
+    back = torch.stack(upwards, dim=1)  # (M, N), the start last
+    length = (back != NONE).sum(dim=1, keepdim=True)
+    place = length - 1 - torch.arange(back.shape[1], device=back.device)
+    return back.gather(1, place.clamp_min(0)).masked_fill(place < 0, NONE)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from scenemem.models.encoders import OneWayEncoder
 from scenemem.models.language import InstructionEncoder, Instructions
 from scenemem.models.speaker import DecoderState, EncodedPaths, WordDecoder
 from scenemem.tasks.vocabulary import PAD, UNK
@@ -30,13 +31,21 @@ class SpelledInstructions(Instructions):
         )
 
 
-class SpellingEncoder(InstructionEncoder):
-    """The usual encoder, whose record keeps the words."""
+class Spelling(InstructionEncoder):
+    """Mixed into an encoder: its record keeps the words."""
 
     def forward(self, tokens: Tensor, lengths: Tensor, dropout: Tensor | None = None) -> SpelledInstructions:
         """tokens: (B, L) int64  lengths: (B,) int64  dropout: (B, H) mask; nothing is dropped without it"""
         plain = super().forward(tokens, lengths, dropout)
         return SpelledInstructions(plain.context, plain.mask, plain.hidden, plain.cell, tokens)
+
+
+class SpellingEncoder(Spelling):
+    """The usual encoder, whose record keeps the words."""
+
+
+class SpellingOneWayEncoder(Spelling, OneWayEncoder):
+    """A one-way encoder, whose record keeps the words."""
 
 
 def spelled(instructions: Instructions) -> SpelledInstructions:

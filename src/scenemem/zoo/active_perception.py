@@ -20,7 +20,7 @@ the moves instead of the change of the navigator's best option, and every decisi
 them; the gate learns from how sure the navigator is before it explores. The published row begins afresh with
 one learning rate, where the release begins with a trained navigator that hardly changes.
 
-Every metre is walked and counted. The release leaves out most of it: ``as_released`` shortens a walk by its
+Every metre is walked and counted. The release leaves out most of it: ``first_visits`` shortens a walk by its
 rule, for a second column.
 
 Shape letters: X observations, R decision steps, K candidate slots, D visual columns, H state width, E
@@ -194,7 +194,7 @@ def entropy(logits: Tensor, options: Tensor) -> Tensor:
     return -(log_p.exp() * log_p.masked_fill(~options, 0.0)).sum(dim=-1)
 
 
-def as_released(walk: Sequence[T]) -> list[T]:
+def first_visits(walk: Sequence[T]) -> list[T]:
     """What the release counts of a walk: first visits only, up to that of the final place."""
     visited = list(dict.fromkeys(walk))
     return visited[: visited.index(walk[-1]) + 1]
@@ -219,6 +219,7 @@ ROWS = {
         reward=replace(_EARNS, success=3.0, failure=-3.0),
     ),
 }
+AS_RELEASED = {"active-perception": first_visits}
 
 
 def register() -> None:

@@ -12,6 +12,7 @@ from scenemem.extend import (
     OneWayEncoder,
     Parts,
     SpellingEncoder,
+    SpellingOneWayEncoder,
     StateUpdater,
     TransformerEncoder,
     lstm_parts,
@@ -19,7 +20,13 @@ from scenemem.extend import (
 
 
 def one_way_parts(
-    config: ModelConfig, sizes: DataSizes, core: StateUpdater, *, backwards: bool, project: bool
+    config: ModelConfig,
+    sizes: DataSizes,
+    core: StateUpdater,
+    *,
+    backwards: bool,
+    project: bool,
+    spells: bool = False,
 ) -> Parts:
     """A recurrent core of its own, and an LSTM that reads the words in one direction.
 
@@ -29,8 +36,9 @@ def one_way_parts(
         core: the recurrent core.
         backwards: words are read last to first.
         project: the first state is a layer of the encoder's last one.
+        spells: the encoder can say which words it read.
     """
-    encoder = OneWayEncoder(
+    encoder = (SpellingOneWayEncoder if spells else OneWayEncoder)(
         sizes.words,
         config.word_width,
         config.width,
