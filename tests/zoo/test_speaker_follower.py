@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from scenemem.agents import walker
 from scenemem.agents.actions import ActionSpace
 from scenemem.agents.agent import recorded_observations
 from scenemem.agents.rollout import FRONTIER, GLOBAL, Outputs
@@ -212,6 +213,20 @@ def test_a_long_search_notes_who_is_asked_where_to_end(setting: Setting) -> None
     assert torch.equal(noted, asked)
     assert len(ends.episode) == len(setting.episodes)
     assert len(rollout.decisions[GLOBAL].episode) > len(ends.episode)
+
+
+def test_words_are_kept_when_instructions_are_read_in_parts(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are for large splits."""
+    agent = setting.agent("speaker-follower-pragmatic")
+    texts = ("go on", "walk past the table and stop at the second door", *setting.episodes.texts)
+    whole, walks = agent.read(texts), agent.walk(setting.episodes)
+    monkeypatch.setattr(walker, "_READ_TOGETHER", 3)
+    parts = agent.read(texts)
+    for name in ("mask", "hidden", "cell", "tokens"):
+        torch.testing.assert_close(getattr(parts, name), getattr(whole, name), atol=1e-5, rtol=1e-5)
+    assert torch.equal(agent.walk(setting.episodes).walked, walks.walked)
 
 
 def test_the_speaker_learns_from_the_reference_path(setting: Setting) -> None:

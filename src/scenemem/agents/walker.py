@@ -443,12 +443,12 @@ class TrainedAgent:
     def read(self, texts: tuple[str, ...]) -> Instructions:
         """Encode instructions, one per text, some at a time."""
         device, encoder = self.environment.world.device, self.network.encoder
-        parts = []
+        parts: list[Instructions] = []
         for first in range(0, len(texts), _READ_TOGETHER):
             some = texts[first : first + _READ_TOGETHER]
             tokens, lengths = self.vocabulary.encode_batch(some, self.limits.max_words)
             parts.append(encoder(tokens.to(device), lengths))
-        return Instructions.joined(parts)
+        return type(parts[0]).joined(parts)
 
     @torch.no_grad()
     def walk(

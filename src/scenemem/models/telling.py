@@ -6,10 +6,12 @@ words, T steps, H width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from scenemem.models.encoders import OneWayEncoder
 from scenemem.models.language import InstructionEncoder, Instructions
@@ -22,6 +24,14 @@ class SpelledInstructions(Instructions):
     """Encoded instructions with their words."""
 
     tokens: Tensor  # (B, L) token numbers, padded
+
+    @classmethod
+    def joined(cls, parts: Sequence[Instructions]) -> SpelledInstructions:
+        """Several batches as one, padded to the longest text of all."""
+        plain, words = Instructions.joined(parts), [spelled(part).tokens for part in parts]
+        longest = plain.mask.shape[1]
+        tokens = [pad(table, (0, longest - table.shape[1]), value=PAD) for table in words]
+        return cls(plain.context, plain.mask, plain.hidden, plain.cell, torch.cat(tokens))
 
     def repeat(self, times: int) -> SpelledInstructions:
         """All instructions, ``times`` times over."""
