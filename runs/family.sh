@@ -57,4 +57,8 @@ for split in val_seen val_unseen; do
         > "$folder/$split.json.new"
     mv "$folder/$split.json.new" "$folder/$split.json"
 done
-python "$here/../tools/family_table.py" "$task" "$folder/val_unseen.json" "$folder/val_seen.json"
+# shellcheck disable=SC2086
+python "$here/../tools/as_released.py" "$data" $runs > "$folder/as_released.json.new"
+mv "$folder/as_released.json.new" "$folder/as_released.json"
+python "$here/../tools/family_table.py" "$task" \
+    "$folder/val_unseen.json" "$folder/val_seen.json" "$folder/as_released.json"

@@ -2,8 +2,9 @@
 
     python tools/as_released.py DIR RUN...
 
-DIR is the data folder. Walks are those that the runs have kept of val_unseen; runs of systems that count what
-we count, every metre walked, are passed over. One line per row: mean ± standard deviation over its runs.
+DIR is the data folder. Walks are those that the runs have kept of val_unseen. Printed is a JSON object: for
+every row whose release counts less than every metre walked, TL and SPL by its rule (``AS_RELEASED`` of the
+system's file), mean and standard deviation over the runs, in the form of ``scenemem compare --json``.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import scenemem as sm
 from scenemem import zoo
+from scenemem.errors import UserError
 
 Shorten = Callable[[Sequence[str]], list[str]]
 """The viewpoints of a walk that a release counts."""
@@ -39,34 +42,41 @@ def rules() -> dict[str, Shorten]:
 
 def counted(run: Path, data: str, shorten: Shorten, task: str) -> dict[str, float]:
     """Metrics of the kept walks of a run after they were shortened."""
-    kept = json.loads((run / "results" / f"{SPLIT}.json").read_text(encoding="utf-8"))
+    kept = _read(run / "results" / f"{SPLIT}.json", f"walk first: scenemem eval {run} --split {SPLIT}")
     walks = {one["instr_id"]: shorten([place for place, *_ in one["trajectory"]]) for one in kept}
     return dict(sm.score(walks, SPLIT, data=data, task=task, allow_jumps=True).metrics)
 
 
-def told(values: Sequence[float], digits: int) -> str:
-    """Mean and standard deviation over runs."""
-    text = f"{mean(values):.{digits}f}"
-    return text if len(values) == 1 else f"{text} ± {stdev(values):.{digits}f}"
-
-
-def second_column(data: str, runs: Iterable[Path]) -> list[str]:
-    """A line for every row whose release counts less."""
+def second_column(data: str, runs: Iterable[Path]) -> dict[str, dict[str, dict[str, Any]]]:
+    """TL and SPL of every row whose release counts less, by name."""
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
     known = rules()
     for run in runs:
-        described = json.loads((run / "preset.json").read_text(encoding="utf-8"))
+        described = _read(run / "preset.json", "name the folder of a training run")
         name = described["name"]
         if name in known:
             found[name].append(counted(run, data, known[name], described["preset"]["data"]["task"]))
-    return [
-        f"{name}, as its release counts: TL {told([one['tl'] for one in metrics], 1)}, "
-        f"SPL {told([one['spl'] for one in metrics], 3)}"
+    return {
+        name: {key: _spread([one[key] for one in metrics]) for key in ("tl", "spl")}
         for name, metrics in found.items()
-    ]
+    }
+
+
+def _spread(values: Sequence[float]) -> dict[str, Any]:
+    return {"mean": mean(values), "sd": stdev(values) if len(values) > 1 else None, "n": len(values)}
+
+
+def _read(file: Path, advice: str) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be read ({error}); {advice}") from error
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit("usage: python tools/as_released.py DIR RUN...")
-    sys.stdout.writelines(f"{line}\n" for line in second_column(sys.argv[1], map(Path, sys.argv[2:])))
+    try:
+        json.dump(second_column(sys.argv[1], map(Path, sys.argv[2:])), sys.stdout)
+    except UserError as problem:
+        sys.exit(f"error: {problem}")

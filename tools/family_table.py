@@ -1,9 +1,10 @@
 """The tables of docs/family.md, from what ``scenemem compare --json`` printed.
 
-    python tools/family_table.py r2r-captions VAL_UNSEEN.json VAL_SEEN.json
+    python tools/family_table.py r2r-captions VAL_UNSEEN.json VAL_SEEN.json AS_RELEASED.json
 
-Both files compare the same runs ``--against basic-r2r-captions``; ``runs/family.sh`` trains the runs and
-calls this. Below the table of R2R stands how its order agrees with the published one.
+The first two files compare the same runs ``--against basic-r2r-captions``, the third is what
+``tools/as_released.py`` printed of them; ``runs/family.sh`` trains the runs and calls this. Below the table
+of R2R stands how its order agrees with the published one.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ LOW_LEVEL = ("student-forcing", "rpa")
 STEPS = 300  # of every row
 LONGER = {  # SR of basic with more steps, by steps: the scoreboard
     "r2r-captions": {600: 0.392, 1000: 0.411, 1600: 0.435},
+    "r2r-objects": {1000: 0.433},
     "r2r-oracle": {1000: 0.526},
 }
 
@@ -70,7 +72,7 @@ def matched(sr: float, times: float, longer: dict[int, float]) -> str:
         if few <= steps <= many:
             return f"{low + (high - low) * (steps - few) / (many - few):.3f}"
     last, best = rows[-1]
-    return f"{best:.3f} ({last:,} steps)"
+    return f"{best:.3f} ({last:,} steps)" if longer else "-"
 
 
 def ranks(values: Sequence[float]) -> list[float]:
@@ -98,13 +100,14 @@ def agreement(ours: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
-def table(task: str, unseen: dict[str, Any], seen: dict[str, Any]) -> str:
+def table(task: str, unseen: dict[str, Any], seen: dict[str, Any], released: dict[str, Any]) -> str:
     """The Markdown table of one task, the highest SR (on R4R the highest nDTW) first.
 
     Args:
         task: the end of the presets' names, for example ``r2r-captions``.
         unseen: the comparison on val_unseen.
         seen: the same on val_seen.
+        released: TL and SPL of rows whose release counts less; without any there is no column for them.
     """
     on_r4r = task.startswith("r4r")
     base = f"basic-{task}"
@@ -112,7 +115,9 @@ def table(task: str, unseen: dict[str, Any], seen: dict[str, Any]) -> str:
     shown = ("sr", "cls", "ndtw", "sdtw") if on_r4r else ("sr", "spl", "osr")
     compared = ("sr", "ndtw", "sdtw") if on_r4r else ("sr", "osr")
     titles = {"sr": "SR", "spl": "SPL", "osr": "OSR", "cls": "CLS", "ndtw": "nDTW", "sdtw": "SDTW"}
-    head = ["system", "n", *(titles[key] for key in shown), "TL, everything walked", "val_seen SR"]
+    head = ["system", "n", *(titles[key] for key in shown), "TL, everything walked"]
+    head += ["TL / SPL as its release counts"] if released else []
+    head += ["val_seen SR"]
     head += [f"{titles[key]} against `basic`" for key in compared]
     head += ["CPU time, times `basic`"]
     head += (
@@ -126,7 +131,11 @@ def table(task: str, unseen: dict[str, Any], seen: dict[str, Any]) -> str:
             unseen["cpu_seconds"][name] / unseen["cpu_seconds"][base],
         )
         cells = [f"`{system}`", str(row["sr"]["n"]), *(spread(row[key]) for key in shown)]
-        cells += [f"{row['tl']['mean']:.1f}", spread(seen["rows"][name]["sr"])]
+        cells.append(f"{row['tl']['mean']:.1f}")
+        if released:
+            less = released.get(name)
+            cells.append(f"{less['tl']['mean']:.1f} / {spread(less['spl'])}" if less else "")
+        cells.append(spread(seen["rows"][name]["sr"]))
         cells += [difference(apart[name][key]) if name in apart else "" for key in compared]
         cells.append(f"{times:.1f}")
         if on_r4r:
@@ -139,9 +148,9 @@ def table(task: str, unseen: dict[str, Any], seen: dict[str, Any]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def report(task: str, unseen: dict[str, Any], seen: dict[str, Any]) -> str:
+def report(task: str, unseen: dict[str, Any], seen: dict[str, Any], released: dict[str, Any]) -> str:
     """The table of a task and, for R2R, how its order agrees with the published one."""
-    text = table(task, unseen, seen)
+    text = table(task, unseen, seen, released)
     if task.startswith("r2r"):
         ours = {name.removesuffix(f"-{task}"): row["sr"]["mean"] for name, row in unseen["rows"].items()}
         text += f"\n\n{agreement(ours)}"
@@ -149,7 +158,7 @@ def report(task: str, unseen: dict[str, Any], seen: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
-        sys.exit("usage: python tools/family_table.py r2r-captions VAL_UNSEEN.json VAL_SEEN.json")
+    if len(sys.argv) != 5:
+        sys.exit("usage: python tools/family_table.py TASK VAL_UNSEEN.json VAL_SEEN.json AS_RELEASED.json")
     files = (json.loads(Path(file).read_text(encoding="utf-8")) for file in sys.argv[2:])
     sys.stdout.write(report(sys.argv[1], *files))

@@ -28,6 +28,8 @@ if words[0] == "train":
     checkpoint = pathlib.Path(words[words.index("--out") + 1], "checkpoints", "last.safetensors")
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     checkpoint.touch()
+    described = {{"name": words[1], "preset": {{"data": {{"task": "r4r"}}}}}}
+    (checkpoint.parents[1] / "preset.json").write_text(json.dumps(described))
 else:
     print(os.environ["COMPARED"])
 """
@@ -37,17 +39,20 @@ class Repository:
     """The script and the tool it calls, with a command that only notes what it is asked."""
 
     def __init__(self, folder: Path) -> None:
-        for name in ("runs/family.sh", "tools/family_table.py"):
+        for name in ("runs/family.sh", "tools/family_table.py", "tools/as_released.py"):
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copy(REPOSITORY / name, folder / name)
         self.folder = folder
         self.calls = folder / "calls"
         programs = folder / "bin"
         programs.mkdir()
-        (programs / "python").symlink_to(sys.executable)
-        command = programs / "scenemem"
-        command.write_text(STANDS_IN.format(python=sys.executable), encoding="utf-8")
-        command.chmod(0o755)
+        written = {
+            "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
+            "scenemem": STANDS_IN.format(python=sys.executable),
+        }
+        for name, text in written.items():
+            (programs / name).write_text(text, encoding="utf-8")
+            (programs / name).chmod(0o755)
         one = {"mean": 0.5, "sd": None, "n": 1}
         row = dict.fromkeys(("sr", "cls", "ndtw", "sdtw", "tl"), one)
         base = f"basic-{TASK}"
@@ -118,7 +123,7 @@ def test_what_fails_is_named_and_nothing_is_compared(repository: Repository) -> 
 def test_r2r_trains_the_whole_family(repository: Repository) -> None:
     repository.run("r2r-oracle", "0", COMPARED="{}")
     names = {words[1].removesuffix("-r2r-oracle") for words in repository.called("train")}
-    assert names == {*systems(), "basic", "ssm", "ssm-paper"}
+    assert names == {*systems(), "basic", "ssm", "ssm-paper"} - {"e-dropout"}  # which is basic
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones(repository: Repository) -> None:

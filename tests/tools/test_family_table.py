@@ -52,6 +52,10 @@ def test_basic_with_more_steps_is_read_between_its_rows(times: float, told: str)
     assert matched(0.3, times, {600: 0.4, 1200: 0.5}) == told
 
 
+def test_without_longer_rows_nothing_is_said_of_equal_cpu_time() -> None:
+    assert matched(0.3, 2.0, {}) == "-"
+
+
 def test_an_interval_is_bold_where_it_leaves_out_0() -> None:
     assert difference({"value": 0.02, "low": 0.001, "high": 0.04}) == "**+0.020 [+0.001, +0.040]**"
     assert difference({"value": -0.02, "low": -0.04, "high": -0.001}) == "**-0.020 [-0.040, -0.001]**"
@@ -61,7 +65,8 @@ def test_an_interval_is_bold_where_it_leaves_out_0() -> None:
 def test_rows_of_r2r_stand_by_success_with_basic_at_equal_cpu_time() -> None:
     task = "r2r-captions"
     unseen, seen = _compared(task, basic=0.37, fast=0.39), _compared(task, basic=0.5, fast=0.6)
-    head, _, first, second = table(task, unseen, seen).splitlines()
+    head, _, first, second = table(task, unseen, seen, {}).splitlines()
+    assert "release" not in head
     assert head.count("|") == first.count("|") == second.count("|")
     assert first == (
         "| `fast` | 3 | 0.390 ± 0.010 | 0.390 ± 0.010 | 0.390 ± 0.010 | 0.4 | 0.600 ± 0.010 | "
@@ -74,6 +79,18 @@ def test_rows_of_r2r_stand_by_success_with_basic_at_equal_cpu_time() -> None:
 def test_rows_of_r4r_have_fidelity_and_its_published_numbers() -> None:
     task = "r4r-captions"
     compared = _compared(task, **{"basic": 0.3, "rcm": 0.2, "rcm-fidelity": 0.4})
-    lines = table(task, compared, compared).splitlines()
+    lines = table(task, compared, compared, {}).splitlines()
     assert [line.split("`")[1] for line in lines[2:]] == ["rcm-fidelity", "basic", "rcm"]
     assert lines[2].endswith("| 2.0 | .26 / .35 / .30 / .13 |")
+
+
+def test_what_a_release_counts_stands_beside_what_was_walked() -> None:
+    task = "r2r-captions"
+    compared = _compared(task, **{"basic": 0.3, "active-perception": 0.4})
+    less = {"tl": {"mean": 29.96, "sd": 1.0, "n": 3}, "spl": {"mean": 0.14, "sd": 0.004, "n": 3}}
+    released = {f"active-perception-{task}": less}
+    head, _, first, second = table(task, compared, compared, released).splitlines()
+    assert head.count("|") == first.count("|") == second.count("|")
+    column = head.split(" | ").index("TL / SPL as its release counts")
+    assert first.split(" | ")[column] == "30.0 / 0.140 ± 0.004"
+    assert second.split(" | ")[column] == ""

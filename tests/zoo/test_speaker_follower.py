@@ -18,6 +18,7 @@ from scenemem.agents.rollout import FRONTIER, GLOBAL, Outputs
 from scenemem.agents.search import ENDING
 from scenemem.agents.walker import Decided, take_best
 from scenemem.errors import SettingError
+from scenemem.learning.matching import MATCHING_CRITIC
 from scenemem.learning.speaker import Speaker
 from scenemem.models.encoders import OneWayEncoder, TransformerEncoder
 from scenemem.models.panoramic import FollowerUpdater, action_taken, candidate_actions
@@ -193,11 +194,10 @@ def test_a_speaker_chooses_where_a_search_ends(follower: bool, setting: Setting)
         assert chosen_route(walked) == _route(tree, start, best), "what the release counts"
         moved += best != known[own.index(max(own))]
         alone += best != known[heard.index(max(heard))]
-        shown = [said for episode, place, said in watcher.explained if episode == number and place in known]
-        assert min(abs(said - one) for said in shown for one in heard) < 1e-5
-        for episode, place, said in watcher.explained:
-            if episode == number:
-                assert said == pytest.approx(heard[known.index(place)], abs=1e-5)
+        shown = [(place, said) for episode, place, said in watcher.explained if episode == number]
+        assert shown
+        for place, said in shown:
+            assert said == pytest.approx(heard[known.index(place)], abs=1e-5)
     assert moved > 0, "the speaker changed somebody's mind"
     assert alone > 0, "and did not decide alone"
 
@@ -229,8 +229,8 @@ def test_words_are_kept_when_instructions_are_read_in_parts(
     assert torch.equal(agent.walk(setting.episodes).walked, walks.walked)
 
 
-def test_the_speaker_learns_from_the_reference_path(setting: Setting) -> None:
-    """The head is what an ordinary speaker says of a walk, and the loss its mean."""
+def test_the_speaker_learns_to_tell_reference_paths(setting: Setting) -> None:
+    """The head is what an ordinary speaker says of a walk; its loss teaches the speaker and nothing else."""
     agent = setting.loud_agent("speaker-follower-pragmatic")
     assert isinstance(agent, SpeakerFollower)
     assert agent.speaker is not None
@@ -240,6 +240,13 @@ def test_the_speaker_learns_from_the_reference_path(setting: Setting) -> None:
     tokens = speaker.tokens(setting.episodes.texts)
     said = speaker.score(rollout.walked, setting.episodes.heading, tokens).per_word
     torch.testing.assert_close(outputs.heads["match"][:, 0], said, atol=1e-5, rtol=1e-5)
+    taught = MATCHING_CRITIC.function(rollout, outputs, setting.context(rollout))
+    assert float(taught.detach()) == pytest.approx(-float(said.mean()), abs=1e-5)
+    torch.autograd.backward(taught)
+    moved = {name for name, weight in agent.named_parameters() if weight.grad is not None}
+    assert moved
+    assert all(name.startswith("speaker.") for name in moved)
+    assert MATCHING_CRITIC.walks == "teacher"
     without = setting.loud_agent("speaker-follower-search")
     assert isinstance(without, SpeakerFollower)
     assert without.speaker is None
@@ -257,7 +264,12 @@ def test_standardised_scores_keep_their_order_and_ignore_what_is_not_there(
     scores = torch.tensor([[score for score, _ in row] for row in rows], dtype=torch.float64)
     exists = torch.tensor([[known for _, known in row] for row in rows])
     exists[:, 0] = True  # a search has visited its start
+    scores.requires_grad_()
     found = standardised(scores, exists)
+    torch.autograd.backward(found[0].sum())
+    assert scores.grad is not None
+    assert bool(scores.grad.isfinite().all()), "of rows with one node, too"
+    scores, found = scores.detach(), found.detach()
     torch.testing.assert_close(found, standardised(scores.masked_fill(~exists, 5e3), exists))
     for row, known in enumerate(exists):
         own, score = found[row][known], scores[row][known]

@@ -126,7 +126,7 @@ class AcceptActions(MemoryActions):
 
 
 ENDING = "ending"
-"""Note of a long search: 1 where an episode is about to be asked which place to end at, else 0."""
+"""Note of a long search: 1 once an episode has searched enough and will be asked where to end, else 0."""
 
 
 class SearchActions(GlobalActions):

@@ -19,6 +19,7 @@ def systems() -> dict[str, ModuleType]:
         active_perception,
         auxrn,
         duet,
+        e_dropout,
         egp,
         fast,
         oaam,
@@ -34,6 +35,7 @@ def systems() -> dict[str, ModuleType]:
     return {
         "self-monitoring": self_monitoring,
         "regretful": regretful,
+        "e-dropout": e_dropout,
         "oaam": oaam,
         "duet": duet,
         "egp": egp,

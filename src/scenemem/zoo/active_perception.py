@@ -219,7 +219,7 @@ ROWS = {
         reward=replace(_EARNS, success=3.0, failure=-3.0),
     ),
 }
-AS_RELEASED = {"active-perception": first_visits}
+AS_RELEASED = dict.fromkeys(ROWS, first_visits)
 
 
 def register() -> None:

@@ -53,12 +53,11 @@ from scenemem.extend import (
     Searching,
     Stage,
     StateLog,
-    WalkConfig,
     lstm_parts,
     route_numbers,
     walked_routes,
 )
-from scenemem.zoo.recipes import published, shared
+from scenemem.zoo.recipes import SEARCH_WALK, published, shared
 from scenemem.zoo.self_monitoring import SelfMonitoring, SelfMonitoringConfig, co_grounded_parts
 
 
@@ -126,22 +125,20 @@ class FastBasic(Searching, Basic):  # type: ignore[misc]  # scores more than act
 
 SPEC = AgentSpec(Fast.make, FastConfig)
 BASIC_SPEC = AgentSpec(FastBasic.build, FastBasicConfig)
-FAR = WalkConfig(max_decisions=40, max_steps=600)
-"""A search walks back and forth."""
 _SHORT = shared("fast", FastConfig, {"progress_hops": 0.5}, search="short")
 ROWS = {
     "fast": _SHORT,
-    "fast-long": replace(_SHORT, model=replace(_SHORT.model, search="long"), walk=FAR),
+    "fast-long": replace(_SHORT, model=replace(_SHORT.model, search="long"), walk=SEARCH_WALK),
     "fast-long-reranked": replace(
         shared("fast", FastConfig, {"progress_hops": 0.5, "rank_pairs": 1.0}, search="long", rerank=True),
-        walk=FAR,
+        walk=SEARCH_WALK,
     ),
     "fast-over-basic": shared("fast-basic", FastBasicConfig, search="short"),
     "fast-as-published": published(
         "fast",
         FastConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024, search="short"),
         (Stage("student", losses={"student_forcing": 0.5, "progress_hops": 0.5}),),
-        walk=FAR,
+        walk=SEARCH_WALK,
         weight_decay=5e-4,
         iterations=20_000,
         max_decisions=10,

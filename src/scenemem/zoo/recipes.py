@@ -24,6 +24,9 @@ from scenemem.extend import (
     WalkConfig,
 )
 
+SEARCH_WALK = WalkConfig(max_decisions=40, max_steps=600)
+"""How far a long search may walk back and forth."""
+
 
 def shared(
     agent: str, config: type[ModelConfig], losses: Mapping[str, float] | None = None, **settings: Any

@@ -18,12 +18,13 @@ place n is a finished route, and in ``speaker-follower-pragmatic`` a speaker hel
 
     end at argmax_n  .95 S(n) / sd S + .05 F(n) / sd F
 
-S the log-likelihood of the instruction given the route to n, F the follower's log-probability of that route
-and of stopping there. All that was walked to find the routes counts, and so does the way to the chosen end;
-the release counts the chosen route alone (``chosen_route``, for a second column). Differences: the release's
-routes are 40 at which the search chose to stop, its deviations are those of all routes of a split, here of
-one search; its speaker learns before, ours beside the follower, from the reference paths. A speaker of
-another run re-ranks sampled walks of any agent: ``scenemem eval RUN --speaker RUN --candidates 8``.
+S the log-likelihood of a word of the instruction given the route to n, F the follower's log-probability of
+that route and of stopping there. All that was walked to find the routes counts, and so does the way to the
+chosen end; the release counts the chosen route (``chosen_route``, for a second column) unless it is asked for
+the physical walk. Differences: the release's routes are 40 at which the search chose to stop, its deviations
+are those of all routes of a split, here of one search; its speaker learns before, ours beside the follower
+from the reference paths. A speaker of another run re-ranks sampled walks of any agent: ``scenemem eval RUN
+--speaker RUN --candidates 8``.
 
 Shape letters: X observations, R decision steps, N nodes, K candidate slots.
 """
@@ -64,7 +65,6 @@ from scenemem.extend import (
     SpeakerNetwork,
     Stage,
     StateLog,
-    WalkConfig,
     candidate_actions,
     lstm_parts,
     match_of_routes,
@@ -72,7 +72,7 @@ from scenemem.extend import (
     views_of_walk,
 )
 from scenemem.zoo.parts import navigator_words, one_way_parts, spelling_parts
-from scenemem.zoo.recipes import published, shared
+from scenemem.zoo.recipes import SEARCH_WALK, published, shared
 
 T = TypeVar("T")
 
@@ -162,7 +162,7 @@ class SpeakerFollower(Searching, LocalFollower):  # type: ignore[misc]  # scores
         return Outputs(outputs.logits, {**outputs.heads, "match": match})
 
     def rank_ends(self, point: DecisionPoint, totals: Tensor) -> Tensor:
-        """Who is asked where to end weighs the speaker's verdict on every route beside its own  ->  (R, N)"""
+        """Speaker and follower on the route to every node; the speaker speaks only at the end  ->  (R, N)"""
         if self.speaker is None:
             return totals
         exists = point.memory().viewpoint != NONE
@@ -184,14 +184,14 @@ class SpeakerFollower(Searching, LocalFollower):  # type: ignore[misc]  # scores
 
 
 def standardised(scores: Tensor, exists: Tensor) -> Tensor:
-    """Scores of the nodes that exist, with mean 0 and deviation 1; equal ones are 0, and so is nothing.
+    """Scores of the nodes that exist, with mean 0 and deviation 1; 0 where all are equal, and at other nodes.
 
     scores: (R, N)  exists: (R, N) bool  ->  (R, N)
     """
     count = exists.sum(dim=1, keepdim=True)
     apart = (scores - (scores * exists).sum(dim=1, keepdim=True) / count) * exists
-    deviation = (apart.square().sum(dim=1, keepdim=True) / count).sqrt()
-    return apart / deviation.clamp_min(1e-6)
+    variance = apart.square().sum(dim=1, keepdim=True) / count
+    return apart / variance.clamp_min(1e-12).sqrt()  # the other way round, gradients at 0 are none
 
 
 def chosen_route(walk: Sequence[T]) -> list[T]:
@@ -207,16 +207,14 @@ def chosen_route(walk: Sequence[T]) -> list[T]:
 
 
 SPEC = AgentSpec(SpeakerFollower.build, FollowerConfig)
-FAR = WalkConfig(max_decisions=40, max_steps=600)
-"""A search walks back and forth."""
 _SHARED = shared("speaker-follower", FollowerConfig)
 _SEARCH = {"search": "long", "priority": "log_probabilities"}
 ROWS = {
     "speaker-follower": _SHARED,
-    "speaker-follower-search": replace(_SHARED, model=replace(_SHARED.model, **_SEARCH), walk=FAR),
+    "speaker-follower-search": replace(_SHARED, model=replace(_SHARED.model, **_SEARCH), walk=SEARCH_WALK),
     "speaker-follower-pragmatic": replace(
         shared("speaker-follower", FollowerConfig, {"matching_critic": 1.0}, speaker_width=128, **_SEARCH),
-        walk=FAR,
+        walk=SEARCH_WALK,
     ),
     "speaker-follower-as-published": published(
         "speaker-follower",
