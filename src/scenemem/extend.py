@@ -56,6 +56,7 @@ from scenemem.agents.rollout import (
     Rollout as Rollout,
 )
 from scenemem.agents.search import (
+    END as END,
     ENDING as ENDING,
     AcceptActions as AcceptActions,
     SearchActions as SearchActions,

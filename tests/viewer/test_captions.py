@@ -366,6 +366,8 @@ def test_several_returns_are_counted(turning_back: Trace) -> None:
     turned = "It turned back 2 times (at moves 3 and 5)"
     assert summary(trace, {}) == f"{turned}, never came nearer than 3.6 m and stopped 3.6 m from the goal."
     assert summary(msgspec.structs.replace(trace, ending=None), {}) == "", "it is not over"
+    search = msgspec.structs.replace(trace, moves=(*moves[:3], *[there, again] * 4))
+    assert summary(search, {}).startswith("It turned back 5 times (first at move 3), never came nearer")
 
 
 def test_a_straight_way_has_its_headline(turning_back: Trace) -> None:

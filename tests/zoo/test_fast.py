@@ -13,8 +13,8 @@ from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace, LocalActions
 from scenemem.agents.agent import DecisionPoint
-from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, Outputs
-from scenemem.agents.search import SearchActions
+from scenemem.agents.rollout import ACTION, GLOBAL, Outputs
+from scenemem.agents.search import END, SearchActions
 from scenemem.agents.walker import take_best
 from scenemem.learning.reranking import rank_pairs, walked_routes
 from scenemem.simulator.panorama import Pose
@@ -140,7 +140,7 @@ def _compared(name: str, changes: dict[str, Any], setting: Setting, seed: int) -
         assert walked == expected
         jumps += len(set(walked)) < len(walked)
     if config.search == "long":
-        assert rollout.decisions.keys() == {GLOBAL, FRONTIER}
+        assert rollout.decisions.keys() == {GLOBAL, END}
     return jumps
 
 

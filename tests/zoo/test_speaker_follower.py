@@ -14,8 +14,8 @@ from torch import Tensor
 from scenemem.agents import walker
 from scenemem.agents.actions import ActionSpace
 from scenemem.agents.agent import recorded_observations
-from scenemem.agents.rollout import FRONTIER, GLOBAL, Outputs
-from scenemem.agents.search import ENDING
+from scenemem.agents.rollout import GLOBAL, Outputs
+from scenemem.agents.search import END, ENDING
 from scenemem.agents.walker import Decided, take_best
 from scenemem.errors import SettingError
 from scenemem.learning.matching import MATCHING_CRITIC
@@ -141,7 +141,7 @@ class _Watcher:
         self.space = space
 
     def decided(self, decided: Decided, /) -> None:
-        said = decided.explanation.numbers["speaker"].tolist()
+        said = decided.explanation.numbers["speaker, per word"].tolist()
         episodes = decided.request.episode
         places = decided.pose.viewpoint[episodes].tolist()
         self.explained += zip(episodes.tolist(), places, said, strict=True)
@@ -207,7 +207,7 @@ def test_a_long_search_notes_who_is_asked_where_to_end(setting: Setting) -> None
     rollout, _ = setting.walk(agent, take_best, max_decisions=5)
     assert rollout.memory is not None
     asked = torch.zeros_like(rollout.alive)
-    ends = rollout.decisions[FRONTIER]
+    ends = rollout.decisions[END]
     asked[ends.episode, ends.step] = True
     noted = (rollout.memory.notes[ENDING].squeeze(-1) > 0) & rollout.alive
     assert torch.equal(noted, asked)

@@ -26,7 +26,7 @@ from scenemem.agents.actions import (
     WalkOptions,
 )
 from scenemem.agents.agent import Agent, DecisionPoint, Observations, Scores, by_type
-from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest, EpisodeIndex
+from scenemem.agents.rollout import ACTION, FINAL, GLOBAL, DecisionRequest, DecisionType, EpisodeIndex
 from scenemem.errors import SettingError
 from scenemem.models.reading import MemoryGraph
 from scenemem.simulator.panorama import STOP, Pose
@@ -125,6 +125,8 @@ class AcceptActions(MemoryActions):
         self._best_node[episodes] = NONE
 
 
+END = DecisionType(FINAL.name, over_nodes=True)
+"""Which visited place to end at after a long search: a final place that the agent's network scores."""
 ENDING = "ending"
 """Note of a long search: 1 once an episode has searched enough and will be asked where to end, else 0."""
 
@@ -137,10 +139,10 @@ class SearchActions(GlobalActions):
         episodes: their number B.
         max_decisions: places expanded before the search ends; one number, or (B,).
         long: search until nothing is open or all decisions are used up, then choose a visited place to end at
-            (a ``FRONTIER`` decision); otherwise the agent ends where it stops.
+            (an ``END`` decision); otherwise the agent ends where it stops.
     """
 
-    _final_type = FRONTIER
+    _final_type = END
 
     def __init__(self, world: World, episodes: int, max_decisions: Limit, *, long: bool) -> None:
         super().__init__(world, episodes, max_decisions, WalkOptions(restore_state=True))
@@ -251,7 +253,7 @@ class Searching(Agent):
             whole = whole / (depth + 1).unsqueeze(-1)
         ways, candidates = whole[..., :-1].flatten(1), self.rank_ends(point, whole[..., -1])
         if self.config.search == "long":
-            return {GLOBAL: torch.nn.functional.pad(ways, (0, 1)), FRONTIER: candidates}
+            return {GLOBAL: torch.nn.functional.pad(ways, (0, 1)), END: candidates}
         rows = torch.arange(len(ways), device=ways.device)
         best = scores[rows, graph.here].argmax(dim=1)
         slots = scores.shape[2] - 1
@@ -259,7 +261,7 @@ class Searching(Agent):
         # a greedy way that leads back is not open, so raising it changes nothing
         chosen = (graph.here * slots + best.clamp_max(slots - 1)).unsqueeze(1)
         first = torch.zeros_like(ways).scatter(1, chosen, torch.where(best < slots, _FIRST, 0.0).unsqueeze(1))
-        return {GLOBAL: torch.cat([ways + first, stop], dim=1), FRONTIER: candidates}
+        return {GLOBAL: torch.cat([ways + first, stop], dim=1), END: candidates}
 
     def rank_ends(self, point: DecisionPoint, totals: Tensor) -> Tensor:
         """How good it is to end at every node, by the sums of scores with that of stopping there: (R, N)"""

@@ -24,6 +24,7 @@ QUOTED = 3
 """The strongest level of a mark: exactly the words that are quoted."""
 
 _GLOBAL, _FINAL = "global", "final"  # kinds of decisions
+_MANY = 4  # moves listed in a sentence
 _THERE = 0.05  # metres; nearer is at the goal
 _NOTICEABLE = 0.05  # a cue that rounds to nothing in the table is no reason
 _CLOSE = 0.1  # chances that differ less are a close call
@@ -376,6 +377,8 @@ def _returned(trace: Trace, room_of: Mapping[int, str]) -> str:
     turns = _turns(trace)
     if not turns:
         return ""
+    if len(turns) > _MANY:
+        return f"It turned back {len(turns)} times (first at move {next(iter(turns))})"
     if len(turns) > 1:
         return f"It turned back {len(turns)} times (at moves {_listed([str(number) for number in turns])})"
     (number, place), *_ = turns.items()

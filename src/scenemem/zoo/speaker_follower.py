@@ -180,7 +180,7 @@ class SpeakerFollower(Searching, LocalFollower):  # type: ignore[misc]  # scores
             return shown
         rows = torch.arange(len(point.row), device=point.row.device)
         match = match_of_routes(self.speaker, point, rows, point.graph.here)
-        return Explanation(shown.words, numbers={"speaker": match})
+        return Explanation(shown.words, numbers={"speaker, per word": match})
 
 
 def standardised(scores: Tensor, exists: Tensor) -> Tensor:
