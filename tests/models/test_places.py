@@ -146,3 +146,32 @@ def test_where_everything_was_visited_no_place_is_left(world: World, episodes: E
     assert seen.mean(ways).shape == seen.maximum(ways).shape == (2, 0, 3)
     assert seen.per_way(torch.zeros(2, 0)).shape == seen.of_way.shape
     assert seen.positions(torch.zeros(2)).shape == (2, graph.viewpoint.shape[1], 7)
+
+
+@pytest.mark.parametrize("revisits", [False, True])
+def test_ways_lead_to_nodes_and_to_places_that_can_be_chosen(revisits: bool, seen: SeenPlaces) -> None:
+    """With revisits a way to a visited place leads to its node and to the place that can be chosen, too."""
+    world, graph = seen.world, seen.graph
+    if revisits:
+        ways = world.neighbour_mask[graph.viewpoint.clamp_min(0)] & (graph.viewpoint != NONE).unsqueeze(-1)
+        graph = replace(graph, open_lookup=lambda: ways)
+        seen = SeenPlaces.of(graph, world)
+    links = seen.links()
+    for row, everything in enumerate(seen.all.tolist()):
+        columns = (links.node, links.slot, links.place, links.mask)
+        drawn = [
+            (node, slot, place)
+            for node, slot, place, there in zip(*(column[row].tolist() for column in columns), strict=True)
+            if there
+        ]
+        nodes = graph.viewpoint[row].tolist()
+        expected = []
+        for node, here in enumerate(nodes):
+            for slot, other in enumerate(world.neighbour[here].tolist() if here != NONE else []):
+                if other == NONE:
+                    continue
+                if other in nodes:
+                    expected.append((node, slot, nodes.index(other)))
+                if revisits or other not in nodes:
+                    expected.append((node, slot, everything.index(other, len(nodes))))
+        assert drawn == expected, "in the order of nodes and slots"

@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace
+from scenemem.agents.actions import ActionSpace, WalkOptions
 from scenemem.agents.agent import DecisionPoint
 from scenemem.agents.places import PlaceActions
 from scenemem.agents.rollout import GLOBAL, DecisionRequest
 from scenemem.agents.walker import collect
 from scenemem.errors import SettingError
 from scenemem.learning.labels import ReferenceIndex
+from scenemem.learning.objectives import ReferencePath
 from scenemem.models.places import SeenPlaces
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
@@ -35,6 +36,16 @@ class _Noting:
         self.noted.append((request, label))
         logits = torch.zeros(request.options.shape).masked_fill(~request.options, -torch.inf)
         return self._pick(logits, request.episode)
+
+
+class _Obedient:
+    """Does what the label says."""
+
+    def observe(self, *_: object) -> None:
+        pass
+
+    def decide(self, _request: DecisionRequest, label: Tensor, *_: object) -> Tensor:
+        return label
 
 
 def test_the_label_is_the_last_place_of_the_path_that_is_offered(world: World, episodes: EpisodeSet) -> None:
@@ -64,7 +75,38 @@ def test_the_label_is_the_last_place_of_the_path_that_is_offered(world: World, e
     assert off_path > 0
 
 
-@pytest.mark.parametrize("name", ["egp", "egp-as-published"])
+def test_with_revisits_every_known_place_but_here_is_offered_once(world: World, episodes: EpisodeSet) -> None:
+    some, policy = episodes.select(range(0, len(episodes), 6)), _Noting()
+    space = PlaceActions(world, len(some), 6, WalkOptions(allow_revisits=True))
+    rollout = collect(world, some, space, policy, max_steps=40, label_rule=ReferencePath(world, some.path))
+    walked = rollout.walked.tolist()
+    again = 0
+    for table in rollout.decisions.values():
+        for row, (episode, step) in enumerate(zip(table.episode.tolist(), table.step.tolist(), strict=True)):
+            nodes = list(dict.fromkeys(walked[episode][: step + 1]))
+            near = {other for place in nodes for other in world.neighbour[place].tolist() if other != NONE}
+            options = table.options[row, :-1].nonzero().squeeze(1).tolist()
+            slots = world.neighbour.shape[1]
+            offered = [int(world.neighbour[nodes[option // slots], option % slots]) for option in options]
+            assert sorted(offered) == sorted(near - {walked[episode][step]})
+            again += bool(set(offered) & set(nodes))
+    assert again > 0
+
+
+def test_a_teacher_leads_it_along_a_path_that_comes_back(world: World, episodes: EpisodeSet) -> None:
+    some = episodes.select(range(0, len(episodes), 6))
+    paths = [[place for place in row if place != NONE] for row in some.path.tolist()]
+    there_and_back = [path + path[-2::-1] for path in paths]
+    longest = max(map(len, there_and_back))
+    reference = torch.tensor([path + [NONE] * (longest - len(path)) for path in there_and_back])
+    space = PlaceActions(world, len(some), longest, WalkOptions(allow_revisits=True))
+    rule = ReferencePath(world, reference)
+    rollout = collect(world, some, space, _Obedient(), max_steps=60, label_rule=rule)
+    for walk, path in zip(rollout.walked.tolist(), there_and_back, strict=True):
+        assert [place for place in walk if place != NONE] == path
+
+
+@pytest.mark.parametrize("name", ["egp", "egp-revisits", "egp-as-published"])
 def test_the_graph_has_every_known_way_and_stop(name: str, setting: Setting) -> None:
     agent = setting.loud_agent(name)
     assert isinstance(agent, EGP)

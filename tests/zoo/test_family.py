@@ -98,6 +98,7 @@ def test_the_systems_of_the_table_of_r4r_have_a_row_there(track: str) -> None:
         "pta": "path",
         "pta-low": "low_level_path",
         "egp": "best_ndtw",
+        "egp-revisits": "best_ndtw",
         "oaam": "path",
     }
     basic, rows = PRESETS[f"basic-r4r-{track}"], zoo.rows()

@@ -55,7 +55,8 @@ class PlaceActions(GlobalActions):
     """All seen, unvisited places of the memory, each once, or stop.
 
     A place that several nodes see is reached from the one with the shortest way. With ``final_backtrack``
-    every end, also a deliberate stop, leads to the visited place where stopping was likeliest.
+    every end, also a deliberate stop, leads to the visited place where stopping was likeliest. With
+    ``allow_revisits`` visited places are options, too, but for the one where the agent stands.
     """
 
     def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
@@ -77,7 +78,7 @@ class PlaceActions(GlobalActions):
         index = episodes.index
         node = memory.node[index].clamp_min(0)
         walk = memory.walk[index, memory.here[index]].unsqueeze(-1) + self.world.neighbour_length[node]
-        ways = request.options[:, :-1]
+        ways = request.options[:, :-1] & (request.viewpoint[:, :-1] != pose.viewpoint[index].unsqueeze(1))
         cost = walk.flatten(1).masked_fill(~ways, torch.inf)  # (M, N * K)
         ways = ways & first_of_cheapest(request.viewpoint[:, :-1], cost)
         assert ways.shape[1] == memory.node.shape[1] * slots

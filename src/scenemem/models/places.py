@@ -1,8 +1,11 @@
 """The places of a memory graph: visited ones are its nodes, seen but unvisited ones are merged across nodes.
 
 A sub-node is a way from one node; the same unvisited place may be a sub-node of several nodes. Readers that
-want a place once, whoever saw it, work on ``SeenPlaces``. Shape letters: R memories, N nodes, K candidate
-slots, O = N * K ways, U unvisited places, P = N + U places, W any width.
+want a place once, whoever saw it, work on ``SeenPlaces``. Where agents may go again to places they know, all
+ways are open, and visited places stand among those that can be chosen, too.
+
+Shape letters: R memories, N nodes, K candidate slots, O = N * K ways, U unvisited places, P = N + U places, W
+any width.
 """
 
 from __future__ import annotations
@@ -19,6 +22,16 @@ from scenemem.world.graph import FULL_TURN, NONE, World, direction
 
 POSITION = 7
 """Numbers that say where a place lies."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """The ways of R memories and the places they lead to; E of the memory with the most."""
+
+    node: Tensor  # (R, E) where a way begins
+    slot: Tensor  # (R, E) its candidate slot there
+    place: Tensor  # (R, E) where it leads: a number of ``SeenPlaces.all``
+    mask: Tensor  # (R, E) bool, true at ways
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +109,21 @@ class SeenPlaces:
     def all(self) -> Tensor:
         """(R, P) viewpoints of the nodes, then of the unvisited places; -1 where there is none"""
         return torch.cat([self.graph.viewpoint, self.viewpoint], dim=1)
+
+    def links(self) -> Links:
+        """All ways of all nodes: to the node that a place has become, and to the place that can be chosen."""
+        graph, world = self.graph, self.world
+        nodes, slots = graph.open.shape[1:]
+        leads_to = world.neighbour[graph.viewpoint.clamp_min(0)].flatten(1)  # (R, O)
+        exists = (graph.viewpoint != NONE).unsqueeze(2) & world.neighbour_mask[graph.viewpoint.clamp_min(0)]
+        same = leads_to.unsqueeze(2) == graph.viewpoint.unsqueeze(1)  # (R, O, N)
+        to_node, is_open = exists.flatten(1) & same.any(dim=2), self.of_way < self.viewpoint.shape[1]
+        leads = torch.stack([to_node, is_open], dim=2).flatten(1)  # (R, 2 * O)
+        place = torch.stack([same.int().argmax(dim=2), nodes + self.of_way], dim=2).flatten(1)
+        many = int(leads.sum(dim=1).max())
+        first = leads.int().argsort(dim=1, descending=True, stable=True)[:, :many]
+        way = first // 2
+        return Links(way // slots, way % slots, place.gather(1, first), leads.gather(1, first))
 
     @cached_property
     def metres(self) -> Tensor:

@@ -6,13 +6,15 @@ lead there, from whichever place; stop is g(0) beside the current place:
     visited: v = W [g, is the start, h_t (here, else 0), instruction],   others: v = W' g,   e = W'' g(u)
 
 The planner (``ProxyPlanner``) pools the graph into a few proxies, passes messages there and adds what it
-finds to the nodes, in three channels. One softmax over all unvisited places and stop decides:
+finds to the nodes, in three channels. One softmax over all places that can be chosen and stop decides:
 
     score_j = v_j . (W [x^, h_t] + b)
 
 The agent walks to the chosen place over visited ones; every observation on the way updates its state. Read in
 the authors' later release, which calls its graph model slightly outdated. Differences: the release offers
-stop at every visited place, here it means the current one; it keeps the 16 best actions of a place, more than
+every way that was not taken, also to visited places (``revisits``: every place, taken or not, but the current
+one), the shared row unvisited places only; it offers stop at every visited place, here it means the current
+one; it keeps the 16 best actions of a place, more than
 any place has; the flag stands once instead of 32 times; its messages are layers of two, and its graph net
 begins with 0 and sums what ours begins with the nodes' mean and averages. As published the label is the place
 with the largest index on the reference path (``labels="reference_index"``), on R4R the one after which nDTW
@@ -56,6 +58,7 @@ from scenemem.extend import (
     SettingError,
     Stage,
     WalkConfig,
+    WalkOptions,
     World,
     best_ndtw,
     dots,
@@ -84,6 +87,8 @@ class EGPConfig(ModelConfig):
     """ways in which the graph is pooled"""
     steps: int = 3
     """message steps"""
+    revisits: bool = False
+    """also offer places where one was, as the release does; R4R's paths pass places twice"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,9 +128,9 @@ class EGP(Agent):
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
     ) -> ActionSpace:
-        """Every seen place once, or stop."""
+        """Every place one may go to once, or stop."""
         del learning
-        return PlaceActions(world, episodes, max_decisions)
+        return PlaceActions(world, episodes, max_decisions, WalkOptions(allow_revisits=self.config.revisits))
 
     def embedded(self, observations: Observations) -> Tensor:
         """g(u_k) of all candidates and stop  ->  (X, K + 1, A)"""
@@ -186,22 +191,15 @@ class EGP(Agent):
 
     def _edges(self, seen: SeenPlaces, stop: Tensor) -> Edges:
         """The ways of all nodes to places they lead to, and one from here to stop."""
-        graph, world = seen.graph, seen.world
-        slots = graph.open.shape[2]
-        exists = world.neighbour_mask[graph.viewpoint.clamp_min(0)] & (graph.viewpoint >= 0).unsqueeze(2)
-        exists = exists.flatten(1)  # (R, O)
-        many = int(exists.sum(dim=1).max())
-        way = exists.int().argsort(dim=1, descending=True, stable=True)[:, :many]  # (R, E)
-        node, slot, there = way // slots, way % slots, exists.gather(1, way)
-        leads_to = world.neighbour[graph.viewpoint.gather(1, node).clamp_min(0), slot]
-        target = (leads_to.unsqueeze(2) == seen.all.unsqueeze(1)).int().argmax(dim=2)  # (R, E)
+        graph, links = seen.graph, seen.links()
+        node, there = links.node, links.mask  # (R, E)
         row = there.nonzero().unbind(1)[0]
-        known = self.edge(graph.ways("ways", row, node[there], slot[there]))
+        known = self.edge(graph.ways("ways", row, node[there], links.slot[there]))
         feature = known.new_zeros(*there.shape, known.shape[1]).masked_scatter(there.unsqueeze(2), known)
         last = torch.full_like(graph.here, seen.all.shape[1])
         return Edges(
             torch.cat([node, graph.here.unsqueeze(1)], dim=1),
-            torch.cat([target, last.unsqueeze(1)], dim=1),
+            torch.cat([links.place, last.unsqueeze(1)], dim=1),
             nn.functional.pad(there, (0, 1), value=True),
             torch.cat([feature, self.edge(stop).unsqueeze(1)], dim=1),
         )
@@ -220,9 +218,17 @@ class EGP(Agent):
 SPEC = AgentSpec(EGP.build, EGPConfig)
 ROWS = {
     "egp": shared("egp", EGPConfig),
+    "egp-revisits": shared("egp", EGPConfig, revisits=True),
     "egp-as-published": published(
         "egp",
-        EGPConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024, map_width=256),
+        EGPConfig(
+            width=512,
+            feature_dropout=0.0,
+            co_grounded=True,
+            action_width=1024,
+            map_width=256,
+            revisits=True,
+        ),
         (Stage("student", losses={"student_forcing": 1.0}),),
         walk=WalkConfig(max_decisions=10, max_steps=40),
         iterations=60_000,
@@ -232,7 +238,7 @@ ROWS = {
     ),
 }
 
-R4R = {"egp": "best_ndtw"}
+R4R = {"egp": "best_ndtw", "egp-revisits": "best_ndtw"}
 
 
 def register() -> None:
