@@ -36,6 +36,7 @@ PUBLISHED_R4R = {  # SR / CLS / nDTW / SDTW on val_unseen of R4R: the paper's se
     "ssm-paper": ".32 / .53 / .39 / .19",
     "oaam": ".31 / .40 / - / .11",
     "egp": ".30 / .44 / .37 / .18",
+    "egp-revisits": ".30 / .44 / .37 / .18",
     "basic": ".29 / .34 / - / .09",
     "rcm": ".29 / .20 / .27 / .11",
     "pta-low": ".27 / .35 / .20 / .08",

@@ -16,7 +16,7 @@ from scenemem.zoo import rows, systems
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TASK = "r4r-captions"
-SYSTEMS = 10
+SYSTEMS = 11
 STANDS_IN = """#!{python}
 import json, os, pathlib, sys
 words = sys.argv[1:]
