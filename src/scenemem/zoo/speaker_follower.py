@@ -148,8 +148,10 @@ class SpeakerFollower(Searching, LocalFollower):  # type: ignore[misc]  # scores
 
     def __init__(self, config: FollowerConfig, sizes: DataSizes, parts: Parts) -> None:
         super().__init__(config, sizes, parts)
-        speaker = SpeakerConfig(config.word_width, config.speaker_width or 2, config.dropout)
-        self.speaker = SpeakerNetwork(speaker, sizes.words, sizes.visual) if config.speaker_width else None
+        self.speaker: SpeakerNetwork | None = None
+        if config.speaker_width:
+            speaker = SpeakerConfig(config.word_width, config.speaker_width, config.dropout)
+            self.speaker = SpeakerNetwork(speaker, sizes.words, sizes.visual)
 
     def evaluate_actions(self, rollout: Rollout, log: StateLog, environment: Environment) -> Outputs:
         """With how well the speaker can tell the instruction from each walk, the same at all its steps."""
