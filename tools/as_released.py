@@ -4,7 +4,8 @@
 
 DIR is the data folder. Walks are those that the runs have kept of val_unseen. Printed is a JSON object: for
 every row whose release counts less than every metre walked, TL and SPL by its rule (``AS_RELEASED`` of the
-system's file), mean and standard deviation over the runs, in the form of ``scenemem compare --json``.
+system's file), mean and standard deviation over the runs, in the form of ``scenemem compare --json``. Walks
+that a speaker helped to choose (``scenemem eval --speaker``) are rows of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ Shorten = Callable[[Sequence[str]], list[str]]
 """The viewpoints of a walk that a release counts."""
 
 SPLIT = "val_unseen"
+WITH_SPEAKER = ", with a speaker"
+"""Added to the name of a row whose walks a speaker helped to choose."""
 
 
 def rules() -> dict[str, Shorten]:
@@ -40,9 +43,10 @@ def rules() -> dict[str, Shorten]:
     }
 
 
-def counted(run: Path, data: str, shorten: Shorten, task: str) -> dict[str, float]:
-    """Metrics of the kept walks of a run after they were shortened."""
-    kept = _read(run / "results" / f"{SPLIT}.json", f"walk first: scenemem eval {run} --split {SPLIT}")
+def counted(file: Path, data: str, shorten: Shorten, task: str) -> dict[str, float]:
+    """Metrics of kept walks after they were shortened."""
+    run = file.parents[1]
+    kept = _read(file, f"walk first: scenemem eval {run} --split {SPLIT}")
     walks = {one["instr_id"]: shorten([place for place, *_ in one["trajectory"]]) for one in kept}
     return dict(sm.score(walks, SPLIT, data=data, task=task, allow_jumps=True).metrics)
 
@@ -53,9 +57,13 @@ def second_column(data: str, runs: Iterable[Path]) -> dict[str, dict[str, dict[s
     known = rules()
     for run in runs:
         described = _read(run / "preset.json", "name the folder of a training run")
-        name = described["name"]
-        if name in known:
-            found[name].append(counted(run, data, known[name], described["preset"]["data"]["task"]))
+        name, task = described["name"], described["preset"]["data"]["task"]
+        if name not in known:
+            continue
+        ordinary, chosen = (run / "results" / place / f"{SPLIT}.json" for place in ("", "reranked"))
+        found[name].append(counted(ordinary, data, known[name], task))
+        if chosen.is_file():
+            found[name + WITH_SPEAKER].append(counted(chosen, data, known[name], task))
     return {
         name: {key: _spread([one[key] for one in metrics]) for key in ("tl", "spl")}
         for name, metrics in found.items()

@@ -57,7 +57,6 @@ from scenemem.agents.rollout import (
 )
 from scenemem.agents.search import (
     END as END,
-    ENDING as ENDING,
     AcceptActions as AcceptActions,
     SearchActions as SearchActions,
     SearchConfig as SearchConfig,
@@ -93,7 +92,6 @@ from scenemem.learning.labels import (
 from scenemem.learning.matching import (
     MATCHED_A2C as MATCHED_A2C,
     MATCHING_CRITIC as MATCHING_CRITIC,
-    match_of_routes as match_of_routes,
     views_of_walk as views_of_walk,
 )
 from scenemem.learning.objectives import (
@@ -163,7 +161,6 @@ from scenemem.models.speaker import (
 )
 from scenemem.models.telling import (
     SpellingEncoder as SpellingEncoder,
-    SpellingOneWayEncoder as SpellingOneWayEncoder,
     retelling_loss as retelling_loss,
     spelled as spelled,
 )

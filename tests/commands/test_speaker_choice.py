@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from scenemem.formats.features import write_store
+from scenemem.formats.traces import read_trace
 from scenemem.world.build import load_world
 from tests.commands.helpers import error_line, printed_json, typed
 
@@ -89,6 +90,43 @@ def test_everything_walked_is_reported_and_ordinary_results_stay(
     assert "not comparable with agents that walk once" in shown
 
 
+def test_of_a_search_the_speaker_chooses_the_end(
+    runs: tuple[Path, Path, Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, speaker, _ = runs
+    agent = tmp_path / "search"
+    assert typed("train", "speaker-follower-search", "--data", data, "--out", agent, *SMALL) == 0
+    words = ("eval", agent, "--data", data, "--json")
+    capsys.readouterr()
+    found = {}
+    for weight in (0.0, 1.0):
+        assert typed(*words, "--speaker", speaker, "--speaker-weight", weight, "--traces", 1) == 0
+        found[weight] = printed_json(capsys)
+        assert found[weight].pop("reranking") == {
+            "speaker": str(speaker),
+            "candidates": 1,
+            "weight": weight,
+            "seed": 0,
+        }
+    kept = agent / "results" / "reranked"
+    traced = [read_trace(file) for file in (kept / "traces").iterdir()]
+    assert [trace.moves[-1].decisions[-1].kind for trace in traced] == ["final"]
+    assert typed("score", kept / "val_unseen.json", "--data", data, "--split", "val_unseen", "--json") == 0
+    scored = printed_json(capsys)
+    assert scored == {key: found[1.0][key] for key in scored}, "every metre of the search is there"
+    assert typed(*words) == 0
+    plain = printed_json(capsys)
+    assert plain == found[0.0]
+    assert plain["metrics"] != found[1.0]["metrics"]
+    both = plain["metrics"]["osr"], found[1.0]["metrics"]["osr"]
+    assert both[0] == pytest.approx(both[1]), "it has seen the same places"
+    assert typed("eval", agent, "--data", data, "--speaker", speaker) == 0
+    assert "all walked" not in capsys.readouterr().out
+    assert typed("eval", agent, "--data", data, "--speaker", speaker, "--candidates", 2) == 2
+    expected = f"{agent} searches, and a speaker chooses among the routes of one search; leave out --candid"
+    assert expected in error_line(capsys)
+
+
 def test_a_speaker_that_sees_other_features_is_refused(
     runs: tuple[Path, Path, Path], data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,6 +155,10 @@ def test_a_speaker_that_sees_other_features_is_refused(
         (
             ("AGENT", "--speaker", "SPEAKER", "--candidates", 2, "--processes", 2),
             "candidates are walked by one process; leave out --processes or --speaker",
+        ),
+        (
+            ("AGENT", "--speaker", "SPEAKER", "--candidates", 2, "--traces", 1),
+            "walks chosen among candidates have no traces; leave out --traces or --speaker",
         ),
         (("AGENT", "--speaker", "nowhere"), "nowhere holds no run (no preset.json)"),
         (("AGENT", "--speaker", "AGENT"), "holds no speaker; train one with 'scenemem speak train'"),

@@ -9,7 +9,7 @@ import pytest
 
 import scenemem as sm
 from scenemem.errors import UserError
-from tools.as_released import rules, second_column
+from tools.as_released import WITH_SPEAKER, rules, second_column
 
 
 def _run(folder: Path, name: str, walks: dict[str, list[str]]) -> Path:
@@ -26,7 +26,7 @@ def _run(folder: Path, name: str, walks: dict[str, list[str]]) -> Path:
 def test_only_rows_whose_release_counts_less_have_a_rule() -> None:
     known = rules()
     assert {f"active-perception{end}" for end in ("", "-r2r-oracle", "-as-published")} <= known.keys()
-    assert {"speaker-follower-search-r2r-captions", "speaker-follower-pragmatic"} <= known.keys()
+    assert {"speaker-follower-search-r2r-captions", "speaker-follower-search"} <= known.keys()
     assert not {"speaker-follower", "speaker-follower-r2r-captions", "fast-r2r-captions"} & known.keys()
 
 
@@ -58,8 +58,12 @@ def test_releases_leave_out_what_was_walked_for_a_look(tmp_path: Path, tiny_trai
         _run(tmp_path / "c", search, looks),
         _run(tmp_path / "d", "fast-r2r-captions", looks),
     ]
+    (tmp_path / "c" / "results" / "reranked").mkdir()
+    chosen = tmp_path / "d" / "results" / "val_unseen.json"
+    (tmp_path / "c" / "results" / "reranked" / "val_unseen.json").write_bytes(chosen.read_bytes())
     found = second_column(str(tiny_trainable), runs)
-    assert found.keys() == {explorer, search}
+    assert found.keys() == {explorer, search, search + WITH_SPEAKER}
+    assert found[search + WITH_SPEAKER] == found[search]
     metres = sm.score(plain, "val_unseen", data=tiny_trainable).metrics["tl"]
     whole = sm.score(looks, "val_unseen", data=tiny_trainable).metrics["tl"]
     assert found[search]["tl"] == {"mean": pytest.approx(metres), "sd": None, "n": 1}

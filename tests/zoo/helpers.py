@@ -33,7 +33,6 @@ SMALL: dict[str, Any] = {
     "action_width": 12,
     "map_width": 12,
     "critic_width": 8,
-    "speaker_width": 8,
     "layers": 1,
     "panorama_layers": 1,
     "text_layers": 1,

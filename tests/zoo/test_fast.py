@@ -114,7 +114,6 @@ class _Plain:
         ("fast-long", {}),
         ("fast-long", {"mean": True}),
         ("speaker-follower-search", {}),
-        ("speaker-follower-pragmatic", {"speaker_weight": 0.0}),
     ],
 )
 def test_the_search_walks_as_the_plain_one(name: str, changes: dict[str, Any], setting: Setting) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from scenemem.agents import walker
 from scenemem.agents.agent import recorded_observations
 from scenemem.agents.rollout import ACTION, Outputs
 from scenemem.errors import SettingError
@@ -117,3 +118,16 @@ def test_impossible_settings_are_refused() -> None:
         RCMConfig(delta=-1.0)
     with pytest.raises(SettingError, match="action_width must be 1 or more, got 0"):
         RCMConfig(action_width=0)
+
+
+def test_words_are_kept_when_instructions_are_read_in_parts(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are for large splits; the critic needs them."""
+    agent = setting.agent("rcm")
+    texts = ("go on", "walk past the table and stop at the second door", *setting.episodes.texts)
+    whole = agent.read(texts)
+    monkeypatch.setattr(walker, "_READ_TOGETHER", 3)
+    parts = agent.read(texts)
+    for name in ("mask", "hidden", "cell", "tokens"):
+        torch.testing.assert_close(getattr(parts, name), getattr(whole, name), atol=1e-5, rtol=1e-5)

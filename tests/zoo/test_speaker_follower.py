@@ -1,32 +1,20 @@
-"""Speaker-Follower: its product scorer, what its core reads, how words are read, and its pragmatic search."""
+"""Speaker-Follower: its product scorer, what its core reads, how words are read, what its release counts."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-import networkx as nx
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch import Tensor
 
-from scenemem.agents import walker
-from scenemem.agents.actions import ActionSpace
 from scenemem.agents.agent import recorded_observations
-from scenemem.agents.rollout import GLOBAL, Outputs
-from scenemem.agents.search import END, ENDING
-from scenemem.agents.walker import Decided, take_best
+from scenemem.agents.rollout import GLOBAL
+from scenemem.agents.search import END
+from scenemem.agents.walker import take_best
 from scenemem.errors import SettingError
-from scenemem.learning.matching import MATCHING_CRITIC
-from scenemem.learning.speaker import Speaker
 from scenemem.models.encoders import OneWayEncoder, TransformerEncoder
 from scenemem.models.panoramic import FollowerUpdater, action_taken, candidate_actions
 from scenemem.models.recurrent import DropoutMasks, Observation
-from scenemem.simulator.panorama import Pose
 from scenemem.tasks.vocabulary import PAD
-from scenemem.world.graph import NONE
-from scenemem.zoo.speaker_follower import FollowerConfig, SpeakerFollower, chosen_route, standardised
+from scenemem.zoo.speaker_follower import FollowerConfig, SpeakerFollower, chosen_route
 from tests.zoo.helpers import Setting, roam
 
 
@@ -126,164 +114,21 @@ def test_a_transformer_reads_words_without_padding() -> None:
         TransformerEncoder(9, 4, 6, 0.0, PAD, layers=1, heads=4)
 
 
-# pragmatic search
-
-
-class _Watcher:
-    """Keeps the action space, and what is decided last."""
-
-    space: ActionSpace
-
-    def __init__(self) -> None:
-        self.explained: list[tuple[int, int, float]] = []  # episode, place, what the speaker says
-
-    def observed(self, _pose: Pose, _active: Tensor, space: ActionSpace, /) -> None:
-        self.space = space
-
-    def decided(self, decided: Decided, /) -> None:
-        said = decided.explanation.numbers["speaker, per word"].tolist()
-        episodes = decided.request.episode
-        places = decided.pose.viewpoint[episodes].tolist()
-        self.explained += zip(episodes.tolist(), places, said, strict=True)
-
-
-def _route(graph: nx.DiGraph[int], start: int, end: int) -> list[int]:
-    """Up the tree of a search from one of its places to the start, turned around."""
-    route = [end]
-    while route[-1] != start:
-        (above,) = graph.predecessors(route[-1])
-        route.append(above)
-    return route[::-1]
-
-
-@pytest.mark.parametrize("follower", [False, True])
-def test_a_speaker_chooses_where_a_search_ends(follower: bool, setting: Setting) -> None:
-    """By hand: every place that was entered is the end of a route, told by an ordinary speaker."""
-    weight, moved, alone = 0.7, 0, 0
-    agent = setting.loud_agent("speaker-follower-pragmatic", speaker_weight=weight, follower=follower)
-    assert isinstance(agent, SpeakerFollower)
-    assert agent.speaker is not None
-    speaker = Speaker(agent.speaker, setting.environment, setting.vocabulary, max_words=40)
-    watcher = _Watcher()
-    rollout, _ = setting.walk(agent, take_best, watcher=watcher, max_decisions=5)
-    memory, episodes = watcher.space.memory, setting.episodes
-    assert memory is not None
-    for number, start in enumerate(episodes.start.tolist()):
-        known = memory.node[number, : int(memory.count[number])].tolist()
-        columns = {name: memory.columns[name][number].tolist() for name in ("scores", "parent")}
-        tree: nx.DiGraph[int] = nx.DiGraph()
-        tree.add_nodes_from(known)
-        tree.add_edges_from((round(columns["parent"][node][0]), known[node]) for node in range(1, len(known)))
-        heard, own = [], []
-        for node, place in enumerate(known):
-            route = _route(tree, start, place)
-            heading, tokens = episodes.heading[number].view(1), speaker.tokens([episodes.texts[number]])
-            heard.append(float(speaker.score(torch.tensor([route]), heading, tokens).per_word))
-            total = columns["scores"][node][-1]
-            for here, there in pairwise(route):
-                slot = setting.world.neighbour[here].tolist().index(there)
-                total += columns["scores"][known.index(here)][slot]
-            own.append(total)
-        ranks = [
-            weight * says / torch.tensor(heard).std() + (1 - weight) * likes / torch.tensor(own).std()
-            for says, likes in zip(heard, own, strict=True)
-        ]
-        best = known[max(range(len(known)), key=lambda node: ranks[node])]
-        walked = [place for place in rollout.walked[number].tolist() if place != NONE]
-        assert walked[-1] == best
-        assert chosen_route(walked) == _route(tree, start, best), "what the release counts"
-        moved += best != known[own.index(max(own))]
-        alone += best != known[heard.index(max(heard))]
-        shown = [(place, said) for episode, place, said in watcher.explained if episode == number]
-        assert shown
-        for place, said in shown:
-            assert said == pytest.approx(heard[known.index(place)], abs=1e-5)
-    assert moved > 0, "the speaker changed somebody's mind"
-    assert alone > 0, "and did not decide alone"
-
-
-def test_a_long_search_notes_who_is_asked_where_to_end(setting: Setting) -> None:
-    agent = setting.loud_agent("speaker-follower-pragmatic")
+def test_a_long_search_asks_once_where_to_end(setting: Setting) -> None:
+    agent = setting.loud_agent("speaker-follower-search")
     rollout, _ = setting.walk(agent, take_best, max_decisions=5)
-    assert rollout.memory is not None
-    asked = torch.zeros_like(rollout.alive)
     ends = rollout.decisions[END]
-    asked[ends.episode, ends.step] = True
-    noted = (rollout.memory.notes[ENDING].squeeze(-1) > 0) & rollout.alive
-    assert torch.equal(noted, asked)
-    assert len(ends.episode) == len(setting.episodes)
+    assert sorted(ends.episode.tolist()) == list(range(len(setting.episodes)))
     assert len(rollout.decisions[GLOBAL].episode) > len(ends.episode)
 
 
-def test_words_are_kept_when_instructions_are_read_in_parts(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As they are for large splits."""
-    agent = setting.agent("speaker-follower-pragmatic")
-    texts = ("go on", "walk past the table and stop at the second door", *setting.episodes.texts)
-    whole, walks = agent.read(texts), agent.walk(setting.episodes)
-    monkeypatch.setattr(walker, "_READ_TOGETHER", 3)
-    parts = agent.read(texts)
-    for name in ("mask", "hidden", "cell", "tokens"):
-        torch.testing.assert_close(getattr(parts, name), getattr(whole, name), atol=1e-5, rtol=1e-5)
-    assert torch.equal(agent.walk(setting.episodes).walked, walks.walked)
-
-
-def test_the_speaker_learns_to_tell_reference_paths(setting: Setting) -> None:
-    """The head is what an ordinary speaker says of a walk; its loss teaches the speaker and nothing else."""
-    agent = setting.loud_agent("speaker-follower-pragmatic")
-    assert isinstance(agent, SpeakerFollower)
-    assert agent.speaker is not None
-    rollout, log = setting.walk(agent, roam(), learning=True)
-    outputs: Outputs = agent.evaluate_actions(rollout, log, setting.environment)
-    speaker = Speaker(agent.speaker, setting.environment, setting.vocabulary, max_words=40)
-    tokens = speaker.tokens(setting.episodes.texts)
-    said = speaker.score(rollout.walked, setting.episodes.heading, tokens).per_word
-    torch.testing.assert_close(outputs.heads["match"][:, 0], said, atol=1e-5, rtol=1e-5)
-    taught = MATCHING_CRITIC.function(rollout, outputs, setting.context(rollout))
-    assert float(taught.detach()) == pytest.approx(-float(said.mean()), abs=1e-5)
-    torch.autograd.backward(taught)
-    moved = {name for name, weight in agent.named_parameters() if weight.grad is not None}
-    assert moved
-    assert all(name.startswith("speaker.") for name in moved)
-    assert MATCHING_CRITIC.walks == "teacher"
-    without = setting.loud_agent("speaker-follower-search")
-    assert isinstance(without, SpeakerFollower)
-    assert without.speaker is None
-    assert "match" not in without.evaluate_actions(rollout, log, setting.environment).heads
-
-
-@given(
-    st.lists(
-        st.lists(st.tuples(st.integers(-9, 9), st.booleans()), min_size=4, max_size=4), min_size=1, max_size=5
-    )
-)
-def test_standardised_scores_keep_their_order_and_ignore_what_is_not_there(
-    rows: list[list[tuple[int, bool]]],
-) -> None:
-    scores = torch.tensor([[score for score, _ in row] for row in rows], dtype=torch.float64)
-    exists = torch.tensor([[known for _, known in row] for row in rows])
-    exists[:, 0] = True  # a search has visited its start
-    scores.requires_grad_()
-    found = standardised(scores, exists)
-    torch.autograd.backward(found[0].sum())
-    assert scores.grad is not None
-    assert bool(scores.grad.isfinite().all()), "of rows with one node, too"
-    scores, found = scores.detach(), found.detach()
-    torch.testing.assert_close(found, standardised(scores.masked_fill(~exists, 5e3), exists))
-    for row, known in enumerate(exists):
-        own, score = found[row][known], scores[row][known]
-        assert float(own.mean()) == pytest.approx(0.0, abs=1e-5)
-        spread = 1.0 if len(set(score.tolist())) > 1 else 0.0
-        assert float(own.std(unbiased=False)) == pytest.approx(spread, abs=1e-5)
-        assert own.argsort(stable=True).tolist() == score.argsort(stable=True).tolist()
-    assert not found[~exists].any()
+def test_the_release_counts_the_route_that_first_led_to_the_end() -> None:
+    assert chosen_route([1, 2, 3, 2, 4, 2, 3]) == [1, 2, 3]
+    assert chosen_route([1, 2, 1, 3, 4, 3, 2]) == [1, 2], "entered once, from where it was first seen"
+    assert chosen_route([1, 2, 3, 2, 1]) == [1], "it ends where it began"
+    assert chosen_route([5]) == [5]
 
 
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(SettingError, match="action_width must be 1 or more, got 0"):
         FollowerConfig(action_width=0)
-    with pytest.raises(SettingError, match="search is 'short'; set search to long or speaker_width to 0"):
-        FollowerConfig(search="short", speaker_width=8)
-    with pytest.raises(SettingError, match=r"speaker_weight must be in \[0, 1\], got 1.5"):
-        FollowerConfig(speaker_weight=1.5)

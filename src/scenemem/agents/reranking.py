@@ -1,7 +1,9 @@
 """Re-ranking: walk several candidate routes and answer with the one that fits the instruction best.
 
 The pragmatic inference of Speaker-Follower: a follower proposes routes, a speaker says how likely the
-instruction is given each of them. Shape letters: B episodes, K candidates, T steps, J decisions of a walk.
+instruction is given each of them. Routes are sampled walks of any agent (``RerankingAgent``), or those that
+one long search has found (``PragmaticSearch``). Shape letters: B episodes, K candidates, T steps, J decisions
+of a walk, M episodes that decide, N nodes of a search, P routes.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scenemem.agents.rollout import Rollout
-from scenemem.agents.walker import SamplePerEpisode, TrainedAgent
+from scenemem.agents.actions import ActionSpace
+from scenemem.agents.rollout import DecisionRequest, Rollout
+from scenemem.agents.search import END, SearchActions, routes_to
+from scenemem.agents.walker import Rescore, SamplePerEpisode, TrainedAgent
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE
@@ -142,6 +146,75 @@ class _GreedyFirst(SamplePerEpisode):
         choice = torch.where(episode < self._greedy, logits.argmax(dim=-1), sampled)
         self._chances[episode] += logits.log_softmax(dim=-1).gather(1, choice.unsqueeze(1)).squeeze(1)
         return choice
+
+
+def searches(agent: TrainedAgent) -> bool:
+    """Whether an agent ends its walks with a choice among all routes it has found."""
+    space = agent.network.action_space(agent.environment.world, 1, agent.limits.max_decisions)
+    return isinstance(space, SearchActions) and space.long
+
+
+class PragmaticSearch(TrainedAgent):
+    """An agent that searches, and ends where it and a scorer of routes together find it best.
+
+        end at argmax_n  w S(n) / sd S + (1 - w) F(n) / sd F
+
+    n is every place the search has visited, S what the scorer says of the route that led there, F the agent's
+    own score of ending there; deviations are those of one search. Its walks hold every metre of the search.
+
+    Args:
+        agent: who searches (see ``searches``).
+        scorer: who scores the routes; it has to see the features the agent sees.
+        weight: w, in [0, 1].
+    """
+
+    def __init__(self, agent: TrainedAgent, scorer: RouteScorer, weight: float) -> None:
+        if not searches(agent):
+            raise SettingError("the agent has no routes to choose among; it needs the setting search = long")
+        super().__init__(agent.network, agent.environment, agent.vocabulary, agent.limits)
+        self.scorer = scorer
+        self.weight = weight
+
+    def rescoring(self, episodes: EpisodeSet) -> Rescore:
+        """The scorer joins in when the end of a search is chosen."""
+
+        def rescore(logits: Tensor, request: DecisionRequest, space: ActionSpace, /) -> Tensor:
+            if request.type != END:
+                return logits
+            own = standardised(logits, request.options)
+            heard = standardised(self._of_ends(episodes, request, space), request.options)
+            return self.weight * heard + (1 - self.weight) * own
+
+        return rescore
+
+    def _of_ends(self, episodes: EpisodeSet, request: DecisionRequest, space: ActionSpace) -> Tensor:
+        """What the scorer says of the route to every node  ->  (M, N), 0 at nodes that do not exist"""
+        memory = space.memory
+        if memory is None:
+            raise TypeError("a search remembers where it was, but its action space has no memory")
+        row, node = request.options.nonzero().unbind(1)
+        came_from = memory.columns["parent"][request.episode].squeeze(-1).round().long()
+        route = routes_to(memory.node[request.episode], came_from, row, node)
+        told = episodes.select(request.episode[row])
+        parts = torch.split(torch.arange(len(row), device=row.device), _ROUTES_AT_ONCE)
+        said = [self.scorer.score_routes(told.select(part), route[part]) for part in parts]
+        return torch.zeros(request.options.shape).to(said[0]).index_put((row, node), torch.cat(said))
+
+
+_ROUTES_AT_ONCE = 512
+"""So that the panoramas along all routes of many searches are never in memory together."""
+
+
+def standardised(scores: Tensor, exists: Tensor) -> Tensor:
+    """Scores of the options that exist, with mean 0 and deviation 1; 0 where all are equal, and elsewhere.
+
+    scores: (M, N)  exists: (M, N) bool  ->  (M, N)
+    """
+    count = exists.sum(dim=1, keepdim=True)
+    scores = scores.masked_fill(~exists, 0.0)
+    apart = (scores - scores.sum(dim=1, keepdim=True) / count).masked_fill(~exists, 0.0)
+    deviation = (apart.square().sum(dim=1, keepdim=True) / count).sqrt()
+    return apart / deviation.clamp_min(1e-6)
 
 
 def without_detours(walked: Tensor) -> Tensor:

@@ -28,7 +28,6 @@ from scenemem.agents.actions import (
 from scenemem.agents.agent import Agent, DecisionPoint, Observations, Scores, by_type
 from scenemem.agents.rollout import ACTION, FINAL, GLOBAL, DecisionRequest, DecisionType, EpisodeIndex
 from scenemem.errors import SettingError
-from scenemem.models.reading import MemoryGraph
 from scenemem.simulator.panorama import STOP, Pose
 from scenemem.world.graph import NONE, World
 
@@ -127,8 +126,6 @@ class AcceptActions(MemoryActions):
 
 END = DecisionType(FINAL.name, over_nodes=True)
 """Which visited place to end at after a long search: a final place that the agent's network scores."""
-ENDING = "ending"
-"""Note of a long search: 1 once an episode has searched enough and will be asked where to end, else 0."""
 
 
 class SearchActions(GlobalActions):
@@ -147,8 +144,6 @@ class SearchActions(GlobalActions):
     def __init__(self, world: World, episodes: int, max_decisions: Limit, *, long: bool) -> None:
         super().__init__(world, episodes, max_decisions, WalkOptions(restore_state=True))
         self.long = long
-        if long:
-            self.notes = {ENDING: torch.zeros(episodes, 1, dtype=torch.long, device=world.device)}
 
     def arrive(self, pose: Pose, active: Tensor) -> Pose:
         """Where nothing is open any more a long search is over."""
@@ -157,8 +152,6 @@ class SearchActions(GlobalActions):
             turn = self._turn_of(active)
             is_open = self.memory.subnode[active].flatten(1).any(dim=1).cpu().numpy()
             self._decisions_left[turn.episodes.number[~is_open & ~turn.bound]] = 0
-            ends = torch.from_numpy(self._exhausted(turn)).to(self.notes[ENDING])
-            self.notes[ENDING].index_copy_(0, active, ends.unsqueeze(1))
         return pose
 
     def _may_decide(self, turn: Turn) -> NDArray[np.bool_]:
@@ -275,7 +268,8 @@ class Searching(Agent):
         """
         graph, world = point.memory(), point.observations.environment.world
         place = graph.viewpoint.clamp_min(0)
-        came_from, parent = parents(graph)
+        came_from = graph.column("parent").squeeze(-1).round().long()
+        parent = nodes_before(graph.viewpoint, came_from)
         slot = world.slot_of(came_from.clamp_min(0), place).clamp_min(0)
         rows = torch.arange(len(place), device=place.device)
         along, depth = [torch.zeros_like(scores[:, 0, 0])], [torch.zeros_like(scores[:, 0, 0])]
@@ -287,24 +281,33 @@ class Searching(Agent):
         return torch.stack(along, dim=1), torch.stack(depth, dim=1)
 
 
-def parents(graph: MemoryGraph) -> tuple[Tensor, Tensor]:
-    """Where the search came from to every node: the viewpoint, -1 at the start, and its node; (R, N) each"""
-    came_from = graph.column("parent").squeeze(-1).round().long()
-    return came_from, (came_from.unsqueeze(2) == graph.viewpoint.unsqueeze(1)).int().argmax(dim=2)
+def nodes_before(viewpoint: Tensor, came_from: Tensor) -> Tensor:
+    """The node from which a search entered every node; 0 for the start itself.
 
-
-def routes_to(graph: MemoryGraph, row: Tensor, node: Tensor) -> Tensor:
-    """The nodes on the route from the start to some nodes of a search, both included, padded with -1.
-
-    row, node: (M,)  ->  (M, N)
+    viewpoint: (R, N) of every node  came_from: (R, N) the viewpoint it was entered from  ->  (R, N)
     """
-    came_from, parent = parents(graph)
-    above = torch.where(came_from == NONE, NONE, parent)[row]  # (M, N)
+    return (came_from.unsqueeze(2) == viewpoint.unsqueeze(1)).int().argmax(dim=2)
+
+
+def routes_to(viewpoint: Tensor, came_from: Tensor, row: Tensor, node: Tensor) -> Tensor:
+    """The way from the start of a search to some of its nodes, as viewpoints, both ends included.
+
+    Args:
+        viewpoint: (R, N) of every node.
+        came_from: (R, N) the viewpoint it was entered from, -1 at the start.
+        row: (M,) whose search.
+        node: (M,) where the routes end.
+
+    Returns:
+        (M, T) viewpoints, padded with -1; T is the length of the longest route.
+    """
+    above = nodes_before(viewpoint, came_from).masked_fill(came_from == NONE, NONE)[row]  # (M, N)
     upwards = [node]
-    for _ in range(1, above.shape[1]):  # no route is longer
+    while bool((upwards[-1] != NONE).any()):
         last = upwards[-1].unsqueeze(1)
         upwards.append(above.gather(1, last.clamp_min(0)).masked_fill(last == NONE, NONE).squeeze(1))
-    back = torch.stack(upwards, dim=1)  # (M, N), the start last
+    back = torch.stack(upwards[:-1], dim=1)  # (M, T) nodes, the start last
     length = (back != NONE).sum(dim=1, keepdim=True)
     place = length - 1 - torch.arange(back.shape[1], device=back.device)
-    return back.gather(1, place.clamp_min(0)).masked_fill(place < 0, NONE)
+    forth = back.gather(1, place.clamp_min(0))
+    return viewpoint[row].gather(1, forth.clamp_min(0)).masked_fill(place < 0, NONE)

@@ -211,6 +211,13 @@ class FollowLabels:
         return label
 
 
+class Rescore(Protocol):
+    """Changes the scores of requests before an option is picked; leaves alone those it does not know."""
+
+    def __call__(self, logits: Tensor, request: DecisionRequest, space: ActionSpace, /) -> Tensor:
+        """logits: (M, O), anything where there is no option  ->  (M, O)"""
+
+
 @dataclass(frozen=True)
 class Decided:
     """A decision as a watcher sees it: M rows."""
@@ -254,6 +261,7 @@ class AgentPolicy:
         pick: how an option is chosen from the scores.
         forced: (B,) bool, episodes that follow their labels; the agent only observes what they see.
         watcher: told of every observation and decision.
+        rescore: changes scores before an option is picked.
     """
 
     def __init__(
@@ -265,6 +273,7 @@ class AgentPolicy:
         *,
         forced: Tensor | None = None,
         watcher: Watcher | None = None,
+        rescore: Rescore | None = None,
     ) -> None:
         self._agent = agent
         self._log = log
@@ -272,6 +281,7 @@ class AgentPolicy:
         self._pick = pick
         self._forced = None if forced is None else forced.cpu().numpy()
         self._watcher = watcher
+        self._rescore = rescore
         self._of_active: tuple[EpisodeIndex, EpisodeIndex] | None = None  # who observed last, its own ones
         self._step: _Step | None = None
         self._not_numbers: list[tuple[DecisionType, Tensor]] = []  # whether a score is none, per decision
@@ -321,6 +331,8 @@ class AgentPolicy:
     def _decided(self, request: DecisionRequest, pose: Pose, space: ActionSpace) -> Tensor:
         """What the agent chooses."""
         logits = self._logits(request, space)
+        if self._rescore is not None:
+            logits = self._rescore(logits, request, space)
         not_numbers = logits.isnan()
         self._not_numbers.append((request.type, not_numbers.any()))  # and the walk goes on anyhow
         logits = logits.masked_fill(not_numbers, 0.0).masked_fill(~request.options, -torch.inf)
@@ -450,6 +462,11 @@ class TrainedAgent:
             parts.append(encoder(tokens.to(device), lengths))
         return type(parts[0]).joined(parts)
 
+    def rescoring(self, episodes: EpisodeSet) -> Rescore | None:
+        """Who changes the scores of the network on a walk of these episodes; nobody does here."""
+        del episodes
+        return None
+
     @torch.no_grad()
     def walk(
         self,
@@ -475,7 +492,8 @@ class TrainedAgent:
             log = self.network.state_log(
                 self.environment, self.read(episodes.texts), self.network.dropout_masks(count)
             )
-            policy = AgentPolicy(self.network, log, self.environment, pick, watcher=watcher)
+            rescore = self.rescoring(episodes)
+            policy = AgentPolicy(self.network, log, self.environment, pick, watcher=watcher, rescore=rescore)
             rollout = collect(
                 world,
                 episodes,

@@ -9,8 +9,9 @@ import msgspec
 import tyro
 
 from scenemem import api
-from scenemem.agents.reranking import Reranking
+from scenemem.agents.reranking import Reranking, searches
 from scenemem.agents.scripted import SCRIPTED
+from scenemem.agents.walker import TrainedAgent
 from scenemem.commands import console
 from scenemem.commands.console import Checkpoint, Data, Device, Json, Processes, Run, Runs, Split, Threads
 from scenemem.errors import UserError
@@ -55,7 +56,8 @@ def eval_run(
 ) -> None:
     """Walk an agent over a split and print its metrics; trajectories and outcomes go into the run folder.
 
-    With --speaker it walks several candidate routes and a speaker helps to choose among them.
+    With --speaker, a speaker helps to choose among several candidate routes or, when the agent searches,
+    among the routes that its search has found.
 
     Args:
         run: a run folder, weights:NAME, or one of expert, random and stop.
@@ -63,9 +65,11 @@ def eval_run(
         traces: keep what the agent weighed up, decision by decision, in the first so many episodes.
         task: which episode files a scripted agent walks; a run knows its own.
         seed: of the random agent, and of sampled candidates.
-        speaker: run of a speaker that helps to choose among candidate routes, see --candidates.
+        speaker: run of a speaker that helps to choose among candidate routes, see --candidates, or among the
+            routes of a search.
         candidates: routes walked per episode before one is the answer: the greedy one, the others sampled.
-        speaker_weight: of the speaker's log-likelihood per word; the agent's per decision has the rest.
+        speaker_weight: of the speaker's log-likelihood per word; the agent's per decision has the rest (of a
+            search both are divided by their deviation, and the agent's is that of the whole route).
     """
     console.use_threads(threads)
     console.at_least_one(processes=processes)
@@ -87,8 +91,9 @@ def eval_run(
         if chosen_by is None:
             found = opened.evaluate(split, processes)
         else:
+            _check_traces(opened, traces)
             found = opened.evaluate_reranked(split, *chosen_by)
-        written = keep_results(opened, split, out, traces, reranked=chosen_by is not None)
+        written = keep_results(opened, split, out, traces, chosen_by)
         for file in written:
             console.say(f"written to {file}")
     if json:
@@ -96,7 +101,7 @@ def eval_run(
         return
     title = f"{where}: {found.n} instructions, {found.jumps:.2f} jumps each"
     table = console.metric_table(title, found.metrics)
-    if found.reranking is not None:
+    if found.reranking is not None and "all_walked" in found.reranking:
         all_walked = found.reranking["all_walked"]
         table.add_section()
         table.add_row("TL, all walked", f"{all_walked['tl']:.2f} m", f"length of all {candidates} candidates")
@@ -109,15 +114,19 @@ def eval_run(
 
 
 def keep_results(
-    opened: OpenedRun, split: str, out: Path | None, traces: int, *, reranked: bool = False
+    opened: OpenedRun,
+    split: str,
+    out: Path | None,
+    traces: int,
+    chosen_by: tuple[RunFolder, Reranking] | None = None,
 ) -> list[Path]:
     """Put the results of a walked split where they are wanted, trace some episodes; returns the files."""
     results = opened.run.results(split)
-    if reranked:
+    if chosen_by is not None:
         results = results.parent / "reranked" / results.name
     place = results.parent if out is None else out
     files = [file for file in (results, results.with_suffix(".jsonl")) if file.is_file()]
-    if reranked:
+    if chosen_by is not None:
         files = [results]
     written = []
     for file in files:
@@ -127,8 +136,12 @@ def keep_results(
                 partial.write_bytes(file.read_bytes())
         written.append(target)
     if traces:
-        episodes = opened.experiment.episodes(split)
-        walker = TracedAgent(opened.run.root.name, opened.experiment.agent, episodes, opened.origin(split))
+        episodes, agent = opened.experiment.episodes(split), opened.experiment.agent
+        if chosen_by is not None:
+            with_speaker = opened.reranker(*chosen_by)
+            if isinstance(with_speaker, TrainedAgent):
+                agent = with_speaker
+        walker = TracedAgent(opened.run.root.name, agent, episodes, opened.origin(split))
         for trace in walker.trace(list(episodes.instruction_ids[:traces])):
             name = f"{split}-{plain(trace.task.instruction_id)}.json"
             write_trace(place / "traces" / name, trace)
@@ -148,6 +161,12 @@ def _check_flags(run: str, speaker: Path | None, candidates: int, processes: int
         raise UserError(f"'{run}' draws no candidates; --speaker needs a trained run")
     if processes > 1:
         raise UserError("candidates are walked by one process; leave out --processes or --speaker")
+
+
+def _check_traces(opened: OpenedRun, traces: int) -> None:
+    """Refuse traces of walks that were chosen among candidates: a trace shows one walk as it happens."""
+    if traces and not searches(opened.experiment.agent):
+        raise UserError("walks chosen among candidates have no traces; leave out --traces or --speaker")
 
 
 def compare(

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from scenemem.models.encoders import OneWayEncoder
 from scenemem.models.language import InstructionEncoder, Instructions
 from scenemem.models.speaker import DecoderState, EncodedPaths, WordDecoder
 from scenemem.tasks.vocabulary import PAD, UNK
@@ -41,21 +40,13 @@ class SpelledInstructions(Instructions):
         )
 
 
-class Spelling(InstructionEncoder):
-    """Mixed into an encoder: its record keeps the words."""
+class SpellingEncoder(InstructionEncoder):
+    """The usual encoder, whose record keeps the words."""
 
     def forward(self, tokens: Tensor, lengths: Tensor, dropout: Tensor | None = None) -> SpelledInstructions:
         """tokens: (B, L) int64  lengths: (B,) int64  dropout: (B, H) mask; nothing is dropped without it"""
         plain = super().forward(tokens, lengths, dropout)
         return SpelledInstructions(plain.context, plain.mask, plain.hidden, plain.cell, tokens)
-
-
-class SpellingEncoder(Spelling):
-    """The usual encoder, whose record keeps the words."""
-
-
-class SpellingOneWayEncoder(Spelling, OneWayEncoder):
-    """A one-way encoder, whose record keeps the words."""
 
 
 def spelled(instructions: Instructions) -> SpelledInstructions:

@@ -20,7 +20,7 @@ import torch
 
 from scenemem import __version__
 from scenemem.agents.build import AGENTS
-from scenemem.agents.reranking import Reranking, RerankingAgent
+from scenemem.agents.reranking import PragmaticSearch, Reranking, RerankingAgent, searches
 from scenemem.agents.rollout import Rollout, joined
 from scenemem.agents.scripted import ExpertAgent, RandomAgent, StopAgent
 from scenemem.agents.walker import TrainedAgent, Walker
@@ -213,10 +213,25 @@ class OpenedRun:
         """Walk and ``record`` a split, and measure the walks; goals must be known."""
         return _evaluation(self.record(split, processes)[0], self.world, split, self.experiment.track)
 
+    def reranker(self, speaker: RunFolder, reranking: Reranking) -> CandidateWalker | PragmaticSearch:
+        """The agent with a speaker that helps to choose its answer.
+
+        It chooses among several candidates of each episode or, when the agent searches, among the routes that
+        one search has found.
+        """
+        agent, scorer = self.experiment.agent, speaker_beside(speaker, self.experiment)
+        if not searches(agent):
+            return CandidateWalker(RerankingAgent(agent, scorer, reranking))
+        if reranking.candidates != 1:
+            raise UserError(
+                f"{self.run.root} searches, and a speaker chooses among the routes of one search; "
+                "leave out --candidates"
+            )
+        return PragmaticSearch(agent, scorer, reranking.weight)
+
     def evaluate_reranked(self, split: str, speaker: RunFolder, reranking: Reranking) -> Evaluation:
-        """Walk a split, the best of several candidates each; trajectories lie apart from ordinary ones."""
-        scorer, stamp = speaker_beside(speaker, self.experiment), self.stamp(split)
-        walker = CandidateWalker(RerankingAgent(self.experiment.agent, scorer, reranking))
+        """Walk a split with a speaker that helps to choose; trajectories lie apart from ordinary ones."""
+        walker, stamp = self.reranker(speaker, reranking), self.stamp(split)
         episodes, at_once = self.experiment.episodes(split), max(1, _AT_ONCE // reranking.candidates)
         walks = _walk(walker, episodes, self.run.root.name, self.progress, at_once)
         file = self.run.root / "results" / "reranked" / f"{split}.json"
@@ -224,9 +239,10 @@ class OpenedRun:
         chosen_by = {**asdict(reranking), "speaker": file_digest(speaker.best)}
         self._write_stamp(file.with_suffix(".stamp.json"), stamp, chosen_by)
         evaluation = _evaluation(walks, self.world, split, self.experiment.track)
-        all_walked = {"tl": walker.metres, "spl": walker.spl(walks, self.world)}
-        means = {name: float(values.mean()) for name, values in all_walked.items()}
-        facts = {"speaker": str(speaker.root), **asdict(reranking), "all_walked": means}
+        facts = {"speaker": str(speaker.root), **asdict(reranking)}
+        if isinstance(walker, CandidateWalker):  # the walk of a search holds all that was walked
+            all_walked = {"tl": walker.metres, "spl": walker.spl(walks, self.world)}
+            facts["all_walked"] = {name: float(values.mean()) for name, values in all_walked.items()}
         return replace(evaluation, reranking=facts)
 
     def results(self, split: str) -> Sequence[EpisodeResult]:

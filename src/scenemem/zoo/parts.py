@@ -12,7 +12,6 @@ from scenemem.extend import (
     OneWayEncoder,
     Parts,
     SpellingEncoder,
-    SpellingOneWayEncoder,
     StateUpdater,
     TransformerEncoder,
     lstm_parts,
@@ -26,7 +25,6 @@ def one_way_parts(
     *,
     backwards: bool,
     project: bool,
-    spells: bool = False,
 ) -> Parts:
     """A recurrent core of its own, and an LSTM that reads the words in one direction.
 
@@ -36,9 +34,8 @@ def one_way_parts(
         core: the recurrent core.
         backwards: words are read last to first.
         project: the first state is a layer of the encoder's last one.
-        spells: the encoder can say which words it read.
     """
-    encoder = (SpellingOneWayEncoder if spells else OneWayEncoder)(
+    encoder = OneWayEncoder(
         sizes.words,
         config.word_width,
         config.width,

@@ -13,20 +13,15 @@ the published row asks for ``--speaker`` or ``--augment``, and walks a batch of 
 one from both.
 
 Pragmatic search: ``speaker-follower-search`` expands states best-first by the sum of log-probabilities and
-keeps the best way into each place (the release: each place and direction), up to 40 places. Every visited
-place n is a finished route, and in ``speaker-follower-pragmatic`` a speaker helps to choose among them:
+keeps the first way into each place (the release: the best one into each place and direction), up to 40
+places. Every visited place is the end of a route, and a speaker helps to choose among them:
+``scenemem eval RUN --speaker SPEAKER_RUN --speaker-weight .95`` (``PragmaticSearch``, which any agent that
+searches can have). All that was walked to find the routes counts, and so does the way to the chosen end; the
+release counts the chosen route (``chosen_route``, for a second column) unless it is asked for the physical
+walk. Differences: the release's routes are 40 at which the search chose to stop, and its deviations are those
+of all routes of a split, here of one search.
 
-    end at argmax_n  .95 S(n) / sd S + .05 F(n) / sd F
-
-S the log-likelihood of a word of the instruction given the route to n, F the follower's log-probability of
-that route and of stopping there. All that was walked to find the routes counts, and so does the way to the
-chosen end; the release counts the chosen route (``chosen_route``, for a second column) unless it is asked for
-the physical walk. Differences: the release's routes are 40 at which the search chose to stop, its deviations
-are those of all routes of a split, here of one search; its speaker learns before, ours beside the follower
-from the reference paths. A speaker of another run re-ranks sampled walks of any agent: ``scenemem eval RUN
---speaker RUN --candidates 8``.
-
-Shape letters: X observations, R decision steps, N nodes, K candidate slots.
+Shape letters: X observations, R decision steps, K candidate slots.
 """
 
 from __future__ import annotations
@@ -36,42 +31,28 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from scenemem.extend import (
     AGENTS,
     ANGLE_WIDTH,
-    ENDING,
-    LOSSES,
-    MATCHING_CRITIC,
-    NONE,
     Agent,
     AgentSpec,
     DataSizes,
     DecisionPoint,
-    Environment,
     Explanation,
     FollowerUpdater,
     ModelConfig,
     Observations,
-    Outputs,
     Parts,
-    Rollout,
     SearchConfig,
     Searching,
     SettingError,
-    SpeakerConfig,
-    SpeakerNetwork,
     Stage,
-    StateLog,
     candidate_actions,
     lstm_parts,
-    match_of_routes,
-    spelled,
-    views_of_walk,
 )
-from scenemem.zoo.parts import navigator_words, one_way_parts, spelling_parts
+from scenemem.zoo.parts import navigator_words, one_way_parts
 from scenemem.zoo.recipes import SEARCH_WALK, published, shared
 
 T = TypeVar("T")
@@ -85,22 +66,11 @@ class FollowerConfig(ModelConfig, SearchConfig):
     """the published recurrent core, encoder and beginning; False has the common ones"""
     action_width: int = 256
     """width in which state and candidates are multiplied"""
-    speaker_width: int = 0
-    """width of the speaker that helps a long search to choose where to end; 0 has none"""
-    speaker_weight: float = 0.95
-    """share of the speaker in that choice; the follower has the rest"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.action_width < 1:
             raise SettingError(f"action_width must be 1 or more, got {self.action_width}")
-        if self.speaker_width and self.search != "long":
-            raise SettingError(
-                f"a speaker chooses among the ends of a long search, but search is '{self.search}'; "
-                "set search to long or speaker_width to 0"
-            )
-        if not 0 <= self.speaker_weight <= 1:
-            raise SettingError(f"speaker_weight must be in [0, 1], got {self.speaker_weight}")
 
 
 class LocalFollower(Agent):
@@ -120,12 +90,10 @@ class LocalFollower(Agent):
     @classmethod
     def build(cls, config: FollowerConfig, sizes: DataSizes) -> LocalFollower:
         """Fresh weights."""
-        spells = config.speaker_width > 0
         if not config.follower:
-            return cls(config, sizes, (spelling_parts if spells else lstm_parts)(config, sizes))
+            return cls(config, sizes, lstm_parts(config, sizes))
         core = FollowerUpdater(sizes.visual, config.width, config.action_width)
-        parts = one_way_parts(config, sizes, core, backwards=True, project=True, spells=spells)
-        return cls(config, sizes, parts)
+        return cls(config, sizes, one_way_parts(config, sizes, core, backwards=True, project=True))
 
     def action_logits(self, observations: Observations) -> Tensor:
         """(X, K + 1)"""
@@ -144,56 +112,7 @@ class LocalFollower(Agent):
 
 
 class SpeakerFollower(Searching, LocalFollower):  # type: ignore[misc]  # scores more than actions
-    """The follower, which may search when it is evaluated, and ask a speaker where to end."""
-
-    def __init__(self, config: FollowerConfig, sizes: DataSizes, parts: Parts) -> None:
-        super().__init__(config, sizes, parts)
-        self.speaker: SpeakerNetwork | None = None
-        if config.speaker_width:
-            speaker = SpeakerConfig(config.word_width, config.speaker_width, config.dropout)
-            self.speaker = SpeakerNetwork(speaker, sizes.words, sizes.visual)
-
-    def evaluate_actions(self, rollout: Rollout, log: StateLog, environment: Environment) -> Outputs:
-        """With how well the speaker can tell the instruction from each walk, the same at all its steps."""
-        outputs = super().evaluate_actions(rollout, log, environment)
-        if self.speaker is None:
-            return outputs
-        tokens = spelled(log.instructions).tokens
-        told = self.speaker.likelihood(views_of_walk(environment, rollout), log.masks.feature, tokens)
-        match = told.per_word.unsqueeze(1).expand(-1, rollout.alive.shape[1])
-        return Outputs(outputs.logits, {**outputs.heads, "match": match})
-
-    def rank_ends(self, point: DecisionPoint, totals: Tensor) -> Tensor:
-        """Speaker and follower on the route to every node; the speaker speaks only at the end  ->  (R, N)"""
-        if self.speaker is None:
-            return totals
-        exists = point.memory().viewpoint != NONE
-        row, node = (exists & (point.memory().note(ENDING) > 0)).nonzero().unbind(1)
-        match = torch.zeros_like(totals).index_put(
-            (row, node), match_of_routes(self.speaker, point, row, node)
-        )
-        weight = float(self.config.speaker_weight)
-        return weight * standardised(match, exists) + (1 - weight) * standardised(totals, exists)
-
-    def explain(self, point: DecisionPoint) -> Explanation:
-        """The words and, with a speaker, how well it could tell the instruction from the route to here."""
-        shown = super().explain(point)
-        if self.speaker is None or point.graph is None:
-            return shown
-        rows = torch.arange(len(point.row), device=point.row.device)
-        match = match_of_routes(self.speaker, point, rows, point.graph.here)
-        return Explanation(shown.words, numbers={"speaker, per word": match})
-
-
-def standardised(scores: Tensor, exists: Tensor) -> Tensor:
-    """Scores of the nodes that exist, with mean 0 and deviation 1; 0 where all are equal, and at other nodes.
-
-    scores: (R, N)  exists: (R, N) bool  ->  (R, N)
-    """
-    count = exists.sum(dim=1, keepdim=True)
-    apart = (scores - (scores * exists).sum(dim=1, keepdim=True) / count) * exists
-    variance = apart.square().sum(dim=1, keepdim=True) / count
-    return apart / variance.clamp_min(1e-12).sqrt()  # the other way round, gradients at 0 are none
+    """The follower, which may search when it is evaluated."""
 
 
 def chosen_route(walk: Sequence[T]) -> list[T]:
@@ -210,14 +129,10 @@ def chosen_route(walk: Sequence[T]) -> list[T]:
 
 SPEC = AgentSpec(SpeakerFollower.build, FollowerConfig)
 _SHARED = shared("speaker-follower", FollowerConfig)
-_SEARCH = {"search": "long", "priority": "log_probabilities"}
+_SEARCH = replace(_SHARED.model, search="long", priority="log_probabilities")
 ROWS = {
     "speaker-follower": _SHARED,
-    "speaker-follower-search": replace(_SHARED, model=replace(_SHARED.model, **_SEARCH), walk=SEARCH_WALK),
-    "speaker-follower-pragmatic": replace(
-        shared("speaker-follower", FollowerConfig, {"matching_critic": 1.0}, speaker_width=128, **_SEARCH),
-        walk=SEARCH_WALK,
-    ),
+    "speaker-follower-search": replace(_SHARED, model=_SEARCH, walk=SEARCH_WALK),
     "speaker-follower-as-published": published(
         "speaker-follower",
         FollowerConfig(word_width=300, width=512, feature_dropout=0.0, follower=True),
@@ -237,10 +152,9 @@ ROWS = {
     ),
 }
 R4R = {"speaker-follower": "path"}
-AS_RELEASED = {"speaker-follower-search": chosen_route, "speaker-follower-pragmatic": chosen_route}
+AS_RELEASED = {"speaker-follower-search": chosen_route}
 
 
 def register() -> None:
-    """Its agent, and the loss of its speaker."""
+    """Its agent."""
     AGENTS.register("speaker-follower", SPEC)
-    LOSSES.register("matching_critic", MATCHING_CRITIC)

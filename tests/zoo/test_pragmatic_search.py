@@ -1,0 +1,203 @@
+"""Pragmatic search: a speaker helps an agent that searches to choose which route is the answer."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import networkx as nx
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from scenemem.agents import reranking
+from scenemem.agents.actions import ActionSpace
+from scenemem.agents.reranking import PragmaticSearch, searches, standardised
+from scenemem.agents.rollout import DecisionType
+from scenemem.agents.search import END
+from scenemem.agents.walker import Decided, TrainedAgent, WalkConfig
+from scenemem.errors import NotFiniteError, SettingError
+from scenemem.learning.speaker import Speaker
+from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
+from scenemem.simulator.panorama import Pose
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.world.graph import NONE, World
+from scenemem.zoo.speaker_follower import chosen_route
+from tests.zoo.helpers import Setting
+
+SEARCHES = ("speaker-follower-search", "fast-long")
+
+
+def _agent(setting: Setting, name: str, seed: int = 4) -> TrainedAgent:
+    limits = WalkConfig(max_decisions=5, max_steps=60, max_words=40)
+    return TrainedAgent(setting.loud_agent(name, seed=seed), setting.environment, setting.vocabulary, limits)
+
+
+@pytest.fixture(scope="module")
+def speaker(setting: Setting) -> Speaker:
+    torch.manual_seed(3)
+    config = SpeakerConfig(word_width=8, width=12)
+    network = SpeakerNetwork(config, len(setting.vocabulary), setting.environment.width)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return Speaker(network, setting.environment, setting.vocabulary, max_words=40)
+
+
+class _Watcher:
+    """Keeps the action space, and the scores by which ends were chosen."""
+
+    space: ActionSpace
+
+    def __init__(self) -> None:
+        self.ends: dict[int, Tensor] = {}  # (N,) by episode
+        self.asked: list[DecisionType] = []
+
+    def observed(self, _pose: Pose, _active: Tensor, space: ActionSpace, /) -> None:
+        self.space = space
+
+    def decided(self, decided: Decided, /) -> None:
+        self.asked.append(decided.request.type)
+        if decided.request.type == END:
+            self.ends |= dict(zip(decided.request.episode.tolist(), decided.logits, strict=True))
+
+
+class NearTheGoal:
+    """An oracle: knows where the goal is."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def score_routes(self, episodes: EpisodeSet, route: Tensor, /) -> Tensor:
+        assert torch.equal(route[:, 0], episodes.start)
+        last = (route != NONE).sum(dim=1, keepdim=True) - 1
+        return -self._world.geodesic(route.gather(1, last).squeeze(1), episodes.goal)
+
+
+class Broken:
+    def score_routes(self, episodes: EpisodeSet, _route: Tensor, /) -> Tensor:
+        return torch.full((len(episodes),), torch.nan)
+
+
+def _route(tree: nx.DiGraph[int], start: int, end: int) -> list[int]:
+    """Up the tree of a search from one of its places to the start, turned around."""
+    route = [end]
+    while route[-1] != start:
+        (above,) = tree.predecessors(route[-1])
+        route.append(above)
+    return route[::-1]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("routes_at_once", [3, 512])
+def test_a_speaker_chooses_where_a_search_ends(
+    name: str, routes_at_once: int, setting: Setting, speaker: Speaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By hand: every place that was entered is the end of a route, told to the speaker by itself."""
+    monkeypatch.setattr(reranking, "_ROUTES_AT_ONCE", routes_at_once)
+    weight, moved, alone = 0.6, 0, 0
+    watcher, episodes = _Watcher(), setting.episodes
+    rollout = PragmaticSearch(_agent(setting, name), speaker, weight).walk(episodes, watcher=watcher)
+    memory = watcher.space.memory
+    assert memory is not None
+    for number, start in enumerate(episodes.start.tolist()):
+        known = memory.node[number, : int(memory.count[number])].tolist()
+        columns = {name: memory.columns[name][number].tolist() for name in ("scores", "parent")}
+        tree: nx.DiGraph[int] = nx.DiGraph()
+        tree.add_nodes_from(known)
+        tree.add_edges_from((round(columns["parent"][node][0]), known[node]) for node in range(1, len(known)))
+        heard, own = [], []
+        for node, place in enumerate(known):
+            route = _route(tree, start, place)
+            heading, tokens = episodes.heading[number].view(1), speaker.tokens([episodes.texts[number]])
+            heard.append(float(speaker.score(torch.tensor([route]), heading, tokens).per_word))
+            total = columns["scores"][node][-1]
+            for here, there in pairwise(route):
+                slot = setting.world.neighbour[here].tolist().index(there)
+                total += columns["scores"][known.index(here)][slot]
+            own.append(total)
+        ranks = [
+            weight * says / torch.tensor(heard).std() + (1 - weight) * likes / torch.tensor(own).std()
+            for says, likes in zip(heard, own, strict=True)
+        ]
+        best = known[max(range(len(known)), key=lambda node: ranks[node])]
+        walked = [place for place in rollout.walked[number].tolist() if place != NONE]
+        assert walked[-1] == best
+        assert known[int(watcher.ends[number].argmax())] == best, "a replay shows the scores that decided"
+        assert chosen_route(walked) == _route(tree, start, best), "what the release counts"
+        moved += best != known[own.index(max(own))]
+        alone += best != known[heard.index(max(heard))]
+    assert moved > 0, "the speaker changed somebody's mind"
+    assert alone > 0, "and did not decide alone"
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_without_a_say_the_speaker_changes_nothing(name: str, setting: Setting, speaker: Speaker) -> None:
+    agent = _agent(setting, name)
+    plain = agent.walk(setting.episodes)
+    silent = PragmaticSearch(agent, speaker, 0.0).walk(setting.episodes)
+    assert torch.equal(silent.walked, plain.walked)
+    loud = PragmaticSearch(agent, speaker, 1.0).walk(setting.episodes)
+    assert not torch.equal(loud.walked, plain.walked)
+    before = plain.decisions[END].step.min()
+    assert torch.equal(loud.walked[:, :before], plain.walked[:, :before]), "it searches as before"
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_an_oracle_ends_at_the_nearest_place_found(name: str, setting: Setting) -> None:
+    agent, world, episodes = _agent(setting, name), setting.world, setting.episodes
+    walked = PragmaticSearch(agent, NearTheGoal(world), 1.0).walk(episodes).walked
+    for row, goal in zip(walked.tolist(), episodes.goal, strict=True):
+        places = torch.tensor([place for place in row if place != NONE])
+        metres = world.geodesic(places, goal)
+        assert float(metres[-1]) == pytest.approx(float(metres.min()))
+
+
+def test_episodes_walk_with_whoever_walks_beside_them(setting: Setting, speaker: Speaker) -> None:
+    """Instructions belong to episodes, however many walk at once, and in whatever order they end."""
+    agent = PragmaticSearch(_agent(setting, SEARCHES[0]), speaker, 0.8)
+    whole = agent.walk(setting.episodes).walked
+    few = agent.walk(setting.episodes, at_once=3).walked
+    assert torch.equal(few, whole)
+    for row in range(0, len(setting.episodes), 3):
+        one = agent.walk(setting.episodes.select([row])).walked[0]
+        assert torch.equal(one, whole[row, : len(one)])
+        assert not (whole[row, len(one) :] != NONE).any()
+
+
+def test_only_a_long_search_has_routes_to_choose_among(setting: Setting, speaker: Speaker) -> None:
+    for name, expected in (("fast-long", True), ("fast", False), ("basic", False)):
+        agent = _agent(setting, name)
+        assert searches(agent) is expected
+        if not expected:
+            with pytest.raises(SettingError, match="no routes to choose among; it needs the setting search"):
+                PragmaticSearch(agent, speaker, 0.5)
+
+
+def test_scores_that_are_not_numbers_are_refused(setting: Setting) -> None:
+    with pytest.raises(NotFiniteError, match="a score of decision 'final' is not a finite number"):
+        PragmaticSearch(_agent(setting, SEARCHES[0]), Broken(), 0.5).walk(setting.episodes)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(-9, 9), st.booleans()), min_size=4, max_size=4), min_size=1, max_size=5
+    )
+)
+def test_standardised_scores_keep_their_order_and_ignore_what_is_not_there(
+    rows: list[list[tuple[int, bool]]],
+) -> None:
+    scores = torch.tensor([[score for score, _ in row] for row in rows], dtype=torch.float64)
+    exists = torch.tensor([[known for _, known in row] for row in rows])
+    exists[:, 0] = True  # a search has visited its start
+    found = standardised(scores, exists)
+    for other in (5e3, torch.inf, torch.nan):
+        torch.testing.assert_close(found, standardised(scores.masked_fill(~exists, other), exists))
+    for row, known in enumerate(exists):
+        own, score = found[row][known], scores[row][known]
+        assert float(own.mean()) == pytest.approx(0.0, abs=1e-5)
+        spread = 1.0 if len(set(score.tolist())) > 1 else 0.0
+        assert float(own.std(unbiased=False)) == pytest.approx(spread, abs=1e-5)
+        assert own.argsort(stable=True).tolist() == score.argsort(stable=True).tolist()
+    assert not found[~exists].any()
