@@ -122,6 +122,16 @@ def test_of_a_search_the_speaker_chooses_the_end(
     assert both[0] == pytest.approx(both[1]), "it has seen the same places"
     assert typed("eval", agent, "--data", data, "--speaker", speaker) == 0
     assert "all walked" not in capsys.readouterr().out
+    pages = {}
+    for weight in (0.0, 1.0):
+        beside = ("--speaker", speaker, "--speaker-weight", weight)
+        page, first = tmp_path / f"{weight}.html", traced[0].task.instruction_id
+        assert typed("view", agent, "--data", data, "--episode", first, "--out", page, *beside) == 0
+        pages[weight] = page.read_text(encoding="utf-8")
+    assert pages[0.0] != pages[1.0], "replays show how the speaker chooses"
+    capsys.readouterr()
+    assert typed("view", runs[0], "--data", data, "--speaker", speaker) == 2
+    assert f"{runs[0]} does not search, and a walk chosen among candidates" in error_line(capsys)
     assert typed("eval", agent, "--data", data, "--speaker", speaker, "--candidates", 2) == 2
     expected = f"{agent} searches, and a speaker chooses among the routes of one search; leave out --candid"
     assert expected in error_line(capsys)
@@ -158,7 +168,7 @@ def test_a_speaker_that_sees_other_features_is_refused(
         ),
         (
             ("AGENT", "--speaker", "SPEAKER", "--candidates", 2, "--traces", 1),
-            "walks chosen among candidates have no traces; leave out --traces or --speaker",
+            "does not search, and a walk chosen among candidates cannot be watched; leave out --speaker",
         ),
         (("AGENT", "--speaker", "nowhere"), "nowhere holds no run (no preset.json)"),
         (("AGENT", "--speaker", "AGENT"), "holds no speaker; train one with 'scenemem speak train'"),

@@ -9,9 +9,8 @@ import msgspec
 import tyro
 
 from scenemem import api
-from scenemem.agents.reranking import Reranking, searches
+from scenemem.agents.reranking import Reranking
 from scenemem.agents.scripted import SCRIPTED
-from scenemem.agents.walker import TrainedAgent
 from scenemem.commands import console
 from scenemem.commands.console import Checkpoint, Data, Device, Json, Processes, Run, Runs, Split, Threads
 from scenemem.errors import UserError
@@ -88,12 +87,14 @@ def eval_run(
         console.check_split(folder, task, split)
         opened = open_run(described, folder, checkpoint, console.progress_bar, check_device(device))
         where = f"{run} on {task} {split}, track {opened.experiment.track or 'unknown'}"
+        watched = opened.traced(opened.run.root.name, split, chosen_by) if traces else None
         if chosen_by is None:
             found = opened.evaluate(split, processes)
         else:
-            _check_traces(opened, traces)
             found = opened.evaluate_reranked(split, *chosen_by)
-        written = keep_results(opened, split, out, traces, chosen_by)
+        written = keep_results(opened, split, out, reranked=chosen_by is not None)
+        if watched is not None:
+            written.append(keep_traces(watched, split, traces, written[0].parent / "traces"))
         for file in written:
             console.say(f"written to {file}")
     if json:
@@ -113,20 +114,14 @@ def eval_run(
     console.output.print(table)
 
 
-def keep_results(
-    opened: OpenedRun,
-    split: str,
-    out: Path | None,
-    traces: int,
-    chosen_by: tuple[RunFolder, Reranking] | None = None,
-) -> list[Path]:
-    """Put the results of a walked split where they are wanted, trace some episodes; returns the files."""
+def keep_results(opened: OpenedRun, split: str, out: Path | None, *, reranked: bool = False) -> list[Path]:
+    """Put the results of a walked split where they are wanted; returns the files."""
     results = opened.run.results(split)
-    if chosen_by is not None:
+    if reranked:
         results = results.parent / "reranked" / results.name
     place = results.parent if out is None else out
     files = [file for file in (results, results.with_suffix(".jsonl")) if file.is_file()]
-    if chosen_by is not None:
+    if reranked:
         files = [results]
     written = []
     for file in files:
@@ -135,18 +130,14 @@ def keep_results(
             with atomic_file(target) as partial:
                 partial.write_bytes(file.read_bytes())
         written.append(target)
-    if traces:
-        episodes, agent = opened.experiment.episodes(split), opened.experiment.agent
-        if chosen_by is not None:
-            with_speaker = opened.reranker(*chosen_by)
-            if isinstance(with_speaker, TrainedAgent):
-                agent = with_speaker
-        walker = TracedAgent(opened.run.root.name, agent, episodes, opened.origin(split))
-        for trace in walker.trace(list(episodes.instruction_ids[:traces])):
-            name = f"{split}-{plain(trace.task.instruction_id)}.json"
-            write_trace(place / "traces" / name, trace)
-        written.append(place / "traces")
     return written
+
+
+def keep_traces(watched: TracedAgent, split: str, count: int, place: Path) -> Path:
+    """Trace the first episodes of a split into a folder; returns it."""
+    for trace in watched.trace(list(watched.episodes.instruction_ids[:count])):
+        write_trace(place / f"{split}-{plain(trace.task.instruction_id)}.json", trace)
+    return place
 
 
 def _check_flags(run: str, speaker: Path | None, candidates: int, processes: int, *, kept: bool) -> None:
@@ -161,12 +152,6 @@ def _check_flags(run: str, speaker: Path | None, candidates: int, processes: int
         raise UserError(f"'{run}' draws no candidates; --speaker needs a trained run")
     if processes > 1:
         raise UserError("candidates are walked by one process; leave out --processes or --speaker")
-
-
-def _check_traces(opened: OpenedRun, traces: int) -> None:
-    """Refuse traces of walks that were chosen among candidates: a trace shows one walk as it happens."""
-    if traces and not searches(opened.experiment.agent):
-        raise UserError("walks chosen among candidates have no traces; leave out --traces or --speaker")
 
 
 def compare(

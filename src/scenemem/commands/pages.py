@@ -8,6 +8,7 @@ import webbrowser
 from contextlib import suppress
 from pathlib import Path
 
+from scenemem.agents.reranking import Reranking
 from scenemem.commands import console
 from scenemem.commands.console import Checkpoint, Data, Device, Json, Rival, Run, Runs, Split, Threads
 from scenemem.errors import UserError
@@ -33,6 +34,8 @@ def view(
     count: int = 3,
     threads: Threads = 1,
     device: Device = "cpu",
+    speaker: Path | None = None,
+    speaker_weight: float = Reranking.weight,
     json: Json = False,
 ) -> None:
     """Write replays: what the agent remembered, attended to and weighed up, decision by decision.
@@ -43,8 +46,11 @@ def view(
         out: with --episode the page to write, else the folder for the pages; when left out RUN/replays, or
             replays for weights:NAME.
         count: how many episodes to choose.
+        speaker: run of a speaker that helps an agent that searches to choose where to end, as in eval.
+        speaker_weight: of the speaker in that choice; the agent has the rest.
     """
     console.at_least_one(count=count)
+    chosen_by = None if speaker is None else (RunFolder(speaker), Reranking(1, speaker_weight))
     if out is not None and (out.suffix == ".html") != (episode is not None):
         raise UserError(
             f"{out}: with --episode one page is written and --out ends in .html, otherwise --out is a folder"
@@ -66,7 +72,7 @@ def view(
     def file_of(name: str) -> Path:
         return target if target.suffix == ".html" else target / f"{split}-{plain(name)}.html"
 
-    replays = replay_episodes(runs, split, episode, count, file_of, console.progress_bar)
+    replays = replay_episodes(runs, split, episode, count, file_of, console.progress_bar, chosen_by)
     pages = [replay.file for replay in replays]
     if episode is None:
         pages.insert(0, target / "index.html")

@@ -71,6 +71,7 @@ from scenemem.runs.folder import (
 )
 from scenemem.runs.speakers import evaluate_speaker, open_speaker
 from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import graph_digest, load_world
 from scenemem.world.graph import World
 
@@ -128,6 +129,10 @@ def evaluate_scripted(
     }
     walks = _walk(agents[name], load_split(folder, world, task, split), name, progress)
     return _evaluation(walks, world, split)
+
+
+ChosenBy = tuple[RunFolder, Reranking]
+"""A speaker that helps to choose among routes, and how."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,6 +233,22 @@ class OpenedRun:
                 "leave out --candidates"
             )
         return PragmaticSearch(agent, scorer, reranking.weight)
+
+    def traced(self, name: str, split: str, chosen_by: ChosenBy | None = None) -> TracedAgent:
+        """The agent, watched while it walks a split; a speaker may choose where its searches end.
+
+        Args:
+            name: what to call it.
+            split: the episodes.
+            chosen_by: the speaker, and what it counts.
+        """
+        agent, walker = self.experiment.agent, None if chosen_by is None else self.reranker(*chosen_by)
+        if isinstance(walker, CandidateWalker):
+            raise UserError(
+                f"{self.run.root} does not search, and a walk chosen among candidates cannot be watched; "
+                "leave out --speaker"
+            )
+        return TracedAgent(name, walker or agent, self.experiment.episodes(split), self.origin(split))
 
     def evaluate_reranked(self, split: str, speaker: RunFolder, reranking: Reranking) -> Evaluation:
         """Walk a split with a speaker that helps to choose; trajectories lie apart from ordinary ones."""

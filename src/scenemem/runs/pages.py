@@ -25,7 +25,7 @@ from scenemem.runs.experiment import (
     stored_speaker,
 )
 from scenemem.runs.folder import RunFolder, Which
-from scenemem.runs.opened import OpenedRun, kept_results, open_run, run_names
+from scenemem.runs.opened import ChosenBy, OpenedRun, kept_results, open_run, run_names
 from scenemem.viewer.gallery import Replay, plain, replays_section, telling, write_replays
 from scenemem.viewer.pages import Section, note_section
 from scenemem.viewer.replay import BackLink
@@ -110,6 +110,7 @@ def replay_episodes(
     count: int,
     file_of: Callable[[str], Path],
     progress: Progress = silent,
+    chosen_by: ChosenBy | None = None,
 ) -> list[Replay]:
     """Write replays of one episode, or of telling ones.
 
@@ -117,8 +118,9 @@ def replay_episodes(
         runs: the agents by their names: one, or two to show side by side.
         episode: the id of one instruction; None chooses ``count`` telling ones.
         file_of: the page of an instruction.
+        chosen_by: a speaker that chooses where the searches of all agents end.
     """
-    walkers = _walkers(runs, split)
+    walkers = _walkers(runs, split, chosen_by)
     ids = [episode] if episode is not None else _telling_ids(walkers, list(runs.values()), split, count)
     folder = next(iter(runs.values())).experiment.folder
     with progress("drawing replays") as advance:
@@ -279,11 +281,10 @@ def _replays(
         return note_section("Replays", f"There are none here: {error}. {_HOW}")
 
 
-def _walkers(opened: Mapping[str, OpenedRun], split: str) -> list[TracedAgent]:
-    return [
-        TracedAgent(name, run.experiment.agent, run.experiment.episodes(split), run.origin(split))
-        for name, run in opened.items()
-    ]
+def _walkers(
+    opened: Mapping[str, OpenedRun], split: str, chosen_by: ChosenBy | None = None
+) -> list[TracedAgent]:
+    return [run.traced(name, split, chosen_by) for name, run in opened.items()]
 
 
 def _telling_ids(walkers: list[TracedAgent], runs: list[OpenedRun], split: str, count: int) -> list[str]:
