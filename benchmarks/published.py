@@ -1,9 +1,10 @@
 """What the rows of the family as published would cost: python -m benchmarks.published --data DIR
 
 Every row ``NAME-as-published`` has its own width, batch and number of steps, and features of 2048 columns. A
-few training steps of each of its stages are timed; the hours of the whole training are extrapolated. Walks
-are as long as those of trained agents. Features are made up and augmented episodes are those of the training
-split, which costs what others would; time to describe or to fetch them is not counted.
+few training steps of each of its stages are timed; the hours of the whole training are extrapolated, so they
+are rough. Agents stop at one decision of 22, as a trained ``ssm`` does when it samples, and at the latest
+where their walks are cut off. Features are made up and augmented episodes are those of the training split,
+which costs what others would; time to describe or to fetch them is not counted.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class PublishedOptions(Options):
     steps: int = 2
     """timed training steps of each stage, after one that is not timed"""
     batch: tyro.conf.Suppress[int] = 64  # every row has its own
+    features: tyro.conf.Suppress[str | None] = None  # made up
+    seconds: tyro.conf.Suppress[float] = 0.0  # as long as ``steps`` take
+    repeats: tyro.conf.Suppress[int] = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,9 +51,9 @@ class PublishedOptions(Options):
 
 
 def seconds_per_step(preset: Preset[Any], options: PublishedOptions) -> dict[str, float]:
-    """Processor time of a training step in every stage of a preset, by the name of the stage."""
+    """Of a training step in every stage of a preset, by its name; processor time where one thread computes."""
     learning, found = preset.learning, {}
-    world = load_world(options.folder.connectivity)
+    world = load_world(options.folder.connectivity).to(options.device)
     augmented = StoredEpisodes(load_split(options.folder, world, preset.data.task, "train"), seed=0)
     for stage in learning.stages:
         alone = replace(preset, learning=replace(learning, stages=(stage,)))

@@ -22,7 +22,7 @@ from scenemem.agents.walker import AgentPolicy, TrainedAgent
 from scenemem.features.store import Environment, FeatureStore
 from scenemem.formats.features import StoreInfo
 from scenemem.learning.augmentation import Augmentation
-from scenemem.learning.objectives import Stage
+from scenemem.learning.objectives import LOSSES, Stage
 from scenemem.learning.speaker_trainer import SpeakerTrainer
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, Preset
@@ -113,7 +113,8 @@ class Workload:
         """Do the first ``steps`` steps of a training, or walk as many batches, again."""
         trainer = self.trainer(mode)
         rewind(trainer)
-        forced = trainer.config.batch if "teacher_forcing" in trainer.config.stage_at(0).losses else 0
+        kinds = {LOSSES[name].walks for name, weight in trainer.config.stage_at(0).losses.items() if weight}
+        forced = trainer.config.batch if kinds & {"teacher", "all"} else 0
         habit, forced = (GREEDY, 0) if mode == "greedy" else (SAMPLED, forced)
         with walking_by(habit, forced=forced), counted_observations() as observations:
             episodes = sum(self._step(trainer, mode) for _ in range(steps))

@@ -26,8 +26,6 @@ Shorten = Callable[[Sequence[str]], list[str]]
 """The viewpoints of a walk that a release counts."""
 
 SPLIT = "val_unseen"
-WITH_SPEAKER = ", with a speaker"
-"""Added to the name of a row whose walks a speaker helped to choose."""
 
 
 def rules() -> dict[str, Shorten]:
@@ -43,10 +41,15 @@ def rules() -> dict[str, Shorten]:
     }
 
 
-def counted(file: Path, data: str, shorten: Shorten, task: str) -> dict[str, float]:
+def with_speaker(stamp: Path) -> str:
+    """What is added to the name of a row whose walks a speaker helped to choose."""
+    weight = _read(stamp, "walk again: scenemem eval RUN --speaker SPEAKER")["reranking"]["weight"]
+    return f", with a speaker of weight {weight:g}"
+
+
+def counted(file: Path, data: str, shorten: Shorten, task: str, advice: str) -> dict[str, float]:
     """Metrics of kept walks after they were shortened."""
-    run = file.parents[1]
-    kept = _read(file, f"walk first: scenemem eval {run} --split {SPLIT}")
+    kept = _read(file, advice)
     walks = {one["instr_id"]: shorten([place for place, *_ in one["trajectory"]]) for one in kept}
     return dict(sm.score(walks, SPLIT, data=data, task=task, allow_jumps=True).metrics)
 
@@ -60,10 +63,13 @@ def second_column(data: str, runs: Iterable[Path]) -> dict[str, dict[str, dict[s
         name, task = described["name"], described["preset"]["data"]["task"]
         if name not in known:
             continue
-        ordinary, chosen = (run / "results" / place / f"{SPLIT}.json" for place in ("", "reranked"))
-        found[name].append(counted(ordinary, data, known[name], task))
+        folder = run / "results"
+        advice = f"walk first: scenemem eval {run} --split {SPLIT}"
+        found[name].append(counted(folder / f"{SPLIT}.json", data, known[name], task, advice))
+        chosen = folder / "reranked" / f"{SPLIT}.json"
         if chosen.is_file():
-            found[name + WITH_SPEAKER].append(counted(chosen, data, known[name], task))
+            row = name + with_speaker(chosen.with_suffix(".stamp.json"))
+            found[row].append(counted(chosen, data, known[name], task, advice))
     return {
         name: {key: _spread([one[key] for one in metrics]) for key in ("tl", "spl")}
         for name, metrics in found.items()

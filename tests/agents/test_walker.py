@@ -16,6 +16,7 @@ from scenemem.agents.rollout import ACTION, FINAL, FRONTIER, GLOBAL, DecisionReq
 from scenemem.agents.walker import (
     AgentPolicy,
     Decided,
+    Rescore,
     Sample,
     SamplePerEpisode,
     TrainedAgent,
@@ -349,3 +350,38 @@ def test_the_local_ablation_scores_neighbours_as_the_global_one_scores_those_of_
     agent.network.score = compared  # type: ignore[method-assign]
     agent.walk(episodes.select(range(0, 20, 2)))
     assert elsewhere > 10
+
+
+class _Stays(TrainedAgent):
+    """Somebody else wants it to stop at once."""
+
+    def rescoring(self, episodes: EpisodeSet) -> Rescore:
+        def rescore(logits: Tensor, request: DecisionRequest, space: ActionSpace, /) -> Tensor:
+            assert space.active is not None
+            assert len(request.episode) == len(logits) <= len(episodes)
+            return torch.zeros_like(logits).index_fill(1, torch.tensor([logits.shape[1] - 1]), 9.0)
+
+        return rescore
+
+
+def test_scores_may_be_changed_before_an_option_is_picked(
+    environment: Environment, episodes: EpisodeSet
+) -> None:
+    batch, vocabulary = episodes.select(range(5)), Vocabulary.build(episodes.texts, min_count=1)
+    torch.manual_seed(0)
+    network = AGENTS["basic"].build(SIZES, DataSizes(len(vocabulary), VISUAL))
+    plain, stays = (kind(network, environment, vocabulary) for kind in (TrainedAgent, _Stays))
+    assert plain.rescoring(batch) is None
+    assert plain.walk(batch).walked.shape[1] > 1
+    shown: list[Tensor] = []
+
+    class Watching:
+        def observed(self, _pose: Pose, _active: Tensor, _space: ActionSpace, /) -> None: ...
+
+        def decided(self, decided: Decided, /) -> None:
+            shown.append(decided.logits)
+
+    rollout = stays.walk(batch, watcher=Watching())
+    assert rollout.walked.tolist() == batch.start.unsqueeze(1).tolist()
+    assert shown[0][:, -1].tolist() == [9.0] * 5, "watchers see what decided"
+    assert bool((shown[0][:, :-1][shown[0][:, :-1].isfinite()] == 0).all())

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from benchmarks import published
+from benchmarks.measure import Amount
 from benchmarks.published import ENDING, PublishedOptions, hours, measure_published
+from benchmarks.workload import Mode, Workload
 from scenemem import zoo
 from scenemem.errors import UserError
 from scenemem.presets import PRESETS
@@ -32,11 +34,20 @@ def test_steps_of_every_stage_are_timed(run: Run, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(PRESETS._objects, NAME, replace(preset, learning=learning))
     clock = iter(float(tick) for tick in range(100))  # a second from look to look
     monkeypatch.setattr(published, "now", lambda _device: next(clock))
+    done: list[tuple[str, int]] = []
+
+    class Watched(Workload):
+        def run(self, mode: Mode, steps: int) -> Amount:
+            done.append((self.trainer(mode).config.stage_at(0).name, steps))
+            return super().run(mode, steps)
+
+    monkeypatch.setattr(published, "Workload", Watched)
     (case,) = run(PublishedOptions, measure_published, presets=(NAME,), columns=8, steps=2)
     assert case["modes"] == {
         "described": {"seconds_per_step": 0.5},
         "fine-tuning": {"seconds_per_step": 0.5},
     }
+    assert done == [("described", 1), ("described", 2), ("fine-tuning", 1), ("fine-tuning", 2)], "warmed up"
     assert case["hours"] == pytest.approx(0.5 * 1000 / 3600)
     assert (case["batch"], case["iterations"], case["feature_columns"]) == (3, 1000, 8)
 

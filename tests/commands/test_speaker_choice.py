@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scenemem.formats.digests import file_digest
 from scenemem.formats.features import write_store
 from scenemem.formats.traces import read_trace
+from scenemem.runs.folder import RunFolder
 from scenemem.world.build import load_world
 from tests.commands.helpers import error_line, printed_json, typed
 
@@ -104,12 +106,14 @@ def test_of_a_search_the_speaker_chooses_the_end(
         found[weight] = printed_json(capsys)
         assert found[weight].pop("reranking") == {
             "speaker": str(speaker),
-            "candidates": 1,
             "weight": weight,
-            "seed": 0,
         }
     kept = agent / "results" / "reranked"
     traced = [read_trace(file) for file in (kept / "traces").iterdir()]
+    assert [trace.agent for trace in traced] == ["search with tiny"]
+    origin = traced[0].origin
+    assert origin is not None
+    assert origin.reranking == {"weight": 1.0, "speaker": file_digest(RunFolder(speaker).best)}
     assert [trace.moves[-1].decisions[-1].kind for trace in traced] == ["final"]
     assert typed("score", kept / "val_unseen.json", "--data", data, "--split", "val_unseen", "--json") == 0
     scored = printed_json(capsys)
@@ -121,7 +125,9 @@ def test_of_a_search_the_speaker_chooses_the_end(
     both = plain["metrics"]["osr"], found[1.0]["metrics"]["osr"]
     assert both[0] == pytest.approx(both[1]), "it has seen the same places"
     assert typed("eval", agent, "--data", data, "--speaker", speaker) == 0
-    assert "all walked" not in capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "all walked" not in shown
+    assert "helped to choose where searches end" in shown
     pages = {}
     for weight in (0.0, 1.0):
         beside = ("--speaker", speaker, "--speaker-weight", weight)
@@ -129,7 +135,13 @@ def test_of_a_search_the_speaker_chooses_the_end(
         assert typed("view", agent, "--data", data, "--episode", first, "--out", page, *beside) == 0
         pages[weight] = page.read_text(encoding="utf-8")
     assert pages[0.0] != pages[1.0], "replays show how the speaker chooses"
+    assert "search with tiny" in pages[1.0]
+    assert typed("view", agent, "--data", data, "--speaker", speaker, "--count", 1) == 0
+    assert len(list((agent / "replays" / "with-speaker").glob("*.html"))) == 2
+    assert not (agent / "replays" / "index.html").exists(), "ordinary replays lie apart"
     capsys.readouterr()
+    assert typed("view", agent, "--data", data, "--speaker-weight", 0.5) == 2
+    assert "--speaker-weight 0.5 needs a --speaker whose weight it is" in error_line(capsys)
     assert typed("view", runs[0], "--data", data, "--speaker", speaker) == 2
     assert f"{runs[0]} does not search, and a walk chosen among candidates" in error_line(capsys)
     assert typed("eval", agent, "--data", data, "--speaker", speaker, "--candidates", 2) == 2
@@ -164,7 +176,7 @@ def test_a_speaker_that_sees_other_features_is_refused(
         (("expert", "--speaker", "SPEAKER"), "'expert' draws no candidates; --speaker needs a trained run"),
         (
             ("AGENT", "--speaker", "SPEAKER", "--candidates", 2, "--processes", 2),
-            "candidates are walked by one process; leave out --processes or --speaker",
+            "with a speaker one process walks; leave out --processes or --speaker",
         ),
         (
             ("AGENT", "--speaker", "SPEAKER", "--candidates", 2, "--traces", 1),

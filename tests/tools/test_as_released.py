@@ -9,7 +9,7 @@ import pytest
 
 import scenemem as sm
 from scenemem.errors import UserError
-from tools.as_released import WITH_SPEAKER, rules, second_column
+from tools.as_released import rules, second_column
 
 
 def _run(folder: Path, name: str, walks: dict[str, list[str]]) -> Path:
@@ -58,12 +58,13 @@ def test_releases_leave_out_what_was_walked_for_a_look(tmp_path: Path, tiny_trai
         _run(tmp_path / "c", search, looks),
         _run(tmp_path / "d", "fast-r2r-captions", looks),
     ]
-    (tmp_path / "c" / "results" / "reranked").mkdir()
-    chosen = tmp_path / "d" / "results" / "val_unseen.json"
-    (tmp_path / "c" / "results" / "reranked" / "val_unseen.json").write_bytes(chosen.read_bytes())
+    stays = _run(tmp_path / "e", "none", {key: walk[:1] for key, walk in plain.items()}) / "results"
+    (stays / "val_unseen.stamp.json").write_text('{"reranking": {"weight": 0.6}}', encoding="utf-8")
+    stays.rename(tmp_path / "c" / "results" / "reranked")
     found = second_column(str(tiny_trainable), runs)
-    assert found.keys() == {explorer, search, search + WITH_SPEAKER}
-    assert found[search + WITH_SPEAKER] == found[search]
+    chosen = f"{search}, with a speaker of weight 0.6"
+    assert found.keys() == {explorer, search, chosen}
+    assert found[chosen]["tl"] == {"mean": 0.0, "sd": None, "n": 1}, "walks of their own"
     metres = sm.score(plain, "val_unseen", data=tiny_trainable).metrics["tl"]
     whole = sm.score(looks, "val_unseen", data=tiny_trainable).metrics["tl"]
     assert found[search]["tl"] == {"mean": pytest.approx(metres), "sd": None, "n": 1}

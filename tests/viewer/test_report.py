@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from scenemem.formats.results import EpisodeResult, Outcome
@@ -334,7 +335,8 @@ def test_the_runs_are_listed_with_what_was_measured(tmp_path: Path) -> None:
 
 def test_the_files_behind_the_numbers_are_told(tmp_path: Path) -> None:
     sums = {name: letter * 64 for name, letter in zip(("weights", "episodes", "graphs"), "abc", strict=True)}
-    origin = Origin(versions={"scenemem": "1", "torch": "2"}, features="d" * 64, **sums)
+    named = {"versions": {"scenemem": "1", "torch": "2"}, "features": "d" * 64, **sums}
+    origin = msgspec.convert(named, Origin)
     _, tables = _page(tmp_path / "r.html", [replace(_run("ssm", 0), origins={"val_unseen": origin})])
     caption = "Versions, and the first 16 digits of the sha256 of the files the scores come from"
     head, row = tables[caption]

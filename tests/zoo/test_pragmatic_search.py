@@ -15,7 +15,7 @@ from scenemem.agents import reranking
 from scenemem.agents.actions import ActionSpace
 from scenemem.agents.reranking import PragmaticSearch, searches, standardised
 from scenemem.agents.rollout import DecisionType
-from scenemem.agents.search import END
+from scenemem.agents.search import END, routes_to
 from scenemem.agents.walker import Decided, TrainedAgent, WalkConfig
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.learning.speaker import Speaker
@@ -172,6 +172,20 @@ def test_only_a_long_search_has_routes_to_choose_among(setting: Setting, speaker
         if not expected:
             with pytest.raises(SettingError, match="no routes to choose among; it needs the setting search"):
                 PragmaticSearch(agent, speaker, 0.5)
+    with pytest.raises(SettingError, match=r"the speaker's weight must be in \[0, 1\], got 1.5"):
+        PragmaticSearch(_agent(setting, "fast-long"), speaker, 1.5)
+
+
+def test_routes_are_read_off_the_tree_of_a_search() -> None:
+    """The second search has one place; nodes that do not exist yet change nothing."""
+    viewpoint = torch.tensor([[5, 7, 9, 2, NONE], [4, NONE, NONE, NONE, NONE]])
+    came_from = torch.tensor([[NONE, 5, 5, 9, 0], [NONE, 0, 0, 0, 0]])
+    row, node = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 3, 0])
+    pad = [NONE] * 5
+    routes = [[5], [5, 7], [5, 9, 2], [4]]
+    expected = [(route + pad)[:5] for route in routes]
+    assert routes_to(viewpoint, came_from, row, node).tolist() == expected
+    assert routes_to(viewpoint, came_from, row[:0], node[:0]).shape == (0, 5)
 
 
 def test_scores_that_are_not_numbers_are_refused(setting: Setting) -> None:
@@ -201,3 +215,9 @@ def test_standardised_scores_keep_their_order_and_ignore_what_is_not_there(
         assert float(own.std(unbiased=False)) == pytest.approx(spread, abs=1e-5)
         assert own.argsort(stable=True).tolist() == score.argsort(stable=True).tolist()
     assert not found[~exists].any()
+
+
+def test_equal_scores_are_0_whatever_they_round_to() -> None:
+    for score, many in ((-57.31, 41), (-3.3, 7), (1e-9, 3), (0.0, 2)):
+        equal = torch.full((1, many), score)
+        assert not standardised(equal, torch.ones_like(equal, dtype=torch.bool)).any()

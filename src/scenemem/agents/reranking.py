@@ -18,7 +18,7 @@ from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace
 from scenemem.agents.rollout import DecisionRequest, Rollout
-from scenemem.agents.search import END, SearchActions, routes_to
+from scenemem.agents.search import END, Searching, routes_to
 from scenemem.agents.walker import Rescore, SamplePerEpisode, TrainedAgent
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.tasks.episode_set import EpisodeSet
@@ -49,10 +49,14 @@ class Reranking:
     def __post_init__(self) -> None:
         if self.candidates < 1:
             raise SettingError(f"the number of candidates must be 1 or more, got {self.candidates}")
-        if not 0 <= self.weight <= 1:
-            raise SettingError(f"the speaker's weight must be in [0, 1], got {self.weight}")
+        _check_weight(self.weight)
         if self.seed < 0:
             raise SettingError(f"the seed of the candidates must be 0 or more, got {self.seed}")
+
+
+def _check_weight(weight: float) -> None:
+    if not 0 <= weight <= 1:
+        raise SettingError(f"the speaker's weight must be in [0, 1], got {weight}")
 
 
 @dataclass(frozen=True)
@@ -150,8 +154,7 @@ class _GreedyFirst(SamplePerEpisode):
 
 def searches(agent: TrainedAgent) -> bool:
     """Whether an agent ends its walks with a choice among all routes it has found."""
-    space = agent.network.action_space(agent.environment.world, 1, agent.limits.max_decisions)
-    return isinstance(space, SearchActions) and space.long
+    return isinstance(agent.network, Searching) and agent.network.config.search == "long"
 
 
 class PragmaticSearch(TrainedAgent):
@@ -171,6 +174,7 @@ class PragmaticSearch(TrainedAgent):
     def __init__(self, agent: TrainedAgent, scorer: RouteScorer, weight: float) -> None:
         if not searches(agent):
             raise SettingError("the agent has no routes to choose among; it needs the setting search = long")
+        _check_weight(weight)
         super().__init__(agent.network, agent.environment, agent.vocabulary, agent.limits)
         self.scorer = scorer
         self.weight = weight
@@ -195,6 +199,7 @@ class PragmaticSearch(TrainedAgent):
         row, node = request.options.nonzero().unbind(1)
         came_from = memory.columns["parent"][request.episode].squeeze(-1).round().long()
         route = routes_to(memory.node[request.episode], came_from, row, node)
+        route = route[:, : int((route != NONE).sum(dim=1).amax())]
         told = episodes.select(request.episode[row])
         parts = torch.split(torch.arange(len(row), device=row.device), _ROUTES_AT_ONCE)
         said = [self.scorer.score_routes(told.select(part), route[part]) for part in parts]
@@ -214,7 +219,8 @@ def standardised(scores: Tensor, exists: Tensor) -> Tensor:
     scores = scores.masked_fill(~exists, 0.0)
     apart = (scores - scores.sum(dim=1, keepdim=True) / count).masked_fill(~exists, 0.0)
     deviation = (apart.square().sum(dim=1, keepdim=True) / count).sqrt()
-    return apart / deviation.clamp_min(1e-6)
+    rounding = 1e-6 * scores.abs().amax(dim=1, keepdim=True)  # equal scores may be so far from their mean
+    return torch.where(deviation <= rounding, 0.0, apart / deviation)
 
 
 def without_detours(walked: Tensor) -> Tensor:

@@ -227,12 +227,11 @@ class Searching(Agent):
         return logits.masked_fill(~options, _NOWHERE)
 
     def columns(self, observations: Observations) -> dict[str, Tensor]:
-        """The scores of the neighbours (X, K + 1), the place one came from and the view faced (X, 1)"""
+        """The scores of the neighbours (X, K + 1), and the place one came from (X, 1)"""
         found = super().columns(observations)
         if self.config.search != "none":
             found["scores"] = observations.cached(self.local_scores)
             found["parent"] = observations.previous.to(found["scores"]).unsqueeze(-1)
-            found["view"] = observations.view.to(found["scores"]).unsqueeze(-1)
         return found
 
     def score(self, point: DecisionPoint) -> Scores:
@@ -282,7 +281,7 @@ class Searching(Agent):
 
 
 def nodes_before(viewpoint: Tensor, came_from: Tensor) -> Tensor:
-    """The node from which a search entered every node; 0 for the start itself.
+    """The node from which a search entered every node; any for the start, which was not entered.
 
     viewpoint: (R, N) of every node  came_from: (R, N) the viewpoint it was entered from  ->  (R, N)
     """
@@ -299,14 +298,14 @@ def routes_to(viewpoint: Tensor, came_from: Tensor, row: Tensor, node: Tensor) -
         node: (M,) where the routes end.
 
     Returns:
-        (M, T) viewpoints, padded with -1; T is the length of the longest route.
+        (M, N) viewpoints, padded with -1.
     """
     above = nodes_before(viewpoint, came_from).masked_fill(came_from == NONE, NONE)[row]  # (M, N)
     upwards = [node]
-    while bool((upwards[-1] != NONE).any()):
+    for _ in range(1, above.shape[1]):  # no route is longer
         last = upwards[-1].unsqueeze(1)
         upwards.append(above.gather(1, last.clamp_min(0)).masked_fill(last == NONE, NONE).squeeze(1))
-    back = torch.stack(upwards[:-1], dim=1)  # (M, T) nodes, the start last
+    back = torch.stack(upwards, dim=1)  # (M, N) nodes, the start last
     length = (back != NONE).sum(dim=1, keepdim=True)
     place = length - 1 - torch.arange(back.shape[1], device=back.device)
     forth = back.gather(1, place.clamp_min(0))

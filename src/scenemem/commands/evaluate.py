@@ -87,12 +87,10 @@ def eval_run(
         console.check_split(folder, task, split)
         opened = open_run(described, folder, checkpoint, console.progress_bar, check_device(device))
         where = f"{run} on {task} {split}, track {opened.experiment.track or 'unknown'}"
-        watched = opened.traced(opened.run.root.name, split, chosen_by) if traces else None
-        if chosen_by is None:
-            found = opened.evaluate(split, processes)
-        else:
-            found = opened.evaluate_reranked(split, *chosen_by)
-        written = keep_results(opened, split, out, reranked=chosen_by is not None)
+        helped = None if chosen_by is None else opened.with_speaker(*chosen_by)
+        watched = opened.traced(opened.run.root.name, split, helped) if traces else None
+        found = opened.evaluate(split, processes) if helped is None else opened.evaluate_with(helped, split)
+        written = keep_results(opened, split, out, reranked=helped is not None)
         if watched is not None:
             written.append(keep_traces(watched, split, traces, written[0].parent / "traces"))
         for file in written:
@@ -102,7 +100,9 @@ def eval_run(
         return
     title = f"{where}: {found.n} instructions, {found.jumps:.2f} jumps each"
     table = console.metric_table(title, found.metrics)
-    if found.reranking is not None and "all_walked" in found.reranking:
+    if found.reranking is not None and "all_walked" not in found.reranking:
+        table.caption = f"{found.reranking['speaker']} helped to choose where searches end"
+    elif found.reranking is not None:
         all_walked = found.reranking["all_walked"]
         table.add_section()
         table.add_row("TL, all walked", f"{all_walked['tl']:.2f} m", f"length of all {candidates} candidates")
@@ -151,7 +151,7 @@ def _check_flags(run: str, speaker: Path | None, candidates: int, processes: int
     if run in SCRIPTED:
         raise UserError(f"'{run}' draws no candidates; --speaker needs a trained run")
     if processes > 1:
-        raise UserError("candidates are walked by one process; leave out --processes or --speaker")
+        raise UserError("with a speaker one process walks; leave out --processes or --speaker")
 
 
 def compare(

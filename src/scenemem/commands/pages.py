@@ -35,7 +35,7 @@ def view(
     threads: Threads = 1,
     device: Device = "cpu",
     speaker: Path | None = None,
-    speaker_weight: float = Reranking.weight,
+    speaker_weight: float | None = None,
     json: Json = False,
 ) -> None:
     """Write replays: what the agent remembered, attended to and weighed up, decision by decision.
@@ -47,10 +47,13 @@ def view(
             replays for weights:NAME.
         count: how many episodes to choose.
         speaker: run of a speaker that helps an agent that searches to choose where to end, as in eval.
-        speaker_weight: of the speaker in that choice; the agent has the rest.
+        speaker_weight: of the speaker in that choice, 0.9 when left out; the agent has the rest.
     """
     console.at_least_one(count=count)
-    chosen_by = None if speaker is None else (RunFolder(speaker), Reranking(1, speaker_weight))
+    if speaker is None and speaker_weight is not None:
+        raise UserError(f"--speaker-weight {speaker_weight} needs a --speaker whose weight it is")
+    weight = Reranking.weight if speaker_weight is None else speaker_weight
+    chosen_by = None if speaker is None else (RunFolder(speaker), Reranking(1, weight))
     if out is not None and (out.suffix == ".html") != (episode is not None):
         raise UserError(
             f"{out}: with --episode one page is written and --out ends in .html, otherwise --out is a folder"
@@ -67,7 +70,7 @@ def view(
         for name, path in named.items()
     }
     packaged = run.resolve().is_relative_to(cache_folder().resolve())  # nobody looks for pages in a cache
-    target = out or (Path("replays") if packaged else run / "replays")
+    target = out or (Path("replays") if packaged else run / "replays") / ("with-speaker" if speaker else "")
 
     def file_of(name: str) -> Path:
         return target if target.suffix == ".html" else target / f"{split}-{plain(name)}.html"
@@ -76,7 +79,9 @@ def view(
     pages = [replay.file for replay in replays]
     if episode is None:
         pages.insert(0, target / "index.html")
-        write_index(pages[0], f"{' and '.join(runs)} on {split}", replays)
+        write_index(
+            pages[0], f"{' and '.join(runs)}{' with a speaker' if speaker else ''} on {split}", replays
+        )
     if json:
         facts = [
             {

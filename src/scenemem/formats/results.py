@@ -79,7 +79,6 @@ class ResultStamp(Origin, frozen=True, kw_only=True):
     preset: dict[str, Any]
     task: str
     files: dict[str, str]  # name of every result file -> its sum
-    reranking: dict[str, Any] | None = None  # how walks were chosen among candidates
     code: str = ""  # sum of the program that walked; older stamps have none
     version: Count = STAMP_VERSION
 

@@ -205,6 +205,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     episodes: str = ""  # sum of the episode file; empty for an instruction that stands in none
     graphs: str  # sum of the connectivity files
     features: str  # sum of the feature store
+    reranking: dict[str, str | int | float] | None = None  # sum of a speaker that helped to choose, and how
 
 
 class Trace(msgspec.Struct, frozen=True):

@@ -87,7 +87,7 @@ class Evaluation:
     measured: Metrics  # one value per instruction
     missing: int = 0  # instructions of the split without a trajectory
     jumps: float | None = None  # mean number of frontier decisions that left the viewpoint; None if unknown
-    reranking: Mapping[str, Any] | None = None  # how walks were chosen among candidates, and what all walked
+    reranking: Mapping[str, Any] | None = None  # how a speaker helped to choose, and what candidates walked
     track: str = ""  # of the features the agent saw; empty when unknown and for agents that see none
 
     @property
@@ -131,8 +131,18 @@ def evaluate_scripted(
     return _evaluation(walks, world, split)
 
 
-ChosenBy = tuple[RunFolder, Reranking]
-"""A speaker that helps to choose among routes, and how."""
+@dataclass(frozen=True, eq=False)
+class WithSpeaker:
+    """An agent, and a speaker that helps to choose its answers."""
+
+    walker: CandidateWalker | PragmaticSearch
+    speaker: RunFolder
+    settings: Mapping[str, Any]  # what the choice depends on besides
+
+    @property
+    def reranking(self) -> dict[str, Any]:
+        """For stamps and traces: the settings, and the sum of the speaker's weights."""
+        return {**self.settings, "speaker": file_digest(self.speaker.best)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,53 +228,61 @@ class OpenedRun:
         """Walk and ``record`` a split, and measure the walks; goals must be known."""
         return _evaluation(self.record(split, processes)[0], self.world, split, self.experiment.track)
 
-    def reranker(self, speaker: RunFolder, reranking: Reranking) -> CandidateWalker | PragmaticSearch:
-        """The agent with a speaker that helps to choose its answer.
+    def with_speaker(self, speaker: RunFolder, reranking: Reranking) -> WithSpeaker:
+        """The agent with a speaker that helps to choose its answers.
 
         It chooses among several candidates of each episode or, when the agent searches, among the routes that
         one search has found.
         """
         agent, scorer = self.experiment.agent, speaker_beside(speaker, self.experiment)
         if not searches(agent):
-            return CandidateWalker(RerankingAgent(agent, scorer, reranking))
+            walker = CandidateWalker(RerankingAgent(agent, scorer, reranking))
+            return WithSpeaker(walker, speaker, asdict(reranking))
         if reranking.candidates != 1:
             raise UserError(
                 f"{self.run.root} searches, and a speaker chooses among the routes of one search; "
                 "leave out --candidates"
             )
-        return PragmaticSearch(agent, scorer, reranking.weight)
+        weight = reranking.weight
+        return WithSpeaker(PragmaticSearch(agent, scorer, weight), speaker, {"weight": weight})
 
-    def traced(self, name: str, split: str, chosen_by: ChosenBy | None = None) -> TracedAgent:
-        """The agent, watched while it walks a split; a speaker may choose where its searches end.
-
-        Args:
-            name: what to call it.
-            split: the episodes.
-            chosen_by: the speaker, and what it counts.
-        """
-        agent, walker = self.experiment.agent, None if chosen_by is None else self.reranker(*chosen_by)
-        if isinstance(walker, CandidateWalker):
-            raise UserError(
-                f"{self.run.root} does not search, and a walk chosen among candidates cannot be watched; "
-                "leave out --speaker"
-            )
-        return TracedAgent(name, walker or agent, self.experiment.episodes(split), self.origin(split))
-
-    def evaluate_reranked(self, split: str, speaker: RunFolder, reranking: Reranking) -> Evaluation:
-        """Walk a split with a speaker that helps to choose; trajectories lie apart from ordinary ones."""
-        walker, stamp = self.reranker(speaker, reranking), self.stamp(split)
-        episodes, at_once = self.experiment.episodes(split), max(1, _AT_ONCE // reranking.candidates)
+    def evaluate_with(self, helped: WithSpeaker, split: str) -> Evaluation:
+        """Walk a split with a speaker's help; trajectories lie apart from ordinary ones."""
+        walker, stamp, episodes = helped.walker, self.stamp(split), self.experiment.episodes(split)
+        at_once = max(1, _AT_ONCE // helped.settings.get("candidates", 1))
         walks = _walk(walker, episodes, self.run.root.name, self.progress, at_once)
         file = self.run.root / "results" / "reranked" / f"{split}.json"
         write_trajectories(file, walks.trajectories(self.world))
-        chosen_by = {**asdict(reranking), "speaker": file_digest(speaker.best)}
-        self._write_stamp(file.with_suffix(".stamp.json"), stamp, chosen_by)
+        self._write_stamp(file.with_suffix(".stamp.json"), stamp, helped.reranking)
         evaluation = _evaluation(walks, self.world, split, self.experiment.track)
-        facts = {"speaker": str(speaker.root), **asdict(reranking)}
+        facts = {"speaker": str(helped.speaker.root), **helped.settings}
         if isinstance(walker, CandidateWalker):  # the walk of a search holds all that was walked
             all_walked = {"tl": walker.metres, "spl": walker.spl(walks, self.world)}
             facts["all_walked"] = {name: float(values.mean()) for name, values in all_walked.items()}
         return replace(evaluation, reranking=facts)
+
+    def traced(self, name: str, split: str, helped: WithSpeaker | None = None) -> TracedAgent:
+        """The agent, watched while it walks a split; a speaker may choose where its searches end."""
+        agent, episodes, origin = self.experiment.agent, self.experiment.episodes(split), self.origin(split)
+        if helped is None:
+            return TracedAgent(name, agent, episodes, origin)
+        if isinstance(helped.walker, CandidateWalker):
+            raise UserError(
+                f"{self.run.root} does not search, and a walk chosen among candidates cannot be watched; "
+                "leave out --speaker"
+            )
+        name, origin = (
+            f"{name} with {helped.speaker.root.name}",
+            msgspec.structs.replace(origin, reranking=helped.reranking),
+        )
+        return TracedAgent(name, helped.walker, episodes, origin)
+
+    def results_of(self, watched: TracedAgent, split: str) -> Sequence[EpisodeResult]:
+        """The outcome of every episode of a split; with a speaker's help it is walked now and not kept."""
+        if watched.agent is self.experiment.agent:
+            return self.results(split)
+        walks = _walk(watched.agent, watched.episodes, watched.name, self.progress)
+        return episode_results(self.world, walks, checkpoint=self.checkpoint, iteration=self.iteration)
 
     def results(self, split: str) -> Sequence[EpisodeResult]:
         """The outcome of every episode of a split, walked now unless these weights have walked it already."""

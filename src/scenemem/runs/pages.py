@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scenemem.agents.reranking import Reranking
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_stamp
@@ -25,7 +26,7 @@ from scenemem.runs.experiment import (
     stored_speaker,
 )
 from scenemem.runs.folder import RunFolder, Which
-from scenemem.runs.opened import ChosenBy, OpenedRun, kept_results, open_run, run_names
+from scenemem.runs.opened import OpenedRun, WithSpeaker, kept_results, open_run, run_names
 from scenemem.viewer.gallery import Replay, plain, replays_section, telling, write_replays
 from scenemem.viewer.pages import Section, note_section
 from scenemem.viewer.replay import BackLink
@@ -110,7 +111,7 @@ def replay_episodes(
     count: int,
     file_of: Callable[[str], Path],
     progress: Progress = silent,
-    chosen_by: ChosenBy | None = None,
+    chosen_by: tuple[RunFolder, Reranking] | None = None,
 ) -> list[Replay]:
     """Write replays of one episode, or of telling ones.
 
@@ -118,9 +119,10 @@ def replay_episodes(
         runs: the agents by their names: one, or two to show side by side.
         episode: the id of one instruction; None chooses ``count`` telling ones.
         file_of: the page of an instruction.
-        chosen_by: a speaker that chooses where the searches of all agents end.
+        chosen_by: a speaker that helps to choose where the searches of all agents end.
     """
-    walkers = _walkers(runs, split, chosen_by)
+    helped = {} if chosen_by is None else {name: run.with_speaker(*chosen_by) for name, run in runs.items()}
+    walkers = _walkers(runs, split, helped)
     ids = [episode] if episode is not None else _telling_ids(walkers, list(runs.values()), split, count)
     folder = next(iter(runs.values())).experiment.folder
     with progress("drawing replays") as advance:
@@ -282,9 +284,9 @@ def _replays(
 
 
 def _walkers(
-    opened: Mapping[str, OpenedRun], split: str, chosen_by: ChosenBy | None = None
+    opened: Mapping[str, OpenedRun], split: str, helped: Mapping[str, WithSpeaker] | None = None
 ) -> list[TracedAgent]:
-    return [run.traced(name, split, chosen_by) for name, run in opened.items()]
+    return [run.traced(name, split, (helped or {}).get(name)) for name, run in opened.items()]
 
 
 def _telling_ids(walkers: list[TracedAgent], runs: list[OpenedRun], split: str, count: int) -> list[str]:
@@ -296,6 +298,6 @@ def _telling_ids(walkers: list[TracedAgent], runs: list[OpenedRun], split: str, 
         )
     if any(walker.episodes.instruction_ids != first.episodes.instruction_ids for walker in walkers):
         raise UserError("the two runs walk different episodes; name one that both have with --episode")
-    own, *others = [run.results(split) for run in runs]
+    own, *others = [run.results_of(walker, split) for run, walker in zip(runs, walkers, strict=True)]
     chosen = telling(first, own, count, *others)
     return [item.instruction_id for item in chosen] or list(first.episodes.instruction_ids[:count])

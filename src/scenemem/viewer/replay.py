@@ -90,7 +90,8 @@ def replay_page(traces: Sequence[Trace], scenery: Scenery, back: BackLink | None
 def _origin_lines(origin: Origin) -> list[tuple[str, str]]:
     """What an agent's walk comes from, as names and values."""
     sums = {name: getattr(origin, name) for name in ("weights", "episodes", "graphs", "features")}
-    return [*origin.versions.items(), *((f"{name}, sha256", value) for name, value in sums.items() if value)]
+    lines = [*origin.versions.items(), *((f"{name}, sha256", value) for name, value in sums.items() if value)]
+    return lines + [(f"chosen by, {name}", str(value)) for name, value in (origin.reranking or {}).items()]
 
 
 @cache
