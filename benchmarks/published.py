@@ -51,7 +51,7 @@ class PublishedOptions(Options):
 
 
 def seconds_per_step(preset: Preset[Any], options: PublishedOptions) -> dict[str, float]:
-    """Of a training step in every stage of a preset, by its name; processor time where one thread computes."""
+    """Of a training step in every stage of a preset, by its name; processor time if one thread computes."""
     learning, found = preset.learning, {}
     world = load_world(options.folder.connectivity).to(options.device)
     augmented = StoredEpisodes(load_split(options.folder, world, preset.data.task, "train"), seed=0)
