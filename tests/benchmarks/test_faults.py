@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import socket
 import sys
@@ -24,7 +25,11 @@ def _reads(file: Path) -> object:
 
 
 def _hoards(_: Path) -> object:
-    return b"x" * (100 << 20)
+    """New pages: a process that has trained keeps memory, and bytes might find room in it."""
+    pages = mmap.mmap(-1, 100 << 20)
+    for start in range(0, len(pages), mmap.PAGESIZE):
+        pages[start] = 1
+    return pages
 
 
 def _refuses(_: Path) -> object:
