@@ -15,7 +15,7 @@ one from both.
 Pragmatic search: ``speaker-follower-search`` expands states best-first by the sum of log-probabilities and
 keeps the first way into each place (the release: the best one into each place and direction), up to 40
 places. Every visited place is the end of a route, and a speaker helps to choose among them:
-``scenemem eval RUN --speaker SPEAKER_RUN --speaker-weight .95`` (``PragmaticSearch``, which any agent that
+``scenemem eval RUN --speaker SPEAKER_RUN --speaker-weight .5`` (``PragmaticSearch``, which any agent that
 searches can have). All that was walked to find the routes counts, and so does the way to the chosen end; the
 release counts the chosen route (``chosen_route``, for a second column) unless it is asked for the physical
 walk. Differences: the release's routes are 40 at which the search chose to stop, and its deviations are those
