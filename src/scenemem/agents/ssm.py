@@ -32,11 +32,13 @@ from scenemem.models.language import FineGrainedGrounding, Grounded, SharedGroun
 from scenemem.models.reading import (
     ActionScore,
     CollectRead,
+    Edges,
     FrontierHints,
     FrontierScore,
     GlobalScore,
     StayScore,
     StopFromMemory,
+    Views,
     log_probabilities,
     with_stop,
 )
@@ -68,6 +70,10 @@ class LocalSSMConfig(GroundedConfig):
     """width of the visual node states; None keeps the width of the features, as in the paper"""
     orientation_width: int = ANGLE_WIDTH
     """width of the orientation node states: four numbers repeated, 128 in the paper"""
+    edges: Edges = "visited"
+    """edges that a node state reads (Eq. 8): those between visited places; all reads every way that leaves"""
+    views: Views = "navigable"
+    """views that a node state reads (Eq. 3): the navigable ones, only the unvisited of them, or all 36"""
     walk_cost: WalkCost = "metres"
     """what the shortest way over the memory counts"""
     stop_from_memory: bool = False
@@ -141,6 +147,8 @@ def _reader(config: LocalSSMConfig, sizes: DataSizes) -> CollectRead:
         config.node_width or sizes.visual,
         config.reasoning_steps,
         config.orientation_width,
+        config.views,
+        config.edges,
     )
 
 

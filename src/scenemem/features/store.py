@@ -31,7 +31,7 @@ from scenemem.formats.features import (
     stream_store,
 )
 from scenemem.world.build import Progress
-from scenemem.world.graph import HEADINGS, VIEWS, World, angle_feature, rotated, view_heading
+from scenemem.world.graph import HEADINGS, NONE, VIEWS, World, angle_feature, rotated, view_heading
 
 IN_MEMORY = 512 * 2**20
 """Bytes a store may take as float32 to be read into memory; larger ones stay on disk."""
@@ -206,6 +206,8 @@ class Places:
     directions: Tensor  # (P, K, 4) absolute orientation features of the outgoing edges
     exists: Tensor  # (P, K) bool, which slots are edges
     views: Tensor  # (P, K) the view of the panorama that looks along each edge
+    leads_to: Tensor  # (P, K) the node of the same episode that each edge leads to; -1 where it is none
+    candidates: Callable[[], Tensor]  # the visual features of those views (P, K, D)
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,13 +266,18 @@ class Environment:
         episode, number = stairs(count)
         row, entry = torch.from_numpy(np.stack([episode, episode * node.shape[1] + number])).to(node.device)
         viewpoint = node.flatten()[entry]
+        views, neighbour = self.world.neighbour_view[viewpoint], self.world.neighbour[viewpoint]
+        exists = self.world.neighbour_mask[viewpoint]
+        is_node = (neighbour.unsqueeze(2) == node[row].unsqueeze(1)) & exists.unsqueeze(2)  # (P, K, N)
         return Places(
             episode=row,
             first=torch.from_numpy(count.cumsum() - count).to(node.device),
             lookup=lambda place: self.panorama(viewpoint[place]),
             directions=self._directions[viewpoint],
-            exists=self.world.neighbour_mask[viewpoint],
-            views=self.world.neighbour_view[viewpoint],
+            exists=exists,
+            views=views,
+            leads_to=torch.where(is_node.any(dim=2), is_node.int().argmax(dim=2), NONE),
+            candidates=lambda: self.store.gather_views(viewpoint.unsqueeze(1), views),
         )
 
 

@@ -99,7 +99,7 @@ class LearningConfig:
     """observations before such a walk is cut off"""
     labels: str = "goal"
     """label rule on sampled walks, and of teachers of who turns and steps: goal is the shortest way to it,
-    path the rest of the reference path"""
+    nearest the frontier and sub-node nearest to it, path the rest of the reference path"""
     teacher_hops: int = 0
     """who is this many hops off the reference path, or more, does what is right; 0 leaves everybody alone"""
     entropy: float = 0.01
@@ -150,6 +150,8 @@ class ClosestToGoal:
     goal itself comes before everything. Among the neighbours of here the one on the shortest way is right.
     """
 
+    _counts_the_hop = True
+
     def __init__(self, world: World, goal: Tensor) -> None:
         self._world = world
         self._goal = goal
@@ -167,10 +169,10 @@ class ClosestToGoal:
             return self._frontier(request, space)
         stop = request.options.shape[1] - 1
         cost = distance[:, 1:-1].masked_fill(~request.options[:, :-1], torch.inf)
-        if request.type == ACTION:
-            cost = cost + self._world.neighbour_length[request.viewpoint[:, stop]]
-        else:
+        if request.type != ACTION:
             cost = cost + _WALK_PRICE * _walk_to_parents(request, space)
+        elif self._counts_the_hop:
+            cost = cost + self._world.neighbour_length[request.viewpoint[:, stop]]
         # going on comes before stopping short of the goal, unless there is nowhere to go
         at_goal, nowhere = distance[:, 0] == 0.0, cost.isinf().all(dim=1)
         return torch.where((at_goal & request.options[:, stop]) | nowhere, stop, cost.argmin(dim=1))
@@ -186,6 +188,21 @@ class ClosestToGoal:
             is_goal &= request.viewpoint == request.viewpoint.gather(1, here.unsqueeze(1))
         walk = space.memory.walk[episodes, here]
         cost = torch.where(is_goal, -1.0, best_open.clamp_max(_DEAD_END)) + _WALK_PRICE * walk
+        return cost.masked_fill(~request.options, torch.inf).argmin(dim=1)
+
+
+class NearestNode(ClosestToGoal):
+    """The same sentence read word by word: the frontier nearest the goal, then its sub-node nearest the goal.
+
+    A frontier is judged by where it is, not by what can be reached from it.
+    """
+
+    _counts_the_hop = False
+
+    def _frontier(self, request: DecisionRequest, space: ActionSpace) -> Tensor:
+        memory = _with_memory(space).memory
+        walk = memory.walk[request.episode, memory.here[request.episode]]
+        cost = self.metres(request.viewpoint, request.episode) + _WALK_PRICE * walk
         return cost.masked_fill(~request.options, torch.inf).argmin(dim=1)
 
 
@@ -349,6 +366,13 @@ def closest_to_goal(world: World, episodes: EpisodeSet, space: ActionSpace) -> L
     """The shortest way to the goal."""
     del space
     return ClosestToGoal(world, episodes.goal)
+
+
+@LABEL_RULES.register("nearest")
+def nearest_node(world: World, episodes: EpisodeSet, space: ActionSpace) -> LabelRule:
+    """The frontier and the sub-node nearest the goal."""
+    del space
+    return NearestNode(world, episodes.goal)
 
 
 @LABEL_RULES.register("path")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -37,6 +37,13 @@ _LARGE = 8_000_000
 They would be kept five times over in every iteration: gigabytes at the width of the paper. Smaller states are
 quicker when kept.
 """
+
+
+Edges = Literal["visited", "all"]
+"""Which edges Eq. 8 reads: those between visited places, as in the paper, or all ways that leave a node"""
+
+Views = Literal["navigable", "unvisited", "all"]
+"""Which views Eq. 3 stores: of all K_v navigable viewpoints, of the unvisited ones only, or all 36"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +120,25 @@ class MemoryGraph:
         place = None if isinstance(self.packing, OneEach) else self.place
         return attend_panoramas(query, place, self.places.lookup)
 
+    @cached_property
+    def visited(self) -> Tensor:
+        """(P, T, K) bool, the candidate slots of every place that lead to a node of each memory"""
+        count = self.packing.table(self.count.unsqueeze(1))[self.places.episode]  # (P, T, 1)
+        leads_to = self.places.leads_to.unsqueeze(1)
+        return (leads_to >= 0) & (leads_to < count)
+
+    def attend_slots(self, query: Tensor, values: Tensor, slots: Tensor) -> Tensor:
+        """Attention of every memory over some candidate slots of each of its nodes; 0 where there is none.
+
+        query: (R, W)  values: (P, K, W)  slots: (P, T, K) bool, or (P, 1, K)  ->  (S, W)
+        """
+        steps, row = self.packing.steps, self.states[0]
+        table = self.packing.table(query).flatten(1)  # (B, T * W)
+        by_place = embedding(self.places.episode, table).view(len(values), steps, -1)  # (P, T, W)
+        weights = masked_softmax(torch.bmm(by_place, values.transpose(1, 2)), slots)
+        read = torch.bmm(weights, values).flatten(0, 1)
+        return embedding(self.place * steps + self.packing.step[row], read)
+
     def slot_scores(self, visual: Tensor, orientation: Tensor) -> Tensor:
         """How every candidate slot of every node looks, and where it leads.
 
@@ -164,45 +190,59 @@ class _NeighbourSum(torch.autograd.Function):
 
 
 class VisualRead(nn.Module):
-    """f^_v = att^f({f_{v,k}}_k, h^p): softmax attention over the views of every node (Eq. 7)."""
+    """f^_v = att^f({f_{v,k}}_k, h^p): softmax attention over the K_v navigable views of every node (Eq. 7).
 
-    def __init__(self, width: int, visual: int) -> None:
+    Args:
+        width: H of the state that queries.
+        visual: columns D of the view features.
+        views: which views of a node are attended to.
+    """
+
+    def __init__(self, width: int, visual: int, views: Views = "navigable") -> None:
         super().__init__()
         self.query = nn.Linear(width, visual, bias=False)
+        self.views = views
 
     def forward(self, perception: Tensor, feature_mask: Tensor, graph: MemoryGraph) -> Tensor:
         """Every node state reads its place; masked columns still hold something.
 
         perception: (R, H)  feature_mask: (D,)  ->  (S, D)
         """
-        query = embedding(graph.states[0], self.query(perception) * feature_mask)
-        return graph.attend_states(query)
+        query = self.query(perception) * feature_mask
+        if self.views == "all":
+            return graph.attend_states(embedding(graph.states[0], query))
+        slots = graph.places.exists.unsqueeze(1)
+        if self.views == "unvisited":
+            slots = slots & ~graph.visited
+        return graph.attend_slots(query, graph.places.candidates(), slots)
 
 
 class OrientationRead(nn.Module):
     """r^_v = att^r({r_{v,u}}_u, h^a): softmax attention over the outgoing edges of every node (Eq. 8).
 
-    Edges lead to visited neighbours and to sub-nodes; both are candidate slots. Angles are stored absolute
-    and queried relative to the heading the agent has at reading time.
+    Edges lead to visited neighbours; a node without any, the first of a walk, reads 0. Angles are stored
+    absolute and queried relative to the heading the agent has at reading time.
+
+    Args:
+        width: H of the state that queries.
+        edges: which edges of a node are attended to.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, edges: Edges = "visited") -> None:
         super().__init__()
         self.query = nn.Linear(width, ANGLE_WIDTH, bias=False)
+        self.edges = edges
 
     def forward(self, action: Tensor, heading: Tensor, graph: MemoryGraph) -> Tensor:
         """Every node state reads its edges; the result is relative to the heading, and not tiled.
 
         action: (R, H)  heading: (R,)  ->  (S, 4)
         """
-        places, packing = graph.places, graph.packing
-        query = packing.table(rotated(untiled(self.query(action)), -heading))  # (B, T, 4)
-        by_place = embedding(places.episode, query.flatten(1)).view(-1, *query.shape[1:])  # (P, T, 4)
-        scores = torch.bmm(by_place, places.directions.transpose(1, 2))  # (P, T, K)
-        weights = masked_softmax(scores, places.exists.unsqueeze(1))
-        read = torch.bmm(weights, places.directions).flatten(0, 1)
-        row = graph.states[0]
-        return rotated(embedding(graph.place * packing.steps + packing.step[row], read), heading[row])
+        places = graph.places
+        query = rotated(untiled(self.query(action)), -heading)
+        slots = graph.visited if self.edges == "visited" else places.exists.unsqueeze(1)
+        read = graph.attend_slots(query, places.directions, slots)
+        return rotated(read, embedding(graph.states[0], heading.unsqueeze(1)).squeeze(1))
 
 
 class MessagePassing(nn.Module):
@@ -269,14 +309,23 @@ class CollectRead(nn.Module):
         node_width: width V of the visual node states; ``visual`` keeps the features as in the paper.
         steps: S of the message passing.
         orientation_width: width of the orientation node states, a multiple of 4.
+        views: which views of a node are read.
+        edges: which edges of a node are read.
     """
 
     def __init__(
-        self, width: int, visual: int, node_width: int, steps: int, orientation_width: int = ANGLE_WIDTH
+        self,
+        width: int,
+        visual: int,
+        node_width: int,
+        steps: int,
+        orientation_width: int = ANGLE_WIDTH,
+        views: Views = "navigable",
+        edges: Edges = "visited",
     ) -> None:
         super().__init__()
-        self.visual_read = VisualRead(width, visual)
-        self.orientation_read = OrientationRead(width)
+        self.visual_read = VisualRead(width, visual, views)
+        self.orientation_read = OrientationRead(width, edges)
         self.project = nn.Identity() if node_width == visual else nn.Linear(visual, node_width, bias=False)
         self.visual_messages = MessagePassing(node_width, steps)
         self.orientation_messages = OrientationMessages(orientation_width, steps)
