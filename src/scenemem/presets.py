@@ -18,16 +18,14 @@ from scenemem.agents.ssm import (
     SSM,
     GlobalSSM,
     GlobalSSMConfig,
-    GroundedConfig,
     LocalSSM,
     LocalSSMConfig,
-    MemorylessSSM,
     SSMConfig,
 )
 from scenemem.agents.walker import WalkConfig
 from scenemem.errors import SettingError
 from scenemem.formats.folder import RENAMED
-from scenemem.learning.objectives import LearningConfig, Stage
+from scenemem.learning.objectives import LearningConfig, RewardConfig, Stage
 from scenemem.registry import Registry
 
 Model = TypeVar("Model")
@@ -36,7 +34,6 @@ AGENTS.register("basic", AgentSpec(Basic.build, ModelConfig))
 AGENTS.register("basic-ending", AgentSpec(BasicWithEnding.build, EndingConfig))
 AGENTS.register("ssm", AgentSpec(SSM.build, SSMConfig))
 AGENTS.register("ssm-local", AgentSpec(LocalSSM.build, LocalSSMConfig))
-AGENTS.register("ssm-no-memory", AgentSpec(MemorylessSSM.build, GroundedConfig))
 AGENTS.register("ssm-global", AgentSpec(GlobalSSM.build, GlobalSSMConfig))
 
 
@@ -121,8 +118,6 @@ def read_preset(values: Mapping[str, Any]) -> Preset[Any]:
     current = dict(values)
     if "memory" in current or "rounds" in current.get("walk", {}):
         current = _from_version_1(current)
-    if current["agent"] == "ssm-local" and "reasoning_steps" not in current.get("model", {}):
-        current["agent"] = "ssm-no-memory"  # the local agent once had no memory to read
     if (store := current.get("data", {}).get("features")) in RENAMED:
         current["data"] = {**current["data"], "features": RENAMED[store]}
     reward = current.get("learning", {}).get("reward", {})
@@ -183,7 +178,6 @@ def _with_augmented_losses(stage: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _MIXED = Stage("mixed", losses={"teacher_forcing": 1.0, "student_forcing": 0.3, "a2c": 1.0})
-_IMITATION = Stage("imitation", losses={"teacher_forcing": 1.0, "student_forcing": 0.3})
 _EVERYDAY: dict[str, Any] = {
     "word_width": 256,
     "width": 256,
@@ -197,34 +191,52 @@ _ADDITIONS: dict[str, Any] = {
     "stop_from_memory": True,
     "final_backtrack": True,
 }
+# section 3.4: the change in distance, a reward at the end "only if it terminated successfully", and as label
+# "the node on SSM that is closest to the target location"
+_METRES = RewardConfig(quantised=False, failure=0.0)
 # an agent that is lost stays lost for long; cutting its walks short saves a third of the time
-_LEARNING = LearningConfig(max_decisions=10, max_steps=16, stages=(_MIXED,))
+_BASIC_LEARNING = LearningConfig(max_decisions=10, max_steps=16, stages=(_MIXED,))
+_LEARNING = replace(_BASIC_LEARNING, reward=_METRES, labels="nearest")
 
-_PAPER: Preset[Any] = Preset("ssm", SSMConfig(**_EVERYDAY, **_NARROW), learning=_LEARNING)
-_SSM: Preset[Any] = Preset("ssm", SSMConfig(**_EVERYDAY, **_NARROW, **_ADDITIONS), learning=_LEARNING)
-_BASIC: Preset[Any] = Preset("basic", ModelConfig(**_EVERYDAY), learning=_LEARNING)
+_SSM: Preset[Any] = Preset("ssm", SSMConfig(**_EVERYDAY, **_NARROW), learning=_LEARNING)
+_PLUS: Preset[Any] = Preset("ssm", SSMConfig(**_EVERYDAY, **_NARROW, **_ADDITIONS), learning=_LEARNING)
+_BASIC: Preset[Any] = Preset("basic", ModelConfig(**_EVERYDAY), learning=_BASIC_LEARNING)
 
-# back-translation starts from a trained agent: its own instructions count little, described paths more
-_AUGMENTED = replace(
-    _LEARNING,
-    learning_rate=5e-4,
-    stages=(
-        Stage(
-            "augmented",
-            losses={"teacher_forcing": 0.2, "student_forcing": 0.3, "a2c": 1.0},
-            augmented={"teacher_forcing": 0.6, "student_forcing": 0.3, "a2c": 1.0},
-        ),
-    ),
-)
-_PUBLISHED = LearningConfig(
+# the published experiment; what the paper leaves open is what the code of its baseline does
+_PUBLISHED_LEARNING = LearningConfig(
     iterations=80_000,
+    optimiser="rmsprop",
     learning_rate=1e-4,
+    schedule="constant",
+    weight_decay=0.0,
+    max_decisions=15,
+    max_steps=100,
+    labels="nearest",
+    reward=_METRES,
     stages=(
         Stage(
             "mixed",
             losses={"teacher_forcing": 0.2, "student_forcing": 0.2, "a2c": 1.0},
             teacher_frontier=1.0,
         ),
+    ),
+)
+_RANDOM_WORDS = DataConfig(word_vectors=False)
+_PUBLISHED: Preset[Any] = Preset(
+    "ssm", SSMConfig(), WalkConfig(max_decisions=15, max_steps=100), _RANDOM_WORDS, _PUBLISHED_LEARNING
+)
+_PUBLISHED_BASIC: Preset[Any] = Preset(
+    "basic",
+    ModelConfig(feature_dropout=0.3),
+    WalkConfig(max_decisions=35, max_steps=36),
+    _RANDOM_WORDS,
+    replace(
+        _PUBLISHED_LEARNING,
+        max_decisions=35,
+        max_steps=36,
+        labels="goal",
+        reward=RewardConfig(),
+        stages=(Stage("mixed", losses={"teacher_forcing": 0.2, "a2c": 1.0}),),
     ),
 )
 
@@ -245,13 +257,24 @@ def _r2r(preset: Preset[Any], track: str) -> Preset[Any]:
     )
 
 
-def _described(preset: Preset[Any]) -> Preset[Any]:
-    """Goes on from a trained agent with paths described by a speaker beside the instructions of people."""
+def _described(preset: Preset[Any], own: float = 1.0, **learning: Any) -> Preset[Any]:
+    """Goes on from a trained agent with paths described by a speaker beside the instructions of people.
+
+    Args:
+        preset: of the trained agent.
+        own: weight of teacher forcing on people's instructions; on described paths it is 0.6.
+        **learning: other settings of the course.
+    """
     stages = tuple(
-        replace(stage, name="augmented", augmented={**stage.losses, "teacher_forcing": 0.6})
+        replace(
+            stage,
+            name="augmented",
+            losses={**stage.losses, "teacher_forcing": own},
+            augmented={**stage.losses, "teacher_forcing": 0.6},
+        )
         for stage in preset.learning.stages
     )
-    return replace(preset, learning=replace(preset.learning, learning_rate=5e-4, stages=stages))
+    return replace(preset, learning=replace(preset.learning, stages=stages, **learning))
 
 
 def _r4r(preset: Preset[Any]) -> Preset[Any]:
@@ -271,47 +294,56 @@ def _with(preset: Preset[Any], **changes: Any) -> Preset[Any]:
     return replace(preset, model=replace(preset.model, **changes))
 
 
-def _ablations(name: str, preset: Preset[Any]) -> dict[str, Preset[Any]]:
-    """The four ablations of the paper's table 3."""
-    return {
-        f"{name}-no-grounding": _with(preset, grounding=False),
-        f"{name}-no-reasoning": _with(preset, reasoning_steps=0),
-        f"{name}-local": with_agent(preset, "ssm-local"),
-        f"{name}-global": with_agent(preset, "ssm-global"),
-    }
-
-
 def _everyday() -> dict[str, Preset[Any]]:
-    """The agents of the scoreboard: the paper's and ours, their ablations and additions, the baselines."""
+    """The agents of the scoreboard: the paper's with its ablations and readings, additions, the baselines."""
+    local = with_agent(_SSM, "ssm-local")
     return {
-        "ssm-paper": _PAPER,
-        **_ablations("ssm-paper", _PAPER),
-        "ssm-paper-stay": _with(_PAPER, stay_score=True),
-        "ssm-paper-stay-restore": _with(_PAPER, stay_score=True, restore_state=True),
-        "ssm-paper-hints": _with(_PAPER, hints=True),
-        "ssm-paper-restore": _with(_PAPER, restore_state=True),
-        "ssm-paper-stop-from-memory": _with(_PAPER, stop_from_memory=True),
-        "ssm-paper-backtrack": _with(_PAPER, final_backtrack=True),
-        "ssm-paper-hop-prior": _with(_PAPER, hop_prior=True),
-        "ssm-released": replace(
-            _with(_PAPER, hop_prior=True, read_before_update=True),
-            learning=replace(_LEARNING, stages=(_IMITATION,)),
-        ),
         "ssm": _SSM,
-        **_ablations("ssm", _SSM),
-        "ssm-no-memory": with_agent(_SSM, "ssm-no-memory"),
-        "ssm-no-hints": _with(_SSM, hints=False),
-        "ssm-no-restore": _with(_SSM, restore_state=False),
-        "ssm-no-backtrack": _with(_SSM, final_backtrack=False),
-        "ssm-no-stop-from-memory": _with(_SSM, stop_from_memory=False),
-        "ssm-hop-prior": _with(_SSM, final_backtrack=False, hop_prior=True),
+        # table 3
+        "ssm-no-grounding": _with(_SSM, grounding=False),
+        "ssm-no-reasoning": _with(_SSM, reasoning_steps=0),
+        "ssm-local": local,
+        "ssm-global": with_agent(_SSM, "ssm-global"),
+        # where the text can be read in two ways, or was read otherwise by others
+        "ssm-unvisited-views": _with(_SSM, views="unvisited"),
+        "ssm-all-views": _with(_SSM, views="all"),
+        "ssm-all-edges": _with(_SSM, edges="all"),
+        "ssm-all-edges-and-views": _with(_SSM, edges="all", views="all"),
+        "ssm-way-labels": replace(_SSM, learning=replace(_LEARNING, labels="goal")),
+        "ssm-sign-rewards": replace(_SSM, learning=replace(_LEARNING, reward=RewardConfig())),
+        "ssm-local-revisits": _with(local, allow_revisits=True),
+        # one addition each
+        "ssm-stay": _with(_SSM, stay_score=True),
+        "ssm-hints": _with(_SSM, hints=True),
+        "ssm-restore": _with(_SSM, restore_state=True),
+        "ssm-stop-from-memory": _with(_SSM, stop_from_memory=True),
+        "ssm-backtrack": _with(_SSM, final_backtrack=True),
+        "ssm-hop-prior": _with(_SSM, hop_prior=True),
+        # all of them, and all but one
+        "ssm-plus": _PLUS,
+        "ssm-plus-no-hints": _with(_PLUS, hints=False),
+        "ssm-plus-no-restore": _with(_PLUS, restore_state=False),
+        "ssm-plus-no-backtrack": _with(_PLUS, final_backtrack=False),
+        "ssm-plus-no-stop-from-memory": _with(_PLUS, stop_from_memory=False),
+        "ssm-plus-no-reasoning": _with(_PLUS, reasoning_steps=0),
         "basic": _BASIC,
         "basic-backtrack": _with(with_agent(_BASIC, "basic-ending"), final_backtrack=True),
         "basic-hop-prior": _with(with_agent(_BASIC, "basic-ending"), hop_prior=True),
         "seq2seq": replace(
             _with(_BASIC, panorama=False),
-            learning=replace(_LEARNING, stages=(Stage("student", losses={"student_forcing": 1.0}),)),
+            learning=replace(_BASIC_LEARNING, stages=(Stage("student", losses={"student_forcing": 1.0}),)),
         ),
+    }
+
+
+def _published() -> dict[str, Preset[Any]]:
+    """The paper's experiment and that of its baseline: width, losses, optimiser and steps as they say."""
+    basic = _with(_PUBLISHED_BASIC, feature_dropout=0.4)
+    return {
+        "ssm-as-published": _PUBLISHED,
+        "ssm-as-published-augmented": _described(_PUBLISHED, own=0.2, iterations=200_000),
+        "basic-as-published": _PUBLISHED_BASIC,
+        "basic-as-published-augmented": _described(basic, own=0.2, iterations=200_000),
     }
 
 
@@ -319,15 +351,18 @@ def _rows() -> dict[str, Preset[Any]]:
     everyday = _everyday()
     rows = {
         **everyday,
-        "ssm-paper-width": replace(_SSM, model=SSMConfig(), learning=_PUBLISHED),
-        "ssm-augmented": replace(_SSM, learning=_AUGMENTED),
-        "basic-augmented": replace(_BASIC, learning=_AUGMENTED),
+        **_published(),
+        # back-translation goes on from a trained agent
+        **{
+            f"{name}-augmented": _described(everyday[name], own=0.2, learning_rate=5e-4)
+            for name in ("ssm", "ssm-plus", "basic")
+        },
     }
     for track in R2R_TRACKS:
         rows |= {f"{name}-r2r-{track}": _r2r(preset, track) for name, preset in everyday.items()}
-        for name in ("ssm-paper", "ssm", "basic"):
+        for name in ("ssm", "ssm-plus", "basic"):
             row = rows[f"{name}-r2r-{track}"]
-            rows[f"{name}-r2r-{track}-augmented"] = _described(row)
+            rows[f"{name}-r2r-{track}-augmented"] = _described(row, learning_rate=5e-4)
             # coming back belongs to the paths of R4R; the basic agent always may
             rows[f"{name}-r4r-{track}"] = _r4r(row if name == "basic" else _with(row, allow_revisits=True))
     return rows

@@ -422,10 +422,7 @@ class HopPriorActions(HopPrior, FrontierActions):
 
 
 class LocalMemoryActions(MemoryActions):
-    """The neighbours of here, visited or not, or stop; the memory serves reading, and going back at the end.
-
-    Its options must allow revisits.
-    """
+    """The neighbours of here, or stop; the memory says which of them are visited, and where walks may end."""
 
     def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
         """Every episode that still may decide chooses a neighbour or stops."""

@@ -1,8 +1,7 @@
 """The agent of the paper: decisions over a Structured Scene Memory, and the ablations that decide otherwise.
 
 ``SSM`` chooses a frontier, then one of its sub-nodes; ``GlobalSSM`` chooses among all sub-nodes at once;
-``LocalSSM`` reads its memory, too, but only chooses among the neighbours of here. ``MemorylessSSM`` has the
-grounded states and nothing to read. Shape letters: X observations, R decision steps, N nodes,
+``LocalSSM`` takes the second of the two steps only, where it stands. Shape letters: X observations, R decision steps, N nodes,
 K candidate slots, H state width.
 """
 
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from typing_extensions import Self
 
 from scenemem.agents.actions import (
     ActionSpace,
@@ -62,6 +60,14 @@ class GroundedConfig(ModelConfig):
 
 @dataclass(frozen=True)
 class LocalSSMConfig(GroundedConfig):
+    """Settings of the ablation with local decisions."""
+
+    allow_revisits: bool = False
+    """visited neighbours stay options; without it they are those of the paper's second step"""
+
+
+@dataclass(frozen=True)
+class GlobalSSMConfig(GroundedConfig):
     """What agents that read a memory have in common; the ablations of table 3 each change one thing."""
 
     reasoning_steps: int = 3
@@ -82,9 +88,17 @@ class LocalSSMConfig(GroundedConfig):
     """who has used up its decisions goes back to where stopping seemed best, and stops; not in the paper"""
     read_before_update: bool = False
     """read the memory with the state before the observation, as the released code does"""
+    restore_state: bool = False
+    """coming back to a place restores the state the agent had there; not in the paper, where it goes on"""
+    allow_revisits: bool = False
+    """visited neighbours stay options, for paths that lead back; in the paper only unvisited ones are"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.restore_state and self.read_before_update:
+            raise SettingError(
+                "restore_state and read_before_update exclude each other: a restored state has none before it"
+            )
         if not 0 <= self.reasoning_steps <= MOST_REASONING:
             raise SettingError(
                 f"reasoning_steps must be from 0, which switches it off, to {MOST_REASONING}, "
@@ -98,23 +112,6 @@ class LocalSSMConfig(GroundedConfig):
             raise SettingError(
                 f"orientation_width must be a multiple of 4, got {self.orientation_width}; "
                 "four numbers are repeated"
-            )
-
-
-@dataclass(frozen=True)
-class GlobalSSMConfig(LocalSSMConfig):
-    """Settings of agents that can come back to any place of their memory."""
-
-    restore_state: bool = False
-    """coming back to a place restores the state the agent had there; not in the paper, where it goes on"""
-    allow_revisits: bool = False
-    """visited neighbours stay options, for paths that lead back; in the paper only unvisited ones are"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.restore_state and self.read_before_update:
-            raise SettingError(
-                "restore_state and read_before_update exclude each other: a restored state has none before it"
             )
 
 
@@ -140,7 +137,7 @@ def _grounding(config: GroundedConfig) -> FineGrainedGrounding | SharedGrounding
     return FineGrainedGrounding(config.width) if config.grounding else SharedGrounding()
 
 
-def _reader(config: LocalSSMConfig, sizes: DataSizes) -> CollectRead:
+def _reader(config: GlobalSSMConfig, sizes: DataSizes) -> CollectRead:
     return CollectRead(
         config.width,
         sizes.visual,
@@ -152,7 +149,7 @@ def _reader(config: LocalSSMConfig, sizes: DataSizes) -> CollectRead:
     )
 
 
-def _stop_from_memory(config: LocalSSMConfig, sizes: DataSizes) -> StopFromMemory | None:
+def _stop_from_memory(config: GlobalSSMConfig, sizes: DataSizes) -> StopFromMemory | None:
     if not config.stop_from_memory:
         return None
     return StopFromMemory(config.width, config.node_width or sizes.visual, config.orientation_width)
@@ -199,12 +196,17 @@ class GroundedAgent(Agent):
         return {**words, **observations.state.attention}
 
 
-class MemorylessSSM(GroundedAgent):
-    """No memory: scores the neighbours of here with grounded states (Eq. 14); not an agent of the paper."""
+class LocalSSM(GroundedAgent):
+    """The local ablation: no frontier is chosen, only one of the sub-nodes of here, or stop (Eq. 14).
+
+    Eq. 14 has no term of the memory, so nothing is read; the memory only says where the agent has been.
+    """
+
+    config: LocalSSMConfig
 
     def __init__(
         self,
-        config: GroundedConfig,
+        config: LocalSSMConfig,
         sizes: DataSizes,
         parts: Parts,
         grounding: FineGrainedGrounding | SharedGrounding,
@@ -214,12 +216,18 @@ class MemorylessSSM(GroundedAgent):
         self.actions = actions
 
     @classmethod
-    def build(
-        cls, config: GroundedConfig, sizes: DataSizes, updater: MakeUpdater | None = None
-    ) -> MemorylessSSM:
+    def build(cls, config: LocalSSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> LocalSSM:
         """Fresh weights; ``updater`` makes another recurrent core."""
         parts = lstm_parts(config, sizes, updater)
         return cls(config, sizes, parts, _grounding(config), ActionScore(config.width, sizes.visual))
+
+    def action_space(
+        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
+    ) -> ActionSpace:
+        """The neighbours of here, or stop."""
+        del learning
+        options = WalkOptions(allow_revisits=self.config.allow_revisits)
+        return LocalMemoryActions(world, episodes, max_decisions, options)
 
     def action_logits(self, observations: Observations) -> Tensor:
         """(X, K + 1)"""
@@ -343,14 +351,14 @@ class SSM(GroundedAgent):
         )
 
 
-class OneStepAgent(GroundedAgent):
-    """Scores all candidates of all nodes of the memory, and stopping, at once (Eqs. 10, 11)."""
+class GlobalSSM(GroundedAgent):
+    """The one-step ablation: all sub-nodes of the memory compete in a single decision (Eqs. 10, 11)."""
 
-    config: LocalSSMConfig
+    config: GlobalSSMConfig
 
     def __init__(
         self,
-        config: LocalSSMConfig,
+        config: GlobalSSMConfig,
         sizes: DataSizes,
         parts: Parts,
         grounding: FineGrainedGrounding | SharedGrounding,
@@ -364,7 +372,7 @@ class OneStepAgent(GroundedAgent):
         self.stop_from_memory = stop_from_memory
 
     @classmethod
-    def build(cls, config: LocalSSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> Self:
+    def build(cls, config: GlobalSSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> GlobalSSM:
         """Fresh weights; ``updater`` makes another recurrent core."""
         return cls(
             config,
@@ -388,12 +396,6 @@ class OneStepAgent(GroundedAgent):
             logits = with_stop(logits, self.stop_from_memory(grounded, nodes, graph.here))
         return logits
 
-
-class GlobalSSM(OneStepAgent):
-    """The one-step ablation: all sub-nodes of the memory compete in a single decision."""
-
-    config: GlobalSSMConfig
-
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
     ) -> ActionSpace:
@@ -403,22 +405,3 @@ class GlobalSSM(OneStepAgent):
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
         """Global decisions: (R, N * K + 1)"""
         return {GLOBAL: self.logits(point)}
-
-
-class LocalSSM(OneStepAgent):
-    """The local ablation: the whole memory is read, but only a neighbour of here can be chosen, or stop."""
-
-    def action_space(
-        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
-    ) -> ActionSpace:
-        """The neighbours of here, or stop."""
-        backtracks = self.config.final_backtrack and not learning
-        options = WalkOptions(self.config.walk_cost, final_backtrack=backtracks, allow_revisits=True)
-        return LocalMemoryActions(world, episodes, max_decisions, options)
-
-    def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
-        """Actions: (R, K + 1)"""
-        logits, graph = self.logits(point), point.memory()
-        row = torch.arange(len(logits), device=logits.device)
-        of_nodes = logits[:, :-1].view(len(row), graph.edge.shape[1], -1)  # (R, N, K)
-        return {ACTION: torch.cat([of_nodes[row, graph.here], logits[:, -1:]], dim=1)}

@@ -40,11 +40,11 @@ class RewardConfig:
     rule: str = "distance"
     """name of the reward rule; distance pays for getting closer to the goal"""
     quantised: bool = True
-    """+1 for closer, -1 for farther; False pays the metres themselves"""
+    """+1 for closer, -1 for farther, as the paper's baseline; False pays the metres, as the paper"""
     success: float = 2.0
     """for stopping within 3 m of the goal"""
     failure: float = -2.0
-    """for stopping elsewhere; 0 rewards success only, as the paper's text says"""
+    """for stopping elsewhere, as the paper's baseline; 0 rewards success only, as the paper"""
     discount: float = 0.9
     """per decision"""
 
@@ -87,10 +87,14 @@ class LearningConfig:
     """optimiser steps"""
     batch: int = 64
     """episodes per step"""
+    optimiser: Literal["adamw", "adam", "rmsprop"] = "adamw"
+    """rmsprop is that of the paper's baseline"""
     learning_rate: float = 1e-3
-    """at the start; falls to 0 along a cosine"""
+    """at the start"""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """whether the learning rate falls to 0 along a cosine or stays"""
     weight_decay: float = 0.01
-    """of AdamW"""
+    """of the optimiser"""
     clip: float = 40.0
     """largest norm of all gradients together"""
     max_decisions: int = 15
@@ -200,9 +204,13 @@ class NearestNode(ClosestToGoal):
     _counts_the_hop = False
 
     def _frontier(self, request: DecisionRequest, space: ActionSpace) -> Tensor:
-        memory = _with_memory(space).memory
-        walk = memory.walk[request.episode, memory.here[request.episode]]
-        cost = self.metres(request.viewpoint, request.episode) + _WALK_PRICE * walk
+        space = _with_memory(space)
+        episodes, memory = request.episode, space.memory
+        metres = self.metres(request.viewpoint, episodes)
+        # here may be chosen without a sub-node, but then it is right at the goal only
+        useful = space.open_ways(episodes).any(dim=2) | (metres == 0.0)
+        walk = memory.walk[episodes, memory.here[episodes]]
+        cost = torch.where(useful, metres, _DEAD_END) + _WALK_PRICE * walk
         return cost.masked_fill(~request.options, torch.inf).argmin(dim=1)
 
 

@@ -72,6 +72,15 @@ class _Walks:
         return int(self.teacher) + int(self.student)
 
 
+def make_optimiser(network: nn.Module, config: LearningConfig) -> torch.optim.Optimizer:
+    """The optimiser that the settings name."""
+    weights, rate, decay = network.parameters(), config.learning_rate, config.weight_decay
+    if config.optimiser == "rmsprop":
+        return torch.optim.RMSprop(weights, lr=rate, weight_decay=decay)
+    kind = torch.optim.AdamW if config.optimiser == "adamw" else torch.optim.Adam
+    return kind(weights, lr=rate, weight_decay=decay, fused=True)
+
+
 class _Lesson(nn.Module):
     """The losses of a batch as a module, which is what distributed training wants."""
 
@@ -127,12 +136,7 @@ class Trainer:
         self.config = config
         self.group = group
         self.iteration = 0
-        self.optimiser = torch.optim.AdamW(
-            agent.network.parameters(),
-            lr=config.learning_rate,
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
+        self.optimiser = make_optimiser(agent.network, config)
         self.sampling = torch.Generator().manual_seed(seed + 1)
         tokens, lengths = agent.vocabulary.encode_batch(episodes.texts, agent.limits.max_words)
         self._tokens, self._lengths = tokens, lengths
@@ -294,8 +298,10 @@ class Trainer:
         return own.repeat(1, episodes // own.shape[1])
 
     def _set_learning_rate(self) -> None:
-        share = self.iteration / self.config.iterations
-        rate = self.config.learning_rate * 0.5 * (1.0 + math.cos(math.pi * min(share, 1.0)))
+        rate = self.config.learning_rate
+        if self.config.schedule == "cosine":
+            share = self.iteration / self.config.iterations
+            rate *= 0.5 * (1.0 + math.cos(math.pi * min(share, 1.0)))
         for group in self.optimiser.param_groups:
             group["lr"] = rate
 

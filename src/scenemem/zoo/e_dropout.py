@@ -9,8 +9,8 @@ v_t is a sum over 36 views, p_t where the agent looks. Loss: .2 teacher forcing 
 begun with the weights of the first, a speaker describes paths of the training buildings under environment
 dropout, which drops the same visual columns of all views of a walk as if it led through another building, and
 the agent learns from them under the same mask (.6 teacher forcing + A2C). Read in the released code.
-Differences: AdamW instead of RMSprop; people's instructions are walked under one mask, too, where the release
-drops numbers of every view by themselves.
+Difference: people's instructions are walked under one mask, too, where the release drops numbers of every
+view by themselves.
 
 The shared row is ``basic`` itself under another name, ``basic-augmented`` is its back-translation on the
 common recipe: ``scenemem train basic-augmented --begin RUN --speaker RUN``.
@@ -18,26 +18,12 @@ common recipe: ``scenemem train basic-augmented --begin RUN --speaker RUN``.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from scenemem.extend import PRESETS
 
-from scenemem.extend import PRESETS, ModelConfig, Stage, WalkConfig
-from scenemem.zoo.recipes import published
-
-_MODEL = ModelConfig(feature_dropout=0.3)
-_WALK = WalkConfig(max_decisions=35, max_steps=36)
-_LOSSES = {"teacher_forcing": 0.2, "a2c": 1.0}
 ROWS = {
     "e-dropout": PRESETS["basic"],
-    "e-dropout-as-published": published(
-        "basic", _MODEL, (Stage("mixed", losses=_LOSSES),), walk=_WALK, iterations=80_000
-    ),
-    "e-dropout-augmented-as-published": published(
-        "basic",
-        replace(_MODEL, feature_dropout=0.4),
-        (Stage("back-translation", losses=_LOSSES, augmented={**_LOSSES, "teacher_forcing": 0.6}),),
-        walk=_WALK,
-        iterations=200_000,
-    ),
+    "e-dropout-as-published": PRESETS["basic-as-published"],
+    "e-dropout-augmented-as-published": PRESETS["basic-as-published-augmented"],
 }
 
 
