@@ -68,7 +68,7 @@ def preset_at(name: str, width: Width) -> Preset[Any]:
     preset = PRESETS[name]
     if width == "everyday":
         return preset
-    paper = PRESETS["ssm-paper-width"]
+    paper = PRESETS["ssm-as-published"]
     kept = {item.name: getattr(preset.model, item.name) for item in fields(preset.model)}
     model = type(preset.model)(**{name: value for name, value in kept.items() if name in _VARIANT})
     learning = replace(paper.learning, stages=preset.learning.stages)

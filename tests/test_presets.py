@@ -12,13 +12,12 @@ import torch
 
 from scenemem.agents.basic import Basic
 from scenemem.agents.build import AGENTS, AgentSpec, DataSizes, ModelConfig
-from scenemem.agents.ssm import SSMConfig
 from scenemem.agents.walker import TrainedAgent, WalkConfig
 from scenemem.errors import UserError
 from scenemem.features.store import Environment, open_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import StoredEpisodes
-from scenemem.learning.objectives import LearningConfig, RewardConfig, Stage
+from scenemem.learning.objectives import LearningConfig, Stage
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import (
     PRESETS,
@@ -53,39 +52,54 @@ def _differences(one: Any, other: Any, path: str = "") -> set[str]:
         ("ssm-no-reasoning", "ssm", {"model.reasoning_steps"}),
         ("ssm-local", "ssm", {"agent"}),
         ("ssm-global", "ssm", {"agent"}),
-        ("ssm-no-hints", "ssm", {"model.hints"}),
-        ("ssm-no-restore", "ssm", {"model.restore_state"}),
-        ("ssm-no-backtrack", "ssm", {"model.final_backtrack"}),
-        ("ssm-no-stop-from-memory", "ssm", {"model.stop_from_memory"}),
-        ("ssm-no-memory", "ssm", {"agent"}),
-        ("ssm-hop-prior", "ssm-no-backtrack", {"model.hop_prior"}),
-        ("ssm-paper-no-grounding", "ssm-paper", {"model.grounding"}),
-        ("ssm-paper-no-reasoning", "ssm-paper", {"model.reasoning_steps"}),
-        ("ssm-paper-local", "ssm-paper", {"agent"}),
-        ("ssm-paper-global", "ssm-paper", {"agent"}),
-        ("ssm-paper-stay", "ssm-paper", {"model.stay_score"}),
-        ("ssm-paper-stay-restore", "ssm-paper", {"model.stay_score", "model.restore_state"}),
-        ("ssm-paper-hints", "ssm-paper", {"model.hints"}),
-        ("ssm-paper-restore", "ssm-paper", {"model.restore_state"}),
-        ("ssm-paper-stop-from-memory", "ssm-paper", {"model.stop_from_memory"}),
-        ("ssm-paper-backtrack", "ssm-paper", {"model.final_backtrack"}),
-        ("ssm-paper-hop-prior", "ssm-paper", {"model.hop_prior"}),
-        ("ssm-released", "ssm-paper-hop-prior", {"model.read_before_update", "learning.stages"}),
-        ("basic", "ssm-paper", {"agent"}),
+        ("ssm-unvisited-views", "ssm", {"model.views"}),
+        ("ssm-all-views", "ssm", {"model.views"}),
+        ("ssm-all-edges", "ssm", {"model.edges"}),
+        ("ssm-all-edges-and-views", "ssm", {"model.edges", "model.views"}),
+        ("ssm-way-labels", "ssm", {"learning.labels"}),
+        ("ssm-sign-rewards", "ssm", {"learning.reward.quantised", "learning.reward.failure"}),
+        ("ssm-local-revisits", "ssm-local", {"model.allow_revisits"}),
+        ("ssm-stay", "ssm", {"model.stay_score"}),
+        ("ssm-hints", "ssm", {"model.hints"}),
+        ("ssm-restore", "ssm", {"model.restore_state"}),
+        ("ssm-stop-from-memory", "ssm", {"model.stop_from_memory"}),
+        ("ssm-backtrack", "ssm", {"model.final_backtrack"}),
+        ("ssm-hop-prior", "ssm", {"model.hop_prior"}),
+        (
+            "ssm-plus",
+            "ssm",
+            {f"model.{name}" for name in ("hints", "restore_state", "stop_from_memory", "final_backtrack")},
+        ),
+        ("ssm-plus-no-hints", "ssm-plus", {"model.hints"}),
+        ("ssm-plus-no-restore", "ssm-plus", {"model.restore_state"}),
+        ("ssm-plus-no-backtrack", "ssm-plus", {"model.final_backtrack"}),
+        ("ssm-plus-no-stop-from-memory", "ssm-plus", {"model.stop_from_memory"}),
+        ("ssm-plus-no-reasoning", "ssm-plus", {"model.reasoning_steps"}),
+        (
+            "basic",
+            "ssm",
+            {"agent", "learning.labels", "learning.reward.quantised", "learning.reward.failure"},
+        ),
         ("basic-backtrack", "basic", {"agent"}),
         ("basic-hop-prior", "basic", {"agent"}),
         ("ssm-augmented", "ssm", {"learning.learning_rate", "learning.stages"}),
+        ("ssm-plus-augmented", "ssm-plus", {"learning.learning_rate", "learning.stages"}),
         ("basic-augmented", "basic", {"learning.learning_rate", "learning.stages"}),
         ("seq2seq", "basic", {"model.panorama", "learning.stages"}),
+        (
+            "ssm-as-published-augmented",
+            "ssm-as-published",
+            {"learning.iterations", "learning.stages"},
+        ),
+        (
+            "basic-as-published-augmented",
+            "basic-as-published",
+            {"model.feature_dropout", "learning.iterations", "learning.stages"},
+        ),
     ],
 )
 def test_a_variant_changes_only_what_its_name_says(name: str, base: str, changed: set[str]) -> None:
     assert _differences(PRESETS[base], PRESETS[name]) == changed
-
-
-def test_the_released_code_learns_by_imitation_alone() -> None:
-    (imitation,), (mixed,) = PRESETS["ssm-released"].learning.stages, PRESETS["ssm-paper"].learning.stages
-    assert imitation.losses == {name: mixed.losses[name] for name in ("teacher_forcing", "student_forcing")}
 
 
 def test_every_preset_has_the_settings_of_its_agent() -> None:
@@ -100,7 +114,7 @@ ON_R2R = {"data.features", "learning.iterations", "selection.split", "selection.
 def test_the_rows_of_the_scoreboard_share_one_recipe(track: str) -> None:
     ending = f"-r2r-{track}"
     rows = {name.removesuffix(ending): row for name, row in PRESETS.items() if name.endswith(ending)}
-    assert {"ssm-paper", "ssm", "basic", "ssm-local", "ssm-paper-local", "seq2seq"} <= rows.keys()
+    assert {"ssm", "ssm-plus", "basic", "ssm-local", "seq2seq"} <= rows.keys()
     for base, row in rows.items():
         assert _differences(PRESETS[base], row) == ON_R2R, base
         assert row.data.features == track
@@ -108,7 +122,7 @@ def test_the_rows_of_the_scoreboard_share_one_recipe(track: str) -> None:
 
 
 @pytest.mark.parametrize("track", R2R_TRACKS)
-@pytest.mark.parametrize("base", ["ssm-paper", "basic", "ssm"])
+@pytest.mark.parametrize("base", ["ssm", "basic", "ssm-plus"])
 def test_described_paths_join_a_row_of_the_scoreboard(base: str, track: str) -> None:
     row, more = PRESETS[f"{base}-r2r-{track}"], PRESETS[f"{base}-r2r-{track}-augmented"]
     assert _differences(row, more) == {"learning.learning_rate", "learning.stages"}
@@ -118,7 +132,7 @@ def test_described_paths_join_a_row_of_the_scoreboard(base: str, track: str) -> 
 
 
 @pytest.mark.parametrize("track", R2R_TRACKS)
-@pytest.mark.parametrize("base", ["ssm-paper", "basic", "ssm"])
+@pytest.mark.parametrize("base", ["ssm", "basic", "ssm-plus"])
 def test_r4r_follows_the_path(base: str, track: str) -> None:
     row, other = PRESETS[f"{base}-r4r-{track}"], PRESETS[f"{base}-r2r-{track}"]
     assert row.data.task == "r4r"
@@ -129,17 +143,42 @@ def test_r4r_follows_the_path(base: str, track: str) -> None:
     assert not expected or row.model.allow_revisits
 
 
-def test_the_faithful_preset_has_nothing_the_paper_does_not_have() -> None:
-    everyday, wide = PRESETS["ssm-paper"], PRESETS["ssm-paper-width"]
-    assert wide.model == SSMConfig()
-    for paper in (everyday, wide):
-        for addition in ("hints", "restore_state", "stop_from_memory", "final_backtrack", "allow_revisits"):
-            assert not getattr(paper.model, addition), addition
-        assert not paper.model.read_before_update
-        assert not paper.model.hop_prior
-    assert wide.model.node_width is None
-    assert wide.model.orientation_width == 128
-    assert wide.model.width == 512
+@pytest.mark.parametrize("name", ["ssm", "ssm-as-published"])
+def test_the_papers_agent_has_nothing_the_paper_does_not_have(name: str) -> None:
+    paper = PRESETS[name]
+    for addition in ("hints", "restore_state", "stop_from_memory", "final_backtrack", "allow_revisits"):
+        assert not getattr(paper.model, addition), addition
+    for other in ("stay_score", "read_before_update", "hop_prior"):
+        assert not getattr(paper.model, other), other
+    assert (paper.model.edges, paper.model.views) == ("visited", "navigable")
+    assert paper.learning.labels == "nearest"
+    reward = paper.learning.reward
+    assert (reward.rule, reward.quantised, reward.failure) == ("distance", False, 0.0)
+
+
+def test_the_published_experiment_is_as_the_paper_and_the_code_of_its_baseline_say() -> None:
+    ours, baseline = PRESETS["ssm-as-published"], PRESETS["basic-as-published"]
+    assert (ours.model.width, ours.model.node_width, ours.model.orientation_width) == (512, None, 128)
+    assert (ours.model.dropout, ours.model.feature_dropout) == (0.5, 0.4)
+    assert (baseline.model.dropout, baseline.model.feature_dropout) == (0.5, 0.3)
+    for preset in (ours, baseline):
+        learning = preset.learning
+        assert (learning.optimiser, learning.learning_rate, learning.schedule) == (
+            "rmsprop",
+            1e-4,
+            "constant",
+        )
+        assert (learning.weight_decay, learning.clip, learning.batch) == (0.0, 40.0, 64)
+        assert learning.iterations == 80_000
+        assert (learning.entropy, learning.value, learning.reward.discount) == (0.01, 0.5, 0.9)
+        (stage,) = learning.stages
+        assert (stage.losses["teacher_forcing"], stage.losses["a2c"]) == (0.2, 1.0)
+        (more,) = PRESETS[f"{preset.agent}-as-published-augmented"].learning.stages
+        assert (more.losses["teacher_forcing"], more.augmented["teacher_forcing"]) == (0.2, 0.6)
+        assert not preset.data.word_vectors
+    assert ours.walk.max_decisions == 15
+    assert ours.learning.stages[0].losses["student_forcing"] == 0.2
+    assert baseline.learning.stages[0].losses.keys() == {"teacher_forcing", "a2c"}
 
 
 # training
@@ -198,173 +237,11 @@ def test_presets_survive_being_written_down(name: str) -> None:
     assert msgspec.json.decode(written, type=preset_type(PRESETS[name].agent)) == PRESETS[name]
 
 
-# as the runs and published weights of earlier versions hold them
-OLD_WALK = {"rounds": 15, "ticks": 40, "words": 80}
-OLD_MODEL = {"word_width": 256, "width": 256, "dropout": 0.3, "feature_dropout": 0.2, "panorama": True}
-OLD_PLAIN_MEMORY = {
-    "grounding": True,
-    "reasoning_steps": 3,
-    "stream": None,
-    "orientation": 128,
-    "hints": False,
-    "weights": "metres",
-    "recalls": False,
-    "stop_reads": False,
-    "goes_back": False,
-    "revisits": False,
-    "read_before": False,
-    "hop_prior": False,
-}
-OLD_MEMORY = {
-    **OLD_PLAIN_MEMORY,
-    "stream": 64,
-    "orientation": 32,
-    "hints": True,
-    "recalls": True,
-    "stop_reads": True,
-    "goes_back": True,
-}
-OLD_STAGE = {
-    "name": "mixed",
-    "share": 1.0,
-    "teacher": 1.0,
-    "student": 0.3,
-    "reinforce": 1.0,
-    "augmented": 0.0,
-    "teacher_frontier": 0.2,
-    "student_frontier": 1.0,
-}
-OLD_LEARNING = {
-    "iterations": 2000,
-    "batch": 64,
-    "learning_rate": 0.001,
-    "weight_decay": 0.01,
-    "clip": 40.0,
-    "rounds": 10,
-    "ticks": 16,
-    "labels": "goal",
-    "entropy": 0.01,
-    "value": 0.5,
-    "reward": {"quantised": True, "success": 2.0, "discount": 0.9},
-    "stages": [OLD_STAGE],
-}
-OLD_DATA = {"task": "r2r", "features": None, "min_count": 5, "word_vectors": True}
-OLD_SELECTION = {"split": "dev_unseen", "metric": "sr", "every": 400, "save_every": 100}
-OLD_SSM = {
-    "agent": "frontier",
-    "model": OLD_MODEL,
-    "memory": OLD_MEMORY,
-    "walk": OLD_WALK,
-    "data": OLD_DATA,
-    "learning": OLD_LEARNING,
-    "selection": OLD_SELECTION,
-}
-OLD_R2R = {
-    "data": {**OLD_DATA, "features": "objects+rooms"},
-    "selection": {**OLD_SELECTION, "split": "val_unseen", "every": 200},
-}
-OLD_PRESETS: dict[str, dict[str, Any]] = {
-    "ssm": OLD_SSM,
-    "ssm-no-memory": {**OLD_SSM, "agent": "local"},
-    "ssm-no-backtrack": {**OLD_SSM, "memory": {**OLD_MEMORY, "goes_back": False}},
-    "ssm-no-restore": {**OLD_SSM, "memory": {**OLD_MEMORY, "recalls": False}},
-    "ssm-no-stop-from-memory": {**OLD_SSM, "memory": {**OLD_MEMORY, "stop_reads": False}},
-    "basic": {**OLD_SSM, "agent": "basic", "memory": OLD_PLAIN_MEMORY},
-    "seq2seq": {
-        **OLD_SSM,
-        "agent": "basic",
-        "model": {**OLD_MODEL, "panorama": False},
-        "memory": OLD_PLAIN_MEMORY,
-        "learning": {
-            **OLD_LEARNING,
-            "stages": [{**OLD_STAGE, "name": "student", "teacher": 0.0, "student": 1.0, "reinforce": 0.0}],
-        },
-    },
-    "ssm-r2r-oracle-augmented": {
-        **OLD_SSM,
-        **OLD_R2R,
-        "learning": {
-            **OLD_LEARNING,
-            "iterations": 1000,
-            "learning_rate": 0.0005,
-            "stages": [{**OLD_STAGE, "name": "augmented", "augmented": 0.6}],
-        },
-    },
-    "ssm-paper-width": {
-        **OLD_SSM,
-        "model": {**OLD_MODEL, "width": 512, "dropout": 0.5, "feature_dropout": 0.4},
-        "memory": OLD_PLAIN_MEMORY,
-        "learning": {
-            **OLD_LEARNING,
-            "iterations": 80000,
-            "learning_rate": 0.0001,
-            "rounds": 15,
-            "ticks": 40,
-            "stages": [{**OLD_STAGE, "teacher": 0.2, "student": 0.2, "teacher_frontier": 1.0}],
-        },
-    },
-    "ssm-r4r-oracle": {
-        **OLD_SSM,
-        "memory": {**OLD_MEMORY, "revisits": True},
-        "walk": {"rounds": 30, "ticks": 80, "words": 160},
-        "data": {**OLD_DATA, "task": "r4r", "features": "objects+rooms"},
-        "learning": {**OLD_LEARNING, "iterations": 1000, "rounds": 20, "ticks": 32, "labels": "path"},
-        "selection": {**OLD_SELECTION, "split": "val_seen", "metric": "sdtw", "every": 200},
-    },
-}
-
-
-@pytest.mark.parametrize("name", OLD_PRESETS)
-def test_presets_of_earlier_versions_are_understood(name: str) -> None:
-    assert read_preset(OLD_PRESETS[name]) == PRESETS[name]
-
-
-def test_every_setting_of_an_old_memory_has_its_place() -> None:
-    old = {
-        **OLD_PLAIN_MEMORY,
-        "grounding": False,
-        "reasoning_steps": 1,
-        "stream": 5,
-        "orientation": 8,
-        "weights": "hops",
-        "read_before": True,
-        "hop_prior": True,
-    }
-    assert read_preset({**OLD_SSM, "memory": old}).model == SSMConfig(
-        word_width=256,
-        width=256,
-        dropout=0.3,
-        feature_dropout=0.2,
-        grounding=False,
-        reasoning_steps=1,
-        node_width=5,
-        orientation_width=8,
-        walk_cost="hops",
-        read_before_update=True,
-        hop_prior=True,
-    )
-
-
-def test_what_an_old_preset_leaves_out_is_what_it_was_then() -> None:
-    """Runs of even earlier versions hold fewer settings."""
-    preset = read_preset({"memory": {}, "learning": {"stages": [{}], "reward": {"success": 5.0}}})
-    assert preset == Preset(
-        "ssm",
-        SSMConfig(),
-        learning=LearningConfig(
-            stages=(Stage(losses={"teacher_forcing": 1.0, "a2c": 1.0}),),
-            reward=RewardConfig(success=5.0, failure=-5.0),
-        ),
-    )
-
-
-@pytest.mark.parametrize("old", [False, True])
-def test_an_unknown_agent_is_named_with_what_is_near(old: bool) -> None:
-    values: dict[str, Any] = {"agent": "ssm-locl", "model": {}}
+def test_an_unknown_agent_is_named_with_what_is_near() -> None:
     with pytest.raises(UserError, match="unknown agent 'ssm-locl'; did you mean ssm-local"):
-        read_preset({**values, "memory": {}} if old else values)
-    with pytest.raises(UserError, match="unknown preset 'ssm-papr'; did you mean ssm-paper"):
-        PRESETS["ssm-papr"]
+        read_preset({"agent": "ssm-locl", "model": {}})
+    with pytest.raises(UserError, match="unknown preset 'ssm-globl'; did you mean ssm-global"):
+        PRESETS["ssm-globl"]
 
 
 def test_settings_of_another_agent_are_refused() -> None:

@@ -18,7 +18,7 @@ from statistics import correlation
 from typing import Any
 
 PUBLISHED = {  # SR on val_unseen of R2R, from images; the paper's tables, else the systems' own
-    "ssm-paper": ".56",
+    "ssm": ".56",
     "fast": ".56 aug",
     "auxrn": ".55 aug",
     "active-perception": ".55",
@@ -33,7 +33,7 @@ PUBLISHED = {  # SR on val_unseen of R2R, from images; the paper's tables, else 
     "student-forcing": ".22",
 }
 PUBLISHED_R4R = {  # SR / CLS / nDTW / SDTW on val_unseen of R4R: the paper's second table
-    "ssm-paper": ".32 / .53 / .39 / .19",
+    "ssm": ".32 / .53 / .39 / .19",
     "oaam": ".31 / .40 / - / .11",
     "egp": ".30 / .44 / .37 / .18",
     "egp-revisits": ".30 / .44 / .37 / .18",

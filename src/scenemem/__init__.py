@@ -2,7 +2,7 @@
 
     import scenemem as sm
 
-    agent = sm.load("weights:ssm-houses")
+    agent = sm.load("weights:ssm-plus-houses")
     walk = agent.walk(sm.episodes("val_unseen")[0])
 
 Names are imported when they are used, so that ``import scenemem`` itself takes no time.

@@ -1,6 +1,6 @@
 """The Python front door: what ``import scenemem as sm`` offers.
 
-    agent = sm.load("weights:ssm-houses")
+    agent = sm.load("weights:ssm-plus-houses")
     walk = agent.walk(sm.episodes("val_unseen")[0])
     walk.save("replay.html")
 

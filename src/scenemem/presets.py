@@ -24,7 +24,6 @@ from scenemem.agents.ssm import (
 )
 from scenemem.agents.walker import WalkConfig
 from scenemem.errors import SettingError
-from scenemem.formats.folder import RENAMED
 from scenemem.learning.objectives import LearningConfig, RewardConfig, Stage
 from scenemem.registry import Registry
 
@@ -108,73 +107,15 @@ def with_agent(preset: Preset[Any], agent: str) -> Preset[Any]:
 
 
 def read_preset(values: Mapping[str, Any]) -> Preset[Any]:
-    """A preset from plain values, as files hold it; presets of earlier versions are understood.
+    """A preset from plain values, as files hold it.
 
     Raises:
         UserError: it names an unknown agent.
         msgspec.ValidationError: it is not a preset.
         KeyError: it names no agent.
     """
-    current = dict(values)
-    if "memory" in current or "rounds" in current.get("walk", {}):
-        current = _from_version_1(current)
-    if (store := current.get("data", {}).get("features")) in RENAMED:
-        current["data"] = {**current["data"], "features": RENAMED[store]}
-    reward = current.get("learning", {}).get("reward", {})
-    if "success" in reward and "failure" not in reward:  # one number said both
-        reward = {**reward, "failure": -reward["success"]}
-        current["learning"] = {**current["learning"], "reward": reward}
-    if "stages" in current.get("learning", {}):
-        stages = [_with_augmented_losses(stage) for stage in current["learning"]["stages"]]
-        current["learning"] = {**current["learning"], "stages": stages}
-    preset: Preset[Any] = msgspec.convert(current, preset_type(current["agent"]))
+    preset: Preset[Any] = msgspec.convert(values, preset_type(values["agent"]))
     return preset
-
-
-_AGENTS_V1 = {"basic": "basic", "frontier": "ssm", "local": "ssm-no-memory", "anywhere": "ssm-global"}
-_MEMORY_V1 = {
-    "stream": "node_width",
-    "orientation": "orientation_width",
-    "weights": "walk_cost",
-    "recalls": "restore_state",
-    "stop_reads": "stop_from_memory",
-    "goes_back": "final_backtrack",
-    "revisits": "allow_revisits",
-    "read_before": "read_before_update",
-}
-_LOSSES_V1 = {"teacher": "teacher_forcing", "student": "student_forcing", "reinforce": "a2c"}
-_STAGE_V1 = {"name": "mixed", "teacher": 1.0, "student": 0.0, "reinforce": 1.0}
-_LIMITS_V1 = {"rounds": "max_decisions", "ticks": "max_steps", "words": "max_words"}
-
-
-def _from_version_1(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of runs and weights from before agents had settings of their own."""
-    named = values.get("agent", "frontier")
-    agent = _AGENTS_V1.get(named, named)
-    own = {item.name for item in fields(AGENTS[agent].config)}
-    memory = {_MEMORY_V1.get(name, name): value for name, value in values.get("memory", {}).items()}
-    model = {**values.get("model", {}), **{name: value for name, value in memory.items() if name in own}}
-    learning = {_LIMITS_V1.get(name, name): value for name, value in values.get("learning", {}).items()}
-    if "stages" in learning:
-        learning["stages"] = [_stage_from_version_1(stage) for stage in learning["stages"]]
-    walk = {_LIMITS_V1.get(name, name): value for name, value in values.get("walk", {}).items()}
-    rest = {name: value for name, value in values.items() if name in ("data", "selection")}
-    return {"agent": agent, "model": model, "walk": walk, "learning": learning, **rest}
-
-
-def _stage_from_version_1(stage: Mapping[str, Any]) -> dict[str, Any]:
-    whole = {**_STAGE_V1, **stage}
-    losses = {new: whole.pop(old) for old, new in _LOSSES_V1.items()}
-    return {**whole, "losses": {name: weight for name, weight in losses.items() if weight}}
-
-
-def _with_augmented_losses(stage: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Augmented episodes once had one number: teacher forcing; their other losses were those of the stage."""
-    weight = stage.get("augmented", {})
-    if not isinstance(weight, int | float):
-        return stage
-    losses = {**stage.get("losses", {}), "teacher_forcing": weight}
-    return {**stage, "augmented": losses if weight else {}}
 
 
 _MIXED = Stage("mixed", losses={"teacher_forcing": 1.0, "student_forcing": 0.3, "a2c": 1.0})

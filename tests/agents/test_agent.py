@@ -30,7 +30,7 @@ from scenemem.agents.rollout import (
     Outputs,
     Rollout,
 )
-from scenemem.agents.ssm import SSM, GlobalSSM, GlobalSSMConfig, MemorylessSSM, SSMConfig
+from scenemem.agents.ssm import SSM, GlobalSSM, GlobalSSMConfig, LocalSSM, SSMConfig
 from scenemem.agents.walker import AgentPolicy, Pick, collect, take_best
 from scenemem.errors import SettingError, UserError
 from scenemem.features.store import Environment
@@ -60,7 +60,7 @@ from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import NONE, World
 
 VISUAL, MAX_DECISIONS, MAX_STEPS = 6, 6, 60
-PACKAGED = ("basic", "basic-ending", "ssm", "ssm-no-memory", "ssm-local", "ssm-global")
+PACKAGED = ("basic", "basic-ending", "ssm", "ssm-local", "ssm-global")
 assert PRESETS, "presets register the packaged agents"
 
 
@@ -165,14 +165,14 @@ VARIANTS: dict[str, Build] = {
     "seq2seq": _packaged("basic", panorama=False),
     "basic backtracks": _packaged("basic-ending", final_backtrack=True),
     "basic hop prior": _packaged("basic-ending", hop_prior=True),
-    "no memory": _packaged("ssm-no-memory"),
-    "no memory without grounding": _packaged("ssm-no-memory", grounding=False),
-    "local": _packaged("ssm-local", reasoning_steps=2),
-    "local narrow": _packaged("ssm-local", node_width=32),
-    "local stop from memory": _packaged("ssm-local", stop_from_memory=True, final_backtrack=True),
-    "local read before update": _packaged("ssm-local", read_before_update=True),
+    "local": _packaged("ssm-local"),
+    "local without grounding": _packaged("ssm-local", grounding=False),
+    "local revisits": _packaged("ssm-local", allow_revisits=True),
     "ssm": _packaged("ssm", reasoning_steps=2),
     "ssm narrow": _packaged("ssm", node_width=32),
+    "ssm all edges": _packaged("ssm", edges="all"),
+    "ssm all views": _packaged("ssm", views="all"),
+    "ssm unvisited views": _packaged("ssm", views="unvisited"),
     "ssm narrow directions": _packaged("ssm", orientation_width=32),
     "ssm hints": _packaged("ssm", hints=True),
     "ssm stay score": _packaged("ssm", stay_score=True),
@@ -198,8 +198,8 @@ VARIANTS: dict[str, Build] = {
     "global revisits": _packaged("ssm-global", allow_revisits=True),
     "global backtracks": _packaged("ssm-global", final_backtrack=True),
     "basic with a GRU": lambda sizes: Basic.build(SIZES, sizes, GRUUpdater),
-    "no memory with a GRU": lambda sizes: MemorylessSSM.build(
-        AGENTS["ssm-no-memory"].config(word_width=8, width=16), sizes, GRUUpdater
+    "local with a GRU": lambda sizes: LocalSSM.build(
+        AGENTS["ssm-local"].config(word_width=8, width=16), sizes, GRUUpdater
     ),
     "ssm with a GRU": lambda sizes: SSM.build(
         SSMConfig(word_width=8, width=16, restore_state=True, hints=True), sizes, GRUUpdater
@@ -222,9 +222,8 @@ def test_every_setting_of_every_packaged_agent_has_a_variant() -> None:
     sizes = {"word_width", "width", "dropout", "feature_dropout"}
     by_other_agents = {  # the same code serves both
         "basic-ending": {"panorama"},
-        "ssm-no-memory": {"panorama"},
-        "ssm-local": {"panorama", "grounding", "orientation_width", "walk_cost"},
-        "ssm-global": {"panorama", "grounding", "orientation_width", "walk_cost"},
+        "ssm-local": {"panorama"},
+        "ssm-global": {"panorama", "grounding", "orientation_width", "walk_cost", "edges", "views"},
     }
     for agent in PACKAGED:
         names = {item.name for item in fields(AGENTS[agent].config)} - sizes

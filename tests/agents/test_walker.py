@@ -35,7 +35,7 @@ from scenemem.world.graph import NONE, World
 
 VISUAL = 4
 SIZES = ModelConfig(word_width=6, width=8)
-NAMES = ("basic", "ssm-no-memory", "ssm-local", "ssm", "ssm-global")
+NAMES = ("basic", "ssm-local-revisits", "ssm-local", "ssm", "ssm-global")
 assert PRESETS, "presets register the packaged agents"
 
 
@@ -223,7 +223,7 @@ def test_a_watcher_sees_every_observation_and_decision_and_changes_nothing(
                 assert not attention[~own].any(), "nobody attends to padding"
 
 
-@pytest.mark.parametrize("name", ["ssm", "ssm-no-memory"])
+@pytest.mark.parametrize("name", ["ssm", "ssm-local-revisits"])
 def test_confidences_and_their_weights_explain_the_scores(
     name: str, environment: Environment, episodes: EpisodeSet
 ) -> None:

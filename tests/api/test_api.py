@@ -246,8 +246,8 @@ def test_environments_are_gymnasium_environments(tiny_trainable: Path) -> None:
 
 def test_presets_are_listed_and_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PRESETS, "_objects", dict(PRESETS._objects))
-    assert sm.list_presets()[:2] == ("ssm-paper", "ssm-paper-no-grounding")
-    mine = replace(sm.preset("ssm"), agent="ssm-no-memory")
+    assert sm.list_presets()[:2] == ("ssm", "ssm-no-grounding")
+    mine = replace(sm.preset("ssm"), agent="ssm-local-revisits")
     assert sm.register("preset", "mine", mine) is mine
     assert sm.preset("mine") is mine
     with pytest.raises(sm.UserError, match="there is a preset 'mine' already"):

@@ -56,7 +56,7 @@ def test_a_trace_has_a_range_per_part(tiny_load: Workload, tmp_path: Path) -> No
 
 
 def test_the_width_of_the_paper() -> None:
-    paper = PRESETS["ssm-paper-width"]
+    paper = PRESETS["ssm-as-published"]
     ssm, basic = preset_at("ssm", "paper"), preset_at("basic", "paper")
     assert (ssm.model, ssm.walk) == (paper.model, paper.walk)
     assert ssm.learning.max_decisions == paper.learning.max_decisions

@@ -16,6 +16,7 @@ from scenemem.commands import console
 from scenemem.commands.table import COMMANDS
 from scenemem.learning.trainer import StepReport
 from scenemem.presets import PRESETS
+from scenemem.runs.cost import duration
 from scenemem.runs.loop import TrainingStatus
 
 SMALL = ("--iterations", "2", "--learning.batch", "4", "--model.width", "16", "--selection.every", "1")
@@ -68,10 +69,18 @@ def test_off_a_terminal_training_prints_a_line_now_and_then(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(4.4, "4 s"), (89, "89 s"), (91, "2 min"), (5399, "90 min"), (11_100, "3 h 05 min")]
+    ("seconds", "text"),
+    [
+        (4.4, "4 s"),
+        (89, "89 s"),
+        (91, "2 min"),
+        (5399, "90 min"),
+        (11_100, "3 h 05 min"),
+        (2_250_000, "26 days"),
+    ],
 )
 def test_spans_of_time_are_told_as_people_say_them(seconds: float, text: str) -> None:
-    assert console.duration(seconds).replace("1 h 30 min", "90 min") == text
+    assert duration(seconds).replace("1 h 30 min", "90 min") == text
 
 
 def test_a_narrow_terminal_keeps_count_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +276,7 @@ def test_completion_scripts_know_every_command(shell: str, capsys: pytest.Captur
     assert code == 0
     for name in COMMANDS:
         assert name.split()[-1] in out
-    assert "weights:ssm-houses" in out
+    assert "weights:ssm-plus-houses" in out
 
 
 def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -286,7 +295,7 @@ def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     assert completed("scenemem", "comp") == ["compare", "completion"]
     assert completed("scenemem", "data", "fe") == ["fetch", "features"]
     assert "ssm-no-grounding" in completed("scenemem", "train", "ssm-no")
-    assert completed("scenemem", "eval", "weights:ssm-h") == ["weights:ssm-houses"]
+    assert completed("scenemem", "eval", "weights:ssm-h") == ["weights:ssm-plus-houses"]
     assert completed("scenemem", "eval", "x", "--split", "val_u") == ["val_unseen"]
 
 
@@ -313,7 +322,7 @@ def test_help_of_train_names_the_usual_presets_and_not_those_of_every_track(
         main(["train", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "Usual presets: ssm (the memory agent" in shown
-    assert "ssm-paper-no-grounding" in shown
+    assert "ssm-no-grounding" in shown
     assert "duet" in shown
     assert "-r2r-captions" not in shown
     assert "NAME-r2r-TRACK" in shown

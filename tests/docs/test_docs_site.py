@@ -64,7 +64,7 @@ def test_the_page_to_play_embeds_replays_that_are_there(site: Path) -> None:
     page = (site / "play" / "index.html").read_text(encoding="utf-8")
     shown = re.findall(r'(?:src|href)="\.\./(gallery/[\w.-]+\.html)', page)
     assert len(shown) == 5, "one to play, three more, and the list"
-    assert "ssm-houses: " in page, "every replay is named by how it ends"
+    assert "ssm-plus-houses: " in page, "every replay is named by how it ends"
     for name in shown:
         text = (site / name).read_text(encoding="utf-8")
         assert "Content-Security-Policy" in text
@@ -184,6 +184,6 @@ def test_a_preset_says_which_settings_its_agent_does_not_have(hook: Callable[[st
 
 def test_a_preset_the_page_forgets_is_noticed(hook: Callable[[str], Any]) -> None:
     on_page_markdown = hook("presets_page").on_page_markdown
-    with pytest.raises(ValueError, match=r"disagree about: .*ssm-paper"):
+    with pytest.raises(ValueError, match=r"disagree about: .*ssm"):
         on_page_markdown("<!-- preset: ssm -->")
     assert on_page_markdown("no presets here") == "no presets here"

@@ -20,7 +20,7 @@ from scenemem.models.reading import (
     VisualRead,
     tiled,
 )
-from scenemem.world.graph import ANGLE_WIDTH, VIEWS, angle_feature
+from scenemem.world.graph import ANGLE_WIDTH, NONE, VIEWS, angle_feature
 from tests.models.helpers import one_per_episode
 
 SLOTS, VISUAL, WIDTH, NODE_WIDTH = 4, 6, 8, 7
@@ -110,6 +110,8 @@ def setting() -> Setting:
         directions=angle_feature(heading, elevation, width=4),
         exists=torch.arange(SLOTS) < torch.randint(1, SLOTS + 1, (number, 1)),
         views=torch.randint(0, VIEWS, (number, SLOTS)),
+        leads_to=torch.full((number, SLOTS), NONE),
+        candidates=lambda: torch.empty(0),
     )
     linked = torch.rand(len(SIZES), NODES, NODES).triu(1) > 0.5
     packing = Packing(torch.tensor([0, 1, 2, 1]), torch.tensor([0, 1, 0, 0]), len(SIZES), 2)
@@ -139,7 +141,7 @@ def setting() -> Setting:
 @pytest.fixture(params=[0, 1, 3])
 def reader(request: pytest.FixtureRequest) -> CollectRead:
     torch.manual_seed(1)
-    return CollectRead(WIDTH, VISUAL, NODE_WIDTH, request.param).double()
+    return CollectRead(WIDTH, VISUAL, NODE_WIDTH, request.param, views="all", edges="all").double()
 
 
 def test_node_states_stand_memory_after_memory_each_with_its_place(setting: Setting) -> None:
@@ -217,7 +219,7 @@ def test_columns_are_looked_up_by_their_name(setting: Setting) -> None:
 
 
 def test_reading_views_is_attention_over_each_panorama(setting: Setting) -> None:
-    read = VisualRead(WIDTH, VISUAL).double()
+    read = VisualRead(WIDTH, VISUAL, "all").double()
     seen = setting.visual_read(read)
     for state, (row, _, place) in enumerate(setting.known()):
         query = read.query.weight @ setting.grounded.perception[row]
@@ -241,7 +243,7 @@ def _plain_orientation(setting: Setting, query: Tensor, row: int, place: int) ->
 
 
 def test_reading_edges_is_attention_over_directions_relative_to_the_agent(setting: Setting) -> None:
-    read = OrientationRead(WIDTH).double()
+    read = OrientationRead(WIDTH, "all").double()
     found = read(setting.grounded.action, setting.heading, setting.graph)
     assert found.shape == (len(setting.known()), 4)
     for state, (row, _, place) in enumerate(setting.known()):
@@ -252,7 +254,7 @@ def test_reading_edges_is_attention_over_directions_relative_to_the_agent(settin
 def test_a_place_without_edges_is_read_as_zero(setting: Setting) -> None:
     places = setting.graph.places
     nowhere = setting.with_places(replace(places, exists=torch.zeros_like(places.exists)))
-    read = OrientationRead(WIDTH).double()
+    read = OrientationRead(WIDTH, "all").double()
     assert not read(setting.grounded.action, setting.heading, nowhere.graph).any()
 
 
@@ -362,7 +364,7 @@ def test_messages_about_directions_are_messages_of_tiled_states(
 
 
 def test_without_message_passing_the_nodes_are_what_was_read(setting: Setting) -> None:
-    reader = CollectRead(WIDTH, VISUAL, NODE_WIDTH, steps=0).double()
+    reader = CollectRead(WIDTH, VISUAL, NODE_WIDTH, steps=0, views="all", edges="all").double()
     visual, orientation = setting.read(reader)
     seen = setting.visual_read(reader.visual_read)
     for state, (row, node, place) in enumerate(setting.known()):
@@ -387,7 +389,9 @@ def test_the_paper_keeps_the_width_of_the_features() -> None:
 def test_orientation_states_are_128_wide_unless_chosen(
     chosen: dict[str, int], width: int, steps: int, setting: Setting
 ) -> None:
-    visual, orientation = setting.read(CollectRead(WIDTH, VISUAL, NODE_WIDTH, steps, **chosen).double())
+    visual, orientation = setting.read(
+        CollectRead(WIDTH, VISUAL, NODE_WIDTH, steps, views="all", edges="all", **chosen).double()
+    )
     assert visual.shape == (MEMORIES, NODES, NODE_WIDTH)
     assert orientation.shape == (MEMORIES, NODES, width)
 

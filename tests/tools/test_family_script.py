@@ -123,7 +123,7 @@ def test_what_fails_is_named_and_nothing_is_compared(repository: Repository) -> 
 def test_r2r_trains_the_whole_family(repository: Repository) -> None:
     repository.run("r2r-oracle", "0", COMPARED="{}")
     names = {words[1].removesuffix("-r2r-oracle") for words in repository.called("train")}
-    assert names == {*systems(), "basic", "ssm", "ssm-paper"} - {"e-dropout"}  # which is basic
+    assert names == {*systems(), "basic", "ssm", "ssm-plus"} - {"e-dropout"}  # which is basic
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones(repository: Repository) -> None:

@@ -64,7 +64,7 @@ def test_a_traced_walk_is_the_untraced_one(name: str, settings: dict[str, object
     for episode, trace in enumerate(traces):
         path = [int(world.local[place]) for place in walked.viewpoint[episode] if place != NONE]
         assert trace.path == path
-        assert (trace.moves[0].memory is None) == (PRESETS[name].agent in ("basic", "ssm-no-memory"))
+        assert (trace.moves[0].memory is None) == (PRESETS[name].agent in ("basic", "ssm-local-revisits"))
     if walked.jumps.any():
         jumps = [
             sum(move.back_to is not None and move.decisions[0].kind == "frontier" for move in trace.moves)

@@ -1,8 +1,8 @@
 """The agent of the paper: decisions over a Structured Scene Memory, and the ablations that decide otherwise.
 
 ``SSM`` chooses a frontier, then one of its sub-nodes; ``GlobalSSM`` chooses among all sub-nodes at once;
-``LocalSSM`` takes the second of the two steps only, where it stands. Shape letters: X observations, R decision steps, N nodes,
-K candidate slots, H state width.
+``LocalSSM`` takes the second of the two steps only, where it stands. Shape letters: X observations, R
+decision steps, N nodes, K candidate slots, H state width.
 """
 
 from __future__ import annotations
@@ -372,7 +372,9 @@ class GlobalSSM(GroundedAgent):
         self.stop_from_memory = stop_from_memory
 
     @classmethod
-    def build(cls, config: GlobalSSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> GlobalSSM:
+    def build(
+        cls, config: GlobalSSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None
+    ) -> GlobalSSM:
         """Fresh weights; ``updater`` makes another recurrent core."""
         return cls(
             config,

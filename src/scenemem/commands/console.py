@@ -100,6 +100,10 @@ def say(text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def hush(text: str) -> None:
+    """Print nothing, in a process that is not the main one."""
+
+
 def say_next(words: str) -> None:
     """Print a command that could be typed next."""
     say(f"next: {program()} {words}")
@@ -203,6 +207,8 @@ def _told_now_and_then(title: str, amount: Callable[[int, int], str]) -> Callabl
         now = time.monotonic()
         if 0 < done < total and now - told >= LINE_EVERY:
             told = now
+            from scenemem.runs.cost import duration
+
             say(f"{title}: {amount(done, total)}, {duration((now - began) / done * (total - done))} left")
 
     return advance
@@ -266,6 +272,8 @@ class _Lines:
         facts += _facts(status, self._metric, self._unit)
         done, left = status.iteration - first, status.iterations - status.iteration
         if done and left:
+            from scenemem.runs.cost import duration
+
             facts.append(f"{duration((now - began) / done * left)} left")
         say(", ".join(facts))
 
@@ -276,14 +284,6 @@ def _facts(status: TrainingStatus, metric: str, unit: str) -> list[str]:
     if status.validation is not None:
         facts.append(f"validation {metric} {status.validation[metric]:.3f}")
     return facts
-
-
-def duration(seconds: float) -> str:
-    """A span of time for people: ``45 s``, ``12 min``, ``3 h 05 min``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def at_least_one(**flags: int) -> None:

@@ -17,7 +17,7 @@ from scenemem.features.store import convert_features, store_name
 from scenemem.features.tracks import CAPTIONS, JOINT, join_stores
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import StoreInfo
-from scenemem.formats.folder import RENAMED, DataFolder
+from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import HousesConfig, build_houses
 from scenemem.presets import PRESETS
 from scenemem.runs.data_check import FolderReport, Readiness, inspect_folder
@@ -214,9 +214,8 @@ def _show_check(report: FolderReport) -> None:
         table.add_row("path pool", f"{report.path_pool:,} pairs in the training scans")
     for store in report.features:
         covers = "all viewpoints" if store.complete else f"only {store.viewpoints:,} viewpoints"
-        track = f"track {store.track}" if store.track else "no track: built by an older version or by hand"
-        renamed = f", now called '{RENAMED[store.name]}'" if store.name in RENAMED else ""
-        table.add_row(f"features '{store.name}'", f"{store.width:,} columns, {covers}, {track}{renamed}")
+        track = f"track {store.track}" if store.track else "no track: built by hand"
+        table.add_row(f"features '{store.name}'", f"{store.width:,} columns, {covers}, {track}")
     for what, records in report.annotations.items():
         table.add_row(what, f"{records:,} records")
     for name in report.unknown:

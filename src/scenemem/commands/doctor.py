@@ -16,7 +16,6 @@ from scenemem import __version__
 from scenemem.commands import console
 from scenemem.commands.console import Data, Json
 from scenemem.errors import UserError
-from scenemem.features.tracks import track_of
 from scenemem.formats.features import verify_store
 from scenemem.formats.folder import SPLITS, DataFolder, cache_folder
 from scenemem.registry import load_installed_plugins, loaded_plugins
@@ -101,7 +100,7 @@ def _data(folder: DataFolder) -> dict[str, Any]:
         for done, store in enumerate(stores, start=1):
             try:
                 info = verify_store(store)
-                track = track_of(store.stem, info.track, info.encoder) or "none"
+                track = info.track or "none"
                 told = f"track {track}, {info.width} columns, {len(info.keys)} viewpoints"
                 facts[f"store {store.stem}"] = f"{told}, sha256 {info.sha256[:16]}"
             except UserError as error:

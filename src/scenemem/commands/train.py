@@ -14,6 +14,7 @@ import tyro
 from scenemem.commands.console import (
     Data,
     Threads,
+    hush,
     open_data,
     output,
     print_json,
@@ -24,6 +25,7 @@ from scenemem.commands.console import (
     use_threads,
 )
 from scenemem.errors import UserError
+from scenemem.features.store import converted_once
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.distributed import SINGLE, ProcessGroup, process_group
 from scenemem.learning.precision import Precision, use_precision
@@ -54,10 +56,12 @@ class RunArguments(Generic[P]):
     iterations: int | None = None
     """the same as --learning.iterations"""
     features: str | None = None
-    """the same as --data.features: the name of the feature store"""
+    """the name of the feature store, or a published file (.tsv, .hdf5), which is converted at the first use"""
     resume: bool = False
     """continue the run in --out"""
     threads: Threads = 1
+    dry_run: bool = False
+    """say what the training will cost on this device, from two measured steps, and end"""
     json: bool = False
     """print one JSON object at the end"""
 
@@ -76,7 +80,7 @@ class TrainArguments(Sources, RunArguments[P]):
 
 _PRESET_HELP = """scenemem train PRESET [flags]
 
-Usual presets: ssm (the memory agent with all additions), basic (the baseline), ssm-paper (as the paper says).
+Usual presets: ssm (the memory agent with all additions), basic (the baseline), ssm (as the paper says).
 
 All: {presets}.
 
@@ -102,7 +106,7 @@ def parse(words: Sequence[str]) -> None:
         say(remark)
     with process_group(arguments.device) as group:
         out, folder = train_run(settings, arguments, group)
-    if not group.is_main:
+    if not group.is_main or arguments.dry_run:
         return
     use_precision("full", arguments.device)  # results are walked as 'eval' walks them
     page = report_on(
@@ -178,11 +182,23 @@ def train_run(
     use_threads(arguments.threads)
     folder, out = open_data(arguments.folder), settings.run_folder(arguments.out)
     settings.check_folder(folder, named=arguments.folder is not None)
+    if arguments.features is not None and not arguments.resume:
+        store = converted_once(arguments.features, folder.derived / "features", progress_bar)
+        settings = replace(settings, preset=changed(settings.preset, {"data": {"features": store}}))
     name, metric = settings.name, settings.preset.selection.metric
     unit = "episodes" if isinstance(settings.preset, Preset) else "pairs"
     with training_bars([name], metric, unit=unit, shown=group.is_main) as watch:
         tell = partial(watch, name)
-        run_training(settings, folder, out, resume=arguments.resume, watch=tell, group=group)
+        run_training(
+            settings,
+            folder,
+            out,
+            resume=arguments.resume,
+            watch=tell,
+            announce=say if group.is_main else hush,
+            dry_run=arguments.dry_run,
+            group=group,
+        )
     return out, folder
 
 

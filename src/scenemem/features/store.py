@@ -7,6 +7,7 @@ places, K candidate slots, D visual columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.tracks import IMAGES, with_track
+from scenemem.features.tracks import IMAGES
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.features import (
     FeatureRow,
@@ -108,7 +109,6 @@ def open_store(target: StrPath, world: World, *, half: bool = False) -> FeatureS
         DataError: the store is broken or lacks a viewpoint of the world.
     """
     info, mapped = read_store(target)
-    info = with_track(Path(target).stem, info)
     rows = {key: row for row, key in enumerate(info.keys)}
     missing = [name for name in world.names if name not in rows]
     if missing:
@@ -180,6 +180,23 @@ def convert_features(
         track=IMAGES.name,
         sensor=IMAGES.sensor,
     )
+
+
+def converted_once(name: str, folder: Path, bar: Callable[[str], AbstractContextManager[Progress]]) -> str:
+    """The name of a store; where a published file is named instead, it is converted unless it was before.
+
+    Args:
+        name: of a store, or the path of a feature file.
+        folder: where stores of the data folder go.
+        bar: makes a progress bar.
+    """
+    if _ending(name) is None or not Path(name).is_file():
+        return name
+    store = store_name(name)
+    if not (folder / f"{store}.npy").is_file():
+        with bar(f"converting {Path(name).name}") as progress:
+            convert_features(name, folder / f"{store}.npy", progress=progress)
+    return store
 
 
 def _ending(file: StrPath) -> str | None:

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import structs
 
 from scenemem.errors import DataError, UserError
 from scenemem.formats.features import Column, StoreInfo, read_store, write_store
-from scenemem.formats.folder import RENAMED
 from scenemem.houses import features as houses
 from scenemem.world.build import Progress
 
@@ -38,24 +36,6 @@ HOUSES = Track(houses.TRACK, houses.SENSOR, "scenemem data houses")
 
 TRACKS = {track.name: track for track in (CAPTIONS, OBJECTS, IMAGES, ORACLE, HOUSES)}
 """Tracks by name: those of real buildings from strict to privileged, then that of the embedded houses."""
-
-
-def track_of(name: str, track: str, encoder: str) -> str:
-    """The track of a store called ``name``; empty when it is not known.
-
-    Stores of older versions name no track: that of the houses is known by its encoder, one that was only
-    renamed by its name.
-    """
-    if not track and encoder == houses.ENCODER:
-        return HOUSES.name
-    now = RENAMED.get(name, name)
-    return track or (now if now in RENAMED.values() else "")
-
-
-def with_track(name: str, info: StoreInfo) -> StoreInfo:
-    """The record of a store called ``name``, with track and sensor even if an older version wrote neither."""
-    track = track_of(name, info.track, info.encoder)
-    return info if track == info.track else structs.replace(info, track=track, sensor=TRACKS[track].sensor)
 
 
 def column_groups(groups: Sequence[tuple[str, int, str]]) -> tuple[Column, ...]:
@@ -86,7 +66,7 @@ def join_stores(stores: Mapping[str, Path], target: Path, progress: Progress | N
     if len(stores) < 2:
         raise UserError(f"a union takes two stores or more, got {len(stores)}: {', '.join(stores)}")
     read = {name: read_store(file) for name, file in stores.items()}
-    opened = {name: (with_track(name, info), values) for name, (info, values) in read.items()}
+    opened = {name: (info, values) for name, (info, values) in read.items()}
     for name, (info, _) in opened.items():
         if not info.track:
             advice = "build it again with this version"

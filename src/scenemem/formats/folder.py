@@ -12,9 +12,6 @@ from scenemem.errors import DataError
 
 SPLITS = ("train", "val_seen", "val_unseen", "test")
 
-RENAMED = {"objects+rooms": "oracle"}
-"""former name of a feature store -> its name now; a folder may hold it under either"""
-
 
 def cache_folder() -> Path:
     """The folder for things that can be rebuilt: ``SCENEMEM_CACHE``, else the user's cache folder."""
@@ -100,21 +97,15 @@ class DataFolder:
     def feature_file(self, name: str) -> Path:
         """The feature store ``features/<name>.npy``, in the folder or among the derived files.
 
-        A store that was renamed is found by its former and by its present name, whichever it has here.
-
         Raises:
             DataError: there is no such store; the message lists the ones there are.
         """
         stores = {file.stem: file for file in self.feature_files()}
-        now = RENAMED.get(name, name)
-        former = next((old for old, new in RENAMED.items() if new == now), name)
-        found = next((stores[one] for one in (name, now, former) if one in stores), None)
-        if found is None:
+        if name not in stores:
             there = f"there are: {', '.join(stores)}" if stores else "there is none yet"
-            renamed = f", now called '{now}'" if now != name else ""
             advice = f"'scenemem data check --data {self.root}' says what it takes to build it"
-            raise DataError(self.root, f"no feature store '{name}'{renamed} ({there}); {advice}")
-        return found
+            raise DataError(self.root, f"no feature store '{name}' ({there}); {advice}")
+        return stores[name]
 
     def _places(self) -> tuple[Path, ...]:
         return tuple(dict.fromkeys((self.root, self.derived)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,12 +22,9 @@ from scenemem.formats.decoding import unique_object
 from scenemem.formats.tensors import CHECKSUM, read_tensor_file, write_tensor_file
 
 VERSION = 3
-"""Of what is written. Version 2, which had no checksum, is read and continued as well; version 1 is read
-under the names its parameters have today."""
+"""Of what is written and read."""
 NETWORK = "network."
 """What the names of weights begin with."""
-CONTINUED = (2, 3)
-"""Versions whose runs can be resumed bit for bit."""
 _OPTIMISER = "optimiser."
 _DESCRIPTION = "scenemem"  # name of the metadata among the texts of the file
 _SPARE_NUMBERS, _NUMBERS = 2**24, 4  # asked for per number of the weights; agents of the family need 2
@@ -43,7 +39,6 @@ class Checkpoint:
 
     tensors: dict[str, Tensor]
     metadata: dict[str, Any]  # plain JSON values: progress, preset, vocabulary, ...
-    version: int = VERSION  # of the file
 
     def network(self) -> dict[str, Tensor]:
         """The weights by parameter name."""
@@ -101,43 +96,12 @@ def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
         seen = type(metadata).__name__
         raise DataError(file, f"not a checkpoint of SceneMem, or damaged (its description is a {seen})")
     version = metadata.pop("version", None)
-    if version == 1:
-        tensors = {_renamed(name): tensor for name, tensor in tensors.items()}
-    elif version not in CONTINUED:
-        expected = f"expected checkpoint version 1 to {VERSION}"
+    if version != VERSION:
+        expected = f"expected checkpoint version {VERSION}"
         raise DataError(file, f"was written by another version ({version!r}); {expected}")
-    elif version == VERSION and CHECKSUM not in texts:
+    if CHECKSUM not in texts:
         raise DataError(file, "not a checkpoint of SceneMem, or damaged (it lost its checksum)")
-    return Checkpoint(tensors, metadata, version)
-
-
-_NAMES_V1 = (
-    (r"begin_(hidden|cell)", r"initial_\1"),
-    (r"^navigator\.look\.ask_(visual|angle)", r"updater.view_query.\1"),
-    (r"^navigator\.listen", "updater.word_query"),
-    (r"^navigator\.", "updater."),
-    (r"^stop\.", "actions.stop."),
-    (r"^action_score\.", "actions."),
-    (r"^read\.narrow", "reader.project"),
-    (r"^read\.", "reader."),
-    (r"^anywhere_score\.", "global_score."),
-    (r"^stop_read\.", "stop_from_memory."),
-    (r"^ask_", "scorer.query_"),
-    (r"\.ask_", ".query_"),
-    (r"\.weigh\.", ".mix."),
-    (r"^decoder\.listen\.", "decoder.path_query."),
-)
-"""How parameters were called in version 1 -> how they are called now."""
-
-
-def _renamed(name: str) -> str:
-    """The name of a tensor of version 1 today."""
-    if not name.startswith(NETWORK):
-        return name
-    own = name.removeprefix(NETWORK)
-    for old, new in _NAMES_V1:
-        own = re.sub(old, new, own)
-    return NETWORK + own
+    return Checkpoint(tensors, metadata)
 
 
 def stored_network(build: Callable[[], N], checkpoint: Checkpoint, file: str | os.PathLike[str]) -> N:

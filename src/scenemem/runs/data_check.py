@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.tracks import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS, track_of
+from scenemem.features.tracks import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS
 from scenemem.formats.annotations import (
     ObjectPosition,
     ViewpointRoom,
@@ -24,7 +24,7 @@ from scenemem.formats.annotations import (
 from scenemem.formats.captions import PUBLISHED, CaptionFiles, find_captions, read_captions
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.features import verify_store
-from scenemem.formats.folder import RENAMED, SPLITS, DataFolder
+from scenemem.formats.folder import SPLITS, DataFolder
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import Progress, silent
 from scenemem.sources.table import FOLDER, find_sources
@@ -231,7 +231,7 @@ def _check_features(
             with report.collecting_problems():
                 info = verify_store(file)
                 complete = world is not None and set(world.names) <= set(info.keys)
-                track = track_of(file.stem, info.track, info.encoder)
+                track = info.track
                 report.features.append(
                     StoreState(file.stem, info.width, len(info.keys), complete, track, info.encoder)
                 )
@@ -348,11 +348,11 @@ def _caption_files(folder: DataFolder) -> list[CaptionFiles]:
 
 def _needs(report: FolderReport) -> dict[str, str]:
     """The track or task that each preset waits for; presets that can start are left out."""
-    complete = {RENAMED.get(state.name, state.name) for state in report.features if state.complete}
+    complete = {state.name for state in report.features if state.complete}
     needs = {}
     for name, preset in PRESETS.items():
         waits = []
-        wanted = RENAMED.get(preset.data.features or "", preset.data.features)
+        wanted = preset.data.features
         if wanted is None and not complete:
             waits.append("any track")
         elif wanted is not None and wanted not in complete:

@@ -28,7 +28,6 @@ from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import DataError, SettingError, UserError
 from scenemem.features.store import Environment, FeatureStore, open_store
-from scenemem.features.tracks import track_of
 from scenemem.features.words import first_embeddings
 from scenemem.formats.annotations import read_word_vectors
 from scenemem.formats.digests import file_digest
@@ -356,8 +355,7 @@ def begun(run: RunFolder, kind: type[P]) -> Begun[P]:
 def _data_of(described: Mapping[str, Any]) -> dict[str, str]:
     """What the description of a run says about its features."""
     features, sha256 = (str(described["data"][name]) for name in ("features", "sha256"))
-    name, track = described["preset"]["data"].get("features") or "", described["data"].get("track", "")
-    return {"features": features, "sha256": sha256, "track": track_of(str(name), str(track), features)}
+    return {"features": features, "sha256": sha256, "track": str(described["data"].get("track", ""))}
 
 
 def read_preset(described: Mapping[str, Any], kind: type[P], file: Path, plugins: tuple[str, ...]) -> P:

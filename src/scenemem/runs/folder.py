@@ -17,7 +17,6 @@ import torch
 
 import scenemem
 from scenemem.errors import DataError, UserError
-from scenemem.features.tracks import track_of
 from scenemem.formats.atomic import atomic_file, atomic_folder
 from scenemem.formats.decoding import decode_json, read_bytes, read_json
 from scenemem.formats.digests import file_digest
@@ -386,8 +385,8 @@ class Published:
     @property
     def track(self) -> str:
         """The track of the features they see; empty when it is not known."""
-        features, store = self.metadata["features"], self.metadata["preset"]["data"]["features"]
-        return track_of(store, features.get("track", ""), features["encoder"])
+        track: str = self.metadata["features"].get("track", "")
+        return track
 
 
 def published(folder: Path | None = None) -> list[Published]:

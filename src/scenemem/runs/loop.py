@@ -15,7 +15,6 @@ import torch
 
 from scenemem.errors import DataError, Interrupted, UserError
 from scenemem.learning.checkpoint import (
-    CONTINUED,
     Checkpoint,
     load_network,
     load_optimiser,
@@ -24,9 +23,11 @@ from scenemem.learning.checkpoint import (
 )
 from scenemem.learning.speaker_trainer import SpeakerTrainer
 from scenemem.learning.trainer import StepReport, Trainer
+from scenemem.runs.cost import WORTH_MEASURING, measured_cost
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.interruption import StopRequest
 from scenemem.runs.loggers import open_loggers
+from scenemem.runs.randomness import random_states, restore_randomness
 
 Validate = Callable[[], dict[str, float]]
 """Measures what is being trained, as it is now."""
@@ -82,7 +83,8 @@ class TrainingLoop:
     schedule: Schedule
     metadata: Mapping[str, Any]  # plain values stored with every checkpoint: preset, vocabulary, ...
     watch: Callable[[TrainingStatus], None] | None = None  # called after every step
-    advice: str = "continue with --resume"  # how to go on, told to whoever stops the run
+    advice: str = "continue with --resume"  # how to go on, when the run is stopped
+    announce: Callable[[str], None] | None = None  # told what the training will cost, before it begins
 
     def __post_init__(self) -> None:
         self.metadata = json.loads(json.dumps(self.metadata))  # as a checkpoint gives it back: no tuples
@@ -97,19 +99,11 @@ class TrainingLoop:
     def resume(self) -> None:
         """Continue from the newest good checkpoint, which has to have the same metadata."""
         checkpoint, file = self._newest()
-        if checkpoint.version not in CONTINUED:
-            raise UserError(
-                f"{self.folder.root} was trained by an earlier version, whose runs cannot be continued bit "
-                "for bit; evaluate it as it is, or begin a new run with its weights: "
-                f"--begin {self.folder.root}"
-            )
         for name, value in self.metadata.items():
             before = checkpoint.metadata.get(name)
             if name == "inputs":
-                self._check_inputs(value, before)
+                self._check_inputs(value, before or {})
                 continue
-            if name == "features":  # versions differ in what they say about them
-                before, value = ((one or {}).get("sha256") for one in (before, value))
             if before != value:
                 seen = "; ".join(differences(before, value)[:3])
                 advice = "resume with the settings and the version it was started with"
@@ -124,7 +118,7 @@ class TrainingLoop:
             self._best, self._validation = progress["best"], progress["validation"]
             self._earlier = float(progress.get("cpu_seconds", 0.0))
             self._unlogged = Unlogged(**progress.get("unlogged", {}))
-            _restore_randomness(checkpoint.tensors, trainer)
+            restore_randomness(checkpoint.tensors, trainer)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(file, f"does not hold the progress of a run ({error})") from error
         if trainer.group.is_main:
@@ -151,15 +145,8 @@ class TrainingLoop:
             )
         )
 
-    def _check_inputs(self, now: Mapping[str, str], before: Mapping[str, str] | None) -> None:
-        """Refuse data that changed since the run was started; runs of older versions did not note it."""
-        if not isinstance(before, Mapping):
-            warnings.warn(
-                f"{self.folder.root} was started by a version that noted no checksums of its data; "
-                "whether the data has changed since then cannot be told",
-                stacklevel=3,
-            )
-            return
+    def _check_inputs(self, now: Mapping[str, str], before: Mapping[str, str]) -> None:
+        """Refuse data that changed since the run was started."""
         for name in sorted(now.keys() | before.keys()):
             if now.get(name) != before.get(name):
                 seen = f"sha256 {before.get(name)} then, {now.get(name)} now"
@@ -180,6 +167,8 @@ class TrainingLoop:
                 logging.callback(logger.close)
             if trainer.iteration == 0:
                 self._save()
+                if self.announce is not None and last >= WORTH_MEASURING:
+                    self.announce(str(measured_cost(trainer)))
             seconds, walked = 0.0, 0  # of steps; validating and saving do not count
             if self._unlogged.steps and self._is_due():  # it was stopped while it validated
                 self._log(0.0, stop)
@@ -234,12 +223,12 @@ class TrainingLoop:
         """Validate; a request to stop does not wait for it, the resumed run validates again."""
         if self.trainer.group.size > 1:  # the others would wait for this process's share
             return self.validate()
-        before = _randomness(self.trainer)
+        before = random_states(self.trainer)
         try:
             with stop.at_once():
                 return self.validate()
         except Interrupted:
-            _restore_randomness(before, self.trainer)
+            restore_randomness(before, self.trainer)
             self._stop(stop)
 
     def _stop(self, stop: StopRequest) -> NoReturn:
@@ -256,7 +245,7 @@ class TrainingLoop:
                 trainer.network,
                 self._described(),
                 trainer.optimiser,
-                _randomness(trainer),
+                random_states(trainer),
                 previous=folder.previous,
             )
 
@@ -275,30 +264,6 @@ class TrainingLoop:
     def _cpu_seconds(self) -> float:
         """What the run has cost this process so far, validations and earlier processes included."""
         return round(self._earlier + time.process_time() - self._started, 1)
-
-
-_GLOBAL, _SAMPLING, _DEVICE = "random.global", "random.sampling", "random.device"
-
-
-def _randomness(trainer: Trainer | SpeakerTrainer) -> dict[str, torch.Tensor]:
-    """Every random state that training draws from; all processes of a group have the same."""
-    states = {_GLOBAL: torch.get_rng_state(), _SAMPLING: trainer.sampling.get_state()}
-    device = torch.device(trainer.group.device)
-    if device.type == "cuda":  # dropout masks are drawn where they are used
-        states[_DEVICE] = torch.cuda.get_rng_state(device)
-    elif device.type == "mps":
-        states[_DEVICE] = torch.mps.get_rng_state()
-    return states
-
-
-def _restore_randomness(states: Mapping[str, torch.Tensor], trainer: Trainer | SpeakerTrainer) -> None:
-    torch.set_rng_state(states[_GLOBAL])
-    trainer.sampling.set_state(states[_SAMPLING])
-    device = torch.device(trainer.group.device)
-    if device.type == "cuda" and _DEVICE in states:
-        torch.cuda.set_rng_state(states[_DEVICE], device)
-    elif device.type == "mps" and _DEVICE in states:
-        torch.mps.set_rng_state(states[_DEVICE])
 
 
 def differences(before: Any, now: Any, name: str = "") -> list[str]:

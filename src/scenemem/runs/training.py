@@ -47,6 +47,7 @@ from scenemem.runs.experiment import (
     read_preset,
     speaker_beside,
 )
+from scenemem.runs.cost import measured_cost
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.loop import Schedule, TrainingLoop, TrainingStatus, Validate
 from scenemem.tasks.episode_set import bind_episodes
@@ -107,11 +108,21 @@ def run_training(
     *,
     resume: bool = False,
     watch: Callable[[TrainingStatus], None] | None = None,
+    announce: Callable[[str], None] | None = None,
+    dry_run: bool = False,
     group: ProcessGroup = SINGLE,
 ) -> None:
     """Train an agent or a speaker into a run folder; a run that is there already is only resumed if asked.
 
-    ``watch`` is told about every step, ``group`` are the processes that train together.
+    Args:
+        settings: what to train.
+        folder: the data.
+        out: the run folder.
+        resume: continue the run that is there.
+        watch: told about every step.
+        announce: told what the training will cost, before it begins.
+        dry_run: end after that, and write nothing.
+        group: the processes that train together.
     """
     if settings.seed < 0:
         raise UserError(f"--seed must be 0 or more, got {settings.seed}")
@@ -124,7 +135,11 @@ def run_training(
     schedule = Schedule(selection.save_every, selection.every, selection.metric)
     inputs = {**experiment.inputs, **_source_digests(settings.sources)}
     metadata = {**experiment.metadata, "inputs": inputs, "seed": settings.seed, "name": settings.name}
-    loop = TrainingLoop(trainer, out, validate, schedule, metadata, watch, _advice(settings, folder, out))
+    if dry_run:
+        (announce or print)(str(measured_cost(trainer)))
+        return
+    advice = _advice(settings, folder, out)
+    loop = TrainingLoop(trainer, out, validate, schedule, metadata, watch, advice, announce)
     with out.locked() if group.is_main else nullcontext():
         if resume and out.has_checkpoint:
             loop.resume()

@@ -269,7 +269,7 @@ GOALS: dict[str, Goal] = {
             "oracle",
             "the upper bound: annotated objects and rooms; what the published R2R weights see",
             ("graphs", "r2r-episodes", "boxes", "positions", "labels", "rooms", "words"),
-            ("scenemem data objects --data DIR", "scenemem eval weights:ssm-r2r-oracle --data DIR"),
+            ("scenemem data objects --data DIR", "scenemem eval weights:ssm-plus-r2r-oracle --data DIR"),
         ),
         Goal(
             "images",

@@ -1,0 +1,332 @@
+"""The paper's agent against a reference written from the paper's text alone, and what the text implies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from scenemem.agents.agent import Agent, DecisionPoint
+from scenemem.agents.build import AGENTS, DataSizes
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL
+from scenemem.agents.walker import TrainedAgent, WalkConfig
+from scenemem.features.store import Environment
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.tasks.vocabulary import Vocabulary
+from scenemem.world.graph import NONE, World, view_heading
+from tests.ssm import reference
+
+VISUAL, WIDTH, DECISIONS = 10, 16, 9
+PAPER: dict[str, dict[str, Any]] = {
+    "the paper's agent": {},
+    "projected": {"node_width": 6},
+    "unvisited views": {"views": "unvisited"},
+    "without grounding": {"grounding": False},
+    "without reasoning": {"reasoning_steps": 0},
+    "one iteration": {"reasoning_steps": 1},
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A decision point, and what the agent said at it."""
+
+    point: DecisionPoint
+    scores: dict[Any, Tensor]
+    nodes: tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A tiny world with random features and instructions to follow."""
+
+    environment: Environment
+    episodes: EpisodeSet
+    vocabulary: Vocabulary
+
+    def agent(self, kind: str, **settings: Any) -> Agent:
+        """Random weights, large enough that scores differ from option to option."""
+        torch.manual_seed(1)
+        spec = AGENTS[kind]
+        agent = spec.build(
+            spec.config(word_width=8, width=WIDTH, **settings), DataSizes(len(self.vocabulary), VISUAL)
+        )
+        for parameter in agent.parameters():
+            nn.init.normal_(parameter, std=0.25)
+        return agent.eval()
+
+    def decisions(self, agent: Agent) -> list[Seen]:
+        """Every decision point of random walks that seldom stop."""
+        random, seen = torch.Generator().manual_seed(0), list[Seen]()
+        score = agent.score
+
+        def spy(point: DecisionPoint) -> Any:
+            scores: Any = score(point)
+            seen.append(Seen(point, {kind: one.clone() for kind, one in scores.items()}, read(agent, point)))
+            return scores
+
+        def roam(logits: Tensor, _episode: Tensor) -> Tensor:
+            chance = logits.isfinite().float()
+            chance[:, -1] *= 0.05
+            return torch.multinomial(chance, 1, generator=random).squeeze(1)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(agent, "score", spy)
+            walker = TrainedAgent(agent, self.environment, self.vocabulary, WalkConfig(DECISIONS, 40))
+            walker.walk(self.episodes, roam)
+        return seen
+
+
+@torch.no_grad()
+def read(agent: Any, point: DecisionPoint) -> tuple[Tensor, Tensor]:
+    """The node states of a point: (R, N, V) and (R, N, W)."""
+    nodes: tuple[Tensor, Tensor] = agent.reader(
+        point.per_observation(agent.ground), point.heading, point.feature_mask, point.memory()
+    )
+    return nodes
+
+
+@pytest.fixture(scope="module")
+def setting(
+    random_environment: Callable[[World, int], Environment], world: World, episodes: EpisodeSet
+) -> Setting:
+    chosen = episodes.select(range(0, len(episodes), 7))
+    return Setting(random_environment(world, VISUAL), chosen, Vocabulary.build(episodes.texts, min_count=1))
+
+
+def situation(setting: Setting, point: DecisionPoint, row: int) -> reference.Situation:
+    """What the reference wants to know about one row of a decision point."""
+    world, graph = setting.environment.world, point.memory()
+    panorama = setting.environment.panorama
+    visited = []
+    for viewpoint in [place for place in graph.viewpoint[row].tolist() if place != NONE]:
+        slots = world.neighbour_mask[viewpoint].nonzero().flatten().tolist()
+        looking = world.neighbour_view[viewpoint].tolist()
+        features = panorama(torch.tensor(viewpoint)).double().numpy()
+        views = tuple(
+            reference.NavigableView(
+                leads_to=int(world.neighbour[viewpoint, slot]),
+                feature=features[looking[slot]],
+                heading=float(world.neighbour_heading[viewpoint, slot]),
+                elevation=float(world.neighbour_elevation[viewpoint, slot]),
+            )
+            for slot in slots
+        )
+        others = [view for view in range(36) if view not in {looking[slot] for slot in slots}]
+        visited.append(reference.Place(viewpoint, views, features[others]))
+    words = point.observations.instructions.instructions
+    episode = int(point.row[row])
+    mask = words.mask[episode]
+    return reference.Situation(
+        visited=tuple(visited),
+        here=int(point.viewpoint[row]),
+        heading=float(view_heading(point.view[row])),
+        words=words.context[episode][mask].double().numpy(),
+        hidden=point.state.hidden[row].double().numpy(),
+    )
+
+
+def weights(agent: Agent) -> dict[str, reference.Array]:
+    return {name: tensor.double().numpy() for name, tensor in agent.state_dict().items()}
+
+
+def close(seen: Tensor | float, expected: Any) -> None:
+    np.testing.assert_allclose(np.asarray(seen), expected, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_a_whole_decision_is_what_the_paper_says(name: str, setting: Setting) -> None:
+    settings = PAPER[name]
+    agent = setting.agent("ssm", orientation_width=128, **settings)
+    known, largest, compared = weights(agent), 0, 0
+    for seen in setting.decisions(agent):
+        for row in range(len(seen.point.viewpoint)):
+            asked = situation(setting, seen.point, row)
+            said = reference.decide(
+                known,
+                asked,
+                steps=settings.get("reasoning_steps", 3),
+                views=settings.get("views", "navigable"),
+            )
+            nodes = [place.name for place in asked.visited]
+            largest = max(largest, len(nodes))
+            for number, node in enumerate(nodes):
+                for states, expected in zip(seen.nodes, said.node_states[node], strict=True):
+                    close(states[row, number], expected)
+                if node in said.frontier_scores:
+                    close(seen.scores[FRONTIER][row, number], said.frontier_scores[node])
+            options = seen.scores[ACTION][row]
+            neighbours = setting.environment.world.neighbour[int(seen.point.viewpoint[row])].tolist()
+            for place, score in said.action_scores.items():
+                close(options[-1 if place is None else neighbours.index(place)], score)
+            compared += 1
+    assert largest > 6
+    assert compared > 100
+
+
+@pytest.mark.parametrize("settings", [{}, {"node_width": 6}, {"views": "unvisited"}], ids=str)
+def test_a_one_step_decision_is_what_the_paper_says(settings: dict[str, Any], setting: Setting) -> None:
+    agent = setting.agent("ssm-global", orientation_width=128, **settings)
+    known, compared = weights(agent), 0
+    for seen in setting.decisions(agent):
+        for row in range(len(seen.point.viewpoint)):
+            asked = situation(setting, seen.point, row)
+            said = reference.decide(known, asked, steps=3, views=settings.get("views", "navigable"))
+            assert said.one_step_scores is not None
+            nodes = seen.point.memory().viewpoint[row].tolist()
+            world, logits = setting.environment.world, seen.scores[GLOBAL][row]
+            for option, expected in said.one_step_scores.items():
+                if option is None:
+                    close(logits[-1], expected)
+                    continue
+                node, place = option
+                slot = world.neighbour[nodes[nodes.index(node)]].tolist().index(place)
+                close(logits[nodes.index(node) * world.neighbour.shape[1] + slot], expected)
+                compared += 1
+    assert compared > 300
+
+
+# what the text implies
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The last decision of one walk with a neighbour that was visited and one that was not."""
+
+    agent: Agent
+    seen: Seen
+    row: int
+    node: int  # of the memory: a place with both
+    visited: int  # slot
+    unvisited: int  # slot
+
+    def again(self, environment: Environment) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Node states and frontier scores of the same state in a changed world."""
+        point = self.seen.point
+        graph = point.memory()
+        places = environment.places(graph.viewpoint)
+        changed = replace(point, graph=replace(graph, places=places))
+        with torch.no_grad():
+            scores: Any = self.agent.score(changed)
+        nodes = read(self.agent, changed)
+        return (nodes[0][self.row], nodes[1][self.row]), scores[FRONTIER][self.row]
+
+    @property
+    def viewpoint(self) -> int:
+        return int(self.seen.point.memory().viewpoint[self.row, self.node])
+
+
+def moment(setting: Setting, agent: Agent) -> Moment:
+    """The first one that is found, from the end."""
+    world = setting.environment.world
+    for seen in reversed(setting.decisions(agent)):
+        for row, places in enumerate(seen.point.memory().viewpoint.tolist()):
+            known = [place for place in places if place != NONE]
+            for node, place in enumerate(known):
+                slots = world.neighbour_mask[place].nonzero().flatten().tolist()
+                inside = [slot for slot in slots if int(world.neighbour[place, slot]) in known]
+                outside = [slot for slot in slots if slot not in inside]
+                if len(inside) > 1 and outside:  # a softmax over one edge would be blind
+                    return Moment(agent, seen, row, node, inside[0], outside[0])
+    raise AssertionError("no such moment")
+
+
+def turned(setting: Setting, viewpoint: int, slot: int) -> Environment:
+    """A world in which one way leads elsewhere in heading and elevation; the same views are seen."""
+    world = setting.environment.world
+    heading, elevation = world.neighbour_heading.clone(), world.neighbour_elevation.clone()
+    heading[viewpoint, slot] += 2.0
+    elevation[viewpoint, slot] -= 0.4
+    changed = replace(world, neighbour_heading=heading, neighbour_elevation=elevation)
+    return Environment(changed, setting.environment.store)
+
+
+def repainted(setting: Setting, viewpoint: int, view: int) -> Environment:
+    """A world in which one view shows something else."""
+    store = setting.environment.store
+    values = store.values.clone()
+    values[store.row[viewpoint], view] += 1.5
+    return Environment(setting.environment.world, replace(store, values=values))
+
+
+@pytest.fixture(scope="module")
+def literal(setting: Setting) -> Moment:
+    return moment(setting, setting.agent("ssm"))
+
+
+def test_turning_a_way_to_a_place_never_visited_changes_no_node_state(
+    literal: Moment, setting: Setting
+) -> None:
+    (before, scores), place = literal.again(setting.environment), literal.viewpoint
+    after, turned_scores = literal.again(turned(setting, place, literal.unvisited))
+    for states, others in zip(before, after, strict=True):
+        assert torch.equal(states, others)
+    assert torch.equal(scores, turned_scores)
+
+
+def test_turning_the_way_to_a_connected_visited_place_changes_node_states_and_scores(
+    literal: Moment, setting: Setting
+) -> None:
+    (before, scores), place = literal.again(setting.environment), literal.viewpoint
+    after, turned_scores = literal.again(turned(setting, place, literal.visited))
+    assert torch.equal(before[0], after[0]), "what is seen stays"
+    assert not torch.allclose(before[1][literal.node], after[1][literal.node], atol=1e-4)
+    assert not torch.allclose(scores, turned_scores, atol=1e-4)
+
+
+def test_a_view_that_leads_nowhere_changes_no_node_state(literal: Moment, setting: Setting) -> None:
+    (before, scores), place = literal.again(setting.environment), literal.viewpoint
+    leading = set(setting.environment.world.neighbour_view[place].tolist())
+    other = next(view for view in range(36) if view not in leading)
+    after, new_scores = literal.again(repainted(setting, place, other))
+    for states, others in zip(before, after, strict=True):
+        assert torch.equal(states, others)
+    assert torch.equal(scores, new_scores)
+
+
+@pytest.mark.parametrize("views", ["navigable", "unvisited"])
+def test_the_view_of_a_visited_place_counts_as_one_of_the_navigable_ones_only(
+    views: str, setting: Setting
+) -> None:
+    at = moment(setting, setting.agent("ssm", views=views))
+    looking = setting.environment.world.neighbour_view[at.viewpoint].tolist()
+    assert looking[at.visited] != looking[at.unvisited]
+    (before, _), place = at.again(setting.environment), at.viewpoint
+    for slot, counts in ((at.visited, views == "navigable"), (at.unvisited, True)):
+        (visual, orientation), _ = at.again(repainted(setting, place, looking[slot]))
+        assert torch.equal(orientation, before[1])
+        assert torch.allclose(visual[at.node], before[0][at.node], atol=1e-5) != counts
+
+
+@pytest.mark.parametrize(
+    ("settings", "way", "view"),
+    [({}, False, False), ({"edges": "all"}, True, False), ({"views": "all"}, False, True)],
+    ids=["the paper", "all edges", "all views"],
+)
+def test_the_other_readings_see_what_the_paper_does_not(
+    settings: dict[str, Any], way: bool, view: bool, setting: Setting
+) -> None:
+    """Whether a way to a place never visited, and a view that leads nowhere, reach a node state."""
+    at = moment(setting, setting.agent("ssm", **settings))
+    leading = set(setting.environment.world.neighbour_view[at.viewpoint].tolist())
+    other = next(number for number in range(36) if number not in leading)
+    (before, _), place = at.again(setting.environment), at.viewpoint
+    (_, orientation), _ = at.again(turned(setting, place, at.unvisited))
+    (visual, _), _ = at.again(repainted(setting, place, other))
+    assert torch.allclose(orientation, before[1], atol=1e-5) != way
+    assert torch.allclose(visual, before[0], atol=1e-5) != view
+
+
+def test_the_first_decision_has_no_edge_and_a_state_all_the_same(setting: Setting) -> None:
+    """Nothing is read and no message comes; the GRU is applied to zeros."""
+    agent = setting.agent("ssm", reasoning_steps=1)
+    first = setting.decisions(agent)[0]
+    assert int(first.point.memory().count.max()) == 1
+    update: Any = agent.get_submodule("reader.orientation_messages.update")
+    nothing = torch.zeros(1, update.hidden_size)
+    close(first.nodes[1][0, 0], update(nothing, nothing)[0].detach())
