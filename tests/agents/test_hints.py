@@ -39,7 +39,7 @@ def _graph(walk: list[float], open_ways: Tensor = OPEN) -> MemoryGraph:
     """A memory of three nodes, standing at node 1; the fourth is not known yet."""
     none = torch.empty(0, dtype=torch.long)
     return MemoryGraph(
-        places=Places(none, none, _nothing, torch.empty(0, 2, 4), none.bool(), none),
+        places=Places(none, none, _nothing, torch.empty(0, 2, 4), none.bool(), none, none, none.float),
         packing=one_per_episode(1, torch.device("cpu")),
         viewpoint=torch.tensor([[7, 3, 5, -1]]),
         edge=torch.zeros(1, NODES, NODES, dtype=torch.bool),

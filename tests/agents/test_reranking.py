@@ -25,7 +25,7 @@ from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import NONE, World
 
-NAMES = ("basic", "ssm-local-revisits", "ssm-local", "ssm", "ssm-global")
+NAMES = ("basic", "ssm-local", "ssm-local", "ssm", "ssm-global")
 assert PRESETS, "presets register the packaged agents"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -264,8 +264,9 @@ class PlainSSM:
         reader, (p, a) = self.network.reader, self.grounded(walk)
         views, directions = {}, {}
         for v in walk.nodes:
-            views[v] = reader.project(attended(self.features[v], reader.visual_read.query(p)))
-            edges = torch.stack([self.orientation(v, u, walk.view) for u in self.neighbours[v]])
+            seen = [self.features[v][self.view_towards(v, u)] for u in self.neighbours[v]]
+            views[v] = reader.project(attended(seen, reader.visual_read.query(p)))
+            edges = [self.orientation(v, u, walk.view) for u in self.neighbours[v] if u in walk.memory]
             directions[v] = attended(edges, reader.orientation_read.query(a))
         for _ in range(self.network.config.reasoning_steps):
             views = passed_on(walk.memory, views, reader.visual_messages.update)
@@ -279,9 +280,12 @@ class PlainSSM:
         return torch.stack([f @ score.query_visual(p), r @ score.query_orientation(a)]) @ weight
 
 
-def attended(rows: Tensor, query: Tensor) -> Tensor:
-    """rows: (n, W)  query: (W,)  ->  (W,)"""
-    return (rows @ query).softmax(dim=0) @ rows
+def attended(rows: Sequence[Tensor], query: Tensor) -> Tensor:
+    """rows: n of (W,)  query: (W,)  ->  (W,), 0 without a row"""
+    if not len(rows):
+        return torch.zeros_like(query)
+    table = torch.stack(tuple(rows))
+    return (table @ query).softmax(dim=0) @ table
 
 
 def passed_on(memory: nx.Graph, states: dict[int, Tensor], update: nn.GRUCell | None) -> dict[int, Tensor]:

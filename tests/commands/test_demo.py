@@ -20,6 +20,7 @@ def small_houses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     config = HousesConfig(houses=3, unseen_houses=1, train_routes=4, val_seen_routes=2, val_unseen_routes=2)
     build_houses(tmp_path / "houses", config, jobs=1)
     monkeypatch.setattr(demo_module, "open_data", lambda _, **__: DataFolder(tmp_path / "houses"))
+    monkeypatch.setattr(demo_module, "PACKAGED", ())  # learnt in other houses
     monkeypatch.setattr(pages, "MOST_REPLAYS", 1)  # agents that have learnt nothing wander far
     return tmp_path / "houses"
 

@@ -519,7 +519,7 @@ def test_an_agent_learns_a_tiny_world(setting: Setting, name: str) -> None:
     trainer = setting.trainer(agent, stage, episodes=episodes, batch=12, iterations=50, learning_rate=0.01)
     found = [trainer.step().losses["teacher_forcing"] for _ in range(50)]
     assert found[-1] < 0.3 * found[0]
-    assert before < 0.5
+    assert before < 0.6
     assert success() > max(0.7, before + 0.3)
 
 

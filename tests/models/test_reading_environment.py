@@ -122,7 +122,7 @@ def test_candidates_look_as_from_where_the_agent_faces(setting: Setting) -> None
 
 
 def _read(reader: CollectRead, setting: Setting, episode: int, place: int) -> tuple[Tensor, Tensor]:
-    """Eqs. 7 and 8 for one viewpoint, from the tables of the world."""
+    """Eqs. 7 and 8 with all views and all ways for one viewpoint, from the tables of the world."""
     world, grounded = setting.world, setting.grounded
     views = setting.environment.store.gather(torch.tensor(place)) * setting.feature_mask
     by_view = views @ reader.visual_read.query.weight @ grounded.perception[episode]
@@ -135,7 +135,7 @@ def _read(reader: CollectRead, setting: Setting, episode: int, place: int) -> tu
 
 def test_memories_are_read_by_equations_7_to_9(setting: Setting) -> None:
     """Messages go between visited places that are neighbours in the world."""
-    reader = CollectRead(WIDTH, setting.environment.width, NODE_WIDTH, STEPS)
+    reader = CollectRead(WIDTH, setting.environment.width, NODE_WIDTH, STEPS, views="all", edges="all")
     found = reader(setting.grounded, setting.heading, setting.feature_mask, setting.graph)
     for episode in range(len(WALKS)):
         visited = setting.visited(episode)

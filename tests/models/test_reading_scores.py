@@ -313,6 +313,8 @@ def setting(orientation_width: int) -> Setting:
         directions=angle_feature(heading, elevation, width=4),
         exists=torch.ones(5, SLOTS, dtype=torch.bool),
         views=torch.randint(0, VIEWS, (5, SLOTS)),
+        leads_to=torch.full((5, SLOTS), -1),
+        candidates=lambda: torch.empty(0),
     )
     graph = MemoryGraph(
         places=places,
@@ -467,6 +469,8 @@ def _remembered(walk: Tensor, log_probabilities: Tensor, open_ways: Tensor) -> R
         directions=torch.zeros(3, slots, 4),
         exists=torch.ones(3, slots, dtype=torch.bool),
         views=torch.zeros(3, slots, dtype=torch.long),
+        leads_to=torch.full((3, slots), -1),
+        candidates=lambda: torch.empty(0),
     )
     graph = MemoryGraph(
         places=places,

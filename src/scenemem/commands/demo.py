@@ -27,6 +27,7 @@ from scenemem.houses.pictures import draw_map, draw_panorama
 from scenemem.presets import PRESETS
 from scenemem.runs.comparison import METRICS as COLUMNS
 from scenemem.runs.config import changed
+from scenemem.runs.folder import find_run
 from scenemem.runs.opened import OpenedRun, evaluate_scripted, open_run
 from scenemem.runs.pages import report_on
 from scenemem.runs.training import train_side_by_side
@@ -36,6 +37,12 @@ from scenemem.world.build import load_world
 
 SPLITS = ("val_seen", "val_unseen")
 TRAINED = ("basic", "ssm")
+PACKAGED = ("ssm-plus-houses",)
+"""Weights that are shown beside what the demo trains."""
+EXPECT = (
+    "basic is the paper's baseline and ssm its agent, both after few steps; expect about the same success, while "
+    "ssm comes near the goal more often (OSR) and walks farther. ssm-plus has our additions and learnt longer."
+)
 
 
 def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, replays: bool = True) -> None:
@@ -64,8 +71,10 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
             f"interrupted; what was learnt is kept in {out / 'runs'}, and the same command goes on from there"
         )
         raise Interrupted(kept, getattr(stopped, "number", signal.SIGINT)) from None
+    runs |= {name: find_run(f"weights:{name}") for name in PACKAGED}
     opened = {name: open_run(run, folder, "last", progress_bar) for name, run in runs.items()}
     references = {split: _evaluate(folder, opened, split, seed) for split in SPLITS}
+    say(EXPECT)
     page = report_on(
         list(runs.values()),
         folder,
