@@ -23,9 +23,9 @@ from scenemem.agents import walker
 from scenemem.features.store import Environment
 from scenemem.learning import trainer
 from scenemem.learning.augmentation import BackTranslation
-from scenemem.memory.scene_memory import SceneMemory
-from scenemem.models.reading import MessagePassing
-from scenemem.models.recurrent import FusedStateLog, StateLog
+from scenemem.ssm.graph import SceneMemory
+from scenemem.ssm.reading import MessagePassing
+from scenemem.models.navigator import FusedStateLog, StateLog
 
 REFERENCE_GIGAFLOPS = 68.0
 """GFLOP/s of a square product on the core of the reference speeds; speeds are normalised to it."""

@@ -15,7 +15,7 @@ from benchmarks.measure import PartClock, watched
 from benchmarks.simulator import random_walk
 from benchmarks.workload import Workload, preset_at
 from scenemem.errors import UserError
-from scenemem.memory.scene_memory import SceneMemory
+from scenemem.ssm.graph import SceneMemory
 from scenemem.world.graph import World
 
 _STEPS = 4  # of the training whose shares are reported

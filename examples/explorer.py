@@ -19,6 +19,7 @@ from scenemem.extend import (
     STOP,
     ActionSpace,
     Agent,
+    AgentModules,
     AgentSpec,
     DataSizes,
     Decide,
@@ -27,11 +28,10 @@ from scenemem.extend import (
     Limit,
     MemoryActions,
     ModelConfig,
-    Parts,
     Pose,
     Preset,
     World,
-    lstm_parts,
+    lstm_modules,
 )
 
 
@@ -52,7 +52,7 @@ class UnvisitedActions(MemoryActions):
 class Explorer(Agent):
     """A recurrent navigator that scores the unvisited neighbours of where it stands."""
 
-    def __init__(self, config: ModelConfig, sizes: DataSizes, parts: Parts) -> None:
+    def __init__(self, config: ModelConfig, sizes: DataSizes, parts: AgentModules) -> None:
         super().__init__(config, sizes, parts)
         self.view = nn.Linear(sizes.visual, config.width, bias=False)
         self.direction = nn.Linear(4, config.width, bias=False)
@@ -62,7 +62,7 @@ class Explorer(Agent):
     @classmethod
     def build(cls, config: ModelConfig, sizes: DataSizes) -> Explorer:
         """Fresh weights."""
-        return cls(config, sizes, lstm_parts(config, sizes))
+        return cls(config, sizes, lstm_modules(config, sizes))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False

@@ -22,6 +22,7 @@ from scenemem.extend import (
     PRESETS,
     ActionSpace,
     Agent,
+    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
@@ -30,20 +31,19 @@ from scenemem.extend import (
     LearningConfig,
     Limit,
     ModelConfig,
-    Parts,
     Preset,
     Stage,
     World,
     dots,
-    lstm_parts,
-    untiled,
+    fold_angles,
+    lstm_modules,
 )
 
 
 class OneSoftmax(Agent):
     """Scores every open way of every visited place at once."""
 
-    def __init__(self, config: ModelConfig, sizes: DataSizes, parts: Parts) -> None:
+    def __init__(self, config: ModelConfig, sizes: DataSizes, parts: AgentModules) -> None:
         super().__init__(config, sizes, parts)
         self.read = nn.Linear(config.width, sizes.visual, bias=False)
         self.place = nn.Linear(config.width, sizes.visual, bias=False)
@@ -55,7 +55,7 @@ class OneSoftmax(Agent):
     @classmethod
     def build(cls, config: ModelConfig, sizes: DataSizes) -> OneSoftmax:
         """Fresh weights."""
-        return cls(config, sizes, lstm_parts(config, sizes))
+        return cls(config, sizes, lstm_modules(config, sizes))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -72,7 +72,7 @@ class OneSoftmax(Agent):
         known = graph.viewpoint >= 0
         walk = graph.walk.masked_fill(~known, 0.0)
         of_place = dots(places, self.place(state) * mask) - self.distance * walk  # (R, N)
-        ways = graph.slot_scores(self.way(state) * mask, untiled(self.direction(state))).sum(dim=-1)
+        ways = graph.slot_scores(self.way(state) * mask, fold_angles(self.direction(state))).sum(dim=-1)
         logits = (ways + of_place.unsqueeze(-1)).flatten(1)
         return {GLOBAL: torch.cat([logits, self.stop(state)], dim=1)}
 

@@ -27,7 +27,6 @@ from scenemem.extend import (
     DataSizes,
     LossContext,
     Observations,
-    Outputs,
     Rollout,
     SSMConfig,
     loss,
@@ -57,12 +56,12 @@ def build(config: SSMConfig, sizes: DataSizes) -> MonitoredSSM:
 
 
 @loss("progress", walks="student")
-def progress_loss(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+def progress_loss(rollout: Rollout, context: LossContext) -> Tensor:
     """Squared error of the progress, averaged over all steps of the agent's own walks."""
     goal = context.episodes.goal.unsqueeze(1)
     metres = context.world.geodesic(rollout.viewpoint, goal)  # (B, T)
-    target = progress_target(metres).to(outputs.heads["progress"])
-    error = (outputs.heads["progress"] - target).square()
+    target = progress_target(metres).to(rollout.heads["progress"])
+    error = (rollout.heads["progress"] - target).square()
     return error[rollout.alive].mean()
 
 

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
         train,
     )
     from scenemem.errors import DataError, UserError
-    from scenemem.memory.scene_memory import SceneMemory
     from scenemem.registry import load_plugin
     from scenemem.runs.comparison import Comparison
     from scenemem.runs.opened import Evaluation
+    from scenemem.ssm.graph import SceneMemory
 
 __version__ = "0.1.0"
 
@@ -63,7 +63,7 @@ __all__ = [
 
 _ELSEWHERE = {
     "DataError": "scenemem.errors",
-    "SceneMemory": "scenemem.memory.scene_memory",
+    "SceneMemory": "scenemem.ssm.graph",
     "UserError": "scenemem.errors",
     "load_plugin": "scenemem.registry",
 }  # everything else is in scenemem.api

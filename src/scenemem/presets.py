@@ -12,28 +12,24 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from scenemem.agents.basic import Basic, BasicWithEnding, EndingConfig
+from scenemem.agents.basic import Basic
 from scenemem.agents.build import AGENTS, AgentSpec, ModelConfig
-from scenemem.agents.ssm import (
-    SSM,
-    GlobalSSM,
-    GlobalSSMConfig,
-    LocalSSM,
-    LocalSSMConfig,
-    SSMConfig,
-)
 from scenemem.agents.walker import WalkConfig
 from scenemem.errors import SettingError
 from scenemem.learning.objectives import LearningConfig, RewardConfig, Stage
 from scenemem.registry import Registry
+from scenemem.ssm.ablations import GlobalSSM, LocalSSM
+from scenemem.ssm.additions import BasicWithEnding, EndingConfig, SSMPlus, SSMPlusConfig
+from scenemem.ssm.agent import SSM, GroundedConfig, SSMConfig
 
 Model = TypeVar("Model")
 
-AGENTS.register("basic", AgentSpec(Basic.build, ModelConfig))
-AGENTS.register("basic-ending", AgentSpec(BasicWithEnding.build, EndingConfig))
-AGENTS.register("ssm", AgentSpec(SSM.build, SSMConfig))
-AGENTS.register("ssm-local", AgentSpec(LocalSSM.build, LocalSSMConfig))
-AGENTS.register("ssm-global", AgentSpec(GlobalSSM.build, GlobalSSMConfig))
+AGENTS.register("basic", AgentSpec(Basic, ModelConfig))
+AGENTS.register("basic-ending", AgentSpec(BasicWithEnding, EndingConfig))
+AGENTS.register("ssm", AgentSpec(SSM, SSMConfig))
+AGENTS.register("ssm-plus", AgentSpec(SSMPlus, SSMPlusConfig))
+AGENTS.register("ssm-local", AgentSpec(LocalSSM, GroundedConfig))
+AGENTS.register("ssm-global", AgentSpec(GlobalSSM, SSMConfig))
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,9 @@ _BASIC_LEARNING = LearningConfig(max_decisions=10, max_steps=16, stages=(_MIXED,
 _LEARNING = replace(_BASIC_LEARNING, reward=_METRES, labels="nearest")
 
 _SSM: Preset[Any] = Preset("ssm", SSMConfig(**_EVERYDAY, **_NARROW), learning=_LEARNING)
-_PLUS: Preset[Any] = Preset("ssm", SSMConfig(**_EVERYDAY, **_NARROW, **_ADDITIONS), learning=_LEARNING)
+_PLUS: Preset[Any] = Preset(
+    "ssm-plus", SSMPlusConfig(**_EVERYDAY, **_NARROW, **_ADDITIONS), learning=_LEARNING
+)
 _BASIC: Preset[Any] = Preset("basic", ModelConfig(**_EVERYDAY), learning=_BASIC_LEARNING)
 
 # the published experiment; what the paper leaves open is what the code of its baseline does
@@ -237,7 +235,7 @@ def _with(preset: Preset[Any], **changes: Any) -> Preset[Any]:
 
 def _everyday() -> dict[str, Preset[Any]]:
     """The agents of the scoreboard: the paper's with its ablations and readings, additions, the baselines."""
-    local = with_agent(_SSM, "ssm-local")
+    local, extended = with_agent(_SSM, "ssm-local"), with_agent(_SSM, "ssm-plus")
     return {
         "ssm": _SSM,
         # table 3
@@ -254,12 +252,12 @@ def _everyday() -> dict[str, Preset[Any]]:
         "ssm-sign-rewards": replace(_SSM, learning=replace(_LEARNING, reward=RewardConfig())),
         "ssm-local-revisits": _with(local, allow_revisits=True),
         # one addition each
-        "ssm-stay": _with(_SSM, stay_score=True),
-        "ssm-hints": _with(_SSM, hints=True),
-        "ssm-restore": _with(_SSM, restore_state=True),
-        "ssm-stop-from-memory": _with(_SSM, stop_from_memory=True),
-        "ssm-backtrack": _with(_SSM, final_backtrack=True),
-        "ssm-hop-prior": _with(_SSM, hop_prior=True),
+        "ssm-stay": _with(extended, stay_score=True),
+        "ssm-hints": _with(extended, hints=True),
+        "ssm-restore": _with(extended, restore_state=True),
+        "ssm-stop-from-memory": _with(extended, stop_from_memory=True),
+        "ssm-backtrack": _with(extended, final_backtrack=True),
+        "ssm-hop-prior": _with(extended, hop_prior=True),
         # all of them, and all but one
         "ssm-plus": _PLUS,
         "ssm-plus-no-hints": _with(_PLUS, hints=False),

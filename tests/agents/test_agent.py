@@ -17,9 +17,9 @@ from scenemem.agents.actions import (
     Limit,
     WalkOptions,
 )
-from scenemem.agents.agent import Agent, DecisionPoint, Observations, follow, widened
+from scenemem.agents.agent import Agent, DecisionPoint, Observations, follow, pad_logits
 from scenemem.agents.basic import Basic
-from scenemem.agents.build import AGENTS, DataSizes, ModelConfig, Parts, lstm_parts
+from scenemem.agents.build import AGENTS, DataSizes, ModelConfig, AgentModules, lstm_modules
 from scenemem.agents.rollout import (
     ACTION,
     FINAL,
@@ -30,7 +30,7 @@ from scenemem.agents.rollout import (
     Outputs,
     Rollout,
 )
-from scenemem.agents.ssm import SSM, GlobalSSM, GlobalSSMConfig, LocalSSM, SSMConfig
+from scenemem.ssm.agent import SSM, GlobalSSM, GlobalSSMConfig, LocalSSM, SSMConfig
 from scenemem.agents.walker import AgentPolicy, Pick, collect, take_best
 from scenemem.errors import SettingError, UserError
 from scenemem.features.store import Environment
@@ -43,8 +43,8 @@ from scenemem.learning.objectives import (
     distance_reward,
     imitation,
 )
-from scenemem.models.language import Instructions
-from scenemem.models.recurrent import (
+from scenemem.models.navigator import Instructions
+from scenemem.models.navigator import (
     DropoutMasks,
     FusedStateLog,
     LSTMUpdater,
@@ -100,7 +100,7 @@ class GRUUpdater(StateUpdater):
 class Outsider(Agent):
     """Uses everything a decision point offers, and does not ask whether a node is known yet."""
 
-    def __init__(self, config: ModelConfig, sizes: DataSizes, parts: Parts, *, allow_revisits: bool) -> None:
+    def __init__(self, config: ModelConfig, sizes: DataSizes, parts: AgentModules, *, allow_revisits: bool) -> None:
         super().__init__(config, sizes, parts)
         self.option = nn.Linear(config.width, sizes.visual + 4)
         self.node = nn.Linear(config.width, 7)
@@ -108,7 +108,7 @@ class Outsider(Agent):
 
     @classmethod
     def build(cls, config: ModelConfig, sizes: DataSizes, *, allow_revisits: bool = False) -> Outsider:
-        parts = lstm_parts(config, sizes, updater=GRUUpdater)
+        parts = lstm_modules(config, sizes, updater=GRUUpdater)
         return cls(config, sizes, parts, allow_revisits=allow_revisits)
 
     def action_space(
@@ -566,7 +566,7 @@ class StateReader(Agent):
 @pytest.mark.parametrize("fused", [False, True])
 def test_whoever_comes_back_decides_with_the_state_it_had_there(setting: Setting, fused: bool) -> None:
     sizes = DataSizes(len(setting.vocabulary), VISUAL)
-    agent = StateReader(SIZES, sizes, lstm_parts(SIZES, sizes))
+    agent = StateReader(SIZES, sizes, lstm_modules(SIZES, sizes))
     walked = setting.walk(agent, _roam(), learns=True, fused=fused)
     rollout = walked.rollout
     made = walked.log.packing
@@ -918,6 +918,6 @@ def test_scores_of_known_nodes_are_padded_to_all_there_could_be(kind: DecisionTy
         GLOBAL: [1.0, 2.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0, 5.0],  # stop stays last
     }
     if kind == ACTION:
-        assert torch.equal(widened(logits, options[:, :5], kind), logits)
+        assert torch.equal(pad_logits(logits, options[:, :5], kind), logits)
     else:
-        assert widened(logits, options, kind)[1].tolist() == padded[kind]
+        assert pad_logits(logits, options, kind)[1].tolist() == padded[kind]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import LocalActions
-from scenemem.agents.low_level import (
+from scenemem.zoo.low_level import (
     DOWN,
     END,
     FORWARD,
@@ -27,7 +27,7 @@ from scenemem.agents.low_level import (
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.walker import FollowLabels, collect
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.labels import LowLevelExpert
+from scenemem.zoo.labels import LowLevelExpert
 from scenemem.presets import PRESETS
 from scenemem.simulator.panorama import STAY, Pose, Simulator
 from scenemem.tasks.episode_set import EpisodeSet, load_split

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from scenemem.agents.agent import follow
 from scenemem.agents.build import AGENTS, DataSizes
-from scenemem.agents.reranking import Candidates, Reranking, RerankingAgent, without_detours
+from scenemem.zoo.reranking import Candidates, Reranking, RerankingAgent, without_detours
 from scenemem.agents.rollout import FINAL, Decisions, MemoryRecord, Rollout
 from scenemem.agents.walker import TrainedAgent, WalkConfig
 from scenemem.errors import NotFiniteError, SettingError

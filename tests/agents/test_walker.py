@@ -11,7 +11,7 @@ from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace, LocalActions
 from scenemem.agents.agent import Agent, DecisionPoint, by_type
-from scenemem.agents.build import AGENTS, DataSizes, ModelConfig, Parts, lstm_parts
+from scenemem.agents.build import AGENTS, DataSizes, ModelConfig, AgentModules, lstm_modules
 from scenemem.agents.rollout import ACTION, FINAL, FRONTIER, GLOBAL, DecisionRequest, DecisionType
 from scenemem.agents.walker import (
     AgentPolicy,
@@ -47,7 +47,7 @@ def environment(random_environment: Callable[[World, int], Environment], world: 
 class FixedScores(Agent):
     """Says the same of every option, whatever it sees."""
 
-    def __init__(self, parts: Parts, sizes: DataSizes, scores: Sequence[Sequence[float]]) -> None:
+    def __init__(self, parts: AgentModules, sizes: DataSizes, scores: Sequence[Sequence[float]]) -> None:
         super().__init__(SIZES, sizes, parts)
         self.scores = torch.tensor(scores)
 
@@ -60,7 +60,7 @@ def _fixed(
 ) -> AgentPolicy:
     vocabulary = Vocabulary.build(episodes.texts, min_count=1)
     sizes = DataSizes(len(vocabulary), VISUAL)
-    agent = FixedScores(lstm_parts(SIZES, sizes), sizes, scores)
+    agent = FixedScores(lstm_modules(SIZES, sizes), sizes, scores)
     instructions = agent.encoder(*vocabulary.encode_batch(episodes.texts[:count], 9))
     log = agent.state_log(environment, instructions, agent.eval().dropout_masks(count))
     return AgentPolicy(agent, log, environment, take_best)

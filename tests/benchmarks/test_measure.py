@@ -16,7 +16,7 @@ from benchmarks.measure import PARTS, Amount, OperationCounter, PartClock, flop_
 from benchmarks.workload import Workload
 from scenemem.agents import walker
 from scenemem.learning import trainer
-from scenemem.memory.scene_memory import SceneMemory
+from scenemem.ssm.graph import SceneMemory
 
 B, L, K, H = 3, 5, 7, 11  # episodes, words, columns, width
 

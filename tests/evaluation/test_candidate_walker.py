@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scenemem.agents.reranking import Reranking, RerankingAgent
+from scenemem.zoo.reranking import Reranking, RerankingAgent
 from scenemem.evaluation.evaluate import CandidateWalker, Walks, walk_split
 from scenemem.evaluation.metrics import path_length
 from scenemem.formats.folder import DataFolder

@@ -12,7 +12,7 @@ from torch import Tensor
 from scenemem.agents.actions import ActionSpace
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.rollout import DecisionRequest
-from scenemem.agents.ssm import SSM
+from scenemem.ssm.agent import SSM
 from scenemem.agents.walker import AgentPolicy, Decided, TrainedAgent, WalkConfig, collect, take_best
 from scenemem.errors import UserError
 from scenemem.evaluation.following import Agreement, measure_following, path_likelihood

@@ -35,7 +35,7 @@ from scenemem.formats.annotations import (
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.objectives import ReferencePath
-from scenemem.models.language import PackedInstructions
+from scenemem.models.navigator import PackedInstructions
 from scenemem.presets import PRESETS
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary, split_words

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from scenemem.agents.build import AGENTS
-from scenemem.agents.reranking import Reranking, RerankingAgent
+from scenemem.zoo.reranking import Reranking, RerankingAgent
 from scenemem.agents.walker import Sample
 from scenemem.errors import UserError
 from scenemem.evaluation.evaluate import CandidateWalker, walk_split

@@ -31,7 +31,7 @@ import torch
 
 from scenemem.agents.agent import DataSizes
 from scenemem.features.store import Environment
-from scenemem.agents.ssm import SSM, SSMConfig
+from scenemem.ssm.agent import SSM, SSMConfig
 from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import UserError
 from scenemem.features.store import open_store

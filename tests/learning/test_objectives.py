@@ -38,7 +38,7 @@ from scenemem.learning.objectives import (
     student_forcing,
     teacher_forcing,
 )
-from scenemem.models.recurrent import DropoutMasks
+from scenemem.models.navigator import DropoutMasks
 from scenemem.presets import PRESETS
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace, LocalActions
-from scenemem.agents.low_level import LowLevelActions
-from scenemem.agents.places import PlaceActions
+from scenemem.zoo.low_level import LowLevelActions
+from scenemem.zoo.place_actions import PlaceActions
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.walker import FollowLabels, collect
 from scenemem.errors import SettingError
 from scenemem.evaluation.metrics import measure
-from scenemem.learning.labels import BestNDTW, LowLevelPath
+from scenemem.zoo.labels import BestNDTW, LowLevelPath
 from scenemem.learning.objectives import ClosestToGoal, LearningConfig
 from scenemem.learning.teaching import BackToPath, hops_to_path
 from scenemem.simulator.panorama import Pose

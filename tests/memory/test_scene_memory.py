@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scenemem.memory.scene_memory import SceneMemory, WalkCost
+from scenemem.ssm.graph import SceneMemory, WalkCost
 from scenemem.world.build import load_world
 from scenemem.world.graph import World, view_heading
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from scenemem.models.language import Packing
+from scenemem.models.navigator import Packing
 
 
 def one_per_episode(rows: int, device: torch.device) -> Packing:

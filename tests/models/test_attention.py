@@ -11,9 +11,9 @@ from torch import Tensor
 
 from scenemem.features.store import PanoramaLookup
 from scenemem.models import attention
-from scenemem.models.attention import attend_panoramas, dots, masked_softmax, score_panoramas
-from scenemem.models.reading import tiled
-from scenemem.models.recurrent import untiled
+from scenemem.models.navigator import attend_panoramas, dots, masked_softmax, score_panoramas
+from scenemem.ssm.reading import tiled
+from scenemem.models.navigator import fold_angles
 from scenemem.world.graph import ANGLE_WIDTH, VIEWS, angle_feature, rotated
 
 VIEWPOINTS, VISUAL = 40, 5
@@ -98,7 +98,7 @@ def test_a_folded_query_scores_as_the_query_scores_tiled_features(
     width: int, angles: tuple[Tensor, Tensor]
 ) -> None:
     query = torch.randn(5, 7, width, dtype=torch.float64)
-    folded = (angle_feature(*angles, width=4) * untiled(query)).sum(-1)
+    folded = (angle_feature(*angles, width=4) * fold_angles(query)).sum(-1)
     torch.testing.assert_close(folded, (angle_feature(*angles, width) * query).sum(-1))
 
 
@@ -114,7 +114,7 @@ def test_rotating_the_query_back_is_rotating_the_features(angles: tuple[Tensor, 
     facing = torch.rand(5, 1, dtype=torch.float64) * 2 * math.pi
     query = torch.randn(5, 1, ANGLE_WIDTH, dtype=torch.float64)
     absolute = angle_feature(heading, elevation, width=4)
-    cheap = (absolute * rotated(untiled(query), -facing)).sum(-1)
+    cheap = (absolute * rotated(fold_angles(query), -facing)).sum(-1)
     plain = (angle_feature(heading - facing, elevation) * query).sum(-1)
     torch.testing.assert_close(cheap, plain)
 

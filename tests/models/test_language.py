@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from scenemem.models.language import (
+from scenemem.models.navigator import (
     InstructionEncoder,
     Instructions,
     PackedInstructions,
@@ -16,7 +16,7 @@ from scenemem.models.language import (
     gate_order,
     run_lstms,
 )
-from scenemem.models.recurrent import selected
+from scenemem.models.navigator import selected
 from tests.models.helpers import one_per_episode
 
 PADDING, WORDS, WORD_WIDTH, WIDTH = 0, 20, 6, 10

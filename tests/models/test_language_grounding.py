@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from scenemem.models.language import (
+from scenemem.models.navigator import (
     FineGrainedGrounding,
     Grounded,
     Instructions,
@@ -16,7 +16,7 @@ from scenemem.models.language import (
     SharedGrounding,
     TextualAttention,
 )
-from scenemem.models.recurrent import selected
+from scenemem.models.navigator import selected
 from tests.models.helpers import one_per_episode
 
 WIDTH, WORDS = 6, 5

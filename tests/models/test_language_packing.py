@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenemem.models.language import Packing
+from scenemem.models.navigator import Packing
 from tests.models.helpers import one_per_episode
 
 EPISODES, STEPS, WIDTH = 4, 5, 3

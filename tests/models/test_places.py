@@ -9,9 +9,9 @@ import networkx as nx
 import pytest
 import torch
 
-from scenemem.agents.places import PlaceActions, first_of_cheapest
-from scenemem.models.places import SeenPlaces
-from scenemem.models.reading import MemoryGraph
+from scenemem.zoo.place_actions import PlaceActions, first_of_cheapest
+from scenemem.zoo.seen_places import SeenPlaces
+from scenemem.ssm.reading import MemoryGraph
 from scenemem.simulator.panorama import Simulator
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World

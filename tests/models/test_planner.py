@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from scenemem.models.planner import Edges, GraphNet, ProxyChannel, ProxyPlanner, pooled_edges
+from scenemem.zoo.planner import Edges, GraphNet, ProxyChannel, ProxyPlanner, pooled_edges
 
 WIDTH, NODES, EDGES = 6, 5, 9
 

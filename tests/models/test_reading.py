@@ -10,8 +10,8 @@ from torch.nn.functional import pad
 
 from scenemem.features.store import Places
 from scenemem.models import reading
-from scenemem.models.language import Grounded, Packing
-from scenemem.models.reading import (
+from scenemem.models.navigator import Grounded, Packing
+from scenemem.ssm.reading import (
     CollectRead,
     MemoryGraph,
     MessagePassing,

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from scenemem.features.store import Environment, open_store
-from scenemem.memory.scene_memory import SceneMemory
-from scenemem.models.language import Grounded
-from scenemem.models.reading import ActionScore, CollectRead, GlobalScore, MemoryGraph
+from scenemem.ssm.graph import SceneMemory
+from scenemem.models.navigator import Grounded
+from scenemem.ssm.reading import ActionScore, CollectRead, GlobalScore, MemoryGraph
 from scenemem.world.build import load_world
 from scenemem.world.graph import World, angle_feature, view_heading
 from tests.models.helpers import one_per_episode

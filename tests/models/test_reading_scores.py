@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.features.store import CandidateFeatures, Places
-from scenemem.models.language import Grounded, Packing
-from scenemem.models.reading import (
+from scenemem.models.navigator import Grounded, Packing
+from scenemem.ssm.reading import (
     ActionScore,
     CandidateScore,
     Critic,

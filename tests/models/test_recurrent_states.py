@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 from scenemem.errors import SettingError
-from scenemem.models.language import Instructions
-from scenemem.models.recurrent import (
+from scenemem.models.navigator import Instructions
+from scenemem.models.navigator import (
     POSE_WIDTH,
     AheadOnly,
     DropoutMasks,

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout, pad
 
-from scenemem.models.language import Instructions
-from scenemem.models.recurrent import (
+from scenemem.models.navigator import Instructions
+from scenemem.models.navigator import (
     ANGLES,
     POSE_WIDTH,
     AheadOnly,

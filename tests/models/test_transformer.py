@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from scenemem.models.transformer import attend_known, cross_layer, keys_and_values, last_of_layer
+from scenemem.zoo.transformer import attend_known, cross_layer, keys_and_values, last_of_layer
 
 WIDTH, HEADS = 8, 2
 

@@ -22,7 +22,7 @@ from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_stamp
 from scenemem.formats.traces import Origin, read_trace
 from scenemem.learning import precision
-from scenemem.models.recurrent import LSTMUpdater
+from scenemem.models.navigator import LSTMUpdater
 from scenemem.runs import opened
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import kept_results

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from scenemem.agents.exploring import EXPLORE, GATE
+from scenemem.zoo.exploring import EXPLORE, GATE
 from scenemem.agents.rollout import DECISION_TYPES
 from scenemem.formats.traces import Origin, Trace, Word
 from scenemem.viewer.pages import embedded, render, static_text

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scenemem.agents.agent import DecisionPoint
-from scenemem.agents.exploring import EXPLORE, EXPLORED, GATE, ExploringActions
+from scenemem.zoo.exploring import EXPLORE, EXPLORED, GATE, ExploringActions
 from scenemem.agents.rollout import ACTION, DecisionRequest, Outputs, Rollout
 from scenemem.agents.walker import Decided, TrainedAgent
 from scenemem.errors import SettingError
-from scenemem.learning.exploration import COST, exploration_reward, gate_imitation
+from scenemem.zoo.exploration import COST, exploration_reward, gate_imitation
 from scenemem.learning.objectives import RewardConfig, distance_reward
 from scenemem.presets import PRESETS
 from scenemem.simulator.panorama import Pose

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from scenemem.agents.rollout import Outputs
-from scenemem.learning.auxiliary import matching, next_angle, next_directions, step_progress
+from scenemem.zoo.auxiliary import matching, next_angle, next_directions, step_progress
 from scenemem.learning.objectives import LOSSES
-from scenemem.models.language import InstructionEncoder
+from scenemem.models.navigator import InstructionEncoder
 from scenemem.models.speaker import WordDecoder
-from scenemem.models.telling import SpelledInstructions, retelling_loss, spelled
+from scenemem.zoo.telling import SpelledInstructions, retelling_loss, spelled
 from scenemem.tasks.vocabulary import BOS, EOS, PAD, UNK
 from scenemem.zoo.auxrn import AUXILIARY, AuxRN
 from tests.zoo.helpers import Setting, roam

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace, WalkOptions
 from scenemem.agents.agent import DecisionPoint
-from scenemem.agents.places import PlaceActions
+from scenemem.zoo.place_actions import PlaceActions
 from scenemem.agents.rollout import GLOBAL, DecisionRequest
 from scenemem.agents.walker import collect
 from scenemem.errors import SettingError
-from scenemem.learning.labels import ReferenceIndex
+from scenemem.zoo.labels import ReferenceIndex
 from scenemem.learning.objectives import ReferencePath
-from scenemem.models.places import SeenPlaces
+from scenemem.zoo.seen_places import SeenPlaces
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from scenemem.agents import reranking
 from scenemem.agents.actions import ActionSpace
-from scenemem.agents.reranking import PragmaticSearch, searches, standardised
+from scenemem.zoo.reranking import PragmaticSearch, searches, standardised
 from scenemem.agents.rollout import DecisionType
-from scenemem.agents.search import END, routes_to
+from scenemem.zoo.search import END, routes_to
 from scenemem.agents.walker import Decided, TrainedAgent, WalkConfig
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.learning.speaker import Speaker

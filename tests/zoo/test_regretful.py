@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.agents.places import RememberingActions
+from scenemem.zoo.place_actions import RememberingActions
 from scenemem.agents.rollout import ACTION
 from scenemem.agents.walker import Decided, collect
 from scenemem.tasks.episode_set import EpisodeSet

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from scenemem.agents.low_level import END, LOW_LEVEL
+from scenemem.zoo.low_level import END, LOW_LEVEL
 from scenemem.errors import SettingError
 from scenemem.learning.objectives import imitation
 from scenemem.zoo.rpa import RPA, RPAConfig, environment_model

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace
 from scenemem.agents.rollout import DecisionRequest, Outputs
-from scenemem.agents.search import AcceptActions
+from scenemem.zoo.search import AcceptActions
 from scenemem.agents.walker import collect
 from scenemem.errors import SettingError
-from scenemem.learning.progress import (
+from scenemem.zoo.progress import (
     hops_between,
     hops_done,
     metres_done,
@@ -21,7 +21,7 @@ from scenemem.learning.progress import (
     progress_in_metres,
     squared_error,
 )
-from scenemem.models.panoramic import ProgressMonitor
+from scenemem.zoo.panoramic import ProgressMonitor
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.agents.low_level import END, FORWARD, LEFT, LOW_LEVEL
+from scenemem.zoo.low_level import END, FORWARD, LEFT, LOW_LEVEL
 from scenemem.agents.rollout import Rollout
-from scenemem.models.recurrent import Observation, StateLog
+from scenemem.models.navigator import Observation, StateLog
 from scenemem.presets import PRESETS
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.zoo.student_forcing import START, LowLevelAgent, ViewAheadUpdater

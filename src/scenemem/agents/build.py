@@ -1,4 +1,4 @@
-"""Building agents: their settings, the parts they are made of, and the registry that names them."""
+"""Building agents: their settings, the modules they share, and the registry that names them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scenemem.errors import SettingError
-from scenemem.models.language import InstructionEncoder
-from scenemem.models.reading import Critic
-from scenemem.models.recurrent import AheadOnly, LSTMUpdater, PanoramaQuery, StateUpdater
+from scenemem.models.navigator import (
+    AheadOnly,
+    Critic,
+    InstructionEncoder,
+    LSTMUpdater,
+    PanoramaQuery,
+    StateUpdater,
+)
 from scenemem.registry import Registry
 from scenemem.tasks.vocabulary import PAD
 
@@ -42,19 +47,6 @@ class ModelConfig:
                 raise SettingError(f"{name} must be in [0, 1), got {getattr(self, name)}")
 
 
-def one_ending(*, hop_prior: bool, final_backtrack: bool) -> None:
-    """Check settings that agents with a memory of their walk share.
-
-    Raises:
-        SettingError: both ways to end a walk are switched on.
-    """
-    if hop_prior and final_backtrack:
-        raise SettingError(
-            "hop_prior and final_backtrack exclude each other: the prior has its own place to end at; "
-            "add --model.no-final-backtrack"
-        )
-
-
 @dataclass(frozen=True)
 class DataSizes:
     """What the data decides about a network."""
@@ -68,8 +60,8 @@ class DataSizes:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The parts every agent is made of."""
+class AgentModules:
+    """The modules every agent has."""
 
     encoder: InstructionEncoder
     updater: StateUpdater
@@ -79,8 +71,10 @@ class Parts:
 MakeUpdater = Callable[[ModelConfig, DataSizes], StateUpdater]
 
 
-def lstm_parts(config: ModelConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> Parts:
-    """The usual parts: a bidirectional LSTM over the words, a recurrent navigator, a critic.
+def lstm_modules(
+    config: ModelConfig, sizes: DataSizes, updater: MakeUpdater | None = None
+) -> AgentModules:
+    """The usual modules: a bidirectional LSTM over the words, a recurrent navigator, a critic.
 
     Args:
         config: sizes and dropout.
@@ -90,7 +84,7 @@ def lstm_parts(config: ModelConfig, sizes: DataSizes, updater: MakeUpdater | Non
     view_query = PanoramaQuery(sizes.visual, config.width) if config.panorama else AheadOnly()
     encoder = InstructionEncoder(sizes.words, config.word_width, config.width, config.dropout, sizes.padding)
     core = LSTMUpdater(sizes.visual, config.width, view_query) if updater is None else updater(config, sizes)
-    return Parts(encoder, core, Critic(config.width))
+    return AgentModules(encoder, core, Critic(config.width))
 
 
 @dataclass(frozen=True)

@@ -1,45 +1,26 @@
-"""Walking: the one loop of every agent, the policies that answer its requests, and trained agents.
+"""Walking: the one loop of every agent - observe, decide, hop, until every episode has stopped or was cut off.
 
-Observe, decide, hop - until every episode has stopped or was cut off. Shape letters: B episodes, M episodes
-that decide, O options, J decisions of an episode.
+Training, evaluation, traces, search and the live page walk here; with gradients on, every score is recorded
+with its gradient. Shape letters: B episodes, M episodes at a step, O options, J decisions of an episode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Protocol
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from scenemem.agents.actions import ActionSpace, MemoryActions
-from scenemem.agents.agent import (
-    Agent,
-    DecisionPoint,
-    Explanation,
-    Observations,
-    by_type,
-    live_observations,
-    live_point,
-    widened,
-)
-from scenemem.agents.rollout import (
-    FINAL,
-    DecisionRequest,
-    DecisionType,
-    EpisodeIndex,
-    Lanes,
-    Recorder,
-    Rollout,
-)
+from scenemem.agents.actions import ActionSpace, Arrival
+from scenemem.agents.agent import Agent, DecisionPoint, Explanation, Observations, by_type
+from scenemem.agents.rollout import DecisionRequest, DecisionType, Recorder, Rollout
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.features.store import Environment
-from scenemem.models.language import Instructions
-from scenemem.models.modes import evaluating
-from scenemem.models.recurrent import StateLog
+from scenemem.models.navigator import Instructions, Observation, RolloutInputs, State
 from scenemem.simulator.panorama import STOP, Pose, Simulator
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
@@ -50,24 +31,26 @@ _READ_TOGETHER = 256
 
 
 class Walker(Protocol):
-    """Whoever can walk a batch of episodes."""
+    """Anything that walks a batch of episodes."""
 
     def walk(self, episodes: EpisodeSet, /) -> Rollout:
         """Walk the episodes and stop."""
 
 
 class Policy(Protocol):
-    """Whoever answers the requests of a rollout."""
+    """Answers the requests of a rollout."""
 
-    def observe(self, pose: Pose, active: Tensor, space: ActionSpace, /) -> None:
-        """The episodes ``active`` (M,) have a new observation: where they stand now."""
+    def observe(self, pose: Pose, arrival: Arrival, space: ActionSpace, /) -> Mapping[str, Tensor] | None:
+        """Episodes have arrived where ``pose`` is  ->  the heads of their observations, (M, ...) each"""
 
-    def decide(self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /) -> Tensor:
-        """The chosen option of every episode: (M,). ``label`` is for teachers, -1 when unknown."""
+    def decide(
+        self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /
+    ) -> tuple[Tensor, Tensor | None]:
+        """The chosen options (M,), and the scores (M, O) if there are any; ``label`` is -1 when unknown."""
 
 
 class LabelRule(Protocol):
-    """Says which option is right, from where the episodes stand and what they know."""
+    """Which option is right, from where the episodes stand and what they know."""
 
     def arrive(self, viewpoint: Tensor, episodes: Tensor, /) -> None:
         """The episodes (M,) have just arrived at ``viewpoint`` (M,)."""
@@ -77,6 +60,48 @@ class LabelRule(Protocol):
 
     def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """distance: (M, 1 + O) metres still to go from here and from each option  ->  (M,) option"""
+
+
+class Lanes:
+    """Which episodes walk now: one that is over makes room for the next one that waits.
+
+    Args:
+        episodes: how many there are.
+        at_once: how many may walk at the same time; all when None.
+        max_steps: observations before an episode is cut off; a number, or (B,).
+        device: of the indices.
+    """
+
+    def __init__(
+        self, episodes: int, at_once: int | None, max_steps: int | Tensor, device: torch.device
+    ) -> None:
+        self.active = torch.arange(0)  # (M,) on the host, in rising order
+        self.index = self.active.to(device)  # the same on the device; another tensor only when it changes
+        self.begun = torch.zeros(episodes, dtype=torch.long)  # the step at which each episode began
+        self._waiting = torch.arange(episodes)
+        self._at_once = episodes if at_once is None else at_once
+        self._limit = torch.as_tensor(max_steps).expand(episodes).cpu()
+
+    def refill(self, pose: Pose, step: int) -> Pose:
+        """Episodes that are done leave, others begin at ``step``  ->  the pose, newcomers not done"""
+        over = pose.done.cpu()[self.active]
+        room = self._at_once - len(self.active) + int(over.sum())
+        newcomers, self._waiting = self._waiting[:room], self._waiting[room:]
+        if not len(newcomers) and not over.any():
+            return pose
+        self.active = torch.cat([self.active[~over], newcomers])
+        self.index = self.active.to(pose.done.device)
+        self.begun[newcomers] = step
+        return replace(pose, done=pose.done.index_fill(0, self.index, False))
+
+    def go_on(self, step: int) -> Tensor:
+        """(M,) bool, the active episodes that may observe once more after ``step``"""
+        return self._limit[self.active] > step + 1 - self.begun[self.active]
+
+    @property
+    def over(self) -> int:
+        """How many episodes have ended."""
+        return len(self.begun) - len(self._waiting) - len(self.active)
 
 
 def collect(
@@ -92,23 +117,21 @@ def collect(
 ) -> Rollout:
     """Walk ``episodes`` with ``policy``; nothing here loops over episodes.
 
-    With ``at_once`` an episode that is over makes room for the next one, so that nobody waits for the longest
-    walk. Every episode has rows of its own in all tables; who waits is merely not active yet.
+    With ``at_once`` an episode that is over makes room for the next one, so that none waits for the longest
+    walk. Every episode has rows of its own in all tables; one that waits is merely not active yet.
 
     Args:
         world: the world to walk in.
         episodes: what to walk.
         space: what can be chosen; fresh, it remembers the walk.
-        policy: who chooses.
+        policy: chooses.
         max_steps: observations before an episode is cut off, wherever it was bound; a number, or (B,).
         label_rule: without one no labels and no distances are recorded, and goals may be unknown.
         at_once: how many episodes walk at the same time; all without it.
         progress: called with the number of episodes that are over whenever some are.
     """
-    simulator = Simulator(world, check=False)
+    simulator, recorder = Simulator(world, check=False), Recorder()
     pose = simulator.reset(episodes.start, episodes.heading)
-    recorder = Recorder()
-
     unknown = torch.full((1, 1), torch.nan, device=world.device)
 
     def decide(request: DecisionRequest) -> Tensor:
@@ -119,36 +142,37 @@ def collect(
             distance = label_rule.metres(torch.cat([here, request.viewpoint], dim=1), request.episode)
             if request.type.learned:
                 label = label_rule(request, space, distance)
-        choice = policy.decide(request, label, pose, space)
-        recorder.decision(request, choice, label, distance)
+        choice, logits = policy.decide(request, label, pose, space)
+        recorder.decision(request, choice, label, distance, logits)
         return choice
 
     lanes = Lanes(len(episodes), at_once, max_steps, world.device)
     pose = replace(pose, done=torch.ones_like(pose.done))  # until they begin
     for step in count():
-        pose = replace(pose, done=lanes.refilled(pose.done, step))
-        active = lanes.active
+        pose = lanes.refill(pose, step)
         if progress is not None:
             progress(lanes.over)
-        if not len(active):
+        if not len(lanes.active):
             break
-        space.active = active
-        pose = space.arrive(pose, active.index)
-        policy.observe(pose, active.index, space)
-        if label_rule is not None:
-            label_rule.arrive(pose.viewpoint[active.index], active.index)
-        recorder.step(pose, space.state_step, space.memory, space.notes)
         # what is decided at the last observation is not carried out
-        goes_on = lanes.not_cut_off(step)
+        pose, arrival = space.arrive(pose, lanes.index, lanes.go_on(step))
+        recorder.step(pose)
+        heads = policy.observe(pose, arrival, space)
+        if heads is not None:
+            recorder.observed(arrival.episodes, heads)
+        if label_rule is not None:
+            label_rule.arrive(pose.viewpoint[arrival.episodes], arrival.episodes)
         action = torch.full_like(pose.viewpoint, STOP)
-        if len(goes_on):
-            action = space.step(pose, goes_on.index, decide)
+        if bool(lanes.go_on(step).any()):
+            action = space.step(pose, arrival.episodes[arrival.deciding], decide)
+            cut_off = lanes.active[~lanes.go_on(step)].to(world.device)
+            action = action.index_fill(0, cut_off, STOP)
         pose = simulator.step(pose, action)
     everyone = torch.arange(len(pose.viewpoint), device=world.device)
     end = torch.full(everyone.shape, torch.nan, device=world.device)
     if label_rule is not None:
         end = label_rule.metres(pose.viewpoint.unsqueeze(1), everyone).squeeze(1)
-    return recorder.finished(space.memory, lanes.begun, end=end, allow_revisits=space.allow_revisits)
+    return recorder.finished(lanes.begun.to(world.device), end)
 
 
 class Pick(Protocol):
@@ -194,7 +218,8 @@ class SamplePerEpisode:
 
     def __call__(self, logits: Tensor, episode: Tensor, /) -> Tensor:
         """Where the summed probabilities pass the number drawn.  (M, O), (M,)  ->  (M,)"""
-        drawn = self._drawn[self._taken[episode], episode]
+        # an episode that a teacher leads may decide more often; its draws do not count
+        drawn = self._drawn[self._taken[episode].clamp_max(len(self._drawn) - 1), episode]
         self._taken[episode] += 1
         reached = logits.softmax(dim=-1).double().cumsum(dim=-1)
         return (reached <= (drawn * reached[:, -1]).unsqueeze(-1)).sum(dim=-1)
@@ -203,12 +228,14 @@ class SamplePerEpisode:
 class FollowLabels:
     """The teacher: always does what is right and needs no network."""
 
-    def observe(self, _pose: Pose, _active: Tensor, _space: ActionSpace, /) -> None:
+    def observe(self, _pose: Pose, _arrival: Arrival, _space: ActionSpace, /) -> None:
         """A teacher does not look."""
 
-    def decide(self, _request: DecisionRequest, label: Tensor, _pose: Pose, _space: ActionSpace, /) -> Tensor:
+    def decide(
+        self, _request: DecisionRequest, label: Tensor, _pose: Pose, _space: ActionSpace, /
+    ) -> tuple[Tensor, None]:
         """(M,) the labels"""
-        return label
+        return label, None
 
 
 class Rescore(Protocol):
@@ -231,10 +258,10 @@ class Decided:
 
 
 class Watcher(Protocol):
-    """Whoever wants to see how an agent decides, for example to record a trace."""
+    """Sees how an agent decides, for example to record a trace."""
 
-    def observed(self, pose: Pose, active: Tensor, space: ActionSpace, /) -> None:
-        """The episodes ``active`` (M,) have a new observation."""
+    def observed(self, observations: Observations, pose: Pose, space: ActionSpace, /) -> None:
+        """Some episodes have a new observation."""
 
     def decided(self, decided: Decided, /) -> None:
         """A request was answered."""
@@ -245,8 +272,8 @@ class _Step:
     """What an agent knows at one step, and its scores once they were asked for."""
 
     observations: Observations
-    own: EpisodeIndex  # those that observed, without those a teacher leads
-    decides: EpisodeIndex | None = None  # those of them that may be asked for a decision
+    arrival: Arrival
+    row: Tensor  # (B,) the row of an episode among those that may decide
     point: DecisionPoint | None = None
     scores: Mapping[DecisionType, Tensor] = field(default_factory=dict)
 
@@ -256,93 +283,108 @@ class AgentPolicy:
 
     Args:
         agent: the parameters.
-        log: the states of the walks.
-        environment: what can be seen.
+        inputs: the environment, the instructions and the dropout masks of the walks.
         pick: how an option is chosen from the scores.
-        forced: (B,) bool, episodes that follow their labels; the agent only observes what they see.
-        watcher: told of every observation and decision.
+        forced: (B,) bool, episodes that follow their labels; the agent observes and scores there, too.
+        learns: keep gradients, and the heads of every observation.
+        watcher: called with every observation and decision.
         rescore: changes scores before an option is picked.
     """
 
     def __init__(
         self,
         agent: Agent,
-        log: StateLog,
-        environment: Environment,
+        inputs: RolloutInputs,
         pick: Pick,
         *,
         forced: Tensor | None = None,
+        learns: bool = False,
         watcher: Watcher | None = None,
         rescore: Rescore | None = None,
     ) -> None:
         self._agent = agent
-        self._log = log
-        self._environment = environment
+        self._inputs = inputs
         self._pick = pick
-        self._forced = None if forced is None else forced.cpu().numpy()
+        self._forced = forced
+        self._learns = learns
         self._watcher = watcher
         self._rescore = rescore
-        self._of_active: tuple[EpisodeIndex, EpisodeIndex] | None = None  # who observed last, its own ones
+        self._state = agent.updater.initial_state(inputs.instructions)  # (B, ...) the current states
+        self._viewpoint = torch.full_like(inputs.instructions.mask[:, 0], NONE, dtype=torch.long)
+        self._previous = self._viewpoint  # (B,) where they stood before the last observation
         self._step: _Step | None = None
         self._not_numbers: list[tuple[DecisionType, Tensor]] = []  # whether a score is none, per decision
-        self._stop_scores: Tensor | None = None  # (B, N) log-probability of stopping when last decided there
 
-    @torch.no_grad()
-    def observe(self, pose: Pose, active: Tensor, space: ActionSpace, /) -> None:
-        """Update the states of ``active``; those who came back may restore theirs."""
-        everyone, new = space.active, space.renewed
-        if len(new):
-            self._log.observe(new.index, pose.viewpoint[new.index], pose.view[new.index], space.now)
-        if len(new) < len(everyone):
-            known = everyone.where(~np.isin(everyone.number, new.number)).index
-            self._log.restore(known, space.state_step[known])
-        own, self._step = self._own(everyone), None
-        if len(own):
-            observations = live_observations(self._environment, self._log, pose, own.index)
+    def observe(self, pose: Pose, arrival: Arrival, space: ActionSpace, /) -> Mapping[str, Tensor] | None:
+        """Update the states of what has arrived; places where the agent was before may restore theirs."""
+        with torch.set_grad_enabled(self._learns):
+            observations = self._observed(pose, arrival, space)
+            row = torch.zeros_like(pose.viewpoint)
+            deciding = arrival.episodes[arrival.deciding]
+            row[deciding] = torch.arange(len(deciding), device=row.device)
+            self._step = _Step(observations, arrival, row)
             if space.memory is not None:
-                for name, values in observations.cached(self._agent.columns).items():
-                    space.memory.write(name, values, own.index)
-            self._step = _Step(observations, own)
-        if self._watcher is not None:
-            self._watcher.observed(pose, active, space)
+                for name, values in observations.cached(self._agent.node_features).items():
+                    space.memory.write(name, values, arrival.episodes)
+            if self._watcher is not None:
+                self._watcher.observed(observations, pose, space)
+            return self._agent.heads(observations) if self._learns else None
 
-    def _own(self, episodes: EpisodeIndex) -> EpisodeIndex:
-        """Those that no teacher leads; the same list again as long as nothing changes."""
-        if self._forced is None:
-            return episodes
-        if self._of_active is None or self._of_active[0] is not episodes:
-            self._of_active = episodes, episodes.where(~self._forced[episodes.number])
-        return self._of_active[1]
+    def _observed(self, pose: Pose, arrival: Arrival, space: ActionSpace) -> Observations:
+        """The states of all that have arrived, after what they saw."""
+        episodes = arrival.episodes
+        everyone = len(episodes) == len(self._viewpoint)
+        before = self._state if everyone else self._state.select(episodes)
+        renewed = episodes if arrival.renewed is None else episodes[arrival.renewed]
+        self._previous = self._previous.index_copy(0, renewed, self._viewpoint[renewed])
+        self._viewpoint = self._viewpoint.index_copy(0, renewed, pose.viewpoint[renewed])
+        seen = self._seen(renewed, pose)
+        state = before if arrival.renewed is None else before.select(arrival.renewed)
+        after: State = self._agent.updater(state, seen)
+        self._state = after if everyone and arrival.renewed is None else self._state.with_rows(renewed, after)
+        if space.restores:
+            self._restore(arrival, renewed, space)
+            seen = self._seen(episodes, pose)
+        if arrival.renewed is not None:
+            after = self._state.select(episodes)
+        return Observations(seen, after, before.hidden)
 
-    def decide(self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /) -> Tensor:
-        """(M,) chosen options"""
-        if self._forced is None:
-            return self._decided(request, pose, space)
-        own = request.episodes.where(~self._forced[request.episodes.number])
-        if not len(own):
-            return label
-        rows = request.episodes.rows_of(own)
-        if rows is None:
-            return self._decided(request, pose, space)
-        mine = replace(request.select(rows), listed=own)
-        return label.index_copy(0, rows, self._decided(mine, pose, space))
+    def _seen(self, episodes: Tensor, pose: Pose) -> Observation:
+        """What some episodes see where they stand."""
+        columns = pose.viewpoint[episodes], self._previous[episodes], pose.view[episodes]
+        return Observation.of(self._inputs, episodes, *columns)
 
-    @torch.no_grad()
-    def _decided(self, request: DecisionRequest, pose: Pose, space: ActionSpace) -> Tensor:
-        """What the agent chooses."""
-        logits = self._logits(request, space)
-        if self._rescore is not None:
-            logits = self._rescore(logits, request, space)
-        not_numbers = logits.isnan()
-        self._not_numbers.append((request.type, not_numbers.any()))  # and the walk goes on anyhow
-        logits = logits.masked_fill(not_numbers, 0.0).masked_fill(~request.options, -torch.inf)
-        if isinstance(space, MemoryActions) and space.final_backtrack and not request.type.over_nodes:
-            self._note_stop(logits, request, space)
-        choice = self._pick(logits, request.episode)
-        if self._watcher is not None:
-            explanation = self._explanation(request) if request.type.learned else Explanation()
-            self._watcher.decided(Decided(request, logits, choice, explanation, pose, space))
-        return choice
+    def _restore(self, arrival: Arrival, renewed: Tensor, space: ActionSpace) -> None:
+        """New states are remembered at their places; the other episodes have again what they had here."""
+        space.memory.remember_state(self._state.select(renewed), self._previous[renewed], renewed)
+        if arrival.renewed is None:
+            return
+        back = torch.ones_like(arrival.episodes, dtype=torch.bool).index_fill(0, arrival.renewed, False)
+        back = arrival.episodes[back]
+        state, previous = space.memory.remembered_state(self._state, back)
+        self._state = self._state.with_rows(back, state)
+        self._previous = self._previous.index_copy(0, back, previous)
+
+    def decide(
+        self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /
+    ) -> tuple[Tensor, Tensor]:
+        """The chosen options (M,), and the scores of all (M, O)"""
+        with torch.set_grad_enabled(self._learns):
+            logits = self._logits(request, space)
+            if self._rescore is not None:
+                logits = self._rescore(logits, request, space)
+            not_numbers = logits.isnan()
+            self._not_numbers.append((request.type, not_numbers.any()))  # and the walk goes on anyhow
+            logits = request.fit(logits.masked_fill(not_numbers, 0.0))
+        with torch.no_grad():
+            space.answered(request, logits)
+            choice = self._pick(logits.detach(), request.episode)
+            if self._forced is not None:
+                choice = torch.where(self._forced[request.episode], label, choice)
+            if self._watcher is not None:
+                explanation = self._explanation(request)
+                self._watcher.decided(Decided(request, logits, choice, explanation, pose, space))
+        return choice, logits
 
     def check_scores(self) -> None:
         """Look at all scores of the walk; once at its end, because looking makes the host wait.
@@ -357,56 +399,36 @@ class AgentPolicy:
             raise NotFiniteError(f"a score of decision '{kind}'")
 
     def _logits(self, request: DecisionRequest, space: ActionSpace) -> Tensor:
-        """(M, O); an episode ends where stopping seemed best when it decided there
+        """(M, o)
 
         Raises:
             SettingError: the agent does not score such decisions.
         """
-        if request.type == FINAL:
-            if self._stop_scores is None:
-                raise ValueError("a final place was asked for before anything was decided")
-            return self._stop_scores[request.episode]
+        if request.scores is not None:
+            return request.scores
         step = self._step
         if step is None:
             raise ValueError(f"decision '{request.type}' was asked for before anything was observed")
-        if step.decides is None:  # all scores of a step are computed when the first one is asked for
-            step.decides = self._own(space.decides)
-            step.point = live_point(step.observations, step.own, step.decides, space)
+        if step.point is None:  # all scores of a step are computed when the first one is asked for
+            graph = space.recall(step.arrival, self._inputs.environment)
+            step.point = DecisionPoint(step.observations, step.arrival.deciding, graph)
             step.scores = by_type(self._agent.score(step.point))
         if request.type not in step.scores:
             raise SettingError(
                 f"{type(self._agent).__name__}.score gives no scores for decision '{request.type}'; "
                 f"it gives: {', '.join(map(str, step.scores))}"
             )
-        rows, scores = step.decides.rows_of(request.episodes), step.scores[request.type]
-        return widened(scores if rows is None else scores[rows], request.options, request.type)
+        scores = step.scores[request.type]
+        if len(scores) == len(request.episode):
+            return scores
+        return scores.index_select(0, step.row[request.episode])
 
     def _explanation(self, request: DecisionRequest) -> Explanation:
         """Why the options of a request scored as they did: M rows."""
         step = self._step
-        if step is None or step.point is None or step.decides is None:
+        if step is None or step.point is None or request.scores is not None:
             return Explanation()
-        whole = self._agent.explain(step.point)
-        rows = step.decides.rows_of(request.episodes)
-        if rows is None:
-            return whole
-        return Explanation(
-            {name: values[rows] for name, values in whole.words.items()},
-            {kind: values[rows] for kind, values in whole.confidence.items()},
-            {kind: values[rows] for kind, values in whole.mix.items()},
-            {name: values[rows] for name, values in whole.numbers.items()},
-        )
-
-    def _note_stop(self, logits: Tensor, request: DecisionRequest, space: MemoryActions) -> None:
-        """Remember how likely stopping was where the episodes stand.  logits: (M, O)"""
-        memory = space.memory
-        if self._stop_scores is None:
-            lowest = torch.finfo(logits.dtype).min
-            self._stop_scores = torch.full(
-                memory.node.shape, lowest, dtype=logits.dtype, device=logits.device
-            )
-        likely = logits.log_softmax(dim=-1)[:, -1]
-        self._stop_scores[request.episode, memory.here[request.episode]] = likely
+        return self._agent.explain(step.point).select(step.row[request.episode])
 
 
 LONGEST = 1000
@@ -428,6 +450,17 @@ class WalkConfig:
         for name in ("max_decisions", "max_steps", "max_words"):
             if not 1 <= getattr(self, name) <= LONGEST:
                 raise SettingError(f"{name} must be from 1 to {LONGEST:,}, got {getattr(self, name)}")
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Inside its block nothing is dropped; afterwards, whatever happened, the network is back in its mode."""
+    was_training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(was_training)
 
 
 class TrainedAgent:
@@ -463,7 +496,7 @@ class TrainedAgent:
         return type(parts[0]).joined(parts)
 
     def rescoring(self, episodes: EpisodeSet) -> Rescore | None:
-        """Who changes the scores of the network on a walk of these episodes; nobody does here."""
+        """Optional change of scores on a walk of these episodes; None by default."""
         del episodes
         return None
 
@@ -483,17 +516,16 @@ class TrainedAgent:
         Args:
             episodes: what to walk.
             pick: how an option is chosen from the scores.
-            watcher: told of every observation and decision.
+            watcher: called with every observation and decision.
             at_once: how many episodes walk at the same time; all without it.
             progress: called with the number of episodes that are over whenever some are.
         """
         count, world = len(episodes), self.environment.world
         with evaluating(self.network):
-            log = self.network.state_log(
-                self.environment, self.read(episodes.texts), self.network.dropout_masks(count)
-            )
+            masks = self.network.dropout_masks(count)
+            inputs = RolloutInputs(self.environment, self.read(episodes.texts), masks)
             rescore = self.rescoring(episodes)
-            policy = AgentPolicy(self.network, log, self.environment, pick, watcher=watcher, rescore=rescore)
+            policy = AgentPolicy(self.network, inputs, pick, watcher=watcher, rescore=rescore)
             rollout = collect(
                 world,
                 episodes,

@@ -9,7 +9,6 @@ import msgspec
 import tyro
 
 from scenemem import api
-from scenemem.agents.reranking import Reranking
 from scenemem.agents.scripted import SCRIPTED
 from scenemem.commands import console
 from scenemem.commands.console import Checkpoint, Data, Device, Json, Processes, Run, Runs, Split, Threads
@@ -33,6 +32,7 @@ from scenemem.tasks.episode_set import load_split
 from scenemem.viewer.gallery import plain
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import load_world
+from scenemem.zoo.reranking import Reranking
 
 
 def eval_run(

@@ -8,7 +8,6 @@ import webbrowser
 from contextlib import suppress
 from pathlib import Path
 
-from scenemem.agents.reranking import Reranking
 from scenemem.commands import console
 from scenemem.commands.console import Checkpoint, Data, Device, Json, Rival, Run, Runs, Split, Threads
 from scenemem.errors import UserError
@@ -18,6 +17,7 @@ from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import open_run, run_names
 from scenemem.runs.pages import open_live_state, replay_episodes, report_on
 from scenemem.viewer.gallery import plain, write_index
+from scenemem.zoo.reranking import Reranking
 
 _MISSING = "the live page needs FastAPI and uvicorn; install them with: pip install 'scenemem[serve]'"
 

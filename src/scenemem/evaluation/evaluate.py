@@ -12,7 +12,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from scenemem.agents.reranking import RerankingAgent
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import TrainedAgent, Walker
 from scenemem.evaluation.metrics import (
@@ -28,6 +27,7 @@ from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet, in_order
 from scenemem.tasks.vocabulary import split_words
 from scenemem.world.build import Progress
 from scenemem.world.graph import NONE, World, view_elevation, view_heading
+from scenemem.zoo.reranking import RerankingAgent
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scenemem.agents.agent import follow
-from scenemem.agents.rollout import Decisions, Outputs, Rollout
-from scenemem.agents.walker import FollowLabels, TrainedAgent, collect
+from scenemem.agents.rollout import Rollout
+from scenemem.agents.walker import AgentPolicy, TrainedAgent, Watcher, collect, evaluating, take_best
 from scenemem.errors import UserError
 from scenemem.learning.objectives import ReferencePath
-from scenemem.models.modes import evaluating
-from scenemem.models.recurrent import StateLog
+from scenemem.models.navigator import RolloutInputs
 from scenemem.tasks.episode_set import EpisodeSet, in_order
 from scenemem.world.build import Progress
 
@@ -53,38 +51,29 @@ def measure_following(
     return [Agreement(name, right[name], of[name]) for name in sorted(of) if of[name]]
 
 
-@torch.no_grad()
 def _asked(agent: TrainedAgent, episodes: EpisodeSet) -> Iterator[tuple[str, Tensor]]:
     """Names of decisions, and whether the agent would have chosen what is right (M,)."""
-    with evaluating(agent.network):
-        rollout, log = led(agent, episodes)
-        outputs: Outputs = agent.network.evaluate_actions(rollout, log, agent.environment)
-    for kind, logits in outputs.logits.items():
-        decisions: Decisions = rollout.decisions[kind]
+    for kind, decisions in led(agent, episodes).learned.items():
         known = decisions.label >= 0
-        agrees = logits.argmax(dim=1) == decisions.label
-        if kind.over_nodes or kind.aside:  # which neither stop nor move on
+        agrees = decisions.logits.argmax(dim=1) == decisions.label
+        if kind.over_nodes or kind.auxiliary:  # which neither stop nor move on
             yield f"{kind}: stay" if kind.over_nodes else str(kind), agrees[known]
             continue
         yield f"{kind}: go on", agrees[known & ~decisions.stops]
         yield f"{kind}: stop", agrees[known & decisions.stops]
 
 
-@torch.no_grad()
 def path_likelihood(agent: TrainedAgent, episodes: EpisodeSet) -> Tensor:
     """How likely an agent led along the reference paths finds what is right there.
 
     ->  (B,) mean log-probability of a decision
     """
-    with evaluating(agent.network):
-        rollout, log = led(agent, episodes)
-        outputs: Outputs = agent.network.evaluate_actions(rollout, log, agent.environment)
+    rollout = led(agent, episodes)
     total = torch.zeros(len(episodes), device=rollout.alive.device)
     taken = torch.zeros_like(total)
-    for kind, logits in outputs.logits.items():
-        decisions: Decisions = rollout.decisions[kind]
+    for decisions in rollout.learned.values():
         known = (decisions.label >= 0).to(total)
-        chances = logits.masked_fill(~decisions.options, -torch.inf).log_softmax(dim=1)
+        chances = decisions.logits.log_softmax(dim=1)
         right = chances.gather(1, decisions.label.clamp_min(0).unsqueeze(1)).squeeze(1)
         total.index_add_(0, decisions.episode, right.masked_fill(known == 0, 0.0))
         taken.index_add_(0, decisions.episode, known)
@@ -92,20 +81,25 @@ def path_likelihood(agent: TrainedAgent, episodes: EpisodeSet) -> Tensor:
 
 
 @torch.no_grad()
-def led(agent: TrainedAgent, episodes: EpisodeSet) -> tuple[Rollout, StateLog]:
-    """The walk along the reference paths, as in teacher forcing, and the states an agent has on it.
+def led(agent: TrainedAgent, episodes: EpisodeSet, watcher: Watcher | None = None) -> Rollout:
+    """The walk along the reference paths, as in teacher forcing, scored by an agent.
 
     Raises:
-        UserError: the agent turns and steps, so that a path does not say what is right.
+        UserError: the agent has low-level actions, so that a path does not say what is right.
     """
     network, world, longest = agent.network, agent.environment.world, int(episodes.path_length.max())
     if not network.follows_reference:
         raise UserError("this agent turns and steps; only agents that choose viewpoints are led along paths")
-    space = network.action_space(world, len(episodes), longest, learning=True)
-    rule = ReferencePath(world, episodes.path)
-    # a path that crosses itself is walked over known places again
-    rollout = collect(world, episodes, space, FollowLabels(), max_steps=longest * longest, label_rule=rule)
-    instructions = agent.read(episodes.texts)
-    log = network.state_log(agent.environment, instructions, network.dropout_masks(len(episodes)))
-    follow(log, rollout)
-    return rollout, log
+    with evaluating(network):
+        masks = network.dropout_masks(len(episodes))
+        inputs = RolloutInputs(agent.environment, agent.read(episodes.texts), masks)
+        forced = torch.ones(len(episodes), dtype=torch.bool, device=world.device)
+        # a path that crosses itself is walked over known places again
+        return collect(
+            world,
+            episodes,
+            network.action_space(world, len(episodes), longest, learning=True),
+            AgentPolicy(network, inputs, take_best, forced=forced, watcher=watcher),
+            max_steps=longest * longest,
+            label_rule=ReferencePath(world, episodes.path),
+        )

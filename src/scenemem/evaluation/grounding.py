@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from scenemem.agents.agent import recorded_observations
-from scenemem.agents.walker import TrainedAgent
+from scenemem.agents.actions import ActionSpace
+from scenemem.agents.agent import Agent, Observations
+from scenemem.agents.walker import Decided, TrainedAgent
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Clusters, Estimate
 from scenemem.evaluation.following import led
 from scenemem.formats.annotations import LandmarkLabels
-from scenemem.models.modes import evaluating
+from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet, in_order
 from scenemem.tasks.vocabulary import split_words
 from scenemem.world.build import Progress
@@ -60,16 +61,33 @@ def attention_along_reference(
         yield _attention(agent, episodes.select(rows))
 
 
+@dataclass(eq=False)
+class _WordWatcher:
+    """Keeps the word attention of every observation, step after step."""
+
+    agent: Agent
+    steps: list[tuple[Tensor, Mapping[str, Tensor]]] = field(default_factory=list)
+
+    def observed(self, observations: Observations, _pose: Pose, _space: ActionSpace, /) -> None:
+        """One step of the walks that go on."""
+        self.steps.append((observations.seen.episode, self.agent.word_attention(observations)))
+
+    def decided(self, _decided: Decided, /) -> None:
+        """What is decided does not matter here."""
+
+
 @torch.no_grad()
 def _attention(agent: TrainedAgent, episodes: EpisodeSet) -> ReferenceAttention:
-    network = agent.network
-    with evaluating(network):
-        rollout, log = led(agent, episodes)
-        observations = recorded_observations(agent.environment, log, rollout)
-        weights = network.word_attention(observations)
-    packing, tokens = observations.instructions.packing, log.instructions.mask.sum(1)
-    words = {stream: packing.table(weights[stream]) for stream in STREAMS if stream in weights}
-    return ReferenceAttention(episodes, rollout.viewpoint, rollout.alive, tokens, words)
+    watcher = _WordWatcher(agent.network)
+    rollout = led(agent, episodes, watcher)
+    words: dict[Stream, Tensor] = {}
+    for stream in (stream for stream in STREAMS if stream in watcher.steps[0][1]):
+        longest = watcher.steps[0][1][stream].shape[1]
+        words[stream] = torch.zeros(*rollout.alive.shape, longest, device=rollout.alive.device)
+        for step, (rows, weights) in enumerate(watcher.steps):
+            words[stream][rows, step] = weights[stream].to(words[stream])
+    tokens = agent.vocabulary.encode_batch(episodes.texts, agent.limits.max_words)[1]
+    return ReferenceAttention(episodes, rollout.viewpoint, rollout.alive, tokens.to(rollout.view.device), words)
 
 
 @dataclass(frozen=True)

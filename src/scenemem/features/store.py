@@ -1,7 +1,7 @@
 """View features: memory-mapped stores, converters, and the environment agents perceive.
 
-Shape letters: R rows of a store, V viewpoints of a world, M viewpoints asked for, B episodes, N nodes, P
-places, K candidate slots, D visual columns.
+Shape letters: R rows of a store, V viewpoints of a world, M viewpoints asked for, K candidate slots, D visual
+columns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from scenemem.formats.features import (
     stream_store,
 )
 from scenemem.world.build import Progress
-from scenemem.world.graph import HEADINGS, NONE, VIEWS, World, angle_feature, rotated, view_heading
+from scenemem.world.graph import HEADINGS, VIEWS, World, angle_feature, rotated, view_heading
 
 IN_MEMORY = 512 * 2**20
 """Bytes a store may take as float32 to be read into memory; larger ones stay on disk."""
@@ -209,24 +209,6 @@ def _with_progress(rows: Iterable[FeatureRow], total: int, progress: Progress) -
         progress(done, max(done, total))
 
 
-PanoramaLookup = Callable[[Tensor], Tensor]
-"""viewpoints (C,), in any numbering the caller likes  ->  the visual features of their views (C, 36, D)"""
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """The places a batch of episodes has visited, episode by episode, as a network sees them."""
-
-    episode: Tensor  # (P,) who visited the place
-    first: Tensor  # (B,) number of each episode's first place; its node n is place first + n
-    lookup: PanoramaLookup  # places  ->  visual features of all their views
-    directions: Tensor  # (P, K, 4) absolute orientation features of the outgoing edges
-    exists: Tensor  # (P, K) bool, which slots are edges
-    views: Tensor  # (P, K) the view of the panorama that looks along each edge
-    leads_to: Tensor  # (P, K) the node of the same episode that each edge leads to; -1 where it is none
-    candidates: Callable[[], Tensor]  # the visual features of those views (P, K, D)
-
-
 @dataclass(frozen=True, eq=False)
 class CandidateFeatures:
     """How the neighbours of where agents stand look to them."""
@@ -249,7 +231,7 @@ class Environment:
         self.store = store
         # (V, K, 4) absolute directions of the neighbours; 0 at pads
         directions = angle_feature(world.neighbour_heading, world.neighbour_elevation, width=4)
-        self._directions = directions * world.neighbour_mask.unsqueeze(-1)
+        self.directions = directions * world.neighbour_mask.unsqueeze(-1)
 
     @property
     def width(self) -> int:
@@ -270,38 +252,4 @@ class Environment:
     def _relative(self) -> Tensor:
         """(12, V, K, 4) the directions of the neighbours for each of the 12 steps an agent can face"""
         steps = torch.arange(HEADINGS, device=self.world.device)
-        return rotated(self._directions.unsqueeze(0), view_heading(steps).view(-1, 1, 1))
-
-    def places(self, node: Tensor, count: NDArray[np.int64] | None = None) -> Places:
-        """Everything a network reads about the nodes of some memories.
-
-        node: (B, N) viewpoints in the order of their visits, -1 where there is none
-        count: (B,) nodes of each memory, where the host knows them; otherwise the device is waited for
-        """
-        if count is None:
-            count = (node >= 0).sum(dim=1).cpu().numpy()
-        episode, number = stairs(count)
-        row, entry = torch.from_numpy(np.stack([episode, episode * node.shape[1] + number])).to(node.device)
-        viewpoint = node.flatten()[entry]
-        views, neighbour = self.world.neighbour_view[viewpoint], self.world.neighbour[viewpoint]
-        exists = self.world.neighbour_mask[viewpoint]
-        is_node = (neighbour.unsqueeze(2) == node[row].unsqueeze(1)) & exists.unsqueeze(2)  # (P, K, N)
-        return Places(
-            episode=row,
-            first=torch.from_numpy(count.cumsum() - count).to(node.device),
-            lookup=lambda place: self.panorama(viewpoint[place]),
-            directions=self._directions[viewpoint],
-            exists=exists,
-            views=views,
-            leads_to=torch.where(is_node.any(dim=2), is_node.int().argmax(dim=2), NONE),
-            candidates=lambda: self.store.gather_views(viewpoint.unsqueeze(1), views),
-        )
-
-
-def stairs(count: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of different lengths, one after the other: the row of every entry, and its number there.
-
-    count: (B,) entries of every row  ->  (sum,), (sum,)
-    """
-    row = np.repeat(np.arange(len(count)), count)
-    return row, np.arange(len(row)) - (count.cumsum() - count)[row]
+        return rotated(self.directions.unsqueeze(0), view_heading(steps).view(-1, 1, 1))

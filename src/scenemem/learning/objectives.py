@@ -1,34 +1,25 @@
 """Objectives: how long an agent learns, what would have been right, what is earned, and what it costs.
 
-A loss is a function of a rollout, the outputs for it and a context (paper, section 3.4); it is registered
-under a name, and a stage gives it a weight. Label rules and rewards are chosen by name, too. Shape letters: B
+A loss is a function of a rollout and a context (paper, section 3.4); it is registered under a name, and a
+stage gives it a weight. Label rules and rewards are chosen by name, too. Shape letters: B
 episodes, T steps, M decisions of one type, X of all types, O options, N nodes of a memory, K candidate slots.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace, MemoryActions
-from scenemem.agents.rollout import (
-    ACTION,
-    FRONTIER,
-    DecisionRequest,
-    Decisions,
-    DecisionType,
-    Outputs,
-    Rollout,
-    to_device,
-)
+from scenemem.agents.actions import ActionSpace
+from scenemem.agents.rollout import ACTION, FRONTIER, DecisionRequest, Decisions, DecisionType, Rollout
 from scenemem.agents.walker import LabelRule
 from scenemem.errors import SettingError
 from scenemem.registry import Registry
+from scenemem.ssm.graph import MemoryActions
 from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
 from scenemem.world.graph import NONE, World
 
@@ -102,10 +93,10 @@ class LearningConfig:
     max_steps: int = 40
     """observations before such a walk is cut off"""
     labels: str = "goal"
-    """label rule on sampled walks, and of teachers of who turns and steps: goal is the shortest way to it,
+    """label rule on sampled walks, and of the teachers of low-level actions: goal is the shortest way to it,
     nearest the frontier and sub-node nearest to it, path the rest of the reference path"""
     teacher_hops: int = 0
-    """who is this many hops off the reference path, or more, does what is right; 0 leaves everybody alone"""
+    """an episode this many hops off the reference path, or more, follows its labels; 0 never intervenes"""
     entropy: float = 0.01
     """weight of the entropy bonus in A2C"""
     value: float = 0.5
@@ -114,8 +105,6 @@ class LearningConfig:
     """what is earned"""
     stages: tuple[Stage, ...] = (Stage(),)
     """one after the other"""
-    fused: bool = True
-    """use hand-written gradients through time where the recurrent core has them; same results, faster"""
 
     def __post_init__(self) -> None:
         for name in ("iterations", "batch", "max_decisions", "max_steps"):
@@ -285,7 +274,7 @@ class ReferencePath:
     def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """(M,) option"""
         del distance
-        if request.type.aside:
+        if request.type.auxiliary:
             return torch.full_like(request.episode, request.stop)
         wanted = self._wanted(request, space)  # (M,) viewpoint, -1 at the end of the path
         if request.type.over_nodes:
@@ -336,26 +325,19 @@ class MixedRules:
     """
 
     def __init__(self, forced: Tensor, teacher: LabelRule, student: LabelRule) -> None:
-        self._forced = forced.cpu().numpy()
+        self._forced = forced
         self._teacher = teacher
         self._student = student
 
     def arrive(self, viewpoint: Tensor, episodes: Tensor, /) -> None:
-        """Tell both rules: looking for those who follow each would make the host wait."""
+        """Both rules see every episode."""
         for rule in (self._teacher, self._student):
             rule.arrive(viewpoint, episodes)
 
     def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """(M,) option"""
-        forced, label = self._forced[request.episodes.number], torch.full_like(request.episode, NONE)
-        for rule, own in ((self._teacher, forced), (self._student, ~forced)):
-            if own.all():
-                return rule(request, space, distance)
-            if own.any():
-                rows = to_device(np.flatnonzero(own), label.device)
-                part = replace(request.select(rows), listed=request.episodes.where(own))
-                label.index_copy_(0, rows, rule(part, space, distance.index_select(0, rows)))
-        return label
+        teacher, student = (rule(request, space, distance) for rule in (self._teacher, self._student))
+        return torch.where(self._forced[request.episode], teacher, student)
 
     def metres(self, viewpoints: Tensor, episodes: Tensor, /) -> Tensor:
         """As students measure it; nothing is earned on the episodes with a teacher  ->  (M, P)"""
@@ -416,7 +398,7 @@ WalkKind = Literal["teacher", "student", "all"]
 
 @dataclass(frozen=True)
 class LossContext:
-    """What a loss may need beside the rollout and the outputs."""
+    """What a loss may need beside the rollout."""
 
     world: World
     episodes: EpisodeSet  # B, those of the rollout
@@ -426,7 +408,7 @@ class LossContext:
     reward: RewardRule  # what decisions earn
 
 
-LossFunction = Callable[[Rollout, Outputs, LossContext], Tensor]
+LossFunction = Callable[[Rollout, LossContext], Tensor]
 
 
 @dataclass(frozen=True)
@@ -458,40 +440,39 @@ def loss(name: str, *, walks: WalkKind) -> Callable[[LossFunction], LossFunction
 
 
 @loss("teacher_forcing", walks="teacher")
-def teacher_forcing(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
-    """Clone the teacher, who walks the reference path and says nothing about what is decided aside."""
-    aside = {kind: 0.0 for kind in outputs.logits if kind.aside}
-    return imitation(rollout, outputs, {FRONTIER: context.stage.teacher_frontier, **aside})
+def teacher_forcing(rollout: Rollout, context: LossContext) -> Tensor:
+    """Clone the teacher, who walks the reference path; auxiliary decisions have no teacher."""
+    auxiliary = {kind: 0.0 for kind in rollout.learned if kind.auxiliary}
+    return imitation(rollout, {FRONTIER: context.stage.teacher_frontier, **auxiliary})
 
 
 @loss("student_forcing", walks="student")
-def student_forcing(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+def student_forcing(rollout: Rollout, context: LossContext) -> Tensor:
     """On the agent's own walks, do what the label rule says would have been right."""
-    return imitation(rollout, outputs, {FRONTIER: context.stage.student_frontier})
+    return imitation(rollout, {FRONTIER: context.stage.student_frontier})
 
 
-def imitation(rollout: Rollout, outputs: Outputs, weights: Mapping[DecisionType, float]) -> Tensor:
+def imitation(rollout: Rollout, weights: Mapping[DecisionType, float]) -> Tensor:
     """Cross-entropy of the labels, summed over the decisions of an episode, averaged over episodes.
 
     Decision types without a weight count with 1; decisions without a label do not count.
     """
     terms = [
-        _label_losses(logits, rollout.decisions[kind].label).sum() * weights.get(kind, 1.0)
-        for kind, logits in outputs.logits.items()
+        _label_losses(table.logits, table.label).sum() * weights.get(kind, 1.0)
+        for kind, table in rollout.learned.items()
     ]
     return torch.stack(terms).sum() / len(rollout.alive)
 
 
 @loss("a2c", walks="student")
-def a2c(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+def a2c(rollout: Rollout, context: LossContext) -> Tensor:
     """A2C: -log p(choice) * advantage + value error - entropy, divided by the number of decisions.
 
     Every frontier step and every action step earns its own reward; episodes that were cut off expect what the
     critic says about their last observation.
     """
     config, reward = context.config, context.config.reward
-    kinds, values = list(outputs.logits), outputs.heads["value"]
-    tables = [rollout.decisions[kind] for kind in kinds]
+    tables, values = list(rollout.learned.values()), rollout.heads["value"]
     episode = torch.cat([table.episode for table in tables])
     order = torch.cat([table.order for table in tables])
     value = torch.cat([values[table.episode, table.step] for table in tables])
@@ -500,7 +481,7 @@ def a2c(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
     bootstrap = last.masked_fill(rollout.stopped, 0.0)
     target = discounted_returns(earned, episode, order, bootstrap, reward.discount)
 
-    log_p = [outputs.logits[kind].log_softmax(dim=-1) for kind in kinds]
+    log_p = [table.logits.log_softmax(dim=-1) for table in tables]
     chosen = torch.cat(
         [lp.gather(1, table.choice.unsqueeze(1)).squeeze(1) for lp, table in zip(log_p, tables, strict=True)]
     )

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenemem.agents.walker import take_best
+from scenemem.agents.walker import evaluating, take_best
 from scenemem.errors import SettingError, UserError
 from scenemem.features.store import Environment
-from scenemem.models.modes import evaluating
 from scenemem.models.speaker import (
     Choose,
     Descriptions,

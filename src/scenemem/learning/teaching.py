@@ -1,17 +1,18 @@
-"""A teacher that steps in where an agent has lost its way.
+"""A teacher that intervenes where an agent has lost its way.
 
 Shape letters: B episodes, M some of them, L points of a path.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace
+from scenemem.agents.actions import ActionSpace, Arrival
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.walker import Policy
-from scenemem.learning.progress import hops_between
 from scenemem.simulator.panorama import Pose
 from scenemem.world.graph import NONE, World
 
@@ -22,8 +23,21 @@ def hops_to_path(world: World, viewpoint: Tensor, reference: Tensor) -> Tensor:
     return hops_between(world, viewpoint.unsqueeze(1), points).amin(dim=1)
 
 
-class BackToPath:
-    """Tactical Rewind and EGP: agents choose by themselves, but who is off the path does what is right.
+def hops_between(world: World, source: Tensor, target: Tensor) -> Tensor:
+    """Edges of the shortest path (by metres) between connected viewpoints.  (...), (...)  ->  (...)"""
+    hops = torch.zeros_like(source + target)
+    here, target = source.expand_as(hops), target.expand_as(hops)
+    while bool((here != target).any()):
+        hops = hops + (here != target)
+        following = world.next_viewpoint(here, target)
+        if torch.equal(following, here):
+            raise ValueError("there is no way between two of the viewpoints")
+        here = following
+    return hops
+
+
+class InterventionPolicy:
+    """Tactical Rewind and EGP: agents choose by themselves; an episode off the path follows its labels.
 
     Args:
         policy: how agents choose.
@@ -38,13 +52,15 @@ class BackToPath:
         self._reference = reference
         self._hops = hops
 
-    def observe(self, pose: Pose, active: Tensor, space: ActionSpace, /) -> None:
+    def observe(self, pose: Pose, arrival: Arrival, space: ActionSpace, /) -> Mapping[str, Tensor] | None:
         """As without a teacher."""
-        self._policy.observe(pose, active, space)
+        return self._policy.observe(pose, arrival, space)
 
-    def decide(self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /) -> Tensor:
-        """(M,) chosen options"""
-        choice = self._policy.decide(request, label, pose, space)
+    def decide(
+        self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /
+    ) -> tuple[Tensor, Tensor | None]:
+        """The chosen options (M,), and the scores (M, O)"""
+        choice, logits = self._policy.decide(request, label, pose, space)
         here, reference = pose.viewpoint[request.episode], self._reference[request.episode]
         lost = hops_to_path(self._world, here, reference) >= self._hops
-        return torch.where(lost & (label != NONE), label, choice)
+        return torch.where(lost & (label != NONE), label, choice), logits

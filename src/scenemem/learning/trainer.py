@@ -1,4 +1,4 @@
-"""The trainer: draws batches, lets teacher and agent walk, evaluates the walks and steps the optimiser."""
+"""The trainer: draws batches, lets teacher and agent walk, and steps the optimiser on the losses of the walks."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ from scenemem.learning.objectives import (
     ReferencePath,
     Stage,
 )
-from scenemem.learning.teaching import BackToPath
-from scenemem.models.language import Instructions
-from scenemem.models.recurrent import DropoutMasks, StateLog
+from scenemem.learning.teaching import InterventionPolicy
+from scenemem.models.navigator import DropoutMasks, Instructions, RolloutInputs
 from scenemem.tasks.episode_set import Batches, EpisodeSet
 
 _SMALL = 100_000
@@ -81,7 +80,7 @@ def make_optimiser(network: nn.Module, config: LearningConfig) -> torch.optim.Op
     return kind(weights, lr=rate, weight_decay=decay, fused=True)
 
 
-class _Lesson(nn.Module):
+class LossModule(nn.Module):
     """The losses of a batch as a module, which is what distributed training wants."""
 
     def __init__(self, trainer: Trainer) -> None:
@@ -143,7 +142,7 @@ class Trainer:
         self.batches = Batches(
             len(episodes), config.batch, seed, lengths=lengths, rank=group.rank, world_size=group.size
         )
-        self._lesson = group.wrap(_Lesson(self))
+        self._losses = group.wrap(LossModule(self))
         if config.batch * agent.environment.width <= _SMALL:
             keep_freed_memory()
 
@@ -164,7 +163,7 @@ class Trainer:
         rows = next(self.batches)
         episodes = self.episodes.select(rows)
         try:
-            losses = self._lesson(rows, episodes, stage)
+            losses = self._losses(rows, episodes, stage)
         except NotFiniteError as error:
             raise self._not_finite(error.what) from error
         total = torch.stack([weight * loss for weight, loss in losses.values()]).sum()
@@ -218,11 +217,11 @@ class Trainer:
             walks.copies * count, dtype=torch.bool, device=self.agent.environment.world.device
         )
         forced[: count if walks.teacher else 0] = True
-        log = self.network.state_log(
-            self.agent.environment, instructions, masks, learns=True, fused=self.config.fused
+        inputs = RolloutInputs(self.agent.environment, instructions, masks)
+        rollout = self._walk(batch, inputs, forced)
+        rollout = replace(
+            rollout, heads={**rollout.heads, **self.network.whole_walk_heads(rollout, inputs)}
         )
-        rollout = self._walk(batch, log, forced)
-        outputs = self.network.evaluate_actions(rollout, log, self.agent.environment)
         parts = {
             "teacher": forced.nonzero().squeeze(1),
             "student": (~forced).nonzero().squeeze(1),
@@ -240,7 +239,7 @@ class Trainer:
                 decisions=self.group.mean(taken) if self.group.size > 1 else taken,
                 reward=self._reward,
             )
-            views[kind] = part, outputs.select(rollout, parts[kind]), context
+            views[kind] = part, context
         return {
             name: (stage.losses[name], loss.function(*views[loss.walks]))
             for name, loss in walks.losses.items()
@@ -264,10 +263,9 @@ class Trainer:
         rank, size = self.group.rank, self.group.size
         return torch.cat([part[rank::size] for part in episodes.chunk(copies)])
 
-    def _walk(self, batch: EpisodeSet, log: StateLog, forced: Tensor) -> Rollout:
+    def _walk(self, batch: EpisodeSet, inputs: RolloutInputs, forced: Tensor) -> Rollout:
         """Forced episodes are led by a teacher, the others walk by themselves.  forced: (B,) bool"""
-        environment = self.agent.environment
-        world = environment.world
+        world = self.agent.environment.world
         on_path = forced & self.network.follows_reference
         # the reference path decides how long, and one that crosses itself is walked over known places again
         length = batch.path_length
@@ -277,13 +275,13 @@ class Trainer:
         labels = self._label_rule(world, batch, space)
         if self.network.follows_reference:
             labels = MixedRules(forced, ReferencePath(world, batch.path), labels)
-        policy = AgentPolicy(self.network, log, environment, SamplePerEpisode(drawn), forced=forced)
+        policy = AgentPolicy(self.network, inputs, SamplePerEpisode(drawn), forced=forced, learns=True)
         hops = self.config.teacher_hops
         rollout = collect(
             world,
             batch,
             space,
-            BackToPath(policy, world, batch.path, hops) if hops else policy,
+            InterventionPolicy(policy, world, batch.path, hops) if hops else policy,
             max_steps=torch.where(on_path, length.square(), self.config.max_steps),
             label_rule=labels,
         )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from scenemem.errors import SettingError
-from scenemem.models.attention import masked_softmax
+from scenemem.models.navigator import masked_softmax
 from scenemem.tasks.vocabulary import BOS, EOS, PAD, UNK
 
 Choose = Callable[[Tensor], Tensor]

@@ -20,7 +20,6 @@ import torch
 
 from scenemem import __version__
 from scenemem.agents.build import AGENTS
-from scenemem.agents.reranking import PragmaticSearch, Reranking, RerankingAgent, searches
 from scenemem.agents.rollout import Rollout, joined
 from scenemem.agents.scripted import ExpertAgent, RandomAgent, StopAgent
 from scenemem.agents.walker import TrainedAgent, Walker
@@ -74,6 +73,7 @@ from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import graph_digest, load_world
 from scenemem.world.graph import World
+from scenemem.zoo.reranking import PragmaticSearch, Reranking, RerankingAgent, searches
 
 _AT_ONCE = 256  # episodes
 

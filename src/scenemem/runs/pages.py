@@ -8,7 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scenemem.agents.reranking import Reranking
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_stamp
@@ -35,6 +34,7 @@ from scenemem.viewer.runs import ReportRun, contenders, grouped, splits_of
 from scenemem.viewer.scenery import SMALL_WIDTH, Sceneries
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.graph import NONE
+from scenemem.zoo.reranking import Reranking
 
 if TYPE_CHECKING:
     from scenemem.viewer.live_state import Example, LiveServerState

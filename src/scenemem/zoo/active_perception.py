@@ -39,15 +39,12 @@ from torch import Tensor, nn
 from scenemem.extend import (
     ACTION,
     AGENTS,
-    EXPLORE,
-    EXPLORED,
-    GATE,
-    GATE_IMITATION,
     LABEL_RULES,
     LOSSES,
     NONE,
     REWARDS,
     ActionSpace,
+    AgentModules,
     AgentSpec,
     Basic,
     CandidateScore,
@@ -55,19 +52,28 @@ from scenemem.extend import (
     DecisionPoint,
     DecisionType,
     Explanation,
-    ExploringActions,
     Limit,
     ModelConfig,
     Observations,
-    Parts,
     RewardConfig,
     SettingError,
     Stage,
     WalkConfig,
     World,
+    lstm_modules,
+)
+from scenemem.zoo.exploration import (
+    GATE_IMITATION,
     exploration_reward,
-    lstm_parts,
     towards_goal,
+)
+from scenemem.zoo.exploring import (
+    EXPLORE,
+    EXPLORED,
+    GATE,
+    ExploringActions,
+)
+from scenemem.zoo.panoramic import (
     with_stop_option,
 )
 from scenemem.zoo.parts import navigator_words
@@ -109,7 +115,7 @@ class ActivePerception(Basic):
 
     config: ActiveConfig
 
-    def __init__(self, config: ActiveConfig, sizes: DataSizes, parts: Parts) -> None:
+    def __init__(self, config: ActiveConfig, sizes: DataSizes, parts: AgentModules) -> None:
         super().__init__(config, sizes, parts, CandidateScore(config.width, sizes.visual))
         width = config.width
         self.explorer = CandidateScore(width, sizes.visual)
@@ -121,7 +127,7 @@ class ActivePerception(Basic):
     @classmethod
     def make(cls, config: ActiveConfig, sizes: DataSizes) -> ActivePerception:
         """Fresh weights."""
-        return cls(config, sizes, lstm_parts(config, sizes))
+        return cls(config, sizes, lstm_modules(config, sizes))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -143,7 +149,7 @@ class ActivePerception(Basic):
             with_stop_option(seen.mask),
         )
 
-    def columns(self, observations: Observations) -> dict[str, Tensor]:
+    def node_features(self, observations: Observations) -> dict[str, Tensor]:
         """The state is what an exploration that ends here reports  ->  (X, H)"""
         return {"state": observations.state.hidden}
 

@@ -25,31 +25,31 @@ from torch import Tensor, nn
 from scenemem.extend import (
     AGENTS,
     LOSSES,
+    AgentSpec,
+    Basic,
+    DataSizes,
+    DecisionPoint,
+    Explanation,
+    ModelConfig,
+    Observations,
+    Rollout,
+    RolloutInputs,
+    Stage,
+    WalkConfig,
+    WordDecoder,
+)
+from scenemem.zoo.auxiliary import (
     MATCHING,
     NEXT_ANGLE,
     RETELLING,
     STEP_PROGRESS,
-    AgentSpec,
-    Basic,
-    CandidateScore,
-    DataSizes,
-    DecisionPoint,
-    Environment,
-    Explanation,
-    ModelConfig,
-    Observations,
-    Outputs,
-    Parts,
-    Rollout,
-    Stage,
-    StateLog,
-    WalkConfig,
-    WordDecoder,
-    retelling_loss,
-    spelled,
 )
 from scenemem.zoo.parts import navigator_words, spelling_parts
 from scenemem.zoo.recipes import published, shared
+from scenemem.zoo.telling import (
+    retelling_loss,
+    spelled,
+)
 
 AUXILIARY = {"retelling": 2.0, "step_progress": 0.25, "matching": 0.1, "next_angle": 2.0}
 """Weights of the later code."""
@@ -70,18 +70,13 @@ def _mlp(width: int, out: int, entered: int | None = None) -> nn.Sequential:
 class AuxRN(Basic):
     """The basic agent with auxiliary heads."""
 
-    def __init__(self, config: AuxRNConfig, sizes: DataSizes, parts: Parts) -> None:
-        super().__init__(config, sizes, parts, CandidateScore(config.width, sizes.visual))
+    def __init__(self, config: AuxRNConfig, sizes: DataSizes) -> None:
+        super().__init__(config, sizes, spelling_parts(config, sizes))
         width = config.width
         self.step_progress = _mlp(width, 1)
         self.angle = _mlp(width, 4)
         self.matching = _mlp(width, 1, 2 * width)
         self.decoder = WordDecoder(sizes.words, config.word_width, width, config.decoder_dropout)
-
-    @classmethod
-    def make(cls, config: AuxRNConfig, sizes: DataSizes) -> AuxRN:
-        """Fresh weights."""
-        return cls(config, sizes, spelling_parts(config, sizes))
 
     def heads(self, observations: Observations) -> dict[str, Tensor]:
         """The critic's value and the logit of progress (X,), and the next direction (X, 4)"""
@@ -93,20 +88,19 @@ class AuxRN(Basic):
             "state": hidden,
         }
 
-    def evaluate_actions(self, rollout: Rollout, log: StateLog, environment: Environment) -> Outputs:
-        """With what needs whole walks: the cost of retelling, and whether walk and instruction match."""
-        outputs = super().evaluate_actions(rollout, log, environment)
-        heads = dict(outputs.heads)
-        states, words = heads.pop("state"), spelled(log.instructions)
+    def whole_walk_heads(self, rollout: Rollout, inputs: RolloutInputs) -> dict[str, Tensor]:
+        """The cost of retelling, and whether walk and instruction match."""
+        states, words = rollout.heads["state"], spelled(inputs.instructions)
         episodes, steps = rollout.alive.shape
         told = retelling_loss(self.decoder, states, rollout.alive, words.tokens)
         last = states[torch.arange(episodes, device=states.device), rollout.length - 1]
         first_word = words.context[:, 0].detach()
         pairs = (torch.cat([last, word], dim=-1) for word in (first_word, first_word.roll(1, dims=0)))
         matching = torch.cat([self.matching(pair) for pair in pairs], dim=-1)  # (B, 2) its own, another's
-        heads["retelling"] = told.unsqueeze(1).expand(-1, steps)
-        heads["matching"] = matching.unsqueeze(1).expand(-1, steps, -1)
-        return Outputs(outputs.logits, heads)
+        return {
+            "retelling": told.unsqueeze(1).expand(-1, steps),
+            "matching": matching.unsqueeze(1).expand(-1, steps, -1),
+        }
 
     def explain(self, point: DecisionPoint) -> Explanation:
         """The words, and the share of the steps it believes done."""
@@ -114,7 +108,7 @@ class AuxRN(Basic):
         return Explanation(navigator_words(self, point), numbers={"progress": done})
 
 
-SPEC = AgentSpec(AuxRN.make, AuxRNConfig)
+SPEC = AgentSpec(AuxRN, AuxRNConfig)
 ROWS = {
     "auxrn": shared("auxrn", AuxRNConfig, AUXILIARY),
     "auxrn-as-published": published(

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -39,11 +40,10 @@ from scenemem.extend import (
     AGENTS,
     GLOBAL,
     LABEL_RULES,
-    POSITION,
     ActionSpace,
     Agent,
+    AgentModules,
     AgentSpec,
-    CrossModalLayer,
     DataSizes,
     DecisionPoint,
     DecisionType,
@@ -53,25 +53,38 @@ from scenemem.extend import (
     ModelConfig,
     Observation,
     Observations,
-    Parts,
-    PlaceActions,
-    SeenPlaces,
     SettingError,
     Stage,
     State,
     StateUpdater,
     WalkConfig,
     WalkOptions,
-    Words,
     World,
-    hidden_bias,
-    lstm_parts,
-    shortest_detour,
+    lstm_modules,
+)
+from scenemem.zoo.encoders import (
     sinusoids,
+)
+from scenemem.zoo.labels import (
+    shortest_detour,
+)
+from scenemem.zoo.panoramic import (
     view_angles,
 )
 from scenemem.zoo.parts import read_by_transformer
+from scenemem.zoo.place_actions import (
+    PlaceActions,
+)
 from scenemem.zoo.recipes import published, shared
+from scenemem.zoo.seen_places import (
+    POSITION,
+    SeenPlaces,
+)
+from scenemem.zoo.transformer import (
+    CrossModalLayer,
+    Words,
+    hidden_bias,
+)
 
 _AT_A_TIME = 256  # panoramas averaged together, so that they are never all in memory
 
@@ -143,7 +156,7 @@ class Duet(Agent):
 
     config: DuetConfig
 
-    def __init__(self, config: DuetConfig, sizes: DataSizes, parts: Parts) -> None:
+    def __init__(self, config: DuetConfig, sizes: DataSizes, parts: AgentModules) -> None:
         super().__init__(config, sizes, parts)
         width, heads = config.map_width, config.heads
         self.view = _normed(sizes.visual, width)
@@ -179,7 +192,7 @@ class Duet(Agent):
     def build(cls, config: DuetConfig, sizes: DataSizes) -> Duet:
         """Fresh weights."""
         make = None if config.recurrent else (lambda settings, _: Still(settings.width))
-        parts = lstm_parts(config, sizes, make)
+        parts = lstm_modules(config, sizes, make)
         return cls(config, sizes, read_by_transformer(parts, config, sizes, config.text_layers, config.heads))
 
     def action_space(
@@ -212,7 +225,7 @@ class Duet(Agent):
         angles = mean.new_zeros(len(here), 1, 4)
         return mean.unsqueeze(1), angles, torch.ones_like(angles[..., 0], dtype=torch.bool)
 
-    def columns(self, observations: Observations) -> dict[str, Tensor]:
+    def node_features(self, observations: Observations) -> dict[str, Tensor]:
         """A visited place is the mean of its tokens, its ways are the tokens that look along them."""
         look, slots = observations.cached(self.look), observations.candidates.mask.shape[1]
         kept = look.mask.unsqueeze(-1)
@@ -245,12 +258,22 @@ class Duet(Agent):
         tokens = nn.functional.pad(tokens, (0, 0, 1, 0)) + self.view_code(torch.cat([start, own], dim=-1))
         return tokens, hidden_bias(nn.functional.pad(exists, (1, 0), value=True))
 
+    def known_words(self, instructions: Instructions) -> Tensor:
+        """Keys and values of the words for all layers  ->  (B, L, layers * 2W)"""
+        context = self.text(instructions.context)
+        return torch.cat([layer.words.keys_and_values(context) for layer in self._layers], dim=-1)
+
+    @property
+    def _layers(self) -> list[CrossModalLayer]:
+        """Those of the map, then those of here."""
+        layers = [*self.map_layers, *self.here_layers]
+        return [layer for layer in layers if isinstance(layer, CrossModalLayer)]
+
     def words_of(self, point: DecisionPoint) -> Words:
         """The words every decision step reads."""
-        packed, packing = point.observations.instructions, point.memory().packing
-        line = torch.zeros(packing.episodes, dtype=torch.long, device=point.row.device)
-        line[packing.episode] = packed.packing.episode[point.row]
-        return Words(self.text(packed.instructions.context)[line], packed.instructions.mask[line], packing)
+        seen = point.observations.seen
+        known = seen.inputs.cached(self.known_words)[seen.episode[point.row]]
+        return Words(known.split(2 * self.config.map_width, dim=-1), seen.instructions.mask[point.row])
 
     def read(self, point: DecisionPoint) -> Fused:
         """Both scales, and how they are fused."""
@@ -261,20 +284,22 @@ class Duet(Agent):
         views, hidden = self.here_tokens(point, codes)
         if self.joins is not None:
             joins = self.joins(point.state.hidden * point.mask("decision")).unsqueeze(1)
-            of_map, of_here = (
+            to_map, to_here = (
                 nn.functional.pad(part, (0, 0, 0, tokens.shape[1] - 1))
                 for part, tokens in zip(joins.chunk(2, dim=-1), (places, views), strict=True)
             )
-            places, views = places + of_map, views + of_here
-        attended: dict[str, tuple[Callable[[Tensor, Words], Tensor], Tensor]] = {}
-        for map_layer, here_layer in zip(self.map_layers, self.here_layers, strict=True):
-            assert isinstance(map_layer, CrossModalLayer)
-            assert isinstance(here_layer, CrossModalLayer)
+            places, views = places + to_map, views + to_here
+        attended: dict[str, Callable[[], Tensor]] = {}
+        of_map, of_here = words.known[: self.config.layers], words.known[self.config.layers :]
+        for map_layer, here_layer, map_words, here_words in zip(
+            self._layers, self._layers[self.config.layers :], of_map, of_here, strict=False
+        ):
             attended = {
-                "action": (map_layer.word_weights, places),
-                "perception": (here_layer.word_weights, views),
+                "action": partial(map_layer.word_weights, places, map_words, words.bias),
+                "perception": partial(here_layer.word_weights, views, here_words, words.bias),
             }
-            places, views = map_layer(places, bias, words), here_layer(views, hidden, words)
+            places = map_layer(places, bias, map_words, words.bias)
+            views = here_layer(views, hidden, here_words, words.bias)
         on_map, here = self.map_score(places).squeeze(-1), self.here_score(views).squeeze(-1)
         share = torch.sigmoid(self.fusion(torch.cat([places[:, 0], views[:, 0]], dim=-1)))
         nodes, slots = graph.open.shape[1:]
@@ -289,7 +314,7 @@ class Duet(Agent):
         return Fused(
             torch.cat([confidence, stop], dim=1),
             torch.cat([1 - share, share], dim=-1),
-            lambda: {name: weights(tokens, words) for name, (weights, tokens) in attended.items()},
+            lambda: {name: weights() for name, weights in attended.items()},
         )
 
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:

@@ -37,38 +37,48 @@ from scenemem.extend import (
     ANGLE_WIDTH,
     GLOBAL,
     LABEL_RULES,
-    ActionEmbedding,
     ActionSpace,
     Agent,
+    AgentModules,
     AgentSpec,
-    CoGroundedState,
-    CoGroundedUpdater,
     DataSizes,
     DecisionPoint,
     DecisionType,
-    Edges,
     Explanation,
     Limit,
     ModelConfig,
     Observations,
-    Parts,
-    PlaceActions,
-    ProxyPlanner,
-    SeenPlaces,
     SettingError,
     Stage,
     WalkConfig,
     WalkOptions,
     World,
-    best_ndtw,
     dots,
-    embedded_candidates,
-    lstm_parts,
+    lstm_modules,
+)
+from scenemem.zoo.labels import (
+    best_ndtw,
     reference_index,
+)
+from scenemem.zoo.panoramic import (
+    ActionEmbedding,
+    CoGroundedState,
+    CoGroundedUpdater,
+    embedded_candidates,
     with_stop_option,
 )
 from scenemem.zoo.parts import one_way_parts
+from scenemem.zoo.place_actions import (
+    PlaceActions,
+)
+from scenemem.zoo.planner import (
+    Edges,
+    ProxyPlanner,
+)
 from scenemem.zoo.recipes import published, shared
+from scenemem.zoo.seen_places import (
+    SeenPlaces,
+)
 
 
 @dataclass(frozen=True)
@@ -101,9 +111,8 @@ class EGP(Agent):
     """Scores all unvisited places it has seen, and stopping, after planning on their graph."""
 
     config: EGPConfig
-    score_in_parts = 4
 
-    def __init__(self, config: EGPConfig, sizes: DataSizes, parts: Parts) -> None:
+    def __init__(self, config: EGPConfig, sizes: DataSizes, parts: AgentModules) -> None:
         super().__init__(config, sizes, parts)
         width, action = config.width, config.action_width
         if not config.co_grounded:
@@ -121,7 +130,7 @@ class EGP(Agent):
     def build(cls, config: EGPConfig, sizes: DataSizes) -> EGP:
         """Fresh weights."""
         if not config.co_grounded:
-            return cls(config, sizes, lstm_parts(config, sizes))
+            return cls(config, sizes, lstm_modules(config, sizes))
         core = CoGroundedUpdater(sizes.visual, config.width, config.action_width, raw=True, norm=False)
         return cls(config, sizes, one_way_parts(config, sizes, core, backwards=True, project=True))
 
@@ -147,7 +156,7 @@ class EGP(Agent):
         hidden = observations.state.hidden * observations.decision_mask
         return observations.instructions.attend(self.word_query(hidden))
 
-    def columns(self, observations: Observations) -> dict[str, Tensor]:
+    def node_features(self, observations: Observations) -> dict[str, Tensor]:
         """A place is the largest of its embedded actions, its ways are these actions."""
         embedded = observations.cached(self.embedded)
         options = with_stop_option(observations.candidates.mask).unsqueeze(-1)
@@ -180,8 +189,7 @@ class EGP(Agent):
         of_place, of_start, of_state, of_words = self.enter.weight.split_with_sizes(
             [places.shape[2], 1, width, width], dim=1
         )
-        packed = point.observations.instructions
-        summary = packed.instructions.hidden[packed.packing.episode[point.row]]
+        summary = point.observations.instructions.hidden[point.row]
         start = (number == 0).to(places).unsqueeze(-1) * of_start.t()  # (N, W)
         here = (number == graph.here.unsqueeze(1)).unsqueeze(-1)
         state = here * (hidden @ of_state.t()).unsqueeze(1)

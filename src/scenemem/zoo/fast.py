@@ -21,7 +21,7 @@ of decisions of its route, the sums and means of logits and log-probabilities, a
 from pairs of places of one walk, one at the goal and one not, with a hinge. The release has a small network
 on these six and the score of a speaker, learnt from candidates of finished searches.
 
-``Searching`` is a mixin for any local agent: ``fast-over-basic`` searches with the basic agent, whose trained
+``SearchMixin`` is a mixin for any local agent: ``fast-over-basic`` searches with the basic agent, whose trained
 weights it can begin with (``--begin``).
 
 Shape letters: X observations.
@@ -37,27 +37,31 @@ from scenemem.extend import (
     ACTION,
     AGENTS,
     LOSSES,
-    PROGRESS_HOPS,
-    RANK_PAIRS,
-    ROUTE_NUMBERS,
+    AgentModules,
     AgentSpec,
     Basic,
     DataSizes,
     DecisionPoint,
-    Environment,
     ModelConfig,
-    Outputs,
-    Parts,
     Rollout,
-    SearchConfig,
-    Searching,
+    RolloutInputs,
     Stage,
-    StateLog,
-    lstm_parts,
+    lstm_modules,
+)
+from scenemem.zoo.progress import (
+    PROGRESS_HOPS,
+)
+from scenemem.zoo.rank_pairs import (
+    RANK_PAIRS,
+    ROUTE_NUMBERS,
     route_numbers,
     walked_routes,
 )
 from scenemem.zoo.recipes import SEARCH_WALK, published, shared
+from scenemem.zoo.search import (
+    SearchConfig,
+    SearchMixin,
+)
 from scenemem.zoo.self_monitoring import SelfMonitoring, SelfMonitoringConfig, co_grounded_parts
 
 
@@ -69,12 +73,12 @@ class FastConfig(SelfMonitoringConfig, SearchConfig):
     """a long search ends where a learned combination of scores is largest; False takes the sum of scores"""
 
 
-class Fast(Searching, SelfMonitoring):  # type: ignore[misc]  # scores more than actions
+class Fast(SearchMixin, SelfMonitoring):  # type: ignore[misc]  # scores more than actions
     """Self-Monitoring's follower, which searches when it is evaluated."""
 
     config: FastConfig
 
-    def __init__(self, config: FastConfig, sizes: DataSizes, parts: Parts) -> None:
+    def __init__(self, config: FastConfig, sizes: DataSizes, parts: AgentModules) -> None:
         super().__init__(config, sizes, parts)
         if config.rerank:  # begins as the sum of logits
             self.rank = nn.Linear(ROUTE_NUMBERS, 1, bias=False)
@@ -86,7 +90,7 @@ class Fast(Searching, SelfMonitoring):  # type: ignore[misc]  # scores more than
         """Fresh weights."""
         if config.co_grounded:
             return cls(config, sizes, co_grounded_parts(config, sizes, raw=True))
-        return cls(config, sizes, lstm_parts(config, sizes))
+        return cls(config, sizes, lstm_modules(config, sizes))
 
     def route_numbers(self, point: DecisionPoint) -> Tensor:
         """What the re-ranker reads about every node as the end of its route  ->  (R, N, 6)"""
@@ -105,13 +109,13 @@ class Fast(Searching, SelfMonitoring):  # type: ignore[misc]  # scores more than
         ranked: Tensor = self.rank(self.route_numbers(point)).squeeze(-1)
         return ranked
 
-    def evaluate_actions(self, rollout: Rollout, log: StateLog, environment: Environment) -> Outputs:
-        """With the rank of every place of a local walk, for the re-ranker to learn from."""
-        outputs = super().evaluate_actions(rollout, log, environment)
-        if not self.config.rerank or ACTION not in outputs.logits:
-            return outputs
-        numbers = walked_routes(rollout, outputs.logits[ACTION].detach(), outputs.heads["progress"].detach())
-        return Outputs(outputs.logits, {**outputs.heads, "rank": self.rank(numbers).squeeze(-1)})
+    def whole_walk_heads(self, rollout: Rollout, inputs: RolloutInputs) -> dict[str, Tensor]:
+        """The rank of every place of a local walk, for the re-ranker to learn from."""
+        if not self.config.rerank or ACTION not in rollout.decisions:
+            return super().whole_walk_heads(rollout, inputs)
+        logits = rollout.decisions[ACTION].logits.detach()
+        numbers = walked_routes(rollout, logits, rollout.heads["progress"].detach())
+        return {"rank": self.rank(numbers).squeeze(-1)}
 
 
 @dataclass(frozen=True)
@@ -119,12 +123,12 @@ class FastBasicConfig(ModelConfig, SearchConfig):
     """Settings of the basic agent with a search."""
 
 
-class FastBasic(Searching, Basic):  # type: ignore[misc]  # scores more than actions
+class FastBasic(SearchMixin, Basic):  # type: ignore[misc]  # scores more than actions
     """The basic agent, which searches when it is evaluated."""
 
 
 SPEC = AgentSpec(Fast.make, FastConfig)
-BASIC_SPEC = AgentSpec(FastBasic.build, FastBasicConfig)
+BASIC_SPEC = AgentSpec(FastBasic, FastBasicConfig)
 _SHORT = shared("fast", FastConfig, {"progress_hops": 0.5}, search="short")
 ROWS = {
     "fast": _SHORT,

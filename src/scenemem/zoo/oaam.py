@@ -24,20 +24,22 @@ from scenemem.extend import (
     AGENTS,
     ANGLE_WIDTH,
     LOSSES,
-    PATH,
     Agent,
+    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
     Explanation,
     ModelConfig,
     Observations,
-    Parts,
     Stage,
     WalkConfig,
     dots,
-    lstm_parts,
-    untiled,
+    fold_angles,
+    lstm_modules,
+)
+from scenemem.zoo.fidelity import (
+    PATH,
 )
 from scenemem.zoo.recipes import published, shared
 
@@ -69,7 +71,7 @@ class Decoupled:
 class OAAM(Agent):
     """Scores how candidates look and where they lie apart, and weighs the two by the words."""
 
-    def __init__(self, config: ModelConfig, sizes: DataSizes, parts: Parts) -> None:
+    def __init__(self, config: ModelConfig, sizes: DataSizes, parts: AgentModules) -> None:
         super().__init__(config, sizes, parts)
         self.object = Stream(config.width)
         self.action = Stream(config.width)
@@ -80,7 +82,7 @@ class OAAM(Agent):
     @classmethod
     def build(cls, config: ModelConfig, sizes: DataSizes) -> OAAM:
         """Fresh weights."""
-        return cls(config, sizes, lstm_parts(config, sizes))
+        return cls(config, sizes, lstm_modules(config, sizes))
 
     def decouple(self, observations: Observations) -> Decoupled:
         """Both scores of every candidate, and their weights."""
@@ -88,7 +90,7 @@ class OAAM(Agent):
         objects, by_object, object_words = self.object(hidden, observations)
         actions, by_action, action_words = self.action(hidden, observations)
         look = dots(seen.visual, self.score_object(by_object) * observations.feature_mask)
-        lie = dots(seen.orientation, untiled(self.score_action(by_action)))
+        lie = dots(seen.orientation, fold_angles(self.score_action(by_action)))
         return Decoupled(
             nn.functional.pad(torch.stack([look, lie], dim=-1), (0, 0, 0, 1)),
             self.mix(torch.cat([objects, actions], dim=-1)).softmax(dim=-1),

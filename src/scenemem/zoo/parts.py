@@ -6,15 +6,19 @@ from torch import Tensor
 
 from scenemem.extend import (
     Agent,
+    AgentModules,
     DataSizes,
     DecisionPoint,
     ModelConfig,
-    OneWayEncoder,
-    Parts,
-    SpellingEncoder,
     StateUpdater,
+    lstm_modules,
+)
+from scenemem.zoo.encoders import (
+    OneWayEncoder,
     TransformerEncoder,
-    lstm_parts,
+)
+from scenemem.zoo.telling import (
+    SpellingEncoder,
 )
 
 
@@ -25,7 +29,7 @@ def one_way_parts(
     *,
     backwards: bool,
     project: bool,
-) -> Parts:
+) -> AgentModules:
     """A recurrent core of its own, and an LSTM that reads the words in one direction.
 
     Args:
@@ -44,19 +48,19 @@ def one_way_parts(
         backwards=backwards,
         project=project,
     )
-    return Parts(encoder, core, lstm_parts(config, sizes).critic)
+    return AgentModules(encoder, core, lstm_modules(config, sizes).critic)
 
 
-def spelling_parts(config: ModelConfig, sizes: DataSizes, core: StateUpdater | None = None) -> Parts:
+def spelling_parts(config: ModelConfig, sizes: DataSizes, core: StateUpdater | None = None) -> AgentModules:
     """The usual parts, with an encoder that can say which words it read; ``core`` may be another one."""
-    usual = lstm_parts(config, sizes)
+    usual = lstm_modules(config, sizes)
     encoder = SpellingEncoder(sizes.words, config.word_width, config.width, config.dropout, sizes.padding)
-    return Parts(encoder, core or usual.updater, usual.critic)
+    return AgentModules(encoder, core or usual.updater, usual.critic)
 
 
 def read_by_transformer(
-    parts: Parts, config: ModelConfig, sizes: DataSizes, layers: int, heads: int
-) -> Parts:
+    parts: AgentModules, config: ModelConfig, sizes: DataSizes, layers: int, heads: int
+) -> AgentModules:
     """The same parts with a Transformer over the words; with 0 layers as they are."""
     if not layers:
         return parts
@@ -69,7 +73,7 @@ def read_by_transformer(
         layers=layers,
         heads=heads,
     )
-    return Parts(encoder, parts.updater, parts.critic)
+    return AgentModules(encoder, parts.updater, parts.critic)
 
 
 def navigator_words(agent: Agent, point: DecisionPoint) -> dict[str, Tensor]:

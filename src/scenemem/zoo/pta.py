@@ -30,38 +30,46 @@ from torch import Tensor, nn
 
 from scenemem.extend import (
     AGENTS,
-    LOW_LEVEL,
     ActionSpace,
     Agent,
+    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
     DecisionType,
     Instructions,
     Limit,
-    LowLevelActions,
     ModelConfig,
     Observation,
-    Parts,
     SettingError,
     Stage,
     State,
     StateUpdater,
     WalkConfig,
     World,
-    action_between,
-    attend_known,
-    cross_layer,
     dots,
-    keys_and_values,
-    last_of_layer,
-    lstm_parts,
+    lstm_modules,
+)
+from scenemem.zoo.encoders import (
     sinusoids,
+)
+from scenemem.zoo.low_level import (
+    LOW_LEVEL,
+    LowLevelActions,
+    action_between,
+)
+from scenemem.zoo.panoramic import (
     view_angles,
 )
 from scenemem.zoo.parts import read_by_transformer
 from scenemem.zoo.recipes import published, shared
 from scenemem.zoo.student_forcing import ACTIONS, START, WALK
+from scenemem.zoo.transformer import (
+    attend_known,
+    cross_layer,
+    keys_and_values,
+    last_of_layer,
+)
 
 
 @dataclass(frozen=True)
@@ -184,7 +192,7 @@ class PTA(Agent):
 
     config: PTAConfig
 
-    def __init__(self, config: PTAConfig, sizes: DataSizes, parts: Parts) -> None:
+    def __init__(self, config: PTAConfig, sizes: DataSizes, parts: AgentModules) -> None:
         super().__init__(config, sizes, parts)
         self.follows_reference = not config.low_level
         if config.low_level:
@@ -196,7 +204,7 @@ class PTA(Agent):
     @classmethod
     def build(cls, config: PTAConfig, sizes: DataSizes) -> PTA:
         """Fresh weights."""
-        parts = lstm_parts(config, sizes, lambda _, data: PerceiveTransform(config, data.visual))
+        parts = lstm_modules(config, sizes, lambda _, data: PerceiveTransform(config, data.visual))
         return cls(config, sizes, read_by_transformer(parts, config, sizes, config.text_layers, config.heads))
 
     def action_space(

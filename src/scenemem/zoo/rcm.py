@@ -33,38 +33,44 @@ from scenemem.extend import (
     AGENTS,
     ANGLE_WIDTH,
     LOSSES,
-    MATCHED_A2C,
-    MATCHING_CRITIC,
     REWARDS,
     Agent,
+    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
-    Environment,
     Explanation,
-    FollowerState,
-    FollowerUpdater,
     ModelConfig,
     Observations,
-    Outputs,
-    Parts,
     RewardConfig,
     Rollout,
+    RolloutInputs,
     SettingError,
     SpeakerConfig,
     SpeakerNetwork,
     Stage,
-    StateLog,
     attend_panoramas,
-    candidate_actions,
     dots,
     evaluating,
+)
+from scenemem.zoo.fidelity import (
     ndtw_reward,
-    spelled,
+)
+from scenemem.zoo.matching import (
+    MATCHED_A2C,
+    MATCHING_CRITIC,
     views_of_walk,
+)
+from scenemem.zoo.panoramic import (
+    FollowerState,
+    FollowerUpdater,
+    candidate_actions,
 )
 from scenemem.zoo.parts import spelling_parts
 from scenemem.zoo.recipes import published, shared
+from scenemem.zoo.telling import (
+    spelled,
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ class RCM(Agent):
 
     config: RCMConfig
 
-    def __init__(self, config: RCMConfig, sizes: DataSizes, parts: Parts) -> None:
+    def __init__(self, config: RCMConfig, sizes: DataSizes, parts: AgentModules) -> None:
         super().__init__(config, sizes, parts)
         width = config.width
         self.word_query = nn.Linear(width, width, bias=False)
@@ -126,7 +132,7 @@ class RCM(Agent):
         hidden = hidden * observations.decision_mask
         text, words = observations.instructions.attend(self.word_query(hidden))
         seen = attend_panoramas(
-            self.view_query(text) * mask, observations.viewpoint, observations.environment.panorama
+            self.view_query(text) * mask, observations.viewpoint, observations.environment
         )
         return Reasoned(self.join(torch.cat([hidden, text, seen * mask], dim=-1)), words)
 
@@ -139,16 +145,15 @@ class RCM(Agent):
         """Actions: (R, K + 1)"""
         return point.per_observation(self.action_logits)
 
-    def evaluate_actions(self, rollout: Rollout, log: StateLog, environment: Environment) -> Outputs:
-        """With the verdict of the matching critic on every walk, the same at all its steps."""
-        outputs = super().evaluate_actions(rollout, log, environment)
-        read = views_of_walk(environment, rollout), log.masks.feature, spelled(log.instructions).tokens
+    def whole_walk_heads(self, rollout: Rollout, inputs: RolloutInputs) -> dict[str, Tensor]:
+        """The verdict of the matching critic on every walk, the same at all its steps."""
+        views, tokens = views_of_walk(inputs.environment, rollout), spelled(inputs.instructions).tokens
+        read = views, inputs.masks.feature, tokens
         with torch.no_grad(), evaluating(self.matching):  # a judge's layers drop nothing
             intrinsic = self.config.delta * self.matching.likelihood(*read).per_word.exp()
         match, steps = self.matching.likelihood(*read).per_word, rollout.alive.shape[1]
-        said = {"match": match, "intrinsic": intrinsic}
-        heads = {name: values.unsqueeze(1).expand(-1, steps) for name, values in said.items()}
-        return Outputs(outputs.logits, {**outputs.heads, **heads})
+        found = {"match": match, "intrinsic": intrinsic}
+        return {name: values.unsqueeze(1).expand(-1, steps) for name, values in found.items()}
 
     def word_attention(self, observations: Observations) -> dict[str, Tensor]:
         """The words that ask the views  ->  name: (X, L)"""

@@ -26,19 +26,23 @@ from torch import Tensor, nn
 from scenemem.extend import (
     AGENTS,
     LOSSES,
-    NEGATIVE_ENTROPY,
     NONE,
     ActionSpace,
+    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
     Explanation,
     Limit,
-    Parts,
-    RememberingActions,
     Stage,
     World,
     dots,
+)
+from scenemem.zoo.fidelity import (
+    NEGATIVE_ENTROPY,
+)
+from scenemem.zoo.place_actions import (
+    RememberingActions,
 )
 from scenemem.zoo.recipes import published, shared
 from scenemem.zoo.self_monitoring import SelfMonitoring, SelfMonitoringConfig
@@ -70,7 +74,7 @@ class Regretful(SelfMonitoring):
 
     config: RegretfulConfig
 
-    def __init__(self, config: RegretfulConfig, sizes: DataSizes, parts: Parts) -> None:
+    def __init__(self, config: RegretfulConfig, sizes: DataSizes, parts: AgentModules) -> None:
         super().__init__(config, sizes, parts)
         self.regret = nn.Linear(1, 2)
         self.move = nn.Linear(config.action_width, config.action_width + MARKS, bias=False)

@@ -32,24 +32,24 @@ from torch.func import functional_call
 from scenemem.extend import (
     AGENTS,
     LOSSES,
-    LOW_LEVEL,
+    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
     DecisionType,
-    Environment,
     Explanation,
     Loss,
     LossContext,
     Observations,
-    Outputs,
-    Parts,
     RewardConfig,
     Rollout,
+    RolloutInputs,
     SettingError,
     Stage,
-    StateLog,
     WalkConfig,
+)
+from scenemem.zoo.low_level import (
+    LOW_LEVEL,
 )
 from scenemem.zoo.recipes import published, shared
 from scenemem.zoo.student_forcing import ACTIONS, WALK, LowLevelAgent, LowLevelConfig, low_level_parts
@@ -107,7 +107,7 @@ class RPA(LowLevelAgent):
 
     config: RPAConfig
 
-    def __init__(self, config: RPAConfig, sizes: DataSizes, parts: Parts) -> None:
+    def __init__(self, config: RPAConfig, sizes: DataSizes, parts: AgentModules) -> None:
         super().__init__(config, sizes, parts)
         width, inner = config.width, config.action_width
         self.model = EnvironmentModel(sizes.visual, config.embedded_action, inner, squash=config.squash)
@@ -154,10 +154,9 @@ class RPA(LowLevelAgent):
         """Low-level decisions: (R, 6)"""
         return {LOW_LEVEL: point.per_observation(self.logits)}
 
-    def evaluate_actions(self, rollout: Rollout, log: StateLog, environment: Environment) -> Outputs:
-        """With the error of the environment model at every step that led on, 0 elsewhere."""
-        outputs = super().evaluate_actions(rollout, log, environment)
-        table, mask = rollout.decisions[LOW_LEVEL], log.masks.feature
+    def whole_walk_heads(self, rollout: Rollout, inputs: RolloutInputs) -> dict[str, Tensor]:
+        """The error of the environment model at every step that led on, 0 elsewhere."""
+        table, mask, environment = rollout.decisions[LOW_LEVEL], inputs.masks.feature, inputs.environment
         later = (table.step + 1).clamp_max(rollout.alive.shape[1] - 1)
         went_on = ~table.stops & (table.step + 1 < rollout.length[table.episode])
         views = [
@@ -172,7 +171,7 @@ class RPA(LowLevelAgent):
         closer = (table.before - table.after).nan_to_num().to(reward)
         error = (view - views[1]).square().sum(dim=-1) + (reward.squeeze(-1) - closer).square()
         at_step = error.new_zeros(rollout.alive.shape).index_put((table.episode, table.step), error * went_on)
-        return Outputs(outputs.logits, {**outputs.heads, "model_error": at_step})
+        return {"model_error": at_step}
 
     def explain(self, point: DecisionPoint) -> Explanation:
         """The words, and what the environment model expects of a step forward."""
@@ -183,10 +182,10 @@ class RPA(LowLevelAgent):
         return Explanation(shown.words, numbers={"forward earns": reward[point.row, 0]})
 
 
-def environment_model(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+def environment_model(rollout: Rollout, context: LossContext) -> Tensor:
     """Mean error of the environment model over all steps of the agent's own walks."""
     del context
-    return outputs.heads["model_error"].sum() / rollout.alive.sum()
+    return rollout.heads["model_error"].sum() / rollout.alive.sum()
 
 
 MODEL = Loss(environment_model, walks="student")

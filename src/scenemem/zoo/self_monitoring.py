@@ -33,33 +33,39 @@ from scenemem.extend import (
     AGENTS,
     ANGLE_WIDTH,
     LOSSES,
-    PROGRESS_METRES,
-    AcceptActions,
-    ActionEmbedding,
     ActionSpace,
     Agent,
+    AgentModules,
     AgentSpec,
-    CoGroundedState,
-    CoGroundedUpdater,
     DataSizes,
     DecisionPoint,
     Explanation,
     Limit,
     ModelConfig,
     Observations,
-    Parts,
-    ProgressMonitor,
     SettingError,
     Stage,
     World,
     dots,
-    embedded_candidates,
-    lstm_parts,
+    lstm_modules,
     masked_softmax,
+)
+from scenemem.zoo.panoramic import (
+    ActionEmbedding,
+    CoGroundedState,
+    CoGroundedUpdater,
+    ProgressMonitor,
+    embedded_candidates,
     with_stop_option,
 )
 from scenemem.zoo.parts import one_way_parts
+from scenemem.zoo.progress import (
+    PROGRESS_METRES,
+)
 from scenemem.zoo.recipes import published, shared
+from scenemem.zoo.search import (
+    AcceptActions,
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ class Grounding:
     cell: Tensor  # (X, H) what the monitor's gate lets through
 
 
-def co_grounded_parts(config: SelfMonitoringConfig, sizes: DataSizes, *, raw: bool = False) -> Parts:
+def co_grounded_parts(config: SelfMonitoringConfig, sizes: DataSizes, *, raw: bool = False) -> AgentModules:
     """The published core: an LSTM that reads the words last to first, and the co-grounded LSTM.
 
     ``raw``: that of Tactical Rewind, whose first state is a layer of the encoder's last one.
@@ -109,7 +115,7 @@ class SelfMonitoring(Agent):
 
     config: SelfMonitoringConfig
 
-    def __init__(self, config: SelfMonitoringConfig, sizes: DataSizes, parts: Parts) -> None:
+    def __init__(self, config: SelfMonitoringConfig, sizes: DataSizes, parts: AgentModules) -> None:
         super().__init__(config, sizes, parts)
         width, inner = config.width, config.action_width
         self.score_query = nn.Linear(2 * width, inner, bias=False)
@@ -124,7 +130,7 @@ class SelfMonitoring(Agent):
     @classmethod
     def build(cls, config: SelfMonitoringConfig, sizes: DataSizes) -> SelfMonitoring:
         """Fresh weights."""
-        make = co_grounded_parts if config.co_grounded else lstm_parts
+        make = co_grounded_parts if config.co_grounded else lstm_modules
         return cls(config, sizes, make(config, sizes))
 
     def embedded(self, observations: Observations) -> Tensor:
@@ -174,7 +180,7 @@ class SelfMonitoring(Agent):
         """The critic's value, and the progress: (X,) each"""
         return {**super().heads(observations), "progress": observations.cached(self.progress)}
 
-    def columns(self, observations: Observations) -> dict[str, Tensor]:
+    def node_features(self, observations: Observations) -> dict[str, Tensor]:
         """The progress is remembered at every place, for those who search  ->  (X, 1)"""
         return {"progress": observations.cached(self.progress).detach().unsqueeze(-1)}
 

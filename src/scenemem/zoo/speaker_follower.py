@@ -37,23 +37,27 @@ from scenemem.extend import (
     AGENTS,
     ANGLE_WIDTH,
     Agent,
+    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
     Explanation,
-    FollowerUpdater,
     ModelConfig,
     Observations,
-    Parts,
-    SearchConfig,
-    Searching,
     SettingError,
     Stage,
+    lstm_modules,
+)
+from scenemem.zoo.panoramic import (
+    FollowerUpdater,
     candidate_actions,
-    lstm_parts,
 )
 from scenemem.zoo.parts import navigator_words, one_way_parts
 from scenemem.zoo.recipes import SEARCH_WALK, published, shared
+from scenemem.zoo.search import (
+    SearchConfig,
+    SearchMixin,
+)
 
 T = TypeVar("T")
 
@@ -78,7 +82,7 @@ class LocalFollower(Agent):
 
     config: FollowerConfig
 
-    def __init__(self, config: FollowerConfig, sizes: DataSizes, parts: Parts) -> None:
+    def __init__(self, config: FollowerConfig, sizes: DataSizes, parts: AgentModules) -> None:
         super().__init__(config, sizes, parts)
         self.of_state = nn.Linear(config.width, config.action_width)
         self.of_action = nn.Linear(sizes.visual + ANGLE_WIDTH, config.action_width)
@@ -91,7 +95,7 @@ class LocalFollower(Agent):
     def build(cls, config: FollowerConfig, sizes: DataSizes) -> LocalFollower:
         """Fresh weights."""
         if not config.follower:
-            return cls(config, sizes, lstm_parts(config, sizes))
+            return cls(config, sizes, lstm_modules(config, sizes))
         core = FollowerUpdater(sizes.visual, config.width, config.action_width)
         return cls(config, sizes, one_way_parts(config, sizes, core, backwards=True, project=True))
 
@@ -111,7 +115,7 @@ class LocalFollower(Agent):
         return Explanation(navigator_words(self, point))
 
 
-class SpeakerFollower(Searching, LocalFollower):  # type: ignore[misc]  # scores more than actions
+class SpeakerFollower(SearchMixin, LocalFollower):  # type: ignore[misc]  # scores more than actions
     """The follower, which may search when it is evaluated."""
 
 

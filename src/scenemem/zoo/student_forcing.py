@@ -26,31 +26,37 @@ from torch import Tensor, nn
 from scenemem.extend import (
     AGENTS,
     LABEL_RULES,
-    LOW_LEVEL,
     ActionSpace,
     Agent,
+    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
     DecisionType,
     Explanation,
-    FollowerState,
     Instructions,
     Limit,
-    LowLevelActions,
     ModelConfig,
     Observation,
-    Parts,
     Stage,
     StateUpdater,
     WalkConfig,
     World,
-    action_between,
     dots,
+    lstm_modules,
+    masked_softmax,
+)
+from scenemem.zoo.labels import (
     low_level,
     low_level_path,
-    lstm_parts,
-    masked_softmax,
+)
+from scenemem.zoo.low_level import (
+    LOW_LEVEL,
+    LowLevelActions,
+    action_between,
+)
+from scenemem.zoo.panoramic import (
+    FollowerState,
 )
 from scenemem.zoo.parts import navigator_words, one_way_parts
 from scenemem.zoo.recipes import published, shared
@@ -121,7 +127,7 @@ class LowLevelAgent(Agent):
     config: LowLevelConfig
     follows_reference = False
 
-    def __init__(self, config: LowLevelConfig, sizes: DataSizes, parts: Parts) -> None:
+    def __init__(self, config: LowLevelConfig, sizes: DataSizes, parts: AgentModules) -> None:
         super().__init__(config, sizes, parts)
         self.act = nn.Linear(config.width, ACTIONS)
 
@@ -146,10 +152,10 @@ class LowLevelAgent(Agent):
         return Explanation(navigator_words(self, point))
 
 
-def low_level_parts(config: LowLevelConfig, sizes: DataSizes) -> Parts:
+def low_level_parts(config: LowLevelConfig, sizes: DataSizes) -> AgentModules:
     """The common core, which sees the view ahead, or the published core and encoder."""
     if not config.published_core:
-        return lstm_parts(replace(config, panorama=False), sizes)
+        return lstm_modules(replace(config, panorama=False), sizes)
     core = ViewAheadUpdater(sizes.visual, config.width, config.embedded_action)
     return one_way_parts(config, sizes, core, backwards=True, project=True)
 

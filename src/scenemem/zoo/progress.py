@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scenemem.agents.rollout import Outputs, Rollout
+from scenemem.agents.rollout import Rollout
 from scenemem.learning.objectives import Loss, LossContext
+from scenemem.learning.teaching import hops_between
 from scenemem.tasks.episode_set import SUCCESS_METRES
-from scenemem.world.graph import World
 
 
 def metres_done(metres: Tensor) -> Tensor:
@@ -26,19 +26,6 @@ def hops_done(hops: Tensor) -> Tensor:
     return 1.0 - hops / hops[:, :1].clamp_min(1)
 
 
-def hops_between(world: World, source: Tensor, target: Tensor) -> Tensor:
-    """Edges of the shortest path (by metres) between connected viewpoints.  (...), (...)  ->  (...)"""
-    hops = torch.zeros_like(source + target)
-    here, target = source.expand_as(hops), target.expand_as(hops)
-    while bool((here != target).any()):
-        hops = hops + (here != target)
-        following = world.next_viewpoint(here, target)
-        if torch.equal(following, here):
-            raise ValueError("there is no way between two of the viewpoints")
-        here = following
-    return hops
-
-
 def squared_error(progress: Tensor, target: Tensor, counted: Tensor) -> Tensor:
     """Squared errors, summed over the counted steps of an episode, averaged over episodes; as imitation is.
 
@@ -48,19 +35,19 @@ def squared_error(progress: Tensor, target: Tensor, counted: Tensor) -> Tensor:
     return error.sum() / len(progress)
 
 
-def progress_in_metres(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+def progress_in_metres(rollout: Rollout, context: LossContext) -> Tensor:
     """Self-Monitoring: squared error of the head ``progress``, without the first step."""
     goal = context.episodes.goal.unsqueeze(1)
     target = metres_done(context.world.geodesic(rollout.viewpoint, goal))
     counted = rollout.alive.clone()
     counted[:, 0] = False
-    return squared_error(outputs.heads["progress"], target, counted)
+    return squared_error(rollout.heads["progress"], target, counted)
 
 
-def progress_in_hops(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+def progress_in_hops(rollout: Rollout, context: LossContext) -> Tensor:
     """Tactical Rewind: the same with hops, at all steps."""
     target = hops_done(hops_between(context.world, rollout.viewpoint, context.episodes.goal.unsqueeze(1)))
-    return squared_error(outputs.heads["progress"], target, rollout.alive)
+    return squared_error(rollout.heads["progress"], target, rollout.alive)
 
 
 PROGRESS_METRES = Loss(progress_in_metres, walks="student")

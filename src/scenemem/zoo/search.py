@@ -11,24 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from scenemem.agents.actions import (
-    ActionSpace,
-    Decide,
-    GlobalActions,
-    Limit,
-    MemoryActions,
-    Turn,
-    WalkOptions,
-)
+from scenemem.agents.actions import ActionSpace, Decide, Limit
 from scenemem.agents.agent import Agent, DecisionPoint, Observations, Scores, by_type
-from scenemem.agents.rollout import ACTION, FINAL, GLOBAL, DecisionRequest, DecisionType, EpisodeIndex
+from scenemem.agents.rollout import ACTION, FINAL, GLOBAL, DecisionRequest, DecisionType
 from scenemem.errors import SettingError
 from scenemem.simulator.panorama import STOP, Pose
+from scenemem.ssm.ablations import GlobalActions
+from scenemem.ssm.graph import MemoryActions, WalkOptions
 from scenemem.world.graph import NONE, World
 
 
@@ -60,25 +52,24 @@ class AcceptActions(MemoryActions):
         self._tries = tries
         self._trying = torch.zeros(episodes, dtype=torch.bool, device=world.device)  # has just stepped out
         self._tried = torch.zeros(episodes, world.neighbour.shape[1], dtype=torch.bool, device=world.device)
-        self._base = torch.zeros_like(self._target)  # (B,) node it tries from
+        self._base = torch.zeros_like(self.target)  # (B,) node it tries from
         self._accepted = torch.full((episodes,), -torch.inf, device=world.device)  # value at the base
         self._best = torch.full_like(self._accepted, -torch.inf)  # value of the best place tried
-        self._best_node = torch.full_like(self._target, NONE)
+        self._best_node = torch.full_like(self.target, NONE)
 
-    def step(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
-        """Accept or go back; then choose."""
-        self._judge(active)
-        self._settle(active)
-        return self._walk_on(self.choose(pose, active, decide), pose, active)
+    def may_decide(self, episodes: Tensor) -> Tensor:
+        """Whether a place is accepted is known after it was observed, so all may  ->  (M,) bool"""
+        return torch.ones_like(episodes, dtype=torch.bool)
 
-    def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
-        """Who stands at an accepted place tries a neighbour, or stops."""
-        asking = active[(self._target[active] == NONE) & ~self._trying[active]]
-        fresh = asking[~self._tried[asking].any(dim=1)]
-        out = fresh[self._moves_left[fresh] == 0]
-        self._moves_left[fresh] -= 1
-        asking = self.deciding = asking[~torch.isin(asking, out)]
-        action = torch.full_like(pose.viewpoint, STOP)
+    def choose(self, pose: Pose, action: Tensor, episodes: Tensor, decide: Decide) -> Tensor:
+        """At an accepted place an episode tries a neighbour, or stops."""
+        self._judge(episodes)
+        self._settle(episodes)
+        asking = episodes[(self.target[episodes] == NONE) & ~self._trying[episodes]]
+        fresh = ~self._tried[asking].any(dim=1)
+        out = fresh & (self._moves_left[asking] == 0)
+        self._moves_left[asking] -= fresh.long()
+        asking = asking[~out]
         if len(asking):
             here = pose.viewpoint[asking]
             open_slots = self.world.neighbour_mask[here] & ~self._tried[asking]
@@ -104,14 +95,14 @@ class AcceptActions(MemoryActions):
         base = self.memory.node[rest, self._base[rest]]
         left = (self.world.neighbour_mask[base] & ~self._tried[rest]).any(dim=1)
         again = left & (self._tried[rest].sum(dim=1) < self._tries)
-        self._target[rest] = torch.where(again, self._base[rest], self._best_node[rest])
+        self.target[rest] = torch.where(again, self._base[rest], self._best_node[rest])
 
     def _settle(self, active: Tensor) -> None:
         """Those that have got back: at their base they try again, at the best place tried they stay."""
         begins = active[self._accepted[active] == -torch.inf]
-        self._accept(begins[self._target[begins] == NONE])
-        arrived = active[self._target[active] == self.memory.here[active]]
-        self._target[arrived] = NONE
+        self._accept(begins[self.target[begins] == NONE])
+        arrived = active[self.target[active] == self.memory.here[active]]
+        self.target[arrived] = NONE
         self._accept(arrived[self.memory.here[arrived] != self._base[arrived]])
 
     def _accept(self, episodes: Tensor) -> None:
@@ -139,35 +130,22 @@ class SearchActions(GlobalActions):
             (an ``END`` decision); otherwise the agent ends where it stops.
     """
 
-    _final_type = END
+    final_type = END
 
     def __init__(self, world: World, episodes: int, max_decisions: Limit, *, long: bool) -> None:
-        super().__init__(world, episodes, max_decisions, WalkOptions(restore_state=True))
+        options = WalkOptions(restore_state=True, final_backtrack=long)
+        super().__init__(world, episodes, max_decisions, options)
         self.long = long
 
-    def arrive(self, pose: Pose, active: Tensor) -> Pose:
+    def settle(self, episodes: Tensor) -> None:
         """Where nothing is open any more a long search is over."""
-        pose = super().arrive(pose, active)
         if self.long:
-            turn = self._turn_of(active)
-            is_open = self.memory.subnode[active].flatten(1).any(dim=1).cpu().numpy()
-            self._decisions_left[turn.episodes.number[~is_open & ~turn.bound]] = 0
-        return pose
+            is_open = self.memory.subnode[episodes].flatten(1).any(dim=1)
+            self.decisions_left[episodes[~is_open & (self.target[episodes] == NONE)]] = 0
 
-    def _may_decide(self, turn: Turn) -> NDArray[np.bool_]:
-        """Also those that are asked where to end."""
-        may = super()._may_decide(turn)
-        return may | self._exhausted(turn) if self.long else may
-
-    def _final_places(self, episodes: EpisodeIndex) -> tuple[EpisodeIndex, Tensor]:
-        """Every visited place after a long search"""
-        if not self.long:
-            return super()._final_places(episodes)
-        return episodes, self.memory.node[episodes.index] != NONE
-
-    def _request(self, pose: Pose, episodes: EpisodeIndex) -> DecisionRequest:
+    def request(self, pose: Pose, episodes: Tensor) -> DecisionRequest:
         """A long search does not stop by itself."""
-        request = super()._request(pose, episodes)
+        request = super().request(pose, episodes)
         if self.long:
             request.options[:, -1] = False
         return request
@@ -193,8 +171,8 @@ _FIRST = 1e4  # above every sum of scores
 _NOWHERE = -1e4  # below every sum of scores
 
 
-class Searching(Agent):
-    """Mixed into a local agent: ``class Fast(Searching, Follower)``. It learns as before and searches later.
+class SearchMixin(Agent):
+    """Mixed into a local agent: ``class Fast(SearchMixin, Follower)``. It learns as before and searches later.
 
     The frontier holds every open way with the sum of scores along the route that found it, and every visited
     place is a candidate to end at, with the score of stopping there:
@@ -218,7 +196,7 @@ class Searching(Agent):
     def local_scores(self, observations: Observations) -> Tensor:
         """What the local agent says about the neighbours of every place, and stopping  ->  (X, K + 1)"""
         rows = torch.arange(len(observations.viewpoint), device=observations.viewpoint.device)
-        point = DecisionPoint.of(observations, rows)
+        point = DecisionPoint(observations, rows)
         logits = by_type(super().score(point))[ACTION]  # type: ignore[safe-super]  # the agent mixed with
         options = torch.nn.functional.pad(observations.candidates.mask, (0, 1), value=True)
         logits = logits.masked_fill(~options, -torch.inf)
@@ -226,9 +204,9 @@ class Searching(Agent):
             logits = logits.log_softmax(dim=-1)
         return logits.masked_fill(~options, _NOWHERE)
 
-    def columns(self, observations: Observations) -> dict[str, Tensor]:
+    def node_features(self, observations: Observations) -> dict[str, Tensor]:
         """The scores of the neighbours (X, K + 1), and the place one came from (X, 1)"""
-        found = super().columns(observations)
+        found = super().node_features(observations)
         if self.config.search != "none":
             found["scores"] = observations.cached(self.local_scores)
             found["parent"] = observations.previous.to(found["scores"]).unsqueeze(-1)

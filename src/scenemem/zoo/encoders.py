@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from scenemem.errors import SettingError
-from scenemem.models.language import InstructionEncoder, Instructions
+from scenemem.models.navigator import InstructionEncoder, Instructions
 
 
 class OtherEncoder(InstructionEncoder):

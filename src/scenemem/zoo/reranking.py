@@ -18,11 +18,11 @@ from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace
 from scenemem.agents.rollout import DecisionRequest, Rollout
-from scenemem.agents.search import END, Searching, routes_to
 from scenemem.agents.walker import Rescore, SamplePerEpisode, TrainedAgent
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE
+from scenemem.zoo.search import END, SearchMixin, routes_to
 
 
 class RouteScorer(Protocol):
@@ -154,7 +154,7 @@ class _GreedyFirst(SamplePerEpisode):
 
 def searches(agent: TrainedAgent) -> bool:
     """Whether an agent ends its walks with a choice among all routes it has found."""
-    return isinstance(agent.network, Searching) and agent.network.config.search == "long"
+    return isinstance(agent.network, SearchMixin) and agent.network.config.search == "long"
 
 
 class PragmaticSearch(TrainedAgent):

@@ -14,15 +14,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import Decide, Limit, MemoryActions, WalkOptions
+from scenemem.agents.actions import Decide, Limit
 from scenemem.agents.rollout import DecisionRequest, DecisionType
 from scenemem.errors import SettingError
 from scenemem.simulator.panorama import STOP, Pose
+from scenemem.ssm.graph import MemoryActions, WalkOptions
 from scenemem.world.graph import NONE, World
 
-GATE = DecisionType("gate", over_nodes=False, aside=True, names=("explore", "go on"))
+GATE = DecisionType("gate", over_nodes=False, auxiliary=True, names=("explore", "go on"))
 """Whether to explore a way before deciding."""
-EXPLORE = DecisionType("explore", over_nodes=False, aside=True, names=("come back",))
+EXPLORE = DecisionType("explore", over_nodes=False, auxiliary=True, names=("come back",))
 """Which way to explore, and how far: a neighbour of here, or back to where the exploration began."""
 
 EXPLORED = "explored"
@@ -49,49 +50,45 @@ class ExploringActions(MemoryActions):
         # every hop of an exploration may find a place, too
         limit = torch.as_tensor(max_decisions) + budget
         super().__init__(world, episodes, limit, WalkOptions(restore_state=True, allow_revisits=True))
-        self._decisions_left -= budget
+        self.decisions_left -= budget
         self.further_requests = 3 * budget  # the gate that opens, every hop, and the way back
         self._depth = depth
         self._budget = torch.full((episodes,), budget, device=world.device)
-        self._out = torch.zeros_like(self._target)  # (B,) hops of the exploration under way; 0 at the base
-        self._base = torch.zeros_like(self._target)  # (B,) node
-        self._way = torch.zeros_like(self._target)  # (B,) the slot of the base that is being explored
-        self._end = torch.zeros_like(self._target)  # (B,) node where the exploration ended
+        self._out = torch.zeros_like(self.target)  # (B,) hops of the exploration under way; 0 at the base
+        self._base = torch.zeros_like(self.target)  # (B,) node
+        self._way = torch.zeros_like(self.target)  # (B,) the slot of the base that is being explored
+        self._end = torch.zeros_like(self.target)  # (B,) node where the exploration ended
         # (B, N) bool, nodes entered since the last move
         self._entered = torch.zeros_like(self.memory.node, dtype=torch.bool)
         slots = world.neighbour.shape[1]
         self.notes = {EXPLORED: torch.full((episodes, slots), NONE, device=world.device)}
 
-    def arrive(self, pose: Pose, active: Tensor) -> Pose:
-        """Who is back at its base notes what was explored; who has moved has a new base."""
-        pose = super().arrive(pose, active)
-        here, target, explored = self.memory.here[active], self._target[active], self.notes[EXPLORED]
-        moved = active[(target == NONE) & (self._out[active] == 0)]
+    def settle(self, episodes: Tensor) -> None:
+        """Back at its base an episode notes what was explored; one that has moved has a new base."""
+        here, target, explored = self.memory.here[episodes], self.target[episodes], self.notes[EXPLORED]
+        moved = episodes[(target == NONE) & (self._out[episodes] == 0)]
         self._base[moved] = self.memory.here[moved]
         self._entered[moved] = False
         explored[moved] = NONE
-        self._entered[active, here] |= target == NONE
-        back = active[target == here]
+        self._entered[episodes, here] |= target == NONE
+        back = episodes[target == here]
         explored[back, self._way[back]] = self._end[back]
-        self._target[back] = NONE
+        self.target[back] = NONE
         self._out[back] = 0
-        return pose
 
-    def step(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
-        """Who is not on its way back decides."""
-        return self._walk_on(self.choose(pose, active, decide), pose, active)
+    def may_decide(self, episodes: Tensor) -> Tensor:
+        """Episodes that are not on their way back  ->  (M,) bool"""
+        free = (self._out[episodes] > 0) | (self.decisions_left[episodes] > 0)
+        return free & (self.target[episodes] == NONE)
 
-    def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
+    def choose(self, pose: Pose, action: Tensor, episodes: Tensor, decide: Decide) -> Tensor:
         """At the base: explore, or move. Outside: explore on, or come back."""
-        left = torch.as_tensor(self._decisions_left > 0, device=active.device)
-        free = active[self._target[active] == NONE]
-        free = self.deciding = free[(self._out[free] > 0) | left[free]]
-        may_enter = self._may_enter(free, pose.viewpoint[free])
-        explores = self._out[free] > 0
-        explores |= self._opens_gate(free, may_enter.any(dim=1) & ~explores, pose, decide)
-        action = torch.full_like(pose.viewpoint, STOP)
-        action[free[explores]] = self._explore(free[explores], may_enter[explores], pose, decide)
-        if len(moves := self.take_decision(free[~explores])):
+        may_enter = self._may_enter(episodes, pose.viewpoint[episodes])
+        explores = self._out[episodes] > 0
+        explores |= self._opens_gate(episodes, may_enter.any(dim=1) & ~explores, pose, decide)
+        action[episodes[explores]] = self._explore(episodes[explores], may_enter[explores], pose, decide)
+        if len(moves := episodes[~explores]):
+            self.decisions_left[moves] -= 1
             here = pose.viewpoint[moves]
             request = self.candidates_or_stop(moves, here, self.world.neighbour_mask[here])
             action[moves] = self.as_action(decide(request))
@@ -132,7 +129,7 @@ class ExploringActions(MemoryActions):
         action = self.as_action(choice)
         self._way[episodes] = torch.where(outside, self._way[episodes], choice)
         back, enters = episodes[action == STOP], episodes[action != STOP]
-        self._target[back] = self._base[back]
+        self.target[back] = self._base[back]
         self._end[back] = self.memory.here[back]
         self._out[enters] += 1
         self._budget[enters] -= 1

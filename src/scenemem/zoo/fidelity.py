@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scenemem.agents.rollout import ACTION, Decisions, Outputs, Rollout
+from scenemem.agents.rollout import ACTION, Decisions, Rollout
 from scenemem.learning.objectives import Loss, LossContext
 from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.world.graph import NONE, World
@@ -24,21 +24,21 @@ def metres_to_path(world: World, viewpoints: Tensor, reference: Tensor) -> Tenso
     return nearest.masked_fill(viewpoints == NONE, 0.0)
 
 
-def path_loss(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+def path_loss(rollout: Rollout, context: LossContext) -> Tensor:
     """OAAM: sum_k p_k d_k, how far from the path the next place is expected to be, per decision."""
-    table, logits = rollout.decisions[ACTION], outputs.logits[ACTION]
+    table, logits = rollout.decisions[ACTION], rollout.decisions[ACTION].logits
     here = rollout.viewpoint[table.episode, table.step]
     places = torch.cat([context.world.neighbour[here], here.unsqueeze(1)], dim=1)  # (M, K + 1)
     metres = metres_to_path(context.world, places, context.episodes.path[table.episode])
     return (logits.softmax(dim=-1) * metres.to(logits)).sum(dim=-1).mean()
 
 
-def negative_entropy(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+def negative_entropy(rollout: Rollout, context: LossContext) -> Tensor:
     """A bonus for doubt: p log p, summed over the decisions of an episode, averaged over episodes."""
     del context
     terms = []
-    for logits in outputs.logits.values():
-        log_p = logits.log_softmax(dim=-1)
+    for table in rollout.learned.values():
+        log_p = table.logits.log_softmax(dim=-1)
         terms.append((log_p.exp() * log_p.masked_fill(log_p.isinf(), 0.0)).sum())
     return torch.stack(terms).sum() / len(rollout.alive)
 

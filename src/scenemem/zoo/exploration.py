@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace
-from scenemem.agents.exploring import EXPLORE, GATE
-from scenemem.agents.rollout import DecisionRequest, Decisions, Outputs, Rollout
+from scenemem.agents.rollout import DecisionRequest, Decisions, Rollout
 from scenemem.agents.walker import LabelRule
 from scenemem.learning.objectives import ClosestToGoal, Loss, LossContext, distance_reward
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
+from scenemem.zoo.exploring import EXPLORE, GATE
 
 COST = 0.1
 """Of one exploration, in units of the reward for a step."""
@@ -53,23 +53,23 @@ def exploration_reward(table: Decisions, rollout: Rollout, context: LossContext)
     What an exploration was good for is what the moves after it earn.
     """
     (kind,) = (kind for kind, found in rollout.decisions.items() if found is table)
-    if not kind.aside:
+    if not kind.auxiliary:
         return distance_reward(table, rollout, context)
     opened = (table.choice == 0) & (kind == GATE)
     return torch.where(opened, -COST, 0.0)
 
 
-def gate_imitation(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+def gate_imitation(rollout: Rollout, context: LossContext) -> Tensor:
     """Explore where the navigator is unsure: cross-entropy of the gate, averaged over episodes.
 
     The agent's head ``unsure`` (B, T) is 1 where it is, 0 elsewhere.
     """
     del context
-    if GATE not in outputs.logits:
-        return outputs.heads["unsure"].sum() * 0.0
+    if GATE not in rollout.decisions:
+        return rollout.heads["unsure"].sum() * 0.0
     table = rollout.decisions[GATE]
-    label = 1 - outputs.heads["unsure"][table.episode, table.step].long()
-    wrong = torch.nn.functional.cross_entropy(outputs.logits[GATE], label, reduction="sum")
+    label = 1 - rollout.heads["unsure"][table.episode, table.step].long()
+    wrong = torch.nn.functional.cross_entropy(rollout.decisions[GATE].logits, label, reduction="sum")
     return wrong / len(rollout.alive)
 
 

@@ -13,12 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from scenemem.features.store import CandidateFeatures, Environment
-from scenemem.models.attention import dots, masked_softmax
-from scenemem.models.encoders import sinusoids
-from scenemem.models.language import Instructions
-from scenemem.models.reading import tiled
-from scenemem.models.recurrent import Observation, State, StateUpdater
+from scenemem.features.store import CandidateFeatures
+from scenemem.models.navigator import Instructions, Observation, State, StateUpdater, dots, masked_softmax
+from scenemem.ssm.reading import tiled
 from scenemem.world.graph import (
     ANGLE_WIDTH,
     HEADINGS,
@@ -29,6 +26,7 @@ from scenemem.world.graph import (
     view_elevation,
     view_heading,
 )
+from scenemem.zoo.encoders import sinusoids
 
 
 def candidate_actions(seen: CandidateFeatures, feature_mask: Tensor) -> Tensor:
@@ -50,7 +48,7 @@ def action_taken(observation: Observation, faced: Tensor) -> Tensor:
 
     faced: (M,) the view the agent faced when it took the action  ->  (M, U)
     """
-    environment = seen_by(observation)
+    environment = observation.environment
     world, here = environment.world, observation.previous.clamp_min(0)
     slot = world.slot_of(here, observation.viewpoint).clamp_min(0)
     visual = environment.store.gather_views(here, world.neighbour_view[here, slot]).float()
@@ -59,13 +57,6 @@ def action_taken(observation: Observation, faced: Tensor) -> Tensor:
         [visual * observation.masks.feature, tiled(rotated(direction, view_heading(faced)))], dim=-1
     )
     return action * (observation.previous >= 0).unsqueeze(-1)
-
-
-def seen_by(observation: Observation) -> Environment:
-    """The environment of an observation that must have one."""
-    if observation.environment is None:
-        raise TypeError("this recurrent core looks at candidates, but the state log has no environment")
-    return observation.environment
 
 
 @dataclass(frozen=True)
@@ -240,7 +231,7 @@ class CoGroundedUpdater(StateUpdater):
     def forward(self, state: CoGroundedState, observation: Observation) -> CoGroundedState:
         """One update."""
         words, masks = observation.instructions, observation.masks
-        candidates = seen_by(observation).candidates(observation.viewpoint, observation.view)
+        candidates = observation.environment.candidates(observation.viewpoint, observation.view)
         code = sinusoids(words.context.shape[1], self.width).to(words.context)
         keys = words.context + code
         attention = masked_softmax(dots(keys, self.word_query(state.hidden)), words.mask)

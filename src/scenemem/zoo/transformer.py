@@ -1,7 +1,7 @@
 """Transformer layers for tokens of decision steps: self-attention with a bias, and attention to the words.
 
-Words belong to episodes and tokens to decision steps of episodes; keys and values of the words are computed
-once per episode. Shape letters: R decision steps, T tokens of each, B lines of a packing, L words, W width.
+Keys and values of the words are computed once per episode. Shape letters: R decision steps, T tokens of each,
+L words, H width of words, W width of tokens.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from scenemem.errors import SettingError
-from scenemem.models.language import Packing
 
 
 @dataclass(frozen=True)
 class Words:
-    """Encoded instructions, and which of them each decision step reads."""
+    """The words that each decision step reads, as the layers want them: a key and a value for every layer."""
 
-    context: Tensor  # (B, L, H)
-    mask: Tensor  # (B, L) bool
-    packing: Packing  # the line of each of the R steps
+    known: tuple[Tensor, ...]  # (R, L, 2W), one per layer
+    mask: Tensor  # (R, L) bool
+
+    @property
+    def bias(self) -> Tensor:
+        """(R, 1, L) 0 at words, -inf at padding"""
+        return hidden_bias(self.mask).to(self.known[0])
 
 
 class Attention(nn.Module):
@@ -46,18 +49,22 @@ class Attention(nn.Module):
 
     def forward(self, tokens: Tensor, source: Tensor, bias: Tensor) -> Tensor:
         """tokens: (R, T, W)  source: (R, S, H)  bias: (R, T or 1, S), -inf where hidden  ->  (R, T, W)"""
-        joined: Tensor = self.out(self.attended(self.query(tokens), source, bias))
+        return self.attend(tokens, self.keys_and_values(source), bias)
+
+    def keys_and_values(self, source: Tensor) -> Tensor:
+        """What tokens need of a source they attend to.  (R, S, H)  ->  (R, S, 2W)"""
+        return torch.cat([self.key(source), self.value(source)], dim=-1)
+
+    def attend(self, tokens: Tensor, known: Tensor, bias: Tensor) -> Tensor:
+        """tokens: (R, T, W)  known: (R, S, 2W) keys and values  bias: (R, T or 1, S)  ->  (R, T, W)"""
+        query, key, value = (self._split(part) for part in (self.query(tokens), *known.chunk(2, dim=-1)))
+        attended = scaled_dot_product_attention(query, key, value, attn_mask=bias.unsqueeze(1))
+        joined: Tensor = self.out(attended.transpose(1, 2).flatten(2))
         return joined
 
-    def attended(self, query: Tensor, source: Tensor, bias: Tensor) -> Tensor:
-        """The same between its first and its last layer.  query: (R, T, W)  ->  (R, T, W)"""
-        query, key, value = (self._split(part) for part in (query, self.key(source), self.value(source)))
-        attended = scaled_dot_product_attention(query, key, value, attn_mask=bias.unsqueeze(1))
-        return attended.transpose(1, 2).flatten(2)
-
-    def weights(self, tokens: Tensor, source: Tensor, bias: Tensor) -> Tensor:
+    def weights(self, tokens: Tensor, known: Tensor, bias: Tensor) -> Tensor:
         """The weights, averaged over heads, for viewers  ->  (R, T, S)"""
-        query, key = self._split(self.query(tokens)), self._split(self.key(source))
+        query, key = self._split(self.query(tokens)), self._split(known.chunk(2, dim=-1)[0])
         scores = query @ key.transpose(2, 3) / query.shape[-1] ** 0.5
         averaged: Tensor = (scores + bias.unsqueeze(1)).softmax(dim=-1).mean(dim=1)
         return averaged
@@ -84,31 +91,17 @@ class CrossModalLayer(nn.Module):
         self.inner = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
 
-    def forward(self, tokens: Tensor, bias: Tensor, words: Words) -> Tensor:
-        """tokens: (R, T, W)  bias: (R, T or 1, T), -inf where hidden  ->  (R, T, W)"""
+    def forward(self, tokens: Tensor, bias: Tensor, words: Tensor, words_bias: Tensor) -> Tensor:
+        """tokens: (R, T, W)  bias: (R, T or 1, T)  words: (R, L, 2W) keys and values  ->  (R, T, W)"""
         of_words, of_tokens, of_inner = self.norms
-        tokens = of_words(tokens + self.read(tokens, words))
+        tokens = of_words(tokens + self.words.attend(tokens, words, words_bias))
         tokens = of_tokens(tokens + self.tokens(tokens, tokens, bias))
         result: Tensor = of_inner(tokens + self.inner(tokens))
         return result
 
-    def read(self, tokens: Tensor, words: Words) -> Tensor:
-        """What the words say to every token; all steps of an episode read together.  (R, T, W)  ->  same"""
-        packing, (_, count, width) = words.packing, tokens.shape
-        # only what needs all steps of an episode beside each other is padded
-        table = packing.table(self.words.query(tokens).flatten(1)).view(packing.episodes, -1, width)
-        hidden = torch.zeros_like(words.mask, dtype=tokens.dtype).masked_fill(~words.mask, -torch.inf)
-        read = self.words.attended(table, words.context, hidden.unsqueeze(1))
-        rows = packing.rows(read.view(packing.episodes, packing.steps, -1)).view(-1, count, width)
-        said: Tensor = self.words.out(rows)
-        return said
-
-    def word_weights(self, tokens: Tensor, words: Words) -> Tensor:
+    def word_weights(self, tokens: Tensor, words: Tensor, words_bias: Tensor) -> Tensor:
         """Which words the first token attends to, for viewers.  (R, T, W)  ->  (R, L)"""
-        packing = words.packing
-        table = packing.table(tokens[:, 0])
-        hidden = torch.zeros_like(words.mask, dtype=tokens.dtype).masked_fill(~words.mask, -torch.inf)
-        return packing.rows(self.words.weights(table, words.context, hidden.unsqueeze(1)))
+        return self.words.weights(tokens[:, :1], words, words_bias).squeeze(1)
 
 
 def keys_and_values(attention: nn.MultiheadAttention, source: Tensor) -> Tensor:

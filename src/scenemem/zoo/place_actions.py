@@ -5,12 +5,16 @@ Shape letters: B episodes, M episodes that decide, N nodes of a memory, K candid
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import Decide, GlobalActions, Limit, MemoryActions, WalkOptions
-from scenemem.agents.rollout import FINAL, DecisionRequest, EpisodeIndex
+from scenemem.agents.actions import Decide, Limit
+from scenemem.agents.rollout import DecisionRequest
 from scenemem.simulator.panorama import STOP, Pose
+from scenemem.ssm.ablations import GlobalActions
+from scenemem.ssm.graph import MemoryActions, WalkOptions
 from scenemem.world.graph import NONE, World
 
 
@@ -30,16 +34,13 @@ class RememberingActions(MemoryActions):
         # (B, 2) the last two places, the newest last
         self._came_from = torch.full((episodes, 2), NONE, device=world.device)
 
-    def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
+    def choose(self, pose: Pose, action: Tensor, episodes: Tensor, decide: Decide) -> Tensor:
         """Every episode chooses a neighbour or stops."""
-        action = torch.full_like(pose.viewpoint, STOP)
-        episodes = self.take_decision(active)
-        if len(episodes):
-            here = pose.viewpoint[episodes]
-            request = self.candidates_or_stop(episodes, here, self._open_slots(episodes, here))
-            action[episodes] = self.as_action(decide(request))
-        self._came_from[active] = torch.stack([self._came_from[active, 1], pose.viewpoint[active]], dim=1)
-        return action
+        self.decisions_left[episodes] -= 1
+        here = pose.viewpoint[episodes]
+        request = self.candidates_or_stop(episodes, here, self._open_slots(episodes, here))
+        self._came_from[episodes] = torch.stack([self._came_from[episodes, 1], here], dim=1)
+        return action.index_copy(0, episodes, self.as_action(decide(request)))
 
     def _open_slots(self, episodes: Tensor, here: Tensor) -> Tensor:
         """here: (M,)  ->  (M, K) bool"""
@@ -59,36 +60,24 @@ class PlaceActions(GlobalActions):
     ``allow_revisits`` visited places are options, too, but for the one where the agent stands.
     """
 
-    def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
-        """As in one softmax over all ways; whoever stops may walk to where to end first."""
-        action = super().choose(pose, active, decide)
+    def choose(self, pose: Pose, action: Tensor, episodes: Tensor, decide: Decide) -> Tensor:
+        """As in one softmax over all ways; with ``final_backtrack`` a stop first leads to where to end."""
+        action = super().choose(pose, action, episodes, decide)
         if self.final_backtrack:
-            bound = self._target[active] == NONE
-            stopping = active[bound & (action[active] == STOP)]
-            if len(stopping):
-                sent, places = self._final_places(EpisodeIndex.of(stopping))
-                self._target[stopping] = decide(self._node_request(FINAL, sent, places))
-                self._ending[sent.number] = True
+            stopping = (self.target[episodes] == self.memory.here[episodes]) & (self._then[episodes] == STOP)
+            self.target[episodes[stopping]] = NONE
+            self.end_at(episodes[stopping], decide)
         return action
 
-    def _request(self, pose: Pose, episodes: EpisodeIndex) -> DecisionRequest:
-        """One way to every place  ->  options (M, N * K + 1)"""
-        request = super()._request(pose, episodes)
-        memory, slots = self.memory, self.world.neighbour.shape[1]
-        index = episodes.index
-        node = memory.node[index].clamp_min(0)
-        walk = memory.walk[index, memory.here[index]].unsqueeze(-1) + self.world.neighbour_length[node]
-        ways = request.options[:, :-1] & (request.viewpoint[:, :-1] != pose.viewpoint[index].unsqueeze(1))
-        cost = walk.flatten(1).masked_fill(~ways, torch.inf)  # (M, N * K)
+    def request(self, pose: Pose, episodes: Tensor) -> DecisionRequest:
+        """One way to every place  ->  options (R, N * K + 1)"""
+        request, memory = super().request(pose, episodes), self.memory
+        node = memory.node[episodes].clamp_min(0)
+        walk = memory.walk[episodes, memory.here[episodes]].unsqueeze(-1) + self.world.neighbour_length[node]
+        ways = request.options[:, :-1] & (request.viewpoint[:, :-1] != pose.viewpoint[episodes].unsqueeze(1))
+        cost = walk.flatten(1).masked_fill(~ways, torch.inf)  # (R, N * K)
         ways = ways & first_of_cheapest(request.viewpoint[:, :-1], cost)
-        assert ways.shape[1] == memory.node.shape[1] * slots
-        return DecisionRequest(
-            request.type,
-            request.episode,
-            torch.cat([ways, request.options[:, -1:]], dim=1),
-            request.viewpoint,
-            episodes,
-        )
+        return replace(request, options=torch.cat([ways, request.options[:, -1:]], dim=1))
 
 
 def first_of_cheapest(place: Tensor, cost: Tensor) -> Tensor:

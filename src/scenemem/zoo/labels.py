@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace, MemoryActions
-from scenemem.agents.low_level import FORWARD, RIGHT, LowLevelActions, low_level_expert
 from scenemem.agents.rollout import GLOBAL, DecisionRequest
 from scenemem.agents.walker import LabelRule
 from scenemem.learning.objectives import ClosestToGoal, RestOfPath
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
+from scenemem.zoo.low_level import FORWARD, RIGHT, LowLevelActions, low_level_expert
 
 
 class ShortestDetour(ClosestToGoal):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from scenemem.agents.rollout import Decisions, Outputs, Rollout
+from scenemem.agents.rollout import Decisions, Rollout
 from scenemem.features.store import Environment
 from scenemem.learning.objectives import Loss, LossContext, a2c
 from scenemem.learning.speaker import Steps, views_along
@@ -24,21 +24,21 @@ def views_of_walk(environment: Environment, rollout: Rollout) -> PathViews:
     return views_along(environment, Steps(place, rollout.view, slot))
 
 
-def matching_critic(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+def matching_critic(rollout: Rollout, context: LossContext) -> Tensor:
     """The critic learns from reference paths: minus the log-likelihood of a word, head ``match``."""
-    del rollout, context
-    return -outputs.heads["match"][:, 0].mean()
+    del context
+    return -rollout.heads["match"][:, 0].mean()
 
 
-def matched_a2c(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+def matched_a2c(rollout: Rollout, context: LossContext) -> Tensor:
     """A2C whose reward for stopping has what the critic says added, head ``intrinsic``."""
-    intrinsic = outputs.heads["intrinsic"][:, 0].detach()
+    intrinsic = rollout.heads["intrinsic"][:, 0].detach()
 
     def reward(table: Decisions, rollout: Rollout, inner: LossContext) -> Tensor:
         earned = context.reward(table, rollout, inner)
         return earned + intrinsic[table.episode] * table.stops
 
-    return a2c(rollout, outputs, replace(context, reward=reward))
+    return a2c(rollout, replace(context, reward=reward))
 
 
 MATCHING_CRITIC = Loss(matching_critic, walks="teacher")

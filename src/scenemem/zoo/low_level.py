@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace, Decide, Limit
+from scenemem.agents.actions import ActionSpace, Arrival, Decide, Limit
 from scenemem.agents.rollout import DecisionRequest, DecisionType
 from scenemem.simulator.panorama import STAY, STOP, Pose
 from scenemem.world.graph import HEADINGS, NONE, ROWS, STEP, World, view_elevation, view_heading, wrap
@@ -45,30 +45,28 @@ class LowLevelActions(ActionSpace):
         super().__init__(world, episodes, max_decisions)
         self.view = torch.full((episodes,), NONE, device=world.device)  # (B,) where the cameras look
 
-    def arrive(self, pose: Pose, active: Tensor) -> Pose:
+    def arrive(self, pose: Pose, episodes: Tensor, goes_on: Tensor) -> tuple[Pose, Arrival]:
         """The camera looks where it was turned to; a step forward does not turn it."""
-        pose = super().arrive(pose, active)
-        fresh = active[self.view[active] == NONE]
-        self.view[fresh] = pose.view[fresh]
-        return replace(pose, view=pose.view.index_copy(0, active, self.view[active]))
+        view = torch.where(self.view[episodes] == NONE, pose.view[episodes], self.view[episodes])
+        self.view[episodes] = view
+        pose = replace(pose, view=pose.view.index_copy(0, episodes, view))
+        return super().arrive(pose, episodes, goes_on)
 
-    def step(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
+    def step(self, pose: Pose, episodes: Tensor, decide: Decide) -> Tensor:
         """Every episode chooses one of the six."""
+        self.decisions_left[episodes] -= 1
+        here, view = pose.viewpoint[episodes], self.view[episodes]
+        slot = forward_slot(self.world, here, view)
+        ahead = torch.where(slot == NONE, here, self.world.neighbour[here, slot.clamp_min(0)])
+        options = torch.ones(len(here), 6, dtype=torch.bool, device=here.device)
+        options[:, FORWARD] = slot != NONE
+        leads_to = here.unsqueeze(1).repeat(1, 6)
+        leads_to[:, FORWARD] = ahead
+        choice = decide(DecisionRequest(LOW_LEVEL, episodes, options, leads_to))
+        self.view[episodes] = turned(view, choice)
+        hop = torch.where(choice == FORWARD, slot, STAY)
         action = torch.full_like(pose.viewpoint, STOP)
-        episodes = self.deciding = self.take_decision(active)
-        if len(episodes):
-            here, view = pose.viewpoint[episodes], self.view[episodes]
-            slot = forward_slot(self.world, here, view)
-            ahead = torch.where(slot == NONE, here, self.world.neighbour[here, slot.clamp_min(0)])
-            options = torch.ones(len(here), 6, dtype=torch.bool, device=here.device)
-            options[:, FORWARD] = slot != NONE
-            leads_to = here.unsqueeze(1).repeat(1, 6)
-            leads_to[:, FORWARD] = ahead
-            choice = decide(DecisionRequest(LOW_LEVEL, episodes, options, leads_to))
-            self.view[episodes] = turned(view, choice)
-            hop = torch.where(choice == FORWARD, slot, STAY)
-            action[episodes] = torch.where(choice == END, STOP, hop)
-        return action
+        return action.index_copy(0, episodes, torch.where(choice == END, STOP, hop))
 
 
 def forward_slot(world: World, viewpoint: Tensor, view: Tensor) -> Tensor:

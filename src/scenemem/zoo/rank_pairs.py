@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scenemem.agents.rollout import ACTION, Outputs, Rollout
+from scenemem.agents.rollout import ACTION, Rollout
 from scenemem.learning.objectives import Loss, LossContext
 from scenemem.tasks.episode_set import SUCCESS_METRES
 
@@ -41,12 +41,12 @@ def walked_routes(rollout: Rollout, logits: Tensor, progress: Tensor) -> Tensor:
     return route_numbers(depth, totals[..., 0], totals[..., 1], progress)
 
 
-def rank_pairs(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
+def rank_pairs(rollout: Rollout, context: LossContext) -> Tensor:
     """Tactical Rewind: a place of a walk within 3 m of the goal ranks above one that is not.
 
     Hinge with a margin of 1 on the head ``rank`` (B, T), averaged over all pairs.
     """
-    table, rank = rollout.decisions[ACTION], outputs.heads["rank"]
+    table, rank = rollout.decisions[ACTION], rollout.heads["rank"]
     decided = torch.zeros_like(rollout.alive)
     decided[table.episode, table.step] = True
     metres = context.world.geodesic(rollout.viewpoint, context.episodes.goal.unsqueeze(1))

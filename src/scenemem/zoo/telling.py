@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from scenemem.models.language import InstructionEncoder, Instructions
+from scenemem.models.navigator import InstructionEncoder, Instructions
 from scenemem.models.speaker import DecoderState, EncodedPaths, WordDecoder
 from scenemem.tasks.vocabulary import PAD, UNK
 

@@ -1,1 +1,0 @@
-"""The Structured Scene Memory as batched tensors."""
