@@ -25,7 +25,6 @@ from scenemem.learning import trainer
 from scenemem.learning.augmentation import BackTranslation
 from scenemem.ssm.graph import SceneMemory
 from scenemem.ssm.reading import MessagePassing
-from scenemem.models.navigator import FusedStateLog, StateLog
 
 REFERENCE_GIGAFLOPS = 68.0
 """GFLOP/s of a square product on the core of the reference speeds; speeds are normalised to it."""
@@ -38,10 +37,8 @@ PARTS = (
 
 _FUNCTIONS: tuple[tuple[Any, str, str], ...] = (
     *((module, "collect", "rollout") for module in (walker, trainer)),
-    *((SceneMemory, name, "memory") for name in ("__init__", "visit", "write", "towards", "hops_from_start")),
-    *((Environment, name, "features") for name in ("panorama", "candidates", "places")),
-    *((StateLog, name, "updater") for name in ("observe", "restore", "stacked")),
-    (FusedStateLog, "stacked", "updater"),
+    *((SceneMemory, name, "memory") for name in ("__init__", "visit", "write", "towards")),
+    *((Environment, name, "features") for name in ("panorama", "candidates")),
     *((walker.AgentPolicy, name, "policy") for name in ("observe", "decide")),
     (BackTranslation, "draw", "speaker"),
     (torch.autograd, "backward", "backward"),
@@ -147,8 +144,6 @@ class PartClock:
 def watched(network: nn.Module, wrap: Wrap) -> Iterator[None]:
     """Inside the block, the functions of all parts, and the modules of ``network``, are wrapped."""
     places = list(_FUNCTIONS)
-    for name, part in (("state_log", "updater"), ("evaluate_actions", "policy")):
-        places += [(network, name, part)] if hasattr(network, name) else []
     for name, module in network.named_children():
         places.append((module, "forward", name if name in PARTS else "scores"))
     reasoning = (module for module in network.modules() if isinstance(module, MessagePassing))

@@ -5,7 +5,7 @@ the state (h) together. Train it with:
 
     scenemem train examples/explorer.py:explorer --iterations 300
 
-Shape letters: R decision steps, M episodes, K candidate slots, D visual columns, H state width.
+Shape letters: R decision steps, K candidate slots, D visual columns, H state width.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from torch import Tensor, nn
 from scenemem.extend import (
     AGENTS,
     PRESETS,
-    STOP,
     ActionSpace,
     Agent,
-    AgentModules,
     AgentSpec,
     DataSizes,
     Decide,
@@ -31,38 +29,29 @@ from scenemem.extend import (
     Pose,
     Preset,
     World,
-    lstm_modules,
 )
 
 
 class UnvisitedActions(MemoryActions):
     """The neighbours of here that have not been visited, or stop."""
 
-    def choose(self, pose: Pose, active: Tensor, decide: Decide) -> Tensor:
+    def choose(self, pose: Pose, action: Tensor, episodes: Tensor, decide: Decide) -> Tensor:
         """Every episode chooses a sub-node of where it stands, or stops  ->  (B,) slot to hop to, or STOP"""
-        action = torch.full_like(pose.viewpoint, STOP)
-        episodes = self.take_decision(active)
-        if len(episodes):
-            unvisited = self.memory.subnode[episodes, self.memory.here[episodes]]  # (M, K)
-            request = self.candidates_or_stop(episodes, pose.viewpoint[episodes], unvisited)
-            action[episodes] = self.as_action(decide(request))
-        return action
+        self.decisions_left[episodes] -= 1
+        unvisited = self.memory.subnode[episodes, self.memory.here[episodes]]  # (R, K)
+        request = self.candidates_or_stop(episodes, pose.viewpoint[episodes], unvisited)
+        return action.index_copy(0, episodes, self.as_action(decide(request)))
 
 
 class Explorer(Agent):
     """A recurrent navigator that scores the unvisited neighbours of where it stands."""
 
-    def __init__(self, config: ModelConfig, sizes: DataSizes, parts: AgentModules) -> None:
-        super().__init__(config, sizes, parts)
+    def __init__(self, config: ModelConfig, sizes: DataSizes) -> None:
+        super().__init__(config, sizes)
         self.view = nn.Linear(sizes.visual, config.width, bias=False)
         self.direction = nn.Linear(4, config.width, bias=False)
         self.state = nn.Linear(config.width, config.width)
         self.score_candidate = nn.Linear(config.width, 1)
-
-    @classmethod
-    def build(cls, config: ModelConfig, sizes: DataSizes) -> Explorer:
-        """Fresh weights."""
-        return cls(config, sizes, lstm_modules(config, sizes))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -80,7 +69,7 @@ class Explorer(Agent):
         return nn.functional.pad(scores, (0, 1))
 
 
-AGENTS.register("explorer", AgentSpec(Explorer.build, ModelConfig))
+AGENTS.register("explorer", AgentSpec(Explorer, ModelConfig))
 PRESETS.register(
     "explorer",
     Preset(

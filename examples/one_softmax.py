@@ -22,7 +22,6 @@ from scenemem.extend import (
     PRESETS,
     ActionSpace,
     Agent,
-    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
@@ -35,27 +34,21 @@ from scenemem.extend import (
     Stage,
     World,
     dots,
-    fold_angles,
-    lstm_modules,
+    slot_confidences,
 )
 
 
 class OneSoftmax(Agent):
     """Scores every open way of every visited place at once."""
 
-    def __init__(self, config: ModelConfig, sizes: DataSizes, parts: AgentModules) -> None:
-        super().__init__(config, sizes, parts)
+    def __init__(self, config: ModelConfig, sizes: DataSizes) -> None:
+        super().__init__(config, sizes)
         self.read = nn.Linear(config.width, sizes.visual, bias=False)
         self.place = nn.Linear(config.width, sizes.visual, bias=False)
         self.way = nn.Linear(config.width, sizes.visual, bias=False)
         self.direction = nn.Linear(config.width, 4, bias=False)
         self.distance = nn.Parameter(torch.tensor(0.1))
         self.stop = nn.Linear(config.width, 1)
-
-    @classmethod
-    def build(cls, config: ModelConfig, sizes: DataSizes) -> OneSoftmax:
-        """Fresh weights."""
-        return cls(config, sizes, lstm_modules(config, sizes))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -68,16 +61,16 @@ class OneSoftmax(Agent):
         """Global decisions: (R, N * K + 1), way k of place n at n * K + k, stop last"""
         graph, mask = point.memory(), point.feature_mask
         state = point.state.hidden * point.mask("decision")
-        places = graph.attend(self.read(state) * mask)  # (R, N, D)
+        places = graph.padded(graph.attend(self.read(state) * mask))  # (R, N, D)
         known = graph.viewpoint >= 0
         walk = graph.walk.masked_fill(~known, 0.0)
         of_place = dots(places, self.place(state) * mask) - self.distance * walk  # (R, N)
-        ways = graph.slot_scores(self.way(state) * mask, fold_angles(self.direction(state))).sum(dim=-1)
+        ways = slot_confidences(graph, self.way(state) * mask, self.direction(state)).sum(dim=-1)
         logits = (ways + of_place.unsqueeze(-1)).flatten(1)
         return {GLOBAL: torch.cat([logits, self.stop(state)], dim=1)}
 
 
-AGENTS.register("one-softmax", AgentSpec(OneSoftmax.build, ModelConfig))
+AGENTS.register("one-softmax", AgentSpec(OneSoftmax, ModelConfig))
 PRESETS.register(
     "one-softmax",
     Preset(

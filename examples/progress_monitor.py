@@ -36,23 +36,15 @@ from scenemem.extend import (
 class MonitoredSSM(SSM):
     """The paper's agent, which also says how far it has come."""
 
-    def add_monitor(self) -> MonitoredSSM:
-        """Give it the head."""
-        width = self.config.width
+    def __init__(self, config: SSMConfig, sizes: DataSizes) -> None:
+        super().__init__(config, sizes)
+        width = config.width
         self.monitor = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1), nn.Tanh())
-        return self
 
     def heads(self, observations: Observations) -> dict[str, Tensor]:
         """The critic's value, and the progress: (X,) each"""
         progress = self.monitor(observations.state.hidden).squeeze(-1)
         return {**super().heads(observations), "progress": progress}
-
-
-def build(config: SSMConfig, sizes: DataSizes) -> MonitoredSSM:
-    """Fresh weights."""
-    agent = MonitoredSSM.build(config, sizes)
-    assert isinstance(agent, MonitoredSSM)  # build makes what it is called on
-    return agent.add_monitor()
 
 
 @loss("progress", walks="student")
@@ -71,7 +63,7 @@ def progress_target(metres: Tensor) -> Tensor:
     return torch.where(metres < SUCCESS_METRES, 1.0, (start - metres) / start)
 
 
-AGENTS.register("ssm-progress", AgentSpec(build, SSMConfig))
+AGENTS.register("ssm-progress", AgentSpec(MonitoredSSM, SSMConfig))
 
 _BASE = PRESETS["ssm"]
 _STAGE = _BASE.learning.stages[0]

@@ -92,7 +92,7 @@ class TransformerUpdater(StateUpdater):
 
 def build(config: SSMConfig, sizes: DataSizes) -> SSM:
     """The paper's agent with another recurrent core."""
-    return SSM.build(config, sizes, updater=TransformerUpdater)
+    return SSM(config, sizes, updater=TransformerUpdater)
 
 
 AGENTS.register("ssm-transformer", AgentSpec(build, SSMConfig))

@@ -176,7 +176,10 @@ class Explanation:
     def select(self, rows: Tensor) -> Explanation:
         """Of some decision steps.  rows: (M,)"""
         return Explanation(
-            *({key: values[rows] for key, values in getattr(self, item.name).items()} for item in fields(self))
+            *(
+                {key: values[rows] for key, values in getattr(self, item.name).items()}
+                for item in fields(self)
+            )
         )
 
 

@@ -71,9 +71,7 @@ class AgentModules:
 MakeUpdater = Callable[[ModelConfig, DataSizes], StateUpdater]
 
 
-def lstm_modules(
-    config: ModelConfig, sizes: DataSizes, updater: MakeUpdater | None = None
-) -> AgentModules:
+def lstm_modules(config: ModelConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> AgentModules:
     """The usual modules: a bidirectional LSTM over the words, a recurrent navigator, a critic.
 
     Args:

@@ -87,7 +87,8 @@ class DecisionRequest:
         if missing < 0 or (missing and self.type == ACTION):
             raise SettingError(
                 f"score gives {logits.shape[1]} columns for decision '{self.type}', expected "
-                f"{self.options.shape[1]}" + (": one per candidate slot, and stop last" * (self.type == ACTION))
+                f"{self.options.shape[1]}"
+                + (": one per candidate slot, and stop last" * (self.type == ACTION))
             )
         if missing and self.type == GLOBAL:
             ways = torch.nn.functional.pad(logits[:, :-1], (0, missing))
@@ -127,7 +128,9 @@ class Rollout:
     alive: Tensor  # (B, T) bool, the walk goes on at this step; true first, false after the end
     stopped: Tensor  # (B,) bool, ended by the agent's own decision; false when the walk was cut off
     decisions: dict[DecisionType, Decisions]
-    heads: dict[str, Tensor] = field(default_factory=dict)  # name -> (B, T, ...) at every step, 0 after the end
+    heads: dict[str, Tensor] = field(
+        default_factory=dict
+    )  # name -> (B, T, ...) at every step, 0 after the end
 
     @property
     def learned(self) -> dict[DecisionType, Decisions]:

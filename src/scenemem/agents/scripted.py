@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace, LocalActions
+from scenemem.agents.actions import ActionSpace, Arrival, LocalActions
 from scenemem.agents.rollout import DecisionRequest, Rollout
 from scenemem.agents.walker import FollowLabels, LabelRule, Policy, collect
 from scenemem.simulator.panorama import Pose
@@ -91,10 +91,12 @@ class _RandomHops:
         self._generator = generator
         self._hops_left = hops
 
-    def observe(self, _pose: Pose, _active: Tensor, _space: ActionSpace, /) -> None:
+    def observe(self, _pose: Pose, _arrival: Arrival, _space: ActionSpace, /) -> None:
         """A random walker does not look."""
 
-    def decide(self, request: DecisionRequest, _label: Tensor, _pose: Pose, _space: ActionSpace, /) -> Tensor:
+    def decide(
+        self, request: DecisionRequest, _label: Tensor, _pose: Pose, _space: ActionSpace, /
+    ) -> tuple[Tensor, None]:
         """(M,) a random neighbour slot or stop"""
         stop = request.options.shape[1] - 1
         wish = request.options.double()
@@ -103,7 +105,7 @@ class _RandomHops:
         wish[wish.sum(dim=1) == 0.0, stop] = 1.0
         self._hops_left -= 1
         drawn = torch.multinomial(wish.to(self._generator.device), 1, generator=self._generator)
-        return drawn.squeeze(1).to(request.episode.device)
+        return drawn.squeeze(1).to(request.episode.device), None
 
 
 SCRIPTED = ("expert", "random", "stop")

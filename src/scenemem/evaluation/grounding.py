@@ -87,7 +87,9 @@ def _attention(agent: TrainedAgent, episodes: EpisodeSet) -> ReferenceAttention:
         for step, (rows, weights) in enumerate(watcher.steps):
             words[stream][rows, step] = weights[stream].to(words[stream])
     tokens = agent.vocabulary.encode_batch(episodes.texts, agent.limits.max_words)[1]
-    return ReferenceAttention(episodes, rollout.viewpoint, rollout.alive, tokens.to(rollout.view.device), words)
+    return ReferenceAttention(
+        episodes, rollout.viewpoint, rollout.alive, tokens.to(rollout.view.device), words
+    )
 
 
 @dataclass(frozen=True)

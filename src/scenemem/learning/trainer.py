@@ -219,9 +219,7 @@ class Trainer:
         forced[: count if walks.teacher else 0] = True
         inputs = RolloutInputs(self.agent.environment, instructions, masks)
         rollout = self._walk(batch, inputs, forced)
-        rollout = replace(
-            rollout, heads={**rollout.heads, **self.network.whole_walk_heads(rollout, inputs)}
-        )
+        rollout = replace(rollout, heads={**rollout.heads, **self.network.whole_walk_heads(rollout, inputs)})
         parts = {
             "teacher": forced.nonzero().squeeze(1),
             "student": (~forced).nonzero().squeeze(1),

@@ -150,7 +150,9 @@ class SceneMemory:
         """The states of some episodes, kept where they stand.  previous: (M,) where they came from"""
         for item in fields(state):
             values: Tensor = getattr(state, item.name)
-            self.write(f"state {item.name}", values.flatten(1) if values.dim() > 1 else values[:, None], episodes)
+            self.write(
+                f"state {item.name}", values.flatten(1) if values.dim() > 1 else values[:, None], episodes
+            )
         self.write("state previous", previous.unsqueeze(1), episodes)
 
     def remembered_state(self, like: StateT, episodes: Tensor) -> tuple[StateT, Tensor]:
@@ -293,7 +295,9 @@ class MemoryActions(ActionSpace):
         self.final_backtrack = options.final_backtrack
         self.notes: dict[str, Tensor] = {}  # (B, W) numbers for agents that decide over a memory, by name
         self.target = torch.full((episodes,), NONE, device=world.device)  # (B,) node to walk to; -1 for none
-        self.ending = torch.zeros(episodes, dtype=torch.bool, device=world.device)  # on the way to a final place
+        self.ending = torch.zeros(
+            episodes, dtype=torch.bool, device=world.device
+        )  # on the way to a final place
         self._seen = torch.zeros_like(self.memory.node, dtype=torch.bool)  # (B, N) observed there
         self._view = torch.zeros_like(self.memory.node)  # (B, N) view faced then
         # (B, N) log-probability of stopping there; the lowest where nothing was decided
@@ -430,4 +434,3 @@ class MemoryActions(ActionSpace):
         if self.final_backtrack and not request.type.over_nodes:
             likely = logits.log_softmax(dim=-1)[:, -1].to(self._stop_scores)
             self._stop_scores[request.episode, self.memory.here[request.episode]] = likely
-

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace
+from scenemem.agents.agent import Observations
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest
 from scenemem.agents.walker import Decided, TrainedAgent
 from scenemem.evaluation.metrics import Metrics, measure
@@ -106,11 +107,11 @@ class _TraceRecorder:
         self._moves: list[list[Move]] = [[] for _ in opened]
         self._open: list[_OpenMove | None] = [None] * len(opened)
 
-    def observed(self, pose: Pose, active: Tensor, space: ActionSpace, /) -> None:
-        """Note where the episodes ``active`` (M,) stand."""
+    def observed(self, observations: Observations, _pose: Pose, space: ActionSpace, /) -> None:
+        """Note where the episodes stand."""
         self._space = space
-        places = space.world.local[pose.viewpoint[active]].tolist()
-        for episode, place in zip(active.tolist(), places, strict=True):
+        places = space.world.local[observations.viewpoint].tolist()
+        for episode, place in zip(observations.seen.episode.tolist(), places, strict=True):
             move = self._open[episode]
             if move is not None:
                 move.walk.append(place)
@@ -180,27 +181,28 @@ def _memory(space: ActionSpace, episode: int) -> Memory | None:
     """What an agent remembers now; None in a space without a memory."""
     if space.memory is None:
         return None
-    plain, world = space.memory.to_json(episode), space.world
-    scan = world.scans[int(world.scan_of[space.memory.node[episode, 0]])]
-
-    def place(viewpoint: str) -> int:
-        return int(world.local[world.index_of(scan, viewpoint)])
-
-    return Memory(
-        here=plain["here"],
-        nodes=tuple(place(viewpoint) for viewpoint in plain["nodes"]),
-        frontier=tuple(plain["frontier"]),
-        edges=tuple((a, b) for a, b in plain["edges"]),
-        ways=tuple(
+    memory, world = space.memory, space.world
+    count = int(memory.count[episode])
+    nodes = memory.node[episode, :count]
+    ways = []
+    for node, slot in memory.subnode[episode, :count].nonzero().tolist():
+        way = int(nodes[node]), slot
+        heading, elevation = float(world.neighbour_heading[way]), float(world.neighbour_elevation[way])
+        ways.append(
             Way(
-                node=way["node"],
-                place=place(way["viewpoint"]),
-                heading=round(way["heading"], 4),
-                elevation=round(way["elevation"], 4),
-                compass=compass(way["heading"]),
+                node=node,
+                place=int(world.local[world.neighbour[way]]),
+                heading=round(heading, 4),
+                elevation=round(elevation, 4),
+                compass=compass(heading),
             )
-            for way in plain["subnodes"]
-        ),
+        )
+    return Memory(
+        here=int(memory.here[episode]),
+        nodes=tuple(world.local[nodes].tolist()),
+        frontier=tuple(memory.frontier[episode, :count].tolist()),
+        edges=tuple((a, b) for a, b in memory.edge[episode].nonzero().tolist() if a < b),
+        ways=tuple(ways),
     )
 
 

@@ -44,7 +44,6 @@ from scenemem.extend import (
     NONE,
     REWARDS,
     ActionSpace,
-    AgentModules,
     AgentSpec,
     Basic,
     CandidateScore,
@@ -60,7 +59,6 @@ from scenemem.extend import (
     Stage,
     WalkConfig,
     World,
-    lstm_modules,
 )
 from scenemem.zoo.exploration import (
     GATE_IMITATION,
@@ -115,19 +113,14 @@ class ActivePerception(Basic):
 
     config: ActiveConfig
 
-    def __init__(self, config: ActiveConfig, sizes: DataSizes, parts: AgentModules) -> None:
-        super().__init__(config, sizes, parts, CandidateScore(config.width, sizes.visual))
+    def __init__(self, config: ActiveConfig, sizes: DataSizes) -> None:
+        super().__init__(config, sizes)
         width = config.width
         self.explorer = CandidateScore(width, sizes.visual)
         self.explorer.load_state_dict(self.scorer.state_dict())
         self.entropy_weight = nn.Linear(1, 1, bias=False)
         self.gate = nn.Sequential(nn.Linear(1 + width, width), nn.LeakyReLU(), nn.Linear(width, 1))
         self.report = nn.Sequential(nn.Linear(width, width), nn.LeakyReLU(), nn.Linear(width, sizes.visual))
-
-    @classmethod
-    def make(cls, config: ActiveConfig, sizes: DataSizes) -> ActivePerception:
-        """Fresh weights."""
-        return cls(config, sizes, lstm_modules(config, sizes))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -206,7 +199,7 @@ def first_visits(walk: Sequence[T]) -> list[T]:
     return visited[: visited.index(walk[-1]) + 1]
 
 
-SPEC = AgentSpec(ActivePerception.make, ActiveConfig)
+SPEC = AgentSpec(ActivePerception, ActiveConfig)
 _SHARED = shared("active-perception", ActiveConfig, {"gate": 0.1}, depth=1, budget=12)
 _EARNS = RewardConfig(rule="exploration")
 ROWS = {

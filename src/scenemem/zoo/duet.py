@@ -273,7 +273,7 @@ class Duet(Agent):
         """The words every decision step reads."""
         seen = point.observations.seen
         known = seen.inputs.cached(self.known_words)[seen.episode[point.row]]
-        return Words(known.split(2 * self.config.map_width, dim=-1), seen.instructions.mask[point.row])
+        return Words(torch.split(known, 2 * self.config.map_width, dim=-1), seen.instructions.mask[point.row])
 
     def read(self, point: DecisionPoint) -> Fused:
         """Both scales, and how they are fused."""

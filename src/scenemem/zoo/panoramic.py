@@ -14,8 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.features.store import CandidateFeatures
-from scenemem.models.navigator import Instructions, Observation, State, StateUpdater, dots, masked_softmax
-from scenemem.ssm.reading import tiled
+from scenemem.models.navigator import (
+    Instructions,
+    Observation,
+    State,
+    StateUpdater,
+    dots,
+    masked_softmax,
+    tiled,
+)
 from scenemem.world.graph import (
     ANGLE_WIDTH,
     HEADINGS,

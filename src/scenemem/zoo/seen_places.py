@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenemem.ssm.reading import MemoryGraph
+from scenemem.ssm.graph import MemoryGraph
 from scenemem.world.graph import FULL_TURN, NONE, World, direction
 
 POSITION = 7
