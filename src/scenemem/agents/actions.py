@@ -31,9 +31,9 @@ class Arrival:
     """What a step of a walk begins with; the only time at a step that the host waits for the space."""
 
     episodes: Tensor  # (M,) that have just arrived somewhere, in rising order
-    renewed: Tensor | None  # (m,) rows of them whose observation makes a new state; None for all of them
     deciding: Tensor  # (R,) rows of them that may be asked for a decision at this step
     nodes: Tensor | None = None  # (R,) the nodes that those know, on the host
+    returned: Tensor | None = None  # (m,) rows of them that have again the state they had here, if there are any
 
 
 class ActionSpace(ABC):
@@ -64,7 +64,7 @@ class ActionSpace(ABC):
             where the agents look from now on, and who decides.
         """
         may = (self.decisions_left[episodes] > 0).cpu() & goes_on
-        return pose, Arrival(episodes, None, may.nonzero().squeeze(1).to(episodes.device))
+        return pose, Arrival(episodes, may.nonzero().squeeze(1).to(episodes.device))
 
     @abstractmethod
     def step(self, pose: Pose, episodes: Tensor, decide: Decide) -> Tensor:

@@ -310,8 +310,8 @@ class AgentPolicy:
         self._watcher = watcher
         self._rescore = rescore
         self._state = agent.updater.initial_state(inputs.instructions)  # (B, ...) the current states
+        # (B,) where the episodes stood last
         self._viewpoint = torch.full_like(inputs.instructions.mask[:, 0], NONE, dtype=torch.long)
-        self._previous = self._viewpoint  # (B,) where they stood before the last observation
         self._step: _Step | None = None
         self._not_numbers: list[tuple[DecisionType, Tensor]] = []  # whether a score is none, per decision
 
@@ -335,35 +335,19 @@ class AgentPolicy:
         episodes = arrival.episodes
         everyone = len(episodes) == len(self._viewpoint)
         before = self._state if everyone else self._state.select(episodes)
-        renewed = episodes if arrival.renewed is None else episodes[arrival.renewed]
-        self._previous = self._previous.index_copy(0, renewed, self._viewpoint[renewed])
-        self._viewpoint = self._viewpoint.index_copy(0, renewed, pose.viewpoint[renewed])
-        seen = self._seen(renewed, pose)
-        state = before if arrival.renewed is None else before.select(arrival.renewed)
-        after: State = self._agent.updater(state, seen)
-        self._state = after if everyone and arrival.renewed is None else self._state.with_rows(renewed, after)
+        viewpoint, view, previous = pose.viewpoint[episodes], pose.view[episodes], self._viewpoint[episodes]
+        seen = Observation.of(self._inputs, episodes, viewpoint, previous, view)
+        after: State = self._agent.updater(before, seen)
+        if arrival.returned is not None:  # what such episodes see again changes nothing
+            back = arrival.returned
+            state, earlier = space.memory.remembered_state(after, episodes[back])
+            after, previous = after.with_rows(back, state), previous.index_copy(0, back, earlier)
+            seen = Observation.of(self._inputs, episodes, viewpoint, previous, view)
         if space.restores:
-            self._restore(arrival, renewed, space)
-            seen = self._seen(episodes, pose)
-        if arrival.renewed is not None:
-            after = self._state.select(episodes)
+            space.memory.remember_state(after, previous, episodes)
+        self._state = after if everyone else self._state.with_rows(episodes, after)
+        self._viewpoint = self._viewpoint.index_copy(0, episodes, viewpoint)
         return Observations(seen, after, before.hidden)
-
-    def _seen(self, episodes: Tensor, pose: Pose) -> Observation:
-        """What some episodes see where they stand."""
-        columns = pose.viewpoint[episodes], self._previous[episodes], pose.view[episodes]
-        return Observation.of(self._inputs, episodes, *columns)
-
-    def _restore(self, arrival: Arrival, renewed: Tensor, space: ActionSpace) -> None:
-        """New states are remembered at their places; the other episodes have again what they had here."""
-        space.memory.remember_state(self._state.select(renewed), self._previous[renewed], renewed)
-        if arrival.renewed is None:
-            return
-        back = torch.ones_like(arrival.episodes, dtype=torch.bool).index_fill(0, arrival.renewed, False)
-        back = arrival.episodes[back]
-        state, previous = space.memory.remembered_state(self._state, back)
-        self._state = self._state.with_rows(back, state)
-        self._previous = self._previous.index_copy(0, back, previous)
 
     def decide(
         self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /

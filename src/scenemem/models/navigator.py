@@ -39,6 +39,9 @@ _KEPT = 2**21
 At the width of the paper the panoramas and node states of a rollout would take gigabytes.
 """
 
+_CACHED = 2**19
+"""Numbers that are looked up together where a whole table would be read from memory twice."""
+
 T = TypeVar("T")
 RecordT = TypeVar("RecordT", bound="Instructions | State")
 
@@ -78,8 +81,11 @@ def attend_panoramas(query: Tensor, viewpoint: Tensor, environment: Environment)
         views = environment.panorama(viewpoint)
         return torch.bmm(dots(views, query).softmax(dim=-1).unsqueeze(1), views).squeeze(1)
 
+    # as many at a time as fit into the cache of a processor
+    some = max(16, _CACHED // (VIEWS * query.shape[1]))
+    parts = zip(query.split(some), viewpoint.split(some), strict=True)
     numbers = len(query) * VIEWS * query.shape[1]
-    return recomputed(attended, query, viewpoint, numbers=numbers)
+    return torch.cat([recomputed(attended, *part, numbers=numbers) for part in parts])
 
 
 def tiled(orientation: Tensor, width: int = ANGLE_WIDTH) -> Tensor:

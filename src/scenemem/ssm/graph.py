@@ -319,9 +319,10 @@ class MemoryActions(ActionSpace):
             pose = Pose(pose.viewpoint, pose.view.index_copy(0, episodes, view), pose.done)
         self.settle(episodes)
         facts = torch.stack([new.long(), self.may_decide(episodes).long(), memory.count[episodes]]).cpu()
-        renewed, may, count = facts[0] > 0, (facts[1] > 0) & goes_on, facts[2]
-        rows = None if bool(renewed.all()) else renewed.nonzero().squeeze(1).to(here.device)
-        return pose, Arrival(episodes, rows, may.nonzero().squeeze(1).to(here.device), count[may])
+        may, returned = (facts[1] > 0) & goes_on, (facts[0] == 0).nonzero().squeeze(1)
+        deciding = may.nonzero().squeeze(1).to(here.device)
+        back = returned.to(here.device) if len(returned) else None
+        return pose, Arrival(episodes, deciding, facts[2, may], back)
 
     def settle(self, episodes: Tensor) -> None:
         """A hook for spaces that keep account of where episodes (M,) have just arrived."""
