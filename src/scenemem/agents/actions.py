@@ -33,7 +33,7 @@ class Arrival:
     episodes: Tensor  # (M,) that have just arrived somewhere, in rising order
     deciding: Tensor  # (R,) rows of them that may be asked for a decision at this step
     nodes: Tensor | None = None  # (R,) the nodes that those know, on the host
-    returned: Tensor | None = None  # (m,) rows of them that have again the state they had here, if there are any
+    returned: Tensor | None = None  # (m,) rows of them that have again the state they had here, if any
 
 
 class ActionSpace(ABC):
@@ -75,7 +75,8 @@ class ActionSpace(ABC):
         del arrival, environment
 
     def answered(self, request: DecisionRequest, logits: Tensor) -> None:
-        """A request was scored.  logits: (M, O), -inf where there is no option"""
+        """A hook: a request was scored.  logits: (M, O), -inf where there is no option"""
+        del request, logits
 
     def candidates_or_stop(
         self, episodes: Tensor, here: Tensor, open_slots: Tensor, may_stop: Tensor | None = None

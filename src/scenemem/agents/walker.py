@@ -1,4 +1,4 @@
-"""Walking: the one loop of every agent - observe, decide, hop, until every episode has stopped or was cut off.
+"""Walking: the one loop of every agent. Observe, decide, hop, until all episodes have stopped or are cut off.
 
 Training, evaluation, traces, search and the live page walk here; with gradients on, every score is recorded
 with its gradient. Shape letters: B episodes, M episodes at a step, O options, J decisions of an episode.

@@ -1,4 +1,4 @@
-"""The trainer: draws batches, lets teacher and agent walk, and steps the optimiser on the losses of the walks."""
+"""The trainer: draws batches, lets teacher and agent walk, and steps the optimiser on their losses."""
 
 from __future__ import annotations
 

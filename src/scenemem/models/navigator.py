@@ -1,8 +1,8 @@
 """The recurrent navigator of the paper's baseline: words, views, a state, and a score of the neighbours.
 
 An instruction is encoded once, ``LSTMUpdater`` carries a state from observation to observation (Eq. 1), and
-``CandidateScore`` scores the neighbours of here (Eq. 2). Shape letters: B instructions or episodes, M episodes
-that observe, L words of the longest text, D visual columns, H state width, K candidate slots, W any width.
+``CandidateScore`` scores the neighbours of here (Eq. 2). Shape letters: B instructions or episodes, M
+episodes that observe, L words of the longest text, D visual columns, H state width, K candidate slots.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RecordT = TypeVar("RecordT", bound="Instructions | State")
 
 
 def recomputed(function: Callable[..., T], *inputs: Any, numbers: int) -> T:
-    """``function(*inputs)``, which holds so many ``numbers``: when they are many, not kept for the gradient."""
+    """``function(*inputs)``; when it holds many ``numbers``, they are not kept for the gradient."""
     if numbers <= _KEPT or not torch.is_grad_enabled():
         return function(*inputs)
     result: T = checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
@@ -412,7 +412,7 @@ class LSTMUpdater(StateUpdater):
         views = torch.arange(VIEWS)
         relative = view_heading(views) - (torch.arange(HEADINGS) * STEP).unsqueeze(-1)
         elevation = view_elevation(views)
-        # (12, 36, 4) directions of the views for each of the 12 steps an agent can face, and (36, 128) its own
+        # (12, 36, 4) directions of the views for each step an agent can face; (36, 128) where it looks
         angles = angle_feature(relative, elevation.expand_as(relative), width=4)
         self.register_buffer("view_angles", angles, persistent=False)
         self.register_buffer("pose_angles", angle_feature(view_heading(views), elevation), persistent=False)

@@ -1,4 +1,4 @@
-"""The ablations that decide otherwise (paper, section 3.3 and table 3): all sub-nodes at once, or only those here.
+"""The ablations that decide otherwise (paper, table 3): among all sub-nodes at once, or only those here.
 
 Shape letters: B episodes, R decision steps, M decisions, N nodes, S node states, K candidate slots, D visual
 columns, V and W widths of node states, H state width.

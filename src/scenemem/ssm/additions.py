@@ -1,4 +1,4 @@
-"""Additions to the paper's agent and its baseline: ours, and what the authors' released code has beside the text.
+"""Additions to the paper's agent and its baseline: ours, and those of the authors' released code.
 
 Each is a setting, off unless a preset switches it on. Shape letters: R decision steps, M decisions, N nodes,
 K candidate slots, X observations, V and W widths of node states, H state width.
@@ -65,7 +65,7 @@ class HopPrior(MemoryActions):
         return self.ring(episodes)
 
     def hops_from_start(self, episodes: Tensor) -> Tensor:
-        """Edges between the start and every node, over the known graph; -1 where no node is.  (M,)  ->  (M, N)"""
+        """Edges from the start to every node, over the known graph; -1 where there is none.  (M,)  ->  (M, N)"""
         edge = self.memory.edge[episodes].float()
         reached = torch.zeros_like(self.memory.known[episodes])
         reached[:, 0] = True

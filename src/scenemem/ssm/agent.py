@@ -1,4 +1,4 @@
-"""The paper's agent: grounds the instruction, reads its memory, goes to a frontier, takes a sub-node or stops.
+"""The paper's agent: grounds the words, reads its memory, goes to a frontier, takes a sub-node or stops.
 
 Shape letters: X observations, R decision steps, N nodes, K candidate slots, H state width.
 """

@@ -38,7 +38,7 @@ class Grounded:
 
 
 class TextualAttention(nn.Module):
-    """One stream: alpha_l = softmax_l(x_l^T W_x h), x = sum_l alpha_l x_l (Eq. 5), h' = W_h [h, x] (Eq. 6)."""
+    """One stream: a_l = softmax_l(x_l^T W_x h), x = sum_l a_l x_l (Eq. 5), h' = W_h [h, x] (Eq. 6)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

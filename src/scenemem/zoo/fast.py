@@ -21,7 +21,7 @@ of decisions of its route, the sums and means of logits and log-probabilities, a
 from pairs of places of one walk, one at the goal and one not, with a hinge. The release has a small network
 on these six and the score of a speaker, learnt from candidates of finished searches.
 
-``SearchMixin`` is a mixin for any local agent: ``fast-over-basic`` searches with the basic agent, whose trained
+``SearchMixin`` goes with any local agent: ``fast-over-basic`` searches with the basic agent, whose trained
 weights it can begin with (``--begin``).
 
 Shape letters: X observations.

@@ -172,7 +172,7 @@ _NOWHERE = -1e4  # below every sum of scores
 
 
 class SearchMixin(Agent):
-    """Mixed into a local agent: ``class Fast(SearchMixin, Follower)``. It learns as before and searches later.
+    """Mixed into a local agent: ``class Fast(SearchMixin, Follower)``. It learns as before, searches later.
 
     The frontier holds every open way with the sum of scores along the route that found it, and every visited
     place is a candidate to end at, with the score of stopping there:
