@@ -36,6 +36,7 @@ from scenemem.presets import PRESETS, Preset
 from scenemem.processes import end_with_parent
 from scenemem.registry import Registry, load_plugin, loaded_plugins
 from scenemem.runs.config import Sources, TrainingConfig, changed, differences, read_config, write_config
+from scenemem.runs.cost import measured_cost
 from scenemem.runs.experiment import (
     SPEAKERS,
     Experiment,
@@ -47,7 +48,6 @@ from scenemem.runs.experiment import (
     read_preset,
     speaker_beside,
 )
-from scenemem.runs.cost import measured_cost
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.loop import Schedule, TrainingLoop, TrainingStatus, Validate
 from scenemem.tasks.episode_set import bind_episodes
