@@ -18,7 +18,7 @@ from scenemem.runs.opened import open_run
 from scenemem.runs.pages import replay_episodes
 from scenemem.viewer.gallery import plain, write_index
 
-AGENTS = ("ssm-houses", "basic-houses")
+AGENTS = ("ssm-plus-houses", "basic-houses")
 COUNT, SPLIT = 4, "val_unseen"
 FIRST, MORE = "<!-- one replay -->", "<!-- more replays -->"
 

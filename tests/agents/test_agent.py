@@ -508,7 +508,8 @@ def test_fused_and_plain_gradients_are_the_same(agent: Agent, setting: Setting) 
     _close(outputs.logits, plain_outputs.logits)
     _close(outputs.heads, plain_outputs.heads)
     for name in names:
-        assert torch.allclose(gradients[name], expected[name], atol=1e-5, rtol=1e-3), name
+        rounding = 1e-5 + 1e-6 * float(expected[name].abs().max())
+        assert torch.allclose(gradients[name], expected[name], atol=rounding, rtol=1e-3), name
     assert sum(float(gradient.abs().sum()) for gradient in gradients.values()) > 0
 
 

@@ -170,9 +170,9 @@ def test_an_example_that_does_not_parse_is_refused(hook: Callable[[str], Any], e
 
 def test_a_preset_shows_what_it_changes_and_nothing_else(hook: Callable[[str], Any]) -> None:
     base_of, differences = hook("presets_page").base_of, hook("presets_page").differences
-    assert (base_of("ssm"), base_of("ssm-no-hints"), base_of("seq2seq")) == (None, "ssm", "basic")
-    head, _, *rows = differences("ssm-no-hints").splitlines()
-    assert head == "| flag | `ssm` | `ssm-no-hints` | meaning |"
+    assert (base_of("ssm"), base_of("ssm-plus-no-hints"), base_of("seq2seq")) == (None, "ssm-plus", "basic")
+    head, _, *rows = differences("ssm-plus-no-hints").splitlines()
+    assert head == "| flag | `ssm-plus` | `ssm-plus-no-hints` | meaning |"
     assert [row.split("|")[1:4] for row in rows] == [[" `--model.hints` ", " `True` ", " `False` "]]
 
 

@@ -495,7 +495,7 @@ def test_what_reads_a_memory_learns_from_it(reader: CollectRead, setting: Settin
 
 
 def test_a_memory_of_one_node_gets_no_messages(setting: Setting) -> None:
-    reader = CollectRead(WIDTH, VISUAL, VISUAL, steps=2).double()
+    reader = CollectRead(WIDTH, VISUAL, VISUAL, steps=2, views="all").double()
     visual, _ = setting.read(reader)  # memory 2 knows one node, place 9
     number = setting.known().index((2, 0, 9))
     state = setting.visual_read(reader.visual_read)[number] * setting.feature_mask

@@ -126,17 +126,18 @@ def _losses(run: Path) -> list[Any]:
 def test_the_configuration_of_a_run_repeats_it(tiny_trainable: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     flags = ("--data", tiny_trainable, "--no-replays")
-    own = _file(tmp_path, f'base = "ssm-no-hints"\nseed = 3\n{TOML}')
+    own = _file(tmp_path, f'base = "ssm-plus-no-hints"\nseed = 3\n{TOML}')
     assert (
         typed("train", "--config", own, "--out", first, "--iterations", 4, "--model.width", 12, *flags) == 0
     )
     described = RunFolder(first).describe()
-    assert (described["name"], described["seed"]) == ("ssm-no-hints", 3)
+    assert (described["name"], described["seed"]) == ("ssm-plus-no-hints", 3)
     assert described["preset"]["model"]["width"] == 12, "flags go last"
     text = (first / "experiment.toml").read_text(encoding="utf-8")
-    for line in ('base = "ssm-no-hints"', "seed = 3", "iterations = 4", 'features = "tiny"', "width = 12"):
+    base = 'base = "ssm-plus-no-hints"'
+    for line in (base, "seed = 3", "iterations = 4", 'features = "tiny"', "width = 12"):
         assert line in text
-    assert "hints" not in text.replace("ssm-no-hints", ""), "only what differs from the base"
+    assert "hints" not in text.replace(base, ""), "only what differs from the base"
     assert str(tmp_path) not in text
 
     assert typed("train", f"--config={first / 'experiment.toml'}", "--out", second, *flags) == 0

@@ -56,7 +56,7 @@ class RunArguments(Generic[P]):
     iterations: int | None = None
     """the same as --learning.iterations"""
     features: str | None = None
-    """the name of the feature store, or a published file (.tsv, .hdf5), which is converted at the first use"""
+    """the name of the feature store, or a published file (.tsv, .hdf5), converted at the first use"""
     resume: bool = False
     """continue the run in --out"""
     threads: Threads = 1
@@ -80,7 +80,7 @@ class TrainArguments(Sources, RunArguments[P]):
 
 _PRESET_HELP = """scenemem train PRESET [flags]
 
-Usual presets: ssm (the memory agent with all additions), basic (the baseline), ssm (as the paper says).
+Usual presets: ssm (the agent of the paper), basic (its baseline), ssm-plus (the agent with our additions).
 
 All: {presets}.
 
