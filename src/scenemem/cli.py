@@ -32,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UserError as error:
         console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         code = 2
+    except MemoryError:
+        console.print("[bold red]error:[/] not enough memory; use smaller batches or fewer processes")
+        code = 2
     except Interrupted as stopped:
         console.print(escape(str(stopped)), highlight=False, soft_wrap=True)
         code = 128 + stopped.number

@@ -24,7 +24,6 @@ from scenemem.runs.folder import PREFIX, RunFolder, published, read_published
 from scenemem.runs.opened import (
     CARD_METRICS,
     SPEAKER_METRICS,
-    OpenedRun,
     evaluate_scripted,
     open_run,
     pack_weights,
@@ -89,10 +88,14 @@ def eval_run(
         where = f"{run} on {task} {split}, track {opened.experiment.track or 'unknown'}"
         helped = None if chosen_by is None else opened.with_speaker(*chosen_by)
         watched = opened.traced(opened.run.root.name, split, helped) if traces else None
-        found = opened.evaluate(split, processes) if helped is None else opened.evaluate_with(helped, split)
-        written = keep_results(opened, split, out, reranked=helped is not None)
+        place = out or opened.run.results(split).parent / ("" if helped is None else "reranked")
+        if helped is None:
+            found = opened.evaluate(split, processes, place)
+        else:
+            found = opened.evaluate_with(helped, split, place)
+        written = [file for end in ("json", "jsonl") if (file := place / f"{split}.{end}").is_file()]
         if watched is not None:
-            written.append(keep_traces(watched, split, traces, written[0].parent / "traces"))
+            written.append(keep_traces(watched, split, traces, place / "traces"))
         for file in written:
             console.say(f"written to {file}")
     if json:
@@ -112,25 +115,6 @@ def eval_run(
             "metrics above the line are those of the walk chosen"
         )
     console.output.print(table)
-
-
-def keep_results(opened: OpenedRun, split: str, out: Path | None, *, reranked: bool = False) -> list[Path]:
-    """Put the results of a walked split where they are wanted; returns the files."""
-    results = opened.run.results(split)
-    if reranked:
-        results = results.parent / "reranked" / results.name
-    place = results.parent if out is None else out
-    files = [file for file in (results, results.with_suffix(".jsonl")) if file.is_file()]
-    if reranked:
-        files = [results]
-    written = []
-    for file in files:
-        target = place / file.name
-        if target != file:
-            with atomic_file(target) as partial:
-                partial.write_bytes(file.read_bytes())
-        written.append(target)
-    return written
 
 
 def keep_traces(watched: TracedAgent, split: str, count: int, place: Path) -> Path:
@@ -197,10 +181,11 @@ def compare(
         device=device,
         progress=console.progress_bar,
     )
-    if kept := len(runs) - comparison.walked:
-        console.say(f"{kept} of {len(runs)} runs had walked {split} already; --again walks with all of them")
+    counted = sum(row["sr"].n for row in comparison.rows.values())
+    if kept := counted - comparison.walked:
+        console.say(f"{kept} of {counted} runs had walked {split} already; --again walks with all of them")
     for remark in comparison.remarks:
-        console.say(f"note: {remark}; differences may not be the agents'")
+        console.say(f"note: {remark}")
     if out is not None:
         comparison.write(out)
         console.say(f"written to {out}")

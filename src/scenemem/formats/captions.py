@@ -11,9 +11,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from scenemem.errors import DataError
-from scenemem.formats.archives import read_members
 from scenemem.formats.atomic import StrPath
-from scenemem.formats.decoding import decode_json, located, read_bytes
+from scenemem.formats.decoding import ARCHIVES, decode_json, fitted, read_bytes, read_members
 from scenemem.formats.digests import file_digest
 from scenemem.formats.features import VIEWS
 
@@ -22,7 +21,6 @@ Captioner = Literal["langnav", "navgpt"]
 PICTURE = (640.0, 480.0)  # pixels the boxes refer to
 NAVGPT_HEADINGS = 8  # slot i is centred on i x 45 degrees, clockwise
 NAVGPT_ROWS = ("down", "middle", "top")  # elevations -30, 0 and 30 degrees
-_ARCHIVES = (".tar.gz", ".tgz", ".tar")
 
 
 class Detection(msgspec.Struct, frozen=True):
@@ -95,7 +93,7 @@ def find_captions(folder: StrPath, captioner: Captioner) -> CaptionFiles | None:
     """The files of a captioner in a ``captions/`` folder: the archive, else the unpacked folder."""
     published = PUBLISHED[captioner]
     root = Path(folder)
-    archives = (file for file in sorted(root.glob(published.archives)) if file.name.endswith(_ARCHIVES))
+    archives = (file for file in sorted(root.glob(published.archives)) if file.name.endswith(ARCHIVES))
     unpacked = (place for place in sorted(root.rglob(published.folder)) if place.is_dir())
     place = next(iter((*archives, *unpacked)), None)
     return None if place is None else CaptionFiles(captioner, place)
@@ -180,13 +178,11 @@ def _decode_langnav(scan: str, viewpoint: str, value: Any, file: Path, place: st
     for name in names:
         here = f"{place}, view {name}"
         try:
-            view = msgspec.convert(value[name], _LangNavView, strict=False)
+            view = fitted(value[name], _LangNavView, file, here, strict=False)
             found = tuple(
                 Detection(entry.obj_class, entry.box, entry.confidence, entry.caption)
                 for entry in view.dense_cap
             )
-        except msgspec.ValidationError as error:
-            raise located(error, file, here) from error
         except ValueError as error:
             raise DataError(file, str(error), record=here) from error
         captions.append(view.global_cap)

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from scenemem.errors import DataError, UserError
-from scenemem.formats.archives import check_plain_file
 from scenemem.formats.atomic import StrPath, atomic_file
+from scenemem.formats.decoding import check_plain_file
 from scenemem.formats.folder import cache_folder
 
 _BLOCK = 1 << 20  # bytes read at a time

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, NamedTuple, Union
 
 import msgspec
 
 from scenemem.errors import DataError
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.decoding import decode_json, read_json, read_json_lines
-from scenemem.formats.episodes import FieldError, record_parts, write_json_list
+from scenemem.formats.decoding import check_version, fitted, read_json, read_json_lines, read_records
+from scenemem.formats.episodes import FieldError, write_json_list
 from scenemem.formats.traces import Origin
 
 _DEEPEST = 3  # trajectory[action][point][part]; anything deeper is not a trajectory
@@ -82,6 +83,11 @@ class ResultStamp(Origin, frozen=True, kw_only=True):
     code: str = ""  # sum of the program that walked; older stamps have none
     version: Count = STAMP_VERSION
 
+    def __post_init__(self) -> None:
+        for name in self.files:
+            if not name or PurePath(name).name != name:
+                raise ValueError(f"files names {name!r}, expected the name of a file beside it")
+
 
 def read_stamp(file: StrPath) -> ResultStamp | None:
     """The stamp in a file; None when there is none, or none that can be read.
@@ -90,21 +96,16 @@ def read_stamp(file: StrPath) -> ResultStamp | None:
         DataError: it was written by a newer version, whose results are not to be taken for ours or replaced.
     """
     try:
-        version = read_json(file, _Versioned).version
-    except DataError:
+        content = read_json(file, dict[str, Any])
+        version = content.get("version", STAMP_VERSION)
+        if isinstance(version, int) and version > STAMP_VERSION:
+            advice = "use the program that wrote it, or move these results elsewhere"
+            check_version(content, STAMP_VERSION, "a stamp", file, advice)
+        return fitted(content, ResultStamp, file)
+    except DataError as error:
+        if error.field == "version":
+            raise
         return None
-    if version > STAMP_VERSION:
-        seen = f"is a stamp of version {version}, this program reads version {STAMP_VERSION}"
-        advice = "use the program that wrote it, or move these results elsewhere"
-        raise DataError(file, f"{seen}; {advice}", field="version")
-    try:
-        return read_json(file, ResultStamp)
-    except DataError:
-        return None
-
-
-class _Versioned(msgspec.Struct):
-    version: Count = STAMP_VERSION
 
 
 def write_stamp(file: StrPath, stamp: ResultStamp) -> None:
@@ -129,8 +130,8 @@ def read_trajectories(file: StrPath) -> list[Trajectory]:
     """
     trajectories: list[Trajectory] = []
     seen: dict[str, str] = {}
-    for place, part in record_parts(file):
-        result = decode_json(part, _Result, file, place)
+    for place, record in read_records(file):
+        result = fitted(record, _Result, file, place)
         name = str(result.instr_id)
         try:
             if name in seen:

@@ -7,13 +7,12 @@ agent remembers, in the order of their first visit. Angles are radians, headings
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from scenemem.errors import DataError
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.decoding import decode_json, read_bytes
+from scenemem.formats.decoding import check_version, fitted, read_json
 
 VERSION = 2
 """Of the schema below; a change that old readers cannot read makes it one more."""
@@ -261,16 +260,9 @@ def read_trace(file: StrPath) -> Trace:
     Raises:
         DataError: the file is missing, of another version, or does not hold together.
     """
-    content = read_bytes(file)
-    version = decode_json(content, _Versioned, file).version
-    if version != VERSION:
-        seen = f"is a trace of version {version}, this program reads version {VERSION}"
-        raise DataError(file, f"{seen}; write it again with 'scenemem view'", field="version")
-    return decode_json(content, Trace, file)
-
-
-class _Versioned(msgspec.Struct):
-    version: int
+    content = read_json(file, dict[str, Any])
+    check_version(content, VERSION, "a trace", file, "write it again with 'scenemem view'")
+    return fitted(content, Trace, file)
 
 
 def _remembered(field: str, memory: Memory | None) -> Iterator[tuple[str, int]]:

@@ -138,7 +138,12 @@ class RunFolder:
 
     def describe(self) -> dict[str, Any]:
         """What ``begin`` wrote; without a run this is an error."""
-        if not self.description.is_file():
+        try:
+            there = self.description.is_file()
+        except (OSError, ValueError) as error:  # a name that no file can have
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"{str(self.root)[:100]!r} cannot be the folder of a run ({reason})") from error
+        if not there:
             raise UserError(f"{self.root} holds no run (no preset.json); start one with 'scenemem train'")
         return read_json(self.description, dict[str, Any])
 
@@ -374,8 +379,12 @@ class Published:
     def seeds(self) -> Seeds | None:
         """What other seeds reach, from the ``seeds.toml`` beside the weights; None when only one is known."""
         file = self.file.with_name("seeds.toml")
-        known = msgspec.toml.decode(file.read_bytes(), type=dict[str, Seeds]) if file.is_file() else {}
-        return known.get(self.name)
+        if not file.is_file():
+            return None
+        try:
+            return msgspec.toml.decode(file.read_bytes(), type=dict[str, Seeds]).get(self.name)
+        except (msgspec.MsgspecError, OSError, RecursionError, ValueError) as error:
+            raise DataError(file, f"does not list the seeds of weights ({error}); get it again") from error
 
     @property
     def is_speaker(self) -> bool:
