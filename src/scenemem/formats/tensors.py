@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -56,13 +56,12 @@ def read_tensor_file(file: StrPath, what: str = "tensor file") -> tuple[dict[str
     if not Path(file).exists():
         raise DataError(file, f"no such {what}")
     with library_errors(file, f"not a {what} of SceneMem, or damaged"):
-        with Path(file).open("rb") as stream:
-            if int.from_bytes(stream.read(8), "little") > LONGEST_HEADER:
-                raise ValueError(f"its header is longer than {LONGEST_HEADER >> 20} MB")
-        with safe_open(file, framework="pt") as content:
-            texts: dict[str, str] = content.metadata() or {}
-        # tensors taken from there would leave numbers of their shapes in memory for good (safetensors 0.8)
-        tensors = load(Path(file).read_bytes())
+        content = Path(file).read_bytes()
+        end = 8 + int.from_bytes(content[:8], "little")
+        if end > LONGEST_HEADER:
+            raise ValueError(f"its header is longer than {LONGEST_HEADER >> 20} MB")
+        tensors = load(content)
+        texts: dict[str, str] = json.loads(content[8:end]).get("__metadata__") or {}
     if CHECKSUM in texts and texts[CHECKSUM] != tensor_digest(tensors, texts):
         raise DataError(file, f"not a {what} of SceneMem, or damaged (its content differs from its checksum)")
     return tensors, texts

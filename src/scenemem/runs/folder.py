@@ -138,12 +138,7 @@ class RunFolder:
 
     def describe(self) -> dict[str, Any]:
         """What ``begin`` wrote; without a run this is an error."""
-        try:
-            there = self.description.is_file()
-        except (OSError, ValueError) as error:  # a name that no file can have
-            reason = getattr(error, "strerror", None) or error
-            raise UserError(f"{str(self.root)[:100]!r} cannot be the folder of a run ({reason})") from error
-        if not there:
+        if not self.description.is_file():
             raise UserError(f"{self.root} holds no run (no preset.json); start one with 'scenemem train'")
         return read_json(self.description, dict[str, Any])
 
