@@ -412,7 +412,7 @@ def test_packed_weights_that_do_not_describe_themselves_are_refused(
     file.write_bytes(reader.pack(json.dumps(about).encode()))
     with pytest.raises(DataError) as caught:
         read_published(file)
-    seen = "Object missing required field `width` - at `$.features`"
+    seen = "'features.width' is None"
     assert str(caught.value) == f"{file}: does not describe its weights ({seen}); get the file again"
 
 

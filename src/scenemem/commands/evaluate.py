@@ -20,10 +20,8 @@ from scenemem.formats.results import read_trajectories, write_trajectories
 from scenemem.formats.traces import write_trace
 from scenemem.learning.distributed import check_device
 from scenemem.runs import hub
-from scenemem.runs.folder import PREFIX, RunFolder, published, read_published
+from scenemem.runs.folder import AGENT_METRICS, PREFIX, SPEAKER_METRICS, RunFolder, published, read_published
 from scenemem.runs.opened import (
-    CARD_METRICS,
-    SPEAKER_METRICS,
     evaluate_scripted,
     open_run,
     pack_weights,
@@ -307,7 +305,7 @@ def weights(json: Json = False) -> None:
             }
         )
         return
-    for what, columns, speaks in (("agents", CARD_METRICS, False), ("speakers", SPEAKER_METRICS, True)):
+    for what, columns, speaks in (("agents", AGENT_METRICS, False), ("speakers", SPEAKER_METRICS, True)):
         rows = [
             (entry.name, entry.track or "unknown", split, *(f"{metrics[name]:.3f}" for name in columns))
             for entry in found

@@ -61,6 +61,7 @@ from scenemem.runs.experiment import (
 from scenemem.runs.folder import (
     PREFIX,
     SPEAKER,
+    SPEAKER_METRICS,
     Published,
     RunFolder,
     Which,
@@ -532,21 +533,11 @@ def pack_weights(
     return card
 
 
-CARD_METRICS = ("sr", "spl", "osr", "ne")
-SPEAKER_METRICS = ("bleu", "retrieval", "shuffled")
-"""The metrics on the card of an agent and of a speaker."""
-
-
-def card_metrics(entry: Published) -> tuple[str, ...]:
-    """The metrics that tell how good packed weights are, the most important one first."""
-    return SPEAKER_METRICS if entry.is_speaker else CARD_METRICS
-
-
 def model_card(entry: Published) -> str:
     """What somebody who finds the file has to know, in Markdown."""
     metadata, data, features = entry.metadata, entry.description["data"], entry.metadata["features"]
     held_out = metadata["preset"]["selection"]["split"] == DEV_UNSEEN
-    columns = card_metrics(entry)
+    columns = entry.card
     rows = "\n".join(
         f"| {split} | " + " | ".join(f"{metrics[name]:.3f}" for name in columns) + " |"
         for split, metrics in entry.metrics.items()
