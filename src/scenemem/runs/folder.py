@@ -363,9 +363,7 @@ def read_published(file: Path) -> Published:
                 file, f"holds no packed weights (no {name}); pack them with 'scenemem weights pack'"
             )
     entry = Published(file.stem, file, metadata, metadata["metrics"], metadata["description"])
-    shown = dict.fromkeys(
-        (f"metrics.{split}.{name}" for split in entry.metrics for name in entry.card), (int, float)
-    )
+    shown = {f"metrics.{split}.{name}": (int, float) for split in entry.metrics for name in entry.card}
     for path, kind in {**_SAID, **shown}.items():
         value: Any = metadata
         for name in path.split("."):
