@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import os
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 from scenemem import __version__
 from scenemem.errors import DataError, UserError
+from scenemem.formats.digests import file_digest
 from scenemem.sources.table import RemoteFile
 
 _BLOCK = 1 << 16
@@ -86,15 +86,6 @@ def download(
         os.replace(part, target)
     except OSError as error:
         raise UserError(f"{target}: cannot be written ({error.strerror or error})") from error
-
-
-def file_digest(file: Path) -> str:
-    """The sha256 of a file."""
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _received(file: RemoteFile, part: Path, seconds: float, progress: Progress) -> bool:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from scenemem.formats.digests import file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.sources.convert import Converted, check_boxes, convert
-from scenemem.sources.download import Patience, download, file_digest
+from scenemem.sources.download import Patience, download
 from scenemem.sources.table import RemoteFile, Source, missing_results
 
 Progress = Callable[[int, int], None]
