@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,8 @@ import pytest
 
 from scenemem import cli
 from scenemem.errors import DataError, UserError
-from scenemem.features.store import open_store
-from scenemem.features.tracks import HOUSES, TRACKS, join_stores, track_of, with_track
+from scenemem.features.tracks import TRACKS, join_stores
 from scenemem.formats.features import Column, StoreInfo, read_store, write_store
-from scenemem.formats.folder import DataFolder
-from scenemem.world.build import load_world
 
 KEYS = ("s_a", "s_b", "s_c")
 SPACE = np.arange(3 * 36 * 2).reshape(3, 36, 2) / 256
@@ -100,51 +96,6 @@ def test_the_command_joins_stores_of_a_data_folder(
     (shown,) = json.loads(capsys.readouterr().out)["stores"]
     assert (shown["name"], shown["track"], shown["width"]) == ("captions+objects", "captions+objects", 7)
     assert (tmp_path / "features" / "captions+objects.npy").is_file()
-
-
-@pytest.mark.parametrize("name", ["oracle", "objects+rooms"])
-def test_the_oracle_is_found_by_both_of_its_names(tmp_path: Path, name: str) -> None:
-    file = _store(tmp_path / "features", name, 2, track="")
-    for asked in ("oracle", "objects+rooms"):
-        assert DataFolder(tmp_path).feature_file(asked) == file
-    assert with_track(name, read_store(file)[0]).track == "oracle"
-
-
-def test_a_store_with_the_name_asked_for_comes_first(tmp_path: Path) -> None:
-    files = [_store(tmp_path / "features", name, 2, track="") for name in ("oracle", "objects+rooms")]
-    assert [DataFolder(tmp_path).feature_file(name) for name in ("oracle", "objects+rooms")] == files
-
-
-def test_the_message_about_a_missing_store_names_the_new_one(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"no feature store 'objects\+rooms', now called 'oracle' \(there is none"
-    ):
-        DataFolder(tmp_path).feature_file("objects+rooms")
-
-
-def test_records_of_older_versions_are_read(tmp_path: Path) -> None:
-    file = _store(tmp_path, "captions", 3)
-    record = file.with_suffix(".json")
-    older = json.loads(record.read_text())
-    del older["track"], older["sensor"]
-    record.write_text(json.dumps(older))
-    info, _ = read_store(file)
-    assert (info.track, info.sensor) == ("", "")
-    assert track_of("captions", info.track, info.encoder) == ""
-
-
-def test_the_store_of_the_houses_is_known_by_its_encoder(tmp_path: Path, tiny_data: Path) -> None:
-    world = load_world(tiny_data / "connectivity")
-    rows = np.zeros((len(world.names), 36, 2))
-    write = partial(
-        write_store, tmp_path / "houses.npy", world.names, rows, width=2, source="embedded houses"
-    )
-    older = write(encoder="scenemem.houses.features")
-    assert (older.track, older.sensor) == ("", "")
-    opened = open_store(tmp_path / "houses.npy", world).info
-    assert (opened.track, opened.sensor) == (HOUSES.name, HOUSES.sensor)
-    newer = write(encoder="scenemem.houses.features", track=HOUSES.name, sensor=HOUSES.sensor)
-    assert opened == newer, "so that both have one layout"
 
 
 def test_the_layout_tells_stores_of_another_meaning_apart() -> None:

@@ -59,7 +59,7 @@ def eval_run(
         run: a run folder, weights:NAME, or one of expert, random and stop.
         out: folder for trajectories, outcomes and traces; results/ of the run when left out.
         traces: keep what the agent weighed up, decision by decision, in the first so many episodes.
-        task: which episode files a scripted agent walks; a run knows its own.
+        task: which episode files a scripted agent walks; a run has its own.
         seed: of the random agent, and of sampled candidates.
         speaker: run of a speaker that helps to choose among candidate routes, see --candidates, or among the
             routes of a search.
@@ -273,7 +273,7 @@ def submit(
     Args:
         source: a run folder, weights:NAME, or a result file in leaderboard or DUET style, plain or .gz.
         out: the leaderboard file to write.
-        task: which task a result file belongs to: r2r, r4r, reverie; a run knows its own.
+        task: which task a result file belongs to: r2r, r4r, reverie; a run has its own.
     """
     console.use_threads(1)
     if not source.exists():

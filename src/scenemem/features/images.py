@@ -322,7 +322,7 @@ def _opened_alone(file: Path) -> Iterator[BinaryIO]:
 
 
 def _finished(stream: BinaryIO, told: str, keys: Sequence[str], file: Path) -> list[int]:
-    """Where each viewpoint begins that an earlier, killed run has finished; the first line says with what.
+    """Where each viewpoint begins that an earlier run has finished; the first line names the settings.
 
     Raises:
         UserError: they were made of other viewpoints or with other settings.

@@ -199,7 +199,7 @@ class PictureFiles:
 
 
 class DrawnHouses:
-    """Pictures of the embedded houses, drawn from their plans when they are asked for.
+    """Pictures of the embedded houses, drawn from their plans on demand.
 
     Args:
         data: a data folder that ``scenemem data houses`` built.

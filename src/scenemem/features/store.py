@@ -1,6 +1,6 @@
 """View features: memory-mapped stores, converters, and the environment agents perceive.
 
-Shape letters: R rows of a store, V viewpoints of a world, M viewpoints asked for, B episodes, N nodes, P
+Shape letters: R rows of a store, V viewpoints of a world, M requested viewpoints, B episodes, N nodes, P
 places, K candidate slots, D visual columns.
 """
 
@@ -146,7 +146,7 @@ def projections(values: NDArray[np.float16]) -> NDArray[np.float16]:
     found = np.empty((len(values), PROJECTIONS), dtype=np.float16)
     for start in range(0, len(values), _AT_ONCE):
         rows = values[start : start + _AT_ONCE]
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told by the result
+        with np.errstate(over="ignore", invalid="ignore"):  # the result shows what is not finite
             found[start : start + _AT_ONCE] = rows.reshape(len(rows), size).astype(np.float32) @ signs
     return found
 
@@ -200,7 +200,7 @@ def check_identity(trained: Mapping[str, Any], store: FeatureStore, file: StrPat
 
 
 def store_name(file: StrPath) -> str:
-    """The name of a feature file without the ending that tells its kind."""
+    """The name of a feature file without the ending of its kind."""
     return Path(file).name.removesuffix(_ending(file) or "")
 
 
@@ -284,7 +284,7 @@ PanoramaLookup = Callable[[Tensor], Tensor]
 class Places:
     """The places a batch of episodes has visited, episode by episode, as a network sees them."""
 
-    episode: Tensor  # (P,) who visited the place
+    episode: Tensor  # (P,) the episode that visited the place
     first: Tensor  # (B,) number of each episode's first place; its node n is place first + n
     lookup: PanoramaLookup  # places  ->  visual features of all their views
     directions: Tensor  # (P, K, 4) absolute orientation features of the outgoing edges

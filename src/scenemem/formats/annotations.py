@@ -92,7 +92,7 @@ class ViewpointRoom(msgspec.Struct, frozen=True):
     viewpoint: str
     room_code: str  # Matterport region letter
     room: str  # short name
-    region_index: int = -1  # which room of the building; -1 when not told
+    region_index: int = -1  # which room of the building; -1 when unknown
 
 
 class RoomCode(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ LandmarkLabels = dict[str, dict[str, WordLabels]]
 """instruction id -> viewpoint -> labels; viewpoints without a label are missing"""
 
 _Viewpoint = Union[int, dict[str, WordLabels]]  # noqa: UP007 (evaluated at run time, also on Python 3.10)
-_ROW_NUMBER = "id"  # stands among the viewpoints of a path and says nothing about it
+_ROW_NUMBER = "id"  # a key beside the viewpoints of a path
 
 Row = TypeVar("Row")
 
@@ -163,7 +163,7 @@ def read_table(file: StrPath, kind: type[Row]) -> Iterator[Row]:
 
     Raises:
         DataError: a column is missing, a line has another number of fields than the header, or a field does
-            not hold what the record asks for; line and field are named.
+            not have the type of the record; line and field are named.
     """
     lines = read_lines(file)
     header = next(lines, "").split("\t")

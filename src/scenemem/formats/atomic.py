@@ -18,7 +18,7 @@ from scenemem.errors import UserError
 _PARTIAL = ".partial"  # what is being written
 _REPLACED = ".replaced"  # the folder that was there before
 _ATTEMPTS = 10  # to rename a folder into place while others do the same
-_ABANDONED = 7 * 24 * 3600.0  # seconds after which a partial file of an unknown machine is nobody's
+_ABANDONED = 7 * 24 * 3600.0  # seconds after which a partial file of an unknown machine is abandoned
 
 StrPath = str | os.PathLike[str]
 
@@ -159,7 +159,7 @@ def _machine() -> str:
 def _age(path: Path) -> float:
     try:
         return time.time() - path.stat().st_mtime
-    except OSError:  # somebody else cleared it
+    except OSError:  # cleared by another process
         return 0.0
 
 
@@ -168,7 +168,7 @@ def _alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # alive, and somebody else's
+    except PermissionError:  # alive, of another user
         pass
     return True
 

@@ -24,7 +24,7 @@ NAVGPT_ROWS = ("down", "middle", "top")  # elevations -30, 0 and 30 degrees
 
 
 class Detection(msgspec.Struct, frozen=True):
-    """A detected object: its class, where it is in the view and what a captioner says about the cut-out."""
+    """A detected object: its class, where it is in the view and the caption of the cut-out."""
 
     kind: str  # COCO class, e.g. "potted plant"
     box: tuple[float, float, float, float]  # x0, y0, x1, y1; pixels of a 640x480 picture, origin top left
@@ -39,7 +39,7 @@ class Detection(msgspec.Struct, frozen=True):
 
 
 class ViewpointCaptions(NamedTuple):
-    """What a captioner says about one viewpoint."""
+    """The captions of one viewpoint."""
 
     scan: str
     viewpoint: str
@@ -57,7 +57,7 @@ class CaptionFiles:
 
     @property
     def origin(self) -> str:
-        """The name of the files, and whether they are the published ones as far as that can be told."""
+        """The name of the files, and whether they are the published ones as far as a checksum shows."""
         if self.place.is_dir():
             return f"captions/{self.place.name} (unpacked copy)"
         seen = file_digest(self.place)

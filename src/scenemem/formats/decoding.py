@@ -266,7 +266,7 @@ def read_records(file: StrPath) -> Iterator[tuple[str, dict[str, Any]]]:
                 place = f"line {number}"
                 yield place, line
         elif not block.startswith("["):
-            decode_json(block, list[Any], path)  # which says what is wrong
+            decode_json(block, list[Any], path)  # raises with the reason
         else:
             for number, record in enumerate(_list_entries(text, block, path)):
                 place = f"record {number}"

@@ -61,7 +61,7 @@ class Episode(msgspec.Struct, frozen=True):
 
 
 def read_episodes(file: StrPath) -> list[Episode]:
-    """Read an episode file, plain or ``.gz``, JSON list or JSON lines; its first record tells the format.
+    """Read an episode file, plain or ``.gz``, JSON list or JSON lines; its first record decides the format.
 
     Raises:
         DataError: the content is not an episode file: not JSON, wrong schema, empty path, a number that is
@@ -195,7 +195,7 @@ class _Spoken(_Route, frozen=True, kw_only=True):
 def _records(file: StrPath) -> Iterator[tuple[str, _Route]]:
     kind: type[_Route] | None = None
     for place, record in read_records(file):
-        if kind is None:  # the first record tells the format
+        if kind is None:  # the first record decides the format
             kind = _Spoken if "instruction_id" in record else _RoomToRoom
         yield place, fitted(record, kind, file, place)
 

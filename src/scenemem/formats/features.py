@@ -118,7 +118,7 @@ def stream_store(
     """Write a store from a stream of rows whose number need not be known; one row is in memory at a time.
 
     A store that is replaced is never gone: the new ``.json`` waits under a hidden name until the new ``.npy``
-    stands in its place, and a reader who finds the two apart takes the one whose checksum fits.
+    stands in its place, and a reader that finds the two apart takes the one whose checksum fits.
 
     Args:
         target: the ``.npy`` file to write; the ``.json`` file goes beside it.
@@ -143,7 +143,7 @@ def stream_store(
         info = StoreInfo(keys, width, source, encoder, file_digest(partial), tuple(columns), track, sensor)
         with atomic_file(_waiting(record)) as waiting:
             waiting.write_bytes(msgspec.json.encode(info))
-    os.replace(_waiting(record), record)  # whoever is killed before this has left everything readable
+    os.replace(_waiting(record), record)  # everything is readable before and after this
     return info
 
 
@@ -182,7 +182,7 @@ def read_store(
 
 
 def read_store_info(target: StrPath) -> StoreInfo:
-    """What a store says it holds.
+    """The record of a store.
 
     Raises:
         DataError: one of the two files is missing, or the ``.json`` file is broken.

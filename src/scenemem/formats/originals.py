@@ -303,7 +303,7 @@ def _glove_lines(file: Path) -> Iterator[str]:
             raise DataError(file, "holds no .txt file, expected GloVe's")
         widest = max(texts, key=lambda name: archive.getinfo(name).file_size)
         check_growth(file, archive.getinfo(widest).file_size, widest)
-        # around it a reader whose lines are never longer than asked for
+        # a buffered reader respects the limit of a line
         with io.BufferedReader(cast(io.RawIOBase, archive.open(widest))) as stream:
             yield from lines_of(stream, file)
 

@@ -49,7 +49,7 @@ class Trajectory(msgspec.Struct, frozen=True):
 
 
 class EpisodeResult(msgspec.Struct, frozen=True):
-    """One episode: which weights walked it, what it asked for, what came out."""
+    """One episode: the weights that walked it, its instruction, and its outcome."""
 
     instr_id: str
     checkpoint: Literal["best", "last"]  # of the run
@@ -154,7 +154,7 @@ def write_trajectories(file: StrPath, trajectories: Iterable[Trajectory]) -> int
         how many trajectories were written.
 
     Raises:
-        ValueError: a point has no heading or elevation, which the leaderboard asks for.
+        ValueError: a point has no heading or elevation, which the leaderboard requires.
     """
 
     def record(trajectory: Trajectory) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def write_episode_results(file: StrPath, results: Iterable[EpisodeResult]) -> No
 
 
 def _points(entry: Any, field: str) -> Iterator[Point]:
-    """The points of one entry, at whatever depth they stand; ``field`` says where in errors."""
+    """The points of one entry, at whatever depth they stand; ``field`` names the place in errors."""
     if isinstance(entry, str):
         yield Point(entry)
     elif isinstance(entry, list) and _is_point(entry):
@@ -213,7 +213,7 @@ def _is_point(entry: list[Any]) -> bool:
 def _angle(value: float, field: str) -> float:
     try:
         return float(value)
-    except OverflowError as error:  # JSON knows integers of any length
+    except OverflowError as error:  # JSON has integers of any length
         raise _unexpected(field, value, "an angle in radians") from error
 
 

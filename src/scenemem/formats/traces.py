@@ -55,7 +55,7 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What the agent was asked to do."""
+    """The instruction, its start and its goal."""
 
     split: str
     instruction_id: str
@@ -127,7 +127,7 @@ class Decision(msgspec.Struct, frozen=True):
     choice: Number  # index into options
     weights: tuple[float, float] | None = None  # of the visual and the geometric confidence in the logit
     attention: Attention | None = None
-    numbers: dict[str, float] = {}  # what else the agent says at this moment, for example its progress
+    numbers: dict[str, float] = {}  # further outputs of the agent, for example its progress
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -197,7 +197,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody needs to get the same again: versions, and the sha256 of every file behind a walk."""
+    """What repeats a walk: versions, and the sha256 of every file behind it."""
 
     versions: dict[str, str]  # of scenemem and torch
     weights: str  # sum of the checkpoint

@@ -134,7 +134,7 @@ def stored_network(build: Callable[[], N], checkpoint: Checkpoint, file: str | o
 
 
 def load_network(network: nn.Module, checkpoint: Checkpoint, file: str | os.PathLike[str]) -> None:
-    """Load weights strictly; a mismatch says what differs.
+    """Load weights strictly; an error names what differs.
 
     Raises:
         DataError: names, shapes or kinds of numbers differ.
@@ -178,7 +178,7 @@ def load_optimiser(
                 file, f"'{name}' belongs to no parameter of this network; is it another preset's?"
             )
         parameter = parameters[int(number)]
-        # the count of steps stays on the CPU unless the optimiser wants it beside the moments
+        # the count of steps stays on the CPU unless the optimiser keeps it beside the moments
         beside = tensor.dim() or _counts_beside(optimiser)
         optimiser.state[parameter][key] = tensor.to(parameter.device if beside else "cpu", copy=True)
 

@@ -99,7 +99,7 @@ class Comparison:
         )
 
     def tables(self) -> list[ComparisonTable]:
-        """The metrics of all rows and, when asked for, how far they are from one of them."""
+        """The metrics of all rows and, with ``against``, how far they are from one of them."""
         cells = [
             [
                 name,
@@ -176,7 +176,7 @@ def path_groups(folder: DataFolder, task: str, split: str, episodes: EpisodeSet)
     """Which episodes are not independent  ->  (N,)
 
     The instructions of one path; in R4R also all paths joined from R2R paths that they share, directly or
-    over others, because whoever fails on a half fails on every path it is part of.
+    over others, because an agent that fails on a half fails on every path it is part of.
     """
     if task != "r4r":
         return episodes.record

@@ -1,4 +1,4 @@
-"""The folder of a run: what was asked for, what happened, checkpoints; and packed weights that become one."""
+"""The folder of a run: description, metrics, checkpoints; and packed weights that become one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RunFolder:
 
     @property
     def description(self) -> Path:
-        """Everything that was asked for: preset, seed, data, versions."""
+        """The settings of the run: preset, seed, data, versions."""
         return self.root / "preset.json"
 
     @property
@@ -203,7 +203,7 @@ class RunFolder:
     def forget_after(self, iteration: int) -> None:
         """Drop lines that a resumed run will write again, and a line cut short by a kill.
 
-        Damaged lines are dropped as well; the file as it was is kept beside it then, and a warning says so.
+        Damaged lines are dropped as well; the file as it was is kept beside it then, with a warning.
         """
         if not self.metrics.is_file():
             return

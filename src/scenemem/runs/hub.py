@@ -94,7 +94,7 @@ def _front_matter(entry: Published) -> str:
 
 
 def _card(entry: Published) -> str:
-    """The card of the weights, for somebody who has found the folder rather than the package."""
+    """The card of the weights, for readers of the folder who do not have the package."""
     text = model_card(entry)
     command = "speak eval" if entry.is_speaker else "eval"
     return (

@@ -34,7 +34,7 @@ class RemoteFile:
 
     url: str
     target: str  # where it goes, below the data folder
-    size: int | None = None  # bytes; None when nobody has published it
+    size: int | None = None  # bytes; None when not published
     sha256: str | None = None  # of the file; None when it is not known
 
 
@@ -48,7 +48,7 @@ class Source:
     licence: str  # of the repository; the Matterport terms come on top where ``about_buildings``
     address: str  # of the folder that holds the files
     folder: str  # where they go, below the data folder
-    makes: str  # the file that says that the source is there; {} stands for each fetched file
+    makes: str  # the file that is there when the source is; {} stands for each fetched file
     about_buildings: bool = True
     archive: RemoteFile | None = None  # a snapshot of a repository, of which one folder is used
     converter: Converter | None = None
@@ -92,7 +92,7 @@ class ByHand:
 
 @dataclass(frozen=True)
 class Goal:
-    """What somebody wants to do, and the sources that it takes."""
+    """A use of data, and the sources that it takes."""
 
     name: str
     what: str
@@ -125,7 +125,7 @@ GOALS = {
     )
     for name, row in _TABLE["goals"].items()
 }
-"""What ``scenemem data fetch`` can be asked for, by name."""
+"""The first words of ``scenemem data fetch``, by name."""
 
 MORE = tuple(_BY_HAND.values())
 """Further originals that can be used and not fetched."""
