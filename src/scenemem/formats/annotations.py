@@ -239,8 +239,8 @@ def read_landmark_labels(file: StrPath) -> LandmarkLabels:
 
 
 def is_box_file(name: str) -> bool:
-    """Whether a JSON file of an archive is a BBox file; a snapshot of the repository holds others, too."""
-    return PurePosixPath(name).parent.name.lower()[:4] in ("", "bbox")
+    """Whether a file of an archive is a BBox file; a snapshot of the repository holds others, too."""
+    return name.endswith(".json") and PurePosixPath(name).parent.name.lower()[:4] in ("", "bbox")
 
 
 class _RawObject(msgspec.Struct, frozen=True):
@@ -250,12 +250,10 @@ class _RawObject(msgspec.Struct, frozen=True):
 
 
 def _read_bbox_archive(source: Path, labels: Mapping[str, Label]) -> Iterator[ViewpointObjects]:
-    found = False
-    for name, content in read_members(source):
-        if is_box_file(name):
-            found = True
-            yield _decode_bbox(content, PurePosixPath(name).name, source, labels, record=name)
-    if not found:
+    name = None
+    for name, content in read_members(source, is_box_file):
+        yield _decode_bbox(content, PurePosixPath(name).name, source, labels, record=name)
+    if name is None:
         raise DataError(source, "holds no <scan>_<viewpoint>.json file")
 
 

@@ -134,11 +134,13 @@ def _buildings(files: CaptionFiles, scan: str | None) -> Iterator[tuple[str, byt
                 yield file.stem, read_bytes(file), file, None
         return
     folder = PUBLISHED[files.captioner].folder
-    for name, content in read_members(files.place):
+
+    def wanted(name: str) -> bool:
         path = PurePosixPath(name)
-        if path.parent.name != folder or scan not in (None, path.stem):
-            continue
-        yield path.stem, content, files.place, name
+        return path.parent.name == folder and path.suffix == ".json" and scan in (None, path.stem)
+
+    for name, content in read_members(files.place, wanted):
+        yield PurePosixPath(name).stem, content, files.place, name
         if scan is not None:
             return  # what follows need not be unpacked
 

@@ -16,7 +16,7 @@ import stat
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar
@@ -118,8 +118,8 @@ def open_packed(path: Path) -> BinaryIO:
     return io.BufferedReader(_Unpacked(path, stream), _BLOCK) if packed else stream
 
 
-def read_members(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and content of every ``.json`` file in a tar archive, plain or gzipped, in their order.
+def read_members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Name and content of the wanted files in a tar archive, plain or gzipped, in their order.
 
     Raises:
         DataError: the archive is missing or broken, unpacks to too much, or holds anything but plain files
@@ -128,8 +128,8 @@ def read_members(archive: Path) -> Iterator[tuple[str, bytes]]:
     try:
         with open_packed(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as members:
             for member in members:
-                path = _safe_path(member, archive)
-                if not member.isfile() or path.suffix != ".json":
+                _check_safe(member, archive)
+                if not member.isfile() or not wanted(member.name):
                     continue
                 _check_size(archive, member.size, member.name)
                 content = members.extractfile(member)
@@ -142,8 +142,8 @@ def read_members(archive: Path) -> Iterator[tuple[str, bytes]]:
         raise DataError(archive, reason) from error
 
 
-def _safe_path(member: tarfile.TarInfo, archive: Path) -> PurePosixPath:
-    """The path of a member. Nothing is unpacked, but an archive with such members is not the real one."""
+def _check_safe(member: tarfile.TarInfo, archive: Path) -> None:
+    """Refuse links and paths that leave the archive: nothing is unpacked, but no real archive has them."""
     path = PurePosixPath(member.name)
     advice = "expected plain files and folders; download the archive again"
     if path.is_absolute() or ".." in path.parts:
@@ -151,7 +151,6 @@ def _safe_path(member: tarfile.TarInfo, archive: Path) -> PurePosixPath:
     if not (member.isfile() or member.isdir()):
         kind = f"is a link to '{member.linkname}'" if member.linkname else "is no plain file"
         raise DataError(archive, f"{kind}; {advice}", record=member.name)
-    return path
 
 
 def _check_size(file: StrPath, size: int, record: str | None = None) -> None:

@@ -252,9 +252,8 @@ def _box_files(source: Path) -> Iterator[tuple[str, bytes]]:
         for file in source.glob("*.json"):
             yield file.name, file.read_bytes()
         return
-    for name, content in read_members(source):
-        if is_box_file(name):
-            yield PurePosixPath(name).name, content
+    for name, content in read_members(source, is_box_file):
+        yield PurePosixPath(name).name, content
 
 
 def read_glove(
