@@ -24,15 +24,9 @@ from scenemem.features.store import (
     store_name,
 )
 from scenemem.formats.features import VIEWS, StoreInfo, read_store, write_store
-from scenemem.world.build import load_world
 from scenemem.world.graph import World
 
 WIDTH = 3
-
-
-@pytest.fixture(scope="module")
-def world(tiny_data: Path) -> World:
-    return load_world(tiny_data / "connectivity", cache=False)
 
 
 def _values(world: World) -> np.ndarray[tuple[int, ...], np.dtype[np.float16]]:
