@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             code = _dispatch(words)
         sys.stdout.flush()
     except UserError as error:
-        console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        text = str(error).encode("utf-8", "backslashreplace").decode()  # names may be no text
+        console.print(f"[bold red]error:[/] {escape(text)}", highlight=False, soft_wrap=True)
         code = 2
     except MemoryError:
         console.print("[bold red]error:[/] not enough memory; use smaller batches or fewer processes")

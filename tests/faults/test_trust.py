@@ -133,7 +133,8 @@ def test_a_run_is_not_resumed_on_other_words(
     copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, run = copied
-    shutil.copy(data / "r2r" / "R2R_val_seen.json", data / "r2r" / "R2R_train.json")
+    file = data / "r2r" / "R2R_train.json"
+    file.write_text(file.read_text(encoding="utf-8").replace("Walk from", "Fly up from"), encoding="utf-8")
     assert typed("train", "basic", "--data", data, "--out", run.root, "--resume", "--no-replays") == 2
     told = _said(capsys)
     assert "has changed since it was started: train (sha256 " in told
@@ -157,7 +158,7 @@ def test_a_stamp_that_names_no_file_is_no_stamp(copied: tuple[Path, RunFolder], 
     stamp = json.loads(file.read_bytes())
     file.write_text(json.dumps({**stamp, "files": {**stamp["files"], name: "0"}}))
     assert read_stamp(file) is None
-    assert kept_results(run, "last", DataFolder(data)) == {}
+    assert "val_unseen" not in kept_results(run, "last", DataFolder(data))
 
 
 @pytest.mark.parametrize("seed", [None, "x", 0.5, [1]])

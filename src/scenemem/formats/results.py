@@ -85,7 +85,7 @@ class ResultStamp(Origin, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.files:
-            if not name or PurePath(name).name != name:
+            if PurePath(name).name != name or name in ("", ".."):
                 raise ValueError(f"files names {name!r}, expected the name of a file beside it")
 
 

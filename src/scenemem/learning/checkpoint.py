@@ -26,7 +26,7 @@ NETWORK = "network."
 """What the names of weights begin with."""
 _OPTIMISER = "optimiser."
 _DESCRIPTION = "scenemem"  # name of the metadata among the texts of the file
-_SPARE_NUMBERS, _SPARE_TENSORS, _SPARE = 2**24, 1000, 2  # that building may have beyond the weights
+_SPARE_NUMBERS, _SPARE_TENSORS, _SPARE = 2**24, 1000, 4  # that building may have beyond the weights
 
 N = TypeVar("N", bound=nn.Module)
 
