@@ -45,7 +45,7 @@ from scenemem.learning.distributed import check_device, process_group
 from scenemem.learning.objectives import LABEL_RULES, LOSSES, REWARDS
 from scenemem.presets import PRESETS, Preset
 from scenemem.registry import Registry, load_installed_plugins
-from scenemem.runs.comparison import Comparison, RowFacts, path_groups, row_names
+from scenemem.runs.comparison import Comparison, CountedRuns, RowFacts, path_groups, row_names
 from scenemem.runs.config import changed, nested
 from scenemem.runs.experiment import SPEAKERS, Experiment, Progress, open_data, silent
 from scenemem.runs.folder import RunFolder, Which, find_run
@@ -401,9 +401,11 @@ def compare(
     names = row_names(runs, against)  # before the data is opened, which may take a while
     check_device(device)
     folder, measured, first = open_data(data, progress), list[tuple[str, Metrics]](), None
-    facts, walked = list[RowFacts](), 0
+    facts, counted, walked = list[RowFacts](), CountedRuns(), 0
     for name, run in zip(names, runs, strict=True):
         opened = open_run(run, folder, checkpoint, progress, device)
+        if not counted.counts(name, opened):
+            continue
         facts.append(RowFacts.of(name, opened))
         episodes = opened.experiment.episodes(split)
         first = first or episodes
@@ -421,7 +423,8 @@ def compare(
     assert first is not None
     task = opened.experiment.preset.data.task
     path = path_groups(folder, task, split, first)
-    return replace(Comparison.of(split, measured, facts, path, first.scan, against), walked=walked)
+    comparison = Comparison.of(split, measured, facts, path, first.scan, against)
+    return replace(comparison, walked=walked, remarks=(*counted.remarks, *comparison.remarks))
 
 
 def score(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -30,7 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             code = _dispatch(words)
         sys.stdout.flush()
     except UserError as error:
-        console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        text = str(error).encode("utf-8", "backslashreplace").decode()  # names may be no text
+        console.print(f"[bold red]error:[/] {escape(text)}", highlight=False, soft_wrap=True)
+        code = 2
+    except MemoryError:
+        console.print("[bold red]error:[/] not enough memory; use smaller batches or fewer processes")
         code = 2
     except Interrupted as stopped:
         console.print(escape(str(stopped)), highlight=False, soft_wrap=True)
@@ -42,6 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # the reader of our output went away (`| head`); keep the interpreter from complaining at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    except UnicodeEncodeError as error:
+        if error.reason != "surrogates not allowed":
+            raise
+        console.print("[bold red]error:[/] the name of a file or folder is no text; rename it")
+        code = 2
+    except OSError as error:
+        if error.errno not in (errno.ENAMETOOLONG, errno.EILSEQ):
+            raise
+        console.print(f"[bold red]error:[/] {escape(str(error.filename)[:100])}...: {error.strerror}")
+        code = 2
     sys.exit(code)
 
 

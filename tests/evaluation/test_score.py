@@ -19,11 +19,6 @@ from scenemem.world.graph import World
 
 
 @pytest.fixture(scope="module")
-def world(tiny_data: Path) -> World:
-    return load_world(tiny_data / "connectivity")
-
-
-@pytest.fixture(scope="module")
 def episodes(world: World) -> EpisodeSet:
     """Two instructions along the first row of the grid, one down the spiral."""
     row = Episode("grid", 1, ("g00", "g10", "g20", "g30"), 0.25, ("x", "y"), ("1_0", "1_1"))

@@ -2,23 +2,13 @@ from __future__ import annotations
 
 import base64
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from scenemem import cli
 from scenemem.formats.features import verify_store
-
-
-def _run(*words: str) -> int:
-    with pytest.raises(SystemExit) as caught:
-        cli.main(words)
-    assert isinstance(caught.value.code, int)
-    return caught.value.code
+from tests.commands.helpers import typed
 
 
 def _tsv(file: Path, count: int = 3, width: int = 4) -> Path:
@@ -29,7 +19,7 @@ def _tsv(file: Path, count: int = 3, width: int = 4) -> Path:
 
 def test_features_are_converted_beside_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = _tsv(tmp_path / "net.tsv")
-    assert _run("data", "features", str(file), "--data", str(tmp_path), "--json") == 0
+    assert typed("data", "features", file, "--data", tmp_path, "--json") == 0
     (shown,) = json.loads(capsys.readouterr().out)["stores"]
     target = tmp_path / "features" / "net.npy"
     info = verify_store(target)
@@ -47,8 +37,8 @@ def test_name_place_columns_and_encoder_can_be_chosen(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = _tsv(tmp_path / "net.tsv")
-    words = ["--name", "few", "--columns", "2", "--out", str(tmp_path / "o"), "--encoder", "made up"]
-    assert _run("data", "features", str(file), "--data", str(tmp_path), *words) == 0
+    words = ("--name", "few", "--columns", 2, "--out", tmp_path / "o", "--encoder", "made up")
+    assert typed("data", "features", file, "--data", tmp_path, *words) == 0
     shown = capsys.readouterr().out
     info = verify_store(tmp_path / "o" / "few.npy")
     assert f"few (track images): 3 viewpoints x 36 views x 2 columns\n  sha256 {info.sha256}\n" in shown
@@ -60,32 +50,11 @@ def test_a_bad_feature_file_is_one_line_and_exit_code_2(
 ) -> None:
     file = tmp_path / "net.tsv"
     file.write_text("scan\tv\t640\t480\t60\t%%%%\n")
-    assert _run("data", "features", str(file), "--data", str(tmp_path)) == 2
+    assert typed("data", "features", file, "--data", tmp_path) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     assert f"error: {file}: line 1, field 'features': not valid base64" in shown.err
     assert not list((tmp_path / "features").iterdir())
-
-
-_CONVERT = """
-import sys
-from scenemem.features.store import convert_features
-convert_features(sys.argv[1], sys.argv[2])
-"""
-
-
-def test_a_killed_conversion_leaves_no_store(tmp_path: Path) -> None:
-    source = tmp_path / "net.tsv"  # large enough not to be done when it is noticed
-    text = base64.b64encode(np.ones((36, 64), np.float32).tobytes()).decode()
-    source.write_text("".join(f"scan\tv{number}\t640\t480\t60\t{text}\n" for number in range(4000)))
-    command = [sys.executable, "-c", _CONVERT, str(source), str(tmp_path / "o" / "net.npy")]
-    with subprocess.Popen(command) as process:
-        while not list((tmp_path / "o").glob(".net.npy.*")):
-            assert process.poll() is None
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert not (tmp_path / "o" / "net.npy").exists()
-    assert not (tmp_path / "o" / "net.json").exists()
 
 
 @pytest.fixture
@@ -103,7 +72,7 @@ def annotated(tiny_data: Path, tmp_path: Path) -> Path:
 def test_object_features_are_built_beside_the_data(
     annotated: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run("data", "objects", "--data", str(annotated), "--json") == 0
+    assert typed("data", "objects", "--data", annotated, "--json") == 0
     shown = capsys.readouterr()
     (store,) = json.loads(shown.out)["stores"]
     assert store["name"] == "objects"
@@ -116,11 +85,11 @@ def test_rooms_appear_when_they_are_known(annotated: Path, capsys: pytest.Captur
     (annotated / "rooms" / "viewpoint_rooms.tsv").write_text(
         "scan\tviewpoint\troom_code\troom\ngrid\tg00\tk\tkitchen\n"
     )
-    assert _run("data", "objects", "--data", str(annotated), "--json") == 0
+    assert typed("data", "objects", "--data", annotated, "--json") == 0
     names = [store["name"] for store in json.loads(capsys.readouterr().out)["stores"]]
     assert names == ["objects", "oracle"]
     out = annotated / "out"
-    assert _run("data", "objects", "--data", str(annotated), "--no-oracle", "--out", str(out)) == 0
+    assert typed("data", "objects", "--data", annotated, "--no-oracle", "--out", out) == 0
     assert capsys.readouterr().err.count("no room labels") == 0
     assert sorted(file.name for file in out.iterdir()) == ["objects.json", "objects.npy"]
 
@@ -128,6 +97,6 @@ def test_rooms_appear_when_they_are_known(annotated: Path, capsys: pytest.Captur
 def test_a_folder_without_annotations_is_one_line_and_exit_code_2(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run("data", "objects", "--data", str(tiny_data), "--out", str(tmp_path / "o")) == 2
+    assert typed("data", "objects", "--data", tiny_data, "--out", tmp_path / "o") == 2
     assert "no object annotations; put view_objects.jsonl.gz" in capsys.readouterr().err
     assert not (tmp_path / "o").exists()

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +12,21 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.store import FeatureStore, convert_features, open_store, sample_views, store_name
-from scenemem.formats.features import VIEWS, read_store, write_store
-from scenemem.world.build import load_world
+from scenemem.features.store import (
+    FeatureStore,
+    check_identity,
+    convert_features,
+    identity,
+    open_store,
+    store_name,
+)
+from scenemem.formats.features import VIEWS, StoreInfo, read_store, write_store
 from scenemem.world.graph import World
 
 WIDTH = 3
-
-
-@pytest.fixture(scope="module")
-def world(tiny_data: Path) -> World:
-    return load_world(tiny_data / "connectivity", cache=False)
 
 
 def _values(world: World) -> np.ndarray[tuple[int, ...], np.dtype[np.float16]]:
@@ -54,25 +58,95 @@ def test_panoramas_are_gathered_by_global_index(world: World, store_file: Path) 
     assert store.gather(torch.zeros(0, dtype=torch.long)).shape == (0, VIEWS, WIDTH)
 
 
-@pytest.mark.parametrize(("rows", "width", "views"), [(3, 4, 108), (900, 100, 163), (2, 20_000, 1)])
-def test_a_sample_is_spread_over_the_store(rows: int, width: int, views: int) -> None:
-    values = np.arange(rows * VIEWS)[:, None].repeat(width, axis=1).reshape(rows, VIEWS, width)
-    sample = sample_views(values.astype(np.float16))
-    assert sample.shape == (views, width)
-    whole = np.unique(values.astype(np.float16)).astype(float)
-    numbers = sample[:, 0].astype(float)
-    assert set(numbers) <= set(whole)
-    if views > 1:
-        assert (numbers[0], numbers[-1]) == (whole[0], whole[-1])
-        assert np.diff(numbers).max() <= 1.2 * len(values) * VIEWS / views
+@pytest.fixture(scope="module")
+def trained() -> tuple[NDArray[np.float16], dict[str, Any]]:
+    """Features, and what weights that were trained on them keep about them."""
+    values = np.random.default_rng(5).normal(size=(300, VIEWS, 24)).astype(np.float16)
+    return values, json.loads(json.dumps(identity(_stored(values))))
 
 
-def test_the_sample_is_that_of_the_file_on_any_device(world: World, store_file: Path) -> None:
+def _stored(values: NDArray[np.float16], sha256: str = "one") -> FeatureStore:
+    keys = tuple(f"s_{number}" for number in range(len(values)))
+    info = StoreInfo(keys, values.shape[-1], "test", "random", sha256, track="images")
+    return FeatureStore(info, torch.from_numpy(values), torch.arange(len(values)), stored=values)
+
+
+def _last_bits(values: NDArray[np.float16]) -> None:
+    values[::3] = np.nextafter(values[::3], np.float16(9))
+
+
+def _swap_views(values: NDArray[np.float16]) -> None:
+    values[7, [3, 4]] = values[7, [4, 3]]
+
+
+def _swap_panoramas(values: NDArray[np.float16]) -> None:
+    values[[8, 299]] = values[[299, 8]]
+
+
+def _permute_most(values: NDArray[np.float16]) -> None:
+    views = values.reshape(-1, values.shape[-1])
+    views[70:] = views[70:][::-1].copy()
+
+
+def _one_view(values: NDArray[np.float16]) -> None:
+    values[150, 20] = 0
+
+
+def _columns(values: NDArray[np.float16]) -> None:
+    values[:] = values[:, :, ::-1].copy()
+
+
+def _not_finite(values: NDArray[np.float16]) -> None:
+    values[299, 35, 23] = np.nan
+
+
+@pytest.mark.parametrize(
+    "change", [_swap_views, _swap_panoramas, _permute_most, _one_view, _columns, _not_finite]
+)
+def test_other_features_of_the_same_layout_are_refused(
+    trained: tuple[NDArray[np.float16], dict[str, Any]], change: Callable[[NDArray[np.float16]], None]
+) -> None:
+    values, known = trained
+    other = values.copy()
+    change(other)
+    message = r"sha256 one, this store has two; [0-9]+ of 300 panoramas differ more than rounding can explain"
+    with pytest.raises(DataError, match=message):
+        check_identity(known, _stored(other, "two"), "weights")
+
+
+def test_the_same_features_built_elsewhere_are_taken_with_a_warning(
+    trained: tuple[NDArray[np.float16], dict[str, Any]],
+) -> None:
+    values, known = trained
+    check_identity(known, _stored(values), "weights")
+    other = values.copy()
+    _last_bits(other)
+    with pytest.warns(UserWarning, match="all 300 panoramas agree but for rounding"):
+        check_identity(known, _stored(other, "two"), "weights")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"width": 25}, "was trained on features with width 25, this store has 24"),
+        ({"track": "captions"}, "was trained on features with track captions, this store has images"),
+        ({"layout": "other"}, "was trained on features with sha256 one, this store has two; build the store"),
+        ({"projections": "AAAA"}, "does not hold the projections of 300 panoramas"),
+        ({"projections": 7}, "does not hold the projections of 300 panoramas"),
+        ({"projections": base64.b64encode(b"\xff" * 2400).decode()}, "300 of 300 panoramas differ"),
+    ],
+)
+def test_weights_of_other_features_are_refused(
+    trained: tuple[NDArray[np.float16], dict[str, Any]], changed: dict[str, Any], message: str
+) -> None:
+    values, known = trained
+    with pytest.raises(DataError, match=message):
+        check_identity({**known, **changed}, _stored(values, "two"), "weights")
+
+
+def test_projections_are_those_of_the_file_on_any_device(world: World, store_file: Path) -> None:
     store = open_store(store_file, world)
-    _, values = read_store(store_file)
-    assert store.sample is not None
-    np.testing.assert_array_equal(store.sample, values.reshape(-1, WIDTH))
-    assert store.to("cpu").sample is store.sample
+    assert identity(store) == identity(store.to("cpu"))
 
 
 def test_single_views_are_gathered(world: World, store_file: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +162,7 @@ def test_a_copy_that_is_not_the_published_one_is_called_so(
             "coordinates are '9 0 5 5', expected four numbers",
         ),
         (b'{"v": {"0": NaN}}', r"s\.json, field 'v\.0': holds NaN or Infinity, expected finite numbers"),
-        (b'{"v": "\xff"}', r"s\.json: not UTF-8 text \(byte 0xff at position 0\)"),
+        (b'{"v": "\xff"}', r"s\.json: not UTF-8 text \(byte 0xff at position 7\)"),
         (b'{"v": {', r"s\.json: not valid JSON .*; is the file complete\?"),
     ],
 )
@@ -217,36 +216,6 @@ def test_a_truncated_archive_is_named(tmp_path: Path) -> None:
     files.place.unlink()
     with pytest.raises(DataError, match="no such file"):
         list(read_captions(files))
-
-
-def _link(kind: bytes) -> Callable[[], tarfile.TarInfo]:
-    def make() -> tarfile.TarInfo:
-        entry = tarfile.TarInfo(f"{LANGNAV}/s.json")
-        entry.type, entry.linkname = kind, "/etc/passwd"
-        return entry
-
-    return make
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: tarfile.TarInfo(f"{LANGNAV}/../s.json"),
-            r"\.\./s\.json: leads out of the archive; expected",
-        ),
-        (lambda: tarfile.TarInfo("/etc/s.json"), r"leads out of the archive; expected plain files"),
-        (_link(tarfile.SYMTYPE), r"s\.json: is a link to '/etc/passwd'; expected plain files and folders"),
-        (_link(tarfile.LNKTYPE), r"s\.json: is a link to '/etc/passwd'; expected plain files and folders"),
-    ],
-)
-def test_members_that_lead_elsewhere_are_refused(
-    tmp_path: Path, make: Callable[[], tarfile.TarInfo], message: str
-) -> None:
-    with tarfile.open(tmp_path / "langnav.tar.gz", "w:gz") as archive:
-        archive.addfile(make())
-    with pytest.raises(DataError, match=message):
-        list(read_captions(CaptionFiles("langnav", tmp_path / "langnav.tar.gz")))
 
 
 def test_files_without_captions_are_refused(tmp_path: Path) -> None:

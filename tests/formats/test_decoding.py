@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import errno
 import gzip
+import os
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from scenemem.errors import DataError, UserError
-from scenemem.formats.decoding import read_bytes, read_json, read_json_lines, read_lines
+from scenemem.formats import decoding
+from scenemem.formats.decoding import read_bytes, read_json, read_json_lines, read_lines, read_records
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -37,7 +40,10 @@ def test_plain_and_gzipped_files_read_the_same(tmp_path: Path) -> None:
         (b'[{"x": 1, "tags": ["a", 3]}]', "record 0, field 'tags[1]': expected `str`, got `int`"),
         (b'[{"tags": []}]', "record 0: object missing required field `x`"),
         (b'{"x": 1}', "expected `array`, got `object`"),
-        (b'[{"x": 1}, {"x"', "not valid JSON (Input data was truncated); is the file complete?"),
+        (
+            b'[{"x": 1}, {"x"',
+            "not valid JSON (Expecting ':' delimiter: line 1 column 16 (char 15)); is the file complete?",
+        ),
         (b"hello", "not valid JSON"),
         (b"", "not valid JSON"),
         (b'[{"x": 1, "tags": ["\xff"]}]', "not UTF-8 text (byte 0xff at position"),
@@ -50,7 +56,12 @@ def test_plain_and_gzipped_files_read_the_same(tmp_path: Path) -> None:
         (b'[{"x": 1, "x": 2}]', "'x' stands twice in one object, expected once"),
         (b'[{"x": 1, "\\u0078": 2, "x": 3}]', "'x' stands 3 times in one object, expected once"),
         (b'[{"x": 1, "more": [{"a": {"b": 1, "c": 2, "b": 3}}]}]', "'b' stands twice in one object"),
-        (b'[{"x": 1, "more": {"\xff": 1, "\xff": 2}}]', "stands twice in one object"),
+        (b'[{"x": 1, "more": {"\xff": 1}}]', "not UTF-8 text (byte 0xff at position"),
+        (b'[{"x": 1, "more": ' + b"9" * 5000 + b"}]", "Exceeds the limit (4300 digits)"),
+        (b'[{"x": 1, "more": 1e999}]', "record 0, field 'more': holds NaN or Infinity"),
+        (b'[{"x": 1, "tags": ["\\ud800"]}]', "holds half a character"),
+        (b'[{"x": 1}] [', "not valid JSON (Extra data"),
+        (b"[" + b"0," * 1_000_000 + b"0]", "holds more than 1,000,000 values"),
     ],
 )
 def test_bad_json_names_file_record_and_field(tmp_path: Path, content: bytes, message: str) -> None:
@@ -61,31 +72,64 @@ def test_bad_json_names_file_record_and_field(tmp_path: Path, content: bytes, me
     assert message in str(caught.value)
 
 
-def test_json_lines_name_the_line(tmp_path: Path) -> None:
-    file = _file(tmp_path, b'{"x": 1}\n\n{"x": null}\n', "points.jsonl")
-    lines = read_json_lines(file, Point)
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"x": null}', r"line 3, field 'x': expected `int`, got `null`"),
+        (b'{"x": 1, "tags": ["x"], "x": 1}', r"line 3: 'x' stands twice in one object, expected once"),
+        (b'{"x": 1, "more": ' + b"[" * 100_000, "line 3: JSON nested too deeply to be a data file"),
+        (b'[{"x": "a"}]', r"line 3: expected `object`, got `array`"),
+    ],
+)
+def test_json_lines_name_the_line(tmp_path: Path, line: bytes, message: str) -> None:
+    lines = read_json_lines(_file(tmp_path, b'{"x": 1}\n\n' + line + b"\n", "points.jsonl"), Point)
     assert next(lines) == (1, Point(1))
-    with pytest.raises(DataError, match=r"line 3, field 'x': expected `int`, got `null`"):
+    with pytest.raises(DataError, match=message):
         next(lines)
 
 
-def test_a_name_twice_in_one_object_of_a_line_is_refused(tmp_path: Path) -> None:
-    file = _file(tmp_path, b'{"x": 1}\n{"x": 1, "tags": ["x"], "x": 1}\n', "points.jsonl")
-    lines = read_json_lines(file, Point)
-    assert next(lines) == (1, Point(1))
-    with pytest.raises(DataError, match=r"line 2: 'x' stands twice in one object, expected once"):
-        next(lines)
-
-
-def test_a_line_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
-    file = _file(tmp_path, b'{"x": 1, "more": ' + b"[" * 100_000 + b"\n", "points.jsonl")
-    with pytest.raises(DataError, match="line 1: JSON nested too deeply to be a data file"):
-        next(read_json_lines(file, Point))
-
-
-def test_the_same_name_in_different_objects_and_long_numbers_are_fine(tmp_path: Path) -> None:
-    content = b'[{"x": 1, "more": {"x": ' + b"9" * 5000 + b'}}, {"x": 1}]'
+def test_the_same_name_in_different_objects_is_fine(tmp_path: Path) -> None:
+    content = b'[{"x": 1, "more": {"x": 2, "smile": "\\ud83d\\ude00"}}, {"x": 1}]'
     assert read_json(_file(tmp_path, content), tuple[Point, ...]) == (Point(1), Point(1))
+
+
+LIST = b'[{"x": 1, "s": "a]}\\""}, \n {"x": [2]}]'
+
+
+@pytest.mark.parametrize("block", [1, 7, 1 << 20])
+@pytest.mark.parametrize("packed", [True, False])
+def test_records_are_streamed_from_a_list_or_from_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, packed: bool
+) -> None:
+    monkeypatch.setattr(decoding, "_BLOCK", block)
+    pack = gzip.compress if packed else bytes
+    records = list(read_records(_file(tmp_path, pack(LIST))))
+    assert records == [("record 0", {"x": 1, "s": 'a]}"'}), ("record 1", {"x": [2]})]
+    lines = list(read_records(_file(tmp_path, pack(b'{"x": 1}\n\n{"x": 2}'), "points.jsonl")))
+    assert lines == [("line 1", {"x": 1}), ("line 3", {"x": 2})]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[]", "holds no record, expected at least one"),
+        (b"", "not valid JSON"),
+        (b"3", "expected `array`, got `int`"),
+        (b'[{"x": 1}, 3]', "record 1: expected `object`, got `int`"),
+        (b'[{"x": 1} {"x": 1}]', "record 1: not valid JSON (Expecting ',' delimiter"),
+        (b'[, {"x": 1}]', "record 0: not valid JSON (Expecting ',' delimiter"),
+        (b'[{"x": 1},]', "record 1: not valid JSON"),
+        (b'[{"x": 1}', "record 1: not valid JSON"),
+        (b'[{"x": 1}] {"x": 2}', "record 1: not valid JSON ('{\"x\": 2}' follows the list)"),
+        (b'[{"x": 1, "x": 1}]', "record 0: 'x' stands twice"),
+        (b'[{"a": [1, NaN]}]', "record 0, field 'a[1]': holds NaN or Infinity"),
+        (b'[{"x": "' + b"a" * (5 << 20), "record 0: not valid JSON"),
+    ],
+)
+def test_a_bad_list_of_records_names_the_record(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        list(read_records(_file(tmp_path, content)))
+    assert message in str(caught.value)
 
 
 def test_the_largest_file_is_read_and_the_next_one_refused(
@@ -95,12 +139,6 @@ def test_the_largest_file_is_read_and_the_next_one_refused(
     assert read_bytes(_file(tmp_path, b"1234")) == b"1234"
     with pytest.raises(DataError, match="large, expected at most"):
         read_bytes(_file(tmp_path, b"12345"))
-
-
-def test_json_lines_name_the_field_inside_a_list_record(tmp_path: Path) -> None:
-    file = _file(tmp_path, b'[{"x": "a"}]\n', "points.jsonl")
-    with pytest.raises(DataError, match=r"line 1, field '\[0\]\.x': expected `int`"):
-        next(read_json_lines(file, tuple[Point, ...]))
 
 
 def test_lines_that_are_not_utf8_are_located(tmp_path: Path) -> None:
@@ -115,23 +153,23 @@ def test_unreadable_files_are_a_users_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a folder, expected a file"):
         read_bytes(tmp_path)
     whole = gzip.compress(b"x" * 10_000)
-    for broken in (whole[:20], b"not gzip at all", whole[:-12] + b"\0" * 12):
+    for broken in (whole[:20], whole[:-12] + b"\0" * 12):
         with pytest.raises(DataError, match="broken gzip stream"):
             read_bytes(_file(tmp_path, broken, "broken.json.gz"))
         with pytest.raises(DataError, match="broken gzip stream"):
             list(read_lines(_file(tmp_path, broken, "broken.txt.gz")))
 
 
-def test_a_file_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> bytes:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(DataError, match=r"cannot be read \(permission denied\)"):
-        read_bytes(_file(tmp_path, b""))
-
-
-def test_other_system_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.EACCES, r"cannot be read \(permission denied\)"),
+        (errno.EIO, r"cannot be read \(Input/output error\)"),
+    ],
+)
+def test_other_system_errors_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, message: str
+) -> None:
     file = _file(tmp_path, b"")
     with pytest.raises(DataError) as caught:
         read_bytes(file / "below")
@@ -140,9 +178,9 @@ def test_other_system_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(DataError, match=r"cannot be read \(File name too long\)"):
         list(read_lines(tmp_path / ("n" * 300)))
 
-    def fail(path: Path) -> bytes:
-        raise OSError(5, "Input/output error", str(path))
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(Path, "read_bytes", fail)
-    with pytest.raises(DataError, match=r"points.json: cannot be read \(Input/output error\)"):
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(DataError, match=message):
         read_bytes(file)

@@ -29,11 +29,11 @@ def test_rows_that_agree_have_no_remark() -> None:
 def test_rows_of_other_tracks_data_or_steps_are_remarked() -> None:
     other = replace(FACTS, row="basic", track="oracle", features="def", steps=200)
     assert comparability([FACTS, other]) == [
-        "the rows have different tracks (captions: ssm; oracle: basic)",
-        "the rows have different numbers of steps (100: ssm; 200: basic)",
+        "the rows have different tracks (captions: ssm; oracle: basic); differences may not be the agents'",
+        "the rows have different numbers of steps (100: ssm; 200: basic); differences may not be the agents'",
     ]
     assert comparability([FACTS, replace(FACTS, row="basic", features="def")]) == [
-        "the rows have different features (abc: ssm; def: basic)"
+        "the rows have different features (abc: ssm; def: basic); differences may not be the agents'"
     ]
 
 

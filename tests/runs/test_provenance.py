@@ -182,7 +182,7 @@ def test_some_may_walk_and_others_not(copied: tuple[Path, RunFolder]) -> None:
         sm.compare([run.root, other, run.root], data=data, against="ssm", again=again)
         for again in (False, True)
     )
-    assert (found.walked, expected.walked) == (1, 3)
+    assert (found.walked, expected.walked) == (1, 2), "a run that is named twice counts once"
     assert (found.rows, found.distances) == (expected.rows, expected.distances)
 
 

@@ -12,7 +12,7 @@ from scenemem.errors import UserError
 from scenemem.features.tracks import TRACKS
 from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
 from scenemem.runs.folder import RunFolder, halved, published, unpacked, write_published
-from scenemem.runs.opened import card_metrics, model_card
+from scenemem.runs.opened import model_card
 
 METADATA = {
     "preset": {"data": {"task": "r2r"}, "selection": {"split": "val_unseen"}},
@@ -113,7 +113,7 @@ def test_what_comes_with_the_package_is_complete_and_small() -> None:
     for entry in found:
         assert entry.file.stat().st_size < 15e6
         assert entry.file.with_suffix(".md").is_file()
-        assert entry.metrics["val_unseen"][card_metrics(entry)[0]] > 0
+        assert entry.metrics["val_unseen"][entry.card[0]] > 0
         assert entry.track in TRACKS
         card = entry.file.with_suffix(".md").read_text(encoding="utf-8")
         assert card == model_card(entry), "and says everything cards say today"

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenemem.errors import DataError, UserError
-from scenemem.sources.download import NoAnswerError, Patience, download
+from scenemem.sources.download import NoAnswerError, RetryPolicy, download
 from scenemem.sources.table import RemoteFile
 from tests.sources.server import Served, serving
 
 CONTENT = bytes(range(256)) * 64
-QUICK = Patience(seconds=0.3, attempts=3, pause=0.01)
+QUICK = RetryPolicy(seconds=0.3, attempts=3, pause=0.01)
 
 
 def _remote(address: str, content: bytes = CONTENT, *, known: bool = True) -> RemoteFile:
@@ -21,10 +21,10 @@ def _remote(address: str, content: bytes = CONTENT, *, known: bool = True) -> Re
     return RemoteFile(f"{address}/f", "f", len(content) if known else None, digest if known else None)
 
 
-def _fetch(served: Served, target: Path, *, known: bool = True, patience: Patience = QUICK) -> list[int]:
+def _fetch(served: Served, target: Path, *, known: bool = True, retries: RetryPolicy = QUICK) -> list[int]:
     told: list[int] = []
     with serving({"/f": served}) as address:
-        download(_remote(address, known=known), target, patience, told.append)
+        download(_remote(address, known=known), target, retries, told.append)
     return told
 
 
@@ -80,7 +80,7 @@ def test_a_server_that_cannot_continue_sends_everything_again(tmp_path: Path, se
         part.write_bytes(CONTENT[:100])
         with serving({"/f": served}) as address:
             with pytest.raises(UserError, match="the connection broke 1 times"):
-                download(_remote(address), tmp_path / "f", Patience(0.3, 1, 0.01))
+                download(_remote(address), tmp_path / "f", RetryPolicy(0.3, 1, 0.01))
             assert not part.exists(), "a piece from elsewhere is not put behind it"
             served.cut = 0
             download(_remote(address), tmp_path / "f", QUICK)
@@ -138,11 +138,11 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         _fetch(Served(CONTENT), tmp_path / "f" / "g")
 
 
-def test_patience_is_checked() -> None:
+def test_the_retry_policy_is_checked() -> None:
     with pytest.raises(UserError, match="--timeout must be more than 0 seconds, got 0"):
-        Patience(seconds=0)
+        RetryPolicy(seconds=0)
     with pytest.raises(UserError, match="attempts must be 1 or more, got 0"):
-        Patience(attempts=0)
+        RetryPolicy(attempts=0)
 
 
 @settings(max_examples=20, deadline=None)

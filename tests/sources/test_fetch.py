@@ -16,13 +16,13 @@ from scenemem.formats.annotations import (
     read_view_objects,
     read_word_vectors,
 )
-from scenemem.sources.download import Patience
+from scenemem.sources.download import RetryPolicy
 from scenemem.sources.fetch import fetch, fetch_script, plan
 from scenemem.sources.table import GOALS, SOURCES, find_sources, missing_results
 from tests.sources.conftest import VIEWPOINT, originals, repository
 from tests.sources.server import Served
 
-QUICK = Patience(seconds=0.3, attempts=2, pause=0.01)
+QUICK = RetryPolicy(seconds=0.3, attempts=2, pause=0.01)
 Mirror = Callable[[str], Served]
 
 

@@ -16,11 +16,6 @@ from scenemem.world.graph import NONE, World
 
 
 @pytest.fixture(scope="module")
-def world(tiny_data: Path) -> World:
-    return load_world(tiny_data / "connectivity")
-
-
-@pytest.fixture(scope="module")
 def train(tiny_data: Path, world: World) -> EpisodeSet:
     return load_split(DataFolder(tiny_data), world, "r2r", "train")
 
@@ -55,11 +50,6 @@ def test_the_goals_of_a_test_split_are_unknown(tiny_data: Path, world: World) ->
     assert test.path.shape[1] == 1
 
 
-def test_a_single_point_among_longer_paths_is_its_own_goal(world: World) -> None:
-    episodes = bind_episodes(world, [episode("g00"), episode("g00", "g10", texts=2)], "f", name="x")
-    assert episodes.goal.tolist() == [episodes.start[0], *[world.index_of("grid", "g10")] * 2]
-
-
 def test_rows_can_be_selected_and_reordered(train: EpisodeSet) -> None:
     chosen = train.select([4, 0])
     assert chosen.instruction_ids == (train.instruction_ids[4], train.instruction_ids[0])
@@ -81,16 +71,8 @@ def test_a_split_can_be_restricted_to_scans(world: World, train: EpisodeSet) -> 
 
 def test_moving_to_a_device_moves_every_tensor(train: EpisodeSet) -> None:
     moved = train.to("meta")
-    tensors = (
-        moved.record,
-        moved.scan,
-        moved.start,
-        moved.goal,
-        moved.heading,
-        moved.path,
-        moved.path_length,
-    )
-    assert all(tensor.device.type == "meta" for tensor in tensors)
+    for name in ("record", "scan", "start", "goal", "heading", "path", "path_length"):
+        assert getattr(moved, name).device.type == "meta", name
     assert moved.texts == train.texts
 
 
@@ -117,6 +99,12 @@ BAD = {
         "field 'path[0]': the start 'g-alone' has no neighbour, so no way leads anywhere",
     ),
 }
+
+
+def test_a_split_shows_goals_for_all_or_for_none(world: World) -> None:
+    message = r"^f: record 1 \(path_id 5\), field 'path': its path is only a start, but other records show"
+    with pytest.raises(DataError, match=message):
+        bind_episodes(world, [episode("g00", "g10", texts=2), episode("g00")], "f", name="x")
 
 
 @pytest.mark.parametrize("case", BAD)

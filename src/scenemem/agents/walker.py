@@ -431,9 +431,10 @@ class WalkConfig:
     """longer instructions are cut"""
 
     def __post_init__(self) -> None:
-        for name in ("max_decisions", "max_steps", "max_words"):
-            if not 1 <= getattr(self, name) <= LONGEST:
-                raise SettingError(f"{name} must be from 1 to {LONGEST:,}, got {getattr(self, name)}")
+        # the shortest text has a word between two marks
+        for name, least in (("max_decisions", 1), ("max_steps", 1), ("max_words", 3)):
+            if not least <= getattr(self, name) <= LONGEST:
+                raise SettingError(f"{name} must be from {least} to {LONGEST:,}, got {getattr(self, name)}")
 
 
 @contextmanager

@@ -139,7 +139,7 @@ def data_captions(
     out: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Build the track captions: what a captioner says about every view, and free space.
+    """Build the track captions: captions of every view, and free space.
 
     Args:
         data: data folder with connectivity/ and captions/, optionally r2r/ and glove/.

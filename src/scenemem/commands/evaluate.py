@@ -19,11 +19,8 @@ from scenemem.formats.results import read_trajectories, write_trajectories
 from scenemem.formats.traces import write_trace
 from scenemem.learning.distributed import check_device
 from scenemem.runs import hub
-from scenemem.runs.folder import PREFIX, RunFolder, published, read_published
+from scenemem.runs.folder import AGENT_METRICS, PREFIX, SPEAKER_METRICS, RunFolder, published, read_published
 from scenemem.runs.opened import (
-    CARD_METRICS,
-    SPEAKER_METRICS,
-    OpenedRun,
     evaluate_scripted,
     open_run,
     pack_weights,
@@ -62,7 +59,7 @@ def eval_run(
         run: a run folder, weights:NAME, or one of expert, random and stop.
         out: folder for trajectories, outcomes and traces; results/ of the run when left out.
         traces: keep what the agent weighed up, decision by decision, in the first so many episodes.
-        task: which episode files a scripted agent walks; a run knows its own.
+        task: which episode files a scripted agent walks; a run has its own.
         seed: of the random agent, and of sampled candidates.
         speaker: run of a speaker that helps to choose among candidate routes, see --candidates, or among the
             routes of a search.
@@ -89,10 +86,14 @@ def eval_run(
         where = f"{run} on {task} {split}, track {opened.experiment.track or 'unknown'}"
         helped = None if chosen_by is None else opened.with_speaker(*chosen_by)
         watched = opened.traced(opened.run.root.name, split, helped) if traces else None
-        found = opened.evaluate(split, processes) if helped is None else opened.evaluate_with(helped, split)
-        written = keep_results(opened, split, out, reranked=helped is not None)
+        place = out or opened.run.results(split).parent / ("" if helped is None else "reranked")
+        if helped is None:
+            found = opened.evaluate(split, processes, place)
+        else:
+            found = opened.evaluate_with(helped, split, place)
+        written = [file for end in ("json", "jsonl") if (file := place / f"{split}.{end}").is_file()]
         if watched is not None:
-            written.append(keep_traces(watched, split, traces, written[0].parent / "traces"))
+            written.append(keep_traces(watched, split, traces, place / "traces"))
         for file in written:
             console.say(f"written to {file}")
     if json:
@@ -112,25 +113,6 @@ def eval_run(
             "metrics above the line are those of the walk chosen"
         )
     console.output.print(table)
-
-
-def keep_results(opened: OpenedRun, split: str, out: Path | None, *, reranked: bool = False) -> list[Path]:
-    """Put the results of a walked split where they are wanted; returns the files."""
-    results = opened.run.results(split)
-    if reranked:
-        results = results.parent / "reranked" / results.name
-    place = results.parent if out is None else out
-    files = [file for file in (results, results.with_suffix(".jsonl")) if file.is_file()]
-    if reranked:
-        files = [results]
-    written = []
-    for file in files:
-        target = place / file.name
-        if target != file:
-            with atomic_file(target) as partial:
-                partial.write_bytes(file.read_bytes())
-        written.append(target)
-    return written
 
 
 def keep_traces(watched: TracedAgent, split: str, count: int, place: Path) -> Path:
@@ -197,10 +179,11 @@ def compare(
         device=device,
         progress=console.progress_bar,
     )
-    if kept := len(runs) - comparison.walked:
-        console.say(f"{kept} of {len(runs)} runs had walked {split} already; --again walks with all of them")
+    counted = sum(row["sr"].n for row in comparison.rows.values())
+    if kept := counted - comparison.walked:
+        console.say(f"{kept} of {counted} runs had walked {split} already; --again walks with all of them")
     for remark in comparison.remarks:
-        console.say(f"note: {remark}; differences may not be the agents'")
+        console.say(f"note: {remark}")
     if out is not None:
         comparison.write(out)
         console.say(f"written to {out}")
@@ -290,7 +273,7 @@ def submit(
     Args:
         source: a run folder, weights:NAME, or a result file in leaderboard or DUET style, plain or .gz.
         out: the leaderboard file to write.
-        task: which task a result file belongs to: r2r, r4r, reverie; a run knows its own.
+        task: which task a result file belongs to: r2r, r4r, reverie; a run has its own.
     """
     console.use_threads(1)
     if not source.exists():
@@ -322,7 +305,7 @@ def weights(json: Json = False) -> None:
             }
         )
         return
-    for what, columns, speaks in (("agents", CARD_METRICS, False), ("speakers", SPEAKER_METRICS, True)):
+    for what, columns, speaks in (("agents", AGENT_METRICS, False), ("speakers", SPEAKER_METRICS, True)):
         rows = [
             (entry.name, entry.track or "unknown", split, *(f"{metrics[name]:.3f}" for name in columns))
             for entry in found

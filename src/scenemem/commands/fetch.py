@@ -12,11 +12,11 @@ from scenemem.commands.console import bytes_bar, output, print_json, say
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.sources.convert import KNOWN, Converted, convert
-from scenemem.sources.download import NoAnswerError, Patience
+from scenemem.sources.download import NoAnswerError, RetryPolicy
 from scenemem.sources.fetch import Plan, fetch, fetch_script, plan
 from scenemem.sources.table import GOALS, MATTERPORT, MORE, SOURCES, TERMS, ByHand, Source, find_sources
 
-_PATIENCE = Patience()
+_RETRIES = RetryPolicy()
 
 
 def data_fetch(
@@ -25,7 +25,7 @@ def data_fetch(
     *,
     instructions: bool = False,
     replace: bool = False,
-    timeout: float = _PATIENCE.seconds,
+    timeout: float = _RETRIES.seconds,
     json: bool = False,
 ) -> None:
     """Fetch the public files that a task or a track needs, check them, and convert what has to be converted.
@@ -47,7 +47,7 @@ def data_fetch(
     sources, by_hand = find_sources(what), [GOALS[name].by_hand for name in what if name in GOALS]
     if data is None:
         raise UserError(f"name the folder to fill: scenemem data fetch {' '.join(what)} --data DIR")
-    patience = Patience(seconds=timeout)
+    retries = RetryPolicy(seconds=timeout)
     planned = plan(data, sources, replace=replace)
     if instructions:
         _show_instructions(planned, what)
@@ -56,7 +56,7 @@ def data_fetch(
         _announce(planned)
     try:
         with bytes_bar("fetching") as progress:
-            done = fetch(planned, patience, progress)
+            done = fetch(planned, retries, progress)
     except NoAnswerError:
         missing = len(plan(data, sources, replace=replace).fetch)
         say(f"{missing} files are still missing; how to fetch them elsewhere:")

@@ -164,6 +164,12 @@ def read_arguments(
     if arguments.resume:
         out = replace(settings, seed=arguments.seed).run_folder(arguments.out)
         run = begun(out, type(settings.preset))
+        begin = getattr(arguments, "begin", None)
+        if begin is not None and str(begin) != run.begin.get("run"):
+            raise UserError(
+                f"{out.root} began with {run.begin.get('run', 'fresh weights')}, not with {begin}; leave out "
+                "--begin to continue it, or begin a new run in another --out"
+            )
         places = {**run.augmentation, **({"begin": run.begin["run"]} if "run" in run.begin else {})}
         sources = Sources(**{name: Path(place) for name, place in places.items()})
         settings = Settings(settings.name, run.preset, run.seed, sources)

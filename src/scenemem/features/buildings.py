@@ -80,7 +80,7 @@ class Annotations:
 
 
 def load_annotations(data: DataFolder) -> Annotations:
-    """Read everything a data folder tells about its buildings.
+    """Read all annotations of the buildings of a data folder.
 
     Raises:
         UserError: there are no object annotations.
@@ -101,7 +101,7 @@ def load_annotations(data: DataFolder) -> Annotations:
 
 
 def unannotated(scan: Scan) -> Building:
-    """A building as its connectivity file knows it: no objects, no rooms."""
+    """A building with its connectivity file alone: no objects, no rooms."""
     return _building(scan, (), {}, {}, {})
 
 

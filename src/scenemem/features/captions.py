@@ -1,4 +1,4 @@
-"""The track captions: what a captioner says about every view, and the free space around the viewpoint."""
+"""The track captions: captions of every view, and the free space around the viewpoint."""
 
 from __future__ import annotations
 
@@ -413,7 +413,7 @@ class _Stages:
     begun: int = field(default=0)
 
     def next(self, buildings: int) -> Progress:
-        """What the next stage is told (done, in all)."""
+        """The progress of the next stage."""
         number = self.begun
         self.begun += 1
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import struct
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
-import msgspec
 import numpy as np
-import numpy.typing as npt
 import torch
 from PIL import Image
 from torch import Tensor
@@ -24,11 +23,14 @@ from torch.nn import functional
 
 from scenemem.errors import UserError
 from scenemem.features.pictures import Camera, Pictures, read_cameras
+from scenemem.features.tracks import IMAGES
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.features import VIEWS, FeatureRow, StoreInfo, stream_store
 from scenemem.formats.folder import DataFolder
 from scenemem.registry import Registry
 from scenemem.world.build import Progress
+
+_ROW = struct.Struct("<II")  # before the values of a finished viewpoint: their bytes, and their CRC-32
 
 
 class Encoder(Protocol):
@@ -221,7 +223,7 @@ def build_image_features(
 ) -> StoreInfo:
     """Encode the pictures of all viewpoints of a data folder into the store ``target``.
 
-    Finished viewpoints are kept in two hidden files beside it, so that the same call goes on after a kill;
+    Finished viewpoints are kept in a hidden file beside it, so that the same call goes on after a kill;
     the store has the same bytes as without one. It appears complete or not at all.
 
     Args:
@@ -242,41 +244,59 @@ def build_image_features(
     cameras = read_cameras(data)
     for camera in cameras:  # before hours of work, not after
         pictures.check(camera)
-    settings = _Settings(encoder.name, pictures.description, batch)
-    files = _unfinished_files(target)
+    told = f"encoder {encoder.name!r}, pictures {pictures.description!r} and batch {batch}"
+    file = Path(target).with_name(f".{Path(target).name}.unfinished")
 
     def rows() -> Iterator[FeatureRow]:
         # opened in here, where ``stream_store`` has made the folder and words what the system refuses
-        with _Unfinished(files, settings, cameras) as unfinished:
-            for done, row in enumerate(_encoded(cameras, pictures, encoder, batch, unfinished), start=1):
+        with _opened_alone(file) as stream:
+            kept = _finished(stream, told, [camera.key for camera in cameras], file)
+            for done, row in enumerate(_encoded(cameras, pictures, encoder, batch, stream, kept), start=1):
                 yield row
-                unfinished.append(done, row)  # only what the store has taken
+                if done > len(kept):  # only what the store has taken
+                    content = row.values.astype(np.float16).tobytes()
+                    stream.write(_ROW.pack(len(content), zlib.crc32(content)) + content)
+                    stream.flush()
                 if progress is not None:
                     progress(done, len(cameras))
 
     source = f"{pictures.description}, {len(cameras)} viewpoints"
-    # stores say their track where their record has a place for it
-    track: dict[str, Any] = {"track": "images"} if "track" in StoreInfo.__struct_fields__ else {}
-    info = stream_store(target, rows(), origin=target, source=source, encoder=encoder.name, **track)
-    for file in files:
-        file.unlink(missing_ok=True)
+    info = stream_store(target, rows(), origin=target, source=source, encoder=encoder.name, track=IMAGES.name)
+    file.unlink(missing_ok=True)
     return info
 
 
 def _encoded(
-    cameras: Sequence[Camera], pictures: Pictures, encoder: Encoder, batch: int, unfinished: _Unfinished
+    cameras: Sequence[Camera],
+    pictures: Pictures,
+    encoder: Encoder,
+    batch: int,
+    stream: BinaryIO,
+    kept: list[int],
 ) -> Iterator[FeatureRow]:
     """The rows of all viewpoints; those finished earlier are read.
 
     Batches begin at the same viewpoints however often the work was interrupted, because a batch of another
     size may change a last bit.
+
+    Args:
+        cameras: the viewpoints.
+        pictures: of them.
+        encoder: turns pictures into columns.
+        batch: most pictures encoded at once.
+        stream: the finished viewpoints.
+        kept: where each of them begins there; what is encoded again is taken away.
     """
     together = max(1, batch // VIEWS)  # viewpoints
-    kept = unfinished.finished // together * together
-    unfinished.keep(kept)
-    for camera, values in zip(cameras, unfinished.rows(), strict=False):
-        yield FeatureRow(camera.key, values, camera.key)
-    for start in range(kept, len(cameras), together):
+    del kept[len(kept) // together * together :]
+    for camera, begin in zip(cameras, kept, strict=False):
+        stream.seek(begin)
+        size, _ = _ROW.unpack(stream.read(_ROW.size))
+        yield FeatureRow(
+            camera.key, np.frombuffer(stream.read(size), np.float16).reshape(VIEWS, -1), camera.key
+        )
+    stream.truncate(stream.tell())
+    for start in range(len(kept), len(cameras), together):
         group = cameras[start : start + together]
         views = [picture for camera in group for picture in pictures.views(camera)]
         chunks = range(0, len(views), batch)
@@ -285,124 +305,46 @@ def _encoded(
             yield FeatureRow(camera.key, values.numpy(), camera.key)
 
 
-class _Settings(msgspec.Struct, frozen=True):
-    """What finished viewpoints were encoded with; the first line of their list."""
-
-    encoder: str
-    pictures: str
-    batch: int
-
-
-class _Finished(msgspec.Struct, frozen=True, array_like=True):
-    """A finished viewpoint: a further line of the list."""
-
-    key: str
-    width: int  # columns
-    checksum: int  # CRC-32 of its float16 values
-
-
-def _unfinished_files(target: StrPath) -> tuple[Path, Path]:
-    """The values of finished viewpoints, and the list of them."""
-    target = Path(target)
-    return target.with_name(f".{target.name}.rows"), target.with_name(f".{target.name}.finished")
-
-
-class _Unfinished:
-    """The viewpoints of a store that earlier, killed runs have finished; a context manager.
-
-    Values are written first and listed after, so that a viewpoint that is listed with a checksum that fits
-    is complete. What follows the first that does not fit is dropped.
-
-    Raises:
-        UserError: another process works on the same store, or the viewpoints were made with other settings.
-    """
-
-    def __init__(self, files: tuple[Path, Path], settings: _Settings, cameras: Sequence[Camera]) -> None:
-        self.finished = 0  # viewpoints
-        self._files = files
-        self._settings = settings
-        self._keys = [camera.key for camera in cameras]
-        self._row = 0  # bytes of a viewpoint
-        self._ends: list[int] = []  # where the line of each viewpoint ends
-
-    def __enter__(self) -> _Unfinished:
-        with ExitStack() as opened:
-            for file in self._files:
-                file.touch()
-            self._values, self._listed = (opened.enter_context(file.open("r+b")) for file in self._files)
-            self._lock()
-            self._check()
-            self._opened = opened.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
-
-    def keep(self, count: int) -> None:
-        """Forget all but the first viewpoints."""
-        self.finished = count
-        for stream, end in ((self._values, count * self._row), (self._listed, self._ends[count])):
-            stream.seek(end)
-            stream.truncate()
-
-    def rows(self) -> Iterator[npt.NDArray[np.float16]]:
-        """The values of the finished viewpoints, (36, D) each; the next one is appended after reading all."""
-        self._values.seek(0)
-        for _ in range(self.finished):
-            yield np.frombuffer(self._values.read(self._row), dtype=np.float16).reshape(VIEWS, -1)
-
-    def append(self, done: int, row: FeatureRow) -> None:
-        """Keep a viewpoint, the number ``done`` of the store, unless it was kept earlier."""
-        if done <= self.finished:
-            return
-        content = row.values.astype(np.float16).tobytes()
-        self._values.write(content)
-        self._values.flush()
-        line = _Finished(row.key, row.values.shape[1], zlib.crc32(content))
-        self._listed.write(msgspec.json.encode(line) + b"\n")
-        self._listed.flush()
-        self.finished = done
-
-    def _lock(self) -> None:
+@contextmanager
+def _opened_alone(file: Path) -> Iterator[BinaryIO]:
+    """A file that no other process has opened this way."""
+    file.touch()
+    with file.open("r+b") as stream:
         with suppress(ImportError):  # systems without it go without
             import fcntl
 
             try:
-                fcntl.flock(self._listed, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise UserError(
-                    f"{self._files[1]}: another process is building this store; "
-                    "wait for it or choose another --name"
-                ) from error
+                advice = "wait for it or choose another --name"
+                raise UserError(f"{file}: another process is building this store; {advice}") from error
+        yield stream
 
-    def _check(self) -> None:
-        """Count the viewpoints that are complete, or begin the list."""
-        first = self._listed.readline()
-        try:
-            settings = msgspec.json.decode(first, type=_Settings)
-        except (msgspec.DecodeError, UnicodeDecodeError):  # new, or cut off
-            self._listed.seek(0)
-            self._listed.write(msgspec.json.encode(self._settings) + b"\n")
-            self._ends = [self._listed.tell()]
-            return
-        for name in _Settings.__struct_fields__:
-            seen, wanted = getattr(settings, name), getattr(self._settings, name)
-            if seen != wanted:
-                raise UserError(
-                    f"{self._files[1]}: the viewpoints finished so far were made with {name} {seen!r}, now "
-                    f"it is {wanted!r}; use the same, choose another --name or delete this file to start over"
-                )
-        self._ends = [self._listed.tell()]
-        for key, line in zip(self._keys, self._listed, strict=False):
-            try:
-                entry = msgspec.json.decode(line, type=_Finished)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                break
-            self._row = self._row or VIEWS * entry.width * 2
-            content = self._values.read(self._row)
-            if (entry.key, VIEWS * entry.width * 2, len(content)) != (key, self._row, self._row):
-                break
-            if zlib.crc32(content) != entry.checksum:
-                break
-            self._ends.append(self._ends[-1] + len(line))
-        self.finished = len(self._ends) - 1
+
+def _finished(stream: BinaryIO, told: str, keys: Sequence[str], file: Path) -> list[int]:
+    """Where each viewpoint begins that an earlier run has finished; the first line names the settings.
+
+    Raises:
+        UserError: they were made of other viewpoints or with other settings.
+    """
+    head = json.dumps([told, hashlib.sha256("".join(keys).encode()).hexdigest()]).encode() + b"\n"
+    found = stream.readline()
+    if not found.endswith(b"\n"):  # new, or cut off
+        stream.seek(0)
+        stream.write(head)
+        return []
+    if found != head:
+        raise UserError(
+            f"{file}: the viewpoints finished so far were made with other settings than {told}; "
+            "use the same, choose another --name or delete this file to start over"
+        )
+    begins = []
+    for _ in keys:
+        begin = stream.tell()
+        size, checksum = _ROW.unpack(stream.read(_ROW.size).ljust(_ROW.size, b"\0"))
+        content = stream.read(size)
+        if not size or len(content) < size or zlib.crc32(content) != checksum:
+            break
+        begins.append(begin)
+    stream.seek(len(head))
+    return begins

@@ -167,7 +167,7 @@ def object_features(
         annotations: the vocabularies that the indices of the building refer to.
         building: one of its buildings.
         vectors: (L, 128), one per label.
-        privileged: for the track ``oracle``, which knows rooms, degrees and hidden objects.
+        privileged: for the track ``oracle``, which has rooms, degrees and hidden objects.
     """
     coarse = np.array([label.coarse for label in annotations.labels])
     present, weight = seen_labels(building, building.listed if privileged else None)

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from scenemem.errors import DataError, UserError
-from scenemem.formats.archives import check_plain_file
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.connectivity import connectivity_files, read_scan
+from scenemem.formats.decoding import library_errors
 from scenemem.formats.features import VIEWS
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import read_plan
@@ -32,6 +32,9 @@ Pixels = npt.NDArray[np.uint8]
 
 VIEW_SIZE = (640, 480)
 """Width and height of a view resampled from a skybox, pixels."""
+
+MOST_PIXELS = 1 << 25
+"""Of a picture; the six faces of a full skybox side by side have 25 million."""
 
 FIELD_OF_VIEW = math.pi / 3
 """Vertical field of view of a view, radians."""
@@ -196,7 +199,7 @@ class PictureFiles:
 
 
 class DrawnHouses:
-    """Pictures of the embedded houses, drawn from their plans when they are asked for.
+    """Pictures of the embedded houses, drawn from their plans on demand.
 
     Args:
         data: a data folder that ``scenemem data houses`` built.
@@ -251,15 +254,10 @@ def read_picture(file: Path, place: str) -> Image.Image:
     Raises:
         DataError: the file is missing, is no picture or is cut off.
     """
-    try:
-        check_plain_file(file)
-        with Image.open(file) as picture:
-            return picture.convert("RGB")
-    except DataError:
-        raise
-    except Exception as error:  # whatever the library makes of a damaged file
-        reason = f"not a readable picture ({error}); is the file complete?"
-        raise DataError(file, reason, record=place) from error
+    with library_errors(file, "not a readable picture", place), Image.open(file) as picture:
+        if math.prod(picture.size) > MOST_PIXELS:
+            raise ValueError(f"it has {picture.size[0]} x {picture.size[1]} pixels")
+        return picture.convert("RGB")
 
 
 def write_views(pictures: Pictures, cameras: Sequence[Camera], target: StrPath, ending: str = ".jpg") -> None:

@@ -1,16 +1,21 @@
 """View features: memory-mapped stores, converters, and the environment agents perceive.
 
-Shape letters: R rows of a store, V viewpoints of a world, M viewpoints asked for, K candidate slots, D visual
+Shape letters: R rows of a store, V viewpoints of a world, M requested viewpoints, K candidate slots, D visual
 columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import base64
+import hashlib
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,8 +42,12 @@ from scenemem.world.graph import HEADINGS, VIEWS, World, angle_feature, rotated,
 IN_MEMORY = 512 * 2**20
 """Bytes a store may take as float32 to be read into memory; larger ones stay on disk."""
 
-SAMPLED = 16_384
-"""About as many numbers of a store are kept with weights, to tell how much another store differs."""
+PROJECTIONS = 4
+"""Numbers per panorama that are kept with weights, to tell whether another store holds the same features."""
+
+_LAST_BITS = 0.01  # of the root mean square: two roundings of the same features differ less, others more
+
+_AT_ONCE = 256  # panoramas
 
 _KINDS = {  # ending of a published file -> reader, number of rows
     ".tsv": (read_feature_tsv, estimate_feature_tsv),
@@ -59,7 +68,7 @@ class FeatureStore:
     values: Tensor  # (R, 36, D) float16 and memory-mapped, or float32 when small
     row: Tensor  # (V,) int64, the row of every viewpoint of the world
     half: bool = False  # gather float16 as stored; float32 otherwise
-    sample: NDArray[np.float16] | None = None  # (n, D) some views of the file, see ``sample_views``
+    stored: NDArray[np.float16] | None = None  # (R, 36, D) all rows of the file, on disk
 
     @property
     def width(self) -> int:
@@ -119,21 +128,79 @@ def open_store(target: StrPath, world: World, *, half: bool = False) -> FeatureS
     values = torch.from_numpy(mapped)
     if not half and values.numel() * 4 <= IN_MEMORY:
         values = values.float()  # converted once instead of at every lookup
-    return FeatureStore(info, values, row, half, sample_views(mapped))
+    return FeatureStore(info, values, row, half, mapped)
 
 
-def sample_views(values: NDArray[np.float16]) -> NDArray[np.float16]:
-    """Some views, evenly spread over a store: enough to tell how much another one of its layout differs.
+def projections(values: NDArray[np.float16]) -> NDArray[np.float16]:
+    """Random projections of every panorama, into which each of its views enters with signs of its own.
 
-    values: (R, 36, D)  ->  (n, D)
+    They are of the size of the features, and small changes change them little: about 0.05 % when every number
+    is rounded to the other side.
+
+    values: (R, 36, D)  ->  (R, 4)
     """
-    views = values.reshape(-1, values.shape[-1])
-    count = min(len(views), max(1, SAMPLED // views.shape[1]))
-    return np.array(views[np.linspace(0, len(views) - 1, count).astype(np.int64)])
+    size = math.prod(values.shape[1:])
+    digest = hashlib.shake_128(b"scenemem").digest(-(-size * PROJECTIONS // 8))
+    bits = np.unpackbits(np.frombuffer(digest, dtype=np.uint8))[: size * PROJECTIONS]
+    signs = (bits.reshape(size, PROJECTIONS) * np.float32(2) - 1) / np.float32(math.sqrt(size))
+    found = np.empty((len(values), PROJECTIONS), dtype=np.float16)
+    for start in range(0, len(values), _AT_ONCE):
+        rows = values[start : start + _AT_ONCE]
+        with np.errstate(over="ignore", invalid="ignore"):  # the result shows what is not finite
+            found[start : start + _AT_ONCE] = rows.reshape(len(rows), size).astype(np.float32) @ signs
+    return found
+
+
+def identity(store: FeatureStore) -> dict[str, Any]:
+    """What weights keep about the features they were trained on, for ``check_identity``."""
+    assert store.stored is not None, "features of a file"
+    info = {name: getattr(store.info, name) for name in ("width", "encoder", "sha256", "track", "layout")}
+    text = base64.b64encode(projections(store.stored).astype("<f2").tobytes()).decode()
+    return {**info, "projections": text}
+
+
+def check_identity(trained: Mapping[str, Any], store: FeatureStore, file: StrPath) -> None:
+    """Refuse a store of another track, layout or content; warn about one that differs in last bits only.
+
+    A store that was built elsewhere from the same files has the same track, encoder, columns and viewpoints,
+    but a number here and there may have been rounded to the other side.
+
+    Raises:
+        DataError: the weights in ``file`` were trained on other features.
+    """
+    info = store.info
+    if trained.get("sha256") == info.sha256:
+        return
+    advice = "build the store it was trained on again"
+    for name in ("width", "track"):
+        before, found = trained.get(name), getattr(info, name)
+        if before != found:
+            reason = f"was trained on features with {name} {before}, this store has {found or 'none'}"
+            raise DataError(file, f"{reason}; {advice}")
+    seen = f"was trained on features with sha256 {trained.get('sha256')}, this store has {info.sha256}"
+    if not info.track or trained.get("layout") != info.layout or store.stored is None:
+        raise DataError(file, f"{seen}; {advice}")
+    now = projections(store.stored).astype(np.float64)
+    try:
+        kept = np.frombuffer(base64.b64decode(trained["projections"], validate=True), "<f2")
+        before = kept.reshape(now.shape).astype(np.float64)
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"does not hold the projections of {len(now):,} panoramas ({error}); get the file again"
+        raise DataError(file, reason, field="features.projections") from error
+    difference, size = np.abs(before - now), math.sqrt(float(np.square(before).mean()))
+    if not (difference <= _LAST_BITS * size).all():  # NaN is neither smaller nor larger
+        others = int((~(difference <= _LAST_BITS * size)).any(axis=1).sum())
+        differs = f"{others:,} of {len(now):,} panoramas differ more than rounding can explain"
+        raise DataError(file, f"{seen}; {differs}; {advice}")
+    warnings.warn(
+        f"{file}: {seen}; all {len(now):,} panoramas agree but for rounding, so it is taken for the same "
+        "store built elsewhere, and scores may differ a little",
+        stacklevel=2,
+    )
 
 
 def store_name(file: StrPath) -> str:
-    """The name of a feature file without the ending that tells its kind."""
+    """The name of a feature file without the ending of its kind."""
     return Path(file).name.removesuffix(_ending(file) or "")
 
 

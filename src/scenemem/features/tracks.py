@@ -25,7 +25,7 @@ class Track:
     name: str  # of the track and of the store that its command builds
     sensor: str  # what an agent would have to carry to know as much
     command: str  # builds the store
-    privileged: bool = False  # knows what no sensor tells from where the agent stands
+    privileged: bool = False  # holds what no sensor measures from where the agent stands
 
 
 CAPTIONS = Track("captions", "a camera with a captioner, and a depth sensor", "scenemem data captions")

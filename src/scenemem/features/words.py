@@ -76,7 +76,7 @@ def first_embeddings(
 
 
 def word_rarity(texts: Sequence[str], counts: npt.NDArray[np.int64]) -> dict[str, float]:
-    """How much each word of some texts tells: log((N + 1) / (n + 1)), n of the N texts hold the word.
+    """The rarity of each word of some texts: log((N + 1) / (n + 1)), n of the N texts hold the word.
 
     counts: (T,) how often each text occurs  ->  weight by word
     """

@@ -13,9 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from scenemem.errors import DataError
-from scenemem.formats.archives import AT_LEAST, RATIO, check_plain_file, read_members
 from scenemem.formats.atomic import StrPath
-from scenemem.formats.decoding import decode_json, located, read_bytes, read_json, read_json_lines, read_lines
+from scenemem.formats.decoding import (
+    ARCHIVES,
+    check_growth,
+    decode_json,
+    fitted,
+    library_errors,
+    read_bytes,
+    read_json,
+    read_json_lines,
+    read_lines,
+    read_members,
+)
 
 WordIndex = Annotated[int, msgspec.Meta(ge=0)]
 View = Annotated[int, msgspec.Meta(ge=0, le=35)]
@@ -82,7 +92,7 @@ class ViewpointRoom(msgspec.Struct, frozen=True):
     viewpoint: str
     room_code: str  # Matterport region letter
     room: str  # short name
-    region_index: int = -1  # which room of the building; -1 when not told
+    region_index: int = -1  # which room of the building; -1 when unknown
 
 
 class RoomCode(msgspec.Struct, frozen=True):
@@ -103,7 +113,7 @@ LandmarkLabels = dict[str, dict[str, WordLabels]]
 """instruction id -> viewpoint -> labels; viewpoints without a label are missing"""
 
 _Viewpoint = Union[int, dict[str, WordLabels]]  # noqa: UP007 (evaluated at run time, also on Python 3.10)
-_ROW_NUMBER = "id"  # stands among the viewpoints of a path and says nothing about it
+_ROW_NUMBER = "id"  # a key beside the viewpoints of a path
 
 Row = TypeVar("Row")
 
@@ -134,7 +144,7 @@ def read_view_objects(
             raise DataError(source, "holds no <scan>_<viewpoint>.json file")
         for file in files:
             yield _decode_bbox(read_bytes(file), file.name, file, labels or {})
-    elif source.name.endswith((".tar.gz", ".tgz", ".tar")):
+    elif source.name.endswith(ARCHIVES):
         yield from _read_bbox_archive(source, labels or {})
     else:
         for _, record in read_json_lines(source, ViewpointObjects):
@@ -153,7 +163,7 @@ def read_table(file: StrPath, kind: type[Row]) -> Iterator[Row]:
 
     Raises:
         DataError: a column is missing, a line has another number of fields than the header, or a field does
-            not hold what the record asks for; line and field are named.
+            not have the type of the record; line and field are named.
     """
     lines = read_lines(file)
     header = next(lines, "").split("\t")
@@ -165,10 +175,7 @@ def read_table(file: StrPath, kind: type[Row]) -> Iterator[Row]:
         values, record = line.split("\t"), f"line {number}"
         if len(values) != len(header):
             raise DataError(file, f"holds {len(values)} fields, expected {len(header)}", record=record)
-        try:
-            yield msgspec.convert(dict(zip(header, values, strict=True)), kind, strict=False)
-        except msgspec.ValidationError as error:
-            raise located(error, file, record) from error
+        yield fitted(dict(zip(header, values, strict=True)), kind, file, record, strict=False)
 
 
 def read_word_vectors(file: StrPath) -> tuple[tuple[str, ...], npt.NDArray[np.float32]]:
@@ -177,18 +184,9 @@ def read_word_vectors(file: StrPath) -> tuple[tuple[str, ...], npt.NDArray[np.fl
     Raises:
         DataError: the file cannot be read or does not hold the two arrays; pickled content is refused.
     """
-    try:
-        size = check_plain_file(Path(file))
-        with Path(file).open("rb") as stream, zipfile.ZipFile(stream) as content:
-            words, vectors = (
-                _array(content, name, max(RATIO * size, AT_LEAST)) for name in ("words", "vectors")
-            )
-    except FileNotFoundError as error:
-        raise DataError(file, "no such file") from error
-    except DataError:
-        raise
-    except Exception as error:  # whatever the libraries make of a damaged file
-        raise DataError(file, f"not an .npz file with the arrays 'words' and 'vectors' ({error})") from error
+    what = "not an .npz file with the arrays 'words' and 'vectors'"
+    with library_errors(file, what), zipfile.ZipFile(file) as content:
+        words, vectors = (_array(content, file, f"{name}.npy") for name in ("words", "vectors"))
     if words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors) or vectors.dtype.kind != "f":
         seen = f"words {words.shape} and vectors {vectors.dtype} {vectors.shape}"
         raise DataError(file, f"{seen} do not fit, expected (N,) and floats (N, D)")
@@ -199,20 +197,9 @@ def read_word_vectors(file: StrPath) -> tuple[tuple[str, ...], npt.NDArray[np.fl
     return tuple(str(word) for word in words), vectors.astype(np.float32)
 
 
-def _array(content: zipfile.ZipFile, name: str, limit: int) -> npt.NDArray[Any]:
-    """An array of an ``.npz`` file that is no larger than it may be and says it is."""
-    member = f"{name}.npy"
-    if content.getinfo(member).file_size > limit:
-        raise ValueError(f"'{name}' unpacks to more than {limit >> 20} MB")
-    with content.open(member) as stream:
-        version = np.lib.format.read_magic(stream)
-        read = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        shape, _, dtype = read(stream)
-        if math.prod(shape) * dtype.itemsize > content.getinfo(member).file_size:
-            raise ValueError(f"'{name}' says it has the shape {shape}, more than the file holds")
-    with content.open(member) as stream:
+def _array(content: zipfile.ZipFile, file: StrPath, name: str) -> npt.NDArray[Any]:
+    check_growth(file, content.getinfo(name).file_size, name)
+    with content.open(name) as stream:
         array: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
         return array
 
@@ -252,8 +239,8 @@ def read_landmark_labels(file: StrPath) -> LandmarkLabels:
 
 
 def is_box_file(name: str) -> bool:
-    """Whether a JSON file of an archive is a BBox file; a snapshot of the repository holds others, too."""
-    return PurePosixPath(name).parent.name.lower()[:4] in ("", "bbox")
+    """Whether a file of an archive is a BBox file; a snapshot of the repository holds others, too."""
+    return name.endswith(".json") and PurePosixPath(name).parent.name.lower()[:4] in ("", "bbox")
 
 
 class _RawObject(msgspec.Struct, frozen=True):
@@ -263,12 +250,10 @@ class _RawObject(msgspec.Struct, frozen=True):
 
 
 def _read_bbox_archive(source: Path, labels: Mapping[str, Label]) -> Iterator[ViewpointObjects]:
-    found = False
-    for name, content in read_members(source):
-        if is_box_file(name):
-            found = True
-            yield _decode_bbox(content, PurePosixPath(name).name, source, labels, record=name)
-    if not found:
+    name = None
+    for name, content in read_members(source, is_box_file):
+        yield _decode_bbox(content, PurePosixPath(name).name, source, labels, record=name)
+    if name is None:
         raise DataError(source, "holds no <scan>_<viewpoint>.json file")
 
 

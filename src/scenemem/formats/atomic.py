@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import glob
 import os
 import secrets
 import shutil
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,9 +16,9 @@ from pathlib import Path
 from scenemem.errors import UserError
 
 _PARTIAL = ".partial"  # what is being written
-_REPLACED = ".replaced"  # the folder that was there before, where two folders cannot be swapped in one go
+_REPLACED = ".replaced"  # the folder that was there before
 _ATTEMPTS = 10  # to rename a folder into place while others do the same
-_ABANDONED = 7 * 24 * 3600.0  # seconds after which a partial file of an unknown machine is nobody's
+_ABANDONED = 7 * 24 * 3600.0  # seconds after which a partial file of an unknown machine is abandoned
 
 StrPath = str | os.PathLike[str]
 
@@ -54,7 +52,7 @@ def atomic_file(target: StrPath, *, previous: StrPath | None = None) -> Iterator
                 yield partial
                 _sync(partial)
                 if previous is not None and target.exists():
-                    _keep(target, Path(previous))
+                    os.replace(target, previous)
                 os.replace(partial, target)
                 _sync(target.parent)
             finally:
@@ -65,9 +63,9 @@ def atomic_file(target: StrPath, *, previous: StrPath | None = None) -> Iterator
 def atomic_folder(target: StrPath, *, keep_existing: bool = False) -> Iterator[Path]:
     """Yield a temporary folder beside ``target``; rename it into place when the block succeeds.
 
-    Every file inside is synced first. An existing ``target`` changes places with the new folder in one step
-    where the system can do that, and is deleted then. Elsewhere it is renamed aside first; a process killed
-    between the two renames leaves it under a hidden name, and the next write to the same target puts it back.
+    Every file inside is synced first. An existing ``target`` is renamed aside, and deleted when the new one
+    stands in its place; a process killed between the two renames leaves it under a hidden name, and the next
+    write to the same target puts it back.
 
     Args:
         target: the folder to write.
@@ -86,38 +84,10 @@ def atomic_folder(target: StrPath, *, keep_existing: bool = False) -> Iterator[P
                 yield partial
                 for entry in (*sorted(partial.rglob("*")), partial):
                     _sync(entry)
-                if keep_existing or not _exchange(partial, target):
-                    _move_in(partial, target, keep_existing)
+                _move_in(partial, target, keep_existing)
                 _sync(target.parent)
             finally:
                 _remove(partial)
-
-
-def _keep(target: Path, previous: Path) -> None:
-    """Give ``target`` the second name ``previous``; where files have one name only it loses the first."""
-    with _own_name(previous, _PARTIAL) as link:
-        try:
-            os.link(target, link)
-        except OSError:
-            os.replace(target, previous)
-            return
-        try:
-            os.replace(link, previous)
-        finally:
-            link.unlink(missing_ok=True)  # renaming a file to its own other name leaves both
-
-
-def _exchange(partial: Path, target: Path) -> bool:
-    """Swap the two in one step; False where the system cannot, or when there is no ``target``."""
-    if not sys.platform.startswith("linux") or not os.path.lexists(target):
-        return False
-    try:
-        swap = ctypes.CDLL(None, use_errno=True).renameat2
-    except AttributeError:  # a C library that is older than the call
-        return False
-    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    swapped: int = swap(here, os.fsencode(partial), here, os.fsencode(target), exchange)
-    return swapped == 0
 
 
 def _move_in(partial: Path, target: Path, keep_existing: bool) -> None:
@@ -162,21 +132,19 @@ def _own_name(target: Path, ending: str) -> Iterator[Path]:
 
 
 def _clear_leftovers(target: Path) -> None:
-    for ending in (_PARTIAL, _REPLACED):
-        for leftover in target.parent.glob(f".{glob.escape(target.name)}.*-*-*{ending}"):
-            machine, _, rest = (
-                leftover.name.removeprefix(f".{target.name}.").rpartition("-")[0].rpartition("-")
-            )
-            if not rest.isdigit() or leftover.name in _writing:
-                continue
-            if machine != _machine():
-                abandoned = ending == _PARTIAL and leftover.is_file() and _age(leftover) > _ABANDONED
-            else:  # its number may have come to this process, whose own names are known
-                abandoned = int(rest) == os.getpid() or not _alive(int(rest))
-            if abandoned and ending == _REPLACED:
-                _put_back(leftover, target)
-            elif abandoned:
-                _remove(leftover)
+    for leftover in target.parent.glob(f".{glob.escape(target.name)}.*-*-*.*"):
+        owner, _, ending = leftover.name.removeprefix(f".{target.name}.").rpartition(".")
+        machine, process, _ = [*owner.rsplit("-", 2), "", ""][:3]
+        if f".{ending}" not in (_PARTIAL, _REPLACED) or not process.isdigit() or leftover.name in _writing:
+            continue
+        if machine != _machine():
+            abandoned = f".{ending}" == _PARTIAL and leftover.is_file() and _age(leftover) > _ABANDONED
+        else:  # its number may have come to this process, whose own names are known
+            abandoned = int(process) == os.getpid() or not _alive(int(process))
+        if abandoned and f".{ending}" == _REPLACED:
+            _put_back(leftover, target)
+        elif abandoned:
+            _remove(leftover)
 
 
 def _machine() -> str:
@@ -191,7 +159,7 @@ def _machine() -> str:
 def _age(path: Path) -> float:
     try:
         return time.time() - path.stat().st_mtime
-    except OSError:  # somebody else cleared it
+    except OSError:  # cleared by another process
         return 0.0
 
 
@@ -200,7 +168,7 @@ def _alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # alive, and somebody else's
+    except PermissionError:  # alive, of another user
         pass
     return True
 

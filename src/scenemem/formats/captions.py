@@ -11,9 +11,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from scenemem.errors import DataError
-from scenemem.formats.archives import read_members
 from scenemem.formats.atomic import StrPath
-from scenemem.formats.decoding import decode_json, located, read_bytes
+from scenemem.formats.decoding import ARCHIVES, decode_json, fitted, read_bytes, read_members
 from scenemem.formats.digests import file_digest
 from scenemem.formats.features import VIEWS
 
@@ -22,11 +21,10 @@ Captioner = Literal["langnav", "navgpt"]
 PICTURE = (640.0, 480.0)  # pixels the boxes refer to
 NAVGPT_HEADINGS = 8  # slot i is centred on i x 45 degrees, clockwise
 NAVGPT_ROWS = ("down", "middle", "top")  # elevations -30, 0 and 30 degrees
-_ARCHIVES = (".tar.gz", ".tgz", ".tar")
 
 
 class Detection(msgspec.Struct, frozen=True):
-    """A detected object: its class, where it is in the view and what a captioner says about the cut-out."""
+    """A detected object: its class, where it is in the view and the caption of the cut-out."""
 
     kind: str  # COCO class, e.g. "potted plant"
     box: tuple[float, float, float, float]  # x0, y0, x1, y1; pixels of a 640x480 picture, origin top left
@@ -41,7 +39,7 @@ class Detection(msgspec.Struct, frozen=True):
 
 
 class ViewpointCaptions(NamedTuple):
-    """What a captioner says about one viewpoint."""
+    """The captions of one viewpoint."""
 
     scan: str
     viewpoint: str
@@ -59,7 +57,7 @@ class CaptionFiles:
 
     @property
     def origin(self) -> str:
-        """The name of the files, and whether they are the published ones as far as that can be told."""
+        """The name of the files, and whether they are the published ones as far as a checksum shows."""
         if self.place.is_dir():
             return f"captions/{self.place.name} (unpacked copy)"
         seen = file_digest(self.place)
@@ -95,7 +93,7 @@ def find_captions(folder: StrPath, captioner: Captioner) -> CaptionFiles | None:
     """The files of a captioner in a ``captions/`` folder: the archive, else the unpacked folder."""
     published = PUBLISHED[captioner]
     root = Path(folder)
-    archives = (file for file in sorted(root.glob(published.archives)) if file.name.endswith(_ARCHIVES))
+    archives = (file for file in sorted(root.glob(published.archives)) if file.name.endswith(ARCHIVES))
     unpacked = (place for place in sorted(root.rglob(published.folder)) if place.is_dir())
     place = next(iter((*archives, *unpacked)), None)
     return None if place is None else CaptionFiles(captioner, place)
@@ -136,11 +134,13 @@ def _buildings(files: CaptionFiles, scan: str | None) -> Iterator[tuple[str, byt
                 yield file.stem, read_bytes(file), file, None
         return
     folder = PUBLISHED[files.captioner].folder
-    for name, content in read_members(files.place):
+
+    def wanted(name: str) -> bool:
         path = PurePosixPath(name)
-        if path.parent.name != folder or scan not in (None, path.stem):
-            continue
-        yield path.stem, content, files.place, name
+        return path.parent.name == folder and path.suffix == ".json" and scan in (None, path.stem)
+
+    for name, content in read_members(files.place, wanted):
+        yield PurePosixPath(name).stem, content, files.place, name
         if scan is not None:
             return  # what follows need not be unpacked
 
@@ -180,13 +180,11 @@ def _decode_langnav(scan: str, viewpoint: str, value: Any, file: Path, place: st
     for name in names:
         here = f"{place}, view {name}"
         try:
-            view = msgspec.convert(value[name], _LangNavView, strict=False)
+            view = fitted(value[name], _LangNavView, file, here, strict=False)
             found = tuple(
                 Detection(entry.obj_class, entry.box, entry.confidence, entry.caption)
                 for entry in view.dense_cap
             )
-        except msgspec.ValidationError as error:
-            raise located(error, file, here) from error
         except ValueError as error:
             raise DataError(file, str(error), record=here) from error
         captions.append(view.global_cap)

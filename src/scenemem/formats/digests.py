@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from scenemem.errors import DataError, UserError
-from scenemem.formats.archives import check_plain_file
 from scenemem.formats.atomic import StrPath, atomic_file
+from scenemem.formats.decoding import check_plain_file
 from scenemem.formats.folder import cache_folder
 
 _BLOCK = 1 << 20  # bytes read at a time
@@ -25,7 +25,6 @@ _SETTLED = 2.0  # seconds; a file changed more recently may change again within 
 class _Remembered(msgspec.Struct, frozen=True):
     """A checksum, and how the file looked when it was computed."""
 
-    file: str
     state: tuple[int, ...]  # size, times in nanoseconds, inode
     sha256: str
 
@@ -55,13 +54,13 @@ def file_digest(file: StrPath, progress: Callable[[int, int], None] | None = Non
             return _computed(path, progress)
         place = _place(path)
         known = _recall(place)
-        if known is not None and known.file == str(path.resolve()) and known.state == state:
+        if known is not None and known.state == state:
             return known.sha256
         found = _computed(path, progress)
         settled = time.time() - path.stat().st_ctime > _SETTLED
         if settled and _state(path) == state:
             with suppress(UserError):  # a cache that cannot be written only costs time
-                _remember(place, _Remembered(str(path.resolve()), state, found))
+                _remember(place, _Remembered(state, found))
         return found
     except FileNotFoundError as error:
         raise DataError(path, "no such file") from error
@@ -86,7 +85,7 @@ def _state(path: Path) -> tuple[int, ...]:
 
 
 def _place(path: Path) -> Path:
-    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
+    name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
     return cache_folder() / "digests" / f"{name}.json"
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from scenemem.errors import DataError
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.decoding import decode_json, read_bytes
+from scenemem.formats.decoding import fitted, read_records
 
 Identifier = Union[int, str]  # noqa: UP007 (evaluated at run time, also on Python 3.10)
 
@@ -61,7 +61,7 @@ class Episode(msgspec.Struct, frozen=True):
 
 
 def read_episodes(file: StrPath) -> list[Episode]:
-    """Read an episode file, plain or ``.gz``, JSON list or JSON lines; its first record tells the format.
+    """Read an episode file, plain or ``.gz``, JSON list or JSON lines; its first record decides the format.
 
     Raises:
         DataError: the content is not an episode file: not JSON, wrong schema, empty path, a number that is
@@ -192,29 +192,12 @@ class _Spoken(_Route, frozen=True, kw_only=True):
         )
 
 
-def record_parts(file: StrPath) -> list[tuple[str, bytes]]:
-    """``(place, JSON text)`` of every record of a JSON list or JSON-lines file, plain or ``.gz``.
-
-    Raises:
-        DataError: the file cannot be read, is not JSON or holds no record.
-    """
-    content = read_bytes(file)
-    if content.lstrip()[:1] == b"{":  # a JSON list starts with [
-        parts = [(f"line {n}", line) for n, line in enumerate(content.splitlines(), start=1) if line.strip()]
-    else:
-        records = decode_json(content, list[msgspec.Raw], file, unique=False)
-        parts = [(f"record {n}", bytes(record)) for n, record in enumerate(records)]
-    if not parts:
-        raise DataError(file, "holds no record, expected at least one")
-    return parts
-
-
 def _records(file: StrPath) -> Iterator[tuple[str, _Route]]:
-    parts = record_parts(file)
-    names = decode_json(parts[0][1], dict[str, msgspec.Raw], file, parts[0][0])
-    kind: type[_Route] = _Spoken if "instruction_id" in names else _RoomToRoom
-    for place, part in parts:
-        yield place, decode_json(part, kind, file, place)
+    kind: type[_Route] | None = None
+    for place, record in read_records(file):
+        if kind is None:  # the first record decides the format
+            kind = _Spoken if "instruction_id" in record else _RoomToRoom
+        yield place, fitted(record, kind, file, place)
 
 
 def _written(episode: Episode) -> _RoomToRoom:

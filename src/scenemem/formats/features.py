@@ -20,14 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from scenemem.errors import DataError, UserError
-from scenemem.formats.archives import check_plain_file
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.decoding import read_json, read_lines
+from scenemem.formats.decoding import check_growth, library_errors, read_json, read_lines
 from scenemem.formats.digests import file_digest
 
 VIEWS = 36  # views of a panorama: 12 headings x 3 elevations
 _LARGEST = float(np.finfo(np.float16).max)
-_BLOCK = 1 << 20  # bytes read at a time when a checksum is computed
 _TSV_FIELDS = ("scanId", "viewpointId", "image_w", "image_h", "vfov", "features")
 _TSV_VALUE = np.dtype("<f4")
 _MOST_COLUMNS = 1 << 16  # per view; the widest published features have 2048
@@ -120,7 +118,7 @@ def stream_store(
     """Write a store from a stream of rows whose number need not be known; one row is in memory at a time.
 
     A store that is replaced is never gone: the new ``.json`` waits under a hidden name until the new ``.npy``
-    stands in its place, and a reader who finds the two apart takes the one whose checksum fits.
+    stands in its place, and a reader that finds the two apart takes the one whose checksum fits.
 
     Args:
         target: the ``.npy`` file to write; the ``.json`` file goes beside it.
@@ -142,12 +140,10 @@ def stream_store(
     with atomic_file(target) as partial:
         with partial.open("w+b") as stream:
             keys, width = _write_rows(stream, rows, width, origin)
-            stream.seek(0)
-            sha256 = _digest(stream)
-            info = StoreInfo(keys, width, source, encoder, sha256, tuple(columns), track, sensor)
+        info = StoreInfo(keys, width, source, encoder, file_digest(partial), tuple(columns), track, sensor)
         with atomic_file(_waiting(record)) as waiting:
             waiting.write_bytes(msgspec.json.encode(info))
-    os.replace(_waiting(record), record)  # whoever is killed before this has left everything readable
+    os.replace(_waiting(record), record)  # everything is readable before and after this
     return info
 
 
@@ -171,15 +167,10 @@ def read_store(
     """
     target, record = _store_paths(target)
     info = _finished(target) or read_store_info(target)
-    try:
-        check_plain_file(target)
+    with library_errors(target, "not a readable .npy file"):
         values = np.load(target, mmap_mode="c", allow_pickle=False)
-    except DataError:
-        raise
-    except Exception as error:  # whatever numpy makes of a damaged file
-        raise DataError(target, f"not a readable .npy file ({error}); build the store again") from error
-    if not isinstance(values, np.memmap):  # a zip file under the name of an array
-        raise DataError(target, "not a readable .npy file; build the store again")
+        if not isinstance(values, np.memmap):  # a zip file under the name of an array
+            raise ValueError("it is an archive")
     expected = (len(info.keys), VIEWS, info.width)
     if values.shape != expected or values.dtype != np.float16 or not values.flags.c_contiguous:
         says = f"'{record.name}' says float16 {expected}, C order; build the store again"
@@ -191,7 +182,7 @@ def read_store(
 
 
 def read_store_info(target: StrPath) -> StoreInfo:
-    """What a store says it holds.
+    """The record of a store.
 
     Raises:
         DataError: one of the two files is missing, or the ``.json`` file is broken.
@@ -210,8 +201,18 @@ def read_store_info(target: StrPath) -> StoreInfo:
 
 
 def verify_store(target: StrPath) -> StoreInfo:
-    """What a store holds, its values compared with their checksum; raises as ``read_store`` does."""
-    return read_store(target)[0]
+    """What a store holds, its values compared with their checksum; raises as ``read_store`` does.
+
+    Raises:
+        DataError: the same as ``read_store``, and for a number that is not finite.
+    """
+    info, values = read_store(target)
+    for key, panorama in zip(info.keys, values, strict=True):
+        if not np.isfinite(panorama).all():
+            view, column = (int(axis) for axis in np.argwhere(~np.isfinite(panorama))[0])
+            reason = f"view {view}, column {column} is {panorama[view, column]}, expected a finite number"
+            raise DataError(target, f"{reason}; build the store again", record=f"'{key}'")
+    return info
 
 
 def _finished(target: Path) -> StoreInfo | None:
@@ -283,8 +284,8 @@ def _decoded(text: str) -> bytes:
 
 def count_feature_hdf5(file: StrPath) -> int:
     """The number of data sets in an HDF5 file."""
-    with _opened(file) as source:
-        return len(_keys(source, file))
+    with _opened(file) as (_, keys):
+        return len(keys)
 
 
 def read_feature_hdf5(file: StrPath, columns: int | None = None) -> Iterator[FeatureRow]:
@@ -295,19 +296,17 @@ def read_feature_hdf5(file: StrPath, columns: int | None = None) -> Iterator[Fea
         columns: keep only the first columns of every view (some files append class scores).
 
     Raises:
-        DataError: the file or a data set cannot be read, or a data set is not a (36, D) table of floats.
+        DataError: the file or a data set cannot be read, a data set is not a (36, D) table of floats, or
+            they hold far more than the file, as those do that were never written.
         UserError: h5py is not installed.
     """
-    with _opened(file) as source:
-        for key in _keys(source, file):
-            yield _hdf5_row(source, key, columns, file)
-
-
-def _keys(source: Any, file: StrPath) -> list[str]:
-    try:
-        return list(source)
-    except Exception as error:  # whatever the library makes of a damaged file
-        raise DataError(file, f"not a readable HDF5 file ({error}); is the file complete?") from error
+    grown = 0
+    with _opened(file) as (source, keys):
+        for key in keys:
+            row = _hdf5_row(source, key, columns, file)
+            grown += row.values.nbytes
+            check_growth(file, grown, row.place)
+            yield row
 
 
 def _hdf5_row(source: Any, key: str, columns: int | None, file: StrPath) -> FeatureRow:
@@ -315,44 +314,37 @@ def _hdf5_row(source: Any, key: str, columns: int | None, file: StrPath) -> Feat
     import h5py
 
     place = f"data set '{key}'"
-    try:
-        link = source.get(key, getlink=True)
-        if not isinstance(link, h5py.HardLink):
+    with library_errors(file, "cannot be unpacked", place):
+        entry = None if not isinstance(source.get(key, getlink=True), h5py.HardLink) else source[key]
+        if entry is None:
             raise DataError(file, "is a link, expected a data set of this file", record=place)
-        entry = source[key]
         if not isinstance(entry, h5py.Dataset):
             raise DataError(file, f"holds a group, expected floats of shape ({VIEWS}, D)", record=place)
         shape, kind = entry.shape, entry.dtype
         if shape is None or len(shape) != 2 or kind.kind != "f":
-            reason = f"holds {kind} of shape {shape}, expected floats of shape ({VIEWS}, D)"
-            raise DataError(file, reason, record=place)
+            seen = f"{kind} of shape {shape}"
+            raise DataError(file, f"holds {seen}, expected floats of shape ({VIEWS}, D)", record=place)
         if entry.is_virtual or entry.external:
             raise DataError(file, "takes its values from another file, which is not followed", record=place)
         if max(math.prod(shape), math.prod(entry.chunks or ())) > VIEWS * _MOST_COLUMNS:
             reason = f"has the shape {shape}, expected ({VIEWS}, D) with D at most {_MOST_COLUMNS}"
             raise DataError(file, reason, record=place)
         return FeatureRow(key, np.asarray(entry[:, :columns]), place)
-    except DataError:
-        raise
-    except Exception as error:  # whatever the library makes of a damaged file
-        raise DataError(file, f"cannot be unpacked ({error})", record=place) from error
 
 
 @contextmanager
 def _opened(file: StrPath) -> Iterator[Any]:
+    """An HDF5 file and the names of its data sets."""
     try:
         import h5py
     except ImportError as error:
         advice = "run: pip install 'scenemem[features]'"
         raise UserError(f"{file}: reading HDF5 needs h5py, which is not installed; {advice}") from error
-    if not Path(file).is_file():
-        raise DataError(file, "no such file")
-    try:
+    with library_errors(file, "not a readable HDF5 file"):
         source = h5py.File(file, "r")
-    except Exception as error:  # whatever the library makes of a damaged file
-        raise DataError(file, f"not a readable HDF5 file ({error}); is the file complete?") from error
+        names = list(source)
     with source:
-        yield source
+        yield source, names
 
 
 def _store_paths(target: StrPath) -> tuple[Path, Path]:
@@ -411,10 +403,3 @@ def _half_precision(row: FeatureRow, width: int, origin: StrPath) -> npt.NDArray
         reason = f"'{row.key}', view {view}, column {column} is {seen:g}, expected a finite number{limit}"
         raise DataError(origin, reason, record=row.place)
     return half
-
-
-def _digest(stream: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    while block := stream.read(_BLOCK):
-        digest.update(block)
-    return digest.hexdigest()

@@ -64,7 +64,7 @@ class DataFolder:
     def derived(self) -> Path:
         """Where things built from this folder go: the folder itself, or the cache if it is read-only.
 
-        Permission bits are respected even for the super-user, who could write anyway.
+        Permission bits are respected even for the super-user.
         """
         mode = self.root.stat().st_mode
         writable = bool(mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)) and os.access(self.root, os.W_OK)
@@ -103,7 +103,7 @@ class DataFolder:
         stores = {file.stem: file for file in self.feature_files()}
         if name not in stores:
             there = f"there are: {', '.join(stores)}" if stores else "there is none yet"
-            advice = f"'scenemem data check --data {self.root}' says what it takes to build it"
+            advice = f"'scenemem data check --data {self.root}' shows what it takes to build it"
             raise DataError(self.root, f"no feature store '{name}' ({there}); {advice}")
         return stores[name]
 

@@ -7,7 +7,7 @@ import io
 import tarfile
 import zipfile
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import cast
 
@@ -25,9 +25,15 @@ from scenemem.formats.annotations import (
     is_box_file,
     read_view_objects,
 )
-from scenemem.formats.archives import check_plain_file, read_members
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.decoding import lines_of, read_json, read_lines
+from scenemem.formats.decoding import (
+    check_growth,
+    library_errors,
+    lines_of,
+    read_json,
+    read_lines,
+    read_members,
+)
 
 ROOMS = {
     "a": "bathroom",
@@ -66,6 +72,9 @@ ROOMS = {
 
 OUTSIDE = "z"
 """The letter of a panorama that lies in no region, as the public table of room labels has it."""
+
+MOST_WORDS = 3_000_000
+"""Of a table of vectors; the largest public one has 2.2 million."""
 
 _NAME = 32  # hex digits of a panorama's name; portals have a P line, too, but a number there
 _LETTER, _PLACE = 5, 3  # where the label of a region and the region of a panorama stand in their lines
@@ -243,9 +252,8 @@ def _box_files(source: Path) -> Iterator[tuple[str, bytes]]:
         for file in source.glob("*.json"):
             yield file.name, file.read_bytes()
         return
-    for name, content in read_members(source):
-        if is_box_file(name):
-            yield PurePosixPath(name).name, content
+    for name, content in read_members(source, is_box_file):
+        yield PurePosixPath(name).name, content
 
 
 def read_glove(
@@ -288,27 +296,15 @@ def _glove_lines(file: Path) -> Iterator[str]:
     if file.suffix != ".zip":
         yield from read_lines(file)
         return
-    with _readable_zip(file), zipfile.ZipFile(file) as archive:
+    with library_errors(file, "not a readable archive"), zipfile.ZipFile(file) as archive:
         texts = [name for name in archive.namelist() if name.endswith(".txt")]
         if not texts:
             raise DataError(file, "holds no .txt file, expected GloVe's")
         widest = max(texts, key=lambda name: archive.getinfo(name).file_size)
-        # around it a reader whose lines are never longer than asked for
+        check_growth(file, archive.getinfo(widest).file_size, widest)
+        # a buffered reader respects the limit of a line
         with io.BufferedReader(cast(io.RawIOBase, archive.open(widest))) as stream:
             yield from lines_of(stream, file)
-
-
-@contextmanager
-def _readable_zip(file: Path) -> Iterator[None]:
-    try:
-        check_plain_file(file)
-        yield
-    except FileNotFoundError as error:
-        raise DataError(file, "no such file") from error
-    except DataError:
-        raise
-    except Exception as error:  # whatever the libraries make of a damaged file
-        raise DataError(file, f"not a readable archive ({error}); is the file complete?") from error
 
 
 def read_glove_table(file: StrPath, vocabulary: StrPath) -> tuple[tuple[str, ...], npt.NDArray[np.float32]]:
@@ -317,18 +313,11 @@ def read_glove_table(file: StrPath, vocabulary: StrPath) -> tuple[tuple[str, ...
     Raises:
         DataError: the two do not fit, or the table cannot be read; pickled content is refused.
     """
-    words = tuple(read_lines(vocabulary))
-    try:
-        check_plain_file(Path(file))
+    with library_errors(file, "not an .npy table of numbers"):
         vectors = np.load(file, mmap_mode="r", allow_pickle=False)  # a declared size is not believed
-    except FileNotFoundError as error:
-        raise DataError(file, "no such file") from error
-    except DataError:
-        raise
-    except Exception as error:  # whatever numpy makes of a damaged file
-        raise DataError(file, f"not an .npy table of numbers ({error}); is the file complete?") from error
-    if not isinstance(vectors, np.memmap):  # a zip file under the name of an array
-        raise DataError(file, "not an .npy table of numbers; is the file complete?")
+        if not isinstance(vectors, np.memmap):  # a zip file under the name of an array
+            raise ValueError("it is an archive")
+    words = tuple(islice(read_lines(vocabulary), MOST_WORDS))
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or len(vectors) != len(words):
         seen = f"{vectors.dtype} {vectors.shape} and {len(words)} words"
         raise DataError(file, f"{seen} do not fit, expected floats (words, columns)")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, NamedTuple, Union
 
 import msgspec
 
 from scenemem.errors import DataError
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.decoding import decode_json, read_json, read_json_lines
-from scenemem.formats.episodes import FieldError, record_parts, write_json_list
+from scenemem.formats.decoding import check_version, fitted, read_json, read_json_lines, read_records
+from scenemem.formats.episodes import FieldError, write_json_list
 from scenemem.formats.traces import Origin
 
 _DEEPEST = 3  # trajectory[action][point][part]; anything deeper is not a trajectory
@@ -48,7 +49,7 @@ class Trajectory(msgspec.Struct, frozen=True):
 
 
 class EpisodeResult(msgspec.Struct, frozen=True):
-    """One episode: which weights walked it, what it asked for, what came out."""
+    """One episode: the weights that walked it, its instruction, and its outcome."""
 
     instr_id: str
     checkpoint: Literal["best", "last"]  # of the run
@@ -82,6 +83,11 @@ class ResultStamp(Origin, frozen=True, kw_only=True):
     code: str = ""  # sum of the program that walked; older stamps have none
     version: Count = STAMP_VERSION
 
+    def __post_init__(self) -> None:
+        for name in self.files:
+            if PurePath(name).name != name or name in ("", ".."):
+                raise ValueError(f"files names {name!r}, expected the name of a file beside it")
+
 
 def read_stamp(file: StrPath) -> ResultStamp | None:
     """The stamp in a file; None when there is none, or none that can be read.
@@ -90,21 +96,16 @@ def read_stamp(file: StrPath) -> ResultStamp | None:
         DataError: it was written by a newer version, whose results are not to be taken for ours or replaced.
     """
     try:
-        version = read_json(file, _Versioned).version
-    except DataError:
+        content = read_json(file, dict[str, Any])
+        version = content.get("version", STAMP_VERSION)
+        if isinstance(version, int) and version > STAMP_VERSION:
+            advice = "use the program that wrote it, or move these results elsewhere"
+            check_version(content, STAMP_VERSION, "a stamp", file, advice)
+        return fitted(content, ResultStamp, file)
+    except DataError as error:
+        if error.field == "version":
+            raise
         return None
-    if version > STAMP_VERSION:
-        seen = f"is a stamp of version {version}, this program reads version {STAMP_VERSION}"
-        advice = "use the program that wrote it, or move these results elsewhere"
-        raise DataError(file, f"{seen}; {advice}", field="version")
-    try:
-        return read_json(file, ResultStamp)
-    except DataError:
-        return None
-
-
-class _Versioned(msgspec.Struct):
-    version: Count = STAMP_VERSION
 
 
 def write_stamp(file: StrPath, stamp: ResultStamp) -> None:
@@ -129,8 +130,8 @@ def read_trajectories(file: StrPath) -> list[Trajectory]:
     """
     trajectories: list[Trajectory] = []
     seen: dict[str, str] = {}
-    for place, part in record_parts(file):
-        result = decode_json(part, _Result, file, place)
+    for place, record in read_records(file):
+        result = fitted(record, _Result, file, place)
         name = str(result.instr_id)
         try:
             if name in seen:
@@ -153,7 +154,7 @@ def write_trajectories(file: StrPath, trajectories: Iterable[Trajectory]) -> int
         how many trajectories were written.
 
     Raises:
-        ValueError: a point has no heading or elevation, which the leaderboard asks for.
+        ValueError: a point has no heading or elevation, which the leaderboard requires.
     """
 
     def record(trajectory: Trajectory) -> dict[str, Any]:
@@ -188,7 +189,7 @@ def write_episode_results(file: StrPath, results: Iterable[EpisodeResult]) -> No
 
 
 def _points(entry: Any, field: str) -> Iterator[Point]:
-    """The points of one entry, at whatever depth they stand; ``field`` says where in errors."""
+    """The points of one entry, at whatever depth they stand; ``field`` names the place in errors."""
     if isinstance(entry, str):
         yield Point(entry)
     elif isinstance(entry, list) and _is_point(entry):
@@ -212,7 +213,7 @@ def _is_point(entry: list[Any]) -> bool:
 def _angle(value: float, field: str) -> float:
     try:
         return float(value)
-    except OverflowError as error:  # JSON knows integers of any length
+    except OverflowError as error:  # JSON has integers of any length
         raise _unexpected(field, value, "an angle in radians") from error
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
 from scenemem.errors import DataError
-from scenemem.formats.archives import check_plain_file
 from scenemem.formats.atomic import StrPath, atomic_file
+from scenemem.formats.decoding import library_errors
 
 CHECKSUM = "sha256"
 """Name of the checksum among the texts of a file."""
+
+LONGEST_HEADER = 8 << 20
+"""Bytes of the names, shapes and texts of a file."""
 
 
 def write_tensor_file(
@@ -50,18 +53,15 @@ def read_tensor_file(file: StrPath, what: str = "tensor file") -> tuple[dict[str
         DataError: the file is missing, damaged, or differs from its checksum. One without a checksum is
             read as it is: those of older versions have none.
     """
-    try:
-        check_plain_file(Path(file))
-        with safe_open(file, framework="pt") as content:
-            texts: dict[str, str] = content.metadata() or {}
-        # tensors taken from there would leave numbers of their shapes in memory for good (safetensors 0.8)
-        tensors = load(Path(file).read_bytes())
-    except FileNotFoundError as error:
-        raise DataError(file, f"no such {what}") from error
-    except PermissionError as error:
-        raise DataError(file, "cannot be read (permission denied)") from error
-    except (OSError, SafetensorError, ValueError, TypeError, OverflowError, MemoryError) as error:
-        raise DataError(file, f"not a {what} of SceneMem, or damaged ({error})") from error
+    if not Path(file).exists():
+        raise DataError(file, f"no such {what}")
+    with library_errors(file, f"not a {what} of SceneMem, or damaged"):
+        content = Path(file).read_bytes()
+        end = 8 + int.from_bytes(content[:8], "little")
+        if end > LONGEST_HEADER:
+            raise ValueError(f"its header is longer than {LONGEST_HEADER >> 20} MB")
+        tensors = load(content)
+        texts: dict[str, str] = json.loads(content[8:end]).get("__metadata__") or {}
     if CHECKSUM in texts and texts[CHECKSUM] != tensor_digest(tensors, texts):
         raise DataError(file, f"not a {what} of SceneMem, or damaged (its content differs from its checksum)")
     return tensors, texts

@@ -7,13 +7,12 @@ agent remembers, in the order of their first visit. Angles are radians, headings
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from scenemem.errors import DataError
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.decoding import decode_json, read_bytes
+from scenemem.formats.decoding import check_version, fitted, read_json
 
 VERSION = 2
 """Of the schema below; a change that old readers cannot read makes it one more."""
@@ -56,7 +55,7 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What the agent was asked to do."""
+    """The instruction, its start and its goal."""
 
     split: str
     instruction_id: str
@@ -128,7 +127,7 @@ class Decision(msgspec.Struct, frozen=True):
     choice: Number  # index into options
     weights: tuple[float, float] | None = None  # of the visual and the geometric confidence in the logit
     attention: Attention | None = None
-    numbers: dict[str, float] = {}  # what else the agent says at this moment, for example its progress
+    numbers: dict[str, float] = {}  # further outputs of the agent, for example its progress
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -198,7 +197,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody needs to get the same again: versions, and the sha256 of every file behind a walk."""
+    """What repeats a walk: versions, and the sha256 of every file behind it."""
 
     versions: dict[str, str]  # of scenemem and torch
     weights: str  # sum of the checkpoint
@@ -261,16 +260,9 @@ def read_trace(file: StrPath) -> Trace:
     Raises:
         DataError: the file is missing, of another version, or does not hold together.
     """
-    content = read_bytes(file)
-    version = decode_json(content, _Versioned, file).version
-    if version != VERSION:
-        seen = f"is a trace of version {version}, this program reads version {VERSION}"
-        raise DataError(file, f"{seen}; write it again with 'scenemem view'", field="version")
-    return decode_json(content, Trace, file)
-
-
-class _Versioned(msgspec.Struct):
-    version: int
+    content = read_json(file, dict[str, Any])
+    check_version(content, VERSION, "a trace", file, "write it again with 'scenemem view'")
+    return fitted(content, Trace, file)
 
 
 def _remembered(field: str, memory: Memory | None) -> Iterator[tuple[str, int]]:

@@ -6,19 +6,18 @@ A resumed run continues bit for bit. No pickle is read or written.
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.optim import Optimizer
-from torch.overrides import TorchFunctionMode
 
 from scenemem.errors import DataError
-from scenemem.formats.decoding import unique_object
+from scenemem.formats.decoding import decode_json
 from scenemem.formats.tensors import CHECKSUM, read_tensor_file, write_tensor_file
 
 VERSION = 3
@@ -27,8 +26,7 @@ NETWORK = "network."
 """What the names of weights begin with."""
 _OPTIMISER = "optimiser."
 _DESCRIPTION = "scenemem"  # name of the metadata among the texts of the file
-_SPARE_NUMBERS, _NUMBERS = 2**24, 4  # asked for per number of the weights; agents of the family need 2
-_SPARE_CALLS, _CALLS = 10_000, 100  # of torch per tensor of the weights; agents of the family need 10
+_SPARE_NUMBERS, _SPARE_TENSORS, _SPARE = 2**24, 1000, 4  # that building may have beyond the weights
 
 N = TypeVar("N", bound=nn.Module)
 
@@ -85,16 +83,13 @@ def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
         DataError: the file is missing, damaged, or was written by another version.
     """
     tensors, texts = read_tensor_file(file, "checkpoint")
+    damaged = "not a checkpoint of SceneMem, or damaged"
+    if _DESCRIPTION not in texts:
+        raise DataError(file, f"{damaged} (it has no description)")
     try:
-        text = texts[_DESCRIPTION]
-        metadata = json.loads(text, object_pairs_hook=unique_object)
-        if "\\ud" in text.lower():  # half of a character, which nothing can print or write
-            json.dumps(metadata, ensure_ascii=False).encode()
-    except (KeyError, ValueError, RecursionError) as error:
-        raise DataError(file, f"not a checkpoint of SceneMem, or damaged ({error})") from error
-    if not isinstance(metadata, dict):
-        seen = type(metadata).__name__
-        raise DataError(file, f"not a checkpoint of SceneMem, or damaged (its description is a {seen})")
+        metadata = decode_json(texts[_DESCRIPTION], dict[str, Any], file)
+    except DataError as error:
+        raise DataError(file, f"{damaged} ({error.reason})") from error
     version = metadata.pop("version", None)
     if version != VERSION:
         expected = f"expected checkpoint version {VERSION}"
@@ -107,99 +102,43 @@ def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
 def stored_network(build: Callable[[], N], checkpoint: Checkpoint, file: str | os.PathLike[str]) -> N:
     """Build the network that a checkpoint describes, and load its weights strictly.
 
-    The settings of the network come from the file, too, and may name any size. Building ends before it takes
-    far more memory than the weights need; only then is it repeated without memory, to find what differs.
+    The settings of the network come from the file, too, and may name any size. Building ends when it has more
+    numbers or tensors than the file has and some to spare; a tensor is counted before it is filled, and takes
+    no memory until then.
 
     Raises:
         DataError: names or shapes differ, or the settings make no network.
     """
+    weights = checkpoint.network().values()
+    stored = sum(tensor.numel() for tensor in weights)
+    numbers, tensors = 0, 0
+
+    def count(_module: nn.Module, _name: str, parameter: Tensor | None) -> None:
+        nonlocal numbers, tensors
+        numbers, tensors = numbers + (0 if parameter is None else parameter.numel()), tensors + 1
+        if numbers > _SPARE_NUMBERS + _SPARE * stored:
+            raise ValueError(f"{numbers:,} numbers and more; the file has {stored:,}")
+        if tensors > _SPARE_TENSORS + _SPARE * len(weights):
+            raise ValueError(f"{tensors:,} tensors and more; the file has {len(weights)}")
+
+    counting = register_module_parameter_registration_hook(count)
     try:
-        with _Bounded(checkpoint):
-            network = build()
-    except _TooLargeError as error:
-        if (outline := _outline(build, checkpoint)) is not None:
-            _compare(outline, checkpoint, file)
-        raise DataError(file, f"its preset names a network far larger than its weights ({error})") from None
-    except (ArithmeticError, AssertionError, RuntimeError, TypeError, ValueError) as error:
-        raise DataError(file, f"its preset makes no network ({_first_line(error)})") from error
+        network = build()
+    except (ArithmeticError, AssertionError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise DataError(file, f"its preset makes no network that fits its weights ({reason})") from error
+    finally:
+        counting.remove()
     load_network(network, checkpoint, file)
     return network
 
 
-class _TooLargeError(Exception):
-    """A network asks for more than its checkpoint can fill."""
-
-
-class _Bounded(TorchFunctionMode):
-    """Ends the building of a network that asks for far more calls of torch, or numbers, than weights need.
-
-    Args:
-        checkpoint: the weights.
-        takes_memory: count numbers.
-    """
-
-    SIZED = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)
-
-    def __init__(self, checkpoint: Checkpoint, *, takes_memory: bool = True) -> None:
-        super().__init__()
-        self.counted = self.SIZED if takes_memory else ()
-        weights = checkpoint.network().values()
-        self.stored, self.asked = sum(tensor.numel() for tensor in weights), 0
-        self.tensors, self.calls = len(weights), 0
-        self.gradients = torch.is_grad_enabled()
-
-    def __exit__(self, *error: Any) -> None:
-        """Layers begin inside ``no_grad``; ended in there, they could not switch gradients on again."""
-        super().__exit__(*error)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        torch.set_grad_enabled(self.gradients)
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Count what a call asks for, before it is made."""
-        del types
-        kwargs = kwargs or {}
-        self.calls += 1
-        if self.calls > _SPARE_CALLS + _CALLS * self.tensors:
-            raise _TooLargeError(f"its layers do not end; the file has {self.tensors} tensors")
-        if function in self.counted:
-            self.asked += _numbers(*args[: 1 if function is torch.full else None], **kwargs)
-            if self.asked > _SPARE_NUMBERS + _NUMBERS * self.stored:
-                raise _TooLargeError(f"{self.asked:,} numbers and more; the file has {self.stored:,}")
-        return function(*args, **kwargs)
-
-
-def _numbers(*sizes: Any, size: Sequence[int] | None = None, **_: Any) -> int:
-    """How many numbers a tensor has that is asked for with these arguments."""
-    sizes = sizes if size is None else tuple(size)
-    return math.prod(sizes if not sizes or isinstance(sizes[0], int) else sizes[0])
-
-
-def _outline(build: Callable[[], nn.Module], checkpoint: Checkpoint) -> nn.Module | None:
-    """A network without memory; None when it cannot be built that way."""
-    try:
-        with torch.device("meta"), _Bounded(checkpoint, takes_memory=False):
-            return build()
-    except Exception:  # whatever it is, there is nothing to compare
-        return None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
 def load_network(network: nn.Module, checkpoint: Checkpoint, file: str | os.PathLike[str]) -> None:
-    """Load weights strictly; a mismatch says what differs.
+    """Load weights strictly; an error names what differs.
 
     Raises:
-        DataError: names or shapes differ.
+        DataError: names, shapes or kinds of numbers differ.
     """
-    _compare(network, checkpoint, file)
-    network.load_state_dict(checkpoint.network())
-
-
-def _compare(network: nn.Module, checkpoint: Checkpoint, file: str | os.PathLike[str]) -> None:
-    """Refuse other names and shapes than those of a network."""
     stored, expected = checkpoint.network(), network.state_dict()
     missing, unknown = sorted(expected.keys() - stored.keys()), sorted(stored.keys() - expected.keys())
     if missing or unknown:
@@ -215,6 +154,9 @@ def _compare(network: nn.Module, checkpoint: Checkpoint, file: str | os.PathLike
                 f"'{name}' has shape {tuple(stored[name].shape)}, this network needs {tuple(tensor.shape)}; "
                 "was it trained with another preset, vocabulary or feature store?",
             )
+        if stored[name].is_floating_point() != tensor.is_floating_point():
+            raise DataError(file, f"'{name}' holds {stored[name].dtype}, expected {tensor.dtype}")
+    network.load_state_dict(stored)
 
 
 def load_optimiser(
@@ -236,7 +178,7 @@ def load_optimiser(
                 file, f"'{name}' belongs to no parameter of this network; is it another preset's?"
             )
         parameter = parameters[int(number)]
-        # the count of steps stays on the CPU unless the optimiser wants it beside the moments
+        # the count of steps stays on the CPU unless the optimiser keeps it beside the moments
         beside = tensor.dim() or _counts_beside(optimiser)
         optimiser.state[parameter][key] = tensor.to(parameter.device if beside else "cpu", copy=True)
 

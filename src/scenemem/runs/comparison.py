@@ -16,6 +16,7 @@ from scenemem.evaluation.bootstrap import Estimate, connected, difference
 from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.tables import Spread, spreads
 from scenemem.formats.atomic import StrPath, atomic_file
+from scenemem.formats.digests import file_digest
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import Preset
@@ -98,7 +99,7 @@ class Comparison:
         )
 
     def tables(self) -> list[ComparisonTable]:
-        """The metrics of all rows and, when asked for, how far they are from one of them."""
+        """The metrics of all rows and, with ``against``, how far they are from one of them."""
         cells = [
             [
                 name,
@@ -175,7 +176,7 @@ def path_groups(folder: DataFolder, task: str, split: str, episodes: EpisodeSet)
     """Which episodes are not independent  ->  (N,)
 
     The instructions of one path; in R4R also all paths joined from R2R paths that they share, directly or
-    over others, because whoever fails on a half fails on every path it is part of.
+    over others, because an agent that fails on a half fails on every path it is part of.
     """
     if task != "r4r":
         return episodes.record
@@ -212,6 +213,31 @@ class RowFacts:
         return cls(row, info.track, info.sha256, data, opened.iteration, noted[-1] if noted else None)
 
 
+class CountedRuns:
+    """The runs of a comparison, each counted once, and what is to be said about the others."""
+
+    def __init__(self) -> None:
+        self.remarks: list[str] = []
+        self._weights: dict[str, Path] = {}
+        self._seeds: dict[tuple[str, int], Path] = {}
+
+    def counts(self, row: str, opened: OpenedRun) -> bool:
+        """Whether a run is neither one that was counted before, nor a copy of it, nor its seed again."""
+        root, seed = opened.run.root, opened.seed
+        told = opened.run.describe().get("seed")
+        if told != seed:
+            self.remarks.append(f"{root} says seed {told}, but its checkpoint was trained with seed {seed}")
+        weights = file_digest(opened.run.checkpoint(opened.checkpoint))
+        if weights in self._weights:
+            self.remarks.append(f"{root} has the weights of {self._weights[weights]}, which count once")
+            return False
+        if (row, seed) in self._seeds:
+            self.remarks.append(f"{root} has the seed {seed} of {self._seeds[row, seed]}, which counts once")
+            return False
+        self._weights[weights] = self._seeds[row, seed] = root
+        return True
+
+
 def _mean_cost(row: str, facts: Sequence[RowFacts]) -> float | None:
     """Of the runs of a row; None when one of them does not say."""
     costs = [one.cpu_seconds for one in facts if one.row == row]
@@ -235,5 +261,5 @@ def comparability(facts: Sequence[RowFacts]) -> list[str]:
                 seen[value].append(one.row)
         if len(seen) > 1 and not (name == "features" and any("tracks" in text for text in remarks)):
             shown = "; ".join(f"{value[:12]}: {', '.join(rows)}" for value, rows in seen.items())
-            remarks.append(f"the rows have different {what} ({shown})")
+            remarks.append(f"the rows have different {what} ({shown}); differences may not be the agents'")
     return remarks

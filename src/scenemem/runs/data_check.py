@@ -304,7 +304,7 @@ def _broken(report: FolderReport, folder: DataFolder, place: str) -> list[str]:
 
 
 def _mending(name: str, broken: list[str], folder: DataFolder) -> list[str]:
-    """The commands that fetch what a track lacks; a broken archive of one's own would stand in their way."""
+    """The commands that fetch what a track lacks; a broken archive from elsewhere is removed first."""
     known = {file.target for source in find_sources((name,)) for file in source.files}
     gone = [f"rm {shlex.quote(str(folder.root / file))}" for file in broken if file not in known]
     again = " --replace" if any(file in known for file in broken) else ""
@@ -312,7 +312,7 @@ def _mending(name: str, broken: list[str], folder: DataFolder) -> list[str]:
 
 
 def _tasks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
-    """Every task: the splits it lacks and the command that gets them; a task nobody began is listed, too."""
+    """Every task: the splits it lacks and the command that gets them; a task without files is listed, too."""
     states: dict[str, Readiness] = {}
     for task, what in _TASKS.items():
         splits = SPLITS if task in ("r2r", "reverie") else SPLITS[:3]
@@ -327,7 +327,7 @@ def _tasks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
         graphs = [f"{file} (broken)" for file in _broken(report, folder, "connectivity")]
         if not report.scans:
             missing = [*(graphs[:_MOST] or [_GRAPHS]), *missing]
-        # a file that is there and broken is only fetched again when that is asked for
+        # a file that is there and broken is only fetched again with --replace
         again = " --replace" if graphs or set(present) - set(there) else ""
         commands = {
             "r2r": [f"scenemem data fetch r2r --data {folder.root}{again}"],

@@ -5,7 +5,6 @@ Everything the runs know about the classes of agents, speakers and presets is he
 
 from __future__ import annotations
 
-import base64
 import os
 import sys
 import warnings
@@ -17,8 +16,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -27,7 +24,7 @@ from scenemem.agents.agent import Agent
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import DataError, SettingError, UserError
-from scenemem.features.store import Environment, FeatureStore, open_store
+from scenemem.features.store import Environment, check_identity, identity, open_store
 from scenemem.features.words import first_embeddings
 from scenemem.formats.annotations import read_word_vectors
 from scenemem.formats.digests import file_digest
@@ -46,8 +43,6 @@ from scenemem.world.build import graph_digest, load_world
 
 DEV_UNSEEN = "dev_unseen"
 """The split made of held-out training buildings."""
-
-_LAST_BITS = 0.01  # of the largest number: two roundings of the same features differ less, others more
 
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 """Makes a progress bar with a title; inside of it a function is called with (done, total)."""
@@ -175,15 +170,11 @@ class Opened(Generic[P]):
     @property
     def metadata(self) -> dict[str, Any]:
         """What a checkpoint must agree with to be loaded into this experiment."""
-        info, sample = self.environment.store.info, self.environment.store.sample
-        features = {name: getattr(info, name) for name in ("width", "encoder", "sha256", "track", "layout")}
-        if sample is not None:
-            features["sample"] = _write_sample(sample)
         return {
             **({"kind": SPEAKER} if isinstance(self.preset, SpeakerPreset) else {}),
             "preset": msgspec.to_builtins(self.preset),
             "vocabulary": list(self.vocabulary.words),
-            "features": features,
+            "features": identity(self.environment.store),
         }
 
 
@@ -445,59 +436,8 @@ def _reopened(
         raise DataError(file, "does not say which features it was trained on")
     same = [store for store, info in complete_stores(folder) if info.sha256 == trained.get("sha256")]
     environment = _environment(same[0] if same else _chosen_store(preset.data, folder), folder, device)
-    _check_features(trained, environment.store, file)
+    check_identity(trained, environment.store, file)
     return preset, folder, environment, vocabulary
-
-
-def _check_features(trained: Mapping[str, Any], store: FeatureStore, file: Path) -> None:
-    """Refuse a store of another track, layout or content; warn about one that differs in last bits only.
-
-    A store that was built elsewhere from the same files has the same track, encoder, columns and viewpoints,
-    but a number here and there may have been rounded to the other side.
-    """
-    info = store.info
-    if trained.get("sha256") == info.sha256:
-        return
-    advice = "build the store it was trained on again"
-    for name in ("width", "track"):
-        before, found = trained.get(name), getattr(info, name)
-        if before != found and (before or name == "width"):  # weights of older versions know no track
-            reason = f"was trained on features with {name} {before}, this store has {found or 'none'}"
-            raise DataError(file, f"{reason}; {advice}")
-    seen = f"was trained on features with sha256 {trained.get('sha256')}, this store has {info.sha256}"
-    same = trained.get("layout") == info.layout
-    if "layout" not in trained:  # weights of older versions know no more than the encoder
-        same = trained.get("encoder") == info.encoder
-    if not info.track or not same:
-        raise DataError(file, f"{seen}; {advice}")
-    if "sample" in trained and store.sample is not None:
-        before = _read_sample(trained["sample"], store.sample, file)
-        difference = float(np.abs(before - store.sample.astype(np.float64)).max())
-        differs = f"the largest difference among {before.size:,} numbers of both is {difference:.2g}"
-        if difference > _LAST_BITS * max(1.0, float(np.abs(before).max())):
-            raise DataError(file, f"{seen}; {differs}, more than rounding can explain; {advice}")
-    else:
-        differs = "how much they differ is not known, as these weights of an older version keep no sample"
-    warnings.warn(
-        f"{file}: {seen}; track, encoder, columns and viewpoints agree, so it is taken for the same store "
-        f"built elsewhere, and scores may differ a little; {differs}",
-        stacklevel=2,
-    )
-
-
-def _write_sample(sample: npt.NDArray[np.float16]) -> str:
-    return base64.b64encode(sample.astype("<f2").tobytes()).decode()
-
-
-def _read_sample(text: str, like: npt.NDArray[np.float16], file: Path) -> npt.NDArray[np.float64]:
-    """The sample of the features that weights were trained on, of the same shape as another."""
-    try:
-        return (
-            np.frombuffer(base64.b64decode(text, validate=True), "<f2").reshape(like.shape).astype(np.float64)
-        )
-    except (TypeError, ValueError) as error:
-        reason = f"its sample of features is not one of {like.shape[0]} views ({error}); get the file again"
-        raise DataError(file, reason, field="features.sample") from error
 
 
 def _environment(store: Path, folder: DataFolder, device: str) -> Environment:

@@ -1,4 +1,4 @@
-"""The folder of a run: what was asked for, what happened, checkpoints; and packed weights that become one."""
+"""The folder of a run: description, metrics, checkpoints; and packed weights that become one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RunFolder:
 
     @property
     def description(self) -> Path:
-        """Everything that was asked for: preset, seed, data, versions."""
+        """The settings of the run: preset, seed, data, versions."""
         return self.root / "preset.json"
 
     @property
@@ -203,7 +203,7 @@ class RunFolder:
     def forget_after(self, iteration: int) -> None:
         """Drop lines that a resumed run will write again, and a line cut short by a kill.
 
-        Damaged lines are dropped as well; the file as it was is kept beside it then, and a warning says so.
+        Damaged lines are dropped as well; the file as it was is kept beside it then, with a warning.
         """
         if not self.metrics.is_file():
             return
@@ -284,72 +284,23 @@ def find_run(source: str | os.PathLike[str]) -> RunFolder:
     return run
 
 
-class _Reached(msgspec.Struct):
-    """What packed weights reach on a split, as their card shows it."""
+_SAID: dict[str, type | tuple[type, ...]] = {
+    "name": str,
+    "seed": int,
+    "preset.data.task": str,
+    "preset.selection.split": str,
+    "vocabulary": list,
+    "features.width": int,
+    "features.sha256": str,
+    "features.encoder": str,
+    "progress.iteration": int,
+    "description.data.features": str,
+    "description.versions": dict,
+}
+"""What is said in packed weights, and relied on wherever they are read."""
 
-    sr: float
-    spl: float
-    osr: float
-    ne: float
-
-
-class _Said(msgspec.Struct):
-    """What a speaker reaches on a split, for its card."""
-
-    bleu: float
-    retrieval: float
-    shuffled: float
-
-
-class _Features(msgspec.Struct):
-    width: int
-    sha256: str
-    encoder: str
-    track: str = ""
-
-
-class _Data(msgspec.Struct):
-    task: str
-    features: str | None = None
-
-
-class _Selection(msgspec.Struct):
-    split: str
-
-
-class _Preset(msgspec.Struct):
-    data: _Data
-    selection: _Selection
-
-
-class _Progress(msgspec.Struct):
-    iteration: int
-
-
-class _Origin(msgspec.Struct):
-    features: str
-
-
-class _Description(msgspec.Struct):
-    data: _Origin
-    versions: dict[str, str]
-
-
-class _Packed(msgspec.Struct):
-    """What everybody who reads packed weights relies on."""
-
-    name: str
-    seed: int
-    preset: _Preset
-    vocabulary: tuple[str, ...]
-    features: _Features
-    progress: _Progress
-    metrics: dict[str, _Reached]
-    description: _Description
-
-
-class _PackedSpeaker(_Packed):
-    metrics: dict[str, _Said]  # type: ignore[assignment]  # a speaker says, it does not walk
+AGENT_METRICS, SPEAKER_METRICS = ("sr", "spl", "osr", "ne"), ("bleu", "retrieval", "shuffled")
+"""The metrics on the card of an agent and of a speaker."""
 
 
 class Seeds(msgspec.Struct, frozen=True):
@@ -374,13 +325,22 @@ class Published:
     def seeds(self) -> Seeds | None:
         """What other seeds reach, from the ``seeds.toml`` beside the weights; None when only one is known."""
         file = self.file.with_name("seeds.toml")
-        known = msgspec.toml.decode(file.read_bytes(), type=dict[str, Seeds]) if file.is_file() else {}
-        return known.get(self.name)
+        if not file.is_file():
+            return None
+        try:
+            return msgspec.toml.decode(file.read_bytes(), type=dict[str, Seeds]).get(self.name)
+        except (msgspec.MsgspecError, OSError, RecursionError, ValueError) as error:
+            raise DataError(file, f"does not list the seeds of weights ({error}); get it again") from error
 
     @property
     def is_speaker(self) -> bool:
         """Whether they describe paths rather than walk them."""
         return self.metadata.get("kind") == SPEAKER
+
+    @property
+    def card(self) -> tuple[str, ...]:
+        """The metrics that tell how good the weights are, the most important one first."""
+        return SPEAKER_METRICS if self.is_speaker else AGENT_METRICS
 
     @property
     def track(self) -> str:
@@ -402,11 +362,16 @@ def read_published(file: Path) -> Published:
             raise DataError(
                 file, f"holds no packed weights (no {name}); pack them with 'scenemem weights pack'"
             )
-    try:
-        msgspec.convert(metadata, _PackedSpeaker if metadata.get("kind") == SPEAKER else _Packed)
-    except msgspec.ValidationError as error:
-        raise DataError(file, f"does not describe its weights ({error}); get the file again") from error
-    return Published(file.stem, file, metadata, metadata["metrics"], metadata["description"])
+    entry = Published(file.stem, file, metadata, metadata["metrics"], metadata["description"])
+    shown = {f"metrics.{split}.{name}": (int, float) for split in entry.metrics for name in entry.card}
+    for path, kind in {**_SAID, **shown}.items():
+        value: Any = metadata
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        if not isinstance(value, kind):
+            reason = f"does not describe its weights ('{path}' is {value!r:.40}); get the file again"
+            raise DataError(file, reason)
+    return entry
 
 
 def halved(checkpoint: Checkpoint) -> Checkpoint:

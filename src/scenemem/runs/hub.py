@@ -11,7 +11,7 @@ import msgspec
 from scenemem.errors import DataError, UserError
 from scenemem.formats.atomic import atomic_file
 from scenemem.runs.folder import Published, read_published
-from scenemem.runs.opened import card_metrics, model_card
+from scenemem.runs.opened import model_card
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 """The three files of a folder."""
@@ -80,7 +80,7 @@ def weights_file(address: str) -> Path:
 
 def _front_matter(entry: Published) -> str:
     """The lines in front of a card that the Hub reads."""
-    metric, task = card_metrics(entry)[0], entry.metadata["preset"]["data"]["task"]
+    metric, task = entry.card[0], entry.metadata["preset"]["data"]["task"]
     results = "".join(
         f"""  - task: {{type: {"text-generation" if entry.is_speaker else "vision-language-navigation"}}}
     dataset: {{name: {task} {split}, type: {task}}}
@@ -94,7 +94,7 @@ def _front_matter(entry: Published) -> str:
 
 
 def _card(entry: Published) -> str:
-    """The card of the weights, for somebody who has found the folder rather than the package."""
+    """The card of the weights, for readers of the folder who do not have the package."""
     text = model_card(entry)
     command = "speak eval" if entry.is_speaker else "eval"
     return (

@@ -97,7 +97,8 @@ class TrainingLoop:
     def resume(self) -> None:
         """Continue from the newest good checkpoint, which has to have the same metadata."""
         checkpoint, file = self._newest()
-        for name, value in self.metadata.items():
+        # other episodes have other words; what changed is the file
+        for name, value in sorted(self.metadata.items(), key=lambda item: item[0] != "inputs"):
             before = checkpoint.metadata.get(name)
             if name == "inputs":
                 self._check_inputs(value, before or {})

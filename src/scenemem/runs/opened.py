@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from itertools import repeat
@@ -60,6 +60,7 @@ from scenemem.runs.experiment import (
 from scenemem.runs.folder import (
     PREFIX,
     SPEAKER,
+    SPEAKER_METRICS,
     Published,
     RunFolder,
     Which,
@@ -161,9 +162,32 @@ class OpenedRun:
         return int(self.stored.metadata["progress"]["iteration"])
 
     @property
+    def seed(self) -> int:
+        """Of the training."""
+        seed = self.stored.metadata.get("seed", 0)
+        if not isinstance(seed, int):
+            raise TypeError(f"its seed is {seed!r:.40}")
+        return seed
+
+    @property
     def world(self) -> World:
         """Where it walks."""
         return self.experiment.environment.world
+
+    def episodes(self, split: str) -> EpisodeSet:
+        """The episodes of a split; a warning tells when it was trained on other training episodes."""
+        before = self.stored.metadata.get("inputs")
+        if split in ("train", DEV_UNSEEN) and isinstance(before, dict) and "train" in before:
+            task = self.experiment.preset.data.task
+            now = split_inputs(self.experiment.folder, task, "train")["episodes"]
+            if now != before["train"]:
+                warnings.warn(
+                    f"{self.run.root}: the training episodes of {task} are not those it was trained on "
+                    f"(sha256 {str(before['train'])[:12]} then, {now[:12]} now); other buildings may be held "
+                    f"out, and it may have learned from what '{split}' holds now",
+                    stacklevel=2,
+                )
+        return self.experiment.episodes(split)
 
     def walk(self, split: str, processes: int = 1) -> Walks:
         """Walk a split, alone or with copies in several processes."""
@@ -174,19 +198,31 @@ class OpenedRun:
         if processes > 1:
             walker = WorkerPool(checkpoint, self.experiment.folder, processes)
         with walker as opened:
-            episodes, at_once = self.experiment.episodes(split), _AT_ONCE * processes
+            episodes, at_once = self.episodes(split), _AT_ONCE * processes
             return _walk(opened, episodes, self.run.root.name, self.progress, at_once)
 
-    def record(self, split: str, processes: int = 1) -> tuple[Walks, list[EpisodeResult]]:
-        """Walk a split; trajectories and (unless goals are secret) outcomes are kept in the run folder."""
+    def record(
+        self, split: str, processes: int = 1, place: Path | None = None, *, optional: bool = False
+    ) -> tuple[Walks, list[EpisodeResult]]:
+        """Walk a split; trajectories and (unless goals are secret) outcomes are kept with a stamp.
+
+        Args:
+            split: what to walk.
+            processes: that walk.
+            place: the folder for the results; that of the run when left out.
+            optional: go on where they cannot be written.
+        """
         stamp = self.stamp(split)  # before the walk, because files may change meanwhile
         walks = self.walk(split, processes)
-        write_trajectories(self.run.results(split), walks.trajectories(self.world))
         results: list[EpisodeResult] = []
         if walks.episodes.has_goals:
             results = episode_results(self.world, walks, checkpoint=self.checkpoint, iteration=self.iteration)
-            write_episode_results(self.run.outcomes(split), results)
-        self._write_stamp(self.run.stamp(split), stamp)
+        file = (place or self.run.results(split).parent) / f"{split}.json"
+        with suppress(UserError) if optional else nullcontext():
+            write_trajectories(file, walks.trajectories(self.world))
+            if results:
+                write_episode_results(file.with_suffix(".jsonl"), results)
+            self._write_stamp(file.with_suffix(".stamp.json"), stamp)
         return walks, results
 
     def origin(self, split: str | None = None) -> Origin:
@@ -208,7 +244,7 @@ class OpenedRun:
             checkpoint=self.checkpoint,
             iteration=self.iteration,
             name=str(stored.metadata.get("name", "")),
-            seed=int(stored.metadata.get("seed", 0)),
+            seed=self.seed,
             preset=msgspec.to_builtins(preset),
             task=preset.data.task,
             files={},
@@ -224,9 +260,10 @@ class OpenedRun:
         told = None if reranking is None else dict(reranking)
         write_stamp(file, msgspec.structs.replace(stamp, files=files, reranking=told))
 
-    def evaluate(self, split: str, processes: int = 1) -> Evaluation:
+    def evaluate(self, split: str, processes: int = 1, place: Path | None = None) -> Evaluation:
         """Walk and ``record`` a split, and measure the walks; goals must be known."""
-        return _evaluation(self.record(split, processes)[0], self.world, split, self.experiment.track)
+        walks, _ = self.record(split, processes, place)
+        return _evaluation(walks, self.world, split, self.experiment.track)
 
     def with_speaker(self, speaker: RunFolder, reranking: Reranking) -> WithSpeaker:
         """The agent with a speaker that helps to choose its answers.
@@ -246,12 +283,12 @@ class OpenedRun:
         weight = reranking.weight
         return WithSpeaker(PragmaticSearch(agent, scorer, weight), speaker, {"weight": weight})
 
-    def evaluate_with(self, helped: WithSpeaker, split: str) -> Evaluation:
+    def evaluate_with(self, helped: WithSpeaker, split: str, place: Path | None = None) -> Evaluation:
         """Walk a split with a speaker's help; trajectories lie apart from ordinary ones."""
-        walker, stamp, episodes = helped.walker, self.stamp(split), self.experiment.episodes(split)
+        walker, stamp, episodes = helped.walker, self.stamp(split), self.episodes(split)
         at_once = max(1, _AT_ONCE // helped.settings.get("candidates", 1))
         walks = _walk(walker, episodes, self.run.root.name, self.progress, at_once)
-        file = self.run.root / "results" / "reranked" / f"{split}.json"
+        file = (place or self.run.root / "results" / "reranked") / f"{split}.json"
         write_trajectories(file, walks.trajectories(self.world))
         self._write_stamp(file.with_suffix(".stamp.json"), stamp, helped.reranking)
         evaluation = _evaluation(walks, self.world, split, self.experiment.track)
@@ -263,7 +300,7 @@ class OpenedRun:
 
     def traced(self, name: str, split: str, helped: WithSpeaker | None = None) -> TracedAgent:
         """The agent, watched while it walks a split; a speaker may choose where its searches end."""
-        agent, episodes, origin = self.experiment.agent, self.experiment.episodes(split), self.origin(split)
+        agent, episodes, origin = self.experiment.agent, self.episodes(split), self.origin(split)
         if helped is None:
             return TracedAgent(name, agent, episodes, origin)
         if isinstance(helped.walker, CandidateWalker):
@@ -287,7 +324,7 @@ class OpenedRun:
     def results(self, split: str) -> Sequence[EpisodeResult]:
         """The outcome of every episode of a split, walked now unless these weights have walked it already."""
         kept = self.kept(split)
-        return self.record(split)[1] if kept is None else kept
+        return self.record(split, optional=True)[1] if kept is None else kept
 
     def kept(self, split: str) -> Sequence[EpisodeResult] | None:
         """What these weights have walked already of a split, with the data that is there now.
@@ -303,7 +340,7 @@ class OpenedRun:
         if stamp is None or stamp.features != agent.environment.store.info.sha256:
             return None
         found = kept_results(self.run, self.checkpoint, self.experiment.folder, split).get(split, ())
-        wanted = self.experiment.episodes(split).instruction_ids
+        wanted = self.episodes(split).instruction_ids
         return found if tuple(one.instr_id for one in found) == tuple(wanted) else None
 
     def grounding(self, split: str) -> GroundingQuality:
@@ -312,14 +349,14 @@ class OpenedRun:
         if task != "r2r":
             raise UserError(f"word labels exist for r2r only, this run walks {task}")
         file = landmark_label_file(self.experiment.folder.root, "train" if split == DEV_UNSEEN else split)
-        labels, episodes = read_landmark_labels(file), self.experiment.episodes(split)
+        labels, episodes = read_landmark_labels(file), self.episodes(split)
         with self.progress("measuring attention") as advance:
             return measure_grounding(self.experiment.agent, episodes, labels, progress=advance)
 
     def following(self, split: str) -> list[Agreement]:
         """How often it would choose what is right where it is led along the reference paths."""
         with self.progress("leading along reference paths") as advance:
-            return measure_following(self.experiment.agent, self.experiment.episodes(split), progress=advance)
+            return measure_following(self.experiment.agent, self.episodes(split), progress=advance)
 
 
 def open_run(
@@ -334,11 +371,10 @@ def open_run(
     experiment, stored = stored_experiment(run.checkpoint(checkpoint), folder, device)
     opened = OpenedRun(run, experiment, checkpoint, stored, progress)
     try:
-        opened.iteration  # noqa: B018
+        opened.iteration, opened.seed  # noqa: B018
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            run.checkpoint(checkpoint), f"does not say how far it was trained ({error})"
-        ) from error
+        reason = f"does not say how far and with which seed it was trained ({error})"
+        raise DataError(run.checkpoint(checkpoint), reason) from error
     return opened
 
 
@@ -497,21 +533,11 @@ def pack_weights(
     return card
 
 
-CARD_METRICS = ("sr", "spl", "osr", "ne")
-SPEAKER_METRICS = ("bleu", "retrieval", "shuffled")
-"""The metrics on the card of an agent and of a speaker."""
-
-
-def card_metrics(entry: Published) -> tuple[str, ...]:
-    """The metrics that tell how good packed weights are, the most important one first."""
-    return SPEAKER_METRICS if entry.is_speaker else CARD_METRICS
-
-
 def model_card(entry: Published) -> str:
     """What somebody who finds the file has to know, in Markdown."""
     metadata, data, features = entry.metadata, entry.description["data"], entry.metadata["features"]
     held_out = metadata["preset"]["selection"]["split"] == DEV_UNSEEN
-    columns = card_metrics(entry)
+    columns = entry.card
     rows = "\n".join(
         f"| {split} | " + " | ".join(f"{metrics[name]:.3f}" for name in columns) + " |"
         for split, metrics in entry.metrics.items()

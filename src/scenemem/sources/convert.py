@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tarfile
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -20,6 +18,7 @@ from scenemem.formats.annotations import (
     read_view_objects,
 )
 from scenemem.formats.captions import PUBLISHED, find_captions, read_captions
+from scenemem.formats.decoding import read_members
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.folder import SPLITS, DataFolder
 from scenemem.formats.originals import (
@@ -186,20 +185,10 @@ def check_boxes(archive: Path) -> None:
 
     The digest is that of the files in it, because such archives are packed anew for every visitor.
     """
-    lines = sorted(_member_digests(archive))
+    # the first folder is the name of the snapshot
+    boxes = read_members(archive, lambda name: name.partition("/")[2].startswith(BOXES_IN_ARCHIVE))
+    lines = sorted((PurePosixPath(name).name, hashlib.sha256(content).hexdigest()) for name, content in boxes)
     seen = hashlib.sha256("".join(f"{digest}  {name}\n" for name, digest in lines).encode()).hexdigest()
     if seen != BOXES_DIGEST:
         reason = f"its {len(lines):,} files in {BOXES_IN_ARCHIVE} have the digest {seen}"
         raise DataError(archive, f"{reason}, expected {BOXES_DIGEST}; delete it and fetch it again")
-
-
-def _member_digests(archive: Path) -> Iterator[tuple[str, str]]:
-    try:
-        with tarfile.open(archive) as members:
-            for member in members:
-                inside = member.name.partition("/")[2]  # the first folder is the name of the snapshot
-                stream = members.extractfile(member) if member.isfile() else None
-                if stream is not None and inside.startswith(BOXES_IN_ARCHIVE):
-                    yield PurePosixPath(member.name).name, hashlib.sha256(stream.read()).hexdigest()
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise DataError(archive, f"not a readable archive ({error}); delete it and fetch it again") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import os
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 from scenemem import __version__
 from scenemem.errors import DataError, UserError
+from scenemem.formats.digests import file_digest
 from scenemem.sources.table import RemoteFile
 
 _BLOCK = 1 << 16
@@ -31,7 +31,7 @@ class NoAnswerError(UserError):
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """How long a download waits and how often it tries."""
 
     seconds: float = 30.0
@@ -49,14 +49,14 @@ class Patience:
 
 
 def download(
-    file: RemoteFile, target: Path, patience: Patience | None = None, progress: Progress | None = None
+    file: RemoteFile, target: Path, retries: RetryPolicy | None = None, progress: Progress | None = None
 ) -> None:
     """Fetch a file; what has arrived before is kept beside it, hidden, and not fetched again.
 
     Args:
         file: what to fetch, with its size and sha256 as far as they are known.
         target: where it goes.
-        patience: how long to wait for it.
+        retries: how long to wait for it.
         progress: told about bytes that have arrived.
 
     Raises:
@@ -64,37 +64,28 @@ def download(
         DataError: what arrived is not the file; nothing of it is kept.
         UserError: the connection broke too often, or the place cannot be written.
     """
-    patience, told = patience or Patience(), progress or (lambda _bytes: None)
+    retries, told = retries or RetryPolicy(), progress or (lambda _bytes: None)
     if not file.url.startswith(("https://", "http://")):
         raise UserError(f"{file.url}: only http and https addresses are fetched")
     part = target.with_name(f".{target.name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for attempt in range(patience.attempts):
+        for attempt in range(retries.attempts):
             if attempt:
-                time.sleep(patience.pause * 2 ** (attempt - 1))
-            if _received(file, part, patience.seconds, told):
+                time.sleep(retries.pause * 2 ** (attempt - 1))
+            if _received(file, part, retries.seconds, told):
                 break
         else:
             have = part.stat().st_size if part.exists() else 0
             of = f" of {file.size:,}" if file.size is not None else ""
             raise UserError(
-                f"{file.url}: the connection broke {patience.attempts} times, {have:,}{of} bytes have "
+                f"{file.url}: the connection broke {retries.attempts} times, {have:,}{of} bytes have "
                 "arrived; the same command goes on from there"
             )
         _check(file, part, target)
         os.replace(part, target)
     except OSError as error:
         raise UserError(f"{target}: cannot be written ({error.strerror or error})") from error
-
-
-def file_digest(file: Path) -> str:
-    """The sha256 of a file."""
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _received(file: RemoteFile, part: Path, seconds: float, progress: Progress) -> bool:
@@ -105,7 +96,7 @@ def _received(file: RemoteFile, part: Path, seconds: float, progress: Progress) 
     try:
         with _opened(file.url, have, seconds) as answer:
             begins = _first_byte(answer)
-            if begins != have:  # the server sends everything, or another piece than was asked for
+            if begins != have:  # the server sends everything, or another piece than was requested
                 progress(-have)
                 have = 0
                 if begins:

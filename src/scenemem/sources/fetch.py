@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from scenemem.formats.digests import file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.sources.convert import Converted, check_boxes, convert
-from scenemem.sources.download import Patience, download, file_digest
+from scenemem.sources.download import RetryPolicy, download
 from scenemem.sources.table import RemoteFile, Source, missing_results
 
 Progress = Callable[[int, int], None]
@@ -63,8 +64,8 @@ def plan(root: Path, sources: Sequence[Source], *, replace: bool = False) -> Pla
     return Plan(root, tuple(sources), tuple(states["fetch"]), there, unlike)
 
 
-def fetch(plan: Plan, patience: Patience | None = None, progress: Progress | None = None) -> Fetched:
-    """Do what a plan says: fetch its files one after the other, then convert the originals.
+def fetch(plan: Plan, retries: RetryPolicy | None = None, progress: Progress | None = None) -> Fetched:
+    """Carry out a plan: fetch its files one after the other, then convert the originals.
 
     Raises:
         UserError: a server cannot be reached, a file is not the published one, or a place cannot be written.
@@ -82,7 +83,7 @@ def fetch(plan: Plan, patience: Patience | None = None, progress: Progress | Non
             progress(arrived, total)
 
     for file in plan.fetch:
-        download(file, plan.root / file.target, patience, told)
+        download(file, plan.root / file.target, retries, told)
         done.files.append(file.target)
     done.converted = _convert(plan)
     return done
@@ -118,7 +119,7 @@ def _state(source: Source, file: RemoteFile, root: Path, lacking: bool, replace:
 
 
 def _published(file: RemoteFile, target: Path) -> bool:
-    """Whether a file that is there is the one to fetch, as far as that can be told."""
+    """Whether a file that is there is the one to fetch, as far as size and checksum are known."""
     if file.size is not None and target.stat().st_size != file.size:
         return False
     return file.sha256 is None or file_digest(target) == file.sha256

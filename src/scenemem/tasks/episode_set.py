@@ -117,7 +117,12 @@ def bind_episodes(world: World, episodes: Sequence[Episode], file: StrPath, *, n
     start = path[:, 0]
     last = path.gather(1, (length - 1).unsqueeze(1)).squeeze(1)
     # test splits give away nothing but the start, in every record
-    goal = last if bool((length > 1).any()) else torch.full_like(last, NONE)
+    told = length > 1
+    if bool(told.any()) and not bool(told.all()):
+        number = int((~told).nonzero()[0, 0])
+        reason = "its path is only a start, but other records show their goals; a split shows all or none"
+        raise DataError(file, reason, record=_place(episodes[number], number), field="path")
+    goal = last if bool(told.any()) else torch.full_like(last, NONE)
     texts_per_record = torch.tensor([len(episode.instructions) for episode in episodes], device=world.device)
     row = torch.repeat_interleave(texts_per_record)
     heading = torch.tensor([episode.heading for episode in episodes], dtype=torch.float64)

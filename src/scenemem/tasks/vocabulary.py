@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -19,6 +20,9 @@ from scenemem.formats.decoding import read_lines
 
 PAD, UNK, EOS, BOS = range(4)
 SPECIAL = ("<PAD>", "<UNK>", "<EOS>", "<BOS>")
+
+MOST_WORDS = 1_000_000
+"""Of a vocabulary."""
 
 _RUN = re.compile(r"\w+|\W+")
 _PUNCTUATION = frozenset(string.punctuation)
@@ -83,7 +87,9 @@ class Vocabulary:
         Raises:
             DataError: the file does not begin with the marks or holds a word twice.
         """
-        words = tuple(read_lines(file))
+        words = tuple(islice(read_lines(file), MOST_WORDS + 1))
+        if len(words) > MOST_WORDS:
+            raise DataError(file, f"holds more than {MOST_WORDS:,} words; is it a vocabulary?")
         if words[3:4] != (SPECIAL[BOS],):
             words = (*words[:3], SPECIAL[BOS], *words[3:])
         try:

@@ -24,7 +24,7 @@ from scenemem.formats.tensors import CHECKSUM, read_tensor_file, write_tensor_fi
 from scenemem.world.graph import NONE, World, direction, nearest_view
 
 Positions = Literal["pose", "centre"]
-Progress = Callable[[int, int], None]  # told what is done and what there is to do in all
+Progress = Callable[[int, int], None]  # called with (done, in all)
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Number = TypeVar("Number", bound=np.generic)
