@@ -1,4 +1,4 @@
-"""Presets: each differs from its base where its name says, trains, and is read from files of any version."""
+"""Presets: each differs from its base where its name says, an overlay changes what belongs to it; all train."""
 
 from __future__ import annotations
 
@@ -10,27 +10,83 @@ import msgspec
 import pytest
 import torch
 
+from scenemem import zoo
 from scenemem.agents.basic import Basic
 from scenemem.agents.build import AGENTS, AgentSpec, DataSizes, ModelConfig
 from scenemem.agents.walker import TrainedAgent, WalkConfig
 from scenemem.errors import UserError
 from scenemem.features.store import Environment, open_store
+from scenemem.formats.features import StoreInfo
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import StoredEpisodes
 from scenemem.learning.objectives import LearningConfig, Stage
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import (
+    NO_OVERLAYS,
     PRESETS,
-    R2R_TRACKS,
+    PUBLISHED,
     DataConfig,
+    Overlays,
     Preset,
     SelectionConfig,
+    overlaid,
     preset_type,
     read_preset,
 )
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.build import load_world
+
+ROWS = tuple(name for name in PRESETS if name not in zoo.rows())  # before any test registers more
+PLUS = {f"model.{name}" for name in ("hints", "restore_state", "stop_from_memory", "final_backtrack")}
+REWARDS = {"learning.reward.quantised", "learning.reward.failure"}
+VARIANTS = [
+    ("ssm-no-grounding", "ssm", {"model.grounding"}),
+    ("ssm-no-reasoning", "ssm", {"model.reasoning_steps"}),
+    ("ssm-local", "ssm", {"agent"}),
+    ("ssm-global", "ssm", {"agent"}),
+    ("ssm-unvisited-views", "ssm", {"model.views"}),
+    ("ssm-all-views", "ssm", {"model.views"}),
+    ("ssm-all-edges", "ssm", {"model.edges"}),
+    ("ssm-all-edges-and-views", "ssm", {"model.edges", "model.views"}),
+    ("ssm-way-labels", "ssm", {"learning.labels"}),
+    ("ssm-sign-rewards", "ssm", REWARDS),
+    ("ssm-local-revisits", "ssm-local", {"model.allow_revisits"}),
+    ("ssm-stay", "ssm", {"model.stay_score"}),
+    ("ssm-hints", "ssm", {"model.hints"}),
+    ("ssm-restore", "ssm", {"model.restore_state"}),
+    ("ssm-stop-from-memory", "ssm", {"model.stop_from_memory"}),
+    ("ssm-backtrack", "ssm", {"model.final_backtrack"}),
+    ("ssm-hop-prior", "ssm", {"model.hop_prior"}),
+    ("ssm-plus", "ssm", PLUS),
+    ("ssm-plus-no-hints", "ssm-plus", {"model.hints"}),
+    ("ssm-plus-no-restore", "ssm-plus", {"model.restore_state"}),
+    ("ssm-plus-no-backtrack", "ssm-plus", {"model.final_backtrack"}),
+    ("ssm-plus-no-stop-from-memory", "ssm-plus", {"model.stop_from_memory"}),
+    ("ssm-plus-no-reasoning", "ssm-plus", {"model.reasoning_steps"}),
+    ("basic-backtrack", "basic", {"agent"}),
+    ("basic-hop-prior", "basic", {"agent"}),
+    ("seq2seq", "basic", {"model.panorama", "learning.stages"}),
+]
+"""A row, its base, and where the two differ, in either recipe."""
+
+CAPTIONS, R4R = Overlays("captions"), Overlays(task="r4r")
+PAPER = Overlays(recipe="published")
+ON_R2R = {"data.features", "learning.iterations", "selection.split", "selection.every"}
+LONGER = {"walk.max_decisions", "walk.max_steps", "walk.max_words", "learning.max_decisions"}
+ON_R4R = {
+    *LONGER,
+    "data.task",
+    "learning.max_steps",
+    "learning.labels",
+    "selection.split",
+    "selection.metric",
+}
+DESCRIBED = {"learning.learning_rate", "learning.stages"}
+
+
+def _store(width: int, track: str = "images") -> StoreInfo:
+    return StoreInfo(keys=(), width=width, source="", encoder="", sha256="", track=track)
 
 
 def _differences(one: Any, other: Any, path: str = "") -> set[str]:
@@ -45,107 +101,134 @@ def _differences(one: Any, other: Any, path: str = "") -> set[str]:
     return set() if one == other else {path}
 
 
+def test_there_are_few_rows_because_overlays_are_none() -> None:
+    rows = {*ROWS, *zoo.rows()}
+    assert len(rows) <= 60
+    assert not [name for name in rows if "r2r" in name or "r4r" in name or "published" in name]
+    assert {name for name, *_ in VARIANTS} == set(ROWS) - {"ssm", "basic"}
+
+
+@pytest.mark.parametrize("overlays", [NO_OVERLAYS, PAPER], ids=["everyday", "published"])
+@pytest.mark.parametrize(("name", "base", "changed"), VARIANTS)
+def test_a_variant_changes_only_what_its_name_says(
+    name: str, base: str, changed: set[str], overlays: Overlays
+) -> None:
+    assert _differences(overlaid(base, overlays), overlaid(name, overlays)) == changed
+
+
+def test_the_baseline_learns_as_its_own_code_does() -> None:
+    assert _differences(PRESETS["ssm"], PRESETS["basic"]) == {"agent", "learning.labels", *REWARDS}
+
+
 @pytest.mark.parametrize(
-    ("name", "base", "changed"),
+    ("row", "overlays", "more", "changed"),
     [
-        ("ssm-no-grounding", "ssm", {"model.grounding"}),
-        ("ssm-no-reasoning", "ssm", {"model.reasoning_steps"}),
-        ("ssm-local", "ssm", {"agent"}),
-        ("ssm-global", "ssm", {"agent"}),
-        ("ssm-unvisited-views", "ssm", {"model.views"}),
-        ("ssm-all-views", "ssm", {"model.views"}),
-        ("ssm-all-edges", "ssm", {"model.edges"}),
-        ("ssm-all-edges-and-views", "ssm", {"model.edges", "model.views"}),
-        ("ssm-way-labels", "ssm", {"learning.labels"}),
-        ("ssm-sign-rewards", "ssm", {"learning.reward.quantised", "learning.reward.failure"}),
-        ("ssm-local-revisits", "ssm-local", {"model.allow_revisits"}),
-        ("ssm-stay", "ssm", {"model.stay_score"}),
-        ("ssm-hints", "ssm", {"model.hints"}),
-        ("ssm-restore", "ssm", {"model.restore_state"}),
-        ("ssm-stop-from-memory", "ssm", {"model.stop_from_memory"}),
-        ("ssm-backtrack", "ssm", {"model.final_backtrack"}),
-        ("ssm-hop-prior", "ssm", {"model.hop_prior"}),
-        (
-            "ssm-plus",
-            "ssm",
-            {f"model.{name}" for name in ("hints", "restore_state", "stop_from_memory", "final_backtrack")},
-        ),
-        ("ssm-plus-no-hints", "ssm-plus", {"model.hints"}),
-        ("ssm-plus-no-restore", "ssm-plus", {"model.restore_state"}),
-        ("ssm-plus-no-backtrack", "ssm-plus", {"model.final_backtrack"}),
-        ("ssm-plus-no-stop-from-memory", "ssm-plus", {"model.stop_from_memory"}),
-        ("ssm-plus-no-reasoning", "ssm-plus", {"model.reasoning_steps"}),
-        (
-            "basic",
-            "ssm",
-            {"agent", "learning.labels", "learning.reward.quantised", "learning.reward.failure"},
-        ),
-        ("basic-backtrack", "basic", {"agent"}),
-        ("basic-hop-prior", "basic", {"agent"}),
-        ("ssm-augmented", "ssm", {"learning.learning_rate", "learning.stages"}),
-        ("ssm-plus-augmented", "ssm-plus", {"learning.learning_rate", "learning.stages"}),
-        ("basic-augmented", "basic", {"learning.learning_rate", "learning.stages"}),
-        ("seq2seq", "basic", {"model.panorama", "learning.stages"}),
-        (
-            "ssm-as-published-augmented",
-            "ssm-as-published",
-            {"learning.iterations", "learning.stages"},
-        ),
-        (
-            "basic-as-published-augmented",
-            "basic-as-published",
-            {"model.feature_dropout", "learning.iterations", "learning.stages"},
-        ),
+        ("ssm", CAPTIONS, {}, ON_R2R),
+        ("basic", Overlays("mine"), {"store": _store(300)}, ON_R2R),
+        ("ssm", Overlays("mine"), {"store": _store(2048)}, {*ON_R2R, "model.feature_dropout"}),
+        ("ssm", Overlays("views"), {"store": _store(36, "houses")}, {"data.features"}),
+        ("ssm", R4R, {}, {*ON_R4R, "model.allow_revisits"}),
+        ("basic", R4R, {}, ON_R4R),  # which may always come back
+        ("egp", R4R, {}, ON_R4R),
+        ("rcm", R4R, {}, ON_R4R - {"learning.labels"}),
+        ("rcm-fidelity", R4R, {}, ON_R4R - {"learning.labels"}),
+        ("ssm", NO_OVERLAYS, {"described": True}, DESCRIBED),
+        ("basic", CAPTIONS, {"described": True}, {*ON_R2R, *DESCRIBED}),
+        ("ssm", Overlays("mine", task="r2r"), {}, ON_R2R),
+        ("ssm", Overlays(recipe="everyday"), {}, set()),
     ],
 )
-def test_a_variant_changes_only_what_its_name_says(name: str, base: str, changed: set[str]) -> None:
-    assert _differences(PRESETS[base], PRESETS[name]) == changed
+def test_an_overlay_changes_only_what_belongs_to_it(
+    row: str, overlays: Overlays, more: dict[str, Any], changed: set[str]
+) -> None:
+    assert _differences(PRESETS[row], overlaid(row, overlays, **more)) == changed
+
+
+@pytest.mark.parametrize(
+    ("row", "overlays", "more", "changed"),
+    [
+        ("ssm", Overlays("mine", recipe="published"), {"store": _store(2048)}, {"data.features"}),
+        ("ssm", PAPER, {"described": True}, {"learning.iterations", "learning.stages"}),
+        (
+            "basic",
+            PAPER,
+            {"described": True},
+            {"learning.iterations", "learning.stages", "model.feature_dropout"},
+        ),
+        ("speaker-follower", PAPER, {"described": True}, set()),  # which learns from them anyway
+        ("egp", Overlays(task="r4r", recipe="published"), {}, ON_R4R),
+    ],
+)
+def test_overlays_of_the_published_recipe(
+    row: str, overlays: Overlays, more: dict[str, Any], changed: set[str]
+) -> None:
+    assert _differences(overlaid(row, PAPER), overlaid(row, overlays, **more)) == changed
+
+
+def test_the_values_of_overlays() -> None:
+    on_r2r, on_r4r = overlaid("ssm", CAPTIONS), overlaid("ssm", Overlays("captions", "r4r"))
+    assert (on_r2r.learning.iterations, on_r2r.selection.split, on_r2r.selection.every) == (
+        1000,
+        "val_unseen",
+        200,
+    )
+    assert on_r4r.walk == WalkConfig(30, 80, 160)
+    assert (on_r4r.learning.max_decisions, on_r4r.learning.max_steps, on_r4r.learning.labels) == (
+        20,
+        32,
+        "path",
+    )
+    assert (on_r4r.selection.split, on_r4r.selection.metric) == ("val_seen", "sdtw")
+    wide = overlaid("ssm", Overlays("mine"), store=_store(512))
+    assert wide.model.feature_dropout == 0.3
+    for overlays, own in ((NO_OVERLAYS, 0.2), (CAPTIONS, 1.0)):
+        learning = overlaid("basic", overlays, described=True).learning
+        (stage,) = learning.stages
+        assert learning.learning_rate == 5e-4
+        assert stage.losses == {"teacher_forcing": own, "student_forcing": 0.3, "a2c": 1.0}
+        assert stage.augmented == {**stage.losses, "teacher_forcing": 0.6}
+    labels = {"ssm": "path", "pta-low": "low_level_path", "egp-revisits": "best_ndtw", "rcm": "goal"}
+    assert {row: overlaid(row, R4R).learning.labels for row in labels} == labels
+
+
+def test_a_row_without_a_publication_is_refused() -> None:
+    with pytest.raises(UserError, match="'fast-long' has no published recipe; these rows have one: ssm, "):
+        overlaid("fast-long", PAPER)
+
+
+@pytest.mark.parametrize(
+    ("overlays", "described", "name"),
+    [
+        (NO_OVERLAYS, False, "ssm"),
+        (CAPTIONS, False, "ssm-r2r-captions"),
+        (Overlays("resnet-152", "r4r"), True, "ssm-r4r-resnet-152-augmented"),
+        (R4R, False, "ssm-r4r"),
+        (PAPER, True, "ssm-as-published-augmented"),
+        (Overlays("captions", recipe="published"), False, "ssm-as-published-r2r-captions"),
+    ],
+)
+def test_results_are_named_by_row_and_overlays_and_lead_back_to_the_command(
+    overlays: Overlays, described: bool, name: str
+) -> None:
+    assert overlays.results_name("ssm", described=described) == name
+    if name == "ssm":
+        return
+    words = ["scenemem train ssm", *(f"--{what} {value}" for what, value in vars(overlays).items() if value)]
+    command = " ".join([*words, *(["--speaker RUN"] if described else [])])
+    with pytest.raises(
+        UserError, match=rf"unknown preset '{name}'; .* flags of a row: {command} \(in Python"
+    ):
+        PRESETS[name]
 
 
 def test_every_preset_has_the_settings_of_its_agent() -> None:
-    for name, preset in PRESETS.items():
+    for name, preset in (*PRESETS.items(), *PUBLISHED.items()):
         assert type(preset.model) is AGENTS[preset.agent].config, name
 
 
-ON_R2R = {"data.features", "learning.iterations", "selection.split", "selection.every"}
-
-
-@pytest.mark.parametrize("track", R2R_TRACKS)
-def test_the_rows_of_the_scoreboard_share_one_recipe(track: str) -> None:
-    ending = f"-r2r-{track}"
-    rows = {name.removesuffix(ending): row for name, row in PRESETS.items() if name.endswith(ending)}
-    assert {"ssm", "ssm-plus", "basic", "ssm-local", "seq2seq"} <= rows.keys()
-    for base, row in rows.items():
-        assert _differences(PRESETS[base], row) == ON_R2R, base
-        assert row.data.features == track
-        assert row.learning.iterations == 1000
-
-
-@pytest.mark.parametrize("track", R2R_TRACKS)
-@pytest.mark.parametrize("base", ["ssm", "basic", "ssm-plus"])
-def test_described_paths_join_a_row_of_the_scoreboard(base: str, track: str) -> None:
-    row, more = PRESETS[f"{base}-r2r-{track}"], PRESETS[f"{base}-r2r-{track}-augmented"]
-    assert _differences(row, more) == {"learning.learning_rate", "learning.stages"}
-    (own,), (augmented,) = row.learning.stages, more.learning.stages
-    assert augmented.losses == own.losses
-    assert augmented.augmented == {**own.losses, "teacher_forcing": 0.6}
-
-
-@pytest.mark.parametrize("track", R2R_TRACKS)
-@pytest.mark.parametrize("base", ["ssm", "basic", "ssm-plus"])
-def test_r4r_follows_the_path(base: str, track: str) -> None:
-    row, other = PRESETS[f"{base}-r4r-{track}"], PRESETS[f"{base}-r2r-{track}"]
-    assert row.data.task == "r4r"
-    assert row.learning.labels == "path"
-    # coming back belongs to the path; a basic agent always may
-    expected = set() if base == "basic" else {"model.allow_revisits"}
-    assert {name for name in _differences(row, other) if name.startswith("model")} == expected
-    assert not expected or row.model.allow_revisits
-
-
-@pytest.mark.parametrize("name", ["ssm", "ssm-as-published"])
-def test_the_papers_agent_has_nothing_the_paper_does_not_have(name: str) -> None:
-    paper = PRESETS[name]
+@pytest.mark.parametrize("overlays", [NO_OVERLAYS, PAPER], ids=["everyday", "published"])
+def test_the_papers_agent_has_nothing_the_paper_does_not_have(overlays: Overlays) -> None:
+    paper = overlaid("ssm", overlays)
     for addition in ("hints", "restore_state", "stop_from_memory", "final_backtrack", "allow_revisits"):
         assert not getattr(paper.model, addition), addition
     for other in ("stay_score", "read_before_update", "hop_prior"):
@@ -157,11 +240,12 @@ def test_the_papers_agent_has_nothing_the_paper_does_not_have(name: str) -> None
 
 
 def test_the_published_experiment_is_as_the_paper_and_the_code_of_its_baseline_say() -> None:
-    ours, baseline = PRESETS["ssm-as-published"], PRESETS["basic-as-published"]
+    ours, baseline = PUBLISHED["ssm"], PUBLISHED["basic"]
     assert (ours.model.width, ours.model.node_width, ours.model.orientation_width) == (512, None, 128)
     assert (ours.model.dropout, ours.model.feature_dropout) == (0.5, 0.4)
     assert (baseline.model.dropout, baseline.model.feature_dropout) == (0.5, 0.3)
-    for preset in (ours, baseline):
+    for row in ("ssm", "basic"):
+        preset = PUBLISHED[row]
         learning = preset.learning
         assert (learning.optimiser, learning.learning_rate, learning.schedule) == (
             "rmsprop",
@@ -173,8 +257,10 @@ def test_the_published_experiment_is_as_the_paper_and_the_code_of_its_baseline_s
         assert (learning.entropy, learning.value, learning.reward.discount) == (0.01, 0.5, 0.9)
         (stage,) = learning.stages
         assert (stage.losses["teacher_forcing"], stage.losses["a2c"]) == (0.2, 1.0)
-        (more,) = PRESETS[f"{preset.agent}-as-published-augmented"].learning.stages
+        with_speaker = overlaid(row, PAPER, described=True)
+        (more,) = with_speaker.learning.stages
         assert (more.losses["teacher_forcing"], more.augmented["teacher_forcing"]) == (0.2, 0.6)
+        assert (with_speaker.learning.iterations, with_speaker.model.feature_dropout) == (200_000, 0.4)
         assert not preset.data.word_vectors
     assert ours.walk.max_decisions == 15
     assert ours.learning.stages[0].losses["student_forcing"] == 0.2
@@ -202,9 +288,10 @@ def setting(tiny_trainable: Path) -> Setting:
     return Setting(environment, episodes, Vocabulary.build(episodes.texts, min_count=1))
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_trains_two_iterations_and_walks(name: str, setting: Setting) -> None:
-    preset = PRESETS[name]
+@pytest.mark.parametrize("published", [False, True], ids=["everyday", "published and described"])
+@pytest.mark.parametrize("name", ROWS)
+def test_every_preset_trains_two_iterations_and_walks(name: str, published: bool, setting: Setting) -> None:
+    preset = overlaid(name, PAPER, described=True) if published else PRESETS[name]
     model = replace(preset.model, width=16, word_width=8)
     learning = replace(preset.learning, iterations=2, batch=4)
     torch.manual_seed(0)
@@ -230,11 +317,16 @@ def test_every_preset_trains_two_iterations_and_walks(name: str, setting: Settin
 # reading
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", ROWS)
 def test_presets_survive_being_written_down(name: str) -> None:
-    written = msgspec.json.encode(PRESETS[name])
-    assert read_preset(msgspec.json.decode(written)) == PRESETS[name]
-    assert msgspec.json.decode(written, type=preset_type(PRESETS[name].agent)) == PRESETS[name]
+    for preset in (
+        PRESETS[name],
+        PUBLISHED[name],
+        overlaid(name, Overlays("captions", "r4r"), described=True),
+    ):
+        written = msgspec.json.encode(preset)
+        assert read_preset(msgspec.json.decode(written)) == preset
+        assert msgspec.json.decode(written, type=preset_type(preset.agent)) == preset
 
 
 def test_an_unknown_agent_is_named_with_what_is_near() -> None:
@@ -259,6 +351,9 @@ def test_an_agent_from_outside_has_presets_of_its_own(monkeypatch: pytest.Monkey
     preset: Preset[Any] = Preset("moody", MoodyConfig(mood=0.1), walk=WalkConfig(max_decisions=3))
     assert read_preset(msgspec.to_builtins(preset)) == preset
     assert msgspec.json.decode(msgspec.json.encode(preset), type=preset_type("moody")) == preset
+    laid = overlaid("moody", Overlays("captions", "r4r"), preset=preset)
+    assert (laid.data.features, laid.walk.max_decisions, laid.learning.labels) == ("captions", 6, "path")
+    assert laid.model == preset.model
 
 
 # settings

@@ -40,8 +40,9 @@ TRAINED = ("basic", "ssm")
 PACKAGED = ("ssm-plus-houses",)
 """Weights that are shown beside what the demo trains."""
 EXPECT = (
-    "basic is the paper's baseline and ssm its agent, both after few steps; expect about the same success, while "
-    "ssm comes near the goal more often (OSR) and walks farther. ssm-plus has our additions and learnt longer."
+    "basic is the paper's baseline and ssm its agent, both after few steps; expect about the same success, "
+    "while ssm comes near the goal more often (OSR) and walks farther. ssm-plus has our additions and "
+    "learnt longer."
 )
 
 
