@@ -1,4 +1,4 @@
-"""Presets: each differs from its base where its name says, an overlay changes what belongs to it; all train."""
+"""Presets: a variant differs from its base where its name says, an overlay changes what belongs to it."""
 
 from __future__ import annotations
 

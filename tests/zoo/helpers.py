@@ -22,7 +22,7 @@ from scenemem.learning.objectives import ClosestToGoal, LearningConfig, LossCont
 from scenemem.learning.trainer import Trainer
 from scenemem.models.language import Instructions
 from scenemem.models.recurrent import StateLog
-from scenemem.presets import PRESETS, Preset
+from scenemem.presets import PRESETS, PUBLISHED, Preset
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import World
@@ -39,6 +39,12 @@ SMALL: dict[str, Any] = {
     "heads": 2,
 }
 """Settings that make any network of the family small; each has some of them."""
+
+
+def named(results: str) -> Preset[Any]:
+    """A row; with the ending ``-as-published`` its published recipe."""
+    row = results.removesuffix("-as-published")
+    return PRESETS[row] if row == results else PUBLISHED[row]
 
 
 def small_settings(preset: Preset[Any]) -> dict[str, Any]:
@@ -71,7 +77,7 @@ class Setting:
 
     def agent(self, name: str, *, seed: int = 0, **changes: Any) -> TrainedAgent:
         """The agent of a preset with a small network and fresh weights."""
-        preset = small(PRESETS[name], **changes)
+        preset = small(named(name), **changes)
         torch.manual_seed(seed)
         sizes = DataSizes(len(self.vocabulary), self.environment.width)
         network = AGENTS[preset.agent].build(preset.model, sizes)

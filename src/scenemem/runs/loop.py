@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-
 from scenemem.errors import DataError, Interrupted, UserError
 from scenemem.learning.checkpoint import (
     Checkpoint,

@@ -45,6 +45,7 @@ from scenemem.runs.config import (
     read_config,
     write_config,
 )
+from scenemem.runs.cost import measured_cost
 from scenemem.runs.experiment import (
     SPEAKERS,
     Experiment,
@@ -56,7 +57,6 @@ from scenemem.runs.experiment import (
     read_preset,
     speaker_beside,
 )
-from scenemem.runs.cost import measured_cost
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.loop import Schedule, TrainingLoop, TrainingStatus, Validate
 from scenemem.tasks.episode_set import bind_episodes
