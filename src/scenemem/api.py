@@ -66,12 +66,12 @@ PathLike = str | os.PathLike[str]
 REGISTRIES: dict[str, Registry[Any]] = {
     "agent": AGENTS,
     "preset": PRESETS,
-    "published recipe": PUBLISHED,
-    "label rule on R4R": R4R_LABELS,
     "loss": LOSSES,
     "label rule": LABEL_RULES,
     "reward rule": REWARDS,
     "speaker": SPEAKERS,
+    "published recipe": PUBLISHED,
+    "label rule on R4R": R4R_LABELS,
 }
 """What ``register`` can add to, by kind."""
 
@@ -527,7 +527,7 @@ def register(kind: str, name: str, value: Any = None) -> Any:
     """Add something under a name, from a plugin for example; without a value this is a decorator.
 
     Args:
-        kind: agent, preset, loss, label rule, reward rule or speaker.
+        kind: agent, preset, loss, label rule, reward rule, speaker, published recipe or label rule on R4R.
     """
     if kind not in REGISTRIES:
         raise UserError(f"nothing is registered as '{kind}'; there are: {', '.join(REGISTRIES)}")

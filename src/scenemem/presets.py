@@ -327,10 +327,11 @@ def overlaid(
     """
     published = overlays.recipe == "published"
     preset = _published(row) if published else (preset or PRESETS[row])
-    data = replace(preset.data, features=overlays.features or preset.data.features)
-    preset = replace(preset, data=replace(data, task=overlays.task or data.task))
-    if overlays.features and not published:
-        preset = _on_store(preset, store)
+    if overlays.features:
+        preset = replace(preset, data=replace(preset.data, features=overlays.features))
+        preset = preset if published else _on_store(preset, store)
+    if overlays.task:
+        preset = replace(preset, data=replace(preset.data, task=overlays.task))
     if overlays.task == "r4r":
         preset = _on_r4r(preset, R4R_LABELS.get(row, None))
     if described and not any(stage.augmented for stage in preset.learning.stages):

@@ -164,7 +164,7 @@ def read_arguments(
     name = words[0] if named else (default if first.config is None else None)
     data = partial(open_data, first.data, quiet=True)
     store = first.features
-    if store is not None and not first.help:
+    if store is not None and Path(store).is_file() and not first.help:
         store = converted_once(store, data().derived / "features", progress_bar)
     out = RunFolder(first.out) if first.resume and first.out else None
     if out is None:
