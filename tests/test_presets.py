@@ -378,6 +378,8 @@ def test_stages_follow_each_other_by_their_shares() -> None:
         (lambda: Stage("x", losses={}), "stage 'x' has no loss; give one a weight, for example teacher_forc"),
         (lambda: Stage("x", losses={"a2c": 0.0}), "stage 'x' has no loss"),
         (lambda: Stage("x", share=0), "the share of stage 'x' must be positive, got 0"),
+        (lambda: Overlays(task="rxr"), "task must be r2r or r4r, got 'rxr'"),  # type: ignore[arg-type]
+        (lambda: Overlays(recipe="best"), "recipe must be everyday or published, got 'best'"),  # type: ignore[arg-type]
         (lambda: SelectionConfig(every=3, save_every=2), "every must be a positive multiple of save_every"),
     ],
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -28,7 +28,7 @@ from scenemem.agents.walker import WalkConfig
 from scenemem.errors import SettingError, UserError
 from scenemem.formats.features import StoreInfo
 from scenemem.learning.objectives import LearningConfig, RewardConfig, Stage
-from scenemem.registry import Registry
+from scenemem.registry import Registry, listed
 
 Model = TypeVar("Model")
 Task = Literal["r2r", "r4r"]
@@ -290,6 +290,12 @@ class Overlays:
     recipe: Recipe | None = None
     """everyday, or published: widths, losses, optimiser and steps of the publication"""
 
+    def __post_init__(self) -> None:
+        for name, kinds in (("task", Task), ("recipe", Recipe)):
+            if getattr(self, name) not in (None, *get_args(kinds)):
+                expected = " or ".join(get_args(kinds))
+                raise SettingError(f"{name} must be {expected}, got {getattr(self, name)!r}")
+
     def changed_by(self, other: Overlays) -> Overlays:
         """These, where the other ones name nothing."""
         return Overlays(*(getattr(other, item.name) or getattr(self, item.name) for item in fields(Overlays)))
@@ -342,8 +348,7 @@ def overlaid(
 
 def _published(row: str) -> Preset[Any]:
     if row not in PUBLISHED:
-        there_are = ", ".join(PUBLISHED)
-        raise UserError(f"the row '{row}' has no published recipe; these rows have one: {there_are}")
+        raise UserError(f"the row '{row}' has no published recipe; these rows have one: {listed(PUBLISHED)}")
     return PUBLISHED[row]
 
 

@@ -67,7 +67,7 @@ class RunArguments(Generic[P]):
 
 
 @dataclass(frozen=True)
-class TrainArguments(Overlays, Sources, RunArguments[P]):
+class TrainArguments(Sources, Overlays, RunArguments[P]):
     """Train an agent on a data folder; every field of the preset can be changed by its flag."""
 
     device: str = "cpu"
@@ -82,20 +82,24 @@ _PRESET_HELP = """scenemem train PRESET [flags]
 
 Presets: ssm (the paper's agent), ssm-plus (with our additions), basic (the baseline).
 
-  scenemem train ssm                                                     on the embedded houses
-  scenemem train ssm --data DIR --features captions                      on R2R, with a store of view features
-  scenemem train ssm --data DIR --features captions --task r4r           on R4R
-  scenemem train ssm --data DIR --features captions --begin RUN --speaker RUN      with back-translation
-  scenemem train ssm --data DIR --features FILE.tsv --recipe published --dry-run   what the publication costs
-  scenemem train --out RUN --resume                                      goes on
+Usual commands, on the embedded houses, R2R, R4R, with back-translation, as published:
+  scenemem train ssm
+  scenemem train ssm --data DIR --features captions
+  scenemem train ssm --data DIR --features captions --task r4r
+  scenemem train ssm --data DIR --features captions --begin RUN --speaker RUN
+  scenemem train ssm --data DIR --features F.tsv --recipe published --dry-run
+  scenemem train --out RUN --resume
 
 All presets: {presets}.
 
-Every preset, also one of a plugin, takes these flags, and each chooses the settings that belong to it:
-  --features STORE   the recipe for stores of its width; captions, objects and oracle are the scoreboard's
-  --task r4r         walks twice as long; labels, rewards and selection follow the path
-  --recipe published the publication's numbers; not of: {unpublished}
-  --speaker RUN, --augment FILE   described paths are learnt from as well
+Every preset, also one of a plugin, takes flags that choose the settings that belong to them:
+  --features STORE     the recipe for the width of the store; the scoreboard's for
+                       captions, objects and oracle
+  --task r4r           walks twice as long; labels, rewards and selection follow the path
+  --recipe published   the numbers of the publication
+  --speaker RUN        learns from described paths as well; or --augment FILE
+
+No published recipe have: {unpublished}.
 
 scenemem train PRESET --help explains every setting; a flag for it goes last: --learning.iterations 300."""
 
@@ -247,7 +251,7 @@ def _parsed(
 
 
 def _read_first(words: Sequence[str]) -> argparse.Namespace:
-    """The flags that the defaults of all others depend on; mistakes in them are told when all are read."""
+    """The flags that the defaults of all others depend on."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag in ("features", "task", "recipe"):
         parser.add_argument(f"--{flag}", nargs="?")

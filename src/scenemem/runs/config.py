@@ -64,7 +64,7 @@ NO_SOURCES = Sources()
 
 
 @dataclass(frozen=True)
-class TrainingConfig(Overlays, Sources):
+class TrainingConfig(Sources, Overlays):
     """What a configuration says: the plain fields stand at its top, ``changes`` are everything else."""
 
     base: str | None = None
