@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import msgspec
 import pytest
@@ -33,72 +34,77 @@ from scenemem.presets import (
     preset_type,
     read_preset,
 )
+from scenemem.runs.config import differences
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.build import load_world
 
 ROWS = tuple(name for name in PRESETS if name not in zoo.rows())  # before any test registers more
-PLUS = {f"model.{name}" for name in ("hints", "restore_state", "stop_from_memory", "final_backtrack")}
-REWARDS = {"learning.reward.quantised", "learning.reward.failure"}
-VARIANTS = [
-    ("ssm-no-grounding", "ssm", {"model.grounding"}),
-    ("ssm-no-reasoning", "ssm", {"model.reasoning_steps"}),
-    ("ssm-local", "ssm", {"agent"}),
-    ("ssm-global", "ssm", {"agent"}),
-    ("ssm-unvisited-views", "ssm", {"model.views"}),
-    ("ssm-all-views", "ssm", {"model.views"}),
-    ("ssm-all-edges", "ssm", {"model.edges"}),
-    ("ssm-all-edges-and-views", "ssm", {"model.edges", "model.views"}),
-    ("ssm-way-labels", "ssm", {"learning.labels"}),
-    ("ssm-sign-rewards", "ssm", REWARDS),
-    ("ssm-local-revisits", "ssm-local", {"model.allow_revisits"}),
-    ("ssm-stay", "ssm", {"model.stay_score"}),
-    ("ssm-hints", "ssm", {"model.hints"}),
-    ("ssm-restore", "ssm", {"model.restore_state"}),
-    ("ssm-stop-from-memory", "ssm", {"model.stop_from_memory"}),
-    ("ssm-backtrack", "ssm", {"model.final_backtrack"}),
-    ("ssm-hop-prior", "ssm", {"model.hop_prior"}),
+PLUS = {f"model.{name}": True for name in ("hints", "restore_state", "stop_from_memory", "final_backtrack")}
+SIGNS = {"learning.reward.quantised": True, "learning.reward.failure": -2.0}
+VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
+    ("ssm-no-grounding", "ssm", {"model.grounding": False}),
+    ("ssm-no-reasoning", "ssm", {"model.reasoning_steps": 0}),
+    ("ssm-local", "ssm", {"agent": "ssm-local"}),
+    ("ssm-global", "ssm", {"agent": "ssm-global"}),
+    ("ssm-unvisited-views", "ssm", {"model.views": "unvisited"}),
+    ("ssm-all-views", "ssm", {"model.views": "all"}),
+    ("ssm-all-edges", "ssm", {"model.edges": "all"}),
+    ("ssm-all-edges-and-views", "ssm", {"model.edges": "all", "model.views": "all"}),
+    ("ssm-way-labels", "ssm", {"learning.labels": "goal"}),
+    ("ssm-sign-rewards", "ssm", SIGNS),
+    ("ssm-local-revisits", "ssm-local", {"model.allow_revisits": True}),
+    ("ssm-stay", "ssm", {"model.stay_score": True}),
+    ("ssm-hints", "ssm", {"model.hints": True}),
+    ("ssm-restore", "ssm", {"model.restore_state": True}),
+    ("ssm-stop-from-memory", "ssm", {"model.stop_from_memory": True}),
+    ("ssm-backtrack", "ssm", {"model.final_backtrack": True}),
+    ("ssm-hop-prior", "ssm", {"model.hop_prior": True}),
     ("ssm-plus", "ssm", PLUS),
-    ("ssm-plus-no-hints", "ssm-plus", {"model.hints"}),
-    ("ssm-plus-no-restore", "ssm-plus", {"model.restore_state"}),
-    ("ssm-plus-no-backtrack", "ssm-plus", {"model.final_backtrack"}),
-    ("ssm-plus-no-stop-from-memory", "ssm-plus", {"model.stop_from_memory"}),
-    ("ssm-plus-no-reasoning", "ssm-plus", {"model.reasoning_steps"}),
-    ("basic-backtrack", "basic", {"agent"}),
-    ("basic-hop-prior", "basic", {"agent"}),
-    ("seq2seq", "basic", {"model.panorama", "learning.stages"}),
+    ("ssm-plus-no-hints", "ssm-plus", {"model.hints": False}),
+    ("ssm-plus-no-restore", "ssm-plus", {"model.restore_state": False}),
+    ("ssm-plus-no-backtrack", "ssm-plus", {"model.final_backtrack": False}),
+    ("ssm-plus-no-stop-from-memory", "ssm-plus", {"model.stop_from_memory": False}),
+    ("ssm-plus-no-reasoning", "ssm-plus", {"model.reasoning_steps": 0}),
+    ("basic-backtrack", "basic", {"agent": "basic-ending", "model.final_backtrack": True}),
+    ("basic-hop-prior", "basic", {"agent": "basic-ending", "model.hop_prior": True}),
+    ("seq2seq", "basic", {"model.panorama": False, "learning.stages": ANY}),
 ]
-"""A row, its base, and where the two differ, in either recipe."""
+"""A row, its base, and what it changes in it, in either recipe."""
 
 CAPTIONS, R4R = Overlays("captions"), Overlays(task="r4r")
 PAPER = Overlays(recipe="published")
-ON_R2R = {"data.features", "learning.iterations", "selection.split", "selection.every"}
-LONGER = {"walk.max_decisions", "walk.max_steps", "walk.max_words", "learning.max_decisions"}
+ON_R2R = {"learning.iterations": 1000, "selection.split": "val_unseen", "selection.every": 200}
+WALKS = {"walk.max_decisions": 30, "walk.max_steps": 80, "walk.max_words": 160}
 ON_R4R = {
-    *LONGER,
-    "data.task",
-    "learning.max_steps",
-    "learning.labels",
-    "selection.split",
-    "selection.metric",
+    **WALKS,
+    "data.task": "r4r",
+    "learning.max_decisions": 20,
+    "learning.max_steps": 32,
+    "selection.split": "val_seen",
+    "selection.metric": "sdtw",
 }
-DESCRIBED = {"learning.learning_rate", "learning.stages"}
+BACK = {"model.allow_revisits": True}
+DESCRIBED = {"learning.learning_rate": 5e-4, "learning.stages": ANY}
 
 
 def _store(width: int, track: str = "images") -> StoreInfo:
     return StoreInfo(keys=(), width=width, source="", encoder="", sha256="", track=track)
 
 
-def _differences(one: Any, other: Any, path: str = "") -> set[str]:
-    """Where two presets differ; of the settings of two agents those that both have are compared."""
-    if is_dataclass(one) and is_dataclass(other):
-        names = {item.name for item in fields(one)} & {item.name for item in fields(other)}
-        return {
-            name
-            for item in names
-            for name in _differences(getattr(one, item), getattr(other, item), f"{path}.{item}".strip("."))
-        }
-    return set() if one == other else {path}
+def _changes(base: Preset[Any], preset: Preset[Any]) -> dict[str, Any]:
+    """What a preset changes in another one, by dotted names."""
+    found: dict[str, Any] = {}
+
+    def collect(values: dict[str, Any], prefix: str) -> None:
+        for name, value in values.items():
+            if isinstance(value, dict):
+                collect(value, f"{prefix}{name}.")
+            else:
+                found[prefix + name] = value
+
+    collect(differences(base, preset), "")
+    return found
 
 
 def test_there_are_few_rows_because_overlays_are_none() -> None:
@@ -111,84 +117,67 @@ def test_there_are_few_rows_because_overlays_are_none() -> None:
 @pytest.mark.parametrize("overlays", [NO_OVERLAYS, PAPER], ids=["everyday", "published"])
 @pytest.mark.parametrize(("name", "base", "changed"), VARIANTS)
 def test_a_variant_changes_only_what_its_name_says(
-    name: str, base: str, changed: set[str], overlays: Overlays
+    name: str, base: str, changed: dict[str, Any], overlays: Overlays
 ) -> None:
-    assert _differences(overlaid(base, overlays), overlaid(name, overlays)) == changed
+    assert _changes(overlaid(base, overlays), overlaid(name, overlays)) == changed
 
 
 def test_the_baseline_learns_as_its_own_code_does() -> None:
-    assert _differences(PRESETS["ssm"], PRESETS["basic"]) == {"agent", "learning.labels", *REWARDS}
+    found = _changes(PRESETS["ssm"], PRESETS["basic"])
+    assert found == {"agent": "basic", "learning.labels": "goal", **SIGNS}
 
 
 @pytest.mark.parametrize(
     ("row", "overlays", "more", "changed"),
     [
-        ("ssm", CAPTIONS, {}, ON_R2R),
-        ("basic", Overlays("mine"), {"store": _store(300)}, ON_R2R),
-        ("ssm", Overlays("mine"), {"store": _store(2048)}, {*ON_R2R, "model.feature_dropout"}),
-        ("ssm", Overlays("views"), {"store": _store(36, "houses")}, {"data.features"}),
-        ("ssm", R4R, {}, {*ON_R4R, "model.allow_revisits"}),
-        ("basic", R4R, {}, ON_R4R),  # which may always come back
-        ("egp", R4R, {}, ON_R4R),
-        ("rcm", R4R, {}, ON_R4R - {"learning.labels"}),
-        ("rcm-fidelity", R4R, {}, ON_R4R - {"learning.labels"}),
+        ("ssm", CAPTIONS, {}, {**ON_R2R, "data.features": "captions"}),
+        ("basic", Overlays("my"), {"store": _store(300)}, {**ON_R2R, "data.features": "my"}),
+        (
+            "ssm",
+            Overlays("my", task="r2r"),
+            {"store": _store(512)},
+            {**ON_R2R, "data.features": "my", "model.feature_dropout": 0.3},
+        ),
+        ("ssm", Overlays("views"), {"store": _store(36, "houses")}, {"data.features": "views"}),
+        ("ssm", R4R, {}, {**ON_R4R, **BACK, "learning.labels": "path"}),
+        ("basic", R4R, {}, {**ON_R4R, "learning.labels": "path"}),  # which may always come back
+        ("egp", R4R, {}, {**ON_R4R, "learning.labels": "best_ndtw"}),
+        ("rcm", R4R, {}, ON_R4R),  # goes on heading for the goal
+        ("rcm-fidelity", R4R, {}, ON_R4R),  # follows the path anyway
         ("ssm", NO_OVERLAYS, {"described": True}, DESCRIBED),
-        ("basic", CAPTIONS, {"described": True}, {*ON_R2R, *DESCRIBED}),
-        ("ssm", Overlays("mine", task="r2r"), {}, ON_R2R),
-        ("ssm", Overlays(recipe="everyday"), {}, set()),
+        ("basic", CAPTIONS, {"described": True}, {**ON_R2R, **DESCRIBED, "data.features": "captions"}),
+        ("ssm", Overlays(recipe="everyday"), {}, {}),
     ],
 )
 def test_an_overlay_changes_only_what_belongs_to_it(
-    row: str, overlays: Overlays, more: dict[str, Any], changed: set[str]
+    row: str, overlays: Overlays, more: dict[str, Any], changed: dict[str, Any]
 ) -> None:
-    assert _differences(PRESETS[row], overlaid(row, overlays, **more)) == changed
+    assert _changes(PRESETS[row], overlaid(row, overlays, **more)) == changed
+
+
+MORE_STEPS = {"learning.iterations": 200_000, "learning.stages": ANY}
 
 
 @pytest.mark.parametrize(
     ("row", "overlays", "more", "changed"),
     [
-        ("ssm", Overlays("mine", recipe="published"), {"store": _store(2048)}, {"data.features"}),
-        ("ssm", PAPER, {"described": True}, {"learning.iterations", "learning.stages"}),
-        (
-            "basic",
-            PAPER,
-            {"described": True},
-            {"learning.iterations", "learning.stages", "model.feature_dropout"},
-        ),
-        ("speaker-follower", PAPER, {"described": True}, set()),  # which learns from them anyway
-        ("egp", Overlays(task="r4r", recipe="published"), {}, ON_R4R),
+        ("ssm", Overlays("my", recipe="published"), {"store": _store(2048)}, {"data.features": "my"}),
+        ("ssm", PAPER, {"described": True}, MORE_STEPS),
+        ("basic", PAPER, {"described": True}, {**MORE_STEPS, "model.feature_dropout": 0.4}),
+        ("speaker-follower", PAPER, {"described": True}, {}),  # which learns from them anyway
     ],
 )
 def test_overlays_of_the_published_recipe(
-    row: str, overlays: Overlays, more: dict[str, Any], changed: set[str]
+    row: str, overlays: Overlays, more: dict[str, Any], changed: dict[str, Any]
 ) -> None:
-    assert _differences(overlaid(row, PAPER), overlaid(row, overlays, **more)) == changed
+    assert _changes(PUBLISHED[row], overlaid(row, overlays, **more)) == changed
 
 
-def test_the_values_of_overlays() -> None:
-    on_r2r, on_r4r = overlaid("ssm", CAPTIONS), overlaid("ssm", Overlays("captions", "r4r"))
-    assert (on_r2r.learning.iterations, on_r2r.selection.split, on_r2r.selection.every) == (
-        1000,
-        "val_unseen",
-        200,
-    )
-    assert on_r4r.walk == WalkConfig(30, 80, 160)
-    assert (on_r4r.learning.max_decisions, on_r4r.learning.max_steps, on_r4r.learning.labels) == (
-        20,
-        32,
-        "path",
-    )
-    assert (on_r4r.selection.split, on_r4r.selection.metric) == ("val_seen", "sdtw")
-    wide = overlaid("ssm", Overlays("mine"), store=_store(512))
-    assert wide.model.feature_dropout == 0.3
-    for overlays, own in ((NO_OVERLAYS, 0.2), (CAPTIONS, 1.0)):
-        learning = overlaid("basic", overlays, described=True).learning
-        (stage,) = learning.stages
-        assert learning.learning_rate == 5e-4
-        assert stage.losses == {"teacher_forcing": own, "student_forcing": 0.3, "a2c": 1.0}
-        assert stage.augmented == {**stage.losses, "teacher_forcing": 0.6}
-    labels = {"ssm": "path", "pta-low": "low_level_path", "egp-revisits": "best_ndtw", "rcm": "goal"}
-    assert {row: overlaid(row, R4R).learning.labels for row in labels} == labels
+@pytest.mark.parametrize(("overlays", "own"), [(NO_OVERLAYS, 0.2), (CAPTIONS, 1.0)])
+def test_described_paths_are_weighted_beside_annotated_ones(overlays: Overlays, own: float) -> None:
+    (stage,) = overlaid("basic", overlays, described=True).learning.stages
+    assert stage.losses == {"teacher_forcing": own, "student_forcing": 0.3, "a2c": 1.0}
+    assert stage.augmented == {**stage.losses, "teacher_forcing": 0.6}
 
 
 def test_a_row_without_a_publication_is_refused() -> None:
@@ -247,20 +236,14 @@ def test_the_published_experiment_is_as_the_paper_and_the_code_of_its_baseline_s
     for row in ("ssm", "basic"):
         preset = PUBLISHED[row]
         learning = preset.learning
-        assert (learning.optimiser, learning.learning_rate, learning.schedule) == (
-            "rmsprop",
-            1e-4,
-            "constant",
-        )
+        assert (learning.optimiser, learning.schedule) == ("rmsprop", "constant")
+        assert (learning.iterations, learning.learning_rate) == (80_000, 1e-4)
         assert (learning.weight_decay, learning.clip, learning.batch) == (0.0, 40.0, 64)
-        assert learning.iterations == 80_000
         assert (learning.entropy, learning.value, learning.reward.discount) == (0.01, 0.5, 0.9)
         (stage,) = learning.stages
         assert (stage.losses["teacher_forcing"], stage.losses["a2c"]) == (0.2, 1.0)
-        with_speaker = overlaid(row, PAPER, described=True)
-        (more,) = with_speaker.learning.stages
+        (more,) = overlaid(row, PAPER, described=True).learning.stages
         assert (more.losses["teacher_forcing"], more.augmented["teacher_forcing"]) == (0.2, 0.6)
-        assert (with_speaker.learning.iterations, with_speaker.model.feature_dropout) == (200_000, 0.4)
         assert not preset.data.word_vectors
     assert ours.walk.max_decisions == 15
     assert ours.learning.stages[0].losses["student_forcing"] == 0.2

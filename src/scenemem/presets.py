@@ -333,16 +333,18 @@ def overlaid(
     """
     published = overlays.recipe == "published"
     preset = _published(row) if published else (preset or PRESETS[row])
+    # rows are made for the houses, published recipes for any store
+    on_r2r = overlays.features and not published and (store is None or store.track != "houses")
     if overlays.features:
         preset = replace(preset, data=replace(preset.data, features=overlays.features))
-        preset = preset if published else _on_store(preset, store)
+    if on_r2r:
+        preset = _on_r2r(preset, wide=store is not None and store.width >= WIDE)
     if overlays.task:
         preset = replace(preset, data=replace(preset.data, task=overlays.task))
     if overlays.task == "r4r":
         preset = _on_r4r(preset, R4R_LABELS.get(row, None))
     if described and not any(stage.augmented for stage in preset.learning.stages):
-        own = 1.0 if overlays.features and not published else 0.2
-        preset = _described(preset, own, published=published)
+        preset = _described(preset, 1.0 if on_r2r else 0.2, published=published)
     return preset
 
 
@@ -352,11 +354,9 @@ def _published(row: str) -> Preset[Any]:
     return PUBLISHED[row]
 
 
-def _on_store(preset: Preset[Any], store: StoreInfo | None) -> Preset[Any]:
+def _on_r2r(preset: Preset[Any], *, wide: bool) -> Preset[Any]:
     """All training buildings of R2R; val_unseen is only watched."""
-    if store is not None and store.track == "houses":  # which rows are made for
-        return preset
-    if store is not None and store.width >= WIDE and hasattr(preset.model, "feature_dropout"):
+    if wide and hasattr(preset.model, "feature_dropout"):
         preset = _with(preset, feature_dropout=0.3)  # of image features, as the paper's baseline
     selection = replace(preset.selection, split="val_unseen", every=200)
     return _learning(replace(preset, selection=selection), iterations=1000)
