@@ -323,7 +323,7 @@ def train(
         task: ``r2r``, or ``r4r`` with the settings that belong to it.
         recipe: ``published`` for the numbers of the publication.
         iterations: optimiser steps; the preset's when left out.
-        out: the run folder; ``runs/PRESET-SEED`` when left out.
+        out: the run folder; ``runs/PRESET-TASK-FEATURES-SEED`` when left out.
         seed: of weights, batches, dropout and sampling; 0 when left out.
         config: a TOML file that names and changes a preset.
         begin: a run whose trained weights to begin with.

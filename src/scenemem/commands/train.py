@@ -48,7 +48,7 @@ class RunArguments(Generic[P]):
     preset: Annotated[P, tyro.conf.arg(name="")]
     folder: Annotated[Data, tyro.conf.arg(name="data")] = None
     out: Path | None = None
-    """where the run is written; runs/PRESET-SEED when left out"""
+    """where the run is written; runs/PRESET-TASK-FEATURES-SEED when left out"""
     config: Path | None = None
     """a TOML file that names a preset (base = "PRESET") and changes it; flags change it further"""
     seed: int = 0
