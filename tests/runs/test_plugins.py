@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_a_preset_of_a_plugin_is_trained_by_flag_or_by_colon(
 def test_what_is_laid_over_a_row_goes_on_that_of_a_plugin_too(
     plugin: Path, tiny_trainable: Path, tmp_path: Path
 ) -> None:
-    settings = {"selection.every": 2, "selection.save_every": 2}
+    settings: dict[str, Any] = {"selection.every": 2, "selection.save_every": 2}
     words = ("--features", "tiny", "--iterations", 2, "--selection.every", 2, "--selection.save-every", 2)
     flags = ("--data", tiny_trainable, "--no-replays", "--out", tmp_path / "flags")
     assert typed("train", f"{plugin}:small-ssm", *words, *flags) == 0
