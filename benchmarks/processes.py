@@ -33,7 +33,7 @@ WAYS: dict[str, tuple[tuple[str, ...], int]] = {  # what starts a training, and 
 class ProcessOptions(Options):
     """Train in three ways that take turns, and compare their speeds and losses."""
 
-    preset: str = "ssm-r2r-oracle"
+    preset: str = "ssm"
     """what to train"""
     steps: int = 40
     """optimiser steps of every training"""

@@ -1,6 +1,6 @@
 """What the rows of the family as published would cost: python -m benchmarks.published --data DIR
 
-Every row ``NAME-as-published`` has its own width, batch and number of steps, and features of 2048 columns. A
+The published recipe of a row has its own width, batch and number of steps, and features of 2048 columns. A
 few training steps of each of its stages are timed; the hours of the whole training are extrapolated, so they
 are rough. Agents stop at one decision of 22, as a trained ``ssm`` does when it samples, and at the latest
 where their walks are cut off. Features are made up and augmented episodes are those of the training split,
@@ -21,11 +21,10 @@ from benchmarks.workload import PAPER_COLUMNS, Workload
 from scenemem import zoo
 from scenemem.errors import UserError
 from scenemem.learning.augmentation import StoredEpisodes
-from scenemem.presets import PRESETS, Preset
+from scenemem.presets import PUBLISHED, Preset
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
 
-ENDING = "-as-published"
 _HOUR = 3600
 
 
@@ -79,8 +78,8 @@ def hours(preset: Preset[Any], seconds: Mapping[str, float]) -> float:
 
 def measure_published(options: PublishedOptions) -> list[Case]:
     """A case per row."""
-    names = options.presets or tuple(name for name in zoo.rows() if name.endswith(ENDING))
-    wanted = {name: PRESETS[name] for name in names}
+    names = options.presets or tuple(name for name in zoo.rows() if name in PUBLISHED)
+    wanted = {name: PUBLISHED[name] for name in names}
     cases = []
     for name, preset in wanted.items():
         print(name, file=sys.stderr)

@@ -13,12 +13,12 @@ import tyro
 
 from benchmarks.machine import Case, Options, command
 from benchmarks.measure import Amount, measure, repeatable
-from benchmarks.workload import STILL, Workload, preset_at, rewind
+from benchmarks.workload import STILL, Workload, rewind
 from scenemem.agents.walker import Sample
 from scenemem.errors import UserError
 from scenemem.learning.augmentation import BackTranslation
 from scenemem.learning.speaker_trainer import SpeakerTrainer
-from scenemem.presets import DataConfig
+from scenemem.presets import DataConfig, overlaid
 from scenemem.runs.experiment import SPEAKERS, SpeakerExperiment, new_speaker
 from scenemem.runs.folder import find_run
 from scenemem.runs.speakers import open_speaker
@@ -37,8 +37,8 @@ _LONGER_THAN = 0.9  # share of the instructions that are no longer than what a f
 class SpeakOptions(Options):
     """Measure how fast a speaker describes and learns, and what it costs agents that learn from it."""
 
-    presets: Annotated[tuple[str, ...], tyro.conf.Positional] = ("basic-augmented", "ssm-augmented")
-    """agents that learn from described paths"""
+    presets: Annotated[tuple[str, ...], tyro.conf.Positional] = ("basic", "ssm")
+    """agents, which learn from described paths as well"""
     speaker: str | None = None
     """run of a trained speaker; without it a fresh one says texts of one usual length"""
     beam: int = 5
@@ -49,9 +49,6 @@ class SpeakOptions(Options):
         super().__post_init__()
         if self.beam < 2:
             raise UserError(f"--beam must be 2 or more, got {self.beam}")
-        for name in self.presets:
-            if not any(stage.augmented for stage in preset_at(name, "everyday").learning.stages):
-                raise UserError(f"preset '{name}' learns from no described paths; name one that does")
 
 
 class SpeakerWorkload:
@@ -116,7 +113,7 @@ def measure_speaking(options: SpeakOptions) -> list[Case]:
     options = replace(options, features=options.features or opened.preset.data.features)
     for name in options.presets:
         augmentation = BackTranslation(opened.speaker, load.pool, seed=0)
-        trained = Workload(preset_at(name, "everyday"), options, augmentation=augmentation)
+        trained = Workload(overlaid(name, described=True), options, augmentation=augmentation)
         agent = trained.agent
         if opened.environment.store.info.sha256 != agent.environment.store.info.sha256:
             raise UserError("the speaker sees other features than the agent; name its store with --features")

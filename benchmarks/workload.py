@@ -25,7 +25,7 @@ from scenemem.learning.augmentation import Augmentation
 from scenemem.learning.objectives import LOSSES, Stage
 from scenemem.learning.speaker_trainer import SpeakerTrainer
 from scenemem.learning.trainer import Trainer
-from scenemem.presets import PRESETS, Preset
+from scenemem.presets import PRESETS, PUBLISHED, Preset
 from scenemem.runs.experiment import new_experiment
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet, load_split
@@ -68,7 +68,7 @@ def preset_at(name: str, width: Width) -> Preset[Any]:
     preset = PRESETS[name]
     if width == "everyday":
         return preset
-    paper = PRESETS["ssm-as-published"]
+    paper = PUBLISHED["ssm"]
     kept = {item.name: getattr(preset.model, item.name) for item in fields(preset.model)}
     model = type(preset.model)(**{name: value for name, value in kept.items() if name in _VARIANT})
     learning = replace(paper.learning, stages=preset.learning.stages)

@@ -14,10 +14,10 @@ here=$(dirname "$0")
 if [ "${1:-}" = --one ]; then # TASK SYSTEM SEED: one training, for the workers below
     run=$here/family/$2/$3-$4
     if [ -e "$run/checkpoints/last.safetensors" ]; then
-        set -- "$3-$2" --resume
+        set -- --resume
     else
         case $2 in r4r-*) split=val_seen ;; *) split=val_unseen ;; esac # val_unseen of R4R is large: once, at the end
-        set -- "$3-$2" --seed "$4" --iterations 300 --selection.every 300 --selection.split "$split"
+        set -- "$3" --task "${2%%-*}" --features "${2#*-}" --seed "$4" --iterations 300 --selection.every 300 --selection.split "$split"
     fi
     echo "$run"
     scenemem train "$@" --data "$data" --out "$run" > "$run.log" 2>&1 && exit

@@ -1,151 +1,223 @@
-"""Presets: each differs from its base where its name says, trains, and is read from files of any version."""
+"""Presets: a variant differs from its base where its name says, an overlay changes what belongs to it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import msgspec
 import pytest
 import torch
 
+from scenemem import zoo
 from scenemem.agents.basic import Basic
 from scenemem.agents.build import AGENTS, AgentSpec, DataSizes, ModelConfig
 from scenemem.agents.walker import TrainedAgent, WalkConfig
 from scenemem.errors import UserError
 from scenemem.features.store import Environment, open_store
+from scenemem.formats.features import StoreInfo
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import StoredEpisodes
 from scenemem.learning.objectives import LearningConfig, Stage
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import (
+    NO_OVERLAYS,
     PRESETS,
-    R2R_TRACKS,
+    PUBLISHED,
     DataConfig,
+    Overlays,
     Preset,
     SelectionConfig,
+    overlaid,
     preset_type,
     read_preset,
 )
+from scenemem.runs.config import differences
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.build import load_world
 
+ROWS = tuple(name for name in PRESETS if name not in zoo.rows())  # before any test registers more
+PLUS = {f"model.{name}": True for name in ("hints", "restore_state", "stop_from_memory", "final_backtrack")}
+SIGNS = {"learning.reward.quantised": True, "learning.reward.failure": -2.0}
+VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
+    ("ssm-no-grounding", "ssm", {"model.grounding": False}),
+    ("ssm-no-reasoning", "ssm", {"model.reasoning_steps": 0}),
+    ("ssm-local", "ssm", {"agent": "ssm-local"}),
+    ("ssm-global", "ssm", {"agent": "ssm-global"}),
+    ("ssm-unvisited-views", "ssm", {"model.views": "unvisited"}),
+    ("ssm-all-views", "ssm", {"model.views": "all"}),
+    ("ssm-all-edges", "ssm", {"model.edges": "all"}),
+    ("ssm-all-edges-and-views", "ssm", {"model.edges": "all", "model.views": "all"}),
+    ("ssm-way-labels", "ssm", {"learning.labels": "goal"}),
+    ("ssm-sign-rewards", "ssm", SIGNS),
+    ("ssm-local-revisits", "ssm-local", {"model.allow_revisits": True}),
+    ("ssm-stay", "ssm", {"model.stay_score": True}),
+    ("ssm-hints", "ssm", {"model.hints": True}),
+    ("ssm-restore", "ssm", {"model.restore_state": True}),
+    ("ssm-stop-from-memory", "ssm", {"model.stop_from_memory": True}),
+    ("ssm-backtrack", "ssm", {"model.final_backtrack": True}),
+    ("ssm-hop-prior", "ssm", {"model.hop_prior": True}),
+    ("ssm-plus", "ssm", PLUS),
+    ("ssm-plus-no-hints", "ssm-plus", {"model.hints": False}),
+    ("ssm-plus-no-restore", "ssm-plus", {"model.restore_state": False}),
+    ("ssm-plus-no-backtrack", "ssm-plus", {"model.final_backtrack": False}),
+    ("ssm-plus-no-stop-from-memory", "ssm-plus", {"model.stop_from_memory": False}),
+    ("ssm-plus-no-reasoning", "ssm-plus", {"model.reasoning_steps": 0}),
+    ("basic-backtrack", "basic", {"agent": "basic-ending", "model.final_backtrack": True}),
+    ("basic-hop-prior", "basic", {"agent": "basic-ending", "model.hop_prior": True}),
+    ("seq2seq", "basic", {"model.panorama": False, "learning.stages": ANY}),
+]
+"""A row, its base, and what it changes in it, in either recipe."""
 
-def _differences(one: Any, other: Any, path: str = "") -> set[str]:
-    """Where two presets differ; of the settings of two agents those that both have are compared."""
-    if is_dataclass(one) and is_dataclass(other):
-        names = {item.name for item in fields(one)} & {item.name for item in fields(other)}
-        return {
-            name
-            for item in names
-            for name in _differences(getattr(one, item), getattr(other, item), f"{path}.{item}".strip("."))
-        }
-    return set() if one == other else {path}
+CAPTIONS, R4R = Overlays("captions"), Overlays(task="r4r")
+PAPER = Overlays(recipe="published")
+ON_R2R = {"learning.iterations": 1000, "selection.split": "val_unseen", "selection.every": 200}
+WALKS = {"walk.max_decisions": 30, "walk.max_steps": 80, "walk.max_words": 160}
+ON_R4R = {
+    **WALKS,
+    "data.task": "r4r",
+    "learning.max_decisions": 20,
+    "learning.max_steps": 32,
+    "selection.split": "val_seen",
+    "selection.metric": "sdtw",
+}
+BACK = {"model.allow_revisits": True}
+DESCRIBED = {"learning.learning_rate": 5e-4, "learning.stages": ANY}
+
+
+def _store(width: int, track: str = "images") -> StoreInfo:
+    return StoreInfo(keys=(), width=width, source="", encoder="", sha256="", track=track)
+
+
+def _changes(base: Preset[Any], preset: Preset[Any]) -> dict[str, Any]:
+    """What a preset changes in another one, by dotted names."""
+    found: dict[str, Any] = {}
+
+    def collect(values: dict[str, Any], prefix: str) -> None:
+        for name, value in values.items():
+            if isinstance(value, dict):
+                collect(value, f"{prefix}{name}.")
+            else:
+                found[prefix + name] = value
+
+    collect(differences(base, preset), "")
+    return found
+
+
+def test_there_are_few_rows_because_overlays_are_none() -> None:
+    rows = {*ROWS, *zoo.rows()}
+    assert len(rows) <= 60
+    assert not [name for name in rows if "r2r" in name or "r4r" in name or "published" in name]
+    assert {name for name, *_ in VARIANTS} == set(ROWS) - {"ssm", "basic"}
+
+
+@pytest.mark.parametrize("overlays", [NO_OVERLAYS, PAPER], ids=["everyday", "published"])
+@pytest.mark.parametrize(("name", "base", "changed"), VARIANTS)
+def test_a_variant_changes_only_what_its_name_says(
+    name: str, base: str, changed: dict[str, Any], overlays: Overlays
+) -> None:
+    assert _changes(overlaid(base, overlays), overlaid(name, overlays)) == changed
+
+
+def test_the_baseline_learns_as_its_own_code_does() -> None:
+    found = _changes(PRESETS["ssm"], PRESETS["basic"])
+    assert found == {"agent": "basic", "learning.labels": "goal", **SIGNS}
 
 
 @pytest.mark.parametrize(
-    ("name", "base", "changed"),
+    ("row", "overlays", "more", "changed"),
     [
-        ("ssm-no-grounding", "ssm", {"model.grounding"}),
-        ("ssm-no-reasoning", "ssm", {"model.reasoning_steps"}),
-        ("ssm-local", "ssm", {"agent"}),
-        ("ssm-global", "ssm", {"agent"}),
-        ("ssm-unvisited-views", "ssm", {"model.views"}),
-        ("ssm-all-views", "ssm", {"model.views"}),
-        ("ssm-all-edges", "ssm", {"model.edges"}),
-        ("ssm-all-edges-and-views", "ssm", {"model.edges", "model.views"}),
-        ("ssm-way-labels", "ssm", {"learning.labels"}),
-        ("ssm-sign-rewards", "ssm", {"learning.reward.quantised", "learning.reward.failure"}),
-        ("ssm-local-revisits", "ssm-local", {"model.allow_revisits"}),
-        ("ssm-stay", "ssm", {"model.stay_score"}),
-        ("ssm-hints", "ssm", {"model.hints"}),
-        ("ssm-restore", "ssm", {"model.restore_state"}),
-        ("ssm-stop-from-memory", "ssm", {"model.stop_from_memory"}),
-        ("ssm-backtrack", "ssm", {"model.final_backtrack"}),
-        ("ssm-hop-prior", "ssm", {"model.hop_prior"}),
+        ("ssm", CAPTIONS, {}, {**ON_R2R, "data.features": "captions"}),
+        ("basic", Overlays("my"), {"store": _store(300)}, {**ON_R2R, "data.features": "my"}),
         (
-            "ssm-plus",
             "ssm",
-            {f"model.{name}" for name in ("hints", "restore_state", "stop_from_memory", "final_backtrack")},
+            Overlays("my", task="r2r"),
+            {"store": _store(512)},
+            {**ON_R2R, "data.features": "my", "model.feature_dropout": 0.3},
         ),
-        ("ssm-plus-no-hints", "ssm-plus", {"model.hints"}),
-        ("ssm-plus-no-restore", "ssm-plus", {"model.restore_state"}),
-        ("ssm-plus-no-backtrack", "ssm-plus", {"model.final_backtrack"}),
-        ("ssm-plus-no-stop-from-memory", "ssm-plus", {"model.stop_from_memory"}),
-        ("ssm-plus-no-reasoning", "ssm-plus", {"model.reasoning_steps"}),
-        (
-            "basic",
-            "ssm",
-            {"agent", "learning.labels", "learning.reward.quantised", "learning.reward.failure"},
-        ),
-        ("basic-backtrack", "basic", {"agent"}),
-        ("basic-hop-prior", "basic", {"agent"}),
-        ("ssm-augmented", "ssm", {"learning.learning_rate", "learning.stages"}),
-        ("ssm-plus-augmented", "ssm-plus", {"learning.learning_rate", "learning.stages"}),
-        ("basic-augmented", "basic", {"learning.learning_rate", "learning.stages"}),
-        ("seq2seq", "basic", {"model.panorama", "learning.stages"}),
-        (
-            "ssm-as-published-augmented",
-            "ssm-as-published",
-            {"learning.iterations", "learning.stages"},
-        ),
-        (
-            "basic-as-published-augmented",
-            "basic-as-published",
-            {"model.feature_dropout", "learning.iterations", "learning.stages"},
-        ),
+        ("ssm", Overlays("views"), {"store": _store(36, "houses")}, {"data.features": "views"}),
+        ("ssm", R4R, {}, {**ON_R4R, **BACK, "learning.labels": "path"}),
+        ("basic", R4R, {}, {**ON_R4R, "learning.labels": "path"}),  # which may always come back
+        ("egp", R4R, {}, {**ON_R4R, "learning.labels": "best_ndtw"}),
+        ("rcm", R4R, {}, ON_R4R),  # goes on heading for the goal
+        ("rcm-fidelity", R4R, {}, ON_R4R),  # follows the path anyway
+        ("ssm", NO_OVERLAYS, {"described": True}, DESCRIBED),
+        ("basic", CAPTIONS, {"described": True}, {**ON_R2R, **DESCRIBED, "data.features": "captions"}),
+        ("ssm", Overlays(recipe="everyday"), {}, {}),
     ],
 )
-def test_a_variant_changes_only_what_its_name_says(name: str, base: str, changed: set[str]) -> None:
-    assert _differences(PRESETS[base], PRESETS[name]) == changed
+def test_an_overlay_changes_only_what_belongs_to_it(
+    row: str, overlays: Overlays, more: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    assert _changes(PRESETS[row], overlaid(row, overlays, **more)) == changed
+
+
+MORE_STEPS = {"learning.iterations": 200_000, "learning.stages": ANY}
+
+
+@pytest.mark.parametrize(
+    ("row", "overlays", "more", "changed"),
+    [
+        ("ssm", Overlays("my", recipe="published"), {"store": _store(2048)}, {"data.features": "my"}),
+        ("ssm", PAPER, {"described": True}, MORE_STEPS),
+        ("basic", PAPER, {"described": True}, {**MORE_STEPS, "model.feature_dropout": 0.4}),
+        ("speaker-follower", PAPER, {"described": True}, {}),  # which learns from them anyway
+    ],
+)
+def test_overlays_of_the_published_recipe(
+    row: str, overlays: Overlays, more: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    assert _changes(PUBLISHED[row], overlaid(row, overlays, **more)) == changed
+
+
+@pytest.mark.parametrize(("overlays", "own"), [(NO_OVERLAYS, 0.2), (CAPTIONS, 1.0)])
+def test_described_paths_are_weighted_beside_annotated_ones(overlays: Overlays, own: float) -> None:
+    (stage,) = overlaid("basic", overlays, described=True).learning.stages
+    assert stage.losses == {"teacher_forcing": own, "student_forcing": 0.3, "a2c": 1.0}
+    assert stage.augmented == {**stage.losses, "teacher_forcing": 0.6}
+
+
+def test_a_row_without_a_publication_is_refused() -> None:
+    with pytest.raises(UserError, match="'fast-long' has no published recipe; these rows have one: ssm, "):
+        overlaid("fast-long", PAPER)
+
+
+@pytest.mark.parametrize(
+    ("overlays", "described", "name"),
+    [
+        (NO_OVERLAYS, False, "ssm"),
+        (CAPTIONS, False, "ssm-r2r-captions"),
+        (Overlays("resnet-152", "r4r"), True, "ssm-r4r-resnet-152-augmented"),
+        (R4R, False, "ssm-r4r"),
+        (PAPER, True, "ssm-as-published-augmented"),
+        (Overlays("captions", recipe="published"), False, "ssm-as-published-r2r-captions"),
+    ],
+)
+def test_results_are_named_by_row_and_overlays_and_lead_back_to_the_command(
+    overlays: Overlays, described: bool, name: str
+) -> None:
+    assert overlays.results_name("ssm", described=described) == name
+    if name == "ssm":
+        return
+    words = ["scenemem train ssm", *(f"--{what} {value}" for what, value in vars(overlays).items() if value)]
+    command = " ".join([*words, *(["--speaker RUN"] if described else [])])
+    with pytest.raises(
+        UserError, match=rf"unknown preset '{name}'; .* flags of a row: {command} \(in Python"
+    ):
+        PRESETS[name]
 
 
 def test_every_preset_has_the_settings_of_its_agent() -> None:
-    for name, preset in PRESETS.items():
+    for name, preset in (*PRESETS.items(), *PUBLISHED.items()):
         assert type(preset.model) is AGENTS[preset.agent].config, name
 
 
-ON_R2R = {"data.features", "learning.iterations", "selection.split", "selection.every"}
-
-
-@pytest.mark.parametrize("track", R2R_TRACKS)
-def test_the_rows_of_the_scoreboard_share_one_recipe(track: str) -> None:
-    ending = f"-r2r-{track}"
-    rows = {name.removesuffix(ending): row for name, row in PRESETS.items() if name.endswith(ending)}
-    assert {"ssm", "ssm-plus", "basic", "ssm-local", "seq2seq"} <= rows.keys()
-    for base, row in rows.items():
-        assert _differences(PRESETS[base], row) == ON_R2R, base
-        assert row.data.features == track
-        assert row.learning.iterations == 1000
-
-
-@pytest.mark.parametrize("track", R2R_TRACKS)
-@pytest.mark.parametrize("base", ["ssm", "basic", "ssm-plus"])
-def test_described_paths_join_a_row_of_the_scoreboard(base: str, track: str) -> None:
-    row, more = PRESETS[f"{base}-r2r-{track}"], PRESETS[f"{base}-r2r-{track}-augmented"]
-    assert _differences(row, more) == {"learning.learning_rate", "learning.stages"}
-    (own,), (augmented,) = row.learning.stages, more.learning.stages
-    assert augmented.losses == own.losses
-    assert augmented.augmented == {**own.losses, "teacher_forcing": 0.6}
-
-
-@pytest.mark.parametrize("track", R2R_TRACKS)
-@pytest.mark.parametrize("base", ["ssm", "basic", "ssm-plus"])
-def test_r4r_follows_the_path(base: str, track: str) -> None:
-    row, other = PRESETS[f"{base}-r4r-{track}"], PRESETS[f"{base}-r2r-{track}"]
-    assert row.data.task == "r4r"
-    assert row.learning.labels == "path"
-    # coming back belongs to the path; a basic agent always may
-    expected = set() if base == "basic" else {"model.allow_revisits"}
-    assert {name for name in _differences(row, other) if name.startswith("model")} == expected
-    assert not expected or row.model.allow_revisits
-
-
-@pytest.mark.parametrize("name", ["ssm", "ssm-as-published"])
-def test_the_papers_agent_has_nothing_the_paper_does_not_have(name: str) -> None:
-    paper = PRESETS[name]
+@pytest.mark.parametrize("overlays", [NO_OVERLAYS, PAPER], ids=["everyday", "published"])
+def test_the_papers_agent_has_nothing_the_paper_does_not_have(overlays: Overlays) -> None:
+    paper = overlaid("ssm", overlays)
     for addition in ("hints", "restore_state", "stop_from_memory", "final_backtrack", "allow_revisits"):
         assert not getattr(paper.model, addition), addition
     for other in ("stay_score", "read_before_update", "hop_prior"):
@@ -157,23 +229,20 @@ def test_the_papers_agent_has_nothing_the_paper_does_not_have(name: str) -> None
 
 
 def test_the_published_experiment_is_as_the_paper_and_the_code_of_its_baseline_say() -> None:
-    ours, baseline = PRESETS["ssm-as-published"], PRESETS["basic-as-published"]
+    ours, baseline = PUBLISHED["ssm"], PUBLISHED["basic"]
     assert (ours.model.width, ours.model.node_width, ours.model.orientation_width) == (512, None, 128)
     assert (ours.model.dropout, ours.model.feature_dropout) == (0.5, 0.4)
     assert (baseline.model.dropout, baseline.model.feature_dropout) == (0.5, 0.3)
-    for preset in (ours, baseline):
+    for row in ("ssm", "basic"):
+        preset = PUBLISHED[row]
         learning = preset.learning
-        assert (learning.optimiser, learning.learning_rate, learning.schedule) == (
-            "rmsprop",
-            1e-4,
-            "constant",
-        )
+        assert (learning.optimiser, learning.schedule) == ("rmsprop", "constant")
+        assert (learning.iterations, learning.learning_rate) == (80_000, 1e-4)
         assert (learning.weight_decay, learning.clip, learning.batch) == (0.0, 40.0, 64)
-        assert learning.iterations == 80_000
         assert (learning.entropy, learning.value, learning.reward.discount) == (0.01, 0.5, 0.9)
         (stage,) = learning.stages
         assert (stage.losses["teacher_forcing"], stage.losses["a2c"]) == (0.2, 1.0)
-        (more,) = PRESETS[f"{preset.agent}-as-published-augmented"].learning.stages
+        (more,) = overlaid(row, PAPER, described=True).learning.stages
         assert (more.losses["teacher_forcing"], more.augmented["teacher_forcing"]) == (0.2, 0.6)
         assert not preset.data.word_vectors
     assert ours.walk.max_decisions == 15
@@ -202,9 +271,10 @@ def setting(tiny_trainable: Path) -> Setting:
     return Setting(environment, episodes, Vocabulary.build(episodes.texts, min_count=1))
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_trains_two_iterations_and_walks(name: str, setting: Setting) -> None:
-    preset = PRESETS[name]
+@pytest.mark.parametrize("published", [False, True], ids=["everyday", "published and described"])
+@pytest.mark.parametrize("name", ROWS)
+def test_every_preset_trains_two_iterations_and_walks(name: str, published: bool, setting: Setting) -> None:
+    preset = overlaid(name, PAPER, described=True) if published else PRESETS[name]
     model = replace(preset.model, width=16, word_width=8)
     learning = replace(preset.learning, iterations=2, batch=4)
     torch.manual_seed(0)
@@ -230,11 +300,16 @@ def test_every_preset_trains_two_iterations_and_walks(name: str, setting: Settin
 # reading
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", ROWS)
 def test_presets_survive_being_written_down(name: str) -> None:
-    written = msgspec.json.encode(PRESETS[name])
-    assert read_preset(msgspec.json.decode(written)) == PRESETS[name]
-    assert msgspec.json.decode(written, type=preset_type(PRESETS[name].agent)) == PRESETS[name]
+    for preset in (
+        PRESETS[name],
+        PUBLISHED[name],
+        overlaid(name, Overlays("captions", "r4r"), described=True),
+    ):
+        written = msgspec.json.encode(preset)
+        assert read_preset(msgspec.json.decode(written)) == preset
+        assert msgspec.json.decode(written, type=preset_type(preset.agent)) == preset
 
 
 def test_an_unknown_agent_is_named_with_what_is_near() -> None:
@@ -259,6 +334,9 @@ def test_an_agent_from_outside_has_presets_of_its_own(monkeypatch: pytest.Monkey
     preset: Preset[Any] = Preset("moody", MoodyConfig(mood=0.1), walk=WalkConfig(max_decisions=3))
     assert read_preset(msgspec.to_builtins(preset)) == preset
     assert msgspec.json.decode(msgspec.json.encode(preset), type=preset_type("moody")) == preset
+    laid = overlaid("moody", Overlays("captions", "r4r"), preset=preset)
+    assert (laid.data.features, laid.walk.max_decisions, laid.learning.labels) == ("captions", 6, "path")
+    assert laid.model == preset.model
 
 
 # settings
@@ -283,6 +361,8 @@ def test_stages_follow_each_other_by_their_shares() -> None:
         (lambda: Stage("x", losses={}), "stage 'x' has no loss; give one a weight, for example teacher_forc"),
         (lambda: Stage("x", losses={"a2c": 0.0}), "stage 'x' has no loss"),
         (lambda: Stage("x", share=0), "the share of stage 'x' must be positive, got 0"),
+        (lambda: Overlays(task="rxr"), "task must be r2r or r4r, got 'rxr'"),  # type: ignore[arg-type]
+        (lambda: Overlays(recipe="best"), "recipe must be everyday or published, got 'best'"),  # type: ignore[arg-type]
         (lambda: SelectionConfig(every=3, save_every=2), "every must be a positive multiple of save_every"),
     ],
 )

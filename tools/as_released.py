@@ -11,6 +11,7 @@ that a speaker helped to choose (``scenemem eval --speaker``) are rows of their 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -26,19 +27,15 @@ Shorten = Callable[[Sequence[str]], list[str]]
 """The viewpoints of a walk that a release counts."""
 
 SPLIT = "val_unseen"
+_WITH_OVERLAYS = re.compile("-as-published|-r[24]r-")  # what follows in the name of results
 
 
 def rules() -> dict[str, Shorten]:
-    """By name of the preset, on every task it has a row of."""
+    """By name of the row, whatever it is trained on."""
     own: dict[str, Shorten] = {}
     for system in zoo.systems().values():
         own |= getattr(system, "AS_RELEASED", {})
-    return {
-        row: rule
-        for name, rule in own.items()
-        for row in zoo.rows()
-        if row == name or row.startswith((f"{name}-r2r-", f"{name}-r4r-"))
-    }
+    return own
 
 
 def with_speaker(stamp: Path) -> str:
@@ -61,15 +58,16 @@ def second_column(data: str, runs: Iterable[Path]) -> dict[str, dict[str, dict[s
     for run in runs:
         described = _read(run / "preset.json", "name the folder of a training run")
         name, task = described["name"], described["preset"]["data"]["task"]
-        if name not in known:
+        row = _WITH_OVERLAYS.split(name)[0]
+        if row not in known:
             continue
         folder = run / "results"
         advice = f"walk first: scenemem eval {run} --split {SPLIT}"
-        found[name].append(counted(folder / f"{SPLIT}.json", data, known[name], task, advice))
+        found[name].append(counted(folder / f"{SPLIT}.json", data, known[row], task, advice))
         chosen = folder / "reranked" / f"{SPLIT}.json"
         if chosen.is_file():
-            row = name + with_speaker(chosen.with_suffix(".stamp.json"))
-            found[row].append(counted(chosen, data, known[name], task, advice))
+            helped = name + with_speaker(chosen.with_suffix(".stamp.json"))
+            found[helped].append(counted(chosen, data, known[row], task, advice))
     return {
         name: {key: _spread([one[key] for one in metrics]) for key in ("tl", "spl")}
         for name, metrics in found.items()

@@ -105,7 +105,7 @@ def table(task: str, unseen: dict[str, Any], seen: dict[str, Any], released: dic
     """The Markdown table of one task, the highest SR (on R4R the highest nDTW) first.
 
     Args:
-        task: the end of the presets' names, for example ``r2r-captions``.
+        task: the end of the rows' names, for example ``r2r-captions``.
         unseen: the comparison on val_unseen.
         seen: the same on val_seen.
         released: TL and SPL of rows whose release counts less; without any there is no column for them.

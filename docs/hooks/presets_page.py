@@ -11,11 +11,10 @@ from scenemem import zoo
 from scenemem.presets import PRESETS as REGISTERED
 from scenemem.runs.experiment import SPEAKERS
 
-MARK = re.compile(r"^<!-- preset: (\S+) -->$", re.MULTILINE)
-FAMILY = re.compile(r"^<!-- presets called \*(\S+) -->$", re.MULTILINE)
-FAMILY_ROWS = {row for system in zoo.systems().values() for row in system.ROWS}
-"""Rows of docs/family.md, which are registered when somebody asks for one."""
-PRESETS = {name: preset for name, preset in REGISTERED.items() if name not in FAMILY_ROWS}
+MARK = re.compile(r"^<!-- preset: (\S+)( .+)? -->$", re.MULTILINE)
+"""A preset, and what is laid over it."""
+PRESETS = {name: preset for name, preset in REGISTERED.items() if name not in zoo.rows()}
+"""Those of this page; the family has a page of its own."""
 BASES = {"basic": "ssm", "seq2seq": "basic"}
 """Where the name does not tell: a preset called base-what is a variant of the longest such base."""
 
@@ -26,27 +25,14 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     Raises:
         ValueError: a preset has no mark, or a mark no preset.
     """
-    families = FAMILY.findall(markdown)
-    marked = [*MARK.findall(markdown), *(name for ending in families for name in members(ending))]
-    if not marked:
+    found = MARK.findall(markdown)
+    if not found:
         return markdown
+    marked = [name for name, overlays in found if not overlays]
     if sorted(marked) != sorted([*PRESETS, *SPEAKERS]):
         odd = ", ".join(sorted(set(marked) ^ {*PRESETS, *SPEAKERS}))
         raise ValueError(f"docs/presets.md and the code disagree about: {odd}")
-    markdown = FAMILY.sub(lambda found: family(found[1]), markdown)
-    return MARK.sub(lambda found: differences(found[1]), markdown)
-
-
-def members(ending: str) -> list[str]:
-    """The presets whose names end so."""
-    return [name for name in PRESETS if name.endswith(ending)]
-
-
-def family(ending: str) -> str:
-    """Which presets have this ending, and what it changes in one of them."""
-    names = members(ending)
-    listed = ", ".join(f'<span id="{name}">`{name}`</span>' for name in names)
-    return f"{listed}. For example:\n\n{differences(names[-1])}"
+    return MARK.sub(lambda found: differences(found[1], found[2] or ""), markdown)
 
 
 def base_of(name: str) -> str | None:
@@ -56,9 +42,9 @@ def base_of(name: str) -> str | None:
     return BASES.get(name) or (known[-1] if known else None)
 
 
-def differences(name: str) -> str:
-    """What a preset changes, as a table; of a preset without a base, all its values."""
-    base, own = base_of(name), _manual(name)
+def differences(name: str, overlays: str = "") -> str:
+    """What a preset changes, or what is laid over it; of a preset without a base, all its values."""
+    base, own = (name if overlays else base_of(name)), _manual(name + overlays)
     if base is None:
         return _values(own)
     other = _manual(base)
@@ -68,7 +54,7 @@ def differences(name: str) -> str:
         if (before := other.flag(flag.name)) is None or before.default != flag.default
     ]
     gone = [f"`{flag.name}`" for flag in _settings(other) if own.flag(flag.name) is None]
-    table = f"| flag | `{base}` | `{name}` | meaning |\n|---|---|---|---|\n" + "\n".join(rows)
+    table = f"| flag | `{base}` | `{name}{overlays}` | meaning |\n|---|---|---|---|\n" + "\n".join(rows)
     return table + (f"\n\n`{name}` has no {', '.join(gone)}." if gone else "")
 
 
@@ -89,7 +75,7 @@ def _meaning(flag: Flag) -> str:
 
 
 def _manual(name: str) -> Manual:
-    return manual_of(f"scenemem {'train' if name in PRESETS else 'speak train'} {name}")
+    return manual_of(f"scenemem {'train' if name.split()[0] in PRESETS else 'speak train'} {name}")
 
 
 def _default(flag: Flag | None) -> str:

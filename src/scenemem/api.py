@@ -25,7 +25,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -37,16 +37,17 @@ from scenemem.errors import UserError
 from scenemem.evaluation.evaluate import metrics_of, walk_split
 from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.score import score_trajectories
+from scenemem.features.store import converted_once
 from scenemem.formats import episodes as episode_files
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import Point, Trajectory, read_trajectories
 from scenemem.formats.traces import Origin, Trace
 from scenemem.learning.distributed import check_device, process_group
 from scenemem.learning.objectives import LABEL_RULES, LOSSES, REWARDS
-from scenemem.presets import PRESETS, Preset
+from scenemem.presets import PRESETS, PUBLISHED, R4R_LABELS, Overlays, Preset, Recipe, Task, overlaid
 from scenemem.registry import Registry, load_installed_plugins
 from scenemem.runs.comparison import Comparison, CountedRuns, RowFacts, path_groups, row_names
-from scenemem.runs.config import changed, nested
+from scenemem.runs.config import Sources, changed, nested
 from scenemem.runs.experiment import SPEAKERS, Experiment, Progress, open_data, silent
 from scenemem.runs.folder import RunFolder, Which, find_run
 from scenemem.runs.loop import TrainingStatus
@@ -69,6 +70,8 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "label rule": LABEL_RULES,
     "reward rule": REWARDS,
     "speaker": SPEAKERS,
+    "published recipe": PUBLISHED,
+    "label rule on R4R": R4R_LABELS,
 }
 """What ``register`` can add to, by kind."""
 
@@ -294,6 +297,9 @@ def episodes(split: str, *, data: PathLike | None = None, task: str = "r2r") -> 
 def train(
     preset: str | Preset[Any] | None = None,
     *,
+    features: PathLike | None = None,
+    task: Task | None = None,
+    recipe: Recipe | None = None,
     iterations: int | None = None,
     out: PathLike | None = None,
     seed: int | None = None,
@@ -312,37 +318,39 @@ def train(
     Args:
         preset: the name of a preset (see ``list_presets``), ``module:preset`` or ``file.py:preset`` of a
             plugin, or a ``Preset`` of your own; may be left out when ``config`` names one.
+        features: a feature store, with the recipe for stores of its width; a published file (.tsv, .hdf5) is
+            converted once.
+        task: ``r2r``, or ``r4r`` with the settings that belong to it.
+        recipe: ``published`` for the numbers of the publication.
         iterations: optimiser steps; the preset's when left out.
-        out: the run folder; ``runs/PRESET-SEED`` when left out.
+        out: the run folder; ``runs/PRESET-TASK-FEATURES-SEED`` when left out.
         seed: of weights, batches, dropout and sampling; 0 when left out.
         config: a TOML file that names and changes a preset.
         begin: a run whose trained weights to begin with.
-        speaker: the run of a speaker that describes further paths.
-        augment: a file of augmented episodes.
+        speaker: the run of a speaker that describes further paths, which are learnt from as well.
+        augment: a file of augmented episodes in its place.
         resume: continue the run in ``out``.
         device: ``cpu`` or ``cuda``.
         watch: told about every step.
         changes: settings of the preset by their dotted names: ``**{"model.width": 128}``.
     """
-    if isinstance(preset, Preset):
-        settings: Settings[Preset[Any]] = Settings("custom", preset)
-        if config is not None:
-            raise UserError("a configuration changes a preset by its name; leave out one of the two")
-    elif preset is None and config is None:
+    given = {"begin": begin and find_run(begin).root, "speaker": speaker, "augment": augment}
+    sources = Sources(**{name: Path(place) for name, place in given.items() if place is not None})
+    opened = partial(open_data, data)
+    if features is not None:
+        features = converted_once(os.fspath(features), opened().derived / "features", silent)
+    overlays = Overlays(features, task, recipe)
+    if preset is None and config is None:
         raise UserError(f"name a preset; there are: {', '.join(PRESETS)}")
-    else:
-        settings = choose_preset(PRESETS, preset, config)
+    settings: Settings[Preset[Any]] = choose_preset(PRESETS, preset, config, overlays, sources, data=opened)
     if iterations is not None:
         changes["learning.iterations"] = iterations
-    given = {"begin": begin and find_run(begin).root, "speaker": speaker, "augment": augment}
-    places = {name: Path(place) for name, place in given.items() if place is not None}
     settings = replace(
         settings,
         preset=changed(settings.preset, nested(changes)),
         seed=settings.seed if seed is None else seed,
-        sources=replace(settings.sources, **places),
     )
-    folder, run = open_data(data), settings.run_folder(out)
+    folder, run = opened(), settings.run_folder(out)
     settings.check_folder(folder, named=data is not None)
     with process_group(device) as group:
         run_training(settings, folder, run, resume=resume, watch=watch, group=group)
@@ -504,16 +512,25 @@ def list_presets() -> tuple[str, ...]:
     return tuple(PRESETS)
 
 
-def preset(name: str) -> Preset[Any]:
-    """The preset of a name; change it with ``dataclasses.replace`` and give it to ``train``."""
-    return PRESETS.get(name)
+def preset(
+    name: str, *, features: str | None = None, task: Task | None = None, recipe: Recipe | None = None
+) -> Preset[Any]:
+    """The preset of a name; change it with ``dataclasses.replace`` and give it to ``train``.
+
+    Args:
+        name: of the preset.
+        features: a feature store, with the recipe of the tracks captions, objects and oracle.
+        task: ``r2r``, or ``r4r`` with the settings that belong to it.
+        recipe: ``published`` for the numbers of the publication.
+    """
+    return overlaid(name, Overlays(features, task, recipe))
 
 
 def register(kind: str, name: str, value: Any = None) -> Any:
     """Add something under a name, from a plugin for example; without a value this is a decorator.
 
     Args:
-        kind: agent, preset, loss, label rule, reward rule or speaker.
+        kind: agent, preset, loss, label rule, reward rule, speaker, published recipe or label rule on R4R.
     """
     if kind not in REGISTRIES:
         raise UserError(f"nothing is registered as '{kind}'; there are: {', '.join(REGISTRIES)}")

@@ -82,7 +82,8 @@ from scenemem.models.speaker import (
 )
 from scenemem.presets import (
     PRESETS as PRESETS,
-    R2R_TRACKS as R2R_TRACKS,
+    PUBLISHED as PUBLISHED,
+    R4R_LABELS as R4R_LABELS,
     DataConfig as DataConfig,
     Preset as Preset,
     SelectionConfig as SelectionConfig,

@@ -1,28 +1,33 @@
-"""One row per experiment: the memory agent, the paper's ablations, the baselines.
+"""Rows, one per agent: the memory agent, the paper's ablations, the baselines; overlays that go on any row.
 
-A row says everything a run needs but the data folder, the seed and the place to write to. Variants change
-their base only where their name says; a test holds them to it.
+A row holds everything a run needs but the data folder, the seed and the place to write to. A variant changes
+its base only where its name says; a test checks that. An overlay (features, task, recipe, described paths)
+changes the settings that belong to it, by the same rule for every row, those of plugins included.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
 from scenemem.agents.basic import Basic
 from scenemem.agents.build import AGENTS, AgentSpec, ModelConfig
 from scenemem.agents.walker import WalkConfig
-from scenemem.errors import SettingError
+from scenemem.errors import SettingError, UserError
+from scenemem.formats.features import StoreInfo
 from scenemem.learning.objectives import LearningConfig, RewardConfig, Stage
-from scenemem.registry import Registry
+from scenemem.registry import Registry, listed
 from scenemem.ssm.ablations import GlobalSSM, LocalSSM
 from scenemem.ssm.additions import BasicWithEnding, EndingConfig, SSMPlus, SSMPlusConfig
 from scenemem.ssm.agent import SSM, GroundedConfig, SSMConfig
 
 Model = TypeVar("Model")
+Task = Literal["r2r", "r4r"]
+Recipe = Literal["everyday", "published"]
 
 AGENTS.register("basic", AgentSpec(Basic, ModelConfig))
 AGENTS.register("basic-ending", AgentSpec(BasicWithEnding, EndingConfig))
@@ -36,7 +41,7 @@ AGENTS.register("ssm-global", AgentSpec(GlobalSSM, SSMConfig))
 class DataConfig:
     """What an agent learns from."""
 
-    task: Literal["r2r", "r4r"] = "r2r"
+    task: Task = "r2r"
     """which episode files"""
     features: str | None = None
     """name of the feature store; None takes the only one there is"""
@@ -136,9 +141,6 @@ _BASIC_LEARNING = LearningConfig(max_decisions=10, max_steps=16, stages=(_MIXED,
 _LEARNING = replace(_BASIC_LEARNING, reward=_METRES, labels="nearest")
 
 _SSM: Preset[Any] = Preset("ssm", SSMConfig(**_EVERYDAY, **_NARROW), learning=_LEARNING)
-_PLUS: Preset[Any] = Preset(
-    "ssm-plus", SSMPlusConfig(**_EVERYDAY, **_NARROW, **_ADDITIONS), learning=_LEARNING
-)
 _BASIC: Preset[Any] = Preset("basic", ModelConfig(**_EVERYDAY), learning=_BASIC_LEARNING)
 
 # the published experiment; what the paper leaves open is what the code of its baseline does
@@ -161,7 +163,7 @@ _PUBLISHED_LEARNING = LearningConfig(
     ),
 )
 _RANDOM_WORDS = DataConfig(word_vectors=False)
-_PUBLISHED: Preset[Any] = Preset(
+_PUBLISHED_SSM: Preset[Any] = Preset(
     "ssm", SSMConfig(), WalkConfig(max_decisions=15, max_steps=100), _RANDOM_WORDS, _PUBLISHED_LEARNING
 )
 _PUBLISHED_BASIC: Preset[Any] = Preset(
@@ -179,77 +181,39 @@ _PUBLISHED_BASIC: Preset[Any] = Preset(
     ),
 )
 
-PRESETS: Registry[Preset[Any]] = Registry("preset")
-"""Agents that learn, by name."""
-
-R2R_TRACKS = ("captions", "objects", "oracle")
-"""The tracks of view features that R2R rows are made on, from strict to privileged."""
-
-
-def _r2r(preset: Preset[Any], track: str) -> Preset[Any]:
-    """On all training buildings of R2R with the features of a track; val_unseen is only watched."""
-    return replace(
-        preset,
-        data=replace(preset.data, features=track),
-        learning=replace(preset.learning, iterations=1000),
-        selection=replace(preset.selection, split="val_unseen", every=200),
-    )
-
-
-def _described(preset: Preset[Any], own: float = 1.0, **learning: Any) -> Preset[Any]:
-    """Goes on from a trained agent with paths described by a speaker beside the instructions of people.
-
-    Args:
-        preset: of the trained agent.
-        own: weight of teacher forcing on people's instructions; on described paths it is 0.6.
-        **learning: other settings of the course.
-    """
-    stages = tuple(
-        replace(
-            stage,
-            name="augmented",
-            losses={**stage.losses, "teacher_forcing": own},
-            augmented={**stage.losses, "teacher_forcing": 0.6},
-        )
-        for stage in preset.learning.stages
-    )
-    return replace(preset, learning=replace(preset.learning, stages=stages, **learning))
-
-
-def _r4r(preset: Preset[Any]) -> Preset[Any]:
-    """Twice as long paths, which are to be followed: labels and rewards look at the rest of the path."""
-    return replace(
-        preset,
-        walk=WalkConfig(max_decisions=30, max_steps=80, max_words=160),
-        data=replace(preset.data, task="r4r"),
-        learning=replace(preset.learning, max_decisions=20, max_steps=32, labels="path"),
-        # 45,162 instructions of val_unseen would take longer than the training between two looks
-        selection=replace(preset.selection, split="val_seen", metric="sdtw"),
-    )
-
 
 def _with(preset: Preset[Any], **changes: Any) -> Preset[Any]:
     """A preset with other settings of its agent."""
     return replace(preset, model=replace(preset.model, **changes))
 
 
-def _everyday() -> dict[str, Preset[Any]]:
-    """The agents of the scoreboard: the paper's with its ablations and readings, additions, the baselines."""
-    local, extended = with_agent(_SSM, "ssm-local"), with_agent(_SSM, "ssm-plus")
+def _learning(preset: Preset[Any], **changes: Any) -> Preset[Any]:
+    """A preset that learns in another way."""
+    return replace(preset, learning=replace(preset.learning, **changes))
+
+
+def _rows(ssm: Preset[Any], basic: Preset[Any]) -> dict[str, Preset[Any]]:
+    """The paper's agent with its ablations and readings, our additions, the baselines; in one recipe."""
+    local, extended, ending = (
+        with_agent(ssm, "ssm-local"),
+        with_agent(ssm, "ssm-plus"),
+        with_agent(basic, "basic-ending"),
+    )
+    plus = _with(extended, **_ADDITIONS)
     return {
-        "ssm": _SSM,
+        "ssm": ssm,
         # table 3
-        "ssm-no-grounding": _with(_SSM, grounding=False),
-        "ssm-no-reasoning": _with(_SSM, reasoning_steps=0),
+        "ssm-no-grounding": _with(ssm, grounding=False),
+        "ssm-no-reasoning": _with(ssm, reasoning_steps=0),
         "ssm-local": local,
-        "ssm-global": with_agent(_SSM, "ssm-global"),
+        "ssm-global": with_agent(ssm, "ssm-global"),
         # where the text can be read in two ways, or was read otherwise by others
-        "ssm-unvisited-views": _with(_SSM, views="unvisited"),
-        "ssm-all-views": _with(_SSM, views="all"),
-        "ssm-all-edges": _with(_SSM, edges="all"),
-        "ssm-all-edges-and-views": _with(_SSM, edges="all", views="all"),
-        "ssm-way-labels": replace(_SSM, learning=replace(_LEARNING, labels="goal")),
-        "ssm-sign-rewards": replace(_SSM, learning=replace(_LEARNING, reward=RewardConfig())),
+        "ssm-unvisited-views": _with(ssm, views="unvisited"),
+        "ssm-all-views": _with(ssm, views="all"),
+        "ssm-all-edges": _with(ssm, edges="all"),
+        "ssm-all-edges-and-views": _with(ssm, edges="all", views="all"),
+        "ssm-way-labels": _learning(ssm, labels="goal"),
+        "ssm-sign-rewards": _learning(ssm, reward=RewardConfig()),
         "ssm-local-revisits": _with(local, allow_revisits=True),
         # one addition each
         "ssm-stay": _with(extended, stay_score=True),
@@ -259,53 +223,184 @@ def _everyday() -> dict[str, Preset[Any]]:
         "ssm-backtrack": _with(extended, final_backtrack=True),
         "ssm-hop-prior": _with(extended, hop_prior=True),
         # all of them, and all but one
-        "ssm-plus": _PLUS,
-        "ssm-plus-no-hints": _with(_PLUS, hints=False),
-        "ssm-plus-no-restore": _with(_PLUS, restore_state=False),
-        "ssm-plus-no-backtrack": _with(_PLUS, final_backtrack=False),
-        "ssm-plus-no-stop-from-memory": _with(_PLUS, stop_from_memory=False),
-        "ssm-plus-no-reasoning": _with(_PLUS, reasoning_steps=0),
-        "basic": _BASIC,
-        "basic-backtrack": _with(with_agent(_BASIC, "basic-ending"), final_backtrack=True),
-        "basic-hop-prior": _with(with_agent(_BASIC, "basic-ending"), hop_prior=True),
-        "seq2seq": replace(
-            _with(_BASIC, panorama=False),
-            learning=replace(_BASIC_LEARNING, stages=(Stage("student", losses={"student_forcing": 1.0}),)),
+        "ssm-plus": plus,
+        "ssm-plus-no-hints": _with(plus, hints=False),
+        "ssm-plus-no-restore": _with(plus, restore_state=False),
+        "ssm-plus-no-backtrack": _with(plus, final_backtrack=False),
+        "ssm-plus-no-stop-from-memory": _with(plus, stop_from_memory=False),
+        "ssm-plus-no-reasoning": _with(plus, reasoning_steps=0),
+        "basic": basic,
+        "basic-backtrack": _with(ending, final_backtrack=True),
+        "basic-hop-prior": _with(ending, hop_prior=True),
+        "seq2seq": _learning(
+            _with(basic, panorama=False), stages=(Stage("student", losses={"student_forcing": 1.0}),)
         ),
     }
 
 
-def _published() -> dict[str, Preset[Any]]:
-    """The paper's experiment and that of its baseline: width, losses, optimiser and steps as they say."""
-    basic = _with(_PUBLISHED_BASIC, feature_dropout=0.4)
-    return {
-        "ssm-as-published": _PUBLISHED,
-        "ssm-as-published-augmented": _described(_PUBLISHED, own=0.2, iterations=200_000),
-        "basic-as-published": _PUBLISHED_BASIC,
-        "basic-as-published-augmented": _described(basic, own=0.2, iterations=200_000),
+def _command(name: str) -> str | None:
+    """The command for the name of results; None when it is not a row with overlays."""
+    found = _RESULTS.fullmatch(name)
+    if found is None or found["row"] not in PRESETS:
+        return None
+    words = {
+        "features": found["features"],
+        "task": "r4r" if found["task"] == "r4r" else None,
+        "recipe": found["published"] and "published",
+        "speaker": (found["described"] or found["at_end"]) and "RUN",
     }
+    given = [(what, value) for what, value in words.items() if value]
+    command = " ".join(["scenemem train", found["row"], *(f"--{what} {value}" for what, value in given)])
+    python = ", ".join([repr(found["row"]), *(f"{what}={value!r}" for what, value in given)])
+    return f"features, tasks and recipes are flags of a row: {command} (in Python: sm.train({python}))"
 
 
-def _rows() -> dict[str, Preset[Any]]:
-    everyday = _everyday()
-    rows = {
-        **everyday,
-        **_published(),
-        # back-translation goes on from a trained agent
-        **{
-            f"{name}-augmented": _described(everyday[name], own=0.2, learning_rate=5e-4)
-            for name in ("ssm", "ssm-plus", "basic")
-        },
-    }
-    for track in R2R_TRACKS:
-        rows |= {f"{name}-r2r-{track}": _r2r(preset, track) for name, preset in everyday.items()}
-        for name in ("ssm", "ssm-plus", "basic"):
-            row = rows[f"{name}-r2r-{track}"]
-            rows[f"{name}-r2r-{track}-augmented"] = _described(row, learning_rate=5e-4)
-            # coming back belongs to the paths of R4R; the basic agent always may
-            rows[f"{name}-r4r-{track}"] = _r4r(row if name == "basic" else _with(row, allow_revisits=True))
-    return rows
+_RESULTS = re.compile(
+    "(?P<row>.+?)(?P<described>-augmented)?(?P<published>-as-published)?"
+    "(-(?P<task>r2r|r4r)(-(?P<features>.+?))?)?(?P<at_end>-augmented)?"
+)
+
+PRESETS: Registry[Preset[Any]] = Registry("preset", _rows(_SSM, _BASIC), advice=_command)
+"""Agents that learn, by name."""
+
+PUBLISHED: Registry[Preset[Any]] = Registry("published recipe", _rows(_PUBLISHED_SSM, _PUBLISHED_BASIC))
+"""Rows with the numbers of their publication, by name of the row."""
+
+R4R_LABELS: Registry[str] = Registry("label rule on R4R")
+"""The label rules of rows on R4R; a row that is not here follows the path instead of heading for the goal."""
+
+R2R_TRACKS = ("captions", "objects", "oracle")
+"""The stores of view features whose recipe is the scoreboard's, from strict to privileged."""
+
+WIDE = 512
+"""Columns from which on a store counts as the output of an image encoder."""
 
 
-for _name, _preset in _rows().items():
-    PRESETS.register(_name, _preset)
+@dataclass(frozen=True)
+class Overlays:
+    """What a row learns from, and by which recipe; each chooses the settings that belong to it."""
+
+    features: str | None = None
+    """a feature store, with the recipe for its width; a published file (.tsv, .hdf5) is converted once"""
+    task: Task | None = None
+    """r2r, or r4r: walks twice as long; labels, rewards and selection follow the path"""
+    recipe: Recipe | None = None
+    """everyday, or published: widths, losses, optimiser and steps of the publication"""
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("task", Task), ("recipe", Recipe)):
+            if getattr(self, name) not in (None, *get_args(kinds)):
+                expected = " or ".join(get_args(kinds))
+                raise SettingError(f"{name} must be {expected}, got {getattr(self, name)!r}")
+
+    def changed_by(self, other: Overlays) -> Overlays:
+        """These, where the other ones name nothing."""
+        return Overlays(*(getattr(other, item.name) or getattr(self, item.name) for item in fields(Overlays)))
+
+    def results_name(self, row: str, *, described: bool = False) -> str:
+        """What results of a row with these overlays are called."""
+        published = "-as-published" if self.recipe == "published" else ""
+        task = f"-{self.task or 'r2r'}" if self.features or self.task == "r4r" else ""
+        features = f"-{self.features}" if self.features else ""
+        return f"{row}{published}{task}{features}{'-augmented' if described else ''}"
+
+
+NO_OVERLAYS = Overlays()
+
+
+def overlaid(
+    row: str,
+    overlays: Overlays = NO_OVERLAYS,
+    *,
+    preset: Preset[Any] | None = None,
+    store: StoreInfo | None = None,
+    described: bool = False,
+) -> Preset[Any]:
+    """A row with overlays.
+
+    Args:
+        row: its name.
+        overlays: what to lay over it.
+        preset: the row itself, when it is not registered.
+        store: what the feature store holds; without it it counts as one of ``R2R_TRACKS``.
+        described: learn from described paths as well; a row that does so already stays as it is.
+
+    Raises:
+        UserError: there is no such row, or it has no published recipe.
+    """
+    published = overlays.recipe == "published"
+    preset = _published(row) if published else (preset or PRESETS[row])
+    # rows are made for the houses, published recipes for any store
+    on_r2r = overlays.features and not published and (store is None or store.track != "houses")
+    if overlays.features:
+        preset = replace(preset, data=replace(preset.data, features=overlays.features))
+    if on_r2r:
+        preset = _on_r2r(preset, wide=store is not None and store.width >= WIDE)
+    if overlays.task:
+        preset = replace(preset, data=replace(preset.data, task=overlays.task))
+    if overlays.task == "r4r":
+        preset = _on_r4r(preset, R4R_LABELS.get(row, None))
+    if described and not any(stage.augmented for stage in preset.learning.stages):
+        preset = _described(preset, 1.0 if on_r2r else 0.2, published=published)
+    return preset
+
+
+def _published(row: str) -> Preset[Any]:
+    if row not in PUBLISHED:
+        raise UserError(f"the row '{row}' has no published recipe; these rows have one: {listed(PUBLISHED)}")
+    return PUBLISHED[row]
+
+
+def _on_r2r(preset: Preset[Any], *, wide: bool) -> Preset[Any]:
+    """All training buildings of R2R; val_unseen is only watched."""
+    if wide and hasattr(preset.model, "feature_dropout"):
+        preset = _with(preset, feature_dropout=0.3)  # of image features, as the paper's baseline
+    selection = replace(preset.selection, split="val_unseen", every=200)
+    return _learning(replace(preset, selection=selection), iterations=1000)
+
+
+def _on_r4r(preset: Preset[Any], labels: str | None) -> Preset[Any]:
+    """Twice as long paths, which are to be followed."""
+    walk, learning = preset.walk, preset.learning
+    preset = _learning(
+        preset,
+        max_decisions=2 * learning.max_decisions,
+        max_steps=2 * learning.max_steps,
+        labels=labels or {"goal": "path", "nearest": "path"}.get(learning.labels, learning.labels),
+    )
+    if hasattr(preset.model, "allow_revisits"):  # coming back belongs to these paths
+        preset = _with(preset, allow_revisits=True)
+    return replace(
+        preset,
+        walk=WalkConfig(2 * walk.max_decisions, 2 * walk.max_steps, 2 * walk.max_words),
+        # 45,162 instructions of val_unseen would take longer than the training between two looks
+        selection=replace(preset.selection, split="val_seen", metric="sdtw"),
+    )
+
+
+def _described(preset: Preset[Any], own: float, *, published: bool) -> Preset[Any]:
+    """A second batch of every step is described paths; usually goes on from a trained agent.
+
+    Args:
+        preset: without them.
+        own: weight of teacher forcing on annotated instructions; on described paths it is 0.6.
+        published: as E-Dropout's code does, or with half of the learning rate.
+    """
+
+    def weighted(losses: Mapping[str, float], teacher: float) -> dict[str, float]:
+        return {name: teacher if name == "teacher_forcing" else weight for name, weight in losses.items()}
+
+    stages = tuple(
+        replace(
+            stage,
+            name=stage.name if len(preset.learning.stages) > 1 else "augmented",
+            losses=weighted(stage.losses, own),
+            augmented=weighted(stage.losses, 0.6),
+        )
+        for stage in preset.learning.stages
+    )
+    if not published:
+        return _learning(preset, stages=stages, learning_rate=5e-4)
+    if getattr(preset.model, "feature_dropout", 0.0):
+        preset = _with(preset, feature_dropout=0.4)
+    return _learning(preset, stages=stages, iterations=preset.learning.iterations * 5 // 2)

@@ -46,11 +46,18 @@ class Registry(Mapping[str, T]):
     Args:
         what: what the names stand for, in one word, for messages.
         known: the objects to begin with.
+        advice: what to use instead of a name that is not known; None where similar names say more.
     """
 
-    def __init__(self, what: str, known: Mapping[str, T] | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        known: Mapping[str, T] | None = None,
+        advice: Callable[[str], str | None] = lambda _: None,
+    ) -> None:
         self.what = what
         self._objects: dict[str, T] = dict(known or {})
+        self._advice = advice
 
     @overload
     def register(self, name: str) -> Callable[[T], T]: ...
@@ -74,7 +81,8 @@ class Registry(Mapping[str, T]):
             return self._objects[key]
         if default is not _NO_DEFAULT:
             return default
-        raise UnknownNameError(f"unknown {self.what} '{key}'; {suggestion(key, self._objects)}")
+        instead = self._advice(key) or suggestion(key, self._objects)
+        raise UnknownNameError(f"unknown {self.what} '{key}'; {instead}")
 
     def __getitem__(self, name: str) -> T:
         return self.get(name)

@@ -103,7 +103,7 @@ def test_in_r2r_the_labels_lead_to_nearly_every_goal_within_the_limits_of_the_fa
     folder = DataFolder(real_data)
     world = load_world(folder.connectivity)
     episodes = load_split(folder, world, "r2r", "val_unseen")
-    limits = WALK.max_decisions, PRESETS["student-forcing-r2r-captions"].learning.max_decisions
+    limits = WALK.max_decisions, PRESETS["student-forcing"].learning.max_decisions
     reached = []
     for limit in limits:
         space = LowLevelActions(world, len(episodes), limit)

@@ -171,7 +171,7 @@ def test_training_goes_on_and_is_never_overwritten(
         ({"preset": "ssm", "seed": -1}, "--seed must be 0 or more, got -1"),
         ({"preset": "ssm", "data": "nowhere"}, "nowhere: no such folder"),
         ({"preset": "ssm", "begin": "nowhere"}, "nowhere holds no run"),
-        ({"preset": "ssm-augmented"}, "this preset learns from augmented episodes"),
+        ({"preset": "speaker-follower", "recipe": "published"}, "this preset learns from augmented episodes"),
     ],
 )
 def test_mistakes_are_user_errors(

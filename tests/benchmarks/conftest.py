@@ -33,7 +33,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_LONG_ENOUGH", 1e-6)
     monkeypatch.setattr(machine, "SQUARE", 32)
     monkeypatch.setattr(machine, "cpu_share", lambda: 1.0)
-    for name in ("ssm", "basic", "ssm-augmented", "basic-augmented"):
+    for name in ("ssm", "basic"):
         monkeypatch.setitem(PRESETS._objects, name, small(name))
     speaker = replace(SPEAKERS["speaker"], model=SpeakerConfig(word_width=8, width=16))
     monkeypatch.setitem(SPEAKERS._objects, "speaker", speaker)

@@ -9,19 +9,19 @@ import pytest
 
 from benchmarks import published
 from benchmarks.measure import Amount
-from benchmarks.published import ENDING, PublishedOptions, hours, measure_published
+from benchmarks.published import PublishedOptions, hours, measure_published
 from benchmarks.workload import Mode, Workload
 from scenemem import zoo
 from scenemem.errors import UserError
-from scenemem.presets import PRESETS
+from scenemem.presets import PUBLISHED
 from tests.benchmarks.conftest import Run
 from tests.zoo.helpers import small
 
-NAME = "speaker-follower-as-published"
+NAME = "speaker-follower"
 
 
 def test_stages_have_their_shares_of_the_hours() -> None:
-    preset = PRESETS[NAME]
+    preset = PUBLISHED[NAME]
     described, tuned = (stage.name for stage in preset.learning.stages)
     only = hours(preset, {described: 3600.0, tuned: 0.0})
     assert only == pytest.approx(50_000)
@@ -29,9 +29,9 @@ def test_stages_have_their_shares_of_the_hours() -> None:
 
 
 def test_steps_of_every_stage_are_timed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    preset = small(PRESETS[NAME])
+    preset = small(PUBLISHED[NAME])
     learning = replace(preset.learning, batch=3, iterations=1000)
-    monkeypatch.setitem(PRESETS._objects, NAME, replace(preset, learning=learning))
+    monkeypatch.setitem(PUBLISHED._objects, NAME, replace(preset, learning=learning))
     clock = iter(float(tick) for tick in range(100))  # a second from look to look
     monkeypatch.setattr(published, "now", lambda _device: next(clock))
     done: list[tuple[str, int]] = []
@@ -61,7 +61,7 @@ def test_all_rows_as_published_are_meant(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(published, "seconds_per_step", no_time)
     cases = measure_published(PublishedOptions())
-    assert [case["preset"] for case in cases] == [name for name in zoo.rows() if name.endswith(ENDING)]
+    assert [case["preset"] for case in cases] == [name for name in zoo.rows() if name in PUBLISHED]
     assert len(seen) == len(cases) >= len(zoo.systems())
 
 

@@ -128,7 +128,7 @@ def test_speaker_report(run: Run) -> None:
     assert modes["beam"]["gigaflops_per_episode"] > modes["greedy"]["gigaflops_per_episode"]
     for speed in modes.values():
         _plausible(speed)
-    for case, preset in ((basic, "basic-augmented"), (ssm, "ssm-augmented")):
+    for case, preset in ((basic, "basic"), (ssm, "ssm")):
         speed = case["modes"]["mixed"]
         assert case["preset"] == preset
         assert speed["episodes"] == 4 * 2 * 2, "two walks of an episode, its own and a described one"
@@ -230,8 +230,6 @@ def test_mistakes_are_named(tiny_trainable: Path) -> None:
         MemoryOptions(capacities=(4, 4))
     with pytest.raises(UserError, match="holds no run"):
         measure_evaluation(EvalOptions(agent=str(tiny_trainable), data=tiny_trainable))
-    with pytest.raises(UserError, match=r"^preset 'ssm' learns from no described paths; name one that does$"):
-        SpeakOptions(presets=("ssm",))
     with pytest.raises(UserError, match=r"^--beam must be 2 or more, got 1$"):
         SpeakOptions(beam=1)
     with pytest.raises(UserError, match="holds no run"):

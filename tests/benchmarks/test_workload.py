@@ -14,7 +14,7 @@ from benchmarks.measure import OperationCounter, flop_counter
 from benchmarks.workload import MODES, Habit, Mode, Workload, made_up_store, preset_at, walking_by
 from scenemem.agents.rollout import FRONTIER
 from scenemem.errors import UserError
-from scenemem.presets import PRESETS
+from scenemem.presets import PRESETS, PUBLISHED
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -56,7 +56,7 @@ def test_a_trace_has_a_range_per_part(tiny_load: Workload, tmp_path: Path) -> No
 
 
 def test_the_width_of_the_paper() -> None:
-    paper = PRESETS["ssm-as-published"]
+    paper = PUBLISHED["ssm"]
     ssm, basic = preset_at("ssm", "paper"), preset_at("basic", "paper")
     assert (ssm.model, ssm.walk) == (paper.model, paper.walk)
     assert ssm.learning.max_decisions == paper.learning.max_decisions

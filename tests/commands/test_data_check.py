@@ -86,8 +86,6 @@ def test_feature_stores_are_listed_and_satisfy_the_need(
     ]
     anywhere = {name for name, preset in PRESETS.items() if preset.data.features is None}
     assert not set(report["needs"]) & anywhere
-    assert report["needs"]["ssm-r2r-oracle"] == "track oracle"
-    assert report["needs"]["ssm-r4r-oracle"] == "track oracle and task r4r"
 
 
 def test_every_track_says_whether_it_is_there_or_what_builds_it(
@@ -121,7 +119,6 @@ def test_every_track_says_whether_it_is_there_or_what_builds_it(
     _, report = _report(own_data, capsys)
     assert report["tracks"]["oracle"]["stores"] == ["privileged"]
     assert report["tracks"]["captions+objects"]["stores"] == ["both"]
-    assert "ssm-r2r-oracle" not in report["needs"]
     _, out, _ = _check(own_data, capsys)
     shown = " ".join(out.split())
     assert "oracle complete: privileged (no sensor: annotations, an upper bound)" in shown
@@ -146,7 +143,9 @@ def test_advice_leads_on_and_never_in_a_circle(own_data: Path, capsys: pytest.Ca
         f"scenemem data objects --data {own_data}",
     ]
     with pytest.raises(SystemExit):
-        main(["train", "ssm-r2r-oracle", "--data", str(own_data), "--out", str(own_data / "run")])
+        main(
+            ["train", "ssm", "--features", "oracle", "--data", str(own_data), "--out", str(own_data / "run")]
+        )
     assert (
         f"'scenemem data check --data {own_data}' says what it takes to build it" in capsys.readouterr().err
     )

@@ -315,14 +315,14 @@ def test_next_commands_can_be_typed_where_the_program_is_not_on_the_path(
     assert console.program() == "scenemem"
 
 
-def test_help_of_train_names_the_usual_presets_and_not_those_of_every_track(
+def test_help_of_train_lists_the_presets_the_overlays_and_the_usual_commands(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Usual presets: ssm (the memory agent" in shown
-    assert "ssm-no-grounding" in shown
-    assert "duet" in shown
-    assert "-r2r-captions" not in shown
-    assert "NAME-r2r-TRACK" in shown
+    assert "Presets: ssm (the paper's agent), ssm-plus (with our additions), basic (the baseline)." in shown
+    for words in ("ssm-no-grounding", "duet", "--task r4r", "--recipe published", "--speaker RUN"):
+        assert words in shown
+    assert "scenemem train ssm --data DIR --features captions --task r4r" in shown
+    assert "r2r-captions" not in shown

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urldefrag, urlsplit
 import pytest
 
 import scenemem
+from scenemem import zoo
 from scenemem.commands.table import COMMANDS
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import SPEAKERS
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LOADED = {"img": "src", "script": "src", "iframe": "src", "source": "src", "link": "href"}
-NAMED = {*PRESETS, *SPEAKERS}  # before any test registers more
+NAMED = {*PRESETS, *SPEAKERS} - {*zoo.rows()}  # before any test registers more
 LINK_KINDS_NOT_LOADED = {"canonical", "prev", "next"}
 
 
@@ -174,6 +175,13 @@ def test_a_preset_shows_what_it_changes_and_nothing_else(hook: Callable[[str], A
     head, _, *rows = differences("ssm-plus-no-hints").splitlines()
     assert head == "| flag | `ssm-plus` | `ssm-plus-no-hints` | meaning |"
     assert [row.split("|")[1:4] for row in rows] == [[" `--model.hints` ", " `True` ", " `False` "]]
+
+
+def test_what_is_laid_over_a_preset_is_shown_in_the_same_way(hook: Callable[[str], Any]) -> None:
+    head, _, *rows = hook("presets_page").differences("ssm", " --features captions").splitlines()
+    assert head == "| flag | `ssm` | `ssm --features captions` | meaning |"
+    assert "--selection.split" in "".join(rows)
+    assert "--model" not in "".join(rows)
 
 
 def test_a_preset_says_which_settings_its_agent_does_not_have(hook: Callable[[str], Any]) -> None:

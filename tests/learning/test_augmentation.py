@@ -20,14 +20,14 @@ from scenemem.learning.distributed import SINGLE, ProcessGroup
 from scenemem.learning.speaker import Speaker
 from scenemem.learning.trainer import Trainer
 from scenemem.models.speaker import Descriptions, SpeakerConfig, SpeakerNetwork
-from scenemem.presets import PRESETS
+from scenemem.presets import overlaid
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.paths import PathRule, path_pool, shortest_paths
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.build import load_world
 
 BATCH = 6
-PRESET = PRESETS["ssm-augmented"]
+PRESET = overlaid("ssm", described=True)
 
 
 @pytest.fixture(scope="module")

@@ -115,6 +115,13 @@ def test_other_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="changes the preset 'ssm', not 'basic'; name one of them"):
         choose_preset(PRESETS, "basic", _file(tmp_path, 'base = "ssm"'))
     assert choose_preset(PRESETS, "ssm", _file(tmp_path, 'base = "ssm"')).preset is not None
+    for name in ("ssm-r4r-captions-augmented", "ssm-as-published"):
+        with pytest.raises(
+            UserError, match=f"unknown preset '{name}'; features, tasks and recipes are flags"
+        ):
+            choose_preset(PRESETS, None, _file(tmp_path, f'base = "{name}"'))
+    with pytest.raises(UserError, match="recipes are of agents; the published one of the speaker is"):
+        choose_preset(SPEAKERS, None, _file(tmp_path, 'base = "speaker"\nrecipe = "published"'))
     with pytest.raises(SettingError, match=r"'model' is given a value and, in 'model\.width', a part of it"):
         nested({"model": 3, "model.width": 4})
 
@@ -143,6 +150,37 @@ def test_the_configuration_of_a_run_repeats_it(tiny_trainable: Path, tmp_path: P
     assert typed("train", f"--config={first / 'experiment.toml'}", "--out", second, *flags) == 0
     assert _losses(second) == _losses(first)
     assert RunFolder(second).describe()["preset"] == described["preset"]
+
+
+@pytest.mark.parametrize(
+    ("overlays", "name"),
+    [
+        ({"features": "tiny"}, "ssm-r2r-tiny"),
+        ({"features": "tiny", "recipe": "published"}, "ssm-as-published-r2r-tiny"),
+        ({"augment": "r2r/R2R_train.json"}, "ssm-augmented"),
+    ],
+)
+def test_flags_and_configurations_lay_the_same_over_a_row(
+    overlays: dict[str, str], name: str, tiny_trainable: Path, tmp_path: Path
+) -> None:
+    if "augment" in overlays:
+        overlays = {"augment": str(tiny_trainable / overlays["augment"])}
+    data = ("--data", tiny_trainable, "--no-replays")
+    first = "".join(f'{key} = "{value}"\n' for key, value in overlays.items())
+    own = _file(tmp_path, f'base = "ssm"\niterations = 2\n{first}{TOML}')
+    assert typed("train", "--config", own, *data, "--out", tmp_path / "by config") == 0
+    flags = [word for key, value in overlays.items() for word in (f"--{key}", value)]
+    plain = _file(tmp_path, f'base = "ssm"\niterations = 2\n{TOML}')
+    assert typed("train", "ssm", *flags, "--config", plain, *data, "--out", tmp_path / "by flag") == 0
+    again = tmp_path / "by flag" / "experiment.toml"
+    assert typed("train", "--config", again, *data, "--out", tmp_path / "again") == 0
+    runs = [RunFolder(tmp_path / one) for one in ("by config", "by flag", "again")]
+    assert {run.describe()["name"] for run in runs} == {name}
+    assert runs[0].describe()["preset"] == runs[1].describe()["preset"] == runs[2].describe()["preset"]
+    text = again.read_text(encoding="utf-8")
+    assert 'base = "ssm"' in text
+    for words in ("feature_dropout", "learning_rate", "stages", "val_unseen"):
+        assert words not in text, "what an overlay chooses is not repeated"
 
 
 def test_a_configuration_wants_the_data_it_was_written_for(

@@ -6,9 +6,11 @@ import importlib.metadata
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import scenemem as sm
 from scenemem import registry
 from scenemem.errors import DataError
 from scenemem.formats.folder import DataFolder
@@ -67,6 +69,30 @@ def test_a_preset_of_a_plugin_is_trained_by_flag_or_by_colon(
     assert "unknown preset 'nothing'" in capsys.readouterr().err
     assert typed("train", "small-ssm", "--plugin") == 2
     assert "--plugin needs a module or a .py file" in capsys.readouterr().err
+
+
+def test_what_is_laid_over_a_row_goes_on_that_of_a_plugin_too(
+    plugin: Path, tiny_trainable: Path, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"selection.every": 2, "selection.save_every": 2}
+    words = ("--features", "tiny", "--iterations", 2, "--selection.every", 2, "--selection.save-every", 2)
+    flags = ("--data", tiny_trainable, "--no-replays", "--out", tmp_path / "flags")
+    assert typed("train", f"{plugin}:small-ssm", *words, *flags) == 0
+    sm.train(
+        f"{plugin}:small-ssm",
+        features="tiny",
+        data=tiny_trainable,
+        iterations=2,
+        out=tmp_path / "x",
+        **settings,
+    )
+    by_flags, in_python = (RunFolder(tmp_path / name).describe() for name in ("flags", "x"))
+    assert by_flags["name"] == in_python["name"] == "small-ssm-r2r-tiny"
+    assert by_flags["preset"] == in_python["preset"]
+    assert by_flags["preset"]["selection"]["split"] == "val_unseen"
+    assert sm.preset("small-ssm", task="r4r").learning.labels == "path"
+    with pytest.raises(sm.UserError, match="the row 'small-ssm' has no published recipe"):
+        sm.preset("small-ssm", recipe="published")
 
 
 def test_help_lists_the_presets_of_plugins(

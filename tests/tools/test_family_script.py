@@ -28,7 +28,7 @@ if words[0] == "train":
     checkpoint = pathlib.Path(words[words.index("--out") + 1], "checkpoints", "last.safetensors")
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     checkpoint.touch()
-    described = {{"name": words[1], "preset": {{"data": {{"task": "r4r"}}}}}}
+    described = {{"name": words[1] + "-r4r-captions", "preset": {{"data": {{"task": "r4r"}}}}}}
     (checkpoint.parents[1] / "preset.json").write_text(json.dumps(described))
 else:
     print(os.environ["COMPARED"])
@@ -91,6 +91,7 @@ def test_every_system_is_trained_with_every_seed_and_compared_on_both_splits(rep
     trained = repository.called("train")
     assert len(trained) == len({tuple(words) for words in trained}) == 2 * SYSTEMS
     assert {words[1] for words in trained} <= {*PRESETS, *rows()}
+    assert all(words[2:6] == ["--task", "r4r", "--features", "captions"] for words in trained)
     assert {words[words.index("--seed") + 1] for words in trained} == {"0", "1"}
     assert all("--resume" not in words for words in trained)
     for words, split in zip(repository.called("compare"), ("val_seen", "val_unseen"), strict=True):
@@ -110,7 +111,7 @@ def test_typed_again_it_goes_on_with_its_runs(repository: Repository) -> None:
 
 
 def test_what_fails_is_named_and_nothing_is_compared(repository: Repository) -> None:
-    done = repository.run(TASK, "0", FAILS=f"rcm-{TASK}")
+    done = repository.run(TASK, "0", FAILS="rcm")
     assert done.returncode != 0
     assert f"family/{TASK}/rcm-0 was not trained; see" in done.stderr
     assert len(repository.called("train")) < SYSTEMS
@@ -122,7 +123,7 @@ def test_what_fails_is_named_and_nothing_is_compared(repository: Repository) -> 
 
 def test_r2r_trains_the_whole_family(repository: Repository) -> None:
     repository.run("r2r-oracle", "0", COMPARED="{}")
-    names = {words[1].removesuffix("-r2r-oracle") for words in repository.called("train")}
+    names = {words[1] for words in repository.called("train")}
     assert names == {*systems(), "basic", "ssm", "ssm-plus"} - {"e-dropout"}  # which is basic
 
 

@@ -41,6 +41,12 @@ SMALL: dict[str, Any] = {
 """Settings that make any network of the family small; each has some of them."""
 
 
+def named(results: str) -> Preset[Any]:
+    """A row; with the ending ``-as-published`` its published recipe."""
+    row = results.removesuffix("-as-published")
+    return PRESETS[row] if row == results else PUBLISHED[row]
+
+
 def small_settings(preset: Preset[Any]) -> dict[str, Any]:
     """Those of the settings that the agent of a preset has, and has not switched off."""
     own = {item.name for item in fields(preset.model)}
@@ -71,7 +77,7 @@ class Setting:
 
     def agent(self, name: str, *, seed: int = 0, **changes: Any) -> TrainedAgent:
         """The agent of a preset with a small network and fresh weights."""
-        preset = small(PRESETS[name], **changes)
+        preset = small(named(name), **changes)
         torch.manual_seed(seed)
         sizes = DataSizes(len(self.vocabulary), self.environment.width)
         network = AGENTS[preset.agent].build(preset.model, sizes)

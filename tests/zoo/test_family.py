@@ -23,7 +23,7 @@ from scenemem.agents.walker import Decided
 from scenemem.errors import UserError
 from scenemem.evaluation.metrics import measure
 from scenemem.learning.objectives import LABEL_RULES, Stage
-from scenemem.presets import PRESETS, R2R_TRACKS, read_preset
+from scenemem.presets import PRESETS, R4R_LABELS, Overlays, overlaid, read_preset
 from scenemem.registry import load_plugin
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.loop import TrainingStatus
@@ -32,7 +32,9 @@ from tests.commands.helpers import typed
 from tests.zoo.helpers import Setting, roam, small, small_settings
 
 SYSTEMS = zoo.systems()
-ROWS = {name: row for system in SYSTEMS.values() for name, row in system.ROWS.items()}
+ROWS = {**zoo.rows()}
+for _system in SYSTEMS.values():
+    ROWS |= {f"{name}-as-published": preset for name, preset in _system.AS_PUBLISHED.items()}
 LONGEST = {"duet": 400}
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -64,7 +66,8 @@ def test_a_plugin_cannot_take_a_name_of_the_family(tmp_path: Path) -> None:
 def test_a_system_has_a_shared_and_a_published_row(name: str) -> None:
     rows = SYSTEMS[name].ROWS
     assert name in rows
-    assert f"{name}-as-published" in rows
+    assert name in SYSTEMS[name].AS_PUBLISHED
+    assert SYSTEMS[name].AS_PUBLISHED.keys() <= rows.keys()
     assert all(row.startswith(name) for row in rows)
     basic, own = PRESETS["basic"], rows[name]
     assert own.data == basic.data
@@ -75,46 +78,23 @@ def test_a_system_has_a_shared_and_a_published_row(name: str) -> None:
         assert getattr(own.learning, setting) == getattr(basic.learning, setting), setting
 
 
-@pytest.mark.parametrize("track", R2R_TRACKS)
-def test_shared_rows_stand_on_every_track_as_the_basic_one_does(track: str) -> None:
-    basic, rows = PRESETS[f"basic-r2r-{track}"], zoo.rows()
-    for name, row in ROWS.items():
-        if name.endswith("-as-published"):
-            assert f"{name}-r2r-{track}" not in rows
-            continue
-        own = rows[f"{name}-r2r-{track}"]
-        assert own.data == basic.data
-        assert own.selection == basic.selection
-        assert own.learning == replace(row.learning, iterations=basic.learning.iterations)
-        assert (own.agent, own.model, own.walk) == (row.agent, row.model, row.walk)
-
-
-@pytest.mark.parametrize("track", R2R_TRACKS)
-def test_the_systems_of_the_table_of_r4r_have_a_row_there(track: str) -> None:
-    labels = {
-        "speaker-follower": "path",
+def test_the_family_goes_on_every_task_as_the_basic_agent_does() -> None:
+    for overlays in (Overlays("captions"), Overlays("captions", "r4r")):
+        basic = overlaid("basic", overlays)
+        for name, row in zoo.rows().items():
+            own = overlaid(name, overlays)
+            assert (own.data, own.selection) == (basic.data, basic.selection), name
+            assert own.learning.labels in LABEL_RULES
+            assert own.learning.iterations == basic.learning.iterations
+            assert (own.agent, own.model, own.learning.reward) == (row.agent, row.model, row.learning.reward)
+            if row.walk == PRESETS["basic"].walk:
+                assert own.walk == basic.walk
+    assert {
         "rcm": "goal",
-        "rcm-fidelity": "path",
-        "pta": "path",
-        "pta-low": "low_level_path",
         "egp": "best_ndtw",
         "egp-revisits": "best_ndtw",
-        "oaam": "path",
-    }
-    basic, rows = PRESETS[f"basic-r4r-{track}"], zoo.rows()
-    ending = f"-r4r-{track}"
-    assert {name.removesuffix(ending) for name in rows if name.endswith(ending)} == labels.keys()
-    for name, rule in labels.items():
-        own = rows[name + ending]
-        assert own.learning.labels == rule
-        assert rule in LABEL_RULES
-        assert own.data == basic.data
-        assert own.selection == basic.selection
-        if name != "pta-low":  # which turns between its hops
-            assert own.walk == basic.walk
-            assert own.learning.max_decisions == basic.learning.max_decisions
-            assert own.learning.max_steps == basic.learning.max_steps
-        assert own.learning.reward.rule == ("ndtw" if name == "rcm-fidelity" else "distance")
+        **dict.fromkeys(("pta-low", "rpa", "student-forcing"), "low_level_path"),
+    } == R4R_LABELS
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -169,7 +149,10 @@ def _augment(name: str, data: Path) -> list[object]:
 
 
 def _train(name: str, data: Path, out: Path, *more: object) -> int:
-    return typed("train", name, "--data", data, "--out", out, *_flags(name), *_augment(name, data), *more)
+    row = name.removesuffix("-as-published")
+    recipe = [] if row == name else ["--recipe", "published"]
+    flags = [*recipe, *_flags(name), *_augment(name, data), *more]
+    return typed("train", row, "--data", data, "--out", out, *flags)
 
 
 def _losses(run: Path) -> list[tuple[int, dict[str, float]]]:
@@ -218,7 +201,7 @@ def test_a_row_is_resumed_as_if_it_had_not_been_interrupted(
         patch.setattr("scenemem.commands.train.run_training", watched)
         assert _train(name, tiny_trainable, out, "--no-replays") == 130
     assert [iteration for iteration, _ in _losses(out)] == [1]
-    assert typed("train", name, "--data", tiny_trainable, "--out", out, "--resume", "--no-replays") == 0
+    assert typed("train", "--data", tiny_trainable, "--out", out, "--resume", "--no-replays") == 0
     assert _losses(out) == _losses(runs[name])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +11,10 @@ import tyro
 from rich.table import Table
 
 from scenemem.commands.console import console, open_data, output, print_json, progress_bar, say
-from scenemem.errors import UserError
+from scenemem.errors import DataError, UserError
 from scenemem.features.captions import CaptionConfig, build_caption_features
 from scenemem.features.objects import build_object_features
-from scenemem.features.store import convert_features, store_name
+from scenemem.features.store import convert_features, covered_scans, store_name
 from scenemem.features.tracks import CAPTIONS, JOINT, join_stores
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import StoreInfo
@@ -129,6 +130,10 @@ def data_features(
     target = folder / f"{name}.npy"
     with progress_bar("converting viewpoints") as progress:
         info = convert_features(file, target, columns=columns, encoder=encoder, progress=progress)
+    with suppress(DataError):  # a folder without graphs
+        _, lacks = covered_scans(info, load_world(DataFolder(data).connectivity))
+        if lacks:
+            say(f"{name} {lacks}")
     show_stores({name: info}, folder, json)
 
 

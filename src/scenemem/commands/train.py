@@ -29,7 +29,7 @@ from scenemem.features.store import converted_once
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.distributed import SINGLE, ProcessGroup, process_group
 from scenemem.learning.precision import Precision, use_precision
-from scenemem.presets import PRESETS, Preset
+from scenemem.presets import PRESETS, PUBLISHED, Overlays, Preset
 from scenemem.registry import Registry, listed, load_installed_plugins
 from scenemem.runs.config import Sources, changed, nested
 from scenemem.runs.experiment import begun
@@ -48,7 +48,7 @@ class RunArguments(Generic[P]):
     preset: Annotated[P, tyro.conf.arg(name="")]
     folder: Annotated[Data, tyro.conf.arg(name="data")] = None
     out: Path | None = None
-    """where the run is written; runs/PRESET-SEED when left out"""
+    """where the run is written; runs/PRESET-TASK-FEATURES-SEED when left out"""
     config: Path | None = None
     """a TOML file that names a preset (base = "PRESET") and changes it; flags change it further"""
     seed: int = 0
@@ -67,7 +67,7 @@ class RunArguments(Generic[P]):
 
 
 @dataclass(frozen=True)
-class TrainArguments(Sources, RunArguments[P]):
+class TrainArguments(Sources, Overlays, RunArguments[P]):
     """Train an agent on a data folder; every field of the preset can be changed by its flag."""
 
     device: str = "cpu"
@@ -80,26 +80,37 @@ class TrainArguments(Sources, RunArguments[P]):
 
 _PRESET_HELP = """scenemem train PRESET [flags]
 
-Usual presets: ssm (the agent of the paper), basic (its baseline), ssm-plus (the agent with our additions).
+Presets: ssm (the paper's agent), ssm-plus (with our additions), basic (the baseline).
 
-All: {presets}.
+Usual commands, on the embedded houses, R2R, R4R, with back-translation, as published:
+  scenemem train ssm
+  scenemem train ssm --data DIR --features captions
+  scenemem train ssm --data DIR --features captions --task r4r
+  scenemem train ssm --data DIR --features captions --begin RUN --speaker RUN
+  scenemem train ssm --data DIR --features F.tsv --recipe published --dry-run
+  scenemem train --out RUN --resume
 
-They train on the embedded houses, or on --data DIR with --features STORE. NAME-r2r-TRACK and, for some,
-NAME-r4r-TRACK train on R2R and R4R as the scoreboard does; TRACK is captions, objects or oracle.
+All presets: {presets}.
 
-scenemem train PRESET --help explains the flags of a preset."""
+Every preset, also one of a plugin, takes flags that choose the settings that belong to them:
+  --features STORE     the recipe for the width of the store; the scoreboard's for
+                       captions, objects and oracle
+  --task r4r           walks twice as long; labels, rewards and selection follow the path
+  --recipe published   the numbers of the publication
+  --speaker RUN        learns from described paths as well; or --augment FILE
 
+No published recipe have: {unpublished}.
 
-def _plain_presets() -> list[str]:
-    """The presets without those for a task and track, which are made of them."""
-    return [name for name in PRESETS if "-r2r-" not in name and "-r4r-" not in name]
+scenemem train PRESET --help explains every setting; a flag for it goes last: --learning.iterations 300."""
 
 
 def parse(words: Sequence[str]) -> None:
     """Read the preset's name, then its flags, train, and write a report."""
     if words and words[0] in ("-h", "--help"):
         load_installed_plugins()
-        output.print(_PRESET_HELP.format(presets=", ".join(_plain_presets())), markup=False, highlight=False)
+        unpublished = ", ".join(name for name in PRESETS if name not in PUBLISHED)
+        shown = _PRESET_HELP.format(presets=", ".join(PRESETS), unpublished=unpublished)
+        output.print(shown, markup=False, highlight=False)
         return
     settings, arguments = read_arguments(TrainArguments, PRESETS, words, "scenemem train")
     if remark := use_precision(arguments.precision, arguments.device, tried=_begun_fast(settings, arguments)):
@@ -149,32 +160,45 @@ def read_arguments(
 ) -> tuple[Settings[Any], A]:
     """Read a preset's name (or the configuration that has it), then its flags; returns both as they say.
 
-    A run that is resumed has the settings it was begun with, so that no flag is needed again.
+    Flags that the defaults of the others depend on (configuration, overlays, sources) are read first. A run
+    that is resumed has the settings it was begun with, so that no flag is needed again.
     """
     named = bool(words) and not words[0].startswith("-")
-    flags, config = list(words[named:]), _config_file(words)
-    name = words[0] if named else (default if config is None else None)
-    if name is None and config is None:
-        raise UserError(
-            f"name a preset first: {program} PRESET; there are: {listed(presets)}; "
-            f"'{program} --help' lists all"
-        )
-    settings: Settings[Any] = choose_preset(presets, name, config)
-    arguments = _parsed(kind, settings, flags, program)
-    if arguments.resume:
-        out = replace(settings, seed=arguments.seed).run_folder(arguments.out)
-        run = begun(out, type(settings.preset))
-        begin = getattr(arguments, "begin", None)
-        if begin is not None and str(begin) != run.begin.get("run"):
+    flags, first = list(words[named:]), _read_first(words)
+    name = words[0] if named else (default if first.config is None else None)
+    data = partial(open_data, first.data, quiet=True)
+    store = first.features
+    if store is not None and Path(store).is_file() and not first.help:
+        store = converted_once(store, data().derived / "features", progress_bar)
+    out = RunFolder(first.out) if first.resume and first.out else None
+    if out is None:
+        if name is None and first.config is None:
             raise UserError(
-                f"{out.root} began with {run.begin.get('run', 'fresh weights')}, not with {begin}; leave out "
-                "--begin to continue it, or begin a new run in another --out"
+                f"name a preset first: {program} PRESET; there are: {listed(presets)}; "
+                f"'{program} --help' lists all"
+            )
+        overlays = Overlays(store, first.task, first.recipe)
+        sources = Sources(first.begin, first.speaker, first.augment)
+        looked_up = None if first.help else data
+        settings: Settings[Any] = choose_preset(
+            presets, name, first.config, overlays, sources, data=looked_up
+        )
+        arguments = _parsed(kind, settings, flags, program)
+    short: dict[str, Any] = {}
+    if first.resume:
+        out = out or replace(settings, seed=arguments.seed).run_folder(None)
+        run = begun(out, type(next(iter(presets.values()))))
+        if first.begin is not None and str(first.begin) != run.begin.get("run"):
+            raise UserError(
+                f"{out.root} began with {run.begin.get('run', 'fresh weights')}, not with {first.begin}; leave "
+                "out --begin to continue it, or begin a new run in another --out"
             )
         places = {**run.augmentation, **({"begin": run.begin["run"]} if "run" in run.begin else {})}
         sources = Sources(**{name: Path(place) for name, place in places.items()})
-        settings = Settings(settings.name, run.preset, run.seed, sources)
+        settings = Settings(run.name, run.preset, run.seed, sources)
         arguments = _parsed(kind, settings, flags, program, run.computing)
-    short = {"learning.iterations": arguments.iterations, "data.features": arguments.features}
+        short |= {"data.features": store, "data.task": first.task}
+    short |= {"learning.iterations": arguments.iterations}
     changes = nested({name: value for name, value in short.items() if value is not None})
     preset = changed(arguments.preset, changes)
     sources = arguments if isinstance(arguments, Sources) else Sources()
@@ -188,9 +212,6 @@ def train_run(
     use_threads(arguments.threads)
     folder, out = open_data(arguments.folder), settings.run_folder(arguments.out)
     settings.check_folder(folder, named=arguments.folder is not None)
-    if arguments.features is not None and not arguments.resume:
-        store = converted_once(arguments.features, folder.derived / "features", progress_bar)
-        settings = replace(settings, preset=changed(settings.preset, {"data": {"features": store}}))
     name, metric = settings.name, settings.preset.selection.metric
     unit = "episodes" if isinstance(settings.preset, Preset) else "pairs"
     with training_bars([name], metric, unit=unit, shown=group.is_main) as watch:
@@ -224,19 +245,23 @@ def _parsed(
         known["threads"] = computing["threads"]
     if issubclass(kind, TrainArguments):  # an agent's flags are those of its own settings
         model: Any = type(settings.preset.model)
-        typed, known = typed[Preset[model]], known | vars(settings.sources)
+        typed, known = typed[Preset[model]], known | vars(settings.sources) | vars(settings.overlays)
         if computing.get("precision") in ("full", "fast"):
             known["precision"] = computing["precision"]
         if isinstance(computing.get("device"), str):
             known["device"] = computing["device"]
     default = kind(**known)
-    read: A = tyro.cli(typed, default=default, args=flags, prog=f"{program} {settings.name}")
+    read: A = tyro.cli(typed, default=default, args=flags, prog=f"{program} {settings.row or settings.name}")
     return read
 
 
-def _config_file(words: Sequence[str]) -> Path | None:
-    """The value of ``--config``, which is needed before the other flags can be read."""
+def _read_first(words: Sequence[str]) -> argparse.Namespace:
+    """The flags that the defaults of all others depend on."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config", type=Path, nargs="?")
-    found: Path | None = parser.parse_known_args(words)[0].config
-    return found
+    for flag in ("features", "task", "recipe"):
+        parser.add_argument(f"--{flag}", nargs="?")
+    for flag in ("config", "data", "out", "begin", "speaker", "augment"):
+        parser.add_argument(f"--{flag}", type=Path, nargs="?")
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--help", "-h", action="store_true")
+    return parser.parse_known_args(words)[0]

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ from scenemem.formats.features import (
     read_store,
     stream_store,
 )
+from scenemem.registry import listed
 from scenemem.world.build import Progress
 from scenemem.world.graph import HEADINGS, VIEWS, World, angle_feature, rotated, view_heading
 
@@ -122,13 +124,34 @@ def open_store(target: StrPath, world: World, *, half: bool = False) -> FeatureS
     missing = [name for name in world.names if name not in rows]
     if missing:
         lacks = f"{len(missing)} of the {len(world.names)} viewpoints of the world, first '{missing[0]}'"
-        advice = "build the store from features of all viewpoints or use connectivity files of fewer scans"
+        advice = "build it from features of all viewpoints of a building or more"
         raise DataError(target, f"lacks {lacks}; {advice}")
     row = torch.tensor([rows[name] for name in world.names], dtype=torch.long)
     values = torch.from_numpy(mapped)
     if not half and values.numel() * 4 <= IN_MEMORY:
         values = values.float()  # converted once instead of at every lookup
     return FeatureStore(info, values, row, half, mapped)
+
+
+def covered_scans(info: StoreInfo, world: World) -> tuple[list[str], str]:
+    """The scans of which a store has every viewpoint, and in words what it lacks; empty without a lack."""
+    keys, found, sizes = set(info.keys), Counter[str](), Counter[str]()
+    for name, scan in zip(world.names, world.scan_of.tolist(), strict=True):
+        sizes[world.scans[scan]] += 1
+        found[world.scans[scan]] += name in keys
+    whole = [scan for scan in world.scans if found[scan] == sizes[scan]]
+    if len(whole) == len(world.scans):
+        return whole, ""
+    partial = [
+        f"{scan} ({found[scan]} of {sizes[scan]})"
+        for scan in world.scans
+        if scan not in whole and found[scan]
+    ]
+    lacks = f"lacks {sizes.total() - found.total():,} of {sizes.total():,} viewpoints"
+    return whole, (
+        f"{lacks}; it has all of {len(whole)} of {len(world.scans)} buildings ({listed(whole)}), "
+        f"and parts of {len(partial)} ({listed(partial)})"
+    )
 
 
 def projections(values: NDArray[np.float16]) -> NDArray[np.float16]:

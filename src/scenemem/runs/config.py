@@ -1,6 +1,7 @@
-"""Configurations in TOML: a preset by its name, and what is changed in it.
+"""Configurations in TOML: a preset by its name, what is laid over it, and what is changed in it.
 
     base = "ssm"
+    features = "captions"
     seed = 1
 
     [model]
@@ -25,7 +26,7 @@ import tomli_w
 
 from scenemem.errors import DataError, SettingError, UserError
 from scenemem.formats.decoding import read_bytes
-from scenemem.presets import Preset, with_agent
+from scenemem.presets import Overlays, Preset, with_agent
 from scenemem.registry import require_plugins
 
 if sys.version_info >= (3, 11):
@@ -45,7 +46,7 @@ class Sources:
     begin: Path | None = None
     """a run whose trained weights to begin with; the preset's network must be the same"""
     speaker: Path | None = None
-    """the run of a speaker that describes further paths for presets that learn from augmented episodes"""
+    """the run of a speaker that describes further paths, which are learnt from as well"""
     augment: Path | None = None
     """instead of a speaker, a file of augmented episodes"""
 
@@ -53,9 +54,17 @@ class Sources:
         if self.speaker is not None and self.augment is not None:
             raise UserError("--speaker and --augment both say where augmented episodes come from; name one")
 
+    @property
+    def described(self) -> bool:
+        """Whether there are augmented episodes."""
+        return self.speaker is not None or self.augment is not None
+
+
+NO_SOURCES = Sources()
+
 
 @dataclass(frozen=True)
-class TrainingConfig(Sources):
+class TrainingConfig(Sources, Overlays):
     """What a configuration says: the plain fields stand at its top, ``changes`` are everything else."""
 
     base: str | None = None

@@ -24,7 +24,7 @@ from scenemem.agents.agent import Agent
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import DataError, SettingError, UserError
-from scenemem.features.store import Environment, check_identity, identity, open_store
+from scenemem.features.store import Environment, check_identity, covered_scans, identity, open_store
 from scenemem.features.words import first_embeddings
 from scenemem.formats.annotations import read_word_vectors
 from scenemem.formats.digests import file_digest
@@ -442,6 +442,10 @@ def _reopened(
 
 def _environment(store: Path, folder: DataFolder, device: str) -> Environment:
     world = load_world(folder.connectivity)
+    scans, lacks = covered_scans(read_store_info(store), world)
+    if lacks and scans:
+        warnings.warn(f"{store}: {lacks}; instructions elsewhere are left out", stacklevel=2)
+        world = load_world(folder.connectivity, scans=scans)
     features = open_store(store, world)
     if device != "cpu":
         world, features = world.to(device), features.to(device)

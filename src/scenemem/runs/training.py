@@ -27,15 +27,24 @@ from scenemem.evaluation.bleu import bleu_scorer, corpus_bleu, describe_paths, p
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.formats.digests import file_digest
 from scenemem.formats.episodes import read_episodes
+from scenemem.formats.features import read_store_info
 from scenemem.formats.folder import DataFolder, cache_folder
 from scenemem.learning.augmentation import Augmentation, BackTranslation, StoredEpisodes
 from scenemem.learning.distributed import SINGLE, ProcessGroup
 from scenemem.learning.speaker_trainer import SpeakerTrainer
 from scenemem.learning.trainer import Trainer
-from scenemem.presets import PRESETS, Preset
+from scenemem.presets import NO_OVERLAYS, PRESETS, R2R_TRACKS, Overlays, Preset, overlaid
 from scenemem.processes import end_with_parent
 from scenemem.registry import Registry, load_plugin, loaded_plugins
-from scenemem.runs.config import Sources, TrainingConfig, changed, differences, read_config, write_config
+from scenemem.runs.config import (
+    NO_SOURCES,
+    Sources,
+    TrainingConfig,
+    changed,
+    differences,
+    read_config,
+    write_config,
+)
 from scenemem.runs.cost import measured_cost
 from scenemem.runs.experiment import (
     SPEAKERS,
@@ -62,11 +71,13 @@ _GRACE = 10.0  # seconds a training that is asked to end has for its step and it
 class Settings(Generic[P]):
     """What is to be trained."""
 
-    name: str
+    name: str  # of its results: the row and its overlays
     preset: P
     seed: int = 0
     sources: Sources = field(default_factory=Sources)
     folder: str | None = None  # name of the data folder a configuration was written for
+    row: str = ""  # the preset that was named; empty for one that was made otherwise
+    overlays: Overlays = field(default_factory=Overlays)
 
     def run_folder(self, out: str | os.PathLike[str] | None) -> RunFolder:
         """Where the run is written: ``out``, or ``runs/NAME-SEED``."""
@@ -81,24 +92,58 @@ class Settings(Generic[P]):
 
 
 def choose_preset(
-    presets: Registry[P], name: str | None, config: str | os.PathLike[str] | None
+    presets: Registry[P],
+    name: str | P | None,
+    config: str | os.PathLike[str] | None,
+    overlays: Overlays = NO_OVERLAYS,
+    sources: Sources = NO_SOURCES,
+    *,
+    data: Callable[[], DataFolder] | None = None,
 ) -> Settings[P]:
-    """The preset of a name, changed as a configuration (a TOML file) says.
+    """The preset of a name with its overlays, changed as a configuration (a TOML file) says.
 
-    The name may be ``module:preset`` or ``path/file.py:preset`` for one of a plugin, or be left out when the
-    configuration has a ``base``.
+    Args:
+        presets: those there are.
+        name: of the preset, ``module:preset`` or ``path/file.py:preset`` for one of a plugin; or the preset
+            itself, which is then called custom; None takes the ``base`` of the configuration.
+        config: the file; its overlays and sources count where the arguments name nothing.
+        overlays: what to lay over an agent's preset.
+        sources: what the run builds on.
+        data: opens the data folder, to look up the width of a feature store that is none of the tracks.
     """
     read = TrainingConfig() if config is None else read_config(config)
+    if not isinstance(name, (str, type(None))) and config is not None:
+        raise UserError("a configuration changes a preset by its name; leave out one of the two")
     if name is None and read.base is None:
         raise UserError(f'{config}: names no base; add base = "PRESET", or name the preset to change')
     if None not in (name, read.base) and name != read.base:
         raise UserError(f"{config}: changes the {presets.what} '{read.base}', not '{name}'; name one of them")
-    name, preset = _found(presets, str(name or read.base))
+    row, preset = _found(presets, str(read.base) if name is None else name)
+    overlays = read.changed_by(overlays)
+    sources = Sources(*(getattr(sources, item) or getattr(read, item) for item in vars(sources)))
+    preset = _overlaid(row, preset, overlays, sources, data)
     preset = changed(preset, read.changes, config)
     if read.iterations is not None:
         preset = changed(preset, {"learning": {"iterations": read.iterations}}, config)
-    sources = Sources(read.begin, read.speaker, read.augment)
-    return Settings(name, preset, read.seed or 0, sources, read.folder)
+    results = row
+    if isinstance(preset, Preset):
+        results = overlays.results_name(row, described=sources.described)
+    return Settings(results, preset, read.seed or 0, sources, read.folder, row, overlays)
+
+
+def _overlaid(
+    row: str, preset: P, overlays: Overlays, sources: Sources, data: Callable[[], DataFolder] | None
+) -> P:
+    """A preset with overlays; those of a speaker name its data, and nothing else."""
+    if isinstance(preset, SpeakerPreset):
+        if overlays.recipe is not None:
+            raise UserError("recipes are of agents; the published one of the speaker is 'speaker-paper'")
+        named = {"features": overlays.features, "task": overlays.task}
+        return changed(preset, {"data": {name: value for name, value in named.items() if value}})
+    store = None
+    if data is not None and overlays.features not in (None, *R2R_TRACKS):
+        store = read_store_info(data().feature_file(str(overlays.features)))
+    return overlaid(row, overlays, preset=preset, store=store, described=sources.described)
 
 
 def run_training(
@@ -232,7 +277,6 @@ def _advice(settings: Settings[Any], folder: DataFolder, out: RunFolder) -> str:
     """The command that continues a run."""
     command = ["scenemem", *(word for plugin in loaded_plugins() for word in ("--plugin", plugin))]
     command += ["speak", "train"] if isinstance(settings.preset, SpeakerPreset) else ["train"]
-    command += [settings.name] if settings.name in PRESETS or settings.name in SPEAKERS else []
     if folder.root.parent != cache_folder():  # where the embedded houses are, which need no name
         command += ["--data", str(folder.root)]
     return f"continue with: {shlex.join([*command, '--out', str(out.root), '--resume'])}"
@@ -328,8 +372,10 @@ def _augmentation(settings: Settings[Preset[Any]], experiment: Experiment) -> Au
     return BackTranslation(speaker, path_pool(world, experiment.training_scans), seed)
 
 
-def _found(presets: Registry[P], name: str) -> tuple[str, P]:
+def _found(presets: Registry[P], name: str | P) -> tuple[str, P]:
     """A preset and its own name; one of a plugin is registered, or stands in its module under that name."""
+    if not isinstance(name, str):
+        return "custom", name
     plugin, colon, own = name.rpartition(":")
     if colon:
         defined = getattr(load_plugin(plugin), own, None)
@@ -366,14 +412,19 @@ def _begin(
     }
     known: Registry[Any] = SPEAKERS if isinstance(preset, SpeakerPreset) else PRESETS
     # a preset that was never registered is told as a change of the one that is most like it
-    base = (
-        name if name in known else min(known, key=lambda other: len(str(differences(known[other], preset))))
-    )
-    changes = differences(known[base], preset)
+    row = next((one for one in (settings.row, name) if one in known), None)
+    base = row or min(known, key=lambda other: len(str(differences(known[other], preset))))
+    overlays = settings.overlays if base == settings.row else NO_OVERLAYS
+    begins = _overlaid(base, known[base], overlays, sources, lambda: experiment.folder)
+    changes = differences(begins, preset)
     changes.get("learning", {}).pop("iterations", None)  # which stands at the top
     config = TrainingConfig(
         begin=Path(begin["run"]) if begin else None,
-        **augmentation,
+        speaker=sources.speaker,
+        augment=sources.augment,
+        features=overlays.features,
+        task=overlays.task,
+        recipe=overlays.recipe,
         base=base,
         seed=seed,
         iterations=preset.learning.iterations,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from scenemem.errors import DataError, UserError
 from scenemem.formats.atomic import StrPath
+from scenemem.formats.connectivity import SUFFIX
 from scenemem.formats.episodes import Episode, read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.world.build import Progress
@@ -97,13 +99,28 @@ class EpisodeSet:
 def load_split(folder: DataFolder, world: World, task: str, split: str) -> EpisodeSet:
     """The episodes of one split, e.g. ``load_split(folder, world, "r2r", "val_unseen")``.
 
+    Those in buildings of the folder that the world leaves out are left out, with a warning.
+
     Raises:
         DataError: the file is missing, is not an episode file or does not fit the world.
     """
     file = folder.episodes(task, split)
     if not file.is_file() and task == "r4r":
         raise DataError(file, "no such file; write R4R from R2R with 'scenemem data r4r'")
-    return bind_episodes(world, read_episodes(file), file, name=f"{task} {split}")
+    episodes = read_episodes(file)
+    elsewhere = {
+        scan
+        for scan in {episode.scan for episode in episodes} - set(world.scans)
+        if (folder.connectivity / f"{scan}{SUFFIX}").is_file()
+    }
+    within = [episode for episode in episodes if episode.scan not in elsewhere]
+    if not within and elsewhere:
+        seen = f"all of its {len(episodes):,} paths lie in buildings without features"
+        raise DataError(file, f"{seen}; choose another split, for training with --selection.split dev_unseen")
+    if elsewhere:
+        used = f"{len(within):,} of {len(episodes):,} paths are used"
+        warnings.warn(f"{file}: {used}; the others lie in buildings without features", stacklevel=2)
+    return bind_episodes(world, within, file, name=f"{task} {split}")
 
 
 def bind_episodes(world: World, episodes: Sequence[Episode], file: StrPath, *, name: str) -> EpisodeSet:

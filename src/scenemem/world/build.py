@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from scenemem.errors import DataError, UserError
 from scenemem.formats.atomic import StrPath
-from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
+from scenemem.formats.connectivity import SUFFIX, Scan, connectivity_files, read_scan
 from scenemem.formats.decoding import read_bytes
 from scenemem.formats.folder import cache_folder
 from scenemem.formats.tensors import CHECKSUM, read_tensor_file, write_tensor_file
@@ -38,6 +38,7 @@ _CACHE_VERSION = "3"  # raise when the tables change
 def load_world(
     connectivity: StrPath,
     *,
+    scans: Collection[str] | None = None,
     positions: Positions = "pose",
     cache: bool = True,
     progress: Progress | None = None,
@@ -46,6 +47,7 @@ def load_world(
 
     Args:
         connectivity: folder with ``<scan>_connectivity.json`` files.
+        scans: only these; all when left out.
         positions: ``pose`` measures distances between the pose translations, as the official evaluation does;
             ``centre`` between panorama centres, as the published R4R files do.
         cache: keep the finished tables in the cache folder, keyed by the content of the files.
@@ -55,10 +57,11 @@ def load_world(
         DataError: a file is missing or is not a navigation graph.
     """
     files = connectivity_files(connectivity)
+    if scans is not None:
+        files = [file for file in files if file.name.removesuffix(SUFFIX) in scans]
 
     def build() -> World:
-        scans = map(read_scan, files)
-        return build_world(scans, positions=positions, progress=progress, total=len(files))
+        return build_world(map(read_scan, files), positions=positions, progress=progress, total=len(files))
 
     if not cache:
         return build()

@@ -5,7 +5,6 @@ Nothing here is imported until a name is looked up that nobody knows; then ``reg
 
 from __future__ import annotations
 
-from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def systems() -> dict[str, ModuleType]:
-    """The module of every system, by the name of its preset."""
+    """The module of every system, by the name of its row."""
     from scenemem.zoo import (
         active_perception,
         auxrn,
@@ -50,27 +49,21 @@ def systems() -> dict[str, ModuleType]:
     }
 
 
-@cache
 def rows() -> dict[str, Preset[Any]]:
-    """All presets: those of every system, and its shared ones on the tracks of R2R and R4R."""
-    from scenemem.zoo.recipes import on_r4r, on_tracks
-
-    found: dict[str, Preset[Any]] = {}
-    for system in systems().values():
-        found |= system.ROWS
-        for name, preset in system.ROWS.items():
-            if not name.endswith("-as-published"):
-                found |= on_tracks(name, preset)
-        for name, labels in getattr(system, "R4R", {}).items():
-            found |= on_r4r(name, system.ROWS[name], labels)
-    return found
+    """The rows of all systems."""
+    return {name: preset for system in systems().values() for name, preset in system.ROWS.items()}
 
 
 def register() -> None:
-    """Add the agents, losses, label rules, rewards and presets of all systems; again is the same as once."""
-    from scenemem.extend import PRESETS
+    """Add the agents, losses, label rules, rewards and rows of all systems; again is the same as once."""
+    from scenemem.extend import PRESETS, PUBLISHED, R4R_LABELS
 
     for system in systems().values():
         system.register()
-    for name, preset in rows().items():
-        PRESETS.register(name, preset)
+        for registry, entries in (
+            (PRESETS, system.ROWS),
+            (PUBLISHED, system.AS_PUBLISHED),
+            (R4R_LABELS, getattr(system, "R4R_LABELS", {})),
+        ):
+            for name, entry in entries.items():
+                registry.register(name, entry)

@@ -208,7 +208,9 @@ ROWS = {
         walk=WalkConfig(max_steps=80),
         learning=replace(_SHARED.learning, labels="exploration", max_steps=32, reward=_EARNS),
     ),
-    "active-perception-as-published": published(
+}
+AS_PUBLISHED = {
+    "active-perception": published(
         "active-perception",
         ActiveConfig(),
         (Stage("mixed", losses={"teacher_forcing": 0.2, "student_forcing": 0.1, "a2c": 1.0, "gate": 1.0}),),

@@ -111,7 +111,9 @@ class AuxRN(Basic):
 SPEC = AgentSpec(AuxRN, AuxRNConfig)
 ROWS = {
     "auxrn": shared("auxrn", AuxRNConfig, AUXILIARY),
-    "auxrn-as-published": published(
+}
+AS_PUBLISHED = {
+    "auxrn": published(
         "auxrn",
         AuxRNConfig(feature_dropout=0.3),
         (Stage("mixed", losses={"teacher_forcing": 0.2, "a2c": 1.0, **AUXILIARY}),),

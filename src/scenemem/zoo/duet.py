@@ -358,7 +358,9 @@ SPEC = AgentSpec(Duet.build, DuetConfig)
 _SHARED = shared("duet", DuetConfig)
 ROWS = {
     "duet": replace(_SHARED, learning=replace(_SHARED.learning, labels="shortest_detour")),
-    "duet-as-published": published(
+}
+AS_PUBLISHED = {
+    "duet": published(
         "duet",
         DuetConfig(
             word_width=768,

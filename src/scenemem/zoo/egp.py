@@ -227,7 +227,9 @@ SPEC = AgentSpec(EGP.build, EGPConfig)
 ROWS = {
     "egp": shared("egp", EGPConfig),
     "egp-revisits": shared("egp", EGPConfig, revisits=True),
-    "egp-as-published": published(
+}
+AS_PUBLISHED = {
+    "egp": published(
         "egp",
         EGPConfig(
             width=512,
@@ -246,7 +248,7 @@ ROWS = {
     ),
 }
 
-R4R = {"egp": "best_ndtw", "egp-revisits": "best_ndtw"}
+R4R_LABELS = {"egp": "best_ndtw", "egp-revisits": "best_ndtw"}
 
 
 def register() -> None:

@@ -138,7 +138,9 @@ ROWS = {
         walk=SEARCH_WALK,
     ),
     "fast-over-basic": shared("fast-basic", FastBasicConfig, search="short"),
-    "fast-as-published": published(
+}
+AS_PUBLISHED = {
+    "fast": published(
         "fast",
         FastConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024, search="short"),
         (Stage("student", losses={"student_forcing": 0.5, "progress_hops": 0.5}),),

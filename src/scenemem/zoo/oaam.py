@@ -123,7 +123,9 @@ class OAAM(Agent):
 SPEC = AgentSpec(OAAM.build, ModelConfig)
 ROWS = {
     "oaam": shared("oaam", ModelConfig, {"path": 0.5}),
-    "oaam-as-published": published(
+}
+AS_PUBLISHED = {
+    "oaam": published(
         "oaam",
         ModelConfig(feature_dropout=0.3),
         (Stage("mixed", losses={"teacher_forcing": 0.2, "a2c": 1.0, "path": 0.5}),),
@@ -131,7 +133,6 @@ ROWS = {
         iterations=80_000,
     ),
 }
-R4R = {"oaam": "path"}
 
 
 def register() -> None:

@@ -237,8 +237,10 @@ ROWS = {
     "pta-low": replace(
         _LOW, walk=WALK, learning=replace(_LOW.learning, labels="low_level", max_decisions=24, max_steps=25)
     ),
-    "pta-as-published": published("pta", _OWN, _STUDENT, batch=32, iterations=60_000, word_vectors=True),
-    "pta-low-as-published": published(
+}
+AS_PUBLISHED = {
+    "pta": published("pta", _OWN, _STUDENT, batch=32, iterations=60_000, word_vectors=True),
+    "pta-low": published(
         "pta",
         replace(_OWN, low_level=True),
         _STUDENT,
@@ -249,7 +251,7 @@ ROWS = {
         labels="low_level",
     ),
 }
-R4R = {"pta": "path", "pta-low": "low_level_path"}
+R4R_LABELS = {"pta-low": "low_level_path"}
 
 
 def register() -> None:

@@ -172,7 +172,9 @@ ROWS = {
     "rcm-fidelity": replace(
         _SHARED, learning=replace(_SHARED.learning, labels="path", reward=RewardConfig(rule="ndtw"))
     ),
-    "rcm-as-published": published(
+}
+AS_PUBLISHED = {
+    "rcm": published(
         "rcm",
         RCMConfig(word_width=300, width=512, feature_dropout=0.0, follower=True, critic_width=512),
         (
@@ -184,7 +186,7 @@ ROWS = {
         reward=RewardConfig(quantised=False, success=1.0, failure=0.0, discount=0.95),
     ),
 }
-R4R = {"rcm": "goal", "rcm-fidelity": "path"}
+R4R_LABELS = {"rcm": "goal"}
 
 
 def register() -> None:

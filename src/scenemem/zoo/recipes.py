@@ -15,7 +15,6 @@ from typing import Any
 
 from scenemem.extend import (
     PRESETS,
-    R2R_TRACKS,
     DataConfig,
     LearningConfig,
     ModelConfig,
@@ -81,43 +80,3 @@ def published(
     }
     data = DataConfig(word_vectors=word_vectors)
     return Preset(agent, model, walk=walk, data=data, learning=LearningConfig(stages=stages, **course))
-
-
-def on_tracks(name: str, preset: Preset[Any]) -> dict[str, Preset[Any]]:
-    """The rows of a system on R2R, one per track, as basic's are: data, number of steps, what is watched."""
-    rows = {}
-    for track in R2R_TRACKS:
-        like = PRESETS[f"basic-r2r-{track}"]
-        learning = replace(preset.learning, iterations=like.learning.iterations)
-        rows[f"{name}-r2r-{track}"] = replace(
-            preset, data=like.data, learning=learning, selection=like.selection
-        )
-    return rows
-
-
-def on_r4r(name: str, preset: Preset[Any], labels: str) -> dict[str, Preset[Any]]:
-    """The rows of a system on R4R, one per track, as basic's are: paths and walks are twice as long.
-
-    Args:
-        name: of the system.
-        preset: its row on R2R.
-        labels: its label rule on R4R.
-    """
-    walk, learning = preset.walk, preset.learning
-    rows = {}
-    for track in R2R_TRACKS:
-        like = PRESETS[f"basic-r4r-{track}"]
-        rows[f"{name}-r4r-{track}"] = replace(
-            preset,
-            walk=WalkConfig(2 * walk.max_decisions, 2 * walk.max_steps, like.walk.max_words),
-            data=like.data,
-            learning=replace(
-                learning,
-                iterations=like.learning.iterations,
-                max_decisions=2 * learning.max_decisions,
-                max_steps=2 * learning.max_steps,
-                labels=labels,
-            ),
-            selection=like.selection,
-        )
-    return rows

@@ -132,7 +132,9 @@ class Regretful(SelfMonitoring):
 SPEC = AgentSpec(Regretful.build, RegretfulConfig)
 ROWS = {
     "regretful": shared("regretful", RegretfulConfig, {"progress_metres": 0.5}),
-    "regretful-as-published": published(
+}
+AS_PUBLISHED = {
+    "regretful": published(
         "regretful",
         RegretfulConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024),
         (

@@ -197,7 +197,9 @@ ROWS = {
         walk=WALK,
         learning=replace(_SHARED.learning, labels="low_level", max_decisions=24, max_steps=25),
     ),
-    "rpa-as-published": published(
+}
+AS_PUBLISHED = {
+    "rpa": published(
         "rpa",
         RPAConfig(width=512, feature_dropout=0.0, published_core=True, action_width=512, squash=True),
         (
@@ -211,6 +213,7 @@ ROWS = {
         reward=RewardConfig(quantised=False, success=2.0, discount=0.95),
     ),
 }
+R4R_LABELS = {"rpa": "low_level_path"}
 
 
 def register() -> None:

@@ -214,7 +214,9 @@ def register() -> None:
 
 ROWS = {
     "self-monitoring": shared("self-monitoring", SelfMonitoringConfig, {"progress_metres": 0.5}),
-    "self-monitoring-as-published": published(
+}
+AS_PUBLISHED = {
+    "self-monitoring": published(
         "self-monitoring",
         SelfMonitoringConfig(
             word_width=256, width=512, feature_dropout=0.0, co_grounded=True, action_width=1024

@@ -137,7 +137,9 @@ _SEARCH = replace(_SHARED.model, search="long", priority="log_probabilities")
 ROWS = {
     "speaker-follower": _SHARED,
     "speaker-follower-search": replace(_SHARED, model=_SEARCH, walk=SEARCH_WALK),
-    "speaker-follower-as-published": published(
+}
+AS_PUBLISHED = {
+    "speaker-follower": published(
         "speaker-follower",
         FollowerConfig(word_width=300, width=512, feature_dropout=0.0, follower=True),
         (
@@ -155,7 +157,6 @@ ROWS = {
         weight_decay=5e-4,
     ),
 }
-R4R = {"speaker-follower": "path"}
 AS_RELEASED = {"speaker-follower-search": chosen_route}
 
 

@@ -168,7 +168,9 @@ ROWS = {
         walk=WALK,
         learning=replace(_SHARED.learning, labels="low_level", max_decisions=24, max_steps=25),
     ),
-    "student-forcing-as-published": published(
+}
+AS_PUBLISHED = {
+    "student-forcing": published(
         "student-forcing",
         LowLevelConfig(width=512, feature_dropout=0.0, published_core=True),
         (Stage("student", losses={"student_forcing": 1.0}),),
@@ -179,6 +181,7 @@ ROWS = {
         labels="low_level",
     ),
 }
+R4R_LABELS = {"student-forcing": "low_level_path"}
 
 
 def register() -> None:
