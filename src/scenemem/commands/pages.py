@@ -167,8 +167,7 @@ def serve(
         import uvicorn  # noqa: F401 - the two modules below need it
 
         from scenemem.viewer.live import live_app
-        from scenemem.viewer.live_guards import is_loopback
-        from scenemem.viewer.live_server import live_server
+        from scenemem.viewer.live_server import is_loopback, live_server
     except ImportError as error:
         raise UserError(_MISSING) from error
     for path in filter(None, (run, rival)):

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from scenemem.formats.results import EpisodeResult
 from scenemem.formats.traces import Move, Trace, write_trace
-from scenemem.viewer.captions import FAULTLESS, TITLES, summary
+from scenemem.viewer.narration import FAULTLESS, TITLES, summary
 from scenemem.viewer.pages import Section, content_policy, render, render_macro, section, styles, write_page
 from scenemem.viewer.replay import BackLink, outcome, write_replay
 from scenemem.viewer.scenery import Sceneries, Scenery

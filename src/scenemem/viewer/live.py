@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingRes
 from pydantic import AfterValidator, BaseModel, Field
 
 from scenemem.errors import UserError
-from scenemem.viewer.live_guards import Guards
+from scenemem.viewer.live_server import Guards
 from scenemem.viewer.live_state import NO_SPEAKER, LiveServerState, UnknownError
 from scenemem.viewer.live_walks import BusyError, LiveWorker, encoded
 from scenemem.viewer.pages import render, scripts, styles

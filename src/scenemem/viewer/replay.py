@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.traces import Ending, Move, Origin, Task, Trace
-from scenemem.viewer.captions import TITLES, Marks, captions, headline, letters, marks, summary
+from scenemem.viewer.narration import TITLES, Marks, captions, headline, letters, marks, summary
 from scenemem.viewer.pages import content_policy, embedded, render, scripts, styles, write_page
 from scenemem.viewer.scenery import Scenery
 
