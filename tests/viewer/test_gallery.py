@@ -1,14 +1,12 @@
-"""Which episodes are shown, the pages that link them, and the small maps on their cards."""
+"""Which episodes are shown, and the pages that link them."""
 
 from __future__ import annotations
 
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import msgspec
-import pytest
 
 from scenemem.formats.results import EpisodeResult
 from scenemem.formats.traces import Trace
@@ -16,14 +14,13 @@ from scenemem.viewer.gallery import (
     AgentCard,
     Chosen,
     Replay,
-    draw_thumbnail,
     instructive,
     plain,
     replays_section,
     went_on,
     write_index,
 )
-from scenemem.viewer.scenery import Doorway, RoomOutline, Scenery
+from scenemem.viewer.scenery import Scenery
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \u2028 {{script}}"
 
@@ -119,7 +116,7 @@ def test_taking_another_way_is_told_from_stopping(turning_back: Trace) -> None:
 
 def _replay(file: Path, *traces: Trace) -> Replay:
     scenery = Scenery(room_of={1: "hall"})
-    return Replay(file, traces, tuple(AgentCard.of(trace, scenery) for trace in traces), 1)
+    return Replay(file, traces[0].task, tuple(AgentCard.of(trace, scenery) for trace in traces), 1)
 
 
 def _nasty(trace: Trace) -> Trace:
@@ -156,56 +153,3 @@ def test_a_report_links_replays_below_it(turning_back: Trace, tmp_path: Path) ->
 def test_file_names_are_plain() -> None:
     assert plain("../7 0/é?") == ".._7_0_é_"
     assert plain("house-1_2.x") == "house-1_2.x"
-
-
-ROOMS = Scenery(
-    rooms=(RoomOutline("hall", 0, 2.0, 1.0, (-1.0, -1.0, 5.0, 3.0)), RoomOutline("attic", 1, 2.0, 4.0)),
-    doorways=(Doorway(0, (2.0, 3.0, 3.0, 3.0)), Doorway(1, (2.0, 3.0, 3.0, 3.0))),
-)
-
-
-def _kinds(trace: Trace) -> dict[str, list[dict[str, str]]]:
-    """What is drawn, by kind."""
-    kinds: dict[str, list[dict[str, str]]] = {}
-    for element in ElementTree.fromstring(draw_thumbnail(trace, ROOMS)):
-        kinds.setdefault(element.attrib["class"], []).append(element.attrib)
-    return kinds
-
-
-def test_the_floor_of_the_walk_is_drawn(turning_back: Trace) -> None:
-    kinds = {name: len(elements) for name, elements in _kinds(turning_back).items()}
-    assert kinds == {"wall": 1, "gap": 1, "path": 3, "reference": 2, "walked": 3, "jumped": 1, "begin": 1}, (
-        "goal and end are upstairs"
-    )
-    label = ElementTree.fromstring(draw_thumbnail(turning_back, ROOMS)).get("aria-label")
-    assert label == "Map: the path ssm walked, turning back on the way"
-
-
-def test_goal_and_end_are_marked_where_they_are_on_that_floor(turning_back: Trace) -> None:
-    flat = [msgspec.structs.replace(place, floor=0) for place in turning_back.scene.places]
-    scene = msgspec.structs.replace(turning_back.scene, places=tuple(flat))
-    kinds = _kinds(msgspec.structs.replace(turning_back, scene=scene))
-    assert len(kinds["goal"]) == len(kinds["finish"]) == 1
-    secret = msgspec.structs.replace(turning_back.task, goal=None, reference=())
-    assert "goal" not in _kinds(msgspec.structs.replace(turning_back, scene=scene, task=secret))
-
-
-def test_the_walk_is_inside_the_frame_and_north_is_up(turning_back: Trace) -> None:
-    lines = [line for kind in ("walked", "reference") for line in _kinds(turning_back)[kind]]
-    assert all(0 <= float(line[name]) <= 300 for line in lines for name in ("x1", "x2"))
-    assert all(0 <= float(line[name]) <= 190 for line in lines for name in ("y1", "y2"))
-    north = _kinds(turning_back)["reference"][-1]  # from place 1 to 3
-    assert float(north["y2"]) < float(north["y1"])
-    assert north["x1"] == north["x2"]
-
-
-def test_going_back_is_drawn_beside_having_come(turning_back: Trace) -> None:
-    kinds = _kinds(turning_back)
-    came, back = kinds["walked"][1], kinds["jumped"][0]  # 1 to 2, and 2 to 1
-    assert (back["x1"], back["x2"]) == (came["x2"], came["x1"])
-    assert abs(float(back["y1"]) - float(came["y2"])) == pytest.approx(6.0, abs=0.11)
-
-
-def test_names_are_only_text(turning_back: Trace) -> None:
-    nasty = msgspec.structs.replace(turning_back, agent='"><script>')
-    assert "<script" not in draw_thumbnail(nasty, Scenery())

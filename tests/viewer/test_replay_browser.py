@@ -15,7 +15,8 @@ import pytest
 from PIL import Image
 
 from scenemem.formats.traces import Decision, Option, Trace, Way
-from scenemem.viewer.gallery import AgentCard, Replay, draw_thumbnail, write_index
+from scenemem.viewer.drawing import DrawnWalk, draw_thumbnail
+from scenemem.viewer.gallery import AgentCard, Replay, write_index
 from scenemem.viewer.replay import BackLink, write_replay
 from scenemem.viewer.scenery import Doorway, Label, Look, RoomOutline, Scenery
 from tests.viewer.checks import DESKTOP, PHONE, Scheme, faults, in_every_scheme, on_every_screen
@@ -53,10 +54,10 @@ def pages(turning_back: Trace, tmp_path: Path) -> dict[str, Path]:
     write_replay(files["two"], [turning_back, rival], scenery)
     both = (turning_back, rival)
     cards = tuple(
-        AgentCard(trace.agent, "Did not find it", "It stopped.", draw_thumbnail(trace, scenery))
+        AgentCard(trace.agent, "Did not find it", "It stopped.", draw_thumbnail(DrawnWalk.of(trace), scenery))
         for trace in both
     )
-    write_index(files["index"], "All of them", [Replay(files["two"], both, cards, 1)])
+    write_index(files["index"], "All of them", [Replay(files["two"], turning_back.task, cards, 1)])
     return files
 
 

@@ -101,7 +101,7 @@ class _LiveServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _wait(self, connection: H11Protocol, passed: float) -> _Wait | None:
-        """What is known of a connection after ``passed`` more seconds; None while it has waited for nothing."""
+        """What a connection waits for, ``passed`` seconds later; None if it has waited for nothing."""
         known, what = self._waits.get(connection), _waits_for(connection)
         if what is None:  # an answer that was waited for before may be waited for again
             return known if known is not None and known.cycle is connection.cycle else None

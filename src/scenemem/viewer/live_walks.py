@@ -15,8 +15,8 @@ import msgspec
 from scenemem.errors import UserError
 from scenemem.formats.traces import Ending, Move, Origin, Task, Trace
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.viewer.narration import Marks, captions, headline, letters, marks, summary
 from scenemem.viewer.live_state import LiveServerState
+from scenemem.viewer.narration import Marks, captions, headline, letters, marks, summary
 from scenemem.viewer.traces import open_traces, trace_episodes
 
 FAILED = "this could not be finished; the log of the server says why"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+import msgspec
 from markupsafe import Markup
 
 from scenemem.formats.atomic import StrPath
-from scenemem.formats.traces import Ending, Move, Origin, Task, Trace
+from scenemem.formats.traces import Decision, Ending, Memory, Move, Origin, Scene, Task, Trace
 from scenemem.viewer.narration import TITLES, Marks, captions, headline, letters, marks, summary
 from scenemem.viewer.pages import content_policy, embedded, render, scripts, styles, write_page
 from scenemem.viewer.scenery import Scenery
@@ -18,20 +19,45 @@ DRAWING = ("model", "dom", "words", "said", "look", "decision", "labels", "map",
 """The scripts that draw a walk."""
 
 
+class Step(msgspec.Struct, frozen=True):
+    """A move of which nothing is known but where it led."""
+
+    heading: float
+    walk: tuple[int, ...]
+    decisions: tuple[Decision, ...] = ()
+    memory: Memory | None = None
+
+
 @dataclass(frozen=True)
-class _AgentWalk:
-    """What the page knows of one agent."""
+class ReplayedWalk:
+    """What a page shows of one agent."""
 
     name: str
     task: Task  # agents may know different words
     headline: str
     story: str  # what happens in all, one sentence
-    captions: list[str]  # one per move, a line for each decision it explains, and one for the end
-    letters: list[dict[int, str]]  # per move: names of the unvisited places that could be chosen
-    marks: list[list[Marks | None]]  # per move and decision: the words it marks
-    moves: tuple[Move, ...]
+    captions: Sequence[str]  # one per move, a line for each decision it explains, and one for the end
+    letters: Sequence[Mapping[int, str]]  # per move: names of the unvisited places that could be chosen
+    marks: Sequence[Sequence[Marks | None]]  # per move and decision: the words it marks
+    moves: Sequence[Move | Step]
     ending: Ending | None
-    origin: Origin | None
+    origin: Origin | None = None
+
+    @classmethod
+    def of(cls, trace: Trace, scenery: Scenery) -> ReplayedWalk:
+        """A trace and what is said about it."""
+        return cls(
+            name=trace.agent,
+            task=trace.task,
+            headline=outcome(trace),
+            story=summary(trace, scenery.room_of),
+            captions=captions(trace, scenery.room_of),
+            letters=letters(trace),
+            marks=marks(trace),
+            moves=trace.moves,
+            ending=trace.ending,
+            origin=trace.origin,
+        )
 
 
 @dataclass(frozen=True)
@@ -65,25 +91,18 @@ def replay_page(traces: Sequence[Trace], scenery: Scenery, back: BackLink | None
     """
     if len({(trace.scene.scan, trace.task.instruction_id, trace.task.text) for trace in traces}) != 1:
         raise ValueError("a replay needs at least one trace, and all of them of the same episode")
-    agents = [
-        _AgentWalk(
-            name=trace.agent,
-            task=trace.task,
-            headline=outcome(trace),
-            story=summary(trace, scenery.room_of),
-            captions=captions(trace, scenery.room_of),
-            letters=letters(trace),
-            marks=marks(trace),
-            moves=trace.moves,
-            ending=trace.ending,
-            origin=trace.origin,
-        )
-        for trace in traces
-    ]
-    task = traces[0].task
-    titles = " / ".join(agent.headline for agent in agents)
-    data = embedded({"task": task, "scene": traces[0].scene, "scenery": scenery, "agents": agents})
-    origins = [(trace.agent, _origin_lines(trace.origin)) for trace in traces if trace.origin is not None]
+    walks = [ReplayedWalk.of(trace, scenery) for trace in traces]
+    return page_of_walks(walks, traces[0].scene, scenery, back)
+
+
+def page_of_walks(
+    walks: Sequence[ReplayedWalk], scene: Scene, scenery: Scenery, back: BackLink | None = None
+) -> str:
+    """The page that replays some walks of one episode side by side."""
+    task = walks[0].task
+    titles = " / ".join(walk.headline for walk in walks)
+    data = embedded({"task": task, "scene": scene, "scenery": scenery, "agents": walks})
+    origins = [(walk.name, _origin_lines(walk.origin)) for walk in walks if walk.origin is not None]
     return _page(f"{titles} - instruction {task.instruction_id}", data, back, origins)
 
 
