@@ -366,4 +366,4 @@ def weights_pack(
     console.say(f"{file} ({file.stat().st_size / 1e6:.1f} MB) and {', '.join(map(str, written[1:]))}")
     if not out.suffix:
         command = "speak eval" if read_published(file).is_speaker else "eval"
-        console.say_next(f"{command} weights:{out}{'' if '/' in str(out) else '/'}")
+        console.say_next(command, f"weights:{out}{'' if '/' in str(out) else '/'}")

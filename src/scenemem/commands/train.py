@@ -138,10 +138,10 @@ def _say_what_next(settings: Settings[Any], run: RunFolder, data: Path | None) -
     reached = last.get("validation", {}).get(selection.metric)
     told = "" if reached is None else f": {selection.metric} {reached:.3f} on {selection.split}"
     say(f"The run: {run.root}, {last['iteration']:,} steps{told}")
-    named = "" if data is None else f" --data {data}"
-    say_next(f"eval {run.root}{named}")
-    say_next(f"view {run.root}{named}")
-    say_next(f"compare {run.root} OTHER_RUN{named}")
+    named = () if data is None else ("--data", data)
+    say_next("eval", run.root, *named)
+    say_next("view", run.root, *named)
+    say_next("compare", run.root, "OTHER_RUN", *named)
 
 
 def read_arguments(

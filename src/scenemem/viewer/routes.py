@@ -60,7 +60,6 @@ class RouteFile:
             return []
         names = ("tl", "ne", "sr", "osr", "spl", "spl_ref", "cls", "ndtw", "sdtw")
         columns = zip(*(getattr(self.metrics, name).tolist() for name in names), strict=True)
-        rest = {"words": 0, "reference": 0.0, "jumps": 0}
         found = []
         for one, hops, values in zip(self.trajectories, self._hops(), columns, strict=True):
             metrics: dict[str, Any] = dict(zip(names, values, strict=True))
