@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +20,9 @@ from scenemem.viewer.gallery import (
     write_index,
 )
 from scenemem.viewer.scenery import Scenery
+from tests.viewer.html import Html
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \u2028 {{script}}"
-
-
-class _Elements(HTMLParser):
-    """The elements of a page and their attributes."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def links(self) -> list[str | None]:
-        return [attributes["href"] for tag, attributes in self.elements if tag == "a"]
-
-    def count(self, tag: str) -> int:
-        return sum(name == tag for name, _ in self.elements)
 
 
 def _episode(name: str, **changes: Any) -> EpisodeResult:
@@ -132,22 +114,21 @@ def test_the_index_links_every_page(turning_back: Trace, tmp_path: Path) -> None
     ]
     write_index(tmp_path / "index.html", "ssm <b>", shown)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert _Elements(page).links() == ["one.html", "two.html"]
+    assert Html(page).values("href") == ["one.html", "two.html"]
     assert "Turned back and reached the goal" in page
     assert "At move 3 it turned back to place 2 (hall); at move 5 it stopped at the goal." in page
-    assert not _Elements(page).count("script")
-    assert not _Elements(page).count("img")
+    assert not {"script", "img"} & {*Html(page).tags}
     assert "ssm <b>" not in page
 
 
 def test_a_report_links_replays_below_it(turning_back: Trace, tmp_path: Path) -> None:
     nasty = _replay(tmp_path / "replays" / "a&b.html", _nasty(turning_back), turning_back)
     section = replays_section([nasty], "val_unseen", tmp_path)
-    page = _Elements(section.body)
+    page = Html(section.body)
     assert section.title == "Replays of val_unseen"
-    assert page.links() == ["replays/a&b.html"]
-    assert page.count("svg") == 2
-    assert not page.count("script")
+    assert page.values("href") == ["replays/a&b.html"]
+    assert page.tags.count("svg") == 2
+    assert "script" not in page.tags
 
 
 def test_file_names_are_plain() -> None:

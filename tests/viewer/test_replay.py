@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +19,9 @@ from scenemem.formats.traces import Origin, Trace, Word
 from scenemem.viewer.pages import embedded, render, static_text
 from scenemem.viewer.replay import DRAWING, replay_frame, replay_page, write_replay
 from scenemem.viewer.scenery import Label, Look, Scenery
+from tests.viewer.html import Html
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \u2028 {{script}}"
-
-
-class _Page(HTMLParser):
-    """The elements of a page, and the text of each script."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.elements and self.elements[-1][0] == "script":
-            self.scripts[-1] += data
 
 
 def _renamed(trace: Trace, text: str) -> Trace:
@@ -50,7 +31,7 @@ def _renamed(trace: Trace, text: str) -> Trace:
 
 
 def _data(page: str) -> Any:
-    return json.loads(_Page(page).scripts[0])
+    return json.loads(Html(page).scripts[0])
 
 
 _ORIGIN = Origin(
@@ -80,7 +61,7 @@ def test_a_page_holds_the_whole_trace_and_nothing_from_elsewhere(turning_back: T
     assert msgspec.convert(data["task"], type(turning_back.task)) == turning_back.task
     assert len(data["agents"][0]["captions"]) == len(turning_back.moves) + 1
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page), "no address but the name of SVG"
-    assert all("src" not in attributes and "href" not in attributes for _, attributes in _Page(page).elements)
+    assert Html(page).values("src", "href") == []
     assert "{{" not in page
 
 
@@ -91,12 +72,12 @@ def test_untrusted_text_stays_text(turning_back: Trace) -> None:
         replay_page([turning_back], Scenery()),
         replay_page([_renamed(turning_back, NASTY)], scenery),
     )
-    assert [tag for tag, _ in _Page(nasty).elements] == [tag for tag, _ in _Page(harmless).elements]
+    assert Html(nasty).tags == Html(harmless).tags
     data = _data(nasty)
     assert data["task"]["text"] == NASTY
     assert data["scenery"]["looks"]["0"]["labels"][0]["text"] == NASTY
     assert data["scenery"]["looks"]["0"]["captions"] == {"1": NASTY}
-    assert _Page(nasty).scripts[1] == _Page(harmless).scripts[1]
+    assert Html(nasty).scripts[1] == Html(harmless).scripts[1]
 
 
 @given(st.text())
@@ -126,7 +107,7 @@ def test_a_page_can_be_filled_elsewhere(turning_back: Trace) -> None:
     assert frame.count("{{data}}") == frame.count("{{") == 1
     data = embedded(_data(whole))
     assert _data(frame.replace("{{data}}", data)) == _data(whole)
-    assert _Page(frame).scripts[1] == _Page(whole).scripts[1]
+    assert Html(frame).scripts[1] == Html(whole).scripts[1]
 
 
 def test_values_are_escaped_and_filled_once() -> None:
