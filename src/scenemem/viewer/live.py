@@ -151,8 +151,8 @@ def _add_errors(app: FastAPI) -> None:
         return _problem(404 if isinstance(error, UnknownError) else 422, str(error))
 
     @app.exception_handler(BusyError)
-    async def busy(_request: Request, _error: BusyError) -> JSONResponse:
-        return _problem(503, "too many walks are waiting; try again in a moment")
+    async def busy(_request: Request, error: BusyError) -> JSONResponse:
+        return _problem(503, str(error))
 
 
 def _first_mistake(error: RequestValidationError) -> str:

@@ -21,13 +21,16 @@ from scenemem.viewer.traces import open_traces, trace_episodes
 
 FAILED = "this could not be finished; the log of the server says why"
 
+PICTURES = 64
+"""Pictures that may wait for the one that is drawn."""
+
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
 
 class BusyError(Exception):
-    """Too many walks wait; try again later."""
+    """Too much waits; try again later."""
 
 
 class _AbandonedError(Exception):
@@ -81,6 +84,31 @@ def encoded(event: WalkEvent) -> bytes:
     return f"event: {name}\n".encode() + b"data: " + msgspec.json.encode(event) + b"\n\n"
 
 
+class _Queue:
+    """One thread; ``waiting`` pieces of work may wait for the one under way."""
+
+    def __init__(self, what: str, waiting: int) -> None:
+        self._what = what
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"live-{what}")
+        self._free = threading.Semaphore(waiting + 1)
+
+    def submit(self, work: Callable[..., Result], *values: object) -> asyncio.Future[Result]:
+        """Do something when it is its turn.
+
+        Raises:
+            BusyError: too much waits.
+        """
+        if not self._free.acquire(blocking=False):
+            raise BusyError(f"too many {self._what} are waiting; try again in a moment")
+        future = asyncio.get_running_loop().run_in_executor(self._thread, work, *values)
+        future.add_done_callback(lambda _: self._free.release())
+        return future
+
+    def close(self) -> None:
+        """Give up whatever waits."""
+        self._thread.shutdown(cancel_futures=True)
+
+
 class LiveWorker:
     """Works for visitors without blocking the event loop: walks and descriptions one by one, pictures beside.
 
@@ -90,32 +118,15 @@ class LiveWorker:
 
     def __init__(self, state: LiveServerState, waiting: int) -> None:
         self._state = state
-        self._walks = ThreadPoolExecutor(1, thread_name_prefix="live-walks")
-        self._pictures = ThreadPoolExecutor(1, thread_name_prefix="live-pictures")
-        self._free = threading.Semaphore(waiting + 1)
+        self._walks, self._pictures = _Queue("walks", waiting), _Queue("pictures", PICTURES)
         self._closing = threading.Event()
+        self.submit, self.draw = self._walks.submit, self._pictures.submit
 
     def close(self) -> None:
         """Give up what is under way at its next move, and whatever waits."""
         self._closing.set()
-        self._walks.shutdown(cancel_futures=True)
-        self._pictures.shutdown(cancel_futures=True)
-
-    async def draw(self, work: Callable[..., Result], *values: object) -> Result:
-        """Do something that takes a while and needs no network."""
-        return await asyncio.get_running_loop().run_in_executor(self._pictures, work, *values)
-
-    def submit(self, work: Callable[..., Result], *values: object) -> asyncio.Future[Result]:
-        """Do something with a network when it is its turn.
-
-        Raises:
-            BusyError: too many wait.
-        """
-        if not self._free.acquire(blocking=False):
-            raise BusyError
-        future = asyncio.get_running_loop().run_in_executor(self._walks, work, *values)
-        future.add_done_callback(lambda _: self._free.release())
-        return future
+        self._walks.close()
+        self._pictures.close()
 
     def walk(self, episode: EpisodeSet, room_of: Mapping[int, str]) -> AsyncIterator[WalkEvent]:
         """Let every agent walk an episode, one after the other; what happens is yielded as it happens.
