@@ -17,7 +17,7 @@ from scenemem.viewer.scenery import Doorway, RoomOutline, Scenery
 SVG = "{http://www.w3.org/2000/svg}"
 ROOMS = Scenery(
     rooms=(
-        RoomOutline("hall", 0, 2.0, 1.0, (-1.0, -1.0, 5.0, 3.0)),
+        RoomOutline("hall", 0, 2.0, 1.0, (-1.0, -20.0, 5.0, 3.0)),
         RoomOutline("attic", 1, 2.0, 4.0),
         RoomOutline("shed", 0, 50.0, 50.0, (49.0, 49.0, 51.0, 51.0)),
     ),

@@ -16,8 +16,7 @@ from PIL import Image
 
 from scenemem.formats.traces import Decision, Option, Trace, Way
 from scenemem.viewer.drawing import DrawnWalk, draw_thumbnail
-from scenemem.viewer.gallery import AgentCard, Replay, write_index
-from scenemem.viewer.replay import BackLink, page_of_walks, write_replay
+from scenemem.viewer.replay import AgentCard, BackLink, Replay, page_of_walks, write_index, write_replay
 from scenemem.viewer.routes import Route
 from scenemem.viewer.scenery import Doorway, Label, Look, RoomOutline, Scenery
 from tests.viewer.checks import DESKTOP, PHONE, Scheme, faults, in_every_scheme, on_every_screen

@@ -123,7 +123,7 @@ def test_a_page_or_a_figure_is_written_for_each(
     ("change", "message"),
     [
         (lambda routes: {"nope": next(iter(routes.values()))}, "has no such instruction; is the split right"),
-        (lambda routes: {next(iter(routes)): ["g00"]}, "g00"),
+        (lambda routes: {next(iter(routes)): ["nowhere"]}, "nowhere"),
         (
             lambda routes: {next(iter(routes)): next(iter(routes.values()))[1:]},
             "expected the start viewpoint",

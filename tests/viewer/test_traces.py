@@ -91,7 +91,7 @@ def _decisions(traces: list[Trace], kind: str) -> list[tuple[Trace, Move, int]]:
 
 def test_the_rest_of_the_score_of_stopping_is_what_the_memory_says(experiment: Make) -> None:
     rest = {}
-    for name in ("ssm", "ssm-no-stop-from-memory"):
+    for name in ("ssm-plus", "ssm-plus-no-stop-from-memory"):
         made = experiment(name)
         for parameter, value in made.agent.network.named_parameters():
             if parameter.startswith("stop_from_memory"):
@@ -100,12 +100,12 @@ def test_the_rest_of_the_score_of_stopping_is_what_the_memory_says(experiment: M
         decisions = [move.decisions[number] for _, move, number in _decisions(traces, "action")]
         parts = [cues(one, option) for one in decisions for option in one.options if option.stop]
         rest[name] = max(abs(part[2]) for part in parts if part is not None)
-    assert rest["ssm"] > 0.1
-    assert rest["ssm-no-stop-from-memory"] < 2e-3
+    assert rest["ssm-plus"] > 0.1
+    assert rest["ssm-plus-no-stop-from-memory"] < 2e-3
 
 
 def test_an_agent_that_runs_out_of_decisions_is_traced_to_its_last_place(experiment: Make) -> None:
-    made = experiment("ssm")
+    made = experiment("ssm-plus")
     made.agent.limits = replace(made.agent.limits, max_decisions=2)
     traces = trace_episodes(made.agent, made.episodes("val_unseen"))
     ends = _decisions(traces, "final")
@@ -134,7 +134,7 @@ def test_scores_are_made_of_their_cues(traces: list[Trace]) -> None:
 
 
 def test_without_hints_frontiers_have_no_other_cues_either(experiment: Make) -> None:
-    made = experiment("ssm-no-hints")
+    made = experiment("ssm-plus-no-hints")
     traces = trace_episodes(made.agent, made.episodes("val_unseen"))
     for _, move, number in _decisions(traces, "frontier"):
         for option in move.decisions[number].options:

@@ -30,7 +30,7 @@ from scenemem.runs.opened import (
     pack_weights,
 )
 from scenemem.tasks.episode_set import load_split
-from scenemem.viewer.gallery import plain
+from scenemem.viewer.replay import plain
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import load_world
 

@@ -16,7 +16,7 @@ from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder, cache_folder
 
 if TYPE_CHECKING:  # --help must not take the seconds that torch takes
-    from scenemem.viewer.gallery import Replay
+    from scenemem.viewer.replay import Replay
 
 _MISSING = "the live page needs FastAPI and uvicorn; install them with: pip install 'scenemem[serve]'"
 _PAGES = (".html", ".svg", ".png", ".pdf")
@@ -74,7 +74,7 @@ def view(
     target = out or beside / ("with-speaker" if speaker else "")
 
     def file_of(name: str) -> Path:
-        from scenemem.viewer.gallery import plain
+        from scenemem.viewer.replay import plain
 
         return target if target.suffix in _PAGES else target / f"{split}-{plain(name)}.html"
 
@@ -87,7 +87,7 @@ def view(
         names, replays = _view_runs(paths, data, split, episode, count, file_of, checkpoint, device, spoken)
     pages = [replay.file for replay in replays]
     if episode is None:
-        from scenemem.viewer.gallery import REPLAYS, write_index
+        from scenemem.viewer.replay import REPLAYS, write_index
         from scenemem.viewer.routes import ROUTES
 
         pages.insert(0, target / "index.html")

@@ -14,8 +14,14 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from scenemem.errors import UserError
 from scenemem.viewer.live_server import Guards
-from scenemem.viewer.live_state import NO_SPEAKER, LiveServerState, UnknownError
-from scenemem.viewer.live_walks import BusyError, LiveWorker, encoded
+from scenemem.viewer.live_state import (
+    NO_SPEAKER,
+    BusyError,
+    LiveServerState,
+    LiveWorker,
+    UnknownError,
+    encoded,
+)
 from scenemem.viewer.pages import render, scripts, styles
 from scenemem.viewer.replay import DRAWING, replay_frame
 

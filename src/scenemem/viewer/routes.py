@@ -20,9 +20,17 @@ from scenemem.formats.results import EpisodeResult, Trajectory, read_trajectorie
 from scenemem.formats.traces import Ending, Scene, Scores, Task, Trace, Word
 from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
 from scenemem.viewer.drawing import FIGURES, DrawnWalk, draw_figure, draw_thumbnail, write_figure
-from scenemem.viewer.gallery import AgentCard, Replay, instructive
 from scenemem.viewer.pages import write_page
-from scenemem.viewer.replay import BackLink, ReplayedWalk, Step, outcome, page_of_walks
+from scenemem.viewer.replay import (
+    AgentCard,
+    BackLink,
+    Replay,
+    ReplayedWalk,
+    Step,
+    instructive,
+    outcome,
+    page_of_walks,
+)
 from scenemem.viewer.scenery import Sceneries, Scenery
 from scenemem.viewer.traces import compass, open_scene
 from scenemem.world.build import Progress

@@ -18,8 +18,7 @@ import pytest
 from torch import Tensor
 
 from scenemem.agents.walker import TrainedAgent, take_best
-from scenemem.viewer.live_state import LiveServerState
-from scenemem.viewer.live_walks import PICTURES, BusyError, LiveWorker
+from scenemem.viewer.live_state import PICTURES, BusyError, LiveServerState, LiveWorker
 from scenemem.viewer.traces import trace_episodes
 
 Serve = Callable[..., AbstractContextManager[str]]
