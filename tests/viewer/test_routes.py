@@ -137,10 +137,11 @@ def test_files_that_do_not_fit_are_refused(
         _read(tmp_path, split, "mine", change(_references(*split)))
 
 
-def test_an_instruction_the_file_lacks_is_named(split: tuple[World, EpisodeSet], tmp_path: Path) -> None:
+def test_one_instruction_of_a_file_is_enough(split: tuple[World, EpisodeSet], tmp_path: Path) -> None:
     routes = _references(*split)
-    file = _read(tmp_path, split, "mine", routes)
-    with pytest.raises(
-        UserError, match=f"mine has no instruction 'x'; its ids look like '{next(iter(routes))}'"
-    ):
-        file.route("x")
+    name, file = list(routes)[2], _file(tmp_path, "mine", routes)
+    one = RouteFile.read(file, "mine", *split, only=name)
+    assert list(one.trajectories) == [name]
+    assert one.route(name).task == _read(tmp_path, split, "mine", routes).route(name).task
+    with pytest.raises(UserError, match=f"has no instruction 'x'; its ids look like '{next(iter(routes))}'"):
+        RouteFile.read(file, "mine", *split, only="x")

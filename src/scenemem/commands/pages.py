@@ -164,7 +164,9 @@ def _view_files(
     episodes = load_split(folder, world, task, split)
     stems = [path.name.partition(".")[0] for path in paths]
     names = stems if len({*stems}) == len(stems) else [str(path) for path in paths]
-    files = [RouteFile.read(path, name, world, episodes) for path, name in zip(paths, names, strict=True)]
+    files = [
+        RouteFile.read(path, name, world, episodes, episode) for path, name in zip(paths, names, strict=True)
+    ]
     chosen = choose_routes(files, count) if episode is None else [episode]
     back = None if episode is not None else BackLink("index.html", "All replays")
     with console.progress_bar("drawing routes") as advance:

@@ -49,13 +49,21 @@ class RouteFile:
     episodes: EpisodeSet
 
     @classmethod
-    def read(cls, file: StrPath, name: str, world: World, episodes: EpisodeSet) -> RouteFile:
-        """A result file; steps without an edge are allowed, so that they can be looked at.
+    def read(
+        cls, file: StrPath, name: str, world: World, episodes: EpisodeSet, only: str | None = None
+    ) -> RouteFile:
+        """A result file, or one instruction of it; steps without an edge are allowed, so that they are seen.
 
         Raises:
             DataError: the file is no result file, or does not fit the split.
+            UserError: the file has no route for the instruction.
         """
         trajectories = read_trajectories(file)
+        if only is not None:
+            known = trajectories[0].instruction_id if trajectories else "none"
+            trajectories = [one for one in trajectories if one.instruction_id == only]
+            if not trajectories:
+                raise UserError(f"{file} has no instruction '{only}'; its ids look like '{known}'")
         walks = check_walks(world, episodes, trajectories, partial=True, allow_jumps=True, source=file)
         metrics = None
         if episodes.has_goals:
@@ -80,14 +88,7 @@ class RouteFile:
         return counts
 
     def route(self, instruction_id: str) -> Route:
-        """One route.
-
-        Raises:
-            UserError: the file has none for this instruction.
-        """
-        if instruction_id not in self.trajectories:
-            known = next(iter(self.trajectories))
-            raise UserError(f"{self.name} has no instruction '{instruction_id}'; its ids look like '{known}'")
+        """Where it went for one instruction of the file."""
         number = list(self.trajectories).index(instruction_id)
         row, walked = int(self.walks.row[number]), self.walks.viewpoint[number]
         world, episodes = self.world, self.episodes
@@ -225,11 +226,7 @@ def write_routes(
     progress: Progress | None = None,
     back: BackLink | None = None,
 ) -> list[Replay]:
-    """Write a page or a figure (.svg, .png, .pdf) for every instruction; arguments as of ``write_replays``.
-
-    Raises:
-        UserError: a file has no route for an instruction.
-    """
+    """Write a page or a figure (.svg, .png, .pdf) for every instruction; arguments as of ``write_replays``."""
     replays = []
     for done, instruction_id in enumerate(instruction_ids, start=1):
         routes = [one.route(instruction_id) for one in files]
