@@ -131,6 +131,8 @@ def _waits_for(connection: H11Protocol) -> Literal["request", "answer"] | None:
     cycle = connection.cycle
     if connection.flow.write_paused or connection.transport.get_write_buffer_size():
         return "answer"
+    if connection.transport.is_closing():
+        return None
     return "request" if cycle is None or cycle.response_complete or cycle.more_body else None
 
 

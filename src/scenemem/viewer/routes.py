@@ -226,7 +226,7 @@ def write_routes(
     progress: Progress | None = None,
     back: BackLink | None = None,
 ) -> list[Replay]:
-    """Write a page or a figure (.svg, .png, .pdf) for every instruction; arguments as of ``write_replays``."""
+    """Write a page or a figure (.svg, .png, .pdf) for every instruction, as ``write_replays`` does."""
     replays = []
     for done, instruction_id in enumerate(instruction_ids, start=1):
         routes = [one.route(instruction_id) for one in files]
