@@ -164,6 +164,24 @@ def test_a_newcomer_is_told_what_happens_and_led_to_the_turn(opened: Watched) ->
     assert "SceneMem replay: one walk, move by move" in opened.text("#where")
 
 
+@pytest.mark.parametrize(
+    ("split", "told"),
+    [
+        ("tiny val_unseen", "house · tiny val_unseen, instruction 7_0"),
+        ("instruction", "house · instruction 7_0"),
+        ("live", "house · an instruction typed on the live page"),
+    ],
+)
+def test_the_header_says_where_the_instruction_is_from(
+    split: str, told: str, tab: Page, turning_back: Trace, tmp_path: Path
+) -> None:
+    task = msgspec.structs.replace(turning_back.task, split=split)
+    write_replay(tmp_path / "h.html", [msgspec.structs.replace(turning_back, task=task)], Scenery())
+    watched = Watched(tab, tmp_path / "h.html")
+    assert watched.text("#where").endswith(told)
+    watched.close()
+
+
 def test_every_control_brings_caption_and_map_into_view_on_a_phone(tab: Page, pages: dict[str, Path]) -> None:
     watched = Watched(tab, pages["one"], PHONE)
     caption, svg, player = (tab.locator(name) for name in (".caption", ".map > svg", ".player"))
