@@ -31,7 +31,7 @@ _GAP, _LINE = 16, 22  # pixels between walks, of a line of text
 _FINER = 4  # pixels of a picture per unit of a drawing: 4 x 96 dots per inch
 _MARGIN, _LEAST = 1.2, 6.0  # metres around everything that is shown, and shown at least
 _ASIDE = 6.0  # pixels between going back and having come
-_FONT = 13
+_FONT, _LETTERS = 13, 58  # pixels; letters that fit above a walk
 
 
 class _Style(NamedTuple):
@@ -138,7 +138,8 @@ def draw_figure(walks: Sequence[DrawnWalk], scenery: Scenery) -> Drawing:
     for number, walk in enumerate(walks):
         left = number * (block + _GAP)
         title = f"{walk.name}: {walk.outcome[:1].lower()}{walk.outcome[1:]}" if walk.outcome else walk.name
-        shapes.append(Shape("text", "name", ((left + 4, _LINE - 6),), title))
+        shown = title if len(title) <= _LETTERS else f"{title[: _LETTERS - 1]}…"
+        shapes.append(Shape("text", "name", ((left + 4, _LINE - 6),), shown))
         shapes += _floors(walk, scenery, _Frame.around(walks, (left, _LINE), block, height), heads=True)
     width = len(walks) * (block + _GAP) - _GAP
     kinds = {shape.kind for shape in shapes}

@@ -90,33 +90,37 @@ class RouteFile:
     def route(self, instruction_id: str) -> Route:
         """Where it went for one instruction of the file."""
         number = list(self.trajectories).index(instruction_id)
-        row, walked = int(self.walks.row[number]), self.walks.viewpoint[number]
-        world, episodes = self.world, self.episodes
-        goal, reference = int(episodes.goal[row]), episodes.path[row, : int(episodes.path_length[row])]
-        scene = open_scene(world, int(episodes.scan[row]), goal)
-        task = Task(
-            split=episodes.name,
-            instruction_id=instruction_id,
-            text=episodes.texts[row],
-            words=tuple(
-                Word(text, before) for before, text in re.findall(r"(\s*)(\S+)", episodes.texts[row])
-            ),
-            start=int(world.local[episodes.start[row]]),
-            goal=None if goal == NONE else int(world.local[goal]),
-            reference=() if goal == NONE else tuple(world.local[reference].tolist()),
-        )
+        row, world = int(self.walks.row[number]), self.world
+        task = _task(world, self.episodes, row)
+        scene = open_scene(world, int(self.episodes.scan[row]), int(self.episodes.goal[row]))
+        walked = self.walks.viewpoint[number]
         walked = walked[walked != NONE]
         moved = torch.cat([torch.ones(1, dtype=torch.bool), walked[1:] != walked[:-1]])
         path = walked[moved]
-        edge = world.slot_of(path[:-1], path[1:]) != NONE
-        steps = zip(*(world.local[end].tolist() for end in (path[:-1], path[1:])), strict=True)
-        broken = frozenset(step for step, there in zip(steps, edge.tolist(), strict=True) if not there)
+        places: list[int] = world.local[path].tolist()
+        edges: list[bool] = (world.slot_of(path[:-1], path[1:]) != NONE).tolist()
+        broken = frozenset(step for step, edge in zip(pairwise(places), edges, strict=True) if not edge)
         scores = None
         if self.metrics is not None:
             values = {name: float(getattr(self.metrics, name)[number]) for name in Scores.__struct_fields__}
             scores = Scores(**{name: round(value, 4) for name, value in values.items()})
-        begin = float(episodes.heading[row])
-        return Route(self.name, scene, task, tuple(world.local[path].tolist()), broken, begin, scores)
+        begin = float(self.episodes.heading[row])
+        return Route(self.name, scene, task, tuple(places), broken, begin, scores)
+
+
+def _task(world: World, episodes: EpisodeSet, row: int) -> Task:
+    """What an episode asks for; a result file says nothing of the words its system knew."""
+    goal, text = int(episodes.goal[row]), episodes.texts[row]
+    reference = episodes.path[row, : int(episodes.path_length[row])]
+    return Task(
+        split=episodes.name,
+        instruction_id=episodes.instruction_ids[row],
+        text=text,
+        words=tuple(Word(word, before) for before, word in re.findall(r"(\s*)(\S+)", text)),
+        start=int(world.local[episodes.start[row]]),
+        goal=None if goal == NONE else int(world.local[goal]),
+        reference=() if goal == NONE else tuple(world.local[reference].tolist()),
+    )
 
 
 @dataclass(frozen=True)
