@@ -1,4 +1,4 @@
-"""Charts: everything is drawn where it belongs, axes are round, and words serve who cannot see them."""
+"""Charts: everything is drawn where it belongs, axes are round, and described in words."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_series_differ_without_colour() -> None:
 
 
 @given(NUMBERS, st.booleans())
-def test_bins_lose_nobody(values: list[float], whole: bool) -> None:
+def test_every_value_falls_into_one_bin(values: list[float], whole: bool) -> None:
     if whole:
         values = [float(round(value)) for value in values]
     bins = round_bins(values, whole=whole)

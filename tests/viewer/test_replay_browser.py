@@ -506,7 +506,7 @@ def test_two_agents_share_one_player(tab: Page, pages: dict[str, Path]) -> None:
 @in_every_scheme
 @on_every_screen
 @pytest.mark.parametrize("name", ["one", "two", "told", "routes", "index"])
-def test_pages_fit_and_everybody_can_use_them(
+def test_pages_fit_and_are_accessible(
     name: str, size: tuple[int, int], scheme: Scheme, tab: Page, pages: dict[str, Path]
 ) -> None:
     watched = Watched(tab, pages[name], size, scheme)

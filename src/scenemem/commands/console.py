@@ -106,7 +106,7 @@ def hush(text: str) -> None:
 
 
 def say_next(command: str, *words: object, note: str = "") -> None:
-    """Print a command that could be typed next, its words quoted where the shell asks for it."""
+    """Print a command that could be typed next, its words quoted for the shell where needed."""
     said = f"next: {shlex.quote(program())} {command} {shlex.join(map(str, words))}".rstrip()
     say(f"{said}   # {note}" if note else said)
 

@@ -69,7 +69,7 @@ def view(
             f"{paths[files.index(True)]} is a result file; only another one can be shown beside it"
         )
     console.use_threads(threads)
-    packaged = run.resolve().is_relative_to(cache_folder().resolve())  # nobody looks for pages in a cache
+    packaged = run.resolve().is_relative_to(cache_folder().resolve())  # a cache is no place for pages
     beside = Path("replays") if packaged or all(files) else run / "replays"
     target = out or beside / ("with-speaker" if speaker else "")
 

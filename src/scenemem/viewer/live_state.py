@@ -39,7 +39,7 @@ class UnknownError(UserError):
 
 
 class Example(msgspec.Struct, frozen=True):
-    """An instruction somebody has written for a house, and where it begins and ends."""
+    """An instruction written for a house, and where it begins and ends."""
 
     text: str
     start: int  # place
@@ -66,7 +66,7 @@ class Description(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class LiveServerState:
-    """Everything a live page needs; nothing here is changed by its visitors."""
+    """Everything a live page needs; requests do not change it."""
 
     agents: Mapping[str, TrainedAgent]  # by the names people see; all in the same world
     sceneries: Sceneries
@@ -87,7 +87,7 @@ class LiveServerState:
 
     @cached_property
     def world(self) -> World:
-        """Where everybody walks."""
+        """The one world of all agents."""
         return next(iter(self.agents.values())).environment.world
 
     @cached_property
@@ -199,7 +199,7 @@ class BusyError(Exception):
 
 
 class _AbandonedError(Exception):
-    """Nobody watches the walk any more."""
+    """The visitor has left, or the server is closing."""
 
 
 class WalkOpened(msgspec.Struct, frozen=True, tag="opened"):

@@ -142,7 +142,7 @@ def _origin_lines(origin: Origin) -> list[tuple[str, str]]:
 
 @cache
 def replay_frame() -> str:
-    """A page without its data, for whoever has it: ``{{data}}`` stands where it belongs."""
+    """A page without its data: ``{{data}}`` stands where it belongs."""
     return _page("SceneMem replay", Markup("{{data}}"))
 
 
@@ -244,7 +244,7 @@ def went_on(trace: Trace) -> bool:
 
 @dataclass(frozen=True)
 class AgentCard:
-    """One agent's part of a replay, for whoever links it."""
+    """One agent's part of a card that links a replay."""
 
     agent: str
     headline: str  # how it came out

@@ -109,7 +109,7 @@ class RouteFile:
 
 
 def _task(world: World, episodes: EpisodeSet, row: int) -> Task:
-    """What an episode asks for; a result file says nothing of the words its system knew."""
+    """The task of an episode; the vocabulary of the system is not known."""
     goal, text = int(episodes.goal[row]), episodes.texts[row]
     reference = episodes.path[row, : int(episodes.path_length[row])]
     return Task(
