@@ -93,3 +93,15 @@ def test_a_reader_that_goes_away_gets_no_traceback(dispatch: str) -> None:
 def test_importing_the_command_line_does_not_import_torch() -> None:
     code = "import sys, scenemem.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("words", ["view", "report", "serve", "doctor", "completion", "data images"])
+def test_help_that_needs_no_torch_does_not_load_it(words: str) -> None:
+    code = (
+        "import sys; from scenemem.cli import main\n"
+        f"try: main({[*words.split(), '--help']!r})\n"
+        "except SystemExit: print('torch' in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "False\n"
+    assert f"scenemem {words}" in done.stdout

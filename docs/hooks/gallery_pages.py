@@ -16,7 +16,7 @@ from scenemem.runs.experiment import open_data
 from scenemem.runs.folder import find_run
 from scenemem.runs.opened import open_run
 from scenemem.runs.pages import replay_episodes
-from scenemem.viewer.gallery import plain, write_index
+from scenemem.viewer.replay import plain, write_index
 
 AGENTS = ("ssm-plus-houses", "basic-houses")
 COUNT, SPLIT = 4, "val_unseen"

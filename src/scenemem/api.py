@@ -55,7 +55,7 @@ from scenemem.runs.opened import Evaluation, OpenedRun, evaluate_scripted, open_
 from scenemem.runs.training import Settings, choose_preset, run_training
 from scenemem.simulator.environments import NavigationEnv, NavigationVectorEnv
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
-from scenemem.viewer.gallery import write_replays
+from scenemem.viewer.replay import write_replays
 from scenemem.viewer.scenery import Sceneries
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import load_world

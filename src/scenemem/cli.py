@@ -16,7 +16,6 @@ from rich.table import Table
 
 from scenemem import __version__
 from scenemem.commands.console import console, output
-from scenemem.commands.help_pages import keeping, kept_page
 from scenemem.commands.table import COMMANDS
 from scenemem.errors import Interrupted, UserError
 from scenemem.processes import ending_raises
@@ -68,19 +67,6 @@ def _dispatch(words: Sequence[str]) -> int:
     name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
     if name is None:
         return _show_commands(words)
-    page = kept_page(words)
-    if page is None:
-        _run(name, words)
-        return 0
-    if page.is_file():
-        sys.stdout.write(page.read_text(encoding="utf-8"))
-        return 0
-    with keeping(page):
-        _run(name, words)
-    return 0
-
-
-def _run(name: str, words: Sequence[str]) -> None:
     module, function, _ = COMMANDS[name]
     command = getattr(importlib.import_module(f"scenemem.commands.{module}"), function)
     rest = [_run_behind(word) for word in words[len(name.split()) :]]
@@ -88,6 +74,7 @@ def _run(name: str, words: Sequence[str]) -> None:
         command(rest)
     else:
         tyro.cli(command, prog=f"scenemem {name}", args=rest)
+    return 0
 
 
 def _without_plugins(words: Sequence[str]) -> list[str]:

@@ -94,18 +94,35 @@ def test_a_narrow_terminal_keeps_count_and_remaining_time(monkeypatch: pytest.Mo
     assert "-:--:--" in last
 
 
-def test_a_wide_table_is_broken_between_columns_and_never_in_a_number(
+def _printed(monkeypatch: pytest.MonkeyPatch, agents: int, *, width: int = 80) -> str:
+    """A table of eight intervals per agent."""
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "output", Console(file=screen, width=width, color_system=None))
+    rows = [[f"agent-{row}", *(f"+0.{row}8{n} [+0.059, +0.110]" for n in range(8))] for row in range(agents)]
+    console.print_whole("distance", ("agent", *map(str, range(8))), rows)
+    shown = screen.getvalue()
+    for cell in (cell for row in rows for cell in row[1:]):
+        assert cell in shown, "whole and in one line"
+    assert max(map(len, shown.splitlines())) <= width
+    return shown
+
+
+def test_a_table_that_is_too_wide_is_turned_on_its_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = _printed(monkeypatch, 2)
+    assert shown.count("agent-1") == 1, "one table"
+    assert "agent-0" in shown.splitlines()[2]
+    assert _printed(monkeypatch, 2, width=300).splitlines()[4].split()[1] == "agent-0", "wide enough as it is"
+
+
+def test_a_table_too_wide_either_way_is_broken_between_columns_and_never_in_a_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    screen = io.StringIO()
-    monkeypatch.setattr(console, "output", Console(file=screen, width=80, color_system=None))
-    cells = [f"+0.08{n} [+0.059, +0.110]" for n in range(8)]
-    console.print_whole("distance", ("agent", *map(str, range(8))), [["a-name-of-some-length", *cells]])
-    shown = screen.getvalue()
-    for cell in cells:
-        assert cell in shown, "whole and in one line"
-    assert shown.count("a-name-of-some-length") == 4
-    assert max(map(len, shown.splitlines())) <= 80
+    assert _printed(monkeypatch, 5).count("agent-4") == 4
+
+
+def test_next_commands_are_quoted_for_the_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    console.say_next("eval", Path("my runs/a&b"), "--data", "~/$x", note="needs an extra")
+    assert capsys.readouterr().err == "next: scenemem eval 'my runs/a&b' --data '~/$x'   # needs an extra\n"
 
 
 def test_compare_against_shows_whole_intervals_at_80_columns(

@@ -124,6 +124,53 @@ def test_a_folder_without_a_run_is_named(
     assert "holds no run (no preset.json)" in _told(capsys)
 
 
+def _results(folder: Path, name: str, data: Path, stop_early: bool) -> Path:
+    """A result file that follows the reference paths of val_unseen."""
+    records = [
+        {"instr_id": f"{episode['path_id']}_{number}", "trajectory": [[one, 0.0, 0.0] for one in way]}
+        for episode in json.loads((data / "r2r" / "R2R_val_unseen.json").read_text())
+        for way in [episode["path"][: 2 if stop_early else None]]
+        for number in range(3)
+    ]
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps(records))
+    return file
+
+
+def test_routes_of_result_files_are_shown_without_any_agent(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    good, early = (_results(tmp_path, name, tiny_data, name == "early") for name in ("good", "early"))
+    assert typed("view", good, early, "--data", tiny_data, "--count", 2, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["pages"][0] == str(Path("replays", "index.html"))
+    assert [facts["scores"]["good"]["sr"] for facts in told["replays"]] == [1.0, 1.0]
+    assert [facts["scores"]["early"]["sr"] for facts in told["replays"]] == [0.0, 0.0]
+    page = Path(told["pages"][1]).read_text(encoding="utf-8")
+    assert "good" in page
+    assert "early" in page
+    for name in ("f.svg", "f.png", "f.pdf", "f.html"):
+        assert typed("view", good, "--data", tiny_data, "--episode", "2000_0", "--out", tmp_path / name) == 0
+        assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_a_figure_of_an_agent(runs: dict[str, Path], tiny_trainable: Path, tmp_path: Path) -> None:
+    both = ("view", runs["ssm-0"], runs["basic-0"], "--data", tiny_trainable, "--episode", "2000_0")
+    assert typed(*both, "--out", tmp_path / "pair.svg") == 0
+    figure = (tmp_path / "pair.svg").read_text(encoding="utf-8")
+    assert "ssm-0: " in figure
+    assert "basic-0: " in figure
+
+
+def test_a_run_is_not_shown_beside_a_file(
+    runs: dict[str, Path], tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = _results(tmp_path, "good", tiny_trainable, stop_early=False)
+    assert typed("view", runs["ssm-0"], file, "--data", tiny_trainable) == 2
+    assert "good.json is a result file; only another one can be shown beside it" in _told(capsys)
+
+
 def test_replays_of_packaged_weights_lie_where_one_stands(
     runs: dict[str, Path],
     tiny_trainable: Path,

@@ -1,4 +1,4 @@
-"""What every page must be in a browser: as wide as the screen, readable, usable by everybody."""
+"""What every page must be in a browser: as wide as the screen, readable, accessible."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -20,41 +19,9 @@ from scenemem.viewer.pages import (
     table_section,
     write_report,
 )
+from tests.viewer.html import Html
 
 NASTY = "<script>alert('\"&1')</script>"
-
-
-class _Checker(HTMLParser):
-    """Follows the elements of a page and remembers what must not be forgotten."""
-
-    VOID = frozenset({"meta", "img"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-        values = dict(attrs)
-        self.links += [value for name in ("href", "src") if (value := values.get(name)) is not None]
-        if tag == "img":
-            assert values.get("alt")
-        if tag == "svg":
-            assert values.get("aria-hidden") or values.get("aria-label")
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag, f"</{tag}> closes something else"
-
-
-def _checked(page: str) -> _Checker:
-    checker = _Checker()
-    checker.feed(page)
-    assert checker.open == [], "every element is closed"
-    return checker
 
 
 def test_a_report_is_one_complete_page_in_the_order_of_its_sections(tmp_path: Path) -> None:
@@ -66,7 +33,7 @@ def test_a_report_is_one_complete_page_in_the_order_of_its_sections(tmp_path: Pa
     assert "<p>What it is about</p>" in page
     headlines = re.findall(r'<h2 id="(part-\d)">(\w+)</h2>', page)
     assert headlines == [("part-1", "One"), ("part-2", "Two"), ("part-3", "Three"), ("part-4", "Four")]
-    assert _checked(page).links == ["#part-1", "#part-2", "#part-3", "#part-4"]
+    assert Html(page).values("href", "src") == ["#part-1", "#part-2", "#part-3", "#part-4"]
 
 
 def test_a_short_page_needs_no_contents(tmp_path: Path) -> None:
@@ -86,15 +53,22 @@ def test_text_from_outside_is_only_ever_text(tmp_path: Path) -> None:
     ]
     write_report(tmp_path / "r.html", NASTY, sections, lead=NASTY)
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "script" not in _checked(page).seen
+    assert "script" not in Html(page).tags
     assert "<?xml" not in page
+
+
+def test_pictures_are_told_in_words(tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", "t", [picture_section("p", "t", "<svg aria-label='map'></svg>", b"")])
+    elements = Html((tmp_path / "r.html").read_text(encoding="utf-8")).elements
+    assert all(found.get("alt") for tag, found in elements if tag == "img")
+    assert all(found.get("aria-hidden") or found.get("aria-label") for tag, found in elements if tag == "svg")
 
 
 def test_the_page_asks_for_nothing_from_anywhere(tmp_path: Path) -> None:
     section = picture_section("p", "t", "<svg aria-label='map'></svg>", b"\x89PNG")
     write_report(tmp_path / "r.html", "t", [section])
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert all(link.startswith(("#", "data:image/png;base64,")) for link in _checked(page).links)
+    assert all(link.startswith(("#", "data:image/png;base64,")) for link in Html(page).values("href", "src"))
     assert not re.search(r"https?:|@import|url\(|<link|<script", page)
     assert "default-src 'none'" in page, "a browser would refuse, too"
 

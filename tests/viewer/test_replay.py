@@ -1,10 +1,9 @@
-"""Replay pages as text: self-contained, small, and safe whatever the instruction says."""
+"""Replays: self-contained, small and safe pages, the episodes that are shown, and what links them."""
 
 from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +15,27 @@ from jinja2 import UndefinedError
 
 from scenemem.zoo.exploring import EXPLORE, GATE
 from scenemem.agents.rollout import DECISION_TYPES
+from scenemem.formats.results import EpisodeResult
 from scenemem.formats.traces import Origin, Trace, Word
 from scenemem.viewer.pages import embedded, render, static_text
-from scenemem.viewer.replay import DRAWING, replay_frame, replay_page, write_replay
+from scenemem.viewer.replay import (
+    DRAWING,
+    AgentCard,
+    Chosen,
+    Replay,
+    instructive,
+    plain,
+    replay_frame,
+    replay_page,
+    replays_section,
+    went_on,
+    write_index,
+    write_replay,
+)
 from scenemem.viewer.scenery import Label, Look, Scenery
+from tests.viewer.html import Html
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \u2028 {{script}}"
-
-
-class _Page(HTMLParser):
-    """The elements of a page, and the text of each script."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.elements and self.elements[-1][0] == "script":
-            self.scripts[-1] += data
 
 
 def _renamed(trace: Trace, text: str) -> Trace:
@@ -50,7 +45,7 @@ def _renamed(trace: Trace, text: str) -> Trace:
 
 
 def _data(page: str) -> Any:
-    return json.loads(_Page(page).scripts[0])
+    return json.loads(Html(page).scripts[0])
 
 
 _ORIGIN = Origin(
@@ -80,7 +75,7 @@ def test_a_page_holds_the_whole_trace_and_nothing_from_elsewhere(turning_back: T
     assert msgspec.convert(data["task"], type(turning_back.task)) == turning_back.task
     assert len(data["agents"][0]["captions"]) == len(turning_back.moves) + 1
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page), "no address but the name of SVG"
-    assert all("src" not in attributes and "href" not in attributes for _, attributes in _Page(page).elements)
+    assert Html(page).values("src", "href") == []
     assert "{{" not in page
 
 
@@ -91,12 +86,12 @@ def test_untrusted_text_stays_text(turning_back: Trace) -> None:
         replay_page([turning_back], Scenery()),
         replay_page([_renamed(turning_back, NASTY)], scenery),
     )
-    assert [tag for tag, _ in _Page(nasty).elements] == [tag for tag, _ in _Page(harmless).elements]
+    assert Html(nasty).tags == Html(harmless).tags
     data = _data(nasty)
     assert data["task"]["text"] == NASTY
     assert data["scenery"]["looks"]["0"]["labels"][0]["text"] == NASTY
     assert data["scenery"]["looks"]["0"]["captions"] == {"1": NASTY}
-    assert _Page(nasty).scripts[1] == _Page(harmless).scripts[1]
+    assert Html(nasty).scripts[1] == Html(harmless).scripts[1]
 
 
 @given(st.text())
@@ -126,7 +121,7 @@ def test_a_page_can_be_filled_elsewhere(turning_back: Trace) -> None:
     assert frame.count("{{data}}") == frame.count("{{") == 1
     data = embedded(_data(whole))
     assert _data(frame.replace("{{data}}", data)) == _data(whole)
-    assert _Page(frame).scripts[1] == _Page(whole).scripts[1]
+    assert Html(frame).scripts[1] == Html(whole).scripts[1]
 
 
 def test_values_are_escaped_and_filled_once() -> None:
@@ -167,3 +162,114 @@ def test_the_page_knows_every_kind_of_decision() -> None:
     assert {kind for kind in kinds if f'"{kind}"' in script} == kinds
     compared = re.findall(r'kind === "([a-z]+)"', script)
     assert set(compared) <= kinds
+
+
+def _episode(name: str, **changes: Any) -> EpisodeResult:
+    """One that went straight there, unless told otherwise."""
+    facts: dict[str, Any] = {
+        **dict.fromkeys(("sr", "osr", "spl", "spl_ref", "cls", "ndtw", "sdtw"), 1.0),
+        "words": 9,
+        "reference": 8.0,
+        "hops": 4,
+        "jumps": 0,
+        "tl": 8.0,
+        "ne": 0.0,
+    }
+    return EpisodeResult(name, "last", 1, "reached", **{**facts, **changes})
+
+
+PASSED = {"sr": 0.0, "spl": 0.0, "ne": 9.0}
+LOST = {**PASSED, "osr": 0.0}
+
+
+def test_each_kind_of_episode_gets_its_turn() -> None:
+    results = [
+        _episode("0_0", jumps=2, spl=0.5),
+        _episode("1_0", jumps=1, spl=0.5),
+        _episode("2_0", **PASSED),
+        _episode("3_0", **PASSED, hops=20),
+        _episode("4_0", **LOST),
+        _episode("5_0", **{**LOST, "ne": 11.0}),
+        _episode("6_0", tl=5.0),
+        _episode("7_0"),
+        _episode("8_0", spl=0.7),
+    ]
+    chosen = instructive(results, 10)
+    assert chosen[:4] == [
+        Chosen("1_0", "fixed"),
+        Chosen("2_0", "wrong stop"),
+        Chosen("5_0", "lost"),
+        Chosen("7_0", "straight"),
+    ], "the plainest of each kind: one return, a short walk, far away, a long way"
+    assert chosen[4:] == [
+        Chosen("0_0", "fixed"),
+        Chosen("3_0", "wrong stop"),
+        Chosen("4_0", "lost"),
+        Chosen("6_0", "straight"),
+    ], "a detour without turning back is no story"
+    assert instructive(results, 2) == chosen[:2]
+    assert instructive(results, 1, favoured={"0_0"}) == [Chosen("0_0", "fixed")]
+    assert instructive([], 3) == []
+
+
+def test_where_two_agents_differ_comes_first() -> None:
+    results = [_episode("0_0", jumps=1, spl=0.5), _episode("1_0", jumps=3, spl=0.9)]
+    rival = [_episode("0_0"), _episode("1_0", **LOST)]
+    assert instructive(results, 1) == [Chosen("0_0", "fixed")]
+    assert instructive(results, 1, rival) == [Chosen("1_0", "fixed")]
+    assert instructive(results, 1, rival, favoured={"0_0"}) == [Chosen("1_0", "fixed")]
+
+
+def test_a_route_is_shown_once() -> None:
+    results = [_episode(f"{route}_{number}", **LOST) for route in ("7", "a_b") for number in range(3)]
+    assert [chosen.instruction_id for chosen in instructive(results, 9)] == ["7_0", "a_b_0"]
+    assert len(instructive([_episode("x"), _episode("y")], 9)) == 2, "names without a number are routes"
+
+
+def test_taking_another_way_is_told_from_stopping(turning_back: Trace) -> None:
+    assert went_on(turning_back)
+    assert not went_on(msgspec.structs.replace(turning_back, moves=turning_back.moves[:2]))
+    back, north = turning_back.moves[2].decisions
+    stop = msgspec.structs.replace(north, choice=1)
+    stops = msgspec.structs.replace(turning_back.moves[2], walk=(2, 1), decisions=(back, stop))
+    assert not went_on(msgspec.structs.replace(turning_back, moves=(*turning_back.moves[:2], stops)))
+
+
+def _replay(file: Path, *traces: Trace) -> Replay:
+    scenery = Scenery(room_of={1: "hall"})
+    return Replay(file, traces[0].task, tuple(AgentCard.of(trace, scenery) for trace in traces), 1)
+
+
+def _nasty(trace: Trace) -> Trace:
+    task = msgspec.structs.replace(trace.task, text=NASTY)
+    return msgspec.structs.replace(trace, task=task, agent=NASTY)
+
+
+def test_the_index_links_every_page(turning_back: Trace, tmp_path: Path) -> None:
+    nasty = _nasty(turning_back)
+    shown = [
+        _replay(tmp_path / "one.html", turning_back),
+        _replay(tmp_path / "two.html", nasty, turning_back),
+    ]
+    write_index(tmp_path / "index.html", "ssm <b>", shown)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert Html(page).values("href") == ["one.html", "two.html"]
+    assert "Turned back and reached the goal" in page
+    assert "At move 3 it turned back to place 2 (hall); at move 5 it stopped at the goal." in page
+    assert not {"script", "img"} & {*Html(page).tags}
+    assert "ssm <b>" not in page
+
+
+def test_a_report_links_replays_below_it(turning_back: Trace, tmp_path: Path) -> None:
+    nasty = _replay(tmp_path / "replays" / "a&b.html", _nasty(turning_back), turning_back)
+    section = replays_section([nasty], "val_unseen", tmp_path)
+    page = Html(section.body)
+    assert section.title == "Replays of val_unseen"
+    assert page.values("href") == ["replays/a&b.html"]
+    assert page.tags.count("svg") == 2
+    assert "script" not in page.tags
+
+
+def test_file_names_are_plain() -> None:
+    assert plain("../7 0/é?") == ".._7_0_é_"
+    assert plain("house-1_2.x") == "house-1_2.x"

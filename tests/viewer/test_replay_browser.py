@@ -15,8 +15,9 @@ import pytest
 from PIL import Image
 
 from scenemem.formats.traces import Decision, Option, Trace, Way
-from scenemem.viewer.gallery import AgentCard, Replay, draw_thumbnail, write_index
-from scenemem.viewer.replay import BackLink, write_replay
+from scenemem.viewer.drawing import DrawnWalk, draw_thumbnail
+from scenemem.viewer.replay import AgentCard, BackLink, Replay, page_of_walks, write_index, write_replay
+from scenemem.viewer.routes import Route
 from scenemem.viewer.scenery import Doorway, Label, Look, RoomOutline, Scenery
 from tests.viewer.checks import DESKTOP, PHONE, Scheme, faults, in_every_scheme, on_every_screen
 
@@ -47,16 +48,19 @@ def pages(turning_back: Trace, tmp_path: Path) -> dict[str, Path]:
         for move in moves
     ]
     rival = msgspec.structs.replace(turning_back, agent="basic", moves=tuple(plain))
-    files = {name: tmp_path / f"{name}.html" for name in ("one", "two", "told", "index")}
+    files = {name: tmp_path / f"{name}.html" for name in ("one", "two", "told", "routes", "index")}
     write_replay(files["one"], [turning_back], scenery)
     write_replay(files["told"], [turning_back, rival], _told(scenery))
     write_replay(files["two"], [turning_back, rival], scenery)
+    route = Route("mine", turning_back.scene, turning_back.task, (0, 1, 3), frozenset({(1, 3)}), 0.0, None)
+    routes = [route.replayed(scenery), replace(route, name="theirs", path=(0, 1)).replayed(scenery)]
+    files["routes"].write_text(page_of_walks(routes, turning_back.scene, scenery), encoding="utf-8")
     both = (turning_back, rival)
     cards = tuple(
-        AgentCard(trace.agent, "Did not find it", "It stopped.", draw_thumbnail(trace, scenery))
+        AgentCard(trace.agent, "Did not find it", "It stopped.", draw_thumbnail(DrawnWalk.of(trace), scenery))
         for trace in both
     )
-    write_index(files["index"], "All of them", [Replay(files["two"], both, cards, 1)])
+    write_index(files["index"], "All of them", [Replay(files["two"], turning_back.task, cards, 1)])
     return files
 
 
@@ -158,6 +162,24 @@ def test_a_newcomer_is_told_what_happens_and_led_to_the_turn(opened: Watched) ->
     assert opened.text("#count") == "Move 3 of 5"
     assert opened.text(".holds") == "3 visited, 1 only seen"
     assert "SceneMem replay: one walk, move by move" in opened.text("#where")
+
+
+@pytest.mark.parametrize(
+    ("split", "told"),
+    [
+        ("tiny val_unseen", "house · tiny val_unseen, instruction 7_0"),
+        ("instruction", "house · instruction 7_0"),
+        ("live", "house · an instruction typed on the live page"),
+    ],
+)
+def test_the_header_says_where_the_instruction_is_from(
+    split: str, told: str, tab: Page, turning_back: Trace, tmp_path: Path
+) -> None:
+    task = msgspec.structs.replace(turning_back.task, split=split)
+    write_replay(tmp_path / "h.html", [msgspec.structs.replace(turning_back, task=task)], Scenery())
+    watched = Watched(tab, tmp_path / "h.html")
+    assert watched.text("#where").endswith(told)
+    watched.close()
 
 
 def test_every_control_brings_caption_and_map_into_view_on_a_phone(tab: Page, pages: dict[str, Path]) -> None:
@@ -454,6 +476,20 @@ def test_the_agent_walks_unless_motion_is_unwelcome(opened: Watched) -> None:
     assert opened.page.evaluate("window.steps") == 0
 
 
+def test_routes_are_played_without_a_word_on_decisions(tab: Page, pages: dict[str, Path]) -> None:
+    watched = Watched(tab, pages["routes"])
+    assert "says where the agent went and not why" in watched.text("#lead")
+    assert watched.text("#count") == "Move 1 of 2"
+    tab.keyboard.press("ArrowRight")
+    captions = tab.locator(".caption").all_text_contents()
+    assert captions[0] == "Move 2: it goes north to place 3, 2.0 m, where no edge leads."
+    assert captions[1].startswith("The end: ")
+    assert tab.locator(".map > svg .next").count() == 1
+    assert tab.locator(".decision:visible, .key:visible span").count() == 0
+    assert "chances" not in watched.text("#legend")
+    watched.close()
+
+
 def test_two_agents_share_one_player(tab: Page, pages: dict[str, Path]) -> None:
     both = Watched(tab, pages["two"])
     assert both.page.locator("article").count() == 2
@@ -469,14 +505,14 @@ def test_two_agents_share_one_player(tab: Page, pages: dict[str, Path]) -> None:
 
 @in_every_scheme
 @on_every_screen
-@pytest.mark.parametrize("name", ["one", "two", "told", "index"])
-def test_pages_fit_and_everybody_can_use_them(
+@pytest.mark.parametrize("name", ["one", "two", "told", "routes", "index"])
+def test_pages_fit_and_are_accessible(
     name: str, size: tuple[int, int], scheme: Scheme, tab: Page, pages: dict[str, Path]
 ) -> None:
     watched = Watched(tab, pages[name], size, scheme)
     ground = {"light": "rgb(250, 249, 246)", "dark": "rgb(18, 21, 24)"}
     assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == ground[scheme]
-    for frame in (0, 5, 2) if name != "index" else ():
+    for frame in {"index": (), "routes": (0, 2, 1)}.get(name, (0, 5, 2)):
         tab.locator("#scrub").fill(str(frame))
         assert tab.evaluate("document.documentElement.scrollWidth") <= size[0], f"move {frame + 1}"
     assert faults(tab) == []

@@ -6,7 +6,6 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,40 +17,9 @@ from scenemem.formats.traces import Origin
 from scenemem.viewer.pages import note_section
 from scenemem.viewer.report import write_run_report
 from scenemem.viewer.runs import ReportRun, contenders, curves, grouped
+from tests.viewer.html import Html
 
 METRICS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
-
-
-class Tables(HTMLParser):
-    """The tables of a page by caption, as rows of cells, the head first."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tables: dict[str, list[list[str]]] = {}
-        self.elements: list[str] = []
-        self._rows: list[list[str]] = []
-        self._into: str | None = None
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, _attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append(tag)
-        if tag == "caption":
-            self._rows, self._into = [], "caption"
-        elif tag == "tr":
-            self._rows.append([])
-        elif tag in ("th", "td"):
-            self._rows[-1].append("")
-            self._into = "cell"
-
-    def handle_data(self, data: str) -> None:
-        if self._into == "caption":
-            self.tables[data] = self._rows
-        elif self._into == "cell":
-            self._rows[-1][-1] += data
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("caption", "th", "td"):
-            self._into = None
 
 
 def _episode(number: int, seed: int, outcome: Outcome = "reached", **changes: Any) -> EpisodeResult:
@@ -114,7 +82,7 @@ def _run(name: str, seed: int, splits: Sequence[str] = ("val_unseen",), **settin
 def _page(file: Path, runs: Sequence[ReportRun], **options: Any) -> tuple[str, dict[str, list[list[str]]]]:
     write_run_report(file, "Report", runs, **{"world": "Nowhere", "task": "r2r", **options})
     page = file.read_text(encoding="utf-8")
-    return page, Tables(page).tables
+    return page, Html(page).tables
 
 
 RUNS = (_run("ssm", 0), _run("ssm", 1), _run("ssm", 2), _run("basic", 0, agent="basic"))
@@ -289,7 +257,7 @@ def test_names_from_outside_are_only_ever_text(tmp_path: Path) -> None:
         remarks=[nasty],
         references={nasty: {nasty: dict.fromkeys(METRICS, 0.5)}},
     )
-    assert "script" not in Tables(page).elements
+    assert "script" not in Html(page).tags
     assert f"{nasty}: 60 instructions; mean ± standard deviation over runs" in tables
 
 

@@ -72,9 +72,7 @@ def test_every_link_opens_a_replay_that_plays(opened: Page, report: Path) -> Non
 
 @in_every_scheme
 @on_every_screen
-def test_the_report_fits_and_everybody_can_use_it(
-    opened: Page, size: tuple[int, int], scheme: Scheme
-) -> None:
+def test_the_report_fits_and_is_accessible(opened: Page, size: tuple[int, int], scheme: Scheme) -> None:
     opened.emulate_media(color_scheme=scheme)
     opened.set_viewport_size({"width": size[0], "height": size[1]})
     assert faults(opened) == []

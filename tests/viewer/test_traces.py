@@ -17,7 +17,7 @@ from scenemem.formats.traces import Trace, read_trace, write_trace
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import Experiment
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.viewer.captions import cues
+from scenemem.viewer.narration import cues
 from scenemem.viewer.traces import compass, open_scene, trace_episodes
 from scenemem.world.graph import NONE
 

@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 import tyro
 
 from scenemem.commands.table import COMMANDS
-from scenemem.presets import PRESETS
-from scenemem.runs.folder import PREFIX, WEIGHTS
 
 _BASH = """# scenemem completion bash >> ~/.bashrc, or source it
 _scenemem() {{
@@ -54,10 +52,14 @@ def _groups() -> dict[str, list[str]]:
 
 
 def _weights() -> list[str]:
+    from scenemem.runs.folder import PREFIX, WEIGHTS
+
     return [PREFIX + file.stem for file in sorted(WEIGHTS.glob("*.safetensors"))]
 
 
 def _bash() -> str:
+    from scenemem.presets import PRESETS
+
     groups = "\n".join(
         f'        2:{first}) COMPREPLY=($(compgen -W "{" ".join(rest)}" -- "$word")); return ;;'
         for first, rest in _groups().items()
@@ -69,6 +71,8 @@ def _bash() -> str:
 
 
 def _fish() -> str:
+    from scenemem.presets import PRESETS
+
     lines = []
     for first, rest in _groups().items():
         lines.append(f"complete -c scenemem -n __fish_use_subcommand -f -a {first}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import time
@@ -104,9 +105,10 @@ def hush(text: str) -> None:
     """Print nothing, in a process that is not the main one."""
 
 
-def say_next(words: str) -> None:
-    """Print a command that could be typed next."""
-    say(f"next: {program()} {words}")
+def say_next(command: str, *words: object, note: str = "") -> None:
+    """Print a command that could be typed next, its words quoted for the shell where needed."""
+    said = f"next: {shlex.quote(program())} {command} {shlex.join(map(str, words))}".rstrip()
+    say(f"{said}   # {note}" if note else said)
 
 
 def program() -> str:
@@ -127,7 +129,7 @@ def table(title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> T
 
 
 def print_whole(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], kept: int = 1) -> None:
-    """Print a table without cutting a cell: columns that do not fit come in further tables below.
+    """Print a table without cutting a cell: turned on its side, or in parts, when it is too wide.
 
     Args:
         title: above the first part.
@@ -135,7 +137,10 @@ def print_whole(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
         rows: the cells.
         kept: columns at the left that every part has.
     """
-    widths = [max(map(cell_len, cells)) + 3 for cells in zip(header, *rows, strict=True)]
+    turned = [list(column) for column in zip(header, *rows, strict=True)]
+    if sum(_widths(header, rows)) >= output.width > sum(_widths(turned[0], turned[1:])):
+        header, rows, kept = turned[0], turned[1:], 1
+    widths = _widths(header, rows)
     fixed, parts = sum(widths[:kept]) + 1, list[list[int]]()
     for column in range(kept, len(header)):
         if not parts or fixed + sum(widths[one] for one in (*parts[-1], column)) > output.width:
@@ -151,6 +156,11 @@ def print_whole(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
         for shown_column in shown.columns:
             shown_column.no_wrap = True
         output.print(shown, crop=False, width=max(output.width, fixed + sum(widths[one] for one in part)))
+
+
+def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """What every column takes, with its lines."""
+    return [max(map(cell_len, cells)) + 3 for cells in zip(header, *rows, strict=True)]
 
 
 def metric_table(title: str, means: Mapping[str, float]) -> Table:

@@ -88,9 +88,9 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
         progress=progress_bar,
     )
     say(f"The report: {page}; the route in it: {out / 'route.svg'}")
-    say_next(f"view {runs['ssm'].root} {runs['basic'].root}")
-    extra = "" if find_spec("uvicorn") else "   # needs: pip install 'scenemem[serve]'"
-    say_next(f"serve {runs['ssm'].root}{extra}")
+    say_next("view", runs["ssm"].root, runs["basic"].root)
+    needed = "" if find_spec("uvicorn") else "needs: pip install 'scenemem[serve]'"
+    say_next("serve", runs["ssm"].root, note=needed)
 
 
 def _evaluate(

@@ -10,16 +10,12 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-import torch
-
 from scenemem import __version__
 from scenemem.commands import console
 from scenemem.commands.console import Data, Json
 from scenemem.errors import UserError
-from scenemem.formats.features import verify_store
 from scenemem.formats.folder import SPLITS, DataFolder, cache_folder
 from scenemem.registry import load_installed_plugins, loaded_plugins
-from scenemem.world.build import graph_digest
 
 _PACKAGES = ("torch", "numpy", "safetensors", "msgspec", "gymnasium", "tyro", "rich", "jinja2", "pillow")
 _OPTIONAL = ("h5py", "transformers", "fastapi", "uvicorn", "sacrebleu", "tensorboard", "wandb")
@@ -61,6 +57,8 @@ def _versions() -> dict[str, Any]:
 
 
 def _machine() -> dict[str, Any]:
+    import torch  # here, because --help needs none of it
+
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cards = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     memory = "unknown"
@@ -86,6 +84,9 @@ def _cache() -> dict[str, Any]:
 
 
 def _data(folder: DataFolder) -> dict[str, Any]:
+    from scenemem.formats.features import verify_store
+    from scenemem.world.build import graph_digest
+
     facts: dict[str, Any] = {"folder": str(folder.root), "derived files": str(folder.derived)}
     try:
         facts["graphs"] = f"sha256 {graph_digest(folder.connectivity)[:16]}"

@@ -26,7 +26,7 @@ from scenemem.runs.opened import (
     pack_weights,
 )
 from scenemem.tasks.episode_set import load_split
-from scenemem.viewer.gallery import plain
+from scenemem.viewer.replay import plain
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import load_world
 from scenemem.zoo.reranking import Reranking
@@ -349,4 +349,4 @@ def weights_pack(
     console.say(f"{file} ({file.stat().st_size / 1e6:.1f} MB) and {', '.join(map(str, written[1:]))}")
     if not out.suffix:
         command = "speak eval" if read_published(file).is_speaker else "eval"
-        console.say_next(f"{command} weights:{out}{'' if '/' in str(out) else '/'}")
+        console.say_next(command, f"weights:{out}{'' if '/' in str(out) else '/'}")

@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from scenemem.commands.console import progress_bar
-from scenemem.commands.data import show_stores
-from scenemem.features.images import build_image_features, open_encoder
-from scenemem.features.pictures import DrawnHouses, PictureFiles
 from scenemem.formats.features import VIEWS
 from scenemem.formats.folder import DataFolder
 
@@ -35,6 +32,10 @@ def data_images(
         out: folder for the store; features/ of the data folder (or of its cache) when not given.
         json: print one JSON object instead of text.
     """
+    from scenemem.commands.data import show_stores  # here, because --help needs none of it
+    from scenemem.features.images import build_image_features, open_encoder
+    from scenemem.features.pictures import DrawnHouses, PictureFiles
+
     opened = DataFolder(data)
     folder = out or opened.derived / "features"
     pictures = DrawnHouses(opened) if images is None else PictureFiles(images)

@@ -5,21 +5,21 @@ from __future__ import annotations
 import socket
 import threading
 import webbrowser
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scenemem.commands import console
 from scenemem.commands.console import Checkpoint, Data, Device, Json, Rival, Run, Runs, Split, Threads
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder, cache_folder
-from scenemem.learning.distributed import check_device
-from scenemem.runs.folder import RunFolder
-from scenemem.runs.opened import open_run, run_names
-from scenemem.runs.pages import open_live_state, replay_episodes, report_on
-from scenemem.viewer.gallery import plain, write_index
-from scenemem.zoo.reranking import Reranking
+
+if TYPE_CHECKING:  # --help must not take the seconds that torch takes
+    from scenemem.viewer.replay import Replay
 
 _MISSING = "the live page needs FastAPI and uvicorn; install them with: pip install 'scenemem[serve]'"
+_PAGES = (".html", ".svg", ".png", ".pdf")
 
 
 def view(
@@ -29,6 +29,7 @@ def view(
     episode: str | None = None,
     split: Split = "val_unseen",
     data: Data = None,
+    task: str = "r2r",
     checkpoint: Checkpoint = "last",
     out: Path | None = None,
     count: int = 3,
@@ -40,11 +41,15 @@ def view(
 ) -> None:
     """Write replays: what the agent remembered, attended to and weighed up, decision by decision.
 
+    RUN and RIVAL may also be result files of any system (FILE.json, .gz, .jsonl): their routes are drawn on
+    the map and played step by step.
+
     Args:
         episode: the id of one instruction; when left out, telling ones are chosen: mended by turning back,
             stopped in the wrong place, lost, faultless.
-        out: with --episode the page to write, else the folder for the pages; when left out RUN/replays, or
-            replays for weights:NAME.
+        task: which task a result file belongs to: r2r, r4r, reverie; a run knows its own.
+        out: with --episode the page to write (.html), or a figure of the map (.svg, .png, .pdf); else the
+            folder for the pages; when left out RUN/replays, or replays for files and weights:NAME.
         count: how many episodes to choose.
         speaker: run of a speaker that helps an agent that searches to choose where to end, as in eval.
         speaker_weight: of the speaker in that choice, 0.9 when left out; the agent has the rest.
@@ -52,51 +57,120 @@ def view(
     console.at_least_one(count=count)
     if speaker is None and speaker_weight is not None:
         raise UserError(f"--speaker-weight {speaker_weight} needs a --speaker whose weight it is")
-    weight = Reranking.weight if speaker_weight is None else speaker_weight
-    chosen_by = None if speaker is None else (RunFolder(speaker), Reranking(1, weight))
-    if out is not None and (out.suffix == ".html") != (episode is not None):
+    if out is not None and (out.suffix in _PAGES) != (episode is not None):
         raise UserError(
-            f"{out}: with --episode one page is written and --out ends in .html, otherwise --out is a folder"
+            f"{out}: with --episode one page is written and --out ends in .html, or in .svg, .png or .pdf "
+            "for a figure; otherwise --out is a folder"
         )
-    for path in filter(None, (run, rival)):
-        console.existing_run(path, data, checkpoint)
-    check_device(device)
+    paths = [run] if rival is None else [run, rival]
+    files = [path.is_file() for path in paths]
+    if any(files) and (not all(files) or speaker is not None):
+        raise UserError(
+            f"{paths[files.index(True)]} is a result file; only another one can be shown beside it"
+        )
     console.use_threads(threads)
-    folder = console.open_data(data)
-    console.check_split(folder, RunFolder(run).describe()["preset"]["data"]["task"], split)
-    named = run_names([run] if rival is None else [run, rival])
-    runs = {
-        name: open_run(RunFolder(path), folder, checkpoint, console.progress_bar, device)
-        for name, path in named.items()
-    }
-    packaged = run.resolve().is_relative_to(cache_folder().resolve())  # nobody looks for pages in a cache
-    target = out or (Path("replays") if packaged else run / "replays") / ("with-speaker" if speaker else "")
+    packaged = run.resolve().is_relative_to(cache_folder().resolve())  # a cache is no place for pages
+    beside = Path("replays") if packaged or all(files) else run / "replays"
+    target = out or beside / ("with-speaker" if speaker else "")
 
     def file_of(name: str) -> Path:
-        return target if target.suffix == ".html" else target / f"{split}-{plain(name)}.html"
+        from scenemem.viewer.replay import plain
 
-    replays = replay_episodes(runs, split, episode, count, file_of, console.progress_bar, chosen_by)
+        return target if target.suffix in _PAGES else target / f"{split}-{plain(name)}.html"
+
+    if all(files):
+        names, replays = _view_files(paths, data, task, split, episode, count, file_of)
+    else:
+        for path in paths:
+            console.existing_run(path, data, checkpoint)
+        spoken = None if speaker is None else (speaker, speaker_weight)
+        names, replays = _view_runs(paths, data, split, episode, count, file_of, checkpoint, device, spoken)
     pages = [replay.file for replay in replays]
     if episode is None:
+        from scenemem.viewer.replay import REPLAYS, write_index
+        from scenemem.viewer.routes import ROUTES
+
         pages.insert(0, target / "index.html")
-        write_index(
-            pages[0], f"{' and '.join(runs)}{' with a speaker' if speaker else ''} on {split}", replays
-        )
-    if json:
-        facts = [
-            {
-                "file": str(replay.file),
-                "bytes": replay.size,
-                "instruction_id": replay.traces[0].task.instruction_id,
-                "title": replay.title,
-                "scores": {trace.agent: trace.ending.scores for trace in replay.traces if trace.ending},
-            }
-            for replay in replays
-        ]
-        console.print_json({"pages": [str(page) for page in pages], "replays": facts})
+        title = f"{' and '.join(names)}{' with a speaker' if speaker else ''} on {split}"
+        write_index(pages[0], title, replays, ROUTES if all(files) else REPLAYS)
+    if not json:
+        for page in pages:
+            console.say(f"written to {page}")
         return
-    for page in pages:
-        console.say(f"written to {page}")
+    facts = [
+        {
+            "file": str(replay.file),
+            "bytes": replay.size,
+            "instruction_id": replay.task.instruction_id,
+            "title": replay.title,
+            "scores": {part.agent: part.scores for part in replay.agents},
+        }
+        for replay in replays
+    ]
+    console.print_json({"pages": [str(page) for page in pages], "replays": facts})
+
+
+def _view_runs(
+    paths: Sequence[Path],
+    data: Path | None,
+    split: str,
+    episode: str | None,
+    count: int,
+    file_of: Callable[[str], Path],
+    checkpoint: Checkpoint,
+    device: str,
+    speaker: tuple[Path, float | None] | None,
+) -> tuple[list[str], list[Replay]]:
+    """Replays of agents: what they are called, and what was written."""
+    from scenemem.zoo.reranking import Reranking
+    from scenemem.learning.distributed import check_device
+    from scenemem.runs.folder import RunFolder
+    from scenemem.runs.opened import open_run, run_names
+    from scenemem.runs.pages import replay_episodes
+
+    check_device(device)
+    folder = console.open_data(data)
+    console.check_split(folder, RunFolder(paths[0]).describe()["preset"]["data"]["task"], split)
+    runs = {
+        name: open_run(RunFolder(path), folder, checkpoint, console.progress_bar, device)
+        for name, path in run_names(list(paths)).items()
+    }
+    chosen_by = None
+    if speaker is not None:
+        weight = Reranking.weight if speaker[1] is None else speaker[1]
+        chosen_by = RunFolder(speaker[0]), Reranking(1, weight)
+    return list(runs), replay_episodes(runs, split, episode, count, file_of, console.progress_bar, chosen_by)
+
+
+def _view_files(
+    paths: Sequence[Path],
+    data: Path | None,
+    task: str,
+    split: str,
+    episode: str | None,
+    count: int,
+    file_of: Callable[[str], Path],
+) -> tuple[list[str], list[Replay]]:
+    """The same of result files."""
+    from scenemem.tasks.episode_set import load_split
+    from scenemem.viewer.replay import BackLink
+    from scenemem.viewer.routes import RouteFile, choose_routes, write_routes
+    from scenemem.viewer.scenery import Sceneries
+    from scenemem.world.build import load_world
+
+    folder = console.open_data(data)
+    console.check_split(folder, task, split, run=False)
+    world = load_world(folder.connectivity)
+    episodes = load_split(folder, world, task, split)
+    stems = [path.name.partition(".")[0] for path in paths]
+    names = stems if len({*stems}) == len(stems) else [str(path) for path in paths]
+    files = [
+        RouteFile.read(path, name, world, episodes, episode) for path, name in zip(paths, names, strict=True)
+    ]
+    chosen = choose_routes(files, count) if episode is None else [episode]
+    back = None if episode is not None else BackLink("index.html", "All replays")
+    with console.progress_bar("drawing routes") as advance:
+        return names, write_routes(files, chosen, Sceneries(folder), file_of, advance, back)
 
 
 def report(
@@ -124,6 +198,10 @@ def report(
     """
     if not runs:
         raise UserError("name at least one run folder: scenemem report RUN ...")
+    from scenemem.learning.distributed import check_device
+    from scenemem.runs.folder import RunFolder
+    from scenemem.runs.pages import report_on
+
     console.use_threads(threads)
     page = report_on(
         [RunFolder(path) for path in runs],
@@ -167,10 +245,12 @@ def serve(
         import uvicorn  # noqa: F401 - the two modules below need it
 
         from scenemem.viewer.live import live_app
-        from scenemem.viewer.live_guards import is_loopback
-        from scenemem.viewer.live_server import live_server
+        from scenemem.viewer.live_server import is_loopback, live_server
     except ImportError as error:
         raise UserError(_MISSING) from error
+    from scenemem.learning.distributed import check_device
+    from scenemem.runs.pages import open_live_state
+
     for path in filter(None, (run, rival)):
         console.existing_run(path, data, checkpoint)
     check_device(device)

@@ -43,10 +43,10 @@ def parse_train(words: Sequence[str]) -> None:
     program = "scenemem speak train"
     settings, arguments = read_arguments(SpeakTrainArguments, SPEAKERS, words, program, default="speaker")
     out, _ = train_run(settings, arguments)
-    named = "" if arguments.folder is None else f" --data {arguments.folder}"
+    named = () if arguments.folder is None else ("--data", arguments.folder)
     console.say(f"The run: {out.root}")
-    console.say_next(f"speak eval {out.root}{named}")
-    console.say_next(f"speak describe {out.root}{named} --count 3")
+    console.say_next("speak eval", out.root, *named)
+    console.say_next("speak describe", out.root, *named, "--count", 3)
     if arguments.json:
         console.print_json(outcome(out))
 

@@ -149,10 +149,10 @@ def _say_what_next(settings: Settings[Any], run: RunFolder, data: Path | None) -
     reached = last.get("validation", {}).get(selection.metric)
     told = "" if reached is None else f": {selection.metric} {reached:.3f} on {selection.split}"
     say(f"The run: {run.root}, {last['iteration']:,} steps{told}")
-    named = "" if data is None else f" --data {data}"
-    say_next(f"eval {run.root}{named}")
-    say_next(f"view {run.root}{named}")
-    say_next(f"compare {run.root} OTHER_RUN{named}")
+    named = () if data is None else ("--data", data)
+    say_next("eval", run.root, *named)
+    say_next("view", run.root, *named)
+    say_next("compare", run.root, "OTHER_RUN", *named)
 
 
 def read_arguments(
@@ -190,8 +190,8 @@ def read_arguments(
         run = begun(out, type(next(iter(presets.values()))))
         if first.begin is not None and str(first.begin) != run.begin.get("run"):
             raise UserError(
-                f"{out.root} began with {run.begin.get('run', 'fresh weights')}, not with {first.begin}; leave "
-                "out --begin to continue it, or begin a new run in another --out"
+                f"{out.root} began with {run.begin.get('run', 'fresh weights')}, not with {first.begin}; "
+                "leave out --begin to continue it, or begin a new run in another --out"
             )
         places = {**run.augmentation, **({"begin": run.begin["run"]} if "run" in run.begin else {})}
         sources = Sources(**{name: Path(place) for name, place in places.items()})

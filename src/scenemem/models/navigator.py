@@ -83,7 +83,7 @@ def attend_panoramas(query: Tensor, viewpoint: Tensor, environment: Environment)
 
     # as many at a time as fit into the cache of a processor
     some = max(16, _CACHED // (VIEWS * query.shape[1]))
-    parts = zip(query.split(some), viewpoint.split(some), strict=True)
+    parts = zip(torch.split(query, some), torch.split(viewpoint, some), strict=True)
     numbers = len(query) * VIEWS * query.shape[1]
     return torch.cat([recomputed(attended, *part, numbers=numbers) for part in parts])
 

@@ -147,7 +147,7 @@ class NavigationGame:
 
     def ended(self, play: Play) -> tuple[Tensor, Tensor]:
         """->  terminated by a stop (B,), truncated after ``max_steps`` (B,)"""
-        terminated = play.pose.done.clone()  # handed to users, who may write into it
+        terminated = play.pose.done.clone()  # a copy: users may write into it
         return terminated, (play.steps >= self.max_steps) & ~terminated
 
     def observe(self, play: Play) -> Arrays:

@@ -65,7 +65,7 @@ class HopPrior(MemoryActions):
         return self.ring(episodes)
 
     def hops_from_start(self, episodes: Tensor) -> Tensor:
-        """Edges from the start to every node, over the known graph; -1 where there is none.  (M,)  ->  (M, N)"""
+        """Edges from the start to every node over the known graph, -1 elsewhere.  (M,)  ->  (M, N)"""
         edge = self.memory.edge[episodes].float()
         reached = torch.zeros_like(self.memory.known[episodes])
         reached[:, 0] = True

@@ -4,8 +4,8 @@ A *node* is a visited place, a *sub-node* a neighbour of a node that can be seen
 visited, a *frontier* a node with at least one sub-node. Nodes are numbered in the order of their first visit.
 Features and angles are not stored: they are looked up in the world's tables by viewpoint (Eqs. 3 and 4).
 
-Shape letters: B episodes, R of them that decide, M that have arrived, N nodes, K candidate slots, S node states
-(a node of one of the R memories), D visual columns, W any width.
+Shape letters: B episodes, R of them that decide, M that have arrived, N nodes, K candidate slots, S node
+states (a node of one of the R memories), D visual columns, W any width.
 """
 
 from __future__ import annotations
@@ -389,7 +389,7 @@ class MemoryActions(ActionSpace):
         """Let episodes (R,) decide  ->  ``action`` (B,) with their slots to hop to; others have a target"""
 
     def walk_on(self, pose: Pose, action: Tensor) -> Tensor:
-        """``action`` with the next hop of every episode that is bound somewhere; at a final place it stops."""
+        """``action`` with the next hop of episodes that are bound somewhere; at a final place they stop."""
         bound = (self.target != NONE) & (self.target != self.memory.here)
         hop = self.world.slot_of(pose.viewpoint, self.memory.towards(self.target.clamp_min(0)))
         return torch.where(bound, hop, action)

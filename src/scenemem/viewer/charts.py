@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Literal
 
 from markupsafe import Markup
 
@@ -19,6 +19,7 @@ SERIES = 8
 _LEAST_SPAN = 1e-6  # below it all values count as the same
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _MOST_TICKS = 8
+_TOP = 14  # pixels above a chart
 _LEAST_PRINTED = 0.08  # a narrower part of a bar has no room for its number
 
 
@@ -64,13 +65,15 @@ class Frame:
 
     across: Axis
     up: Axis
+    width: int = 380
+    height: int = 250
+    left: int = 46
+    right: int = 358
 
-    width: ClassVar[int] = 380
-    height: ClassVar[int] = 250
-    left: ClassVar[int] = 46
-    right: ClassVar[int] = 358
-    top: ClassVar[int] = 14
-    bottom: ClassVar[int] = 210
+    @property
+    def bottom(self) -> int:
+        """Where the axis is; its ticks and its name stand below it."""
+        return self.height - 40
 
     def x(self, value: float) -> float:
         """Data to pixels."""
@@ -78,7 +81,7 @@ class Frame:
 
     def y(self, value: float) -> float:
         """Data to pixels; more is higher up."""
-        return round(self.bottom - self.up.share(value) * (self.bottom - self.top), 1)
+        return round(self.bottom - self.up.share(value) * (self.bottom - _TOP), 1)
 
     def path(self, corners: Iterable[tuple[float, float]]) -> str:
         """Corners in data, joined by lines."""
@@ -134,69 +137,30 @@ def _line(frame: Frame, curve: Sequence[Point], series: int) -> _Line:
     return _Line(series, frame.path((point.x, point.y) for point in curve), band, marks)
 
 
-@dataclass(frozen=True)
-class RowsFrame:
-    """A line for each row: its name, the area data is drawn in, its numbers; pixels."""
-
-    across: Axis
-    names: Sequence[str]
-
-    width: ClassVar[int] = 760
-    right: ClassVar[int] = 600
-    top: ClassVar[int] = 8
-    row: ClassVar[int] = 24
-
-    @property
-    def left(self) -> int:
-        """Where the names, of about 7 pixels a letter, end."""
-        return min(330, 24 + 7 * max(map(len, self.names), default=0))
-
-    @property
-    def bottom(self) -> int:
-        """Below the last row."""
-        return self.top + self.row * len(self.names)
-
-    @property
-    def height(self) -> int:
-        """With the axis."""
-        return self.bottom + 42
-
-    def x(self, value: float) -> float:
-        """Data to pixels."""
-        return round(self.left + self.across.share(value) * (self.right - self.left), 1)
-
-    def y(self, number: int) -> float:
-        """The middle of a row."""
-        return self.top + self.row * (number + 0.5)
-
-
-@dataclass(frozen=True)
-class _IntervalRow:
-    """An interval as it is drawn."""
-
-    estimate: Estimate
-
-    @property
-    def side(self) -> Literal["above", "below", "unsure"]:
-        """Of zero, where the whole interval lies on one."""
-        return "above" if self.estimate.low > 0 else "below" if self.estimate.high < 0 else "unsure"
-
-    @property
-    def mark(self) -> int:
-        """Triangles point up and down; a disc where 0 is possible."""
-        return {"above": 2, "below": 4, "unsure": 0}[self.side]
+ROW_HEIGHT = 24
+"""Pixels of an interval."""
 
 
 def draw_intervals(differences: Mapping[str, Estimate], *, across: str, alone: bool = False) -> Markup:
     """A line from end to end of each interval and a mark at its value, beside a line at zero.
 
-    ``alone``: a file of its own, with the style that a page would give it.
+    The mark points up or down where the whole interval lies on one side of zero. ``alone``: a file of its
+    own, with the style that a page would give it.
     """
-    rows = {name: _IntervalRow(one) for name, one in differences.items()}
     ends = [end for one in differences.values() for end in (one.low, one.high)]
     axis = round_axis(across, [0.0, *ends], about=8)
     signed = {tick: f"{tick:+g}" if tick else "0" for tick in axis.ticks}
-    frame = RowsFrame(replace(axis, ticks=signed), list(rows))
+    left = min(330, 24 + 7 * max(map(len, differences), default=0))  # names of about 7 pixels a letter
+    bottom = 8 + ROW_HEIGHT * len(differences)
+    frame = Frame(replace(axis, ticks=signed), axis, width=760, height=bottom + 40, left=left, right=600)
+    kinds = [
+        ("above", 2) if one.low > 0 else ("below", 4) if one.high < 0 else ("unsure", 0)
+        for one in differences.values()
+    ]
+    rows = [
+        (name, one, 8 + ROW_HEIGHT * (number + 0.5), *kind)
+        for number, ((name, one), kind) in enumerate(zip(differences.items(), kinds, strict=True))
+    ]
     told = "; ".join(f"{name} {one.signed}" for name, one in differences.items())
     style = styles("charts") if alone else ""
     return render_macro("charts.html", "intervals", frame, rows, f"{across}: {told}", style)

@@ -13,9 +13,15 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingRes
 from pydantic import AfterValidator, BaseModel, Field
 
 from scenemem.errors import UserError
-from scenemem.viewer.live_guards import Guards
-from scenemem.viewer.live_state import NO_SPEAKER, LiveServerState, UnknownError
-from scenemem.viewer.live_walks import BusyError, LiveWorker, encoded
+from scenemem.viewer.live_server import Guards
+from scenemem.viewer.live_state import (
+    NO_SPEAKER,
+    BusyError,
+    LiveServerState,
+    LiveWorker,
+    UnknownError,
+    encoded,
+)
 from scenemem.viewer.pages import render, scripts, styles
 from scenemem.viewer.replay import DRAWING, replay_frame
 
@@ -151,8 +157,8 @@ def _add_errors(app: FastAPI) -> None:
         return _problem(404 if isinstance(error, UnknownError) else 422, str(error))
 
     @app.exception_handler(BusyError)
-    async def busy(_request: Request, _error: BusyError) -> JSONResponse:
-        return _problem(503, "too many walks are waiting; try again in a moment")
+    async def busy(_request: Request, error: BusyError) -> JSONResponse:
+        return _problem(503, str(error))
 
 
 def _first_mistake(error: RequestValidationError) -> str:

@@ -71,7 +71,7 @@ def write_run_report(
     """Write the report on some runs, all trained on the same features.
 
     ``world`` says in words what they were trained and measured on, ``task`` (r2r or r4r) whose published
-    numbers are shown; None shows none, as for the embedded houses, which nobody else has walked.
+    numbers are shown; None shows none, as for the embedded houses, for which there are none.
     ``references`` are agents that are no runs, by split; ``more`` are sections before the published numbers,
     ``remarks`` what the reader should know, for example what is missing.
     """

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 import numpy as np
 import torch
 
+from scenemem.evaluation.bootstrap import connected
 from scenemem.features.buildings import (
     UNKNOWN,
     VIEW_DIRECTIONS,
@@ -216,28 +218,22 @@ def _room_name(known: Annotations, building: Building, row: int) -> str:
 
 def _named_regions(scene: Scene, names: list[str]) -> tuple[RoomOutline, ...]:
     """One name for every group of neighbouring places in rooms of the same kind and on the same floor."""
-    group = list(range(len(names)))
-
-    def head(place: int) -> int:
-        while group[place] != place:
-            place = group[place]
-        return place
-
+    parts: list[list[Hashable]] = [[number] for number in range(len(names))]
     for a, b in scene.edges:
         if names[a] == names[b] and scene.places[a].floor == scene.places[b].floor:
-            group[head(a)] = head(b)
-    members: dict[int, list[Place]] = {}
-    for number, place in enumerate(scene.places):
-        if names[number]:
-            members.setdefault(head(number), []).append(place)
+            parts[a].append((a, b))
+            parts[b].append((a, b))
+    members: dict[tuple[int, str], list[Place]] = {}
+    for place, group, name in zip(scene.places, connected(parts), names, strict=True):
+        if name:
+            members.setdefault((group, name), []).append(place)
+
+    def middle(places: list[Place], axis: str) -> float:
+        return round(fmean(getattr(place, axis) for place in places), 2)
+
     return tuple(
-        RoomOutline(
-            names[number],
-            places[0].floor,
-            round(sum(place.x for place in places) / len(places), 2),
-            round(sum(place.y for place in places) / len(places), 2),
-        )
-        for number, places in members.items()
+        RoomOutline(name, places[0].floor, middle(places, "x"), middle(places, "y"))
+        for (_, name), places in members.items()
     )
 
 

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 from scenemem.errors import UserError
 from scenemem.formats.traces import Trace
-from scenemem.viewer.live_guards import HEADERS, is_loopback
-from scenemem.viewer.live_state import LiveServerState
-from scenemem.viewer.live_walks import FAILED
+from scenemem.viewer.live_server import HEADERS, is_loopback
+from scenemem.viewer.live_state import FAILED, LiveServerState
 from scenemem.viewer.traces import trace_episodes
 
 MakeState = Callable[..., LiveServerState]

@@ -203,7 +203,7 @@ def test_refusals_are_shown(page: Page) -> None:
 
 @in_every_scheme
 @on_every_screen
-def test_the_page_fits_and_everybody_can_use_it(page: Page, size: tuple[int, int], scheme: Scheme) -> None:
+def test_the_page_fits_and_is_accessible(page: Page, size: tuple[int, int], scheme: Scheme) -> None:
     page.set_viewport_size({"width": size[0], "height": size[1]})
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     assert faults(page) == []

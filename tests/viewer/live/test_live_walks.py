@@ -18,8 +18,7 @@ import pytest
 from torch import Tensor
 
 from scenemem.agents.walker import TrainedAgent, take_best
-from scenemem.viewer.live_state import LiveServerState
-from scenemem.viewer.live_walks import BusyError, LiveWorker
+from scenemem.viewer.live_state import PICTURES, BusyError, LiveServerState, LiveWorker
 from scenemem.viewer.traces import trace_episodes
 
 Serve = Callable[..., AbstractContextManager[str]]
@@ -163,6 +162,19 @@ def test_closing_gives_up_the_walk_under_way_and_what_waits(state: LiveServerSta
 
     (opened,) = asyncio.run(visit())
     assert type(opened).__name__ == "WalkOpened"
+
+
+def test_pictures_beyond_their_queue_are_refused(state: LiveServerState) -> None:
+    async def visit() -> None:
+        worker, gate = LiveWorker(state, waiting=1), threading.Event()
+        drawn = [worker.draw(gate.wait, 20) for _ in range(PICTURES + 1)]
+        with pytest.raises(BusyError, match="too many pictures are waiting; try again in a moment"):
+            worker.draw(gate.wait, 20)
+        gate.set()
+        assert all(await asyncio.gather(*drawn))
+        worker.close()
+
+    asyncio.run(visit())
 
 
 def test_ten_megabytes_are_refused_with_an_answer(state: LiveServerState, serve: Serve) -> None:

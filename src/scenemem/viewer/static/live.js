@@ -82,7 +82,7 @@ class LivePage {
     })));
   }
 
-  /** An instruction somebody has written. */
+  /** A written instruction. */
   take(example) {
     if (!example) return;
     fields.instruction.value = example.text;

@@ -29,7 +29,7 @@ function frameOf(data, agent, index) {
   const move = ended ? null : agent.moves[index];
   const path = pathUntil(task, agent.moves, count);
   const numbers = numbered(path);
-  const frontier = move && PLACES.includes(move.decisions[0].kind) ? move.decisions[0] : null;
+  const frontier = move && PLACES.includes(move.decisions[0]?.kind) ? move.decisions[0] : null;
   const action = move ? move.decisions.find((decision) => !PLACES.includes(decision.kind)) ?? null : null;
   const memory = move ? move.memory : ended && agent.ending ? agent.ending.memory : null;
   return {
@@ -93,6 +93,11 @@ function optionName(option, frame) {
   if (option.name) return option.name;
   const number = frame.numbers.get(option.place);
   return number ? `place ${number}` : `way ${frame.letters.get(option.place)}`;
+}
+
+/** Whether it is known how an agent decided; a result file only says where it went. */
+function decides(agent) {
+  return !agent.moves.length || agent.moves.some((move) => move.decisions.length);
 }
 
 function percent(share) {

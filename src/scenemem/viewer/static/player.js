@@ -42,7 +42,8 @@ class AgentPanel {
     const { agent, data } = this;
     const attends = agent.moves.some((move) => move.decisions.some((decision) => decision.attention));
     this.key.replaceChildren();
-    this.none = buildKey(this.key, attends, data.task.words.some((word) => !word.known));
+    this.none = decides(agent) ? buildKey(this.key, attends, data.task.words.some((word) => !word.known)) : null;
+    this.root.querySelector(".decision").hidden = !decides(agent);
     this.root.querySelector(".map .title").textContent = titleOf(agent);
     this.floors.replaceChildren();
     this.buildFloors();
@@ -61,7 +62,7 @@ class AgentPanel {
   tellDecision(told) {
     const { move, index } = this.frame;
     const marks = move ? this.agent.marks[index] : [];
-    markWords(this.words, this.none, marks[told], move?.decisions[told].attention);
+    markWords(this.words, this.none, marks[told], move?.decisions[told]?.attention);
     this.choices.hidden = this.frame.back === null || marks.filter(Boolean).length < 2;
     this.choices.querySelectorAll("button").forEach((button, i) => button.setAttribute("aria-pressed", String(i === told)));
     const parts = this.caption.children;

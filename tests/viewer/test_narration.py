@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scenemem.formats.traces import Attention, Decision, Ending, Memory, Option, Scores, Trace, Word
 from scenemem.formats.traces import Move as Move
-from scenemem.viewer.captions import (
+from scenemem.viewer.narration import (
     QUOTED,
     Marks,
     captions,
