@@ -36,6 +36,7 @@ from scenemem.presets import PRESETS, Preset
 from scenemem.processes import end_with_parent
 from scenemem.registry import Registry, load_plugin, loaded_plugins
 from scenemem.runs.config import Sources, TrainingConfig, changed, differences, read_config, write_config
+from scenemem.runs.cost import WORTH_MEASURING, measured_cost
 from scenemem.runs.experiment import (
     SPEAKERS,
     Experiment,
@@ -47,9 +48,8 @@ from scenemem.runs.experiment import (
     read_preset,
     speaker_beside,
 )
-from scenemem.runs.cost import measured_cost
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.loop import Schedule, TrainingLoop, TrainingStatus, Validate
+from scenemem.runs.loop import Learner, Schedule, TrainingLoop, TrainingStatus, Validate
 from scenemem.tasks.episode_set import bind_episodes
 from scenemem.tasks.paths import path_pool
 
@@ -139,7 +139,7 @@ def run_training(
         (announce or print)(str(measured_cost(trainer)))
         return
     advice = _advice(settings, folder, out)
-    loop = TrainingLoop(trainer, out, validate, schedule, metadata, watch, advice, announce)
+    loop = TrainingLoop(trainer, out, validate, schedule, metadata, watch, advice)
     with out.locked() if group.is_main else nullcontext():
         if resume and out.has_checkpoint:
             loop.resume()
@@ -149,6 +149,8 @@ def run_training(
             begin = _begin_with(settings, experiment, out, resume=resume)
             if group.is_main:
                 _begin(out, settings, experiment, group, inputs, begin)
+            if announce is not None and trainer.config.iterations >= WORTH_MEASURING:
+                announce(str(measured_cost(trainer)))
         loop.run()
 
 
@@ -283,7 +285,7 @@ def train_side_by_side(
     return runs
 
 
-_Job = tuple[Experiment | SpeakerExperiment, Trainer | SpeakerTrainer, Validate]
+_Job = tuple[Experiment | SpeakerExperiment, Learner, Validate]
 _News = tuple[str, TrainingStatus | str | None]  # a run, and its step, what went wrong, or None at its end
 
 
