@@ -38,7 +38,7 @@ def end_with_parent() -> None:
 def ending_raises() -> Iterator[None]:
     """Let the signals of ``ENDING`` raise ``Interrupted``, so that everything open is closed and tidied up.
 
-    Signals that are ignored stay ignored (``nohup``), and those somebody else handles are left to them.
+    Signals that are ignored stay ignored (``nohup``), and those with another handler keep it.
     """
 
     def raise_(number: int, _frame: FrameType | None) -> None:

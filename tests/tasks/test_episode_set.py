@@ -16,11 +16,6 @@ from scenemem.world.graph import NONE, World
 
 
 @pytest.fixture(scope="module")
-def world(tiny_data: Path) -> World:
-    return load_world(tiny_data / "connectivity")
-
-
-@pytest.fixture(scope="module")
 def train(tiny_data: Path, world: World) -> EpisodeSet:
     return load_split(DataFolder(tiny_data), world, "r2r", "train")
 

@@ -19,11 +19,6 @@ from scenemem.world.build import Positions, build_world, load_world
 from scenemem.world.graph import NONE, World
 
 
-@pytest.fixture(scope="module")
-def world(tiny_data: Path) -> World:
-    return load_world(tiny_data / "connectivity")
-
-
 def as_networkx(world: World) -> nx.Graph:
     graph = nx.Graph()
     graph.add_nodes_from(range(len(world.viewpoints)))

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 import torch
 
 from scenemem.errors import UserError
-from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World
-
-
-@pytest.fixture(scope="module")
-def world(tiny_data: Path) -> World:
-    return load_world(tiny_data / "connectivity")
 
 
 def test_no_way_leads_from_scan_to_scan(world: World) -> None:

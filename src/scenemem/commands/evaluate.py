@@ -17,21 +17,11 @@ from scenemem.errors import UserError
 from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.results import read_trajectories, write_trajectories
-from scenemem.formats.traces import write_trace
 from scenemem.learning.distributed import check_device
 from scenemem.runs import hub
 from scenemem.runs.folder import PREFIX, RunFolder, published, read_published
-from scenemem.runs.opened import (
-    CARD_METRICS,
-    SPEAKER_METRICS,
-    OpenedRun,
-    evaluate_scripted,
-    open_run,
-    pack_weights,
-)
+from scenemem.runs.opened import CARD_METRICS, SPEAKER_METRICS, open_run, pack_weights
 from scenemem.tasks.episode_set import load_split
-from scenemem.viewer.gallery import plain
-from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import load_world
 
 
@@ -61,8 +51,8 @@ def eval_run(
     Args:
         run: a run folder, weights:NAME, or one of expert, random and stop.
         out: folder for trajectories, outcomes and traces; results/ of the run when left out.
-        traces: keep what the agent weighed up, decision by decision, in the first so many episodes.
-        task: which episode files a scripted agent walks; a run knows its own.
+        traces: number of episodes, from the first on, whose decisions are kept in detail.
+        task: which episode files a scripted agent walks; a run has its own.
         seed: of the random agent, and of sampled candidates.
         speaker: run of a speaker that helps to choose among candidate routes, see --candidates, or among the
             routes of a search.
@@ -72,27 +62,29 @@ def eval_run(
     """
     console.use_threads(threads)
     console.at_least_one(processes=processes)
-    if traces < 0:
-        raise UserError(f"--traces must be 0 or more, got {traces}")
-    _check_flags(run, speaker, candidates, processes, kept=traces > 0 or out is not None)
-    chosen_by = None if speaker is None else (RunFolder(speaker), Reranking(candidates, speaker_weight, seed))
-    described = None if run in SCRIPTED else console.existing_run(Path(run), data, checkpoint)
-    folder = console.open_data(data)
+    if speaker is None and candidates != 1:
+        raise UserError(f"--candidates {candidates} needs a --speaker to help choose among them")
     where = f"{run} on {task} {split}"
-    if described is None:
+    if run in SCRIPTED:
+        if traces or out is not None:
+            raise UserError(f"'{run}' is no run and keeps nothing; leave out --out and --traces")
+        if speaker is not None:
+            raise UserError(f"'{run}' draws no candidates; --speaker needs a trained run")
+        folder = console.open_data(data)
         console.check_split(folder, task, split, run=False)
-        found = evaluate_scripted(run, folder, task, split, seed, console.progress_bar)
+        progress = console.progress_bar
+        found = api.evaluate(run, split, data=folder.root, task=task, seed=seed, progress=progress)
     else:
-        task = described.describe()["preset"]["data"]["task"]
-        console.check_split(folder, task, split)
-        opened = open_run(described, folder, checkpoint, console.progress_bar, check_device(device))
-        where = f"{run} on {task} {split}, track {opened.experiment.track or 'unknown'}"
-        helped = None if chosen_by is None else opened.with_speaker(*chosen_by)
-        watched = opened.traced(opened.run.root.name, split, helped) if traces else None
-        found = opened.evaluate(split, processes) if helped is None else opened.evaluate_with(helped, split)
-        written = keep_results(opened, split, out, reranked=helped is not None)
-        if watched is not None:
-            written.append(keep_traces(watched, split, traces, written[0].parent / "traces"))
+        agent = console.load_agent(Path(run), split, data, checkpoint, device)
+        found, written = agent.record(
+            split,
+            out=out,
+            traces=traces,
+            processes=processes,
+            speaker=speaker,
+            reranking=Reranking(candidates, speaker_weight, seed),
+        )
+        where = f"{run} on {agent.preset.data.task} {split}, track {agent.experiment.track or 'unknown'}"
         for file in written:
             console.say(f"written to {file}")
     if json:
@@ -112,46 +104,6 @@ def eval_run(
             "metrics above the line are those of the walk chosen"
         )
     console.output.print(table)
-
-
-def keep_results(opened: OpenedRun, split: str, out: Path | None, *, reranked: bool = False) -> list[Path]:
-    """Put the results of a walked split where they are wanted; returns the files."""
-    results = opened.run.results(split)
-    if reranked:
-        results = results.parent / "reranked" / results.name
-    place = results.parent if out is None else out
-    files = [file for file in (results, results.with_suffix(".jsonl")) if file.is_file()]
-    if reranked:
-        files = [results]
-    written = []
-    for file in files:
-        target = place / file.name
-        if target != file:
-            with atomic_file(target) as partial:
-                partial.write_bytes(file.read_bytes())
-        written.append(target)
-    return written
-
-
-def keep_traces(watched: TracedAgent, split: str, count: int, place: Path) -> Path:
-    """Trace the first episodes of a split into a folder; returns it."""
-    for trace in watched.trace(list(watched.episodes.instruction_ids[:count])):
-        write_trace(place / f"{split}-{plain(trace.task.instruction_id)}.json", trace)
-    return place
-
-
-def _check_flags(run: str, speaker: Path | None, candidates: int, processes: int, *, kept: bool) -> None:
-    """Refuse flags that mean nothing together."""
-    if kept and run in SCRIPTED:
-        raise UserError(f"'{run}' is no run and keeps nothing; leave out --out and --traces")
-    if speaker is None:
-        if candidates != 1:
-            raise UserError(f"--candidates {candidates} needs a --speaker to help choose among them")
-        return
-    if run in SCRIPTED:
-        raise UserError(f"'{run}' draws no candidates; --speaker needs a trained run")
-    if processes > 1:
-        raise UserError("with a speaker one process walks; leave out --processes or --speaker")
 
 
 def compare(
@@ -290,7 +242,7 @@ def submit(
     Args:
         source: a run folder, weights:NAME, or a result file in leaderboard or DUET style, plain or .gz.
         out: the leaderboard file to write.
-        task: which task a result file belongs to: r2r, r4r, reverie; a run knows its own.
+        task: which task a result file belongs to: r2r, r4r, reverie; a run has its own.
     """
     console.use_threads(1)
     if not source.exists():

@@ -9,8 +9,6 @@ from scenemem.commands.console import Checkpoint, Data, Device, Json, Run, Split
 from scenemem.evaluation.bootstrap import Estimate
 from scenemem.evaluation.following import Agreement
 from scenemem.evaluation.grounding import OWN, GroundingQuality
-from scenemem.learning.distributed import check_device
-from scenemem.runs.opened import open_run
 
 
 def follow(
@@ -30,29 +28,25 @@ def follow(
         grounding: measure instead how well the word attention agrees with hand-made labels (lar2r/).
     """
     console.use_threads(threads)
-    described = console.existing_run(run, data, checkpoint)
-    folder = console.open_data(data)
-    task = described.describe()["preset"]["data"]["task"]
-    console.check_split(folder, task, split)
-    opened = open_run(described, folder, checkpoint, console.progress_bar, check_device(device))
-    where = f"{run} led along {task} {split}, track {opened.experiment.track or 'unknown'}"
-    found: dict[str, object] = {"split": split, "iteration": opened.iteration}
+    agent = console.load_agent(run, split, data, checkpoint, device)
+    where = f"{run} led along {agent.preset.data.task} {split}, track {agent.experiment.track or 'unknown'}"
+    found: dict[str, object] = {"split": split, "iteration": agent.iteration}
     if grounding:
-        quality = opened.grounding(split)
+        quality = agent.grounding(split)
         found["grounding"], table = quality, grounding_table(where, quality)
     else:
-        asked = opened.following(split)
-        found["following"] = {one.decisions: {"share": one.share, "of": one.of} for one in asked}
-        table = following_table(where, asked)
+        agreements = agent.following(split)
+        found["following"] = {one.decisions: {"share": one.share, "of": one.of} for one in agreements}
+        table = following_table(where, agreements)
     if json:
         console.print_json(found)
     else:
         console.output.print(table)
 
 
-def following_table(title: str, asked: list[Agreement]) -> Table:
+def following_table(title: str, agreements: list[Agreement]) -> Table:
     """One row per kind of decision."""
-    rows = [(one.decisions, f"{one.share:.3f}", f"{one.of:,}") for one in asked]
+    rows = [(one.decisions, f"{one.share:.3f}", f"{one.of:,}") for one in agreements]
     return console.table(title, ("decision: what is right", "chosen", "of"), rows)
 
 

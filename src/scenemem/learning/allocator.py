@@ -13,7 +13,7 @@ _NEVER = 2**31 - 1
 def keep_freed_memory() -> bool:
     """Let the memory of freed blocks up to 64 MB be used again; whether the C library can (glibc can).
 
-    Left alone, glibc asks the system for every block above 32 MB and returns it when it is freed, so that a
+    By default glibc requests every block above 32 MB from the system and returns it when it is freed, so that a
     training step with a large batch begins with ten thousands of page faults, a tenth of its time.
     """
     with suppress(OSError, AttributeError):

@@ -38,7 +38,7 @@ class Speaker:
     Args:
         network: the parameters.
         environment: the world and the features of its views.
-        vocabulary: the words it knows.
+        vocabulary: its words.
         max_words: tokens of the longest text, both marks included.
     """
 

@@ -85,7 +85,7 @@ class Likelihood:
     """How likely a speaker finds given texts; unknown words do not count."""
 
     total: Tensor  # (B,) natural logarithm of the probability of all counted words and the end mark
-    words: Tensor  # (B,) int64, how many were counted
+    words: Tensor  # (B,) int64, number of counted words
 
     @property
     def per_word(self) -> Tensor:
@@ -279,7 +279,7 @@ def speak(decoder: WordDecoder, paths: EncodedPaths, choose: Choose, longest: in
     """Describe paths word by word; a path that has got its end mark costs nothing any more.
 
     Args:
-        decoder: says the words.
+        decoder: scores the next word.
         paths: what to describe.
         choose: picks the next word from the log-probabilities.
         longest: tokens of a text, both marks included; a longer one is ended there.

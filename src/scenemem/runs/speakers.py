@@ -40,7 +40,7 @@ FIRST_PATH_ID = 10_000_000
 """Path ids of augmented episodes count from here, so that they meet none of the public data sets'."""
 
 FOLLOWED = ("sr", "spl", "ndtw")
-"""What tells how well an agent follows descriptions."""
+"""The metrics of how well an agent follows descriptions."""
 
 _AT_ONCE = 128  # paths
 
@@ -92,17 +92,17 @@ def _followed(
 ) -> dict[str, dict[str, float]]:
     """Means of metrics of one agent that walks the paths by different texts.
 
-    By the speaker's ``descriptions``, by what ``people`` said, and by descriptions of other paths
-    (``shuffled``): what it reaches in these buildings without being told anything about the path.
+    By the speaker's ``descriptions``, by the instructions of ``people``, and by descriptions of other paths
+    (``shuffled``): what it reaches in these buildings without information about the path.
     """
     others = tuple(texts[other] for other in other_paths(len(texts), seed))
-    told = {
+    sources = {
         "descriptions": replace(paths.episodes, texts=tuple(texts)),
         "people": episodes,
         "shuffled": replace(paths.episodes, texts=others),
     }
     found = {}
-    for name, said in told.items():
+    for name, said in sources.items():
         with progress(f"walking by {name}") as advance:
             metrics = walk_split(agent, said, progress=advance).measured(agent.environment.world)
         found[name] = {key: float(getattr(metrics, key).mean()) for key in FOLLOWED}
@@ -146,7 +146,7 @@ def one_path(
 
 
 def describe(opened: SpeakerExperiment, paths: PathsToDescribe, beams: int) -> list[dict[str, Any]]:
-    """What the speaker says about every path, and how likely it finds that."""
+    """The text of every path, and its log-likelihood."""
     speaker, world = opened.speaker, opened.environment.world
     descriptions = speaker.describe_best(paths.path, paths.heading, beams)
     columns = (

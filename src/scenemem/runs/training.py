@@ -119,8 +119,8 @@ def run_training(
         folder: the data.
         out: the run folder.
         resume: continue the run that is there.
-        watch: told about every step.
-        announce: told what the training will cost, before it begins.
+        watch: called after every step.
+        announce: gets the cost of the training, as a sentence, before it begins.
         dry_run: end after that, and write nothing.
         group: the processes that train together.
     """
@@ -265,14 +265,14 @@ def train_side_by_side(
     try:
         while running:
             try:
-                name, told = news.get(timeout=1.0)
+                name, message = news.get(timeout=1.0)
             except queue.Empty:
                 _check_alive(running)
                 continue
-            if isinstance(told, TrainingStatus):
-                watch(name, told)
-            elif told is not None:
-                raise UserError(f"training '{name}' failed: {told}")
+            if isinstance(message, TrainingStatus):
+                watch(name, message)
+            elif message is not None:
+                raise UserError(f"training '{name}' failed: {message}")
             else:
                 del running[name]
     finally:
@@ -367,7 +367,7 @@ def _begin(
         "sessions": [_session(0, group)],
     }
     known: Registry[Any] = SPEAKERS if isinstance(preset, SpeakerPreset) else PRESETS
-    # a preset that was never registered is told as a change of the one that is most like it
+    # a preset that was never registered is written as changes of the most similar one
     base = (
         name if name in known else min(known, key=lambda other: len(str(differences(known[other], preset))))
     )
@@ -415,7 +415,7 @@ def _train(
     except UserError as error:
         tell(str(error))
     except Interrupted:
-        sys.exit(1)  # it is saved; whoever asked for the end says so
+        sys.exit(1)  # it is saved; the parent reports why
 
 
 def _check_alive(running: Mapping[str, BaseProcess]) -> None:
