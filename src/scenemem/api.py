@@ -264,7 +264,9 @@ class LoadedAgent:
         traces: int = 0,
         processes: int = 1,
         speaker: PathLike | None = None,
-        reranking: Reranking | None = None,
+        candidates: int = 1,
+        speaker_weight: float = Reranking.weight,
+        seed: int = 0,
     ) -> tuple[Evaluation, list[Path]]:
         """Walk a split and write what came out  ->  the evaluation, the files and folders written.
 
@@ -272,14 +274,19 @@ class LoadedAgent:
             out: folder for trajectories, outcomes and traces; ``results`` of the run when left out.
             traces: number of episodes, from the first on, whose traces are kept.
             speaker: run of a speaker that helps to choose among candidates, or among the routes of a search.
-            reranking: how; one candidate and the usual weight when left out.
+            candidates: routes walked per episode, of which one is the answer: one greedy, the others sampled.
+            speaker_weight: of the speaker in that choice; the agent has the rest.
+            seed: of sampled candidates.
         """
         if traces < 0:
             raise UserError(f"--traces must be 0 or more, got {traces}")
         if speaker is not None and processes > 1:
             raise UserError("with a speaker one process walks; leave out --processes or --speaker")
         opened, results = self._opened, self._opened.run.results(split)
-        helped = None if speaker is None else opened.with_speaker(find_run(speaker), reranking or Reranking())
+        helped = None
+        if speaker is not None:
+            reranking = Reranking(candidates, speaker_weight, seed)
+            helped = opened.with_speaker(find_run(speaker), reranking)
         traced = opened.traced(self.name, split, helped) if traces else None
         if helped is None:
             found, files = opened.evaluate(split, processes), [results, results.with_suffix(".jsonl")]

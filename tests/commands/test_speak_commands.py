@@ -55,6 +55,12 @@ def test_a_run_is_never_overwritten_but_can_be_continued(trained: Path, shell: S
     assert "was started with another preset" in shell.refused(*words, "--resume", "--learning.clip", 1.0)
 
 
+def test_the_cost_is_told_and_nothing_is_written(tmp_path: Path, shell: Shell) -> None:
+    out = tmp_path / "run"
+    assert "4 steps, about" in shell("speak", "train", "--out", out, *SMALL, "--dry-run", "--json")
+    assert not out.exists()
+
+
 def test_eval_reports_bleu_and_both_controls(trained: Path, shell: Shell) -> None:
     words = ("speak", "eval", trained)
     report = shell.json(*words, "--beam", 2)

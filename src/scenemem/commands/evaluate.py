@@ -86,7 +86,9 @@ def eval_run(
             traces=traces,
             processes=processes,
             speaker=speaker,
-            reranking=Reranking(candidates, speaker_weight, seed),
+            candidates=candidates,
+            speaker_weight=speaker_weight,
+            seed=seed,
         )
         where = f"{run} on {agent.preset.data.task} {split}, track {agent.experiment.track or 'unknown'}"
         for file in written:

@@ -31,6 +31,8 @@ def parse_train(words: Sequence[str]) -> None:
     program = "scenemem speak train"
     settings, arguments = read_arguments(SpeakTrainArguments, SPEAKERS, words, program, default="speaker")
     out, _ = train_run(settings, arguments)
+    if arguments.dry_run:
+        return
     named = "" if arguments.folder is None else f" --data {arguments.folder}"
     console.say(f"The run: {out.root}")
     console.say_next(f"speak eval {out.root}{named}")
