@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -48,28 +47,18 @@ from scenemem.formats.results import Point, Trajectory, read_trajectories
 from scenemem.formats.traces import Origin, Trace, write_trace
 from scenemem.learning.distributed import check_device, process_group
 from scenemem.learning.objectives import LABEL_RULES, LOSSES, REWARDS
-from scenemem.learning.speaker import Speaker
 from scenemem.presets import PRESETS, Preset
 from scenemem.registry import Registry, load_installed_plugins
 from scenemem.runs.comparison import Comparison, RowFacts, path_groups, row_names
 from scenemem.runs.config import changed, nested
-from scenemem.runs.experiment import SPEAKERS, Experiment, Progress, SpeakerExperiment, open_data, silent
+from scenemem.runs.experiment import SPEAKERS, Experiment, Progress, open_data, silent
 from scenemem.runs.folder import RunFolder, Which, find_run
 from scenemem.runs.loop import TrainingStatus
 from scenemem.runs.opened import Evaluation, OpenedRun, evaluate_scripted, open_run
-from scenemem.runs.speakers import (
-    Filter,
-    augmented_episodes,
-    describe,
-    evaluate_speaker,
-    one_path,
-    open_speaker,
-    random_paths,
-)
+from scenemem.runs.speakers import LoadedSpeaker as LoadedSpeaker, open_speaker
 from scenemem.runs.training import Settings, choose_preset, run_training
 from scenemem.simulator.environments import NavigationEnv, NavigationVectorEnv
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
-from scenemem.tasks.paths import path_pool
 from scenemem.viewer.gallery import plain, write_replays
 from scenemem.viewer.scenery import Sceneries
 from scenemem.viewer.traces import TracedAgent
@@ -310,99 +299,6 @@ class LoadedAgent:
 
     def __repr__(self) -> str:
         return f"LoadedAgent('{self.name}', iteration {self.iteration})"
-
-
-class LoadedSpeaker:
-    """A trained speaker on a data folder; made by ``load_speaker``."""
-
-    def __init__(self, opened: SpeakerExperiment) -> None:
-        self.experiment = opened  # network, environment, vocabulary: to go deeper
-        self.speaker: Speaker = opened.speaker
-        self.world: World = opened.environment.world
-
-    def evaluate(
-        self,
-        split: str = "val_unseen",
-        *,
-        agent: LoadedAgent | None = None,
-        beam: int = 1,
-        seed: int = 0,
-        progress: Progress = silent,
-    ) -> dict[str, Any]:
-        """Corpus BLEU-4 of a split, of a retrieval baseline and of a shuffled control.
-
-        With an ``agent`` also how well it follows the descriptions. ``seed`` is that of the controls.
-        """
-        walker = None if agent is None else agent.experiment.agent
-        return evaluate_speaker(self.experiment, split, beam, seed, progress, walker)
-
-    def describe(
-        self,
-        path: Sequence[str] | None = None,
-        *,
-        scan: str | None = None,
-        start: str | None = None,
-        goal: str | None = None,
-        heading: float | None = None,
-        count: int | None = None,
-        split: str = "val_unseen",
-        seed: int = 0,
-        beam: int = 1,
-    ) -> list[dict[str, Any]]:
-        """Describe a path, the shortest one from ``start`` to ``goal``, or ``count`` random ones of a split.
-
-        Args:
-            path: viewpoints, in order.
-            scan: where they are; only needed when their names occur in several scans.
-            heading: where the walker looks at the start, degrees clockwise from +y; along the path when left
-                out.
-            seed: chooses the random paths.
-        """
-        if (path is not None) + (start is not None or goal is not None) + (count is not None) != 1:
-            raise UserError("say what to describe: --path A,B,C or --start A --goal B or --count N")
-        if count is not None:
-            paths = random_paths(self.experiment, split, count, seed)
-        elif path is not None:
-            paths = one_path(self.world, scan, list(path), heading)
-        elif start is None or goal is None:
-            raise UserError("a shortest path needs both ends: --start A --goal B")
-        else:
-            paths = one_path(self.world, scan, [start, goal], heading, shortest=True)
-        return describe(self.experiment, paths, beam)
-
-    def augment(
-        self,
-        out: PathLike,
-        *,
-        count: int = 10_000,
-        seed: int = 0,
-        sample: bool = False,
-        descriptions: int = 1,
-        keep: float = 1.0,
-        agent: LoadedAgent | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> dict[str, Any]:
-        """Describe random shortest paths of the training buildings in an episode file  ->  what was written.
-
-        Args:
-            out: the file to write; gzipped when its name ends in .gz.
-            count: number of paths.
-            sample: draw words by their probability instead of taking the most likely ones.
-            descriptions: drawn per path, of which the best is taken.
-            keep: the share of paths to keep, those with the best descriptions.
-            agent: its likelihood of walking the path by a description counts as well.
-        """
-        if descriptions > 1 and not sample:
-            raise UserError("--descriptions compares texts that differ; add --sample")
-        choice = Filter(descriptions, keep, None if agent is None else agent.experiment.agent)
-        pool = path_pool(self.world, self.experiment.training_scans)
-        started = time.perf_counter()
-        episodes = augmented_episodes(
-            self.speaker, pool, count, seed, sample=sample, choice=choice, progress=progress
-        )
-        written = episode_files.write_episodes(Path(out), episodes)
-        speed = round(written / (time.perf_counter() - started))
-        return {"out": str(out), "count": written, "pool": len(pool), "paths_per_second": speed}
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from scenemem.formats.episodes import Episode, read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import open_run
-from scenemem.runs.speakers import Filter, augmented_episodes, open_speaker
+from scenemem.runs.speakers import LoadedSpeaker, open_speaker
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes
-from scenemem.tasks.paths import path_pool
 from scenemem.world.build import load_world
 from tests.commands.helpers import Shell, typed
 
@@ -208,17 +207,14 @@ def test_augmentation_is_an_episode_file_that_follows_the_seed(
 def test_of_several_descriptions_the_likeliest_is_kept(
     trained: Path, tiny_trainable: Path, tmp_path: Path
 ) -> None:
-    folder = DataFolder(tiny_trainable)
-    opened = open_speaker(RunFolder(trained), folder)
-    pool = path_pool(opened.environment.world, opened.training_scans)
+    speaker = LoadedSpeaker(open_speaker(RunFolder(trained), DataFolder(tiny_trainable)))
 
     def described(**choice: Any) -> list[Episode]:
-        made = augmented_episodes(opened.speaker, pool, 12, 3, sample=True, choice=Filter(**choice))
-        return list(made)
+        return list(speaker.described_paths(12, seed=3, sample=True, **choice))
 
     def likelihood(episodes: list[Episode]) -> Tensor:
-        bound = bind_episodes(opened.environment.world, episodes, "made", name="made")
-        return opened.speaker.score_routes(bound, bound.path)
+        bound = bind_episodes(speaker.world, episodes, "made", name="made")
+        return speaker.speaker.score_routes(bound, bound.path)
 
     one, four, best = described(), described(descriptions=4), described(descriptions=4, keep=0.25)
     assert [episode.path for episode in one] == [episode.path for episode in four], "the same paths"

@@ -68,7 +68,7 @@ def speak_eval(
     if agent is not None:
         console.existing_run(agent, data)
     folder = console.open_data(data).root
-    walker = None if agent is None else api.load(agent, data=folder)
+    walker = None if agent is None else api.load(agent, data=folder).experiment.agent
     speaker = api.load_speaker(run, data=folder, checkpoint=checkpoint)
     report = speaker.evaluate(split, agent=walker, beam=beam, seed=seed, progress=console.progress_bar)
     if json:
@@ -173,7 +173,7 @@ def speak_augment(
     if agent is not None:
         console.existing_run(agent, data)
     folder = console.open_data(data).root
-    walker = None if agent is None else api.load(agent, data=folder)
+    walker = None if agent is None else api.load(agent, data=folder).experiment.agent
     speaker = api.load_speaker(run, data=folder, checkpoint=checkpoint)
     with console.progress_bar("describing paths") as progress:
         report = speaker.augment(
