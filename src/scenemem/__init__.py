@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         Episode,
         EpisodeList,
         LoadedAgent,
-        LoadedSpeaker,
         TrainingRun,
         Walk,
         compare,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from scenemem.registry import load_plugin
     from scenemem.runs.comparison import Comparison
     from scenemem.runs.opened import Evaluation
+    from scenemem.runs.speakers import LoadedSpeaker
 
 __version__ = "0.1.0"
 

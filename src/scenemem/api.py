@@ -55,7 +55,7 @@ from scenemem.runs.experiment import SPEAKERS, Experiment, Progress, open_data, 
 from scenemem.runs.folder import RunFolder, Which, find_run
 from scenemem.runs.loop import TrainingStatus
 from scenemem.runs.opened import Evaluation, OpenedRun, evaluate_scripted, open_run
-from scenemem.runs.speakers import LoadedSpeaker as LoadedSpeaker, open_speaker
+from scenemem.runs.speakers import LoadedSpeaker, open_speaker
 from scenemem.runs.training import Settings, choose_preset, run_training
 from scenemem.simulator.environments import NavigationEnv, NavigationVectorEnv
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
