@@ -189,6 +189,12 @@ def tiny_trainable(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
+def copied_data(tiny_trainable: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny data folder with features, which a test may change."""
+    return Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
+
+
+@pytest.fixture
 def shell(tiny_trainable: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
     """Types commands on the tiny world with features."""
     return Shell(tiny_trainable, capsys)

@@ -11,6 +11,12 @@ from _pytest.capture import CaptureResult
 
 from scenemem.cli import main
 
+SMALL = (
+    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--learning.batch", 4),
+    *("--selection.every", 2, "--selection.save-every", 2),
+)
+"""Flags of a training that takes a second."""
+
 
 def typed(*words: object) -> int:
     """Run ``scenemem WORDS...``  ->  its exit code"""

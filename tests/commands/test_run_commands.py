@@ -14,12 +14,10 @@ import torch
 from scenemem.formats.features import write_store
 from scenemem.runs.folder import RunFolder
 from scenemem.world.build import load_world
+from tests.commands import helpers
 from tests.commands.helpers import Shell, typed
 
-SMALL = (
-    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1),
-    *("--learning.batch", 4, "--iterations", 4, "--selection.every", 2, "--selection.save-every", 2),
-)
+SMALL = (*helpers.SMALL, "--iterations", 4)
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +49,10 @@ def test_eval_prints_what_score_says_about_its_trajectories(trained: Path, shell
 
 
 def test_every_result_names_the_track(
-    tiny_trainable: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    copied_data: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
-    data, run = Path(shutil.copytree(tiny_trainable, tmp_path / "data")), tmp_path / "seeing"
+    data, run = copied_data, tmp_path / "seeing"
     record = data / "features" / "tiny.json"
     content = {**json.loads(record.read_text()), "track": "captions", "sensor": "a camera"}
     record.write_text(json.dumps(content))
@@ -179,10 +177,8 @@ def test_compare_gives_runs_from_before_a_setting_existed_its_default(
     assert list(shell.json("compare", trained, older)["rows"]) == ["ssm"]
 
 
-def test_compare_refuses_to_mix_tasks(
-    trained: Path, tiny_trainable: Path, tmp_path: Path, shell: Shell
-) -> None:
-    data, other = Path(shutil.copytree(tiny_trainable, tmp_path / "data")), tmp_path / "longer"
+def test_compare_refuses_to_mix_tasks(trained: Path, copied_data: Path, tmp_path: Path, shell: Shell) -> None:
+    data, other = copied_data, tmp_path / "longer"
     shell("data", "r4r", "--data", data, "--splits", "train", "val_seen", "val_unseen")
     shell("train", "ssm", "--data", data, "--out", other, "--data.task", "r4r", *SMALL)
     assert "walks other episodes than the runs before it" in shell.refused(
@@ -214,9 +210,9 @@ def test_a_run_that_never_began_does_not_block_its_folder(tmp_path: Path, shell:
 
 
 def test_a_second_feature_store_does_not_confuse_a_trained_run(
-    trained: Path, tiny_trainable: Path, tmp_path: Path, shell: Shell
+    trained: Path, copied_data: Path, tmp_path: Path, shell: Shell
 ) -> None:
-    data = Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
+    data = copied_data
     for name in ("another.npy", "another.json"):
         shutil.copy(data / "features" / f"tiny.{name.split('.')[1]}", data / "features" / name)
     shell("eval", trained, "--data", data, "--json")

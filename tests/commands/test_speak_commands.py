@@ -20,12 +20,10 @@ from scenemem.runs.opened import open_run
 from scenemem.runs.speakers import LoadedSpeaker, open_speaker
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes
 from scenemem.world.build import load_world
+from tests.commands import helpers
 from tests.commands.helpers import Shell, typed
 
-SMALL = (
-    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--words", 20),
-    *("--learning.batch", 4, "--iterations", 4, "--selection.every", 2, "--selection.save-every", 2),
-)
+SMALL = (*helpers.SMALL, "--iterations", 4, "--words", 20)
 
 
 @pytest.fixture(scope="module")

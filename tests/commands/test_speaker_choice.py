@@ -13,12 +13,10 @@ from scenemem.formats.features import write_store
 from scenemem.formats.traces import read_trace
 from scenemem.runs.folder import RunFolder
 from scenemem.world.build import load_world
+from tests.commands import helpers
 from tests.commands.helpers import Shell, typed
 
-SMALL = (
-    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--features", "tiny"),
-    *("--learning.batch", 4, "--iterations", 2, "--selection.every", 2, "--selection.save-every", 2),
-)
+SMALL = (*helpers.SMALL, "--iterations", 2, "--features", "tiny")
 
 
 @pytest.fixture(scope="module")
