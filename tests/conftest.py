@@ -26,6 +26,7 @@ from scenemem.formats.folder import DataFolder
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import VIEWS, World
+from tests.commands.helpers import Shell
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -187,6 +188,18 @@ def tiny_trainable(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return root
 
 
+@pytest.fixture
+def copied_data(tiny_trainable: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny data folder with features, which a test may change."""
+    return Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
+
+
+@pytest.fixture
+def shell(tiny_trainable: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
+    """Types commands on the tiny world with features."""
+    return Shell(tiny_trainable, capsys)
+
+
 @pytest.fixture(scope="session")
 def world(tiny_data: Path) -> World:
     return load_world(tiny_data / "connectivity")
@@ -199,8 +212,14 @@ def episodes(tiny_data: Path, world: World) -> EpisodeSet:
 
 @pytest.fixture(scope="session")
 def secret_episodes(tiny_data: Path, world: World) -> EpisodeSet:
-    """Episodes of the test split, whose goals nobody knows."""
+    """Episodes of the test split, without goals."""
     return load_split(DataFolder(tiny_data), world, "r2r", "test")
+
+
+@pytest.fixture(scope="session")
+def environment(tiny_trainable: Path, world: World) -> Environment:
+    """The tiny world as an agent sees it, by 8 columns of random numbers."""
+    return Environment(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         evaluate,
         list_presets,
         load,
+        load_speaker,
         make_env,
         preset,
         register,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from scenemem.registry import load_plugin
     from scenemem.runs.comparison import Comparison
     from scenemem.runs.opened import Evaluation
+    from scenemem.runs.speakers import LoadedSpeaker
     from scenemem.ssm.graph import SceneMemory
 
 __version__ = "0.1.0"
@@ -43,6 +45,7 @@ __all__ = [
     "EpisodeList",
     "Evaluation",
     "LoadedAgent",
+    "LoadedSpeaker",
     "SceneMemory",
     "TrainingRun",
     "UserError",
@@ -54,6 +57,7 @@ __all__ = [
     "list_presets",
     "load",
     "load_plugin",
+    "load_speaker",
     "make_env",
     "preset",
     "register",

@@ -7,13 +7,13 @@
     run = sm.train("ssm", iterations=300, **{"model.width": 128})
     print(sm.evaluate(run, "val_unseen").metrics)
 
-Arguments that many functions have:
+Arguments of several functions:
 
     split       which episodes, for example ``train``, ``val_seen`` or ``val_unseen``
     data        the data folder; the embedded houses when left out, which the first call builds in a minute
     task        r2r, r4r, reverie or rxr
     checkpoint  the last weights of a run, or the best ones on its selection split
-    processes   how many walk side by side, for large splits
+    processes   number of processes that walk side by side, for large splits
     progress    makes progress bars
 
 Whatever a caller can put right is raised as ``scenemem.UserError``.
@@ -35,13 +35,16 @@ from scenemem.agents.build import AGENTS
 from scenemem.agents.scripted import SCRIPTED
 from scenemem.errors import UserError
 from scenemem.evaluation.evaluate import metrics_of, walk_split
+from scenemem.evaluation.following import Agreement
+from scenemem.evaluation.grounding import GroundingQuality
 from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.score import score_trajectories
 from scenemem.features.store import converted_once
 from scenemem.formats import episodes as episode_files
+from scenemem.formats.atomic import atomic_file
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import Point, Trajectory, read_trajectories
-from scenemem.formats.traces import Origin, Trace
+from scenemem.formats.traces import Origin, Trace, write_trace
 from scenemem.learning.distributed import check_device, process_group
 from scenemem.learning.objectives import LABEL_RULES, LOSSES, REWARDS
 from scenemem.presets import PRESETS, PUBLISHED, R4R_LABELS, Overlays, Preset, Recipe, Task, overlaid
@@ -52,14 +55,16 @@ from scenemem.runs.experiment import SPEAKERS, Experiment, Progress, open_data, 
 from scenemem.runs.folder import RunFolder, Which, find_run
 from scenemem.runs.loop import TrainingStatus
 from scenemem.runs.opened import Evaluation, OpenedRun, evaluate_scripted, open_run
+from scenemem.runs.speakers import LoadedSpeaker, open_speaker
 from scenemem.runs.training import Settings, choose_preset, run_training
 from scenemem.simulator.environments import NavigationEnv, NavigationVectorEnv
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
-from scenemem.viewer.replay import write_replays
+from scenemem.viewer.replay import plain, write_replays
 from scenemem.viewer.scenery import Sceneries
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World
+from scenemem.zoo.reranking import Reranking
 
 PathLike = str | os.PathLike[str]
 
@@ -143,7 +148,7 @@ class Walk:
 
     @property
     def steps(self) -> int:
-        """How many times it went from one viewpoint to the next."""
+        """Hops from one viewpoint to the next."""
         return sum(here != there for here, there in zip(self.path, self.path[1:], strict=False))
 
     @property
@@ -186,6 +191,11 @@ class LoadedAgent:
         self.experiment: Experiment = opened.experiment  # network, environment, vocabulary: to go deeper
         self.preset: Preset[Any] = opened.experiment.preset
         self.world: World = opened.world  # the graphs of the buildings it can walk in
+
+    @property
+    def iteration(self) -> int:
+        """Optimiser steps its weights were trained for."""
+        return self._opened.iteration
 
     @cached_property
     def origin(self) -> Origin:
@@ -236,10 +246,62 @@ class LoadedAgent:
 
     def evaluate(self, split: str = "val_unseen", *, processes: int = 1) -> Evaluation:
         """Walk a split; trajectories and outcomes are kept in the run folder, as ``scenemem eval`` does."""
-        return self._opened.evaluate(split, processes)
+        return self.record(split, processes=processes)[0]
+
+    def record(
+        self,
+        split: str = "val_unseen",
+        *,
+        out: PathLike | None = None,
+        traces: int = 0,
+        processes: int = 1,
+        speaker: PathLike | None = None,
+        candidates: int = 1,
+        speaker_weight: float = Reranking.weight,
+        seed: int = 0,
+    ) -> tuple[Evaluation, list[Path]]:
+        """Walk a split and write what came out  ->  the evaluation, the files and folders written.
+
+        Args:
+            out: folder for trajectories, outcomes and traces; ``results`` of the run when left out.
+            traces: number of episodes, from the first on, whose traces are kept.
+            speaker: run of a speaker that helps to choose among candidates, or among the routes of a search.
+            candidates: routes walked per episode, of which one is the answer: one greedy, the others sampled.
+            speaker_weight: of the speaker in that choice; the agent has the rest.
+            seed: of sampled candidates.
+        """
+        if traces < 0:
+            raise UserError(f"--traces must be 0 or more, got {traces}")
+        if speaker is not None and processes > 1:
+            raise UserError("with a speaker one process walks; leave out --processes or --speaker")
+        opened, results = self._opened, self._opened.run.results(split)
+        helped = None
+        if speaker is not None:
+            reranking = Reranking(candidates, speaker_weight, seed)
+            helped = opened.with_speaker(find_run(speaker), reranking)
+        traced = opened.traced(self.name, split, helped) if traces else None
+        if helped is None:
+            found, files = opened.evaluate(split, processes), [results, results.with_suffix(".jsonl")]
+        else:
+            found, files = opened.evaluate_with(helped, split), [results.parent / "reranked" / results.name]
+        place = files[0].parent if out is None else Path(out)
+        written = [_copied(file, place / file.name) for file in files if file.is_file()]
+        if traced is not None:
+            for trace in traced.trace(list(traced.episodes.instruction_ids[:traces])):
+                write_trace(place / "traces" / f"{split}-{plain(trace.task.instruction_id)}.json", trace)
+            written.append(place / "traces")
+        return found, written
+
+    def following(self, split: str = "val_unseen") -> list[Agreement]:
+        """How often it would choose what is right where it is led along the reference paths."""
+        return self._opened.following(split)
+
+    def grounding(self, split: str = "val_unseen") -> GroundingQuality:
+        """How well its word attention agrees with hand-made labels (``lar2r/`` of the data folder)."""
+        return self._opened.grounding(split)
 
     def __repr__(self) -> str:
-        return f"LoadedAgent('{self.name}', iteration {self._opened.iteration})"
+        return f"LoadedAgent('{self.name}', iteration {self.iteration})"
 
 
 @dataclass(frozen=True)
@@ -275,6 +337,7 @@ def load(
     data: PathLike | None = None,
     checkpoint: Which = "last",
     device: str = "cpu",
+    progress: Progress = silent,
 ) -> LoadedAgent:
     """A trained agent.
 
@@ -284,9 +347,16 @@ def load(
             come with SceneMem. It has to fit the data folder.
     """
     if isinstance(source, TrainingRun):
-        return load(source.path, data=source.data, checkpoint=checkpoint, device=device)
+        data, source = source.data if data is None else data, source.path
     check_device(device)
-    return LoadedAgent(open_run(find_run(source), open_data(data), checkpoint, device=device))
+    return LoadedAgent(open_run(find_run(source), open_data(data, progress), checkpoint, progress, device))
+
+
+def load_speaker(
+    source: PathLike, *, data: PathLike | None = None, checkpoint: Which = "best"
+) -> LoadedSpeaker:
+    """A trained speaker: of a run folder, packed weights or ``weights:NAME``."""
+    return LoadedSpeaker(open_speaker(find_run(source), open_data(data), checkpoint))
 
 
 def episodes(split: str, *, data: PathLike | None = None, task: str = "r2r") -> EpisodeList:
@@ -331,7 +401,7 @@ def train(
         augment: a file of augmented episodes in its place.
         resume: continue the run in ``out``.
         device: ``cpu`` or ``cuda``.
-        watch: told about every step.
+        watch: called after every step.
         changes: settings of the preset by their dotted names: ``**{"model.width": 128}``.
     """
     given = {"begin": begin and find_run(begin).root, "speaker": speaker, "augment": augment}
@@ -366,17 +436,22 @@ def evaluate(
     task: str = "r2r",
     seed: int = 0,
     processes: int = 1,
+    progress: Progress = silent,
 ) -> Evaluation:
     """Walk an agent over a split and measure its walks.
 
     Args:
         source: a trained agent, or one of expert, random and stop.
-        task: which episodes a scripted agent walks; a trained agent knows its own.
+        task: which episodes a scripted agent walks; a trained agent has its own.
         seed: of the random agent.
     """
     if isinstance(source, str) and source in SCRIPTED:
-        return evaluate_scripted(source, open_data(data), task, split, seed)
-    agent = source if isinstance(source, LoadedAgent) else load(source, data=data, checkpoint=checkpoint)
+        return evaluate_scripted(source, open_data(data, progress), task, split, seed, progress)
+    agent = (
+        source
+        if isinstance(source, LoadedAgent)
+        else load(source, data=data, checkpoint=checkpoint, progress=progress)
+    )
     return agent.evaluate(split, processes=processes)
 
 
@@ -497,7 +572,7 @@ def make_env(
     """A Gymnasium environment: one agent in one episode at a time, or a batch of them.
 
     Args:
-        num_envs: how many at once; None for a single environment.
+        num_envs: number of environments; None for a single one.
         options: features, max_steps, max_tokens, reward and render_mode, see docs/simulator.md.
     """
     data = open_data(data).root
@@ -535,6 +610,14 @@ def register(kind: str, name: str, value: Any = None) -> Any:
     if kind not in REGISTRIES:
         raise UserError(f"nothing is registered as '{kind}'; there are: {', '.join(REGISTRIES)}")
     return REGISTRIES[kind].register(name, value)
+
+
+def _copied(file: Path, target: Path) -> Path:
+    """Copy a file to where it is not yet; returns the target."""
+    if target != file:
+        with atomic_file(target) as partial:
+            partial.write_bytes(file.read_bytes())
+    return target
 
 
 _world = lru_cache(maxsize=2)(load_world)

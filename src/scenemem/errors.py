@@ -6,11 +6,11 @@ import os
 
 
 class UserError(Exception):
-    """Something the user can put right: the text says what was seen, what was expected and what to do."""
+    """A mistake of the user: the text has what was seen, what was expected and what to do."""
 
 
 class SettingError(UserError, ValueError):
-    """A setting that cannot be: a ValueError for those who build configurations in Python."""
+    """An impossible setting; a ValueError, too."""
 
 
 class DataError(UserError):
@@ -52,7 +52,7 @@ class NotFiniteError(UserError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, or a signal that asks the program to end; the text says what was kept and how to go on.
+    """Ctrl-C, or a signal that asks the program to end; the text has what was kept and how to go on.
 
     Args:
         text: for the user.

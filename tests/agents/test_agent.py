@@ -19,7 +19,7 @@ from scenemem.agents.actions import (
 )
 from scenemem.agents.agent import Agent, DecisionPoint, Observations, follow, pad_logits
 from scenemem.agents.basic import Basic
-from scenemem.agents.build import AGENTS, DataSizes, ModelConfig, AgentModules, lstm_modules
+from scenemem.agents.build import AGENTS, AgentModules, DataSizes, ModelConfig, lstm_modules
 from scenemem.agents.rollout import (
     ACTION,
     FINAL,
@@ -30,7 +30,6 @@ from scenemem.agents.rollout import (
     Outputs,
     Rollout,
 )
-from scenemem.ssm.agent import SSM, GlobalSSM, GlobalSSMConfig, LocalSSM, SSMConfig
 from scenemem.agents.walker import AgentPolicy, Pick, collect, take_best
 from scenemem.errors import SettingError, UserError
 from scenemem.features.store import Environment
@@ -43,10 +42,10 @@ from scenemem.learning.objectives import (
     distance_reward,
     imitation,
 )
-from scenemem.models.navigator import Instructions
 from scenemem.models.navigator import (
     DropoutMasks,
     FusedStateLog,
+    Instructions,
     LSTMUpdater,
     Observation,
     State,
@@ -55,6 +54,7 @@ from scenemem.models.navigator import (
 )
 from scenemem.presets import PRESETS
 from scenemem.simulator.panorama import Pose
+from scenemem.ssm.agent import SSM, GlobalSSM, GlobalSSMConfig, LocalSSM, SSMConfig
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import NONE, World

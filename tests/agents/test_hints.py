@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from scenemem.agents.agent import DecisionPoint, Observations
 from scenemem.agents.build import DataSizes
 from scenemem.agents.rollout import DecisionType
-from scenemem.ssm.agent import REMEMBERED, SSM, SSMConfig
 from scenemem.agents.walker import TrainedAgent, WalkConfig, take_best
 from scenemem.features.store import Environment, Places
+from scenemem.ssm.agent import REMEMBERED, SSM, SSMConfig
 from scenemem.ssm.reading import FrontierHints, MemoryGraph
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary

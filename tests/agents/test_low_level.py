@@ -10,6 +10,15 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import LocalActions
+from scenemem.agents.rollout import DecisionRequest
+from scenemem.agents.walker import FollowLabels, collect
+from scenemem.formats.folder import DataFolder
+from scenemem.presets import PRESETS
+from scenemem.simulator.panorama import STAY, Pose, Simulator
+from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.world.build import load_world
+from scenemem.world.graph import NONE, World
+from scenemem.zoo.labels import LowLevelExpert
 from scenemem.zoo.low_level import (
     DOWN,
     END,
@@ -24,15 +33,6 @@ from scenemem.zoo.low_level import (
     low_level_expert,
     turned,
 )
-from scenemem.agents.rollout import DecisionRequest
-from scenemem.agents.walker import FollowLabels, collect
-from scenemem.formats.folder import DataFolder
-from scenemem.zoo.labels import LowLevelExpert
-from scenemem.presets import PRESETS
-from scenemem.simulator.panorama import STAY, Pose, Simulator
-from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.world.build import load_world
-from scenemem.world.graph import NONE, World
 from scenemem.zoo.student_forcing import WALK
 
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from scenemem.agents.agent import follow
 from scenemem.agents.build import AGENTS, DataSizes
-from scenemem.zoo.reranking import Candidates, Reranking, RerankingAgent, without_detours
 from scenemem.agents.rollout import FINAL, Decisions, MemoryRecord, Rollout
 from scenemem.agents.walker import TrainedAgent, WalkConfig
 from scenemem.errors import NotFiniteError, SettingError
@@ -24,6 +23,7 @@ from scenemem.presets import PRESETS
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import NONE, World
+from scenemem.zoo.reranking import Candidates, Reranking, RerankingAgent, without_detours
 
 NAMES = ("basic", "ssm-local", "ssm-local", "ssm", "ssm-global")
 assert PRESETS, "presets register the packaged agents"

@@ -17,14 +17,13 @@ from torch import Tensor, nn
 
 from scenemem.agents.build import DataSizes
 from scenemem.agents.rollout import ACTION, FRONTIER, DecisionType, Rollout
-from scenemem.ssm.agent import SSM, SSMConfig
 from scenemem.agents.walker import TrainedAgent, WalkConfig, take_best
 from scenemem.features.store import Environment
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
 from scenemem.formats.episodes import read_episodes
-from scenemem.models.navigator import FineGrainedGrounding, TextualAttention
+from scenemem.models.navigator import FineGrainedGrounding, LSTMUpdater, PanoramaQuery, TextualAttention
+from scenemem.ssm.agent import SSM, SSMConfig
 from scenemem.ssm.reading import ActionScore, FrontierScore
-from scenemem.models.navigator import LSTMUpdater, PanoramaQuery
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.build import build_world

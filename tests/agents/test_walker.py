@@ -11,7 +11,7 @@ from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace, LocalActions
 from scenemem.agents.agent import Agent, DecisionPoint, by_type
-from scenemem.agents.build import AGENTS, DataSizes, ModelConfig, AgentModules, lstm_modules
+from scenemem.agents.build import AGENTS, AgentModules, DataSizes, ModelConfig, lstm_modules
 from scenemem.agents.rollout import ACTION, FINAL, FRONTIER, GLOBAL, DecisionRequest, DecisionType
 from scenemem.agents.walker import (
     AgentPolicy,

@@ -254,3 +254,9 @@ def test_presets_are_listed_and_registered(monkeypatch: pytest.MonkeyPatch) -> N
         sm.register("preset", "mine", sm.preset("ssm"))
     with pytest.raises(sm.UserError, match="nothing is registered as 'tool'; there are: agent, preset, loss"):
         sm.register("tool", "mine", mine)
+
+
+def test_an_agent_is_led_along_reference_paths(agent: sm.LoadedAgent) -> None:
+    shares = {one.decisions: one.share for one in agent.following("val_unseen")}
+    assert shares
+    assert all(0 <= share <= 1 for share in shares.values())

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import socket
 import sys
 import threading
-import time
-from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -152,28 +149,3 @@ def test_only_walks_that_end_are_answers() -> None:
         "failures": {"gone": 1},
         "times_single": {"median": 1.0, "worst": 3.0},
     }
-
-
-def test_connections_that_the_server_closes_are_replaced() -> None:
-    seen: list[socket.socket] = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        with load.holding(server.getsockname()[1], 3, turns=50) as opened:
-            seen += _accepted(server, 3)
-            assert seen[0].recv(100) == b"GET / HTTP/1.1\r\nHost: local"
-            time.sleep(0.1)
-            assert len(opened) == 3, "they are held"
-            seen[1].close()
-            seen += _accepted(server, 1)
-            deadline = time.monotonic() + 10  # the other side notes it after the server has accepted
-            while len(opened) < 4 and time.monotonic() < deadline:
-                time.sleep(0.01)
-            assert len(opened) == 4
-        seen[0].settimeout(5)
-        assert seen[0].recv(100) == b"", "given up in the end"
-    for connection in seen:
-        connection.close()
-
-
-def _accepted(server: socket.socket, count: int) -> Sequence[socket.socket]:
-    server.settimeout(5)
-    return [server.accept()[0] for _ in range(count)]

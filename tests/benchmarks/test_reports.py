@@ -29,7 +29,6 @@ from benchmarks.train import REFERENCES, TrainOptions, compared, measure_trainin
 from benchmarks.workload import MODES
 from scenemem.errors import UserError
 from scenemem.features.store import open_store
-from scenemem.tasks.vocabulary import EOS, PAD
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Any]
@@ -150,16 +149,6 @@ def test_repeated_descriptions_are_the_same_work(kind: str, tiny_trainable: Path
     assert counts[0][0].steps == 2
     for old, new in zip(before, load.speaker.network.parameters(), strict=True):
         torch.testing.assert_close(old, new)
-
-
-def test_a_fresh_speaker_says_texts_as_long_as_instructions(tiny_trainable: Path) -> None:
-    opened = fresh_speaker(Options(data=tiny_trainable))
-    episodes, speaker = opened.episodes("train"), opened.speaker
-    described = speaker.describe(episodes.path, episodes.heading)
-    lengths = (speaker.tokens(episodes.texts) != PAD).sum(dim=1)
-    assert set(described.lengths.tolist()) == {speaker.max_words}
-    assert float((lengths <= speaker.max_words).double().mean()) >= 0.9
-    assert bool((described.tokens[:, -1] == EOS).all())
 
 
 def test_processes_are_compared_with_the_best_single_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

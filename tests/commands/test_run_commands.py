@@ -14,12 +14,10 @@ import torch
 from scenemem.formats.features import write_store
 from scenemem.runs.folder import RunFolder
 from scenemem.world.build import load_world
-from tests.commands.helpers import printed_json, typed
+from tests.commands import helpers
+from tests.commands.helpers import Shell, typed
 
-SMALL = (
-    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1),
-    *("--learning.batch", 4, "--iterations", 4, "--selection.every", 2, "--selection.save-every", 2),
-)
+SMALL = (*helpers.SMALL, "--iterations", 4)
 
 
 @pytest.fixture(scope="module")
@@ -39,46 +37,37 @@ def test_training_fills_the_run_folder(trained: Path) -> None:
     assert run.last.is_file()
 
 
-def test_eval_prints_what_score_says_about_its_trajectories(
-    trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed("eval", trained, "--data", tiny_trainable, "--split", "val_unseen", "--json") == 0
-    report = printed_json(capsys)
+def test_eval_prints_what_score_says_about_its_trajectories(trained: Path, shell: Shell) -> None:
+    report = shell.json("eval", trained, "--split", "val_unseen")
     results = trained / "results" / "val_unseen.json"
-    assert typed("score", results, "--data", tiny_trainable, "--split", "val_unseen", "--json") == 0
-    scored = printed_json(capsys)
+    scored = shell.json("score", results, "--split", "val_unseen")
     assert scored == {key: report[key] for key in scored}
     assert "track" not in report, "these features belong to none"
-    assert typed("eval", trained, "--data", tiny_trainable, "--checkpoint", "best") == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = shell("eval", trained, "--checkpoint", "best")
     assert "stopped nearer than 3 m" in shown
     assert "on r2r val_unseen, track unknown: " in shown
 
 
 def test_every_result_names_the_track(
-    tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    copied_data: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
-    data, run = Path(shutil.copytree(tiny_trainable, tmp_path / "data")), tmp_path / "seeing"
+    data, run = copied_data, tmp_path / "seeing"
     record = data / "features" / "tiny.json"
     content = {**json.loads(record.read_text()), "track": "captions", "sensor": "a camera"}
     record.write_text(json.dumps(content))
-    assert typed("train", "basic", "--data", data, "--out", run, "--json", *SMALL) == 0
+    shell("train", "basic", "--data", data, "--out", run, "--json", *SMALL)
     assert RunFolder(run).describe()["data"]["track"] == "captions"
     assert ", track captions" in (run / "report.html").read_text(encoding="utf-8")
-    capsys.readouterr()
-    assert typed("eval", run, "--data", data, "--json") == 0
-    assert printed_json(capsys)["track"] == "captions"
-    assert typed("eval", run, "--data", data) == 0
-    assert "on r2r val_unseen, track captions: " in " ".join(capsys.readouterr().out.split())
-    assert typed("compare", run, "--data", data, "--json", "--out", tmp_path / "table.md") == 0
-    assert printed_json(capsys)["tracks"] == {"basic": "captions"}
+    assert shell.json("eval", run, "--data", data)["track"] == "captions"
+    assert "on r2r val_unseen, track captions: " in shell("eval", run, "--data", data)
+    assert shell.json("compare", run, "--data", data, "--out", tmp_path / "table.md")["tracks"] == {
+        "basic": "captions"
+    }
     assert "| basic | captions | 1 |" in (tmp_path / "table.md").read_text(encoding="utf-8")
-    assert typed("weights", "pack", run, "--data", data, "--out", tmp_path / "packed.safetensors") == 0
+    shell("weights", "pack", run, "--data", data, "--out", tmp_path / "packed.safetensors")
     assert ", track captions, 8 columns" in (tmp_path / "packed.md").read_text(encoding="utf-8")
-    capsys.readouterr()
-    assert typed("weights", "--json") == 0
-    assert printed_json(capsys)["packed"]["track"] == "captions"
+    assert shell.json("weights")["packed"]["track"] == "captions"
 
 
 def test_fast_products_are_allowed_only_when_asked_for(
@@ -98,175 +87,138 @@ def test_fast_products_are_allowed_only_when_asked_for(
 
 
 def test_packed_weights_stand_for_a_run_and_reach_what_their_card_says(
-    trained: Path,
-    tiny_trainable: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    trained: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
     trained = Path(shutil.copytree(trained, tmp_path / "augmented-0"))
     description = json.loads((trained / "preset.json").read_text())
     description["augmentation"] = {"speaker": str(tmp_path / "speaker-0")}
     (trained / "preset.json").write_text(json.dumps(description))
-    assert typed("weights", "pack", trained, "--data", tiny_trainable, "--out", tmp_path / "x.bin") == 2
+    shell.refused("weights", "pack", trained, "--out", tmp_path / "x.bin")
     file = tmp_path / "tiny.safetensors"
-    assert typed("weights", "pack", trained, "--data", tiny_trainable, "--out", file) == 0
-    capsys.readouterr()
-    assert typed("eval", "weights:tiny", "--data", tiny_trainable, "--json") == 0
-    measured = printed_json(capsys)["metrics"]
-    assert typed("weights", "--json") == 0
-    packed = printed_json(capsys)["tiny"]
+    shell("weights", "pack", trained, "--out", file)
+    measured = shell.json("eval", "weights:tiny")["metrics"]
+    packed = shell.json("weights")["tiny"]
     assert packed["metrics"]["val_unseen"] == measured
     assert packed["augmentation"] == {"speaker": "speaker-0"}, "not where it lay on this machine"
-    assert typed("weights") == 0
-    assert " tiny " in capsys.readouterr().out
+    assert " tiny " in shell("weights")
     card = file.with_suffix(".md").read_text()
     assert f"| val_unseen | {measured['sr']:.3f} |" in card
     assert str(tmp_path) not in card
-    assert typed("eval", "weights:unknown", "--data", tiny_trainable) == 2
-    assert "there are: tiny" in capsys.readouterr().err
+    assert "there are: tiny" in shell.refused("eval", "weights:unknown")
 
 
-def test_submit_writes_a_valid_file_for_the_secret_split(
-    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_submit_writes_a_valid_file_for_the_secret_split(trained: Path, tmp_path: Path, shell: Shell) -> None:
     out = tmp_path / "test.json"
-    assert typed("submit", trained, "--data", tiny_trainable, "--split", "test", "--out", out) == 0
-    assert "every start, id and edge is right" in capsys.readouterr().err
-    assert typed("eval", trained, "--data", tiny_trainable, "--split", "test") == 2
-    assert "keeps its goals secret" in capsys.readouterr().err
+    assert "every start, id and edge is right" in shell("submit", trained, "--split", "test", "--out", out)
+    assert "keeps its goals secret" in shell.refused("eval", trained, "--split", "test")
 
 
 @pytest.mark.parametrize("agent", ["expert", "random", "stop"])
-def test_scripted_agents_are_evaluated_too(
-    agent: str, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed("eval", agent, "--data", tiny_trainable, "--json") == 0
-    assert (printed_json(capsys)["metrics"]["sr"] == 1.0) == (agent == "expert")
+def test_scripted_agents_are_evaluated_too(agent: str, shell: Shell) -> None:
+    assert (shell.json("eval", agent)["metrics"]["sr"] == 1.0) == (agent == "expert")
 
 
-def test_compare_gathers_seeds_of_a_preset(
-    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare_gathers_seeds_of_a_preset(trained: Path, tmp_path: Path, shell: Shell) -> None:
     other = tmp_path / "ssm-1"
-    assert typed("train", "ssm", "--data", tiny_trainable, "--out", other, "--seed", 1, "--json", *SMALL) == 0
-    assert printed_json(capsys)["iteration"] == 4
-    words = ("compare", trained, other, "--data", tiny_trainable)
-    assert typed(*words, "--json") == 0
-    rows = printed_json(capsys)["rows"]
+    assert shell.json("train", "ssm", "--out", other, "--seed", 1, *SMALL)["iteration"] == 4
+    words = ("compare", trained, other)
+    rows = shell.json(*words)["rows"]
     assert rows["ssm"]["sr"]["n"] == 2
     for name in ("table.md", "table.html"):
-        assert typed(*words, "--out", tmp_path / name) == 0
+        shell(*words, "--out", tmp_path / name)
         assert "±" in (tmp_path / name).read_text(encoding="utf-8")
-    capsys.readouterr()
-    assert typed(*words, "--out", tmp_path / "table.doc") == 2
-    assert "expected a name ending in .md, .html or .svg" in capsys.readouterr().err
-    assert typed(*words, "--out", tmp_path / "table.svg") == 2
-    assert "table.svg: a picture shows distances from a row; name it with" in capsys.readouterr().err
+    assert "expected a name ending in .md, .html or .svg" in shell.refused(
+        *words, "--out", tmp_path / "table.doc"
+    )
+    assert "table.svg: a picture shows distances from a row; name it with" in shell.refused(
+        *words, "--out", tmp_path / "table.svg"
+    )
 
 
 def test_compare_tells_how_far_presets_are_from_one_of_them(
-    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, tmp_path: Path, shell: Shell
 ) -> None:
     other, table = tmp_path / "basic", tmp_path / "table.md"
-    assert typed("train", "basic", "--data", tiny_trainable, "--out", other, "--json", *SMALL) == 0
-    capsys.readouterr()
-    words = ("compare", trained, other, "--data", tiny_trainable)
-    assert typed(*words, "--against", "ssm", "--json", "--out", table) == 0
-    report = printed_json(capsys)
-    assert typed(*words, "--against", "ssm", "--json", "--processes", 2, "--again") == 0
-    assert printed_json(capsys) == report, "it does not matter how many walk"
+    shell("train", "basic", "--out", other, "--json", *SMALL)
+    words = ("compare", trained, other)
+    report = shell.json(*words, "--against", "ssm", "--out", table)
+    assert shell.json(*words, "--against", "ssm", "--processes", 2, "--again") == report, (
+        "it does not matter how many walk"
+    )
     distance = report["against"]["ssm"]["basic"]["sr"]
     means = {name: row["sr"]["mean"] for name, row in report["rows"].items()}
     assert distance["value"] == pytest.approx(means["basic"] - means["ssm"])
     assert distance["low"] <= distance["value"] <= distance["high"]
     assert "| basic | " + "{:+.3f} [".format(distance["value"]) in table.read_text(encoding="utf-8")
-    assert typed(*words, "--against", "ssm") == 0
-    assert "distance from ssm" in capsys.readouterr().out
-    assert typed(*words, "--against", "seq2seq") == 2
-    assert "no such row; there are: ssm, basic" in capsys.readouterr().err
-    assert typed("compare", other, "--data", tiny_trainable, "--against", "basic") == 2
-    assert "all runs belong to that row; name runs of another one, too" in capsys.readouterr().err
+    assert "distance from ssm" in shell(*words, "--against", "ssm")
+    assert "no such row; there are: ssm, basic" in shell.refused(*words, "--against", "seq2seq")
+    assert "all runs belong to that row; name runs of another one, too" in shell.refused(
+        "compare", other, "--against", "basic"
+    )
 
 
 def test_compare_refuses_a_run_that_does_not_say_what_it_is(
-    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, tmp_path: Path, shell: Shell
 ) -> None:
     broken = Path(shutil.copytree(trained, tmp_path / "broken"))
     for text in ('{"name": "ssm"}', '{"name": "ssm", "preset": 3}'):
         (broken / "preset.json").write_text(text, encoding="utf-8")
-        assert typed("compare", trained, broken, "--data", tiny_trainable) == 2
-        assert "does not describe a run" in capsys.readouterr().err
+        assert "does not describe a run" in shell.refused("compare", trained, broken)
 
 
 def test_compare_gives_runs_from_before_a_setting_existed_its_default(
-    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, tmp_path: Path, shell: Shell
 ) -> None:
     older = Path(shutil.copytree(trained, tmp_path / "older"))
     described = json.loads((older / "preset.json").read_text(encoding="utf-8"))
     del described["preset"]["model"]["allow_revisits"]
     (older / "preset.json").write_text(json.dumps(described), encoding="utf-8")
-    assert typed("compare", trained, older, "--data", tiny_trainable, "--json") == 0
-    assert list(printed_json(capsys)["rows"]) == ["ssm"]
+    assert list(shell.json("compare", trained, older)["rows"]) == ["ssm"]
 
 
-def test_compare_refuses_to_mix_tasks(
-    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, other = Path(shutil.copytree(tiny_trainable, tmp_path / "data")), tmp_path / "longer"
-    assert typed("data", "r4r", "--data", data, "--splits", "train", "val_seen", "val_unseen") == 0
-    assert typed("train", "ssm", "--data", data, "--out", other, "--data.task", "r4r", *SMALL) == 0
-    capsys.readouterr()
-    assert typed("compare", trained, other, "--data", data) == 2
-    assert "walks other episodes than the runs before it" in capsys.readouterr().err
+def test_compare_refuses_to_mix_tasks(trained: Path, copied_data: Path, tmp_path: Path, shell: Shell) -> None:
+    data, other = copied_data, tmp_path / "longer"
+    shell("data", "r4r", "--data", data, "--splits", "train", "val_seen", "val_unseen")
+    shell("train", "ssm", "--data", data, "--out", other, "--data.task", "r4r", *SMALL)
+    assert "walks other episodes than the runs before it" in shell.refused(
+        "compare", trained, other, "--data", data
+    )
 
 
-def test_compare_keeps_runs_with_other_settings_apart(
-    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare_keeps_runs_with_other_settings_apart(trained: Path, tmp_path: Path, shell: Shell) -> None:
     other = tmp_path / "ssm-other"
-    words = ("train", "ssm", "--data", tiny_trainable, "--out", other, "--json", *SMALL)
-    assert typed(*words, "--model.reasoning-steps", 1) == 0
-    capsys.readouterr()
-    assert typed("compare", trained, other, "--data", tiny_trainable, "--json") == 0
-    rows = printed_json(capsys)["rows"]
+    shell("train", "ssm", "--out", other, *SMALL, "--model.reasoning-steps", 1)
+    rows = shell.json("compare", trained, other)["rows"]
     assert list(rows) == ["ssm (model.reasoning_steps 3)", "ssm (model.reasoning_steps 1)"]
 
 
-def test_a_run_is_never_overwritten_but_can_be_continued(
-    trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ("train", "ssm", "--data", tiny_trainable, "--out", trained, *SMALL)
-    assert typed(*words) == 2
-    assert "already holds a run; continue it with --resume" in capsys.readouterr().err
+def test_a_run_is_never_overwritten_but_can_be_continued(trained: Path, shell: Shell) -> None:
+    words = ("train", "ssm", "--out", trained, *SMALL)
+    assert "already holds a run; continue it with --resume" in shell.refused(*words)
     before = (trained / "metrics.jsonl").read_text()
-    assert typed("train", "ssm", "--data", tiny_trainable, "--out", trained, "--resume") == 0, "no flag again"
+    shell("train", "ssm", "--out", trained, "--resume")
     assert (trained / "metrics.jsonl").read_text() == before, "a finished run has nothing left to do"
-    assert typed(*words, "--resume", "--learning.clip", 1.0) == 2
-    refused = " ".join(capsys.readouterr().err.split())
+    refused = shell.refused(*words, "--resume", "--learning.clip", 1.0)
     assert re.search(r"was started with another preset \(learning\.clip: [\d.]+ then, 1\.0 now\)", refused)
 
 
-def test_a_run_that_never_began_does_not_block_its_folder(
-    tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ("train", "ssm", "--data", tiny_trainable, "--out", tmp_path / "run", *SMALL)
-    assert typed(*words, "--selection.split", "typo") == 2
-    assert "R2R_typo.json: no such file" in capsys.readouterr().err
-    assert typed(*words) == 0
+def test_a_run_that_never_began_does_not_block_its_folder(tmp_path: Path, shell: Shell) -> None:
+    words = ("train", "ssm", "--out", tmp_path / "run", *SMALL)
+    assert "R2R_typo.json: no such file" in shell.refused(*words, "--selection.split", "typo")
+    shell(*words)
 
 
 def test_a_second_feature_store_does_not_confuse_a_trained_run(
-    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, copied_data: Path, tmp_path: Path, shell: Shell
 ) -> None:
-    data = Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
+    data = copied_data
     for name in ("another.npy", "another.json"):
         shutil.copy(data / "features" / f"tiny.{name.split('.')[1]}", data / "features" / name)
-    assert typed("eval", trained, "--data", data, "--json") == 0
-    capsys.readouterr()
-    assert typed("train", "ssm", "--data", data, "--out", tmp_path / "run", *SMALL) == 2
-    assert "has several feature stores (another, tiny); name one with --features" in capsys.readouterr().err
+    shell("eval", trained, "--data", data, "--json")
+    assert "has several feature stores (another, tiny); name one with --features" in shell.refused(
+        "train", "ssm", "--data", data, "--out", tmp_path / "run", *SMALL
+    )
 
 
 @pytest.mark.parametrize(
@@ -278,14 +230,9 @@ def test_a_second_feature_store_does_not_confuse_a_trained_run(
     ],
 )
 def test_impossible_settings_are_one_line(
-    flags: tuple[object, ...],
-    message: str,
-    tiny_trainable: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    flags: tuple[object, ...], message: str, tmp_path: Path, shell: Shell
 ) -> None:
-    assert typed("train", "basic", "--data", tiny_trainable, "--out", tmp_path / "run", *flags) == 2
-    assert f"error: {message}" in capsys.readouterr().err
+    assert f"error: {message}" in shell.refused("train", "basic", "--out", tmp_path / "run", *flags)
 
 
 @pytest.mark.parametrize(
@@ -298,34 +245,28 @@ def test_impossible_settings_are_one_line(
         (("compare", "RUN", "--processes", "0"), "--processes must be 1 or more, got 0"),
     ],
 )
-def test_mistakes_are_one_line(
-    words: tuple[str, ...], message: str, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = () if words[0] == "train" else ("--data", tiny_trainable)
-    assert typed(*words, *data) == 2
-    assert message in capsys.readouterr().err.replace("\n", " ")
+def test_mistakes_are_one_line(words: tuple[str, ...], message: str, shell: Shell) -> None:
+    assert message in shell.refused(*words)
 
 
 def test_other_features_than_those_trained_with_are_refused(
-    trained: Path, tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, tiny_data: Path, tmp_path: Path, shell: Shell
 ) -> None:
-    assert typed("eval", trained, "--data", tiny_data) == 2
-    assert "no feature store 'tiny' (there is none yet)" in capsys.readouterr().err
+    assert "no feature store 'tiny' (there is none yet)" in shell.refused(
+        "eval", trained, "--data", tiny_data
+    )
     data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
     names = load_world(data / "connectivity").names
     for width, differs in ((5, "width 8, this store has 5"), (8, "sha256")):
         rows = np.zeros((len(names), 36, width), dtype=np.float16)
         store = data / "features" / "tiny.npy"
         write_store(store, names, rows, width=width, source="test", encoder="zeros")
-        assert typed("eval", trained, "--data", data) == 2
-        assert f"was trained on features with {differs}" in capsys.readouterr().err
+        assert f"was trained on features with {differs}" in shell.refused("eval", trained, "--data", data)
 
 
-def test_training_help_names_the_presets(capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed("train", "--help") == 0
-    assert "ssm-no-grounding" in capsys.readouterr().out
-    assert typed("train", "basic", "--help") == 0
-    assert "--model.width" in capsys.readouterr().out
+def test_training_help_names_the_presets(shell: Shell) -> None:
+    assert "ssm-no-grounding" in shell("train", "--help")
+    assert "--model.width" in shell("train", "basic", "--help")
 
 
 def test_training_leaves_the_thread_setting_sane(trained: Path) -> None:

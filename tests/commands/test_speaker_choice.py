@@ -13,12 +13,10 @@ from scenemem.formats.features import write_store
 from scenemem.formats.traces import read_trace
 from scenemem.runs.folder import RunFolder
 from scenemem.world.build import load_world
-from tests.commands.helpers import error_line, printed_json, typed
+from tests.commands import helpers
+from tests.commands.helpers import Shell, typed
 
-SMALL = (
-    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--features", "tiny"),
-    *("--learning.batch", 4, "--iterations", 2, "--selection.every", 2, "--selection.save-every", 2),
-)
+SMALL = (*helpers.SMALL, "--iterations", 2, "--features", "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +41,11 @@ def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pa
 
 
 def test_one_candidate_is_the_ordinary_evaluation(
-    runs: tuple[Path, Path, Path], data: Path, capsys: pytest.CaptureFixture[str]
+    runs: tuple[Path, Path, Path], data: Path, shell: Shell
 ) -> None:
     agent, speaker, _ = runs
-    assert typed("eval", agent, "--data", data, "--json") == 0
-    plain = printed_json(capsys)
-    assert typed("eval", agent, "--data", data, "--speaker", speaker, "--json") == 0
-    alone = printed_json(capsys)
+    plain = shell.json("eval", agent, "--data", data)
+    alone = shell.json("eval", agent, "--data", data, "--speaker", speaker)
     reranking = alone.pop("reranking")
     assert alone == plain
     assert reranking["candidates"] == 1
@@ -59,15 +55,14 @@ def test_one_candidate_is_the_ordinary_evaluation(
 
 
 def test_everything_walked_is_reported_and_ordinary_results_stay(
-    runs: tuple[Path, Path, Path], data: Path, capsys: pytest.CaptureFixture[str]
+    runs: tuple[Path, Path, Path], data: Path, shell: Shell
 ) -> None:
     agent, speaker, _ = runs
-    assert typed("eval", agent, "--data", data, "--json") == 0
+    plain = shell.json("eval", agent, "--data", data)
     files = [agent / "results" / name for name in ("val_unseen.json", "val_unseen.jsonl")]
-    before, plain = [file.read_bytes() for file in files], printed_json(capsys)
+    before = [file.read_bytes() for file in files]
     words = ("eval", agent, "--data", data, "--speaker", speaker, "--candidates", 5)
-    assert typed(*words, "--speaker-weight", 1, "--seed", 3, "--json") == 0
-    report = printed_json(capsys)
+    report = shell.json(*words, "--speaker-weight", 1, "--seed", 3)
     assert report["metrics"] != plain["metrics"]
     facts = report["reranking"]
     assert {name: facts[name] for name in ("speaker", "candidates", "weight", "seed")} == {
@@ -81,33 +76,25 @@ def test_everything_walked_is_reported_and_ordinary_results_stay(
     assert [file.read_bytes() for file in files] == before
     assert not list((agent / "results" / "reranked").glob("*.jsonl")), "reports show ordinary walks only"
     kept = agent / "results" / "reranked" / "val_unseen.json"
-    assert typed("score", kept, "--data", data, "--split", "val_unseen", "--json") == 0
-    scored = printed_json(capsys)
+    scored = shell.json("score", kept, "--data", data, "--split", "val_unseen")
     assert scored == {key: report[key] for key in scored}
-    assert typed(*words, "--speaker-weight", 1, "--seed", 3, "--json") == 0
-    assert printed_json(capsys) == report, "the same seed, the same answers"
-    assert typed(*words) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    assert shell.json(*words, "--speaker-weight", 1, "--seed", 3) == report, "the same seed, the same answers"
+    shown = shell(*words)
     assert "TL, all walked" in shown
     assert "not comparable with agents that walk once" in shown
 
 
 def test_of_a_search_the_speaker_chooses_the_end(
-    runs: tuple[Path, Path, Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: tuple[Path, Path, Path], data: Path, tmp_path: Path, shell: Shell
 ) -> None:
     _, speaker, _ = runs
     agent = tmp_path / "search"
-    assert typed("train", "speaker-follower-search", "--data", data, "--out", agent, *SMALL) == 0
-    words = ("eval", agent, "--data", data, "--json")
-    capsys.readouterr()
+    shell("train", "speaker-follower-search", "--data", data, "--out", agent, *SMALL)
+    words = ("eval", agent, "--data", data)
     found = {}
     for weight in (0.0, 1.0):
-        assert typed(*words, "--speaker", speaker, "--speaker-weight", weight, "--traces", 1) == 0
-        found[weight] = printed_json(capsys)
-        assert found[weight].pop("reranking") == {
-            "speaker": str(speaker),
-            "weight": weight,
-        }
+        found[weight] = shell.json(*words, "--speaker", speaker, "--speaker-weight", weight, "--traces", 1)
+        assert found[weight].pop("reranking") == {"speaker": str(speaker), "weight": weight}
     kept = agent / "results" / "reranked"
     traced = [read_trace(file) for file in (kept / "traces").iterdir()]
     assert [trace.agent for trace in traced] == ["search with tiny"]
@@ -115,49 +102,43 @@ def test_of_a_search_the_speaker_chooses_the_end(
     assert origin is not None
     assert origin.reranking == {"weight": 1.0, "speaker": file_digest(RunFolder(speaker).best)}
     assert [trace.moves[-1].decisions[-1].kind for trace in traced] == ["final"]
-    assert typed("score", kept / "val_unseen.json", "--data", data, "--split", "val_unseen", "--json") == 0
-    scored = printed_json(capsys)
+    scored = shell.json("score", kept / "val_unseen.json", "--data", data, "--split", "val_unseen")
     assert scored == {key: found[1.0][key] for key in scored}, "every metre of the search is there"
-    assert typed(*words) == 0
-    plain = printed_json(capsys)
+    plain = shell.json(*words)
     assert plain == found[0.0]
     assert plain["metrics"] != found[1.0]["metrics"]
     both = plain["metrics"]["osr"], found[1.0]["metrics"]["osr"]
     assert both[0] == pytest.approx(both[1]), "it has seen the same places"
-    assert typed("eval", agent, "--data", data, "--speaker", speaker) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = shell("eval", agent, "--data", data, "--speaker", speaker)
     assert "all walked" not in shown
     assert "helped to choose where searches end" in shown
     pages = {}
     for weight in (0.0, 1.0):
         beside = ("--speaker", speaker, "--speaker-weight", weight)
         page, first = tmp_path / f"{weight}.html", traced[0].task.instruction_id
-        assert typed("view", agent, "--data", data, "--episode", first, "--out", page, *beside) == 0
+        shell("view", agent, "--data", data, "--episode", first, "--out", page, *beside)
         pages[weight] = page.read_text(encoding="utf-8")
     assert pages[0.0] != pages[1.0], "replays show how the speaker chooses"
     assert "search with tiny" in pages[1.0]
-    assert typed("view", agent, "--data", data, "--speaker", speaker, "--count", 1) == 0
+    shell("view", agent, "--data", data, "--speaker", speaker, "--count", 1)
     assert len(list((agent / "replays" / "with-speaker").glob("*.html"))) == 2
     assert not (agent / "replays" / "index.html").exists(), "ordinary replays lie apart"
-    capsys.readouterr()
-    assert typed("view", agent, "--data", data, "--speaker-weight", 0.5) == 2
-    assert "--speaker-weight 0.5 needs a --speaker whose weight it is" in error_line(capsys)
-    assert typed("view", runs[0], "--data", data, "--speaker", speaker) == 2
-    assert f"{runs[0]} does not search, and a walk chosen among candidates" in error_line(capsys)
-    assert typed("eval", agent, "--data", data, "--speaker", speaker, "--candidates", 2) == 2
+    assert "--speaker-weight 0.5 needs a --speaker whose weight it is" in shell.refused(
+        "view", agent, "--data", data, "--speaker-weight", 0.5
+    )
+    assert f"{runs[0]} does not search, and a walk chosen among candidates" in shell.refused(
+        "view", runs[0], "--data", data, "--speaker", speaker
+    )
     expected = f"{agent} searches, and a speaker chooses among the routes of one search; leave out --candid"
-    assert expected in error_line(capsys)
+    assert expected in shell.refused(*words, "--speaker", speaker, "--candidates", 2)
 
 
 def test_a_speaker_that_sees_other_features_is_refused(
-    runs: tuple[Path, Path, Path], data: Path, capsys: pytest.CaptureFixture[str]
+    runs: tuple[Path, Path, Path], data: Path, shell: Shell
 ) -> None:
     agent, _, other = runs
-    assert typed("eval", agent, "--data", data, "--speaker", other, "--candidates", 2) == 2
-    message = (
-        f"the speaker in {other} sees other features than the agent; train both with the same --features"
-    )
-    assert message in error_line(capsys)
+    expected = f"{other} sees other features than the agent; train both with the same --features"
+    assert expected in shell.refused("eval", agent, "--data", data, "--speaker", other, "--candidates", 2)
 
 
 @pytest.mark.parametrize(
@@ -188,13 +169,8 @@ def test_a_speaker_that_sees_other_features_is_refused(
     ],
 )
 def test_mistakes_are_one_line(
-    words: tuple[object, ...],
-    message: str,
-    runs: tuple[Path, Path, Path],
-    data: Path,
-    capsys: pytest.CaptureFixture[str],
+    words: tuple[object, ...], message: str, runs: tuple[Path, Path, Path], data: Path, shell: Shell
 ) -> None:
     places = {"AGENT": runs[0], "SPEAKER": runs[1]}
     filled = [places.get(word, word) if isinstance(word, str) else word for word in words]
-    assert typed("eval", *filled, "--data", data) == 2
-    assert message in error_line(capsys)
+    assert message in shell.refused("eval", *filled, "--data", data)

@@ -12,7 +12,6 @@ from torch import Tensor
 from scenemem.agents.actions import ActionSpace
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.rollout import DecisionRequest
-from scenemem.ssm.agent import SSM
 from scenemem.agents.walker import AgentPolicy, Decided, TrainedAgent, WalkConfig, collect, take_best
 from scenemem.errors import UserError
 from scenemem.evaluation.following import Agreement, measure_following, path_likelihood
@@ -20,6 +19,7 @@ from scenemem.features.store import Environment, open_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.objectives import ReferencePath
 from scenemem.simulator.panorama import Pose
+from scenemem.ssm.agent import SSM
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.build import load_world

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from scenemem.agents.build import AGENTS
-from scenemem.zoo.reranking import Reranking, RerankingAgent
 from scenemem.agents.walker import Sample
 from scenemem.errors import UserError
 from scenemem.evaluation.evaluate import CandidateWalker, walk_split
@@ -27,6 +26,7 @@ from scenemem.runs.loop import TrainingStatus
 from scenemem.runs.opened import open_run
 from scenemem.runs.training import Settings, run_training
 from scenemem.tasks.paths import path_pool
+from scenemem.zoo.reranking import Reranking, RerankingAgent
 from tests.faults.fake_card import CARD, CardTensor, DeviceError, FakeCard, fake_card
 
 GROUP = ProcessGroup(device=CARD)

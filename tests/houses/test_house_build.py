@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import shutil
+import re
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,15 +20,9 @@ from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import read_store, verify_store
 from scenemem.formats.folder import DataFolder, cache_folder
 from scenemem.houses import build
-from scenemem.houses.build import (
-    HousesConfig,
-    HousesSummary,
-    build_houses,
-    default_houses,
-    lay_out,
-    read_plan,
-)
+from scenemem.houses.build import HousesConfig, HousesSummary, build_houses, default_houses, lay_out
 from scenemem.houses.features import WIDTH
+from scenemem.houses.house import read_plan
 from scenemem.tasks.paths import shortest_paths
 from scenemem.world.build import load_world
 
@@ -66,9 +59,7 @@ def test_the_summary_counts_what_is_there(built: Built) -> None:
     assert (folder / "connectivity" / "scans.txt").read_text().split() == [scan.name for scan in scans]
 
 
-def test_splits_are_shortest_paths_in_disjoint_houses(
-    built: Built,
-) -> None:
+def test_splits_are_shortest_paths_in_disjoint_houses(built: Built) -> None:
     data = DataFolder(built[0])
     world = load_world(data.connectivity, cache=False)
     scans: dict[str, set[str]] = {}
@@ -109,12 +100,10 @@ def test_the_store_covers_every_viewpoint(built: Built) -> None:
     )
 
 
-def test_plans_come_back_as_the_houses_they_were(
-    built: Built,
-) -> None:
+def test_plans_come_back_as_the_houses_they_were(built: Built) -> None:
     plan = read_plan(built[0], "house_001")
     layout, _ = lay_out(0, 1)
-    assert plan == layout.house
+    assert plan == layout.house != lay_out(1, 1)[0].house, "another seed, another house"
     with pytest.raises(DataError, match=r"house_999.json: no such file"):
         read_plan(built[0], "house_999")
 
@@ -126,15 +115,8 @@ def test_building_again_gives_the_same_bytes_whatever_the_number_of_jobs(
     assert digests(tmp_path / "again") == digests(built[0])
 
 
-def test_another_seed_gives_other_houses(built: Built) -> None:
-    layout, _ = lay_out(1, 0)
-    assert layout.house != read_plan(built[0], "house_000")
-
-
 def test_without_workers_the_build_goes_on_alone(
-    built: Built,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
         raise BrokenProcessPool("workers died")
@@ -153,10 +135,16 @@ def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_default_houses_are_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def tiny_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Default houses that are built in a moment, by this process, into a cache of their own."""
     monkeypatch.setenv("SCENEMEM_CACHE", str(tmp_path))
     monkeypatch.setattr(build, "HousesConfig", lambda: TINY)
     monkeypatch.setattr(build, "_processors", lambda: 1)
+
+
+@pytest.mark.usefixtures("tiny_default")
+def test_default_houses_are_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = default_houses()
     assert folder.parent == cache_folder() == tmp_path
     before = digests(folder)
@@ -165,10 +153,8 @@ def test_default_houses_are_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert digests(folder) == before
 
 
-def test_a_cache_folder_finished_meanwhile_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SCENEMEM_CACHE", str(tmp_path))
-    monkeypatch.setattr(build, "HousesConfig", lambda: TINY)
-    monkeypatch.setattr(build, "_processors", lambda: 1)
+@pytest.mark.usefixtures("tiny_default")
+def test_a_cache_folder_finished_meanwhile_is_kept(tmp_path: Path) -> None:
     faster: list[Path] = []
 
     def interfere(done: int, total: int) -> None:
@@ -183,51 +169,30 @@ def test_a_cache_folder_finished_meanwhile_is_kept(monkeypatch: pytest.MonkeyPat
     assert list(tmp_path.iterdir()) == faster
 
 
-def test_a_data_folder_that_was_not_built_here_is_never_replaced(tiny_data: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    for name in ("connectivity", "r2r"):
-        shutil.copytree(tiny_data / name, data / name)
-    for name in ("features", "plans"):
-        (data / name).mkdir()
-    before = digests(data)
-    with pytest.raises(UserError) as caught:
-        build_houses(data, TINY, jobs=1)
-    assert str(caught.value) == (
-        f"{data}: is not empty and was not built by 'scenemem data houses' "
-        f"({data / 'houses.json'}: no such file); choose a new folder with --out or remove this one"
+@pytest.mark.parametrize("content", ["houses.json", "R2R_train.json"])
+def test_only_a_new_or_empty_folder_is_written(tmp_path: Path, content: str) -> None:
+    file = tmp_path / content
+    file.write_text("mine")
+    for target in (tmp_path, file):
+        with pytest.raises(UserError, match=f"{target}: is no empty folder; choose a new one with --out or"):
+            build_houses(target, TINY, jobs=1)
+    assert file.read_text() == "mine"
+    (tmp_path / "empty").mkdir()
+    build_houses(tmp_path / "empty", TINY, jobs=1)
+    assert json.loads((tmp_path / "empty" / "houses.json").read_bytes())["houses"] == 2
+
+
+def test_only_the_command_and_the_default_data_import_the_generator() -> None:
+    package = Path(build.__file__).parents[1]
+    pattern = re.compile(
+        r"from scenemem\.houses\.(build|plan|furniture|viewpoints|instructions|landmarks|features)"
     )
-    for content, reason in (
-        ('{"houses": 3}', "missing required field"),
-        ('{"config": {"houses": 0}, "key": ""}', "got 0"),
-    ):
-        (data / "houses.json").write_text(content)
-        with pytest.raises(UserError, match=f"was not built by .* {reason}"):
-            build_houses(data, TINY, jobs=1)
-    (data / "houses.json").unlink()
-    assert digests(data) == before
-
-
-def test_houses_with_other_things_among_them_are_not_replaced(built: Built, tmp_path: Path) -> None:
-    folder = shutil.copytree(built[0], tmp_path / "houses")
-    (folder / "features" / "resnet.npy").write_text("took a day")
-    message = r"holds 'features/resnet.npy', which is not part of the houses; choose a new folder with --out"
-    with pytest.raises(UserError, match=message):
-        build_houses(folder, TINY, jobs=1)
-    assert (folder / "features" / "resnet.npy").is_file()
-
-
-def test_a_file_is_never_replaced(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError, match="is a file, expected a folder; choose another one with --out"):
-        build_houses(tmp_path / "file", SMALL, jobs=1)
-
-
-def test_an_older_build_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "houses").mkdir()  # an empty folder is in nobody's way
-    build_houses(tmp_path / "houses", TINY, jobs=1)
-    before = digests(tmp_path / "houses")
-    build_houses(tmp_path / "houses", replace(TINY, seed=3), jobs=1)
-    assert digests(tmp_path / "houses") != before
+    importing = {
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*.py")
+        if file.parent.name != "houses" and pattern.search(file.read_text(encoding="utf-8"))
+    }
+    assert importing == {"commands/data.py", "runs/experiment.py", "simulator/game.py"}
 
 
 def test_a_house_that_cannot_be_laid_out_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,18 +203,16 @@ def test_a_house_that_cannot_be_laid_out_says_which(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
+    ("field", "value", "least"),
     [
-        ("houses", 1, "houses must be 2 or more, got 1; choose a larger houses"),
-        ("seed", -1, "seed must be 0 or more, got -1; choose a larger seed"),
-        ("unseen_houses", 0, "unseen_houses must be 1 or more, got 0"),
-        ("train_routes", 0, "train_routes must be 1 or more, got 0"),
-        ("val_seen_routes", 0, "val_seen_routes must be 1 or more, got 0"),
-        ("val_unseen_routes", -3, "val_unseen_routes must be 1 or more, got -3"),
+        *(("houses", 1, 2), ("seed", -1, 0), ("unseen_houses", 0, 1), ("train_routes", 0, 1)),
+        *(("val_seen_routes", 0, 1), ("val_unseen_routes", -3, 1)),
     ],
 )
-def test_bad_configs_are_refused(field: str, value: int, message: str) -> None:
-    with pytest.raises(UserError, match=message):
+def test_bad_configs_are_refused(field: str, value: int, least: int) -> None:
+    with pytest.raises(
+        UserError, match=f"{field} must be {least} or more, got {value}; choose a larger {field}"
+    ):
         HousesConfig(**{field: value})
 
 

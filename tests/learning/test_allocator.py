@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from scenemem.learning.allocator import keep_freed_memory
+from scenemem.processes import keep_freed_memory
 
 _FAULTS = """
 import resource, sys, torch
-from scenemem.learning.allocator import keep_freed_memory
+from scenemem.processes import keep_freed_memory
 if "keep" in sys.argv: assert keep_freed_memory()
 def step():
     kept = [torch.ones(10_000_000 - 1_000 * number) for number in range(3)]  # 40 MB each

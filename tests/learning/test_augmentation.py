@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,33 +12,19 @@ from torch import Tensor
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import UserError
-from scenemem.features.store import Environment, open_store
-from scenemem.formats.folder import DataFolder
+from scenemem.features.store import Environment
 from scenemem.learning.augmentation import BackTranslation, StoredEpisodes
 from scenemem.learning.distributed import SINGLE, ProcessGroup
 from scenemem.learning.speaker import Speaker
 from scenemem.learning.trainer import Trainer
 from scenemem.models.speaker import Descriptions, SpeakerConfig, SpeakerNetwork
 from scenemem.presets import overlaid
-from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import PathRule, path_pool, shortest_paths
 from scenemem.tasks.vocabulary import Vocabulary
-from scenemem.world.build import load_world
 
 BATCH = 6
 PRESET = overlaid("ssm", described=True)
-
-
-@pytest.fixture(scope="module")
-def environment(tiny_trainable: Path) -> Environment:
-    torch.set_num_threads(1)
-    world = load_world(tiny_trainable / "connectivity")
-    return Environment(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
-
-
-@pytest.fixture(scope="module")
-def episodes(tiny_trainable: Path, environment: Environment) -> EpisodeSet:
-    return load_split(DataFolder(tiny_trainable), environment.world, "r2r", "train")
 
 
 @pytest.fixture(scope="module")

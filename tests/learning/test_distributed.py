@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -19,89 +18,38 @@ from torch import distributed
 
 from scenemem.errors import UserError
 from scenemem.learning.distributed import SINGLE, ProcessGroup, process_group
+from scenemem.runs.folder import RunFolder
 
-SCRIPT = '''
-"""Trains on the tiny world; every step is logged and saved by the main process."""
+CONFIG = """
+base = "ssm-plus"
+augment = "{data}/r2r/R2R_train.json"
+iterations = {iterations}
 
-import json
-import sys
-from pathlib import Path
+[model]
+word_width = 8
+width = 16
+node_width = 8
+dropout = 0.3
+feature_dropout = 0.2
+restore_state = true
+hints = true
 
-import torch
+[data]
+min_count = 1
 
-from scenemem.agents.agent import DataSizes
-from scenemem.features.store import Environment
-from scenemem.ssm.agent import SSM, SSMConfig
-from scenemem.agents.walker import TrainedAgent
-from scenemem.errors import UserError
-from scenemem.features.store import open_store
-from scenemem.formats.folder import DataFolder
-from scenemem.learning.augmentation import StoredEpisodes
-from scenemem.learning.objectives import LearningConfig, Stage
-from scenemem.learning.distributed import process_group
-from scenemem.learning.trainer import Trainer
-from scenemem.tasks.episode_set import load_split
-from scenemem.tasks.vocabulary import Vocabulary
-from scenemem.world.build import load_world
+[selection]
+every = {iterations}
+save_every = 1
 
-data, out, iterations, resumes = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), "resume" in sys.argv
-torch.set_num_threads(1)
+[learning]
+batch = 6
+max_decisions = 8
 
-
-def train(group):
-    world = load_world(data / "connectivity")
-    environment = Environment(world, open_store(data / "features" / "tiny.npy", world))
-    episodes = load_split(DataFolder(data), world, "r2r", "train")
-    vocabulary = Vocabulary.build(episodes.texts, min_count=1)
-    torch.manual_seed(0)
-    config = SSMConfig(
-        word_width=8, width=16, dropout=0.3, feature_dropout=0.2, node_width=8, restore_state=True, hints=True
-    )
-    network = SSM.build(config, DataSizes(len(vocabulary), environment.width))
-    losses = {"teacher_forcing": 1.0, "student_forcing": 0.3, "a2c": 1.0}
-    stage = Stage(losses=losses, augmented={**losses, "teacher_forcing": 0.5})
-    learning = LearningConfig(
-        iterations=max(iterations, 4), batch=6, max_decisions=8, max_steps=16, stages=(stage,)
-    )
-    trainer = Trainer(
-        TrainedAgent(network, environment, vocabulary),
-        episodes,
-        learning,
-        0,
-        group,
-        StoredEpisodes(episodes, seed=2),
-    )
-    if resumes:
-        state = torch.load(out / "state.pt", weights_only=False)
-        network.load_state_dict(state["network"])
-        trainer.optimiser.load_state_dict(state["optimiser"])
-        trainer.batches.load_state_dict(state["batches"])
-        trainer.sampling.set_state(state["sampling"])
-        torch.set_rng_state(state["random"])
-        trainer.iteration = state["iteration"]
-    while trainer.iteration < iterations:
-        report = trainer.step()
-        if group.is_main:
-            state = {
-                "network": network.state_dict(),
-                "optimiser": trainer.optimiser.state_dict(),
-                "batches": trainer.batches.state_dict(),
-                "sampling": trainer.sampling.get_state(),
-                "random": torch.get_rng_state(),
-                "iteration": trainer.iteration,
-            }
-            torch.save(state, out / "state.pt")
-            line = {"losses": report.losses, "gradient": report.gradient, "episodes": report.episodes}
-            with open(out / "log.jsonl", "a", encoding="utf-8") as log:
-                log.write(json.dumps(line) + chr(10))
-
-
-try:
-    with process_group() as group:
-        train(group)
-except UserError as error:
-    sys.exit(str(error))
-'''
+[[learning.stages]]
+losses = {{ teacher_forcing = 1.0, student_forcing = 0.3, a2c = 1.0 }}
+augmented = {{ teacher_forcing = 0.5, student_forcing = 0.3, a2c = 1.0 }}
+"""
+STEPS = 6
 
 
 def _free_port() -> int:
@@ -110,14 +58,14 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _start(processes: int, data: Path, out: Path, iterations: int, *words: str) -> subprocess.Popen[str]:
-    out.mkdir(exist_ok=True)
-    script = out / "train.py"
-    script.write_text(SCRIPT, encoding="utf-8")
+def _start(processes: int, data: Path, out: Path, *words: str, steps: int = STEPS) -> subprocess.Popen[str]:
+    config = out.with_suffix(".toml")
+    config.write_text(CONFIG.format(data=data, iterations=steps), encoding="utf-8")
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
-    launcher += ["--master-addr", "127.0.0.1", "--master-port", str(_free_port())]
+    launcher += ["--master-addr", "127.0.0.1", "--master-port", str(_free_port()), "-m", "scenemem"]
+    command = ["train", "--config", str(config), "--data", str(data), "--out", str(out), "--no-replays"]
     return subprocess.Popen(
-        [sys.executable, *launcher, str(script), str(data), str(out), str(iterations), *words],
+        [sys.executable, *launcher, *command, *words],
         env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -127,58 +75,64 @@ def _start(processes: int, data: Path, out: Path, iterations: int, *words: str) 
 
 
 def _logged(out: Path) -> list[dict[str, Any]]:
-    log = out / "log.jsonl"
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return list(RunFolder(out).logged())
 
 
-def _trained(processes: int, data: Path, out: Path, iterations: int, *words: str) -> list[dict[str, Any]]:
-    process = _start(processes, data, out, iterations, *words)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
+def _trained(processes: int, data: Path, out: Path, *words: str) -> list[dict[str, Any]]:
+    output, code = _ended(_start(processes, data, out, *words))
+    assert code == 0, output
     return _logged(out)
 
 
+def _ended(process: subprocess.Popen[str]) -> tuple[str, int]:
+    try:
+        output, _ = process.communicate(timeout=300)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return output, process.returncode
+
+
 def _same_steps(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+    assert len(one) == len(other) == STEPS
     for alone, shared in zip(one, other, strict=True):
         assert alone["losses"] == pytest.approx(shared["losses"], abs=1e-4, rel=1e-4)
         assert alone["gradient"] == pytest.approx(shared["gradient"], rel=1e-3)
-        assert alone["episodes"] == shared["episodes"]
 
 
 def test_processes_together_compute_what_one_does_and_continue_each_others_runs(
     tiny_trainable: Path, tmp_path: Path
 ) -> None:
-    one = _trained(1, tiny_trainable, tmp_path / "one", 4)
-    assert len(one) == 4
-    two = _trained(2, tiny_trainable, tmp_path / "two", 4)
-    _same_steps(one, two)
-    # begun by two processes, continued by one
-    _trained(2, tiny_trainable, tmp_path / "begun", 2)
-    _same_steps(one, _trained(1, tiny_trainable, tmp_path / "begun", 4, "resume"))
+    one = _trained(1, tiny_trainable, tmp_path / "one")
+    assert "augmented a2c" in one[0]["losses"]
+    _same_steps(one, _trained(2, tiny_trainable, tmp_path / "two"))
+    # started by two processes, stopped, continued by one
+    process = _start(2, tiny_trainable, tmp_path / "stopped")
+    _wait_for(lambda: len(_logged(tmp_path / "stopped")) >= 1, process)
+    os.kill(_worker(process.pid, rank=1), signal.SIGTERM)
+    _ended(process)
+    assert 1 <= len(_logged(tmp_path / "stopped")) < STEPS
+    _same_steps(one, _trained(1, tiny_trainable, tmp_path / "stopped", "--resume"))
 
 
 def test_the_others_stop_when_a_process_dies(tiny_trainable: Path, tmp_path: Path) -> None:
     out = tmp_path / "killed"
-    process = _start(2, tiny_trainable, out, 100_000)
-    try:
-        _wait_for(lambda: len(_logged(out)) >= 2, process)
-        os.kill(_worker(process.pid, rank=1), signal.SIGKILL)
-        output, _ = process.communicate(timeout=120)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode != 0
-    assert "scenemem/learning" not in output, "the launcher says which process failed; we add no traceback"
-    assert (out / "state.pt").exists()
+    process = _start(2, tiny_trainable, out, steps=50_000)
+    _wait_for(lambda: len(_logged(out)) >= 2, process)
+    os.kill(_worker(process.pid, rank=1), signal.SIGKILL)
+    output, code = _ended(process)
+    assert code != 0
+    assert "scenemem/learning" not in output, "the launcher names the failed process, no traceback"
+    assert RunFolder(out).has_checkpoint
 
 
 def _wait_for(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    for _ in range(1200):
+    for _ in range(6000):
         if happened():
             return
         if process.poll() is not None:
             pytest.fail(f"ended too early: {process.communicate()[0]}")
-        time.sleep(0.1)
+        time.sleep(0.02)
     pytest.fail("nothing happened for two minutes")
 
 

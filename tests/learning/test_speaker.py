@@ -16,7 +16,6 @@ from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import DataConfig
 from scenemem.runs.experiment import SpeakerPreset, new_speaker
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.tasks.vocabulary import SPECIAL, UNK, Vocabulary
 from scenemem.world.graph import NONE
 
 
@@ -124,18 +123,6 @@ def test_describing_leaves_a_training_network_in_training(
     speaker.network.eval()
     assert torch.equal(speaker.describe(*walks).tokens, described.tokens), "no dropout while describing"
     assert not speaker.network.training
-
-
-def test_words_are_translated_into_another_vocabulary(speaker: Speaker, walks: tuple[Tensor, Tensor]) -> None:
-    words = speaker.vocabulary.words
-    other = Vocabulary((*SPECIAL, *reversed(words[5:])))  # lacks the most frequent word
-    table = speaker.word_numbers_in(other)
-    assert table[:4].tolist() == [0, 1, 2, 3]
-    assert int(table[4]) == UNK
-    tokens = speaker.describe(*walks).tokens
-    known = [[word for word in text.split() if word != words[4]] for text in speaker.texts(tokens)]
-    translated = [other.decode(row).split() for row in table[tokens].tolist()]
-    assert [[word for word in text if word != SPECIAL[UNK]] for text in translated] == known
 
 
 def test_wrong_masks_and_beams_are_refused(speaker: Speaker, walks: tuple[Tensor, Tensor]) -> None:

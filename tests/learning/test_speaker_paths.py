@@ -1,24 +1,16 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 from scenemem.errors import UserError
-from scenemem.features.store import Environment, open_store
+from scenemem.features.store import Environment
 from scenemem.learning.speaker import steps_along, views_along
 from scenemem.simulator.panorama import STOP, Simulator, view_angles
-from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World, angle_feature
-
-
-@pytest.fixture(scope="module")
-def environment(tiny_trainable: Path) -> Environment:
-    world = load_world(tiny_trainable / "connectivity")
-    return Environment(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
 
 
 def _random_walks(world: World, count: int) -> tuple[Tensor, Tensor]:

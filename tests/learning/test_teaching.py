@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace, LocalActions
-from scenemem.zoo.low_level import LowLevelActions
-from scenemem.zoo.place_actions import PlaceActions
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.walker import FollowLabels, collect
 from scenemem.errors import SettingError
 from scenemem.evaluation.metrics import measure
-from scenemem.zoo.labels import BestNDTW, LowLevelPath
 from scenemem.learning.objectives import ClosestToGoal, LearningConfig
 from scenemem.learning.teaching import BackToPath, hops_to_path
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
+from scenemem.zoo.labels import BestNDTW, LowLevelPath
+from scenemem.zoo.low_level import LowLevelActions
+from scenemem.zoo.place_actions import PlaceActions
 
 
 class _Roams:

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from scenemem.features.store import PanoramaLookup
 from scenemem.models import attention
-from scenemem.models.navigator import attend_panoramas, dots, masked_softmax, score_panoramas
+from scenemem.models.navigator import attend_panoramas, dots, fold_angles, masked_softmax, score_panoramas
 from scenemem.ssm.reading import tiled
-from scenemem.models.navigator import fold_angles
 from scenemem.world.graph import ANGLE_WIDTH, VIEWS, angle_feature, rotated
 
 VIEWPOINTS, VISUAL = 40, 5

@@ -15,8 +15,8 @@ from scenemem.models.navigator import (
     Packing,
     gate_order,
     run_lstms,
+    selected,
 )
-from scenemem.models.navigator import selected
 from tests.models.helpers import one_per_episode
 
 PADDING, WORDS, WORD_WIDTH, WIDTH = 0, 20, 6, 10

@@ -15,8 +15,8 @@ from scenemem.models.navigator import (
     Packing,
     SharedGrounding,
     TextualAttention,
+    selected,
 )
-from scenemem.models.navigator import selected
 from tests.models.helpers import one_per_episode
 
 WIDTH, WORDS = 6, 5

@@ -9,12 +9,12 @@ import networkx as nx
 import pytest
 import torch
 
-from scenemem.zoo.place_actions import PlaceActions, first_of_cheapest
-from scenemem.zoo.seen_places import SeenPlaces
-from scenemem.ssm.reading import MemoryGraph
 from scenemem.simulator.panorama import Simulator
+from scenemem.ssm.reading import MemoryGraph
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
+from scenemem.zoo.place_actions import PlaceActions, first_of_cheapest
+from scenemem.zoo.seen_places import SeenPlaces
 
 
 def _explored(world: World, episodes: EpisodeSet, steps: int) -> PlaceActions:

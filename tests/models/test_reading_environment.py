@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from scenemem.features.store import Environment, open_store
-from scenemem.ssm.graph import SceneMemory
 from scenemem.models.navigator import Grounded
+from scenemem.ssm.graph import SceneMemory
 from scenemem.ssm.reading import ActionScore, CollectRead, GlobalScore, MemoryGraph
 from scenemem.world.build import load_world
 from scenemem.world.graph import World, angle_feature, view_heading

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 from scenemem.errors import SettingError
-from scenemem.models.navigator import Instructions
 from scenemem.models.navigator import (
     POSE_WIDTH,
     AheadOnly,
@@ -22,6 +21,7 @@ from scenemem.models.navigator import (
     EpisodeSelection,
     FusedStateLog,
     HiddenState,
+    Instructions,
     LSTMState,
     LSTMUpdater,
     Observation,

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout, pad
 
-from scenemem.models.navigator import Instructions
 from scenemem.models.navigator import (
     ANGLES,
     POSE_WIDTH,
     AheadOnly,
     DropoutMasks,
+    Instructions,
     LSTMState,
     LSTMStep,
     LSTMUpdater,

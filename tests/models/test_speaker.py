@@ -269,48 +269,12 @@ def test_every_text_begins_ends_and_says_only_words(seed: int) -> None:
 
 @decoding
 @pytest.mark.parametrize("seed", range(3))
-def test_a_path_is_described_by_itself(seed: int) -> None:
-    decoder, paths = _decoder(seed), _encoded(20, seed)
-    together, beams = _greedy(decoder, paths), beam_search(decoder, paths, 3, 10)
-    assert len(set(together.lengths.tolist())) > 1, "texts of different lengths, or nothing is shown"
-    for row in range(20):
-        single = paths.select(torch.tensor([row]))
-        for whole, alone in (
-            (together, _greedy(decoder, single)),
-            (beams, beam_search(decoder, single, 3, 10)),
-        ):
-            assert whole.tokens[row, : whole.lengths[row]].tolist() == alone.tokens[0].tolist()
-
-
-@decoding
-@pytest.mark.parametrize("seed", range(3))
 def test_texts_are_as_likely_as_they_claim(seed: int) -> None:
     decoder, paths = _decoder(seed), _encoded(20, seed)
     for texts in (_greedy(decoder, paths), _greedy(decoder, paths, 3), beam_search(decoder, paths, 4, 10)):
         expected = _log_likelihood(decoder, paths, texts.tokens)
         torch.testing.assert_close(texts.log_likelihood, expected)
         torch.testing.assert_close(texts.per_word, expected / (texts.lengths - 1))
-
-
-@decoding
-@pytest.mark.parametrize("seed", range(3))
-def test_one_beam_is_greedy(seed: int) -> None:
-    decoder, paths = _decoder(seed), _encoded(20, seed)
-    greedy, beam = _greedy(decoder, paths), beam_search(decoder, paths, 1, 10)
-    assert torch.equal(greedy.tokens, beam.tokens)
-    torch.testing.assert_close(greedy.log_likelihood, beam.log_likelihood)
-
-
-@decoding
-@pytest.mark.parametrize("power", [0.0, 0.7, 1.0])
-@pytest.mark.parametrize("beams", [2, 3, 8])
-def test_beams_never_do_worse_than_greedy(beams: int, power: float) -> None:
-    decoder, paths = _decoder(7), _encoded(60, 7)
-    greedy, beam = _greedy(decoder, paths), beam_search(decoder, paths, beams, 10, power)
-    gain = beam.log_likelihood / (beam.lengths - 1) ** power
-    gain = gain - greedy.log_likelihood / (greedy.lengths - 1) ** power
-    assert float(gain.min()) > -1e-5
-    assert float(gain.max()) > 1e-3, "and sometimes better, or the search does nothing"
 
 
 def _plain_beam(
@@ -335,7 +299,7 @@ def _plain_beam(
 
 @decoding
 @pytest.mark.parametrize("power", [0.0, 0.7, 1.0])
-@pytest.mark.parametrize("beams", [2, 3])
+@pytest.mark.parametrize("beams", [1, 2, 3])
 def test_beams_are_those_of_a_search_with_lists(beams: int, power: float) -> None:
     decoder, paths = _decoder(5), _encoded(12, 5)
     found = beam_search(decoder, paths, beams, 7, power)

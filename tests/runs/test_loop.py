@@ -17,15 +17,15 @@ import torch
 from scenemem.errors import DataError, Interrupted, UserError
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.checkpoint import read_checkpoint, write_tensors
+from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, Preset
 from scenemem.runs.experiment import new_experiment
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.loop import Schedule, TrainingLoop, TrainingStatus, differences
+from tests.runs.outcomes import assert_same_run, outcome
 
 ITERATIONS = 12
-TIMES = ("episodes_per_second", "cpu_seconds")  # differ from run to run
 
 
 def _preset(**learning: Any) -> Preset[Any]:
@@ -58,19 +58,6 @@ def _loop(data: Path, out: Path, seed: int = 0, stop_at: int | None = None) -> T
     )
 
 
-def _outcome(out: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
-    folder = RunFolder(out)
-    lines = [{k: v for k, v in line.items() if k not in TIMES} for line in folder.logged()]
-    return read_checkpoint(folder.last).tensors, lines
-
-
-def _assert_same(first: Path, second: Path) -> None:
-    (tensors, lines), (other_tensors, other_lines) = _outcome(first), _outcome(second)
-    assert lines == other_lines
-    assert tensors.keys() == other_tensors.keys()
-    assert all(torch.equal(tensors[name], other_tensors[name]) for name in tensors)
-
-
 @pytest.fixture(scope="module")
 def finished(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("finished")
@@ -80,9 +67,9 @@ def finished(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_the_same_seed_gives_the_same_run(tiny_trainable: Path, finished: Path, tmp_path: Path) -> None:
     _loop(tiny_trainable, tmp_path / "same").run()
-    _assert_same(tmp_path / "same", finished)
+    assert_same_run(tmp_path / "same", finished)
     _loop(tiny_trainable, tmp_path / "other", seed=1).run()
-    mine, theirs = _outcome(tmp_path / "other")[0], _outcome(finished)[0]
+    mine, theirs = outcome(tmp_path / "other")[0], outcome(finished)[0]
     assert not torch.equal(mine["network.updater.join.weight"], theirs["network.updater.join.weight"])
 
 
@@ -95,7 +82,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     continued = _loop(tiny_trainable, tmp_path)
     continued.resume()
     continued.run()
-    _assert_same(tmp_path, finished)
+    assert_same_run(tmp_path, finished)
 
 
 def test_the_cost_of_a_run_counts_all_its_processes(tiny_trainable: Path, tmp_path: Path) -> None:
@@ -131,7 +118,7 @@ def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(
         process.kill()
         process.join()
     _train_or_resume(tiny_trainable, tmp_path)
-    _assert_same(tmp_path, finished)
+    assert_same_run(tmp_path, finished)
 
 
 def test_the_best_weights_are_kept_with_their_metadata(finished: Path) -> None:
@@ -201,7 +188,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
         continued.resume()
     assert continued.trainer.iteration == 4
     continued.run()
-    _assert_same(tmp_path, finished)
+    assert_same_run(tmp_path, finished)
 
 
 def test_a_run_without_a_good_checkpoint_names_both(
@@ -260,7 +247,7 @@ def test_a_signal_saves_the_run_first(
     continued.resume()
     assert continued.trainer.iteration == reached
     continued.run()
-    _assert_same(tmp_path, finished)
+    assert_same_run(tmp_path, finished)
 
 
 def test_differences_name_the_settings_that_differ_and_no_others() -> None:
@@ -272,4 +259,5 @@ def test_differences_name_the_settings_that_differ_and_no_others() -> None:
         "model.width: 64 then, 128 now",
     ]
     assert differences(3, 4) == ["3 then, 4 now"]
+    assert differences("a" * 9000, None) == ['"' + "a" * 69 + "... then, nothing now"]
     assert differences(before, before) == []

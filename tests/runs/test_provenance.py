@@ -26,7 +26,7 @@ from scenemem.models.navigator import LSTMUpdater
 from scenemem.runs import opened
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import kept_results
-from tests.commands.helpers import typed
+from tests.commands.helpers import Shell, typed
 
 SMALL = (
     *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--learning.batch", 4),
@@ -108,13 +108,12 @@ def test_traces_replays_and_reports_say_what_they_come_from(copied: tuple[Path, 
 
 
 def test_results_of_a_newer_version_are_neither_shown_nor_replaced(
-    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
+    copied: tuple[Path, RunFolder], shell: Shell
 ) -> None:
     data, run = copied
     stamp = run.stamp("val_unseen")
     stamp.write_text('{"version": 99}')
-    assert typed("report", run.root, "--data", data, "--splits", "val_unseen", "--no-replays") == 2
-    told = capsys.readouterr().err.replace("\n", " ")
+    told = shell.refused("report", run.root, "--data", data, "--splits", "val_unseen", "--no-replays")
     assert "is a stamp of version 99, this program reads version 1" in told
     assert stamp.read_text() == '{"version": 99}'
 
@@ -259,23 +258,19 @@ def test_a_comparison_walks_again_with_parts_of_somebody_elses(
     assert _walked(copied).walked == 1
 
 
-def test_it_is_said_when_results_were_kept(
-    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_said_when_results_were_kept(copied: tuple[Path, RunFolder], shell: Shell) -> None:
     data, run = copied
     for again in ((), ("--again",)):
-        assert typed("compare", run.root, "--data", data, *again) == 0
-        told = capsys.readouterr().err.replace("\n", " ")
+        told = shell("compare", run.root, "--data", data, *again)
         said = "1 of 1 runs had walked val_unseen already; --again walks with all of them" in told
         assert said is not bool(again)
 
 
-def test_features_that_changed_are_refused(
-    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_features_that_changed_are_refused(copied: tuple[Path, RunFolder], shell: Shell) -> None:
     _reverse_features(copied[0])
-    assert typed("eval", copied[1].root, "--data", copied[0]) == 2
-    assert "the file changed, build the store again" in capsys.readouterr().err.replace("\n", " ")
+    assert "the file changed, build the store again" in shell.refused(
+        "eval", copied[1].root, "--data", copied[0]
+    )
 
 
 def test_other_graphs_are_warned_about(copied: tuple[Path, RunFolder]) -> None:
@@ -294,15 +289,11 @@ def test_other_graphs_are_warned_about(copied: tuple[Path, RunFolder]) -> None:
     ids=["other episodes", "stretched graph", "same words, another heading"],
 )
 def test_a_run_is_not_resumed_on_other_data(
-    copied: tuple[Path, RunFolder],
-    capsys: pytest.CaptureFixture[str],
-    change: Callable[[Path], None],
-    what: str,
+    copied: tuple[Path, RunFolder], shell: Shell, change: Callable[[Path], None], what: str
 ) -> None:
     data, run = copied
     change(data)
-    assert typed("train", "ssm", "--data", data, "--out", run.root, "--resume", "--no-replays") == 2
-    message = capsys.readouterr().err.replace("\n", " ")
+    message = shell.refused("train", "ssm", "--data", data, "--out", run.root, "--resume", "--no-replays")
     if what:
         assert f"has changed since it was started: {what} (sha256 " in message
         assert "put the file back, or begin a new run" in message
@@ -355,36 +346,35 @@ def test_everything_that_decides_about_the_numbers_is_written_down(
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_with_what_it_was_begun_with(
-    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
+    copied: tuple[Path, RunFolder], shell: Shell
 ) -> None:
     data, run = copied
     whole, cut = RunFolder(run.root.with_name("whole")), RunFolder(run.root.with_name("cut"))
     words = ("train", "ssm", "--data", data, *SMALL, "--begin", run.root, "--iterations", 2)
-    assert typed(*words, "--out", whole.root) == 0
+    shell(*words, "--out", whole.root)
     shutil.copytree(whole.root, cut.root)
     for file in (cut.last, cut.previous, cut.best, cut.metrics):
         file.unlink()
     resume = ("train", "ssm", "--data", data, "--out", cut.root, "--resume", "--no-replays")
-    assert typed(*resume) == 0
+    shell(*resume)
     losses = [[line["losses"] for line in one.logged()] for one in (whole, cut)]
     assert losses[0] == losses[1]
     for file in (cut.last, cut.previous, cut.metrics):
         file.unlink()
     shutil.copy(whole.last, run.last)
-    capsys.readouterr()
-    assert typed(*resume) == 2
-    assert "whose weights have changed since then" in capsys.readouterr().err.replace("\n", " ")
+    assert "whose weights have changed since then" in shell.refused(*resume)
 
 
 def test_a_run_that_lost_its_checkpoints_is_not_begun_again_in_silence(
-    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
+    copied: tuple[Path, RunFolder], shell: Shell
 ) -> None:
     data, run = copied
     for file in (run.last, run.previous):
         file.unlink()
     before = run.metrics.read_bytes()
-    assert typed("train", "ssm", "--data", data, "--out", run.root, "--resume") == 2
-    assert "has metrics but no checkpoint to continue from" in capsys.readouterr().err.replace("\n", " ")
+    assert "has metrics but no checkpoint to continue from" in shell.refused(
+        "train", "ssm", "--data", data, "--out", run.root, "--resume"
+    )
     assert run.metrics.read_bytes() == before
 
 

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 import torch
 
 from scenemem.errors import DataError
-from scenemem.formats.features import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import write_checkpoint
 from scenemem.learning.speaker_trainer import SpeakerTrainer
@@ -26,7 +23,6 @@ from scenemem.runs.experiment import (
     new_speaker,
     stored_speaker,
 )
-from scenemem.world.build import load_world
 
 SMALL = SpeakerPreset(words=20, model=SpeakerConfig(word_width=8, width=16), data=DataConfig(min_count=1))
 
@@ -107,19 +103,6 @@ def test_only_checkpoints_of_speakers_are_loaded(
     odd = _written(experiment, tmp_path / "odd.safetensors", vocabulary=["no", "marks"])
     with pytest.raises(DataError, match="does not describe its speaker"):
         stored_speaker(odd, folder)
-
-
-def test_other_features_than_those_trained_with_are_refused(
-    experiment: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
-) -> None:
-    file = _written(experiment, tmp_path / "speaker.safetensors")
-    data = Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
-    names = load_world(data / "connectivity").names
-    for width, differs in ((5, "width 8, this store has 5"), (8, "sha256")):
-        rows = np.zeros((len(names), 36, width), dtype=np.float16)
-        write_store(data / "features" / "tiny.npy", names, rows, width=width, source="test", encoder="zeros")
-        with pytest.raises(DataError, match=f"was trained on features with {differs}"):
-            stored_speaker(file, DataFolder(data))
 
 
 def test_impossible_settings_say_what_is_wrong() -> None:

@@ -20,11 +20,6 @@ from scenemem.world.graph import NONE, STEP, World, wrap
 
 
 @pytest.fixture(scope="module")
-def world(tiny_data: Path) -> World:
-    return load_world(tiny_data / "connectivity")
-
-
-@pytest.fixture(scope="module")
 def simulator(world: World) -> Simulator:
     return Simulator(world)
 

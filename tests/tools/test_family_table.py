@@ -25,20 +25,13 @@ def _compared(task: str, **sr: float) -> dict[str, Any]:
     }
 
 
-def test_equal_values_share_their_ranks() -> None:
-    assert ranks([0.5, 0.7, 0.5, 0.1]) == [2.5, 1.0, 2.5, 4.0]
-
-
-def test_the_published_order_agrees_with_itself() -> None:
+def test_what_stands_three_ranks_away_is_named() -> None:
+    assert ranks([0.5, 0.7, 0.5, 0.1]) == [2.5, 1.0, 2.5, 4.0], "equal values share their ranks"
     published = {name: float(text.split()[0]) for name, text in PUBLISHED.items()}
     assert agreement(published).splitlines() == [
         "rank correlation over 13 rows 1.00",
         "without the low-level systems 1.00",
     ]
-
-
-def test_what_stands_three_ranks_away_is_named() -> None:
-    published = {name: float(text.split()[0]) for name, text in PUBLISHED.items()}
     said = agreement(published | {"rcm": 0.9})
     assert "rcm: rank 1 here, 10 published" in said
     assert "fast" not in said  # it fell by one only
@@ -50,10 +43,7 @@ def test_what_stands_three_ranks_away_is_named() -> None:
 )
 def test_basic_with_more_steps_is_read_between_its_rows(times: float, told: str) -> None:
     assert matched(0.3, times, {600: 0.4, 1200: 0.5}) == told
-
-
-def test_without_longer_rows_nothing_is_said_of_equal_cpu_time() -> None:
-    assert matched(0.3, 2.0, {}) == "-"
+    assert matched(0.3, times, {}) == "-", "without longer rows nothing is said"
 
 
 def test_an_interval_is_bold_where_it_leaves_out_0() -> None:

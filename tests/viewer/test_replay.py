@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from scenemem.zoo.exploring import EXPLORE, GATE
 from scenemem.agents.rollout import DECISION_TYPES
 from scenemem.formats.results import EpisodeResult
 from scenemem.formats.traces import Origin, Trace, Word
@@ -33,6 +32,7 @@ from scenemem.viewer.replay import (
     write_replay,
 )
 from scenemem.viewer.scenery import Label, Look, Scenery
+from scenemem.zoo.exploring import EXPLORE, GATE
 from tests.viewer.html import Html
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \u2028 {{script}}"

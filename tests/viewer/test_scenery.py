@@ -15,7 +15,8 @@ from PIL import Image
 from scenemem.errors import DataError
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import Scene
-from scenemem.houses.build import HousesConfig, build_houses, read_plan
+from scenemem.houses.build import HousesConfig, build_houses
+from scenemem.houses.house import read_plan
 from scenemem.viewer.scenery import Look, Sceneries, Scenery
 from scenemem.viewer.traces import open_scene
 from scenemem.world.build import load_world

@@ -10,22 +10,21 @@ from torch import nn
 
 from scenemem.agents.agent import Agent
 from scenemem.agents.build import AGENTS, DataSizes
-from scenemem.zoo.exploring import ExploringActions
-from scenemem.zoo.low_level import LowLevelActions
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import AgentPolicy, Pick, TrainedAgent, Watcher, collect
 from scenemem.features.store import Environment
 from scenemem.learning.augmentation import StoredEpisodes
-from scenemem.zoo.exploration import ExplorerLabels
-from scenemem.zoo.labels import LowLevelExpert
 from scenemem.learning.objectives import ClosestToGoal, LearningConfig, LossContext, Stage, distance_reward
 from scenemem.learning.trainer import Trainer
-from scenemem.models.navigator import Instructions
-from scenemem.models.navigator import StateLog
-from scenemem.presets import PRESETS, Preset
+from scenemem.models.navigator import Instructions, StateLog
+from scenemem.presets import PRESETS, PUBLISHED, Preset
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import World
+from scenemem.zoo.exploration import ExplorerLabels
+from scenemem.zoo.exploring import ExploringActions
+from scenemem.zoo.labels import LowLevelExpert
+from scenemem.zoo.low_level import LowLevelActions
 
 SMALL: dict[str, Any] = {
     "width": 16,

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scenemem.agents.agent import DecisionPoint
-from scenemem.zoo.exploring import EXPLORE, EXPLORED, GATE, ExploringActions
 from scenemem.agents.rollout import ACTION, DecisionRequest, Outputs, Rollout
 from scenemem.agents.walker import Decided, TrainedAgent
 from scenemem.errors import SettingError
-from scenemem.zoo.exploration import COST, exploration_reward, gate_imitation
 from scenemem.learning.objectives import RewardConfig, distance_reward
 from scenemem.presets import PRESETS
 from scenemem.simulator.panorama import Pose
 from scenemem.viewer.traces import trace_episodes
 from scenemem.world.graph import NONE, World
 from scenemem.zoo.active_perception import ActiveConfig, ActivePerception, entropy, first_visits
+from scenemem.zoo.exploration import COST, exploration_reward, gate_imitation
+from scenemem.zoo.exploring import EXPLORE, EXPLORED, GATE, ExploringActions
 from tests.zoo.helpers import Setting, roam
 
 NAME = "active-perception"

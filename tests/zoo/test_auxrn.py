@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from scenemem.agents.rollout import Outputs
-from scenemem.zoo.auxiliary import matching, next_angle, next_directions, step_progress
 from scenemem.learning.objectives import LOSSES
 from scenemem.models.navigator import InstructionEncoder
 from scenemem.models.speaker import WordDecoder
-from scenemem.zoo.telling import SpelledInstructions, retelling_loss, spelled
 from scenemem.tasks.vocabulary import BOS, EOS, PAD, UNK
+from scenemem.zoo.auxiliary import matching, next_angle, next_directions, step_progress
 from scenemem.zoo.auxrn import AUXILIARY, AuxRN
+from scenemem.zoo.telling import SpelledInstructions, retelling_loss, spelled
 from tests.zoo.helpers import Setting, roam
 
 

@@ -10,18 +10,18 @@ from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace
 from scenemem.agents.agent import DecisionPoint, recorded_observations
-from scenemem.zoo.place_actions import PlaceActions
 from scenemem.agents.rollout import FINAL, GLOBAL, DecisionRequest
 from scenemem.agents.walker import Decided, collect, take_best
 from scenemem.errors import SettingError
-from scenemem.zoo.labels import ShortestDetour
 from scenemem.models.navigator import Packing
-from scenemem.zoo.seen_places import SeenPlaces
-from scenemem.zoo.transformer import CrossModalLayer, Words
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
 from scenemem.zoo.duet import Duet, DuetConfig, go_back
+from scenemem.zoo.labels import ShortestDetour
+from scenemem.zoo.place_actions import PlaceActions
+from scenemem.zoo.seen_places import SeenPlaces
+from scenemem.zoo.transformer import CrossModalLayer, Words
 from tests.zoo.helpers import Setting, roam
 
 

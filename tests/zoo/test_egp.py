@@ -8,17 +8,17 @@ from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace, WalkOptions
 from scenemem.agents.agent import DecisionPoint
-from scenemem.zoo.place_actions import PlaceActions
 from scenemem.agents.rollout import GLOBAL, DecisionRequest
 from scenemem.agents.walker import collect
 from scenemem.errors import SettingError
-from scenemem.zoo.labels import ReferenceIndex
 from scenemem.learning.objectives import ReferencePath
-from scenemem.zoo.seen_places import SeenPlaces
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
 from scenemem.zoo.egp import EGP, EGPConfig
+from scenemem.zoo.labels import ReferenceIndex
+from scenemem.zoo.place_actions import PlaceActions
+from scenemem.zoo.seen_places import SeenPlaces
 from tests.zoo.helpers import Setting, roam
 
 

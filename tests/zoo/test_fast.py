@@ -14,12 +14,12 @@ from torch import Tensor
 from scenemem.agents.actions import ActionSpace, LocalActions
 from scenemem.agents.agent import DecisionPoint
 from scenemem.agents.rollout import ACTION, GLOBAL, Outputs
-from scenemem.zoo.search import END, SearchActions
 from scenemem.agents.walker import take_best
-from scenemem.zoo.rank_pairs import rank_pairs, walked_routes
 from scenemem.simulator.panorama import Pose
 from scenemem.world.graph import NONE, World
 from scenemem.zoo.fast import Fast, FastConfig
+from scenemem.zoo.rank_pairs import rank_pairs, walked_routes
+from scenemem.zoo.search import END, SearchActions
 from tests.zoo.helpers import Setting, roam
 
 DECISIONS = 6

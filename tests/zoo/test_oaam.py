@@ -10,9 +10,9 @@ import torch
 from scenemem.agents.agent import recorded_observations
 from scenemem.agents.rollout import ACTION, Outputs
 from scenemem.features.store import CandidateFeatures
-from scenemem.zoo.fidelity import metres_to_path, negative_entropy, path_loss
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World
+from scenemem.zoo.fidelity import metres_to_path, negative_entropy, path_loss
 from scenemem.zoo.oaam import OAAM
 from tests.zoo.helpers import Setting, roam
 

@@ -13,9 +13,7 @@ from torch import Tensor
 
 from scenemem.agents import reranking
 from scenemem.agents.actions import ActionSpace
-from scenemem.zoo.reranking import PragmaticSearch, searches, standardised
 from scenemem.agents.rollout import DecisionType
-from scenemem.zoo.search import END, routes_to
 from scenemem.agents.walker import Decided, TrainedAgent, WalkConfig
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.learning.speaker import Speaker
@@ -23,6 +21,8 @@ from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
+from scenemem.zoo.reranking import PragmaticSearch, searches, standardised
+from scenemem.zoo.search import END, routes_to
 from scenemem.zoo.speaker_follower import chosen_route
 from tests.zoo.helpers import Setting
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from scenemem.zoo.low_level import LOW_LEVEL
 from scenemem.agents.rollout import ACTION
 from scenemem.errors import SettingError
 from scenemem.models.navigator import Observation
+from scenemem.zoo.low_level import LOW_LEVEL
 from scenemem.zoo.pta import PTA, PastState, PerceiveTransform, PTAConfig
 from tests.zoo.helpers import Setting, roam
 

@@ -11,12 +11,12 @@ from scenemem.agents.agent import recorded_observations
 from scenemem.agents.rollout import ACTION, Outputs
 from scenemem.errors import SettingError
 from scenemem.evaluation.metrics import ndtw
-from scenemem.zoo.fidelity import ndtw_reward, prefix_ndtw
-from scenemem.zoo.matching import matched_a2c, matching_critic, views_of_walk
 from scenemem.learning.objectives import RewardConfig, a2c
 from scenemem.learning.speaker import steps_along, views_along
-from scenemem.zoo.panoramic import FollowerState, candidate_actions
 from scenemem.world.graph import NONE
+from scenemem.zoo.fidelity import ndtw_reward, prefix_ndtw
+from scenemem.zoo.matching import matched_a2c, matching_critic, views_of_walk
+from scenemem.zoo.panoramic import FollowerState, candidate_actions
 from scenemem.zoo.rcm import RCM, RCMConfig
 from tests.zoo.helpers import Setting, roam
 

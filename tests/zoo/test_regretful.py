@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.zoo.place_actions import RememberingActions
 from scenemem.agents.rollout import ACTION
 from scenemem.agents.walker import Decided, collect
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World
+from scenemem.zoo.place_actions import RememberingActions
 from scenemem.zoo.regretful import MARKS, Regretful
 from tests.zoo.helpers import Setting, roam
 

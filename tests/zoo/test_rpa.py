@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from scenemem.zoo.low_level import END, LOW_LEVEL
 from scenemem.errors import SettingError
 from scenemem.learning.objectives import imitation
+from scenemem.zoo.low_level import END, LOW_LEVEL
 from scenemem.zoo.rpa import RPA, RPAConfig, environment_model
 from tests.zoo.helpers import Setting, roam
 

@@ -10,9 +10,12 @@ from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace
 from scenemem.agents.rollout import DecisionRequest, Outputs
-from scenemem.zoo.search import AcceptActions
 from scenemem.agents.walker import collect
 from scenemem.errors import SettingError
+from scenemem.simulator.panorama import Pose
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.world.graph import World
+from scenemem.zoo.panoramic import ProgressMonitor
 from scenemem.zoo.progress import (
     hops_between,
     hops_done,
@@ -21,10 +24,7 @@ from scenemem.zoo.progress import (
     progress_in_metres,
     squared_error,
 )
-from scenemem.zoo.panoramic import ProgressMonitor
-from scenemem.simulator.panorama import Pose
-from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import World
+from scenemem.zoo.search import AcceptActions
 from scenemem.zoo.self_monitoring import SelfMonitoring, SelfMonitoringConfig
 from tests.zoo.helpers import Setting, roam
 

@@ -7,13 +7,13 @@ import torch
 
 from scenemem.agents.agent import recorded_observations
 from scenemem.agents.rollout import GLOBAL
-from scenemem.zoo.search import END
 from scenemem.agents.walker import take_best
 from scenemem.errors import SettingError
-from scenemem.zoo.encoders import OneWayEncoder, TransformerEncoder
-from scenemem.zoo.panoramic import FollowerUpdater, action_taken, candidate_actions
 from scenemem.models.navigator import DropoutMasks, Observation
 from scenemem.tasks.vocabulary import PAD
+from scenemem.zoo.encoders import OneWayEncoder, TransformerEncoder
+from scenemem.zoo.panoramic import FollowerUpdater, action_taken, candidate_actions
+from scenemem.zoo.search import END
 from scenemem.zoo.speaker_follower import FollowerConfig, SpeakerFollower, chosen_route
 from tests.zoo.helpers import Setting, roam
 

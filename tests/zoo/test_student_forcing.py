@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.zoo.low_level import END, FORWARD, LEFT, LOW_LEVEL
 from scenemem.agents.rollout import Rollout
 from scenemem.models.navigator import Observation, StateLog
 from scenemem.presets import PRESETS
 from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.zoo.low_level import END, FORWARD, LEFT, LOW_LEVEL
 from scenemem.zoo.student_forcing import START, LowLevelAgent, ViewAheadUpdater
 from tests.zoo.helpers import Setting, roam
 

@@ -31,6 +31,7 @@ from scenemem.errors import UserError
 from scenemem.registry import suggestion
 
 if TYPE_CHECKING:  # listing the commands must not take the second that torch takes
+    from scenemem.api import LoadedAgent
     from scenemem.formats.folder import DataFolder
     from scenemem.runs.folder import RunFolder, Which
     from scenemem.runs.loop import TrainingStatus
@@ -340,6 +341,18 @@ def existing_run(path: Path, data: Path | None, checkpoint: Which = "last") -> R
             "name that data folder with --data DIR"
         )
     return run
+
+
+def load_agent(run: Path, split: str, data: Path | None, checkpoint: Which, device: str) -> LoadedAgent:
+    """The agent of a run; that there are a run, the device and the split is checked before it is loaded."""
+    from scenemem import api
+    from scenemem.learning.distributed import check_device
+
+    described = existing_run(run, data, checkpoint).describe()
+    check_device(device)
+    folder = open_data(data)
+    check_split(folder, described["preset"]["data"]["task"], split)
+    return api.load(run, data=folder.root, checkpoint=checkpoint, device=device, progress=progress_bar)
 
 
 def check_split(folder: DataFolder, task: str, split: str, *, run: bool = True) -> None:

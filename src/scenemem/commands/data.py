@@ -50,7 +50,7 @@ def data_houses(
     """Build the embedded houses: graphs, instructions, view features and plans in the public formats.
 
     Args:
-        out: folder to write; an older one built by this command is replaced; ./houses when not given.
+        out: a new or empty folder to write; ./houses when not given.
         houses: how many houses; a sixth of them, at most twelve, are kept for val_unseen.
         seed: everything follows from this number.
         jobs: processes that work side by side; all processors when not given.

@@ -22,7 +22,7 @@ from scenemem.commands.console import (
 from scenemem.errors import Interrupted
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.folder import DataFolder
-from scenemem.houses.build import read_plan
+from scenemem.houses.house import read_plan
 from scenemem.houses.pictures import draw_map, draw_panorama
 from scenemem.presets import PRESETS
 from scenemem.runs.comparison import METRICS as COLUMNS

@@ -1,4 +1,4 @@
-"""``scenemem eval``, ``compare``, ``score``, ``submit`` and ``weights``: what agents reach, in numbers."""
+"""``scenemem eval``, ``follow``, ``compare``, ``score``, ``submit``, ``weights``: results in numbers."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Annotated
 
 import msgspec
 import tyro
+from rich.table import Table
 
 from scenemem import api
 from scenemem.agents.scripted import SCRIPTED
 from scenemem.commands import console
 from scenemem.commands.console import Checkpoint, Data, Device, Json, Processes, Run, Runs, Split, Threads
 from scenemem.errors import UserError
+from scenemem.evaluation.bootstrap import Estimate
+from scenemem.evaluation.following import Agreement
+from scenemem.evaluation.grounding import OWN, GroundingQuality
 from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.results import read_trajectories, write_trajectories
-from scenemem.formats.traces import write_trace
 from scenemem.learning.distributed import check_device
 from scenemem.runs import hub
 from scenemem.runs.folder import AGENT_METRICS, PREFIX, SPEAKER_METRICS, RunFolder, published, read_published
 from scenemem.runs.opened import (
-    evaluate_scripted,
     open_run,
     pack_weights,
 )
 from scenemem.tasks.episode_set import load_split
-from scenemem.viewer.replay import plain
-from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import load_world
 from scenemem.zoo.reranking import Reranking
 
@@ -58,7 +58,7 @@ def eval_run(
     Args:
         run: a run folder, weights:NAME, or one of expert, random and stop.
         out: folder for trajectories, outcomes and traces; results/ of the run when left out.
-        traces: keep what the agent weighed up, decision by decision, in the first so many episodes.
+        traces: number of episodes, from the first on, whose decisions are kept in detail.
         task: which episode files a scripted agent walks; a run has its own.
         seed: of the random agent, and of sampled candidates.
         speaker: run of a speaker that helps to choose among candidate routes, see --candidates, or among the
@@ -69,31 +69,31 @@ def eval_run(
     """
     console.use_threads(threads)
     console.at_least_one(processes=processes)
-    if traces < 0:
-        raise UserError(f"--traces must be 0 or more, got {traces}")
-    _check_flags(run, speaker, candidates, processes, kept=traces > 0 or out is not None)
-    chosen_by = None if speaker is None else (RunFolder(speaker), Reranking(candidates, speaker_weight, seed))
-    described = None if run in SCRIPTED else console.existing_run(Path(run), data, checkpoint)
-    folder = console.open_data(data)
+    if speaker is None and candidates != 1:
+        raise UserError(f"--candidates {candidates} needs a --speaker to help choose among them")
     where = f"{run} on {task} {split}"
-    if described is None:
+    if run in SCRIPTED:
+        if traces or out is not None:
+            raise UserError(f"'{run}' is no run and keeps nothing; leave out --out and --traces")
+        if speaker is not None:
+            raise UserError(f"'{run}' draws no candidates; --speaker needs a trained run")
+        folder = console.open_data(data)
         console.check_split(folder, task, split, run=False)
-        found = evaluate_scripted(run, folder, task, split, seed, console.progress_bar)
+        progress = console.progress_bar
+        found = api.evaluate(run, split, data=folder.root, task=task, seed=seed, progress=progress)
     else:
-        task = described.describe()["preset"]["data"]["task"]
-        console.check_split(folder, task, split)
-        opened = open_run(described, folder, checkpoint, console.progress_bar, check_device(device))
-        where = f"{run} on {task} {split}, track {opened.experiment.track or 'unknown'}"
-        helped = None if chosen_by is None else opened.with_speaker(*chosen_by)
-        watched = opened.traced(opened.run.root.name, split, helped) if traces else None
-        place = out or opened.run.results(split).parent / ("" if helped is None else "reranked")
-        if helped is None:
-            found = opened.evaluate(split, processes, place)
-        else:
-            found = opened.evaluate_with(helped, split, place)
-        written = [file for end in ("json", "jsonl") if (file := place / f"{split}.{end}").is_file()]
-        if watched is not None:
-            written.append(keep_traces(watched, split, traces, place / "traces"))
+        agent = console.load_agent(Path(run), split, data, checkpoint, device)
+        found, written = agent.record(
+            split,
+            out=out,
+            traces=traces,
+            processes=processes,
+            speaker=speaker,
+            candidates=candidates,
+            speaker_weight=speaker_weight,
+            seed=seed,
+        )
+        where = f"{run} on {agent.preset.data.task} {split}, track {agent.experiment.track or 'unknown'}"
         for file in written:
             console.say(f"written to {file}")
     if json:
@@ -115,25 +115,71 @@ def eval_run(
     console.output.print(table)
 
 
-def keep_traces(watched: TracedAgent, split: str, count: int, place: Path) -> Path:
-    """Trace the first episodes of a split into a folder; returns it."""
-    for trace in watched.trace(list(watched.episodes.instruction_ids[:count])):
-        write_trace(place / f"{split}-{plain(trace.task.instruction_id)}.json", trace)
-    return place
+def follow(
+    run: Run,
+    split: Split = "val_unseen",
+    data: Data = None,
+    *,
+    grounding: bool = False,
+    checkpoint: Checkpoint = "last",
+    threads: Threads = 1,
+    device: Device = "cpu",
+    json: Json = False,
+) -> None:
+    """Lead an agent along the reference paths and print how often it would have chosen what is right.
+
+    Args:
+        grounding: measure instead how well the word attention agrees with hand-made labels (lar2r/).
+    """
+    console.use_threads(threads)
+    agent = console.load_agent(run, split, data, checkpoint, device)
+    where = f"{run} led along {agent.preset.data.task} {split}, track {agent.experiment.track or 'unknown'}"
+    found: dict[str, object] = {"split": split, "iteration": agent.iteration}
+    if grounding:
+        quality = agent.grounding(split)
+        found["grounding"], table = quality, grounding_table(where, quality)
+    else:
+        agreements = agent.following(split)
+        found["following"] = {one.decisions: {"share": one.share, "of": one.of} for one in agreements}
+        table = following_table(where, agreements)
+    if json:
+        console.print_json(found)
+    else:
+        console.output.print(table)
 
 
-def _check_flags(run: str, speaker: Path | None, candidates: int, processes: int, *, kept: bool) -> None:
-    """Refuse flags that mean nothing together."""
-    if kept and run in SCRIPTED:
-        raise UserError(f"'{run}' is no run and keeps nothing; leave out --out and --traces")
-    if speaker is None:
-        if candidates != 1:
-            raise UserError(f"--candidates {candidates} needs a --speaker to help choose among them")
-        return
-    if run in SCRIPTED:
-        raise UserError(f"'{run}' draws no candidates; --speaker needs a trained run")
-    if processes > 1:
-        raise UserError("with a speaker one process walks; leave out --processes or --speaker")
+def following_table(title: str, agreements: list[Agreement]) -> Table:
+    """One row per kind of decision."""
+    rows = [(one.decisions, f"{one.share:.3f}", f"{one.of:,}") for one in agreements]
+    return console.table(title, ("decision: what is right", "chosen", "of"), rows)
+
+
+def grounding_table(title: str, quality: GroundingQuality) -> Table:
+    """One row per kind of words and attention; intervals are 95 %."""
+    header = ("words", "attention", "mass", "chance", "lift", "lift elsewhere", "pointing")
+    rows = [
+        (
+            row.words,
+            row.stream + (" (own)" if OWN[row.words] == row.stream else ""),
+            _interval(row.mass, 3),
+            f"{row.chance:.3f}",
+            _interval(row.lift, 2),
+            "-" if row.elsewhere is None else _interval(row.elsewhere, 2),
+            _interval(row.pointing, 3),
+        )
+        for row in quality.attention
+    ]
+    table, covered = console.table(title, header, rows), quality.coverage
+    table.caption = (
+        f"{quality.episodes} instructions of {quality.paths} paths; {covered.measured} of {covered.labels} "
+        f"labels measured: {covered.empty} are empty, {covered.beyond} point past the end, "
+        f"{covered.cut} past what is read, {covered.unvisited} lie off the walk"
+    )
+    return table
+
+
+def _interval(estimate: Estimate, digits: int) -> str:
+    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
 
 
 def compare(

@@ -122,11 +122,11 @@ def _view_runs(
     speaker: tuple[Path, float | None] | None,
 ) -> tuple[list[str], list[Replay]]:
     """Replays of agents: what they are called, and what was written."""
-    from scenemem.zoo.reranking import Reranking
     from scenemem.learning.distributed import check_device
     from scenemem.runs.folder import RunFolder
     from scenemem.runs.opened import open_run, run_names
     from scenemem.runs.pages import replay_episodes
+    from scenemem.zoo.reranking import Reranking
 
     check_device(device)
     folder = console.open_data(data)

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from scenemem import api
 from scenemem.commands import console
 from scenemem.commands.console import Beam, Checkpoint, Data, Json, Speaker, Split, Threads
 from scenemem.commands.train import RunArguments, outcome, read_arguments, train_run
 from scenemem.errors import UserError
-from scenemem.formats.episodes import write_episodes
 from scenemem.runs.experiment import SPEAKERS, SpeakerPreset
-from scenemem.runs.opened import open_run
-from scenemem.runs.speakers import (
-    FOLLOWED,
-    Filter,
-    augmented_episodes,
-    describe,
-    evaluate_speaker,
-    one_path,
-    open_speaker,
-    random_paths,
-)
-from scenemem.tasks.paths import path_pool
+from scenemem.runs.speakers import FOLLOWED
 
 _MEANINGS = {
     "bleu": "the speaker's descriptions against all instructions of their paths",
@@ -43,6 +31,8 @@ def parse_train(words: Sequence[str]) -> None:
     program = "scenemem speak train"
     settings, arguments = read_arguments(SpeakTrainArguments, SPEAKERS, words, program, default="speaker")
     out, _ = train_run(settings, arguments)
+    if arguments.dry_run:
+        return
     named = () if arguments.folder is None else ("--data", arguments.folder)
     console.say(f"The run: {out.root}")
     console.say_next("speak eval", out.root, *named)
@@ -74,12 +64,13 @@ def speak_eval(
     """
     console.use_threads(threads)
     console.at_least_one(beam=beam)
-    described = console.existing_run(run, data, checkpoint)
-    walks = None if agent is None else console.existing_run(agent, data, "last")
-    folder = console.open_data(data)
-    opened = open_speaker(described, folder, checkpoint)
-    walker = None if walks is None else open_run(walks, folder).experiment.agent
-    report = evaluate_speaker(opened, split, beam, seed, console.progress_bar, walker)
+    console.existing_run(run, data, checkpoint)
+    if agent is not None:
+        console.existing_run(agent, data)
+    folder = console.open_data(data).root
+    walker = None if agent is None else api.load(agent, data=folder).experiment.agent
+    speaker = api.load_speaker(run, data=folder, checkpoint=checkpoint)
+    report = speaker.evaluate(split, agent=walker, beam=beam, seed=seed, progress=console.progress_bar)
     if json:
         console.print_json(report)
         return
@@ -117,24 +108,24 @@ def speak_describe(
         start: first viewpoint of a shortest path.
         goal: last viewpoint of a shortest path.
         heading: where the walker looks at the start, degrees clockwise from +y; along the path when left out.
-        count: how many random paths of a split, shown beside what people said about them.
+        count: number of random paths of a split, shown beside the instructions of people.
         split: where those come from.
         seed: chooses them.
     """
     console.use_threads(threads)
-    if (path is not None) + (start is not None or goal is not None) + (count is not None) != 1:
-        raise UserError("say what to describe: --path A,B,C or --start A --goal B or --count N")
-    opened = open_speaker(console.existing_run(run, data, checkpoint), console.open_data(data), checkpoint)
-    world = opened.environment.world
-    if count is not None:
-        paths = random_paths(opened, split, count, seed)
-    elif path is not None:
-        paths = one_path(world, scan, path.split(","), heading)
-    elif start is None or goal is None:
-        raise UserError("a shortest path needs both ends: --start A --goal B")
-    else:
-        paths = one_path(world, scan, [start, goal], heading, shortest=True)
-    descriptions = describe(opened, paths, beam)
+    console.existing_run(run, data, checkpoint)
+    speaker = api.load_speaker(run, data=console.open_data(data).root, checkpoint=checkpoint)
+    descriptions = speaker.describe(
+        None if path is None else path.split(","),
+        scan=scan,
+        start=start,
+        goal=goal,
+        heading=heading,
+        count=count,
+        split=split,
+        seed=seed,
+        beam=beam,
+    )
     if json:
         console.print_json({"descriptions": descriptions})
         return
@@ -167,37 +158,36 @@ def speak_augment(
 
     Args:
         out: the episode file to write; gzipped when its name ends in .gz.
-        count: how many paths.
+        count: number of paths.
         seed: of paths, headings and sampled words.
         sample: draw words by their probability instead of taking the most likely ones.
-        descriptions: with --sample, how many per path; the one the speaker finds likeliest is taken.
+        descriptions: with --sample, number per path, of which the likeliest is taken.
         keep: the share of paths to keep, those with the likeliest descriptions.
         agent: a run folder or weights:NAME; how likely it walks the path by a description counts as well.
     """
     console.use_threads(threads)
     console.at_least_one(count=count)
-    if descriptions > 1 and not sample:
-        raise UserError("--descriptions compares texts that differ; add --sample")
     if agent is not None and descriptions == 1 and keep == 1:
         raise UserError("--agent helps to choose; say among what with --descriptions or --keep")
-    described = console.existing_run(run, data, checkpoint)
-    walks = None if agent is None else console.existing_run(agent, data, "last")
-    folder = console.open_data(data)
-    walker = None if walks is None else open_run(walks, folder).experiment.agent
-    choice = Filter(descriptions, keep, walker)
-    opened = open_speaker(described, folder, checkpoint)
-    pool = path_pool(opened.environment.world, opened.training_scans)
-    started = time.perf_counter()
+    console.existing_run(run, data, checkpoint)
+    if agent is not None:
+        console.existing_run(agent, data)
+    folder = console.open_data(data).root
+    walker = None if agent is None else api.load(agent, data=folder).experiment.agent
+    speaker = api.load_speaker(run, data=folder, checkpoint=checkpoint)
     with console.progress_bar("describing paths") as progress:
-        speaker = opened.speaker
-        episodes = augmented_episodes(
-            speaker, pool, count, seed, sample=sample, choice=choice, progress=progress
+        report = speaker.augment(
+            out,
+            count=count,
+            seed=seed,
+            sample=sample,
+            descriptions=descriptions,
+            keep=keep,
+            agent=walker,
+            progress=progress,
         )
-        written = write_episodes(out, episodes)
-    speed = written / (time.perf_counter() - started)
     if json:
-        report = {"out": str(out), "count": written, "pool": len(pool), "paths_per_second": round(speed)}
         console.print_json(report)
-    else:
-        text = f"{out}: {written:,} of {len(pool):,} paths described, {speed:.0f} per second"
-        console.output.print(text, highlight=False, soft_wrap=True)
+        return
+    text = "{out}: {count:,} of {pool:,} paths described, {paths_per_second} per second".format(**report)
+    console.output.print(text, highlight=False, soft_wrap=True)

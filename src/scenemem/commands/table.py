@@ -17,7 +17,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "data images": ("images", "data_images", "build view features from pictures with an image encoder"),
     "train": ("train", "parse", "train an agent from a preset"),
     "eval": ("evaluate", "eval_run", "walk an agent over a split and print its metrics"),
-    "follow": ("follow", "follow", "which decisions of an agent are right along the reference paths"),
+    "follow": ("evaluate", "follow", "which decisions of an agent are right along the reference paths"),
     "compare": ("evaluate", "compare", "mean and standard deviation over seeds and variants"),
     "speak train": ("speak", "parse_train", "train a speaker, which describes paths in words"),
     "speak eval": ("speak", "speak_eval", "BLEU of a speaker beside a retrieval baseline and a control"),

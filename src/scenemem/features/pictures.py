@@ -22,8 +22,7 @@ from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.decoding import library_errors
 from scenemem.formats.features import VIEWS
 from scenemem.formats.folder import DataFolder
-from scenemem.houses.build import read_plan
-from scenemem.houses.house import House
+from scenemem.houses.house import House, read_plan
 from scenemem.houses.pictures import draw_rays
 from scenemem.world.graph import HEADINGS, STEP
 

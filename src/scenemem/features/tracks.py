@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from scenemem.errors import DataError, UserError
 from scenemem.formats.features import Column, StoreInfo, read_store, write_store
-from scenemem.houses import features as houses
+from scenemem.houses import house as houses
 from scenemem.world.build import Progress
 
 JOINT = "+"  # between the names of the tracks of a union

@@ -20,13 +20,12 @@ import torch
 from scenemem.errors import UserError
 from scenemem.formats.atomic import atomic_folder
 from scenemem.formats.connectivity import Scan, write_scan
-from scenemem.formats.decoding import read_json
 from scenemem.formats.episodes import Episode, write_episodes
 from scenemem.formats.features import FeatureRow, stream_store
 from scenemem.formats.folder import cache_folder
-from scenemem.houses.features import ENCODER, SENSOR, TRACK, WIDTH, columns, view_features
+from scenemem.houses.features import WIDTH, columns, view_features
 from scenemem.houses.furniture import furnish
-from scenemem.houses.house import House
+from scenemem.houses.house import ENCODER, SENSOR, TRACK, House
 from scenemem.houses.instructions import write_instructions
 from scenemem.houses.landmarks import survey
 from scenemem.houses.plan import draw_plan
@@ -38,23 +37,13 @@ from scenemem.world.build import Progress
 
 _FEATURES = "houses"  # name of the feature store
 _SPLITS = ("train", "val_seen", "val_unseen")
-_MARKER = "houses.json"  # says that a folder was built here, so that only such a folder is ever replaced
-_WRITTEN = (  # everything a finished folder holds
-    _MARKER,
-    "connectivity/house_*_connectivity.json",
-    "connectivity/scans.txt",
-    f"features/{_FEATURES}.npy",
-    f"features/{_FEATURES}.json",
-    "plans/house_*.json",
-    *(f"r2r/R2R_{split}.json" for split in _SPLITS),
-)
 _IDS_PER_HOUSE = 1000  # path ids are house number * this + route number
 _ATTEMPTS = 200  # plans drawn before giving up; about two in three are good
 
 
 @dataclass(frozen=True)
 class HousesConfig:
-    """How many houses and routes are built, and from which seed."""
+    """Numbers of houses and routes, and the seed."""
 
     houses: int = 72
     """Houses in all; the last ``kept_unseen`` of them are kept for val_unseen."""
@@ -125,7 +114,7 @@ def lay_out(seed: int, number: int) -> tuple[Layout, Scene]:
     """The first furnished plan of a house in which every viewpoint can be reached."""
     rng = _rng(seed, number, 0)
     for _ in range(_ATTEMPTS):
-        house = furnish(draw_plan(rng, f"house_{number:03d}"), rng)
+        house = furnish(draw_plan(rng, _name(number)), rng)
         scene = build_scene(house)
         layout = place_viewpoints(house, scene, rng)
         if layout is not None:
@@ -147,24 +136,17 @@ def _rng(seed: int, number: int, stream: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number, stream))))
 
 
-@dataclass(frozen=True)
+@dataclass
 class HousesSummary:
     """What was built."""
 
     folder: str
-    houses: int
-    viewpoints: int
-    edges: int
-    feature_width: int
-    paths: dict[str, int]  # per split
-    instructions: dict[str, int]  # per split
-
-
-class _Marker(msgspec.Struct, frozen=True):
-    """The content of the marker file."""
-
-    config: HousesConfig
-    key: str  # of the config and the code
+    houses: int = 0
+    viewpoints: int = 0
+    edges: int = 0
+    feature_width: int = WIDTH
+    paths: dict[str, int] = field(default_factory=dict)  # per split
+    instructions: dict[str, int] = field(default_factory=dict)  # per split
 
 
 def build_houses(
@@ -175,25 +157,46 @@ def build_houses(
     keep_existing: bool = False,
     progress: Progress | None = None,
 ) -> HousesSummary:
-    """Build houses into a new data folder; an older one built here is replaced.
+    """Build houses into a new data folder.
 
     Args:
-        target: the folder to write.
+        target: the folder to write; must be missing or empty.
         config: the same config always gives the same bytes.
         jobs: processes that work side by side; all processors when not given.
         keep_existing: keep a folder that another process finished meanwhile, as it holds the same.
         progress: called with (houses done, houses in all).
 
     Raises:
-        UserError: the folder holds other things, cannot be written or the disk is full.
+        UserError: the folder is not empty, cannot be written or the disk is full.
     """
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs must be 1 or more, got {jobs}; leave it out to use all processors")
-    _check_replaceable(Path(target))
+    target = Path(target)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise UserError(f"{target}: is no empty folder; choose a new one with --out or remove this one")
+    summary = HousesSummary(str(target))
     with atomic_folder(target, keep_existing=keep_existing) as folder:
-        writer = _Writer(folder, config, progress)
-        writer.write(_built_houses(config, jobs or _processors()))
-    return writer.summary(target)
+        episodes: dict[str, list[Episode]] = {split: [] for split in _SPLITS}
+        houses = _built_houses(config, jobs or _processors())
+        stream_store(
+            folder / "features" / f"{_FEATURES}.npy",
+            _written(folder, config, houses, summary, episodes, progress),
+            origin=folder,
+            width=WIDTH,
+            source=f"embedded houses, {config.houses} houses, seed {config.seed}",
+            encoder=ENCODER,
+            columns=columns(),
+            track=TRACK,
+            sensor=SENSOR,
+        )
+        names = "".join(f"{_name(number)}\n" for number in range(config.houses))
+        (folder / "connectivity" / "scans.txt").write_text(names)
+        (folder / "houses.json").write_bytes(msgspec.json.encode(config))
+        for split, found in episodes.items():
+            write_episodes(folder / "r2r" / f"R2R_{split}.json", found)
+            summary.paths[split] = len(found)
+            summary.instructions[split] = sum(len(episode.instructions) for episode in found)
+    return summary
 
 
 def default_houses(progress: Progress | None = None) -> Path:
@@ -205,112 +208,48 @@ def default_houses(progress: Progress | None = None) -> Path:
     return folder
 
 
-def read_plan(folder: Path, scan: str) -> House:
-    """The plan of a house in a data folder.
-
-    Raises:
-        DataError: there is no such plan or it is not one.
-    """
-    return read_json(Path(folder) / "plans" / f"{scan}.json", House)
+def _name(number: int) -> str:
+    return f"house_{number:03d}"
 
 
-def _check_replaceable(target: Path) -> None:
-    """Refuse to replace anything but an empty folder and one that this module built, with nothing added."""
-    advice = "choose a new folder with --out or remove this one"
-    if not target.exists():
-        return
-    if not target.is_dir():
-        raise UserError(f"{target}: is a file, expected a folder; choose another one with --out")
-    if not any(target.iterdir()):
-        return
-    try:
-        read_json(target / _MARKER, _Marker)
-    except UserError as error:
-        raise UserError(
-            f"{target}: is not empty and was not built by 'scenemem data houses' ({error}); {advice}"
-        ) from error
-    written = {file for pattern in _WRITTEN for file in target.glob(pattern)}
-    foreign = sorted(file for file in target.rglob("*") if not file.is_dir() and file not in written)
-    if foreign:
-        raise UserError(
-            f"{target}: holds '{foreign[0].relative_to(target)}', which is not part of the houses; {advice}"
-        )
+def _written(
+    folder: Path,
+    config: HousesConfig,
+    houses: Iterator[BuiltHouse],
+    summary: HousesSummary,
+    episodes: dict[str, list[Episode]],
+    progress: Progress | None,
+) -> Iterator[FeatureRow]:
+    """The feature rows of all houses; everything else about a house is written, or collected, on the way."""
+    (folder / "plans").mkdir()
+    for number, built in enumerate(houses):
+        name = built.house.name
+        write_scan(folder / "connectivity", built.scan)
+        (folder / "plans" / f"{name}.json").write_bytes(msgspec.json.encode(built.house))
+        summary.houses += 1
+        summary.viewpoints += len(built.scan.viewpoints)
+        summary.edges += sum(sum(viewpoint.unobstructed) for viewpoint in built.scan.viewpoints) // 2
+        for index, episode in enumerate(_episodes(built, number)):
+            seen_split = "train" if index < config.train_routes else "val_seen"
+            episodes["val_unseen" if config.is_unseen(number) else seen_split].append(episode)
+        for stand, values in zip(built.house.stands, built.features, strict=True):
+            yield FeatureRow(f"{name}_{stand.viewpoint}", values, name)
+        if progress is not None:
+            progress(number + 1, config.houses)
 
 
-@dataclass
-class _Writer:
-    """Writes houses one after the other and collects what goes into files they share."""
-
-    folder: Path
-    config: HousesConfig
-    progress: Progress | None
-    scans: list[str] = field(default_factory=list)
-    episodes: dict[str, list[Episode]] = field(default_factory=lambda: {split: [] for split in _SPLITS})
-    viewpoints: int = 0
-    edges: int = 0
-
-    def write(self, houses: Iterator[BuiltHouse]) -> None:
-        stream_store(
-            self.folder / "features" / f"{_FEATURES}.npy",
-            self._rows(houses),
-            origin=self.folder,
-            width=WIDTH,
-            source=f"embedded houses, {self.config.houses} houses, seed {self.config.seed}",
-            encoder=ENCODER,
-            columns=columns(),
-            track=TRACK,
-            sensor=SENSOR,
-        )
-        (self.folder / "connectivity" / "scans.txt").write_text("".join(f"{name}\n" for name in self.scans))
-        for split in _SPLITS:
-            write_episodes(self.folder / "r2r" / f"R2R_{split}.json", self.episodes[split])
-        marker = _Marker(self.config, _build_key(self.config))
-        (self.folder / _MARKER).write_bytes(msgspec.json.encode(marker))
-
-    def _rows(self, houses: Iterator[BuiltHouse]) -> Iterator[FeatureRow]:
-        """The feature rows of all houses; everything else about a house is written on the way."""
-        (self.folder / "plans").mkdir()
-        for number, built in enumerate(houses):
-            name = built.house.name
-            write_scan(self.folder / "connectivity", built.scan)
-            (self.folder / "plans" / f"{name}.json").write_bytes(msgspec.json.encode(built.house))
-            self._collect(number, built)
-            for stand, values in zip(built.house.stands, built.features, strict=True):
-                yield FeatureRow(f"{name}_{stand.viewpoint}", values, name)
-            if self.progress is not None:
-                self.progress(number + 1, self.config.houses)
-
-    def _collect(self, number: int, built: BuiltHouse) -> None:
-        self.scans.append(built.house.name)
-        self.viewpoints += len(built.scan.viewpoints)
-        self.edges += sum(sum(viewpoint.unobstructed) for viewpoint in built.scan.viewpoints) // 2
-        unseen = self.config.is_unseen(number)
-        for index, (route, instructions) in enumerate(zip(built.routes, built.instructions, strict=True)):
-            seen_split = "train" if index < self.config.train_routes else "val_seen"
-            path_id = number * _IDS_PER_HOUSE + index
-            episode = Episode(
-                scan=built.house.name,
-                path_id=path_id,
-                path=tuple(built.house.stands[stand].viewpoint for stand in route.stands),
-                heading=route.heading,
-                instructions=instructions,
-                instruction_ids=tuple(f"{path_id}_{n}" for n in range(len(instructions))),
-                distance=round(route.distance, 2),
-            )
-            self.episodes["val_unseen" if unseen else seen_split].append(episode)
-
-    def summary(self, target: Path) -> HousesSummary:
-        return HousesSummary(
-            folder=str(target),
-            houses=len(self.scans),
-            viewpoints=self.viewpoints,
-            edges=self.edges,
-            feature_width=WIDTH,
-            paths={split: len(episodes) for split, episodes in self.episodes.items()},
-            instructions={
-                split: sum(len(episode.instructions) for episode in episodes)
-                for split, episodes in self.episodes.items()
-            },
+def _episodes(built: BuiltHouse, number: int) -> Iterator[Episode]:
+    """The routes of a house as records of R2R."""
+    first_id = number * _IDS_PER_HOUSE
+    for path_id, (route, texts) in enumerate(zip(built.routes, built.instructions, strict=True), first_id):
+        yield Episode(
+            scan=built.house.name,
+            path_id=path_id,
+            path=tuple(built.house.stands[stand].viewpoint for stand in route.stands),
+            heading=route.heading,
+            instructions=texts,
+            instruction_ids=tuple(f"{path_id}_{n}" for n in range(len(texts))),
+            distance=round(route.distance, 2),
         )
 
 

@@ -16,15 +16,6 @@ from scenemem.houses.catalogue import COLOURS, KINDS, MATERIALS, SEEN_KINDS
 from scenemem.houses.raycast import AZIMUTHS, ELEVATIONS, NOTHING, Panorama
 from scenemem.houses.scene import FloatArray, IntArray, Scene
 
-TRACK = "houses"
-"""Of a store of these features."""
-
-SENSOR = "a perfect detector and a depth sensor, in the embedded houses"
-"""What they stand for."""
-
-ENCODER = "scenemem.houses.features"
-"""What made them."""
-
 _GRID_X, _GRID_Y = 24, 18  # rays per view
 _HALF_Y = np.tan(np.pi / 6)  # half the height of a view at distance 1: vertical field of view 60 degrees
 _HALF_X = _HALF_Y * 4 / 3

@@ -176,19 +176,15 @@ class _Furnisher:
         model = KINDS["chair"]
         colour, material = self._pick(model.colours), self._pick(model.materials)
         size, rect = model.width[0], table.box.footprint
-        along_x = rect.width > rect.depth
         count = 3 if max(rect.width, rect.depth) > 1.6 else 2
-        for sign in (-1, 1):
+        for side in rect.sides[2:] if rect.width > rect.depth else rect.sides[:2]:
             for number in range(count):
-                share, out = (number + 0.5) / count, sign * (size / 2 - 0.12)
-                if along_x:
-                    x, y = rect.x0 + share * rect.width, (rect.y0 if sign < 0 else rect.y1) + out
-                else:
-                    x, y = (rect.x0 if sign < 0 else rect.x1) + out, rect.y0 + share * rect.depth
+                at = side.start + (number + 0.5) / count * (side.stop - side.start)
+                line = side.line - side.inward * (size / 2 - 0.12)
+                x, y = (line, at) if side.across == "x" else (at, line)
                 spot = Rect(x, y, x, y).grown(size / 2)
                 if self._free(spot, table):
-                    facing = (0, -sign) if along_x else (-sign, 0)
-                    self._add("chair", colour, material, spot, facing, model.height[0])
+                    self._add("chair", colour, material, spot, side.facing, model.height[0])
 
     def _free(self, spot: Rect, host: Thing) -> bool:
         """Whether a spot beside ``host`` is inside the room and clear of doors and other things."""

@@ -1,5 +1,6 @@
-"""What a house is made of: rooms, doors, windows, stairs, furniture, viewpoints and landmarks.
+"""What a house is made of: rooms, doors, windows, stairs, furniture, viewpoints; and its file.
 
+All that other rooms need of the houses is here and in ``pictures``; everything else generates them.
 World frame: metres, x east, y north, z up. Rectangles and boxes are axis-aligned.
 """
 
@@ -7,7 +8,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple
+
+from scenemem.formats.decoding import read_json
+
+TRACK = "houses"
+"""Of the view features of houses."""
+
+SENSOR = "a perfect detector and a depth sensor, in the embedded houses"
+"""What they stand for."""
+
+ENCODER = "scenemem.houses.features"
+"""What made them."""
 
 CEILING = 2.6  # height of a room, metres
 STOREY = 3.0  # from one floor to the next
@@ -299,3 +312,12 @@ class House:
         """Whether more than its own storey can be seen from a viewpoint: on stairs, on a porch."""
         rooms = self.doors[stand.door].rooms if stand.door >= 0 else (stand.room,)
         return any(self.rooms[room].kind in ("stairs", "porch") for room in rooms)
+
+
+def read_plan(folder: Path, scan: str) -> House:
+    """The plan of a house in a data folder.
+
+    Raises:
+        DataError: there is no such plan or it is not one.
+    """
+    return read_json(Path(folder) / "plans" / f"{scan}.json", House)

@@ -13,7 +13,7 @@ from PIL import Image
 
 from scenemem.houses.catalogue import COLOURS, KINDS, MATERIALS, SEEN_KINDS
 from scenemem.houses.house import STOREY, House, Rect, Stand
-from scenemem.houses.raycast import NOTHING, cast_rays, in_sight
+from scenemem.houses.raycast import NOTHING, cast_rays
 from scenemem.houses.scene import FloatArray, IntArray, Scene, build_scene, treads
 
 _WIDTH, _HEIGHT = 640, 480  # of a view, pixels
@@ -76,8 +76,7 @@ def draw_rays(house: House, stand: int, direction: FloatArray) -> Image.Image:
     direction: (H, W, 3) of any length, H and W multiples of 32  ->  a picture of half that size, smoothed
     """
     scene, camera = build_scene(house), house.stands[stand]
-    eye, floor = np.array([camera.x, camera.y, camera.z]), house.rooms[camera.room].floor
-    scene = scene.only(in_sight(scene, eye, floor, both_storeys=house.sees_both_storeys(camera)))
+    eye = np.array([camera.x, camera.y, camera.z])
     direction = direction / np.linalg.norm(direction, axis=-1, keepdims=True)
     box, depth, axis = _cast_tiles(scene, eye, direction)
     reached = np.where(box == NOTHING, 0.0, depth)

@@ -17,8 +17,6 @@ ELEVATIONS = 40  # rows of a panorama: 3 degrees each, from 58.5 degrees down to
 NOTHING = -1  # box number of a ray that leaves the scene
 FAR = 100.0  # depth of such a ray, metres
 _PARALLEL = 1e-12  # keeps divisions finite where a ray runs along a wall
-_SWEEP = 720  # headings tried by in_sight
-_SLIP = 0.05  # metres by which in_sight grows boxes, so that none slips between two headings
 _BUNDLE = 1024  # rays that are followed together
 _WALL_DEPTH = 0.2  # metres behind the first wall that blocks the view within which its own pieces lie
 
@@ -58,21 +56,10 @@ def cast_panorama(scene: Scene, eye: FloatArray, storey: int, *, both_storeys: b
     return Panorama(np.where(missed, NOTHING, seen), np.where(missed, FAR, depth))
 
 
-def in_sight(scene: Scene, eye: FloatArray, storey: int, *, both_storeys: bool) -> IntArray:
-    """Numbers of the boxes that can be seen at all; see ``cast_panorama``."""
-    heading = np.linspace(0, 2 * np.pi, _SWEEP, endpoint=False)
-    near, far = _footprint_spans(scene, eye, heading)
-    limit = _sight_limit(scene, near, (near <= far) & (far > 0), storey, both_storeys)
-    near, far = _footprint_spans(scene, eye, heading, grown=_SLIP)
-    return np.flatnonzero(((near <= far) & (far > 0) & (near <= limit[:, None])).any(axis=0))
-
-
-def _footprint_spans(
-    scene: Scene, eye: FloatArray, heading: FloatArray, grown: float = 0.0
-) -> tuple[FloatArray, FloatArray]:
+def _footprint_spans(scene: Scene, eye: FloatArray, heading: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Horizontal distances at which rays of a heading enter and leave footprints.  (A,)  ->  (A, B) twice"""
     step = np.stack([np.sin(heading), np.cos(heading)], axis=1)[:, None]
-    enter, leave, _ = _slabs(scene.low[:, :2] - grown - eye[:2], scene.high[:, :2] + grown - eye[:2], step)
+    enter, leave, _ = _slabs(scene.low[:, :2] - eye[:2], scene.high[:, :2] - eye[:2], step)
     return enter, leave
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -52,10 +52,6 @@ class Scene:
     storey: IntArray  # (B,)
     blocks_view: BoolArray  # (B,) whether nothing of the same storey can be seen behind it
     blocks_walking: BoolArray  # (B,)
-
-    def only(self, boxes: IntArray) -> Scene:
-        """The scene with some of its boxes."""
-        return Scene(**{field.name: getattr(self, field.name)[boxes] for field in fields(self)})
 
 
 class _Solid(NamedTuple):

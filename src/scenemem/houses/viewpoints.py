@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from scenemem.formats.connectivity import Scan, Viewpoint
 from scenemem.houses.house import EYE, STOREY, WALL, House, Rect, Room, StairsPart, Stand
 from scenemem.houses.raycast import clear_lines
-from scenemem.houses.scene import BoolArray, FloatArray, IntArray, Scene
+from scenemem.houses.scene import BoolArray, FloatArray, Scene
+from scenemem.tasks.paths import path_pool, shortest_paths
 from scenemem.world.build import build_world
 
 _SPACING = 1.65  # least distance between two viewpoints of a room, metres
@@ -23,8 +23,6 @@ _WALKING_ROOM = 0.18  # free floor needed beside the line walked
 _STANDING_ROOM = 0.3  # free floor needed around a viewpoint
 _LONGEST = 3.8  # link
 _DETOUR = 1.03  # a link is dropped when going over a third viewpoint is at most this many times as long
-_FEWEST_EDGES, _MOST_EDGES = 4, 6  # of a route
-_SHORTEST = 5.0  # route, metres
 _IN_SIGHT = 0.25  # how much rarer routes are whose goal can be seen from the start
 
 
@@ -232,35 +230,13 @@ def sample_routes(layout: Layout, count: int, rng: np.random.Generator) -> list[
     All are different and lead from one room to another; most goals are out of sight of the start.
     """
     world = build_world([scan_of(layout)])
-    every = torch.arange(len(layout.position))
-    step = world.next_viewpoint(every[:, None], every[None]).numpy()
-    distance = world.geodesic(every[:, None], every[None]).numpy()
-    start, goal = np.nonzero(_eligible(layout, step) & (distance >= _SHORTEST))
-    weight = np.where(layout.visible[start, goal], _IN_SIGHT, 1.0)
-    order = np.argsort(-(rng.random(len(start)) ** (1 / weight)), kind="stable")[:count]
+    pool, room = path_pool(world, world.scans), np.array([stand.room for stand in layout.house.stands])
+    start, goal = pool.start.numpy(), pool.goal.numpy()
+    rows = np.flatnonzero(room[start] != room[goal])
+    weight = np.where(layout.visible[start, goal], _IN_SIGHT, 1.0)[rows]
+    order = rows[np.argsort(-(rng.random(len(rows)) ** (1 / weight)), kind="stable")[:count]]
     headings = rng.uniform(0, 2 * math.pi, size=len(order)).round(3)
-    return [
-        Route(_path(step, a, b), heading, float(distance[a, b]))
-        for a, b, heading in zip(start[order].tolist(), goal[order].tolist(), headings.tolist(), strict=True)
-    ]
-
-
-def _eligible(layout: Layout, step: IntArray) -> BoolArray:
-    """Pairs in different rooms the right number of edges apart.  step: (V, V)  ->  (V, V)"""
-    count = len(step)
-    goal = np.broadcast_to(np.arange(count), (count, count))
-    at = goal.T
-    edges = np.zeros((count, count), dtype=np.int64)
-    for _ in range(_MOST_EDGES + 1):
-        edges += at != goal
-        at = step[at, goal]
-    room = np.array([stand.room for stand in layout.house.stands])
-    right_size = (edges >= _FEWEST_EDGES) & (edges <= _MOST_EDGES)
-    return np.asarray(right_size & (room[:, None] != room[None]))
-
-
-def _path(step: IntArray, start: int, goal: int) -> tuple[int, ...]:
-    path = [start]
-    while path[-1] != goal:
-        path.append(int(step[path[-1], goal]))
-    return tuple(path)
+    metres = world.geodesic(pool.start[order], pool.goal[order]).tolist()
+    path, length = shortest_paths(world, pool.start[order], pool.goal[order])
+    columns = zip(path.tolist(), length.tolist(), headings.tolist(), metres, strict=True)
+    return [Route(tuple(stands[:size]), heading, distance) for stands, size, heading, distance in columns]

@@ -32,7 +32,7 @@ class BackTranslation:
     """A speaker describes random paths of the training buildings as they look under the agent's own mask.
 
     Args:
-        speaker: who describes; it has to see the features the agent sees.
+        speaker: describes the paths; on the features of the agent.
         pool: the paths.
         seed: of paths, headings and words.
     """

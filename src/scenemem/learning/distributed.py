@@ -1,7 +1,7 @@
 """The processes that train one agent together; a single process is a group of one.
 
-Started by ``torchrun``, which tells every process its rank. All of them draw the same random numbers and take
-their share, so that a group computes what one process would, whatever its size.
+Started by ``torchrun``. All processes draw the same random numbers and each takes its share, so that training
+gives the same result as in one process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scenemem.errors import UserError
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """Which process this is, of how many."""
+    """This process among those of its group."""
 
     rank: int = 0
     """rank of this process"""

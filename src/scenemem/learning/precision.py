@@ -20,7 +20,7 @@ def use_precision(precision: Precision, device: str, *, tried: bool = False) -> 
     Args:
         precision: what was asked for.
         device: where the products are computed.
-        tried: a run that was begun with ``fast`` goes on with it, whatever the clock says today.
+        tried: a run that was begun with ``fast`` goes on with it without being timed again.
 
     Returns:
         What to tell the user when ``fast`` is not used.

@@ -27,7 +27,7 @@ from scenemem.models.speaker import (
 )
 from scenemem.simulator.panorama import STOP, Simulator
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.tasks.vocabulary import UNK, Vocabulary
+from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import NONE, VIEWS, World, angle_feature, rotated, view_elevation, view_heading
 
 
@@ -37,7 +37,7 @@ class Speaker:
     Args:
         network: the parameters.
         environment: the world and the features of its views.
-        vocabulary: the words it knows.
+        vocabulary: its words.
         max_words: tokens of the longest text, both marks included.
     """
 
@@ -112,14 +112,6 @@ class Speaker:
     def tokens(self, texts: Sequence[str]) -> Tensor:
         """B texts  ->  (B, L) in this speaker's vocabulary, cut where it would stop, padded"""
         return self.vocabulary.encode_batch(texts, self.max_words)[0].to(self.environment.world.device)
-
-    def word_numbers_in(self, vocabulary: Vocabulary) -> Tensor:
-        """The number of each of this speaker's words in another vocabulary: ``table[tokens]`` translates.
-
-        ->  (words,) int64
-        """
-        numbers = {word: number for number, word in enumerate(vocabulary.words)}
-        return torch.tensor([numbers.get(word, UNK) for word in self.vocabulary.words])
 
     def _encoded(self, path: Tensor, heading: Tensor, feature_mask: Tensor | None) -> EncodedPaths:
         views = views_along(self.environment, steps_along(self.environment.world, path, heading))

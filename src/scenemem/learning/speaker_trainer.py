@@ -45,7 +45,7 @@ class SpeakerLearning:
             raise SettingError(f"weight_decay must be 0 or more, got {self.weight_decay}")
 
     def stage_at(self, _iteration: int) -> Stage:
-        """A speaker has one stage: it is told the right words."""
+        """The only stage: cross-entropy of the right words."""
         return _SPEAKING
 
 
@@ -66,7 +66,7 @@ class SpeakerTrainer:
         self.config = config
         self.group = SINGLE
         self.iteration = 0
-        self.optimiser = torch.optim.AdamW(
+        self.optimiser: torch.optim.Optimizer = torch.optim.AdamW(
             speaker.network.parameters(),
             lr=config.learning_rate,
             weight_decay=config.weight_decay,

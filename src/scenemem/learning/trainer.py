@@ -13,7 +13,6 @@ from scenemem.agents.agent import Agent
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import AgentPolicy, SamplePerEpisode, TrainedAgent, collect
 from scenemem.errors import NotFiniteError, UserError
-from scenemem.learning.allocator import keep_freed_memory
 from scenemem.learning.augmentation import Augmentation
 from scenemem.learning.distributed import SINGLE, ProcessGroup
 from scenemem.learning.objectives import (
@@ -29,6 +28,7 @@ from scenemem.learning.objectives import (
 )
 from scenemem.learning.teaching import InterventionPolicy
 from scenemem.models.navigator import DropoutMasks, Instructions, RolloutInputs
+from scenemem.processes import keep_freed_memory
 from scenemem.tasks.episode_set import Batches, EpisodeSet
 
 _SMALL = 100_000

@@ -7,7 +7,7 @@ longest text, D visual columns, H width, K beams, V words known.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -85,7 +85,7 @@ class Likelihood:
     """How likely a speaker finds given texts; unknown words do not count."""
 
     total: Tensor  # (B,) natural logarithm of the probability of all counted words and the end mark
-    words: Tensor  # (B,) int64, how many were counted
+    words: Tensor  # (B,) int64, number of counted words
 
     @property
     def per_word(self) -> Tensor:
@@ -216,29 +216,27 @@ class WordDecoder(nn.Module):
 
     def forward(self, tokens: Tensor, paths: EncodedPaths) -> Tensor:
         """The attended states h~ after every word, all words at once.  tokens: (B, L)  ->  (B, L, H)"""
-        begin = (paths.state.hidden.unsqueeze(0), paths.state.cell.unsqueeze(0))
-        hidden, _ = self.lstm(self.drop(self.embedding(tokens)), begin)
-        return self._attended(self.drop(hidden), paths)
+        return self._read(tokens, paths.state, paths)[0]
 
     def step(self, word: Tensor, state: DecoderState, paths: EncodedPaths) -> tuple[Tensor, DecoderState]:
         """One word more.  word: (B,)  ->  logits (B, words), the next state"""
-        entered = self.drop(self.embedding(word))
-        hidden, cell = torch.lstm_cell(entered, (state.hidden, state.cell), *self.lstm.all_weights[0])
-        attended = self._attended(self.drop(hidden).unsqueeze(1), paths).squeeze(1)
-        return self.word_logits(attended), DecoderState(hidden, cell)
+        attended, state = self._read(word.unsqueeze(1), state, paths)
+        return self.word_logits(attended.squeeze(1)), state
 
     def word_logits(self, attended: Tensor) -> Tensor:
         """attended: (..., H)  ->  logits (..., words)"""
         logits: Tensor = self.words(attended)
         return logits + self.never
 
-    def _attended(self, hidden: Tensor, paths: EncodedPaths) -> Tensor:
-        """hidden: (B, L, H)  ->  (B, L, H)"""
+    def _read(self, tokens: Tensor, state: DecoderState, paths: EncodedPaths) -> tuple[Tensor, DecoderState]:
+        """tokens: (B, L)  ->  h~ (B, L, H), the state after the last of them"""
+        begin = (state.hidden.unsqueeze(0), state.cell.unsqueeze(0))
+        read, (last, cell) = self.lstm(self.drop(self.embedding(tokens)), begin)
+        hidden = self.drop(read)
         scores = torch.bmm(self.path_query(hidden), paths.context.transpose(1, 2))
         weights = masked_softmax(scores, paths.mask.unsqueeze(1))
         joined = self.join(torch.cat([torch.bmm(weights, paths.context), hidden], dim=-1))
-        attended: Tensor = self.drop(torch.tanh(joined))
-        return attended
+        return self.drop(torch.tanh(joined)), DecoderState(last.squeeze(0), cell.squeeze(0))
 
 
 class TwoWayLSTM(nn.Module):
@@ -281,7 +279,7 @@ def speak(decoder: WordDecoder, paths: EncodedPaths, choose: Choose, longest: in
     """Describe paths word by word; a path that has got its end mark costs nothing any more.
 
     Args:
-        decoder: says the words.
+        decoder: scores the next word.
         paths: what to describe.
         choose: picks the next word from the log-probabilities.
         longest: tokens of a text, both marks included; a longer one is ended there.
@@ -314,87 +312,50 @@ def beam_search(
     Texts are ranked by log-likelihood / tokens ** length_power: 0 prefers short texts, 1 takes the mean. A
     beam may lose the greedy text on its way to something worse, so the two are compared at the end.
     """
-    found = _search(decoder, paths, beams, longest, length_power)
+    tokens, total = _search(decoder, paths, beams, longest, length_power)
     greedy = speak(decoder, paths, lambda chances: chances.argmax(dim=-1), longest)
+    found = _trimmed(tokens, total)
     better = _rank(greedy, length_power) > _rank(found, length_power)
-    width = max(found.tokens.shape[1], greedy.tokens.shape[1])
+    padded = functional.pad(greedy.tokens, (0, longest - greedy.tokens.shape[1]), value=PAD)
     return _trimmed(
-        torch.where(better.unsqueeze(1), _widened(greedy.tokens, width), _widened(found.tokens, width)),
-        torch.where(better, greedy.log_likelihood, found.log_likelihood),
+        torch.where(better.unsqueeze(1), padded, tokens), torch.where(better, greedy.log_likelihood, total)
     )
-
-
-@dataclass(frozen=True)
-class _Beams:
-    """K texts under way per path, and which of them have ended."""
-
-    tokens: Tensor  # (B, K, L)
-    total: Tensor  # (B, K) log-likelihood; -inf where there is no text yet
-    said: Tensor  # (B, K) words and end mark so far
-    ended: Tensor  # (B, K) bool
-
-    def taken_from(self, origin: Tensor) -> _Beams:
-        """Each beam a copy of the beam it goes on from.  origin: (B, K)"""
-        rows = torch.arange(len(origin), device=origin.device).unsqueeze(1)
-        return _Beams(
-            self.tokens[rows, origin],
-            self.total[rows, origin],
-            self.said[rows, origin],
-            self.ended[rows, origin],
-        )
 
 
 def _search(
     decoder: WordDecoder, paths: EncodedPaths, beams: int, longest: int, length_power: float
-) -> Descriptions:
+) -> tuple[Tensor, Tensor]:
+    """The best beam of every path.  ->  tokens (B, longest), log-likelihood (B,)"""
     count, device = len(paths.mask), paths.mask.device
-    first = torch.arange(count, device=device).unsqueeze(1) * beams  # row of every path's first beam
-    paths = paths.select(torch.arange(count, device=device).repeat_interleave(beams))
-    held = _begin(count, beams, longest, paths.context)
-    state = paths.state
-    for place in range(1, longest):
-        logits, state = decoder.step(held.tokens[:, :, place - 1].flatten(), state, paths)
-        chances = logits.log_softmax(dim=-1).view(count, beams, -1)
-        held, origin = _grown(held, chances, place, length_power, last=place == longest - 1)
-        state = state.select((first + origin).flatten())
-        if bool(held.ended.all()):
-            break
-    rank = held.total / held.said**length_power
-    best = held.taken_from(rank.argmax(dim=1, keepdim=True))
-    return _trimmed(best.tokens.squeeze(1), best.total.squeeze(1))
-
-
-def _begin(count: int, beams: int, longest: int, like: Tensor) -> _Beams:
-    """One text per path, with nothing but the begin mark."""
-    tokens = torch.full((count, beams, longest), PAD, device=like.device)
+    row = torch.arange(count, device=device).unsqueeze(1)
+    paths = paths.select(row.repeat(1, beams).flatten())
+    tokens = torch.full((count, beams, longest), PAD, device=device)
     tokens[:, :, 0] = BOS
-    total = like.new_full((count, beams), -torch.inf)
+    total = paths.context.new_full((count, beams), -torch.inf)  # of the beams that are not texts yet
     total[:, 0] = 0.0
-    return _Beams(tokens, total, torch.zeros_like(tokens[:, :, 0]), torch.zeros_like(total, dtype=torch.bool))
-
-
-def _grown(
-    held: _Beams, chances: Tensor, place: int, length_power: float, *, last: bool
-) -> tuple[_Beams, Tensor]:
-    """The best K continuations of every path, and the beam each goes on from.
-
-    chances: (B, K, V)  ->  beams, origin (B, K)
-    """
-    if last:
-        chances = torch.full_like(chances, -torch.inf).index_copy(
-            2, torch.tensor([EOS], device=chances.device), chances[:, :, EOS : EOS + 1]
-        )
-    # a text that has ended goes on with padding, for free
-    stays = torch.full_like(chances, -torch.inf)
-    stays[:, :, PAD] = 0.0
-    total = held.total.unsqueeze(-1) + torch.where(held.ended.unsqueeze(-1), stays, chances)
-    said = held.said + (~held.ended).long()
-    rank = total / said.unsqueeze(-1) ** length_power
-    best = rank.flatten(1).topk(held.total.shape[1], dim=1).indices
-    origin, word = best.div(chances.shape[2], rounding_mode="floor"), best % chances.shape[2]
-    grown = replace(held, said=said).taken_from(origin)
-    grown.tokens[:, :, place] = word
-    return replace(grown, total=total.flatten(1).gather(1, best), ended=grown.ended | (word == EOS)), origin
+    said = torch.zeros_like(tokens[:, :, 0])  # words and end mark so far
+    ended, state = said.bool(), paths.state
+    for place in range(1, longest):
+        logits, state = decoder.step(tokens[:, :, place - 1].flatten(), state, paths)
+        chances = logits.log_softmax(dim=-1).view(count, beams, -1)
+        number = torch.arange(chances.shape[2], device=device)
+        if place == longest - 1:
+            chances = chances.masked_fill(number != EOS, -torch.inf)
+        # a text that has ended goes on with padding, at no cost
+        padding = torch.zeros_like(chances).masked_fill(number != PAD, -torch.inf)
+        grown = total.unsqueeze(-1) + torch.where(ended.unsqueeze(-1), padding, chances)
+        said = said + (~ended).long()
+        rank = grown / said.unsqueeze(-1) ** length_power
+        best = rank.flatten(1).topk(beams, dim=1).indices
+        origin, word = best.div(len(number), rounding_mode="floor"), best % len(number)
+        tokens, said, ended = tokens[row, origin], said[row, origin], ended[row, origin] | (word == EOS)
+        tokens[:, :, place] = word
+        total = grown.flatten(1).gather(1, best)
+        state = state.select((row * beams + origin).flatten())
+        if bool(ended.all()):
+            break
+    best = (total / said**length_power).argmax(dim=1)
+    return tokens[row[:, 0], best], total[row[:, 0], best]
 
 
 def _rank(descriptions: Descriptions, length_power: float) -> Tensor:
@@ -404,7 +365,3 @@ def _rank(descriptions: Descriptions, length_power: float) -> Tensor:
 def _trimmed(tokens: Tensor, total: Tensor) -> Descriptions:
     lengths = (tokens != PAD).sum(dim=1)
     return Descriptions(tokens[:, : int(lengths.max())], lengths, total)
-
-
-def _widened(tokens: Tensor, width: int) -> Tensor:
-    return torch.nn.functional.pad(tokens, (0, width - tokens.shape[1]), value=PAD)

@@ -10,9 +10,7 @@ from itertools import chain
 
 import torch
 
-from scenemem.learning.speaker_trainer import SpeakerTrainer
-from scenemem.learning.trainer import Trainer
-from scenemem.runs.randomness import random_states, restore_randomness
+from scenemem.runs.loop import Learner, random_states, restore_randomness
 
 WORTH_MEASURING = 100
 """Steps of a training from which on its cost is measured first."""
@@ -37,7 +35,7 @@ class Cost:
         )
 
 
-def measured_cost(trainer: Trainer | SpeakerTrainer) -> Cost:
+def measured_cost(trainer: Learner) -> Cost:
     """Take two steps, time the second, and undo both: training begins as if nothing had happened."""
     network, optimiser = trainer.network, trainer.optimiser
     weights = {name: value.clone() for name, value in network.state_dict().items()}

@@ -49,8 +49,8 @@ Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 
 
 @contextmanager
-def unseen_script() -> Iterator[None]:
-    """Keep processes that are started meanwhile from running the user's script once more.
+def hide_main_module() -> Iterator[None]:
+    """Hide the main module from processes that are started meanwhile, so that no script runs twice.
 
     A spawned process imports the main module, which a script without ``if __name__ == "__main__"`` does not
     survive. Our workers need nothing of it.
@@ -204,7 +204,7 @@ def open_data(data: str | os.PathLike[str] | None, progress: Progress = silent) 
         return DataFolder(Path(data))
     from scenemem.houses.build import default_houses  # only needed without a data folder
 
-    with progress("building houses") as advance, unseen_script():
+    with progress("building houses") as advance, hide_main_module():
         return DataFolder(default_houses(progress=advance))
 
 
@@ -307,8 +307,8 @@ def begin_with(experiment: Experiment, run: RunFolder) -> None:
 
 
 @dataclass(frozen=True)
-class Begun(Generic[P]):
-    """A run and what it was begun with."""
+class RunMetadata(Generic[P]):
+    """The settings and sources a run was started with."""
 
     run: RunFolder
     name: str
@@ -322,12 +322,12 @@ class Begun(Generic[P]):
     begin: Mapping[str, str] = field(default_factory=dict)  # the run it began with, and the sha256 of that
 
 
-def begun(run: RunFolder, kind: type[P]) -> Begun[P]:
+def begun(run: RunFolder, kind: type[P]) -> RunMetadata[P]:
     """The description of a run; plugins it names have to be loaded already."""
     described = run.describe()
     try:
         plugins = tuple(str(name) for name in described.get("plugins", ()))
-        return Begun(
+        return RunMetadata(
             run,
             str(described["name"]),
             int(described["seed"]),

@@ -12,11 +12,11 @@ from scenemem.formats.atomic import atomic_file
 from scenemem.runs.folder import RunFolder
 
 PROJECT = "WANDB_PROJECT"
-"""The environment variable that asks for Weights & Biases, and names the project."""
+"""The environment variable that switches Weights & Biases on, and names the project."""
 
 
 class Logger(Protocol):
-    """Is told every line of the metrics."""
+    """Gets every line of the metrics."""
 
     def write(self, line: dict[str, Any]) -> None:
         """Add the numbers of one line at its iteration."""
@@ -53,7 +53,7 @@ class WandbLogger:
     def __init__(self, run: RunFolder, project: str) -> None:
         if importlib.util.find_spec("wandb") is None:
             raise UserError(
-                f"{PROJECT} asks for Weights & Biases, which is not installed; "
+                f"{PROJECT} is set, but Weights & Biases is not installed; "
                 f"install it with: pip install 'scenemem[wandb]', or unset {PROJECT}"
             )
         self._run, self._project = run, project

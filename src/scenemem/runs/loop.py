@@ -1,15 +1,20 @@
-"""The training loop: steps, validates now and then, logs, saves, and resumes bit for bit."""
+"""The training loop of agents and speakers: steps, validates, logs, saves, stops on request, resumes."""
 
 from __future__ import annotations
 
 import json
+import signal
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from types import FrameType
+from typing import Any, NoReturn, Protocol
+
+import torch
+from torch import nn
 
 from scenemem.errors import DataError, Interrupted, UserError
 from scenemem.learning.checkpoint import (
@@ -19,16 +24,51 @@ from scenemem.learning.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from scenemem.learning.speaker_trainer import SpeakerTrainer
-from scenemem.learning.trainer import StepReport, Trainer
-from scenemem.runs.cost import WORTH_MEASURING, measured_cost
+from scenemem.learning.distributed import ProcessGroup
+from scenemem.learning.objectives import Stage
+from scenemem.learning.trainer import StepReport
+from scenemem.processes import ENDING, handling
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.interruption import StopRequest
 from scenemem.runs.loggers import open_loggers
-from scenemem.runs.randomness import random_states, restore_randomness
+from scenemem.tasks.episode_set import Batches
 
 Validate = Callable[[], dict[str, float]]
 """Measures what is being trained, as it is now."""
+
+_SHOWN = 70  # characters of a setting in a message
+_GLOBAL, _SAMPLING, _DEVICE = "random.global", "random.sampling", "random.device"
+
+
+class Course(Protocol):
+    """How long a run trains, and in which stages."""
+
+    @property
+    def iterations(self) -> int:
+        """Optimiser steps of the whole run."""
+
+    def stage_at(self, iteration: int, /) -> Stage:
+        """The stage that a step belongs to."""
+
+
+class Learner(Protocol):
+    """What a run trains, step by step: the trainer of an agent or of a speaker."""
+
+    iteration: int  # steps done
+    group: ProcessGroup
+    optimiser: torch.optim.Optimizer
+    batches: Batches
+    sampling: torch.Generator
+
+    @property
+    def config(self) -> Course:
+        """How long it trains."""
+
+    @property
+    def network(self) -> nn.Module:
+        """The parameters that learn."""
+
+    def step(self) -> StepReport:
+        """One optimiser step."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +82,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class TrainingStatus:
-    """What a watcher is told after every step."""
+    """How far a run is, after every step."""
 
     iteration: int
     iterations: int
@@ -71,18 +111,57 @@ class Unlogged:
         return {name: total / self.steps for name, total in self.losses.items()}
 
 
+class StopRequest:
+    """Catches Ctrl-C and signals that ask the program to end, until the work comes to a good place to stop.
+
+    A second one ends the program at once. Used as a context manager; outside of the main thread nothing is
+    caught.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None  # of the signal that came
+        self._at_once = False
+        self._stack = ExitStack()
+
+    def __enter__(self) -> StopRequest:
+        self._stack.enter_context(handling(dict.fromkeys((signal.SIGINT, *ENDING), self._ask)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def came(self) -> bool:
+        """Whether a signal came."""
+        return self.number is not None
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Raise ``Interrupted`` right away inside of this block, whose work may be thrown away."""
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
+
+    def _ask(self, number: int, _frame: FrameType | None) -> None:
+        if self.came or self._at_once:
+            self.number = number
+            raise Interrupted("interrupted; the last checkpoint is kept, continue with --resume", number)
+        self.number = number
+
+
 @dataclass(eq=False)
 class TrainingLoop:
     """Trains until the last iteration; everything it needs to continue is in the run folder."""
 
-    trainer: Trainer | SpeakerTrainer
+    trainer: Learner
     folder: RunFolder
     validate: Validate
     schedule: Schedule
     metadata: Mapping[str, Any]  # plain values stored with every checkpoint: preset, vocabulary, ...
     watch: Callable[[TrainingStatus], None] | None = None  # called after every step
     advice: str = "continue with --resume"  # how to go on, when the run is stopped
-    announce: Callable[[str], None] | None = None  # told what the training will cost, before it begins
 
     def __post_init__(self) -> None:
         self.metadata = json.loads(json.dumps(self.metadata))  # as a checkpoint gives it back: no tuples
@@ -158,7 +237,7 @@ class TrainingLoop:
         """Train to the end; may be killed at any time and resumed.
 
         Raises:
-            Interrupted: somebody asked to stop; the run was saved first.
+            Interrupted: a signal asked to stop; the run was saved first.
         """
         trainer, last = self.trainer, self.trainer.config.iterations
         with StopRequest() as stop, ExitStack() as logging:
@@ -166,8 +245,6 @@ class TrainingLoop:
                 logging.callback(logger.close)
             if trainer.iteration == 0:
                 self._save()
-                if self.announce is not None and last >= WORTH_MEASURING:
-                    self.announce(str(measured_cost(trainer)))
             seconds, walked = 0.0, 0  # of steps; validating and saving do not count
             if self._unlogged.steps and self._is_due():  # it was stopped while it validated
                 self._log(0.0, stop)
@@ -265,6 +342,28 @@ class TrainingLoop:
         return round(self._earlier + time.process_time() - self._started, 1)
 
 
+def random_states(trainer: Learner) -> dict[str, torch.Tensor]:
+    """All states that training draws from, by name; all processes of a group have the same."""
+    states = {_GLOBAL: torch.get_rng_state(), _SAMPLING: trainer.sampling.get_state()}
+    device = torch.device(trainer.group.device)
+    if device.type == "cuda":  # dropout masks are drawn where they are used
+        states[_DEVICE] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        states[_DEVICE] = torch.mps.get_rng_state()
+    return states
+
+
+def restore_randomness(states: Mapping[str, torch.Tensor], trainer: Learner) -> None:
+    """Go on drawing from where the states were taken."""
+    torch.set_rng_state(states[_GLOBAL])
+    trainer.sampling.set_state(states[_SAMPLING])
+    device = torch.device(trainer.group.device)
+    if device.type == "cuda" and _DEVICE in states:
+        torch.cuda.set_rng_state(states[_DEVICE], device)
+    elif device.type == "mps" and _DEVICE in states:
+        torch.mps.set_rng_state(states[_DEVICE])
+
+
 def differences(before: Any, now: Any, name: str = "") -> list[str]:
     """What differs between two nested records, one line each: ``model.width: 64 then, 128 now``."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
@@ -274,8 +373,9 @@ def differences(before: Any, now: Any, name: str = "") -> list[str]:
         return [line for lines in inner for line in lines]
     if before == now:
         return []
-    return [f"{name + ': ' if name else ''}{_said(before)} then, {_said(now)} now"]
+    return [f"{name + ': ' if name else ''}{_shown(before)} then, {_shown(now)} now"]
 
 
-def _said(value: Any) -> str:
-    return "nothing" if value is None else json.dumps(value)
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

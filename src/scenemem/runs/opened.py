@@ -51,11 +51,11 @@ from scenemem.runs.experiment import (
     Experiment,
     Progress,
     complete_stores,
+    hide_main_module,
     silent,
     speaker_beside,
     split_inputs,
     stored_experiment,
-    unseen_script,
 )
 from scenemem.runs.folder import (
     PREFIX,
@@ -454,7 +454,7 @@ class WorkerPool:
         """Walk the episodes, in their order."""
         rows = torch.arange(len(episodes)).chunk(self._processes)
         try:
-            with unseen_script():  # the first call starts the processes
+            with hide_main_module():  # the first call starts the processes
                 parts = [episodes.select(part) for part in rows]
                 shares = self._pool.map(_walk_in_worker, repeat(self._agent), parts)
             return joined(list(shares))

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_stamp
-from scenemem.houses.features import ENCODER
+from scenemem.houses.house import ENCODER
 from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.presets import Preset
 from scenemem.runs.experiment import (
-    Begun,
     Experiment,
     Progress,
+    RunMetadata,
     begun,
     open_data,
     packaged_speaker,
@@ -72,7 +72,7 @@ def report_on(
         references: scores of agents that are no runs, by split.
         more: further sections.
         replays: write replays of telling episodes beside the page, and link them.
-        remark: told what could not be had.
+        remark: gets a sentence about everything that is missing.
     """
     described = [begun(run, Preset) for run in runs]
     _check_same_data(described)
@@ -186,7 +186,7 @@ def suggestions(experiment: Experiment) -> Mapping[str, list[Example]]:
     return found
 
 
-def _check_same_data(described: Sequence[Begun[Preset[Any]]]) -> None:
+def _check_same_data(described: Sequence[RunMetadata[Preset[Any]]]) -> None:
     first = described[0]
     for other in described[1:]:
         for what, mine, theirs in (
@@ -201,7 +201,7 @@ def _check_same_data(described: Sequence[Begun[Preset[Any]]]) -> None:
 
 
 def _with_results(
-    described: Begun[Preset[Any]],
+    described: RunMetadata[Preset[Any]],
     opened: Opener | None,
     folder: DataFolder | None,
     splits: Sequence[str],
@@ -243,7 +243,7 @@ def _with_results(
 
 def _replays(
     page: Path,
-    described: Sequence[Begun[Preset[Any]]],
+    described: Sequence[RunMetadata[Preset[Any]]],
     shown: Sequence[ReportRun],
     opened: Opener | None,
     progress: Progress,

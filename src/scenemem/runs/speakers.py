@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,15 +28,14 @@ from scenemem.evaluation.bleu import (
 )
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.evaluation.following import path_likelihood
-from scenemem.formats.episodes import Episode
+from scenemem.formats.episodes import Episode, write_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import described_episodes
 from scenemem.learning.speaker import Speaker
-from scenemem.models.speaker import Choose, Descriptions
 from scenemem.runs.experiment import Progress, SpeakerExperiment, silent, stored_speaker
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.tasks.episode_set import Batches, EpisodeSet
-from scenemem.tasks.paths import PathPool, shortest_paths
+from scenemem.tasks.paths import PathPool, path_pool, shortest_paths
 from scenemem.tasks.vocabulary import as_sentences, split_words
 from scenemem.world.graph import HEADINGS, NONE, STEP, World
 
@@ -40,7 +43,7 @@ FIRST_PATH_ID = 10_000_000
 """Path ids of augmented episodes count from here, so that they meet none of the public data sets'."""
 
 FOLLOWED = ("sr", "spl", "ndtw")
-"""What tells how well an agent follows descriptions."""
+"""The metrics of how well an agent follows descriptions."""
 
 _AT_ONCE = 128  # paths
 
@@ -92,167 +95,210 @@ def _followed(
 ) -> dict[str, dict[str, float]]:
     """Means of metrics of one agent that walks the paths by different texts.
 
-    By the speaker's ``descriptions``, by what ``people`` said, and by descriptions of other paths
-    (``shuffled``): what it reaches in these buildings without being told anything about the path.
+    By the speaker's ``descriptions``, by the instructions of ``people``, and by descriptions of other paths
+    (``shuffled``): what it reaches in these buildings without information about the path.
     """
     others = tuple(texts[other] for other in other_paths(len(texts), seed))
-    told = {
+    sources = {
         "descriptions": replace(paths.episodes, texts=tuple(texts)),
         "people": episodes,
         "shuffled": replace(paths.episodes, texts=others),
     }
     found = {}
-    for name, said in told.items():
+    for name, said in sources.items():
         with progress(f"walking by {name}") as advance:
             metrics = walk_split(agent, said, progress=advance).measured(agent.environment.world)
         found[name] = {key: float(getattr(metrics, key).mean()) for key in FOLLOWED}
     return found
 
 
-@dataclass(frozen=True)
-class PathsToDescribe:
-    """B paths, and what people said about them where that is known."""
+class LoadedSpeaker:
+    """A trained speaker on a data folder; made by ``scenemem.load_speaker``."""
 
-    path: Tensor  # (B, T) int64, padded with -1
-    heading: Tensor  # (B,) radians
-    references: tuple[tuple[str, ...], ...]
+    def __init__(self, opened: SpeakerExperiment) -> None:
+        self.experiment = opened  # network, environment, vocabulary, episodes: to go deeper
+        self.speaker: Speaker = opened.speaker
+        self.world: World = opened.environment.world
 
+    def evaluate(
+        self,
+        split: str = "val_unseen",
+        *,
+        agent: TrainedAgent | None = None,
+        beam: int = 1,
+        seed: int = 0,
+        progress: Progress = silent,
+    ) -> dict[str, Any]:
+        """``evaluate_speaker`` with this one; ``seed`` is that of the shuffled controls."""
+        return evaluate_speaker(self.experiment, split, beam, seed, progress, agent)
 
-def random_paths(opened: SpeakerExperiment, split: str, count: int, seed: int) -> PathsToDescribe:
-    """``count`` paths of a split."""
-    paths = paths_of(opened.episodes(split))
-    if not 1 <= count <= len(paths):
-        raise UserError(f"--count must be in 1..{len(paths)}, the paths of {split}, got {count}")
-    rows = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed))[:count]
-    references = tuple(paths.references[row] for row in rows.tolist())
-    return PathsToDescribe(paths.episodes.path[rows], paths.episodes.heading[rows], references)
+    def describe(
+        self,
+        path: Sequence[str] | None = None,
+        *,
+        scan: str | None = None,
+        start: str | None = None,
+        goal: str | None = None,
+        heading: float | None = None,
+        count: int | None = None,
+        split: str = "val_unseen",
+        seed: int = 0,
+        beam: int = 1,
+    ) -> list[dict[str, Any]]:
+        """Describe a path, the shortest one from ``start`` to ``goal``, or ``count`` random ones of a split.
 
-
-def one_path(
-    world: World, scan: str | None, names: list[str], degrees: float | None, *, shortest: bool = False
-) -> PathsToDescribe:
-    """The path over these viewpoints, or the ``shortest`` one between two, as (1, T).
-
-    Without a heading the walker looks where it will go.
-    """
-    path = _viewpoints(world, scan, names)
-    if shortest:
-        path = shortest_paths(world, path[:1], path[1:])[0].squeeze(0)
-    heading = torch.tensor(math.radians(degrees or 0.0), dtype=torch.float64)
-    if degrees is None and len(path) > 1:
-        slot = world.slot_of(path[0], path[1])
-        heading = world.neighbour_heading[path[0], slot.clamp_min(0)].double()
-    return PathsToDescribe(path.unsqueeze(0), heading.unsqueeze(0).to(path.device), ((),))
-
-
-def describe(opened: SpeakerExperiment, paths: PathsToDescribe, beams: int) -> list[dict[str, Any]]:
-    """What the speaker says about every path, and how likely it finds that."""
-    speaker, world = opened.speaker, opened.environment.world
-    descriptions = speaker.describe_best(paths.path, paths.heading, beams)
-    columns = (
-        paths.path.tolist(),
-        paths.heading.tolist(),
-        map(as_sentences, speaker.texts(descriptions.tokens)),
-        descriptions.log_likelihood.tolist(),
-        paths.references,
-    )
-    return [
-        {
-            "scan": world.scans[int(world.scan_of[path[0]])],
-            "path": [world.viewpoints[viewpoint] for viewpoint in path if viewpoint != NONE],
-            "heading": heading,
-            "text": text,
-            "log_likelihood": log_likelihood,
-            "references": references,
-        }
-        for path, heading, text, log_likelihood, references in zip(*columns, strict=True)
-    ]
-
-
-@dataclass(frozen=True)
-class Filter:
-    """Which descriptions are worth learning from."""
-
-    descriptions: int = 1
-    """sampled per path; the one with the best score is taken"""
-    keep: float = 1.0
-    """share of the paths, those with the best scores"""
-    agent: TrainedAgent | None = None
-    """its likelihood of walking the path by the description counts beside the speaker's of saying it"""
-
-    def __post_init__(self) -> None:
-        if self.descriptions < 1:
-            raise UserError(f"--descriptions must be 1 or more, got {self.descriptions}")
-        if not 0 < self.keep <= 1:
-            raise UserError(f"--keep must be above 0 and at most 1, got {self.keep}")
-
-    def score(self, said: Descriptions, episodes: EpisodeSet) -> Tensor:
-        """(B,) log-likelihood per word, and per decision where there is an agent; the higher the better"""
-        if self.agent is None:
-            return said.per_word
-        return said.per_word + path_likelihood(self.agent, episodes)
-
-
-def augmented_episodes(
-    speaker: Speaker,
-    pool: PathPool,
-    count: int,
-    seed: int,
-    *,
-    sample: bool = False,
-    choice: Filter | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Iterator[Episode]:
-    """Descriptions of ``count`` paths of a pool, their words likely or sampled, as episodes."""
-    choice = choice or Filter()
-    randomness = torch.Generator().manual_seed(seed)
-    choose = Sample(randomness) if sample else take_best
-    world, done = speaker.environment.world, 0
-    batches = Batches(len(pool), _AT_ONCE, seed)
-    while done < count:
-        wanted = math.ceil(min(_AT_ONCE, (count - done) / choice.keep))
-        rows = next(batches)[:wanted].to(world.device)
-        path, length = shortest_paths(world, pool.start[rows], pool.goal[rows])
-        heading = torch.randint(HEADINGS, (len(rows),), generator=randomness).to(world.device) * STEP
-        described = _best_described(speaker, path, length, heading, choose, choice, count - done)
-        metres = world.geodesic(described.start, described.goal)
+        Args:
+            path: viewpoints, in order.
+            scan: where they are; only needed when their names occur in several scans.
+            heading: where the walker looks at the start, degrees clockwise from +y; along the path when left
+                out.
+            seed: chooses the random paths.
+        """
+        if (path is not None) + (start is not None or goal is not None) + (count is not None) != 1:
+            raise UserError("say what to describe: --path A,B,C or --start A --goal B or --count N")
+        references: Sequence[tuple[str, ...]] = ((),)
+        if count is not None:
+            viewpoints, headings, references = self._random_paths(split, count, seed)
+        elif path is not None:
+            viewpoints = _viewpoints(self.world, scan, path).unsqueeze(0)
+            headings = self._first_heading(viewpoints, heading)
+        elif start is None or goal is None:
+            raise UserError("a shortest path needs both ends: --start A --goal B")
+        else:
+            ends = _viewpoints(self.world, scan, [start, goal])
+            viewpoints = shortest_paths(self.world, ends[:1], ends[1:])[0]
+            headings = self._first_heading(viewpoints, heading)
+        found = self.speaker.describe_best(viewpoints, headings, beam)
         columns = zip(
-            described.path.tolist(), described.heading.tolist(), metres.tolist(), described.texts, strict=True
+            viewpoints.tolist(),
+            headings.tolist(),
+            map(as_sentences, self.speaker.texts(found.tokens)),
+            found.log_likelihood.tolist(),
+            references,
+            strict=True,
         )
-        for number, (viewpoints, angle, far, text) in enumerate(columns, start=FIRST_PATH_ID + done):
+        return [
+            {
+                "scan": self.world.scans[int(self.world.scan_of[walked[0]])],
+                "path": self._names(walked),
+                "heading": angle,
+                "text": text,
+                "log_likelihood": log_likelihood,
+                "references": by_people,
+            }
+            for walked, angle, text, log_likelihood, by_people in columns
+        ]
+
+    def augment(self, out: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
+        """Write ``described_paths`` as an episode file, gzipped when its name ends in .gz  ->  a summary"""
+        started = time.perf_counter()
+        written = write_episodes(Path(out), self.described_paths(**options))
+        speed = round(written / (time.perf_counter() - started))
+        return {"out": str(out), "count": written, "pool": len(self._pool), "paths_per_second": speed}
+
+    def described_paths(
+        self,
+        count: int = 10_000,
+        *,
+        seed: int = 0,
+        sample: bool = False,
+        descriptions: int = 1,
+        keep: float = 1.0,
+        agent: TrainedAgent | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Iterator[Episode]:
+        """Descriptions of random shortest paths of the training buildings, as episodes.
+
+        Args:
+            count: number of paths.
+            seed: of paths, headings and words.
+            sample: draw words by their probability instead of taking the most likely ones.
+            descriptions: drawn per path; the one with the best score, its log-likelihood per word, is taken.
+            keep: the share of paths to keep, those with the best scores.
+            agent: its likelihood of walking the path by a description is part of the score.
+            progress: called with (paths described, paths in all).
+        """
+        if descriptions < 1:
+            raise UserError(f"--descriptions must be 1 or more, got {descriptions}")
+        if descriptions > 1 and not sample:
+            raise UserError("--descriptions compares texts that differ; add --sample")
+        if not 0 < keep <= 1:
+            raise UserError(f"--keep must be above 0 and at most 1, got {keep}")
+        randomness = torch.Generator().manual_seed(seed)
+        choose = Sample(randomness) if sample else take_best
+        batches, done = Batches(len(self._pool), _AT_ONCE, seed), 0
+        while done < count:
+            wanted = math.ceil(min(_AT_ONCE, (count - done) / keep))
+            rows = next(batches)[:wanted].to(self.world.device)
+            path, length = shortest_paths(self.world, self._pool.start[rows], self._pool.goal[rows])
+            heading = torch.randint(HEADINGS, (len(rows),), generator=randomness).to(path.device) * STEP
+            path, length, heading = (
+                path.repeat(descriptions, 1),
+                length.repeat(descriptions),
+                heading.repeat(descriptions),
+            )
+            said = self.speaker.describe(path, heading, choose=choose)
+            ids, texts = [str(number) for number in range(len(path))], self.speaker.texts(said.tokens)
+            found = described_episodes(self.world, path, length, heading, texts, ids)
+            if descriptions > 1 or keep < 1:
+                score = said.per_word if agent is None else said.per_word + path_likelihood(agent, found)
+                found = found.select(_best(score.view(descriptions, -1), keep, count - done))
+            yield from self._records(found, FIRST_PATH_ID + done)
+            done += len(found)
+            if progress is not None:
+                progress(done, count)
+
+    @cached_property
+    def _pool(self) -> PathPool:
+        return path_pool(self.world, self.experiment.training_scans)
+
+    def _records(self, episodes: EpisodeSet, first: int) -> Iterator[Episode]:
+        metres = self.world.geodesic(episodes.start, episodes.goal).tolist()
+        columns = zip(episodes.path.tolist(), episodes.heading.tolist(), metres, episodes.texts, strict=True)
+        for number, (viewpoints, heading, distance, text) in enumerate(columns, start=first):
             yield Episode(
-                scan=world.scans[int(world.scan_of[viewpoints[0]])],
+                scan=self.world.scans[int(self.world.scan_of[viewpoints[0]])],
                 path_id=number,
-                path=tuple(world.viewpoints[viewpoint] for viewpoint in viewpoints if viewpoint != NONE),
-                heading=angle,
+                path=tuple(self._names(viewpoints)),
+                heading=heading,
                 instructions=(text,),
                 instruction_ids=(f"{number}_0",),
-                distance=far,
+                distance=distance,
             )
-        done += len(described)
-        if progress is not None:
-            progress(done, count)
+
+    def _names(self, viewpoints: Sequence[int]) -> list[str]:
+        return [self.world.viewpoints[viewpoint] for viewpoint in viewpoints if viewpoint != NONE]
+
+    def _random_paths(
+        self, split: str, count: int, seed: int
+    ) -> tuple[Tensor, Tensor, list[tuple[str, ...]]]:
+        """Paths of a split (B, T), their headings (B,), and the instructions of people."""
+        paths = paths_of(self.experiment.episodes(split))
+        if not 1 <= count <= len(paths):
+            raise UserError(f"--count must be in 1..{len(paths)}, the paths of {split}, got {count}")
+        rows = torch.randperm(len(paths), generator=torch.Generator().manual_seed(seed))[:count]
+        references = [paths.references[row] for row in rows.tolist()]
+        return paths.episodes.path[rows], paths.episodes.heading[rows], references
+
+    def _first_heading(self, path: Tensor, degrees: float | None) -> Tensor:
+        """path: (1, T)  ->  (1,) radians: as told, else along the first edge"""
+        if degrees is not None or path.shape[1] == 1:
+            return torch.tensor([math.radians(degrees or 0.0)], dtype=torch.float64, device=path.device)
+        slot = self.world.slot_of(path[:, 0], path[:, 1])
+        return self.world.neighbour_heading[path[:, 0], slot.clamp_min(0)].double()
 
 
-def _best_described(
-    speaker: Speaker, path: Tensor, length: Tensor, heading: Tensor, choose: Choose, choice: Filter, most: int
-) -> EpisodeSet:
-    """At most ``most`` of the paths (B, T), in their order, with the best of their descriptions."""
-    times = choice.descriptions
-    path, length, heading = path.repeat(times, 1), length.repeat(times), heading.repeat(times)
-    said = speaker.describe(path, heading, choose=choose)
-    ids = [str(number) for number in range(len(path))]
-    episodes = described_episodes(
-        speaker.environment.world, path, length, heading, speaker.texts(said.tokens), ids
-    )
-    if times == 1 and choice.keep == 1:
-        return episodes
-    score, best = choice.score(said, episodes).view(times, -1).max(dim=0)
-    kept = score.topk(min(most, math.ceil(choice.keep * len(score)))).indices.sort().values
-    return episodes.select(best[kept] * len(score) + kept)
+def _best(score: Tensor, keep: float, most: int) -> Tensor:
+    """Rows of the best description of the best paths, at most ``most``, in their order.
+
+    score: (descriptions, B)  ->  (K,) into descriptions x B
+    """
+    best, which = score.max(dim=0)
+    kept = best.topk(min(most, math.ceil(keep * len(best)))).indices.sort().values
+    return which[kept] * len(best) + kept
 
 
-def _viewpoints(world: World, scan: str | None, names: list[str]) -> Tensor:
+def _viewpoints(world: World, scan: str | None, names: Sequence[str]) -> Tensor:
     """(T,) int64"""
     names = [name.strip() for name in names if name.strip()]
     if not names:

@@ -45,7 +45,7 @@ from scenemem.runs.config import (
     read_config,
     write_config,
 )
-from scenemem.runs.cost import measured_cost
+from scenemem.runs.cost import WORTH_MEASURING, measured_cost
 from scenemem.runs.experiment import (
     SPEAKERS,
     Experiment,
@@ -58,7 +58,7 @@ from scenemem.runs.experiment import (
     speaker_beside,
 )
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.loop import Schedule, TrainingLoop, TrainingStatus, Validate
+from scenemem.runs.loop import Learner, Schedule, TrainingLoop, TrainingStatus, Validate
 from scenemem.tasks.episode_set import bind_episodes
 from scenemem.tasks.paths import path_pool
 
@@ -164,8 +164,8 @@ def run_training(
         folder: the data.
         out: the run folder.
         resume: continue the run that is there.
-        watch: told about every step.
-        announce: told what the training will cost, before it begins.
+        watch: called after every step.
+        announce: gets the cost of the training, as a sentence, before it begins.
         dry_run: end after that, and write nothing.
         group: the processes that train together.
     """
@@ -184,7 +184,7 @@ def run_training(
         (announce or print)(str(measured_cost(trainer)))
         return
     advice = _advice(settings, folder, out)
-    loop = TrainingLoop(trainer, out, validate, schedule, metadata, watch, advice, announce)
+    loop = TrainingLoop(trainer, out, validate, schedule, metadata, watch, advice)
     with out.locked() if group.is_main else nullcontext():
         if resume and out.has_checkpoint:
             loop.resume()
@@ -194,6 +194,8 @@ def run_training(
             begin = _begin_with(settings, experiment, out, resume=resume)
             if group.is_main:
                 _begin(out, settings, experiment, group, inputs, begin)
+            if announce is not None and trainer.config.iterations >= WORTH_MEASURING:
+                announce(str(measured_cost(trainer)))
         loop.run()
 
 
@@ -307,14 +309,14 @@ def train_side_by_side(
     try:
         while running:
             try:
-                name, told = news.get(timeout=1.0)
+                name, message = news.get(timeout=1.0)
             except queue.Empty:
                 _check_alive(running)
                 continue
-            if isinstance(told, TrainingStatus):
-                watch(name, told)
-            elif told is not None:
-                raise UserError(f"training '{name}' failed: {told}")
+            if isinstance(message, TrainingStatus):
+                watch(name, message)
+            elif message is not None:
+                raise UserError(f"training '{name}' failed: {message}")
             else:
                 del running[name]
     finally:
@@ -327,7 +329,7 @@ def train_side_by_side(
     return runs
 
 
-_Job = tuple[Experiment | SpeakerExperiment, Trainer | SpeakerTrainer, Validate]
+_Job = tuple[Experiment | SpeakerExperiment, Learner, Validate]
 _News = tuple[str, TrainingStatus | str | None]  # a run, and its step, what went wrong, or None at its end
 
 
@@ -464,7 +466,7 @@ def _train(
     except UserError as error:
         tell(str(error))
     except Interrupted:
-        sys.exit(1)  # it is saved; whoever asked for the end says so
+        sys.exit(1)  # it is saved; the parent reports why
 
 
 def _check_alive(running: Mapping[str, BaseProcess]) -> None:

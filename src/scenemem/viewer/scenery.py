@@ -25,8 +25,7 @@ from scenemem.formats.annotations import find_view_objects
 from scenemem.formats.captions import find_captions, read_captions
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import Place, Scene
-from scenemem.houses.build import read_plan
-from scenemem.houses.house import EYE, STOREY, House
+from scenemem.houses.house import EYE, STOREY, House, read_plan
 from scenemem.houses.pictures import draw_panorama
 from scenemem.world.graph import direction, nearest_view
 
