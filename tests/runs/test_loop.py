@@ -17,7 +17,7 @@ import torch
 from scenemem.errors import DataError, Interrupted, UserError
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.checkpoint import read_checkpoint
+from scenemem.learning.checkpoint import read_checkpoint, write_tensors
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, Preset
 from scenemem.runs.experiment import new_experiment
