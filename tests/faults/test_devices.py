@@ -13,7 +13,7 @@ import torch
 from scenemem.agents.build import AGENTS
 from scenemem.agents.walker import Sample
 from scenemem.errors import UserError
-from scenemem.evaluation.evaluate import CandidateWalker, walk_split
+from scenemem.evaluation.evaluate import walk_split
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import BackTranslation
 from scenemem.learning.checkpoint import load_optimiser, read_checkpoint, write_checkpoint
@@ -26,7 +26,7 @@ from scenemem.runs.loop import TrainingStatus
 from scenemem.runs.opened import open_run
 from scenemem.runs.training import Settings, run_training
 from scenemem.tasks.paths import path_pool
-from scenemem.zoo.reranking import Reranking, RerankingAgent
+from scenemem.zoo.reranking import CandidateWalker, Reranking, RerankingAgent
 from tests.faults.fake_card import CARD, CardTensor, DeviceError, FakeCard, fake_card
 
 GROUP = ProcessGroup(device=CARD)

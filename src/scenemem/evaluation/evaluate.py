@@ -18,7 +18,6 @@ from scenemem.evaluation.metrics import (
     Metrics,
     collapse_repeats,
     last_viewpoint,
-    length_weighted,
     measure,
     path_length,
 )
@@ -27,7 +26,6 @@ from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet, in_order
 from scenemem.tasks.vocabulary import split_words
 from scenemem.world.build import Progress
 from scenemem.world.graph import NONE, World, view_elevation, view_heading
-from scenemem.zoo.reranking import RerankingAgent
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,31 +50,6 @@ class Walks:
             for walk in zip(*(column.tolist() for column in columns), strict=True)
         )
         return list(map(Trajectory, self.episodes.instruction_ids, points))
-
-
-class CandidateWalker:
-    """Walks the best of several candidates, and keeps how far all of them went."""
-
-    def __init__(self, agent: RerankingAgent) -> None:
-        self.agent = agent
-        self._metres: list[Tensor] = []
-
-    def walk(self, episodes: EpisodeSet, /) -> Rollout:
-        """Walk the episodes."""
-        candidates = self.agent.candidates(episodes)
-        metres = path_length(self.agent.agent.environment.world, candidates.rollout.walked)
-        self._metres.append(metres.view_as(candidates.score).sum(dim=0))
-        return candidates.best(self.agent.config.weight)
-
-    @property
-    def metres(self) -> Tensor:
-        """(N,) length of all candidates together, of all episodes so far"""
-        return torch.cat(self._metres)
-
-    def spl(self, walks: Walks, world: World) -> Tensor:
-        """(N,) success, weighted by shortest distance / everything walked; goals must be known"""
-        shortest = world.geodesic(walks.episodes.start, walks.episodes.goal)
-        return length_weighted(walks.measured(world).sr, shortest, self.metres)
 
 
 _TOGETHER = 1024

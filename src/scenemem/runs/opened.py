@@ -24,7 +24,7 @@ from scenemem.agents.rollout import Rollout, joined
 from scenemem.agents.scripted import ExpertAgent, RandomAgent, StopAgent
 from scenemem.agents.walker import TrainedAgent, Walker
 from scenemem.errors import DataError, UserError
-from scenemem.evaluation.evaluate import CandidateWalker, Walks, episode_results, walk_split
+from scenemem.evaluation.evaluate import Walks, episode_results, walk_split
 from scenemem.evaluation.following import Agreement, measure_following
 from scenemem.evaluation.grounding import GroundingQuality, measure_grounding
 from scenemem.evaluation.metrics import Metrics
@@ -74,7 +74,7 @@ from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import graph_digest, load_world
 from scenemem.world.graph import World
-from scenemem.zoo.reranking import PragmaticSearch, Reranking, RerankingAgent, searches
+from scenemem.zoo.reranking import CandidateWalker, PragmaticSearch, Reranking, RerankingAgent, searches
 
 _AT_ONCE = 256  # episodes
 

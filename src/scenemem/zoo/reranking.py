@@ -20,8 +20,10 @@ from scenemem.agents.actions import ActionSpace
 from scenemem.agents.rollout import DecisionRequest, Rollout
 from scenemem.agents.walker import Rescore, SamplePerEpisode, TrainedAgent
 from scenemem.errors import NotFiniteError, SettingError
+from scenemem.evaluation.evaluate import Walks
+from scenemem.evaluation.metrics import length_weighted, path_length
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import NONE
+from scenemem.world.graph import NONE, World
 from scenemem.zoo.search import END, SearchMixin, routes_to
 
 
@@ -242,3 +244,28 @@ def without_detours(walked: Tensor) -> Tensor:
         here = torch.where(columns[-1] == NONE, here, last[episode, here.clamp_max(steps - 1)] + 1)
     route = torch.stack(columns, dim=1)
     return route[:, : int((route != NONE).sum(dim=1).max())]
+
+
+class CandidateWalker:
+    """Walks the best of several candidates, and keeps how far all of them went."""
+
+    def __init__(self, agent: RerankingAgent) -> None:
+        self.agent = agent
+        self._metres: list[Tensor] = []
+
+    def walk(self, episodes: EpisodeSet, /) -> Rollout:
+        """Walk the episodes."""
+        candidates = self.agent.candidates(episodes)
+        metres = path_length(self.agent.agent.environment.world, candidates.rollout.walked)
+        self._metres.append(metres.view_as(candidates.score).sum(dim=0))
+        return candidates.best(self.agent.config.weight)
+
+    @property
+    def metres(self) -> Tensor:
+        """(N,) length of all candidates together, of all episodes so far"""
+        return torch.cat(self._metres)
+
+    def spl(self, walks: Walks, world: World) -> Tensor:
+        """(N,) success, weighted by shortest distance / everything walked; goals must be known"""
+        shortest = world.geodesic(walks.episodes.start, walks.episodes.goal)
+        return length_weighted(walks.measured(world).sr, shortest, self.metres)
