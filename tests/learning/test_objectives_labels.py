@@ -424,10 +424,9 @@ class AlongAPlan:
         pytest.param("H", ["A"], ["B"], id="a sub-node"),
         # K is 6.1 m from the goal and H 7, but a sub-node of H is 1 m from it, and the best one of K 5
         pytest.param("KH", ["B", "K", "A"], ["B", "H", "B"], id="a frontier"),
-        pytest.param("KBG", ["B", "B", "G", "G", "stop"], ["B", "B", "G", "G", "stop"], id="at the goal"),
-        pytest.param(
-            "KBGA", ["B", "B", "G", "G", "stop", "G"], ["B", "B", "G", "G", "stop", "G"], id="past the goal"
-        ),
+        pytest.param("KBG", [*"BBGG", "stop"], [*"BBGG", "stop"], id="at the goal"),
+        # the goal has a sub-node, so it is a frontier; staying at A leaves only H
+        pytest.param("KBGA", [*"BBGG", "stop", *"GH"], [*"BBGG", "stop", *"GH"], id="past the goal"),
     ],
 )
 def test_the_papers_label_is_the_node_nearest_the_goal_and_its_sub_node_nearest_the_goal(
