@@ -24,11 +24,19 @@ from scenemem.agents.walker import FollowLabels, LabelRule, collect
 from scenemem.errors import UserError
 from scenemem.evaluation.metrics import measure
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.objectives import LABEL_RULES, ClosestToGoal, MixedRules, ReferencePath, RestOfPath
+from scenemem.learning.objectives import (
+    LABEL_RULES,
+    ClosestToGoal,
+    MixedRules,
+    NearestNode,
+    ReferencePath,
+    RestOfPath,
+)
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.world.build import load_world
+from scenemem.world.build import build_world, load_world
 from scenemem.world.graph import World
+from tests.conftest import scan_from_graph
 
 Space = type[LocalActions | FrontierActions | GlobalActions]
 SPACES = (LocalActions, FrontierActions, GlobalActions)
@@ -378,3 +386,61 @@ def test_following_the_reference_is_perfect_on_real_r2r(
     assert float(metrics.sr.mean()) == 1.0
     assert float(metrics.spl_ref.mean()) == pytest.approx(1.0)
     assert float(metrics.ndtw.mean()) == pytest.approx(1.0)
+
+
+# To the goal G it is 1 m from A, 3 m from E, 5 m from B, 6.1 m from K by way of B, and from H 7 m by way of B
+# or 9 m by way of A.
+STREET = {"H": (0, 0), "K": (1, 0.5), "B": (2, 0), "G": (7, 0), "A": (8, 0), "E": (7, 3)}
+EDGES = ("HK", "HB", "HA", "KB", "BG", "AG", "GE")
+
+
+class AlongAPlan:
+    """Walks from place to place as planned, stays as a frontier, and keeps what would have been right."""
+
+    def __init__(self, world: World, plan: str) -> None:
+        self._world = world
+        self._plan = iter([world.index_of("street", name) for name in plan[1:]])
+        self.labels: list[str] = []
+
+    def observe(self, _pose: Pose, _active: Tensor, _space: ActionSpace, /) -> None:
+        """Nothing is looked at."""
+
+    def decide(self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /) -> Tensor:
+        right, names = int(label), (*self._world.viewpoints, "stop")
+        place = int(request.viewpoint[0, right])
+        self.labels.append("stop" if not request.type.over_nodes and right == request.stop else names[place])
+        if request.type.over_nodes:
+            assert isinstance(space, MemoryActions)
+            return space.memory.here
+        if (there := next(self._plan, None)) is None:
+            return torch.tensor([request.stop])
+        return self._world.slot_of(pose.viewpoint, torch.tensor([there]))
+
+
+@pytest.mark.parametrize(
+    ("plan", "nearest", "by_way"),
+    [
+        # the place nearest the goal, however far the hop, or the shortest way
+        pytest.param("H", ["A"], ["B"], id="a sub-node"),
+        # K is 6.1 m from the goal and H 7, but a sub-node of H is 1 m from it, and the best one of K 5
+        pytest.param("KH", ["B", "K", "A"], ["B", "H", "B"], id="a frontier"),
+        pytest.param("KBG", [*"BBGG", "stop"], [*"BBGG", "stop"], id="at the goal"),
+        # the goal has a sub-node, so it is a frontier; staying at A leaves only H
+        pytest.param("KBGA", [*"BBGG", "stop", *"GH"], [*"BBGG", "stop", *"GH"], id="past the goal"),
+    ],
+)
+def test_the_papers_label_is_the_node_nearest_the_goal_and_its_sub_node_nearest_the_goal(
+    episodes: EpisodeSet, plan: str, nearest: list[str], by_way: list[str]
+) -> None:
+    graph = nx.Graph(tuple(edge) for edge in EDGES)
+    for name, (x, y) in STREET.items():
+        graph.add_node(name, position=(float(x), float(y), 1.5))
+    world = build_world([scan_from_graph("street", graph)])
+    start, goal = (torch.tensor([world.index_of("street", name)]) for name in (plan[0], "G"))
+    one = replace(episodes.select([0]), scans=world.scans, scan=torch.tensor([0]), start=start, goal=goal)
+    one = replace(one, path=start.unsqueeze(1), path_length=torch.tensor([1]))
+    for rule, expected in ((NearestNode, nearest), (ClosestToGoal, by_way)):
+        walker = AlongAPlan(world, plan)
+        space = FrontierActions(world, 1, 15)
+        collect(world, one, space, walker, max_steps=30, label_rule=rule(world, goal))
+        assert walker.labels == expected, rule.__name__

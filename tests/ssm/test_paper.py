@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -13,8 +14,8 @@ from torch import Tensor, nn
 
 from scenemem.agents.agent import Agent, DecisionPoint
 from scenemem.agents.build import AGENTS, DataSizes
-from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL
-from scenemem.agents.walker import TrainedAgent, WalkConfig
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, Rollout
+from scenemem.agents.walker import Pick, TrainedAgent, WalkConfig, take_best
 from scenemem.features.store import Environment
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
@@ -330,3 +331,164 @@ def test_the_first_decision_has_no_edge_and_a_state_all_the_same(setting: Settin
     update: Any = agent.get_submodule("reader.orientation_messages.update")
     nothing = torch.zeros(1, update.hidden_size)
     close(first.nodes[1][0, 0], update(nothing, nothing)[0].detach())
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_state_holds_the_neighbourhood_of_as_many_hops_as_iterations(steps: int, setting: Setting) -> None:
+    agent = setting.agent("ssm", reasoning_steps=steps)
+    seen = max(setting.decisions(agent), key=lambda one: int(one.point.memory().count.max()))
+    graph = seen.point.memory()
+    row, count = int(graph.count.argmax()), int(graph.count.max())
+    edges = nx.from_numpy_array(graph.edge[row, :count, :count].numpy())
+    hops = nx.single_source_shortest_path_length(edges, 0)
+    assert max(hops.values()) > steps + 1
+    world, viewpoint = setting.environment.world, int(graph.viewpoint[row, 0])
+    slot = next(
+        slot
+        for slot, place in enumerate(world.neighbour[viewpoint].tolist())
+        if place in graph.viewpoint[row, 1:count].tolist()
+    )
+    start = Moment(agent, seen, row, node=0, visited=slot, unvisited=NONE)
+    before, _ = start.again(setting.environment)
+    (visual, _), _ = start.again(repainted(setting, viewpoint, int(world.neighbour_view[viewpoint, slot])))
+    (_, orientation), _ = start.again(turned(setting, viewpoint, slot))
+    for old, new in zip(before, (visual, orientation), strict=True):
+        changed = {node for node in range(count) if not torch.allclose(old[node], new[node], atol=1e-6)}
+        assert changed == {node for node, distance in hops.items() if distance <= steps}
+
+
+# what a viewpoint is called
+
+
+def walked(
+    setting: Setting, agent: Agent, environment: Environment, episodes: EpisodeSet, pick: Pick
+) -> tuple[Rollout, list[Tensor], list[Tensor]]:
+    """A walk, the scores at each of its decisions, and what was chosen."""
+    scores, choices = list[Tensor](), list[Tensor]()
+
+    def watched(logits: Tensor, episode: Tensor) -> Tensor:
+        scores.append(logits)
+        choices.append(pick(logits, episode))
+        return choices[-1]
+
+    walker = TrainedAgent(agent, environment, setting.vocabulary, WalkConfig(DECISIONS, 40))
+    return walker.walk(episodes, watched), scores, choices
+
+
+def restless(setting: Setting, kind: str, **settings: Any) -> Agent:
+    """An agent that seldom stops: stopping scores 0."""
+    agent = setting.agent(kind, **settings)
+    for name, parameter in agent.named_parameters():
+        if ".stop." in name:
+            nn.init.zeros_(parameter)
+    return agent
+
+
+@pytest.mark.parametrize("kind", ["ssm", "ssm-global", "ssm-local"])
+def test_which_place_a_sub_node_is_changes_no_score(kind: str, setting: Setting) -> None:
+    """All ways to places that a walk never visits are made to lead to one and the same place."""
+    agent, world, compared = restless(setting, kind), setting.environment.world, 0
+    for number in range(len(setting.episodes)):
+        one = setting.episodes.select([number])
+        rollout, scores, choices = walked(setting, agent, setting.environment, one, take_best)
+        visited = torch.unique(rollout.viewpoint[0, : int(rollout.length[0])])
+        ways = world.neighbour[visited]
+        unvisited = world.neighbour_mask[visited] & ~torch.isin(ways, visited)
+        if len(elsewhere := torch.unique(ways[unvisited])) < 2:
+            continue
+        neighbour = world.neighbour.clone()
+        neighbour[visited] = torch.where(unvisited, elsewhere[0], ways)
+        environment = Environment(replace(world, neighbour=neighbour), setting.environment.store)
+        again = iter(choices)
+        _, others, _ = walked(setting, agent, environment, one, lambda *_, again=again: next(again))
+        for seen, other in zip(scores, others, strict=True):
+            assert torch.equal(seen, other)
+        compared += len(scores)
+    assert compared > 30
+
+
+@pytest.mark.parametrize("kind", ["ssm", "ssm-global", "ssm-local"])
+def test_numbering_viewpoints_otherwise_changes_no_walk(kind: str, setting: Setting) -> None:
+    agent, world = restless(setting, kind), setting.environment.world
+    scores, paths = [], []
+    for number in (None, torch.randperm(len(world.viewpoints), generator=torch.Generator().manual_seed(5))):
+        environment, episodes = setting.environment, setting.episodes
+        if number is not None:
+            environment, episodes = renumbered(environment, number), told_anew(episodes, number)
+        rollout, logits, _ = walked(setting, agent, environment, episodes, take_best)
+        path = rollout.viewpoint.masked_fill(rollout.viewpoint == NONE, len(world.viewpoints))
+        old = torch.arange(len(world.viewpoints)) if number is None else number.argsort()
+        paths.append(torch.cat([old, torch.tensor([NONE])])[path])
+        # slots may come in another order
+        scores.append([one.sort(dim=1).values for one in logits])
+    assert torch.equal(*paths)
+    assert int((paths[0] != NONE).sum()) > 3 * len(setting.episodes)
+    for seen, other in zip(*scores, strict=True):
+        torch.testing.assert_close(seen, other, atol=1e-5, rtol=1e-5)
+
+
+def renumbered(environment: Environment, number: Tensor) -> Environment:
+    """The same world with new numbers (V,), and with the ways of every viewpoint in the opposite order.
+
+    First steps of shortest paths, which agents do not read, keep their old slots.
+    """
+    world, order = environment.world, number.argsort()
+    slots = torch.arange(world.neighbour.shape[1]) < world.degree.unsqueeze(1)
+    flip = torch.where(slots, world.degree.unsqueeze(1) - 1, 0) + torch.arange(slots.shape[1]) * torch.where(
+        slots, -1, 1
+    )
+    renamed = torch.where(world.neighbour_mask, number[world.neighbour.clamp_min(0)], NONE)
+    flipped = {
+        name: getattr(world, name).gather(1, flip)[order]
+        for name in ("neighbour_view", "neighbour_heading", "neighbour_elevation", "neighbour_length")
+    }
+    return Environment(
+        replace(
+            world,
+            viewpoints=tuple(world.viewpoints[old] for old in order.tolist()),
+            scan_of=world.scan_of[order],
+            position=world.position[order],
+            neighbour=renamed.gather(1, flip)[order],
+            row_start=world.row_start[order],
+            local=world.local[order],
+            **flipped,
+        ),
+        replace(environment.store, row=environment.store.row[order]),
+    )
+
+
+def told_anew(episodes: EpisodeSet, number: Tensor) -> EpisodeSet:
+    """The same episodes in a world with new numbers."""
+    path = torch.where(episodes.path == NONE, NONE, number[episodes.path.clamp_min(0)])
+    return replace(episodes, start=number[episodes.start], goal=number[episodes.goal], path=path)
+
+
+# the ablation with local decisions
+
+
+def test_local_decisions_are_equation_14_alone_over_the_sub_nodes_of_here(setting: Setting) -> None:
+    whole, agent = setting.agent("ssm", orientation_width=128), restless(setting, "ssm-local")
+    assert not [name for name, _ in agent.named_parameters() if name.startswith(("reader", "frontier"))]
+    whole.load_state_dict({**whole.state_dict(), **agent.state_dict()})
+    known, world, points, compared = weights(whole), setting.environment.world, list[DecisionPoint](), 0
+    score = agent.score
+
+    def spy(point: DecisionPoint) -> Any:
+        points.append(point)
+        return score(point)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent, "score", spy)
+        _, scores, _ = walked(setting, agent, setting.environment, setting.episodes, take_best)
+    for point, logits in zip(points, scores, strict=True):
+        for row, seen in enumerate(logits):
+            said = reference.decide(known, situation(setting, point, row), steps=3).action_scores
+            neighbours = world.neighbour[int(point.viewpoint[row])].tolist()
+            expected = {
+                len(neighbours) if place is None else neighbours.index(place): place for place in said
+            }
+            assert set(seen.isfinite().nonzero().flatten().tolist()) == set(expected)
+            for option, place in expected.items():
+                close(seen[option], said[place])
+            compared += len(expected)
+    assert compared > 100

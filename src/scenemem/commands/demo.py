@@ -40,8 +40,8 @@ TRAINED = ("basic", "ssm")
 PACKAGED = ("ssm-plus-houses",)
 """Weights that are shown beside what the demo trains."""
 EXPECT = (
-    "basic is the paper's baseline and ssm its agent, both after few steps; expect about the same success, "
-    "while ssm comes near the goal more often (OSR) and walks farther. "
+    "basic is the paper's baseline and ssm its agent, both after few steps. Expect ssm to come near the goal "
+    "more often (OSR) and to walk farther (TL), and about as much success (SR) or a little more. "
     "ssm-plus has our additions and learnt longer."
 )
 
@@ -53,7 +53,8 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
 
     Args:
         out: folder for runs, pictures and the report.
-        iterations: training steps of each agent; a few hundred show the difference, more make both better.
+        iterations: training steps of each agent; after a few hundred ssm comes near the goal more often, and
+            more make both better.
         seed: of weights, batches, dropout, sampling and the random agent.
         replays: write replays of telling episodes, both agents side by side, beside the report.
     """
