@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
 from scenemem.agents.basic import Basic
 from scenemem.agents.build import AGENTS, AgentSpec, ModelConfig
-from scenemem.agents.walker import WalkConfig
+from scenemem.agents.walker import LONGEST, WalkConfig
 from scenemem.errors import SettingError, UserError
 from scenemem.formats.features import StoreInfo
 from scenemem.learning.objectives import LearningConfig, RewardConfig, Stage
@@ -372,7 +372,7 @@ def _on_r4r(preset: Preset[Any], labels: str | None) -> Preset[Any]:
         preset = _with(preset, allow_revisits=True)
     return replace(
         preset,
-        walk=WalkConfig(2 * walk.max_decisions, 2 * walk.max_steps, 2 * walk.max_words),
+        walk=WalkConfig(*(min(2 * limit, LONGEST) for limit in astuple(walk))),
         # 45,162 instructions of val_unseen would take longer than the training between two looks
         selection=replace(preset.selection, split="val_seen", metric="sdtw"),
     )

@@ -63,7 +63,7 @@ from scenemem.zoo.panoramic import (
 )
 from scenemem.zoo.parts import read_by_transformer
 from scenemem.zoo.recipes import published, shared
-from scenemem.zoo.student_forcing import ACTIONS, START, WALK
+from scenemem.zoo.student_forcing import ACTIONS, START, with_turns
 from scenemem.zoo.transformer import (
     attend_known,
     cross_layer,
@@ -227,16 +227,13 @@ class PTA(Agent):
 
 
 SPEC = AgentSpec(PTA.build, PTAConfig)
-_LOW = shared("pta", PTAConfig, low_level=True)
 _OWN = PTAConfig(
     word_width=300, width=512, dropout=0.1, feature_dropout=0.0, map_width=512, heads=8, text_layers=1
 )
 _STUDENT = (Stage("student", losses={"student_forcing": 1.0}),)
 ROWS = {
     "pta": shared("pta", PTAConfig),
-    "pta-low": replace(
-        _LOW, walk=WALK, learning=replace(_LOW.learning, labels="low_level", max_decisions=24, max_steps=25)
-    ),
+    "pta-low": with_turns(shared("pta", PTAConfig, low_level=True)),
 }
 AS_PUBLISHED = {
     "pta": published("pta", _OWN, _STUDENT, batch=32, iterations=60_000, word_vectors=True),

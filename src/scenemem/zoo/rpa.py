@@ -23,7 +23,7 @@ Shape letters: X observations, R decision steps, B episodes, T steps, D visual c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +52,7 @@ from scenemem.zoo.low_level import (
     LOW_LEVEL,
 )
 from scenemem.zoo.recipes import published, shared
-from scenemem.zoo.student_forcing import ACTIONS, WALK, LowLevelAgent, LowLevelConfig, low_level_parts
+from scenemem.zoo.student_forcing import ACTIONS, LowLevelAgent, LowLevelConfig, low_level_parts, with_turns
 
 
 @dataclass(frozen=True)
@@ -190,14 +190,7 @@ def environment_model(rollout: Rollout, context: LossContext) -> Tensor:
 
 MODEL = Loss(environment_model, walks="student")
 SPEC = AgentSpec(RPA.build, RPAConfig)
-_SHARED = shared("rpa", RPAConfig, {"environment_model": 1.0})
-ROWS = {
-    "rpa": replace(
-        _SHARED,
-        walk=WALK,
-        learning=replace(_SHARED.learning, labels="low_level", max_decisions=24, max_steps=25),
-    ),
-}
+ROWS = {"rpa": with_turns(shared("rpa", RPAConfig, {"environment_model": 1.0}))}
 AS_PUBLISHED = {
     "rpa": published(
         "rpa",

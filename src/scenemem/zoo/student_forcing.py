@@ -19,6 +19,7 @@ Shape letters: X observations, R decision steps, M episodes that observe, D visu
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,7 @@ from scenemem.extend import (
     Limit,
     ModelConfig,
     Observation,
+    Preset,
     Stage,
     StateUpdater,
     WalkConfig,
@@ -161,14 +163,15 @@ def low_level_parts(config: LowLevelConfig, sizes: DataSizes) -> AgentModules:
 
 
 SPEC = AgentSpec(LowLevelAgent.build, LowLevelConfig)
-_SHARED = shared("student-forcing", LowLevelConfig)
-ROWS = {
-    "student-forcing": replace(
-        _SHARED,
-        walk=WALK,
-        learning=replace(_SHARED.learning, labels="low_level", max_decisions=24, max_steps=25),
-    ),
-}
+
+
+def with_turns(preset: Preset[Any]) -> Preset[Any]:
+    """A row on the common recipe whose agent turns, tilts and steps: longer walks, labels of their own."""
+    learning = replace(preset.learning, labels="low_level", max_decisions=24, max_steps=25)
+    return replace(preset, walk=WALK, learning=learning)
+
+
+ROWS = {"student-forcing": with_turns(shared("student-forcing", LowLevelConfig))}
 AS_PUBLISHED = {
     "student-forcing": published(
         "student-forcing",
