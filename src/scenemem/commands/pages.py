@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # --help must not take the seconds that torch takes
 
 _MISSING = "the live page needs FastAPI and uvicorn; install them with: pip install 'scenemem[serve]'"
 _PAGES = (".html", ".svg", ".png", ".pdf")
+_RESULTS = (".json", ".jsonl", ".gz")  # of result files
 
 
 def view(
@@ -64,7 +65,7 @@ def view(
             "for a figure; otherwise --out is a folder"
         )
     paths = [run] if rival is None else [run, rival]
-    files = [path.is_file() for path in paths]
+    files = [path.is_file() or path.suffix in _RESULTS for path in paths]
     if any(files) and (not all(files) or speaker is not None):
         raise UserError(
             f"{paths[files.index(True)]} is a result file; only another one can be shown beside it"
