@@ -169,6 +169,8 @@ def test_a_run_is_not_shown_beside_a_file(
     file = _results(tmp_path, "good", tiny_trainable, stop_early=False)
     assert typed("view", runs["ssm-0"], file, "--data", tiny_trainable) == 2
     assert "good.json is a result file; only another one can be shown beside it" in _told(capsys)
+    assert typed("view", tmp_path / "none.json", "--data", tiny_trainable) == 2
+    assert "none.json: no such file" in _told(capsys)
 
 
 def test_replays_of_packaged_weights_lie_where_one_stands(

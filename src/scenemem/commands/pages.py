@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # --help must not take the seconds that torch takes
 
 _MISSING = "the live page needs FastAPI and uvicorn; install them with: pip install 'scenemem[serve]'"
 _PAGES = (".html", ".svg", ".png", ".pdf")
+_RESULTS = (".json", ".jsonl", ".gz")  # of result files
 
 
 def view(
@@ -63,7 +65,7 @@ def view(
             "for a figure; otherwise --out is a folder"
         )
     paths = [run] if rival is None else [run, rival]
-    files = [path.is_file() for path in paths]
+    files = [path.is_file() or path.suffix in _RESULTS for path in paths]
     if any(files) and (not all(files) or speaker is not None):
         raise UserError(
             f"{paths[files.index(True)]} is a result file; only another one can be shown beside it"
@@ -73,18 +75,14 @@ def view(
     beside = Path("replays") if packaged or all(files) else run / "replays"
     target = out or beside / ("with-speaker" if speaker else "")
 
-    def file_of(name: str) -> Path:
-        from scenemem.viewer.replay import plain
-
-        return target if target.suffix in _PAGES else target / f"{split}-{plain(name)}.html"
-
+    chosen = _Chosen(data, split, episode, count, target)
     if all(files):
-        names, replays = _view_files(paths, data, task, split, episode, count, file_of)
+        names, replays = _view_files(paths, chosen, task)
     else:
         for path in paths:
             console.existing_run(path, data, checkpoint)
         spoken = None if speaker is None else (speaker, speaker_weight)
-        names, replays = _view_runs(paths, data, split, episode, count, file_of, checkpoint, device, spoken)
+        names, replays = _view_runs(paths, chosen, checkpoint, device, spoken)
     pages = [replay.file for replay in replays]
     if episode is None:
         from scenemem.viewer.replay import REPLAYS, write_index
@@ -110,13 +108,28 @@ def view(
     console.print_json({"pages": [str(page) for page in pages], "replays": facts})
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """What is shown, and where it goes."""
+
+    data: Path | None
+    split: str
+    episode: str | None  # None chooses ``count`` telling ones
+    count: int
+    target: Path  # a page or a figure, or the folder for pages
+
+    def file_of(self, instruction_id: str) -> Path:
+        """The page of an instruction."""
+        from scenemem.viewer.replay import plain
+
+        if self.target.suffix in _PAGES:
+            return self.target
+        return self.target / f"{self.split}-{plain(instruction_id)}.html"
+
+
 def _view_runs(
     paths: Sequence[Path],
-    data: Path | None,
-    split: str,
-    episode: str | None,
-    count: int,
-    file_of: Callable[[str], Path],
+    chosen: _Chosen,
     checkpoint: Checkpoint,
     device: str,
     speaker: tuple[Path, float | None] | None,
@@ -129,8 +142,8 @@ def _view_runs(
     from scenemem.zoo.reranking import Reranking
 
     check_device(device)
-    folder = console.open_data(data)
-    console.check_split(folder, RunFolder(paths[0]).describe()["preset"]["data"]["task"], split)
+    folder = console.open_data(chosen.data)
+    console.check_split(folder, RunFolder(paths[0]).describe()["preset"]["data"]["task"], chosen.split)
     runs = {
         name: open_run(RunFolder(path), folder, checkpoint, console.progress_bar, device)
         for name, path in run_names(list(paths)).items()
@@ -139,18 +152,11 @@ def _view_runs(
     if speaker is not None:
         weight = Reranking.weight if speaker[1] is None else speaker[1]
         chosen_by = RunFolder(speaker[0]), Reranking(1, weight)
-    return list(runs), replay_episodes(runs, split, episode, count, file_of, console.progress_bar, chosen_by)
+    what = chosen.split, chosen.episode, chosen.count, chosen.file_of
+    return list(runs), replay_episodes(runs, *what, console.progress_bar, chosen_by)
 
 
-def _view_files(
-    paths: Sequence[Path],
-    data: Path | None,
-    task: str,
-    split: str,
-    episode: str | None,
-    count: int,
-    file_of: Callable[[str], Path],
-) -> tuple[list[str], list[Replay]]:
+def _view_files(paths: Sequence[Path], chosen: _Chosen, task: str) -> tuple[list[str], list[Replay]]:
     """The same of result files."""
     from scenemem.tasks.episode_set import load_split
     from scenemem.viewer.replay import BackLink
@@ -158,19 +164,18 @@ def _view_files(
     from scenemem.viewer.scenery import Sceneries
     from scenemem.world.build import load_world
 
-    folder = console.open_data(data)
-    console.check_split(folder, task, split, run=False)
+    folder = console.open_data(chosen.data)
+    console.check_split(folder, task, chosen.split, run=False)
     world = load_world(folder.connectivity)
-    episodes = load_split(folder, world, task, split)
+    episodes = load_split(folder, world, task, chosen.split)
     stems = [path.name.partition(".")[0] for path in paths]
     names = stems if len({*stems}) == len(stems) else [str(path) for path in paths]
-    files = [
-        RouteFile.read(path, name, world, episodes, episode) for path, name in zip(paths, names, strict=True)
-    ]
-    chosen = choose_routes(files, count) if episode is None else [episode]
-    back = None if episode is not None else BackLink("index.html", "All replays")
+    one, both = chosen.episode, zip(paths, names, strict=True)
+    files = [RouteFile.read(path, name, world, episodes, one) for path, name in both]
+    ids = choose_routes(files, chosen.count) if one is None else [one]
+    back = BackLink("index.html", "All replays") if one is None else None
     with console.progress_bar("drawing routes") as advance:
-        return names, write_routes(files, chosen, Sceneries(folder), file_of, advance, back)
+        return names, write_routes(files, ids, Sceneries(folder), chosen.file_of, advance, back)
 
 
 def report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,14 +16,16 @@ from PIL import Image, ImageDraw, ImageFont
 
 from scenemem.errors import UserError
 from scenemem.formats.atomic import atomic_file
-from scenemem.formats.traces import Move, Place, Scene, Task, Trace
+from scenemem.formats.traces import Move, Scene, Task, Trace
 from scenemem.viewer.pages import render_macro
 from scenemem.viewer.scenery import Scenery
 
 FIGURES = (".svg", ".png", ".pdf")
 """Kinds of files a figure can be written as."""
 
-Spot = tuple[float, float]
+Spot = complex
+"""Pixels from the left, and downwards as the imaginary part: turning and moving is arithmetic."""
+
 Step = tuple[int, int]
 
 _THUMBNAIL = (300, 190)  # pixels
@@ -32,6 +35,7 @@ _FINER = 4  # pixels of a picture per unit of a drawing: 4 x 96 dots per inch
 _MARGIN, _LEAST = 1.2, 6.0  # metres around everything that is shown, and shown at least
 _ASIDE = 6.0  # pixels between going back and having come
 _FONT, _LETTERS = 13, 58  # pixels; letters that fit above a walk
+_HEAD = (6 + 0j, -4 + 4.5j, -4 - 4.5j)  # an arrow that points right
 
 
 class _Style(NamedTuple):
@@ -125,7 +129,7 @@ def _returning(move: Move) -> Iterable[Step]:
 def draw_thumbnail(walk: DrawnWalk, scenery: Scenery) -> Markup:
     """A small map (SVG) for a card, which gives it its style."""
     width, height = _THUMBNAIL
-    shapes = tuple(_floors(walk, scenery, _Frame.around([walk], (0, 0), width, height)))
+    shapes = tuple(_floors(walk, scenery, _Frame.around([walk], 0j, width, height)))
     turned = f", {walk.meaning} on the way" if walk.dashed else ""
     label = f"Map: the path {walk.name} walked{turned}"
     return render_macro("cards.html", "map", Drawing(width, height, shapes, label))
@@ -139,14 +143,16 @@ def draw_figure(walks: Sequence[DrawnWalk], scenery: Scenery) -> Drawing:
         left = number * (block + _GAP)
         title = f"{walk.name}: {walk.outcome[:1].lower()}{walk.outcome[1:]}" if walk.outcome else walk.name
         shown = title if len(title) <= _LETTERS else f"{title[: _LETTERS - 1]}…"
-        shapes.append(Shape("text", "name", ((left + 4, _LINE - 6),), shown))
-        shapes += _floors(walk, scenery, _Frame.around(walks, (left, _LINE), block, height), heads=True)
+        shapes.append(Shape("text", "name", (complex(left + 4, _LINE - 6),), shown))
+        shapes += _floors(
+            walk, scenery, _Frame.around(walks, complex(left, _LINE), block, height), heads=True
+        )
     width = len(walks) * (block + _GAP) - _GAP
     kinds = {shape.kind for shape in shapes}
     signs = {**_LEGEND, "jumped": walks[0].meaning}
     known = {kind: text for kind, text in signs.items() if kind in kinds}
     shapes += _legend(known, _LINE + height, width)
-    bottom = max(y for shape in shapes for _, y in shape.points)
+    bottom = max(spot.imag for shape in shapes for spot in shape.points)
     label = f"Maps of instruction {walks[0].task.instruction_id}: " + "; ".join(one.name for one in walks)
     return Drawing(width, math.ceil(bottom) + 8, tuple(shapes), label)
 
@@ -176,7 +182,7 @@ class _Frame:
     north: float
     scale: float  # pixels per metre
     corner: Spot  # of the first floor
-    panel: Spot  # pixels of a floor
+    panel: Spot  # the size of a floor
 
     @classmethod
     def around(cls, walks: Sequence[DrawnWalk], corner: Spot, width: float, height: float) -> _Frame:
@@ -185,48 +191,28 @@ class _Frame:
         floors = tuple(sorted({place.floor for place in places}))
         west, east = _span(place.x for place in places)
         south, north = _span(place.y for place in places)
-        panel = width / len(floors), height
-        scale = min(panel[0] / (east - west), panel[1] / (north - south))
-        spare = panel[0] / scale - (east - west), panel[1] / scale - (north - south)  # metres
-        return cls(floors, west - spare[0] / 2, north + spare[1] / 2, scale, corner, panel)
-
-    def box(self, floor: int) -> tuple[float, float, float, float]:
-        """Left, top, right and bottom of a floor; pixels."""
-        left = self.corner[0] + self.floors.index(floor) * self.panel[0]
-        return left, self.corner[1], left + self.panel[0], self.corner[1] + self.panel[1]
+        wide = width / len(floors)
+        scale = min(wide / (east - west), height / (north - south))
+        west, north = (west + east - wide / scale) / 2, (south + north + height / scale) / 2
+        return cls(floors, west, north, scale, corner, complex(wide, height))
 
     def spot(self, floor: int, x: float, y: float) -> Spot:
         """Metres to pixels; north is up."""
-        left, top, _, _ = self.box(floor)
-        return round(left + (x - self.west) * self.scale, 1), round(top + (self.north - y) * self.scale, 1)
+        moved = self.floors.index(floor) * self.panel.real
+        return self.corner + moved + self.scale * complex(x - self.west, self.north - y)
 
-    def inside(self, floor: int, a: Spot, b: Spot) -> tuple[Spot, Spot] | None:
-        """The part of a line, given in metres, that can be seen; pixels."""
-        begin, end = self.spot(floor, *a), self.spot(floor, *b)
-        left, top, right, bottom = self.box(floor)
-        across, down = end[0] - begin[0], end[1] - begin[1]
-        first, last = 0.0, 1.0
-        for step, room in (
-            (-across, begin[0] - left),
-            (across, right - begin[0]),
-            (-down, begin[1] - top),
-            (down, bottom - begin[1]),
-        ):
-            if step == 0 and room < 0:
-                return None
-            if step < 0:
-                first = max(first, room / step)
-            elif step > 0:
-                last = min(last, room / step)
-        if first >= last:
-            return None
-        ends = ((round(begin[0] + t * across, 1), round(begin[1] + t * down, 1)) for t in (first, last))
-        return next(ends), next(ends)
+    def inside(self, floor: int, spot: Spot) -> Spot:
+        """The nearest spot that is on the panel of a floor."""
+        offset = spot - self.spot(floor, self.west, self.north)
+        kept = complex(
+            min(max(offset.real, 0.0), self.panel.real), min(max(offset.imag, 0.0), self.panel.imag)
+        )
+        return spot - offset + kept
 
 
 def _floors(walk: DrawnWalk, scenery: Scenery, frame: _Frame, *, heads: bool = False) -> Iterable[Shape]:
     """The building, the described path and the walk on every floor; ``heads`` show which way it goes."""
-    places = walk.scene.places
+    places, steps = walk.scene.places, list(pairwise(walk.path))
 
     def spot(number: int, floor: int | None = None) -> Spot:
         place = places[number]
@@ -234,68 +220,63 @@ def _floors(walk: DrawnWalk, scenery: Scenery, frame: _Frame, *, heads: bool = F
 
     def lines(kind: str, steps: Iterable[Step], aside: float = 0.0) -> Iterable[Shape]:
         for a, b in dict.fromkeys(steps):  # a step between floors is drawn on both
-            for floor in sorted({places[a].floor, places[b].floor} & {*frame.floors}):
+            for floor in sorted({places[a].floor, places[b].floor}):
                 yield Shape("line", kind, _beside(spot(a, floor), spot(b, floor), aside))
 
     yield from _building(walk.scene, scenery, frame)
-    steps = list(pairwise(walk.path))
     yield from lines("reference", pairwise(walk.task.reference))
     yield from lines("walked", (step for step in steps if step not in walk.dashed))
     yield from lines("jumped", walk.dashed, aside=_ASIDE)  # beside the edge, so that having come is seen
-    if heads:
-        for a, b in dict.fromkeys(steps):
-            if _on_one_floor(places, (a, b)) and spot(a) != spot(b):
-                yield Shape(
-                    "polygon", "head", _head(*_beside(spot(a), spot(b), _ASIDE * ((a, b) in walk.dashed)))
-                )
+    for a, b in dict.fromkeys(steps) if heads else ():
+        if places[a].floor == places[b].floor and spot(a) != spot(b):
+            begin, end = _beside(spot(a), spot(b), _ASIDE * ((a, b) in walk.dashed))
+            turn = (end - begin) / abs(end - begin)
+            yield Shape("polygon", "head", tuple((begin + end) / 2 + corner * turn for corner in _HEAD))
     yield Shape("circle", "begin", (spot(walk.path[0]),))
     if walk.task.goal is not None:
         yield Shape("polygon", "goal", _star(spot(walk.task.goal)))
     yield Shape("circle", "finish", (spot(walk.path[-1]),))
-    if len(frame.floors) > 1:
-        for floor in frame.floors:
-            x, y, _, _ = frame.box(floor)
-            yield Shape("text", "name", ((x + 4, y + 14),), f"Floor {floor + 1}")
+    for floor in frame.floors if len(frame.floors) > 1 else ():
+        yield Shape(
+            "text", "name", (frame.spot(floor, frame.west, frame.north) + 4 + 14j,), f"Floor {floor + 1}"
+        )
 
 
 def _building(scene: Scene, scenery: Scenery, frame: _Frame) -> Iterable[Shape]:
     """Rooms, doors and the navigation graph, as far as they are in the frame."""
-    for room in scenery.rooms:
-        if room.rect and room.floor in frame.floors:
-            left, top, right, bottom = frame.box(room.floor)
-            west, south, east, north = room.rect
-            corners = frame.spot(room.floor, west, north), frame.spot(room.floor, east, south)
-            (x, y), (to_x, to_y) = ((min(max(x, left), right), min(max(y, top), bottom)) for x, y in corners)
-            if x < to_x and y < to_y:
-                yield Shape("rect", "wall", ((x, y), (to_x, to_y)))
-    gaps = [("gap", door.floor, door.ends[:2], door.ends[2:]) for door in scenery.doorways]
-    places = [(scene.places[a], scene.places[b]) for a, b in scene.edges]
-    edges = [("path", a.floor, (a.x, a.y), (b.x, b.y)) for a, b in places if a.floor == b.floor]
-    for kind, floor, begin, end in (*gaps, *edges):
-        ends = frame.inside(floor, begin, end) if floor in frame.floors else None
-        if ends is not None:
-            yield Shape("line", kind, ends)
+    lines = [("gap", door.floor, door.ends) for door in scenery.doorways]
+    ends = [(scene.places[a], scene.places[b]) for a, b in scene.edges]
+    lines += [("path", a.floor, (a.x, a.y, b.x, b.y)) for a, b in ends if a.floor == b.floor]
+    rects = [("wall", room.floor, room.rect) for room in scenery.rooms if room.rect]
+    for kind, floor, (x, y, to_x, to_y) in (*rects, *lines):
+        if floor not in frame.floors:
+            continue
+        if kind == "wall":  # west, south, east, north
+            corners = frame.spot(floor, x, to_y), frame.spot(floor, to_x, y)
+            first, last = (frame.inside(floor, corner) for corner in corners)
+            if first.real < last.real and first.imag < last.imag:
+                yield Shape("rect", kind, (first, last))
+        else:
+            spots = frame.spot(floor, x, y), frame.spot(floor, to_x, to_y)
+            if all(abs(frame.inside(floor, spot) - spot) < 0.1 for spot in spots):
+                yield Shape("line", kind, spots)
 
 
 def _legend(signs: Mapping[str, str], top: float, width: float) -> Iterable[Shape]:
     """A line of signs and what they mean, or several."""
-    x, y = 8.0, top + _LINE / 2 + 4
+    spot = complex(8, top + _LINE / 2 + 4)
     for kind, text in signs.items():
         wide = 44 + 7.2 * len(text)
-        if x + wide > width:
-            x, y = 8.0, y + _LINE
+        if spot.real + wide > width:
+            spot = complex(8, spot.imag + _LINE)
         if kind in ("begin", "finish"):
-            yield Shape("circle", kind, ((x + 14, y),))
+            yield Shape("circle", kind, (spot + 14,))
         elif kind == "goal":
-            yield Shape("polygon", kind, _star((x + 14, y), 9))
+            yield Shape("polygon", kind, _star(spot + 14, 9))
         else:
-            yield Shape("line", kind, ((x, y), (x + 28, y)))
-        yield Shape("text", "name", ((x + 36, y + 4),), text)
-        x += wide
-
-
-def _on_one_floor(places: Sequence[Place], step: Step) -> bool:
-    return places[step[0]].floor == places[step[1]].floor
+            yield Shape("line", kind, (spot, spot + 28))
+        yield Shape("text", "name", (spot + 36 + 4j,), text)
+        spot += wide
 
 
 def _span(values: Iterable[float]) -> tuple[float, float]:
@@ -308,28 +289,13 @@ def _span(values: Iterable[float]) -> tuple[float, float]:
 
 def _beside(begin: Spot, end: Spot, aside: float) -> tuple[Spot, Spot]:
     """A line moved so many pixels to its right."""
-    across, down = end[0] - begin[0], end[1] - begin[1]
-    length = math.hypot(across, down) or 1.0
-    dx, dy = -aside * down / length, aside * across / length
-    first, second = ((round(x + dx, 1), round(y + dy, 1)) for x, y in (begin, end))
-    return first, second
-
-
-def _head(begin: Spot, end: Spot) -> tuple[Spot, ...]:
-    """An arrow in the middle of a line."""
-    angle = math.atan2(end[1] - begin[1], end[0] - begin[0])
-    x, y = (begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2
-    corners = ((6.0, 0.0), (-4.0, 4.5), (-4.0, -4.5))
-    turned = [
-        (a * math.cos(angle) - b * math.sin(angle), a * math.sin(angle) + b * math.cos(angle))
-        for a, b in corners
-    ]
-    return tuple((round(x + a, 1), round(y + b, 1)) for a, b in turned)
+    shift = 1j * aside * (end - begin) / (abs(end - begin) or 1.0)
+    return begin + shift, end + shift
 
 
 def _star(spot: Spot, radius: float = 15.0) -> tuple[Spot, ...]:
-    reach = [(number * math.pi / 5, radius * (0.43 if number % 2 else 1.0)) for number in range(10)]
-    return tuple((round(spot[0] + r * math.sin(a), 1), round(spot[1] - r * math.cos(a), 1)) for a, r in reach)
+    reach = [radius * (0.43 if number % 2 else 1.0) for number in range(10)]
+    return tuple(spot + cmath.rect(r, (number / 5 - 0.5) * math.pi) for number, r in enumerate(reach))
 
 
 def _painted(drawing: Drawing) -> Image.Image:
@@ -338,35 +304,31 @@ def _painted(drawing: Drawing) -> Image.Image:
     pen, font = ImageDraw.Draw(picture), ImageFont.load_default(_FONT * _FINER)
     for shape in drawing.shapes:
         style, width = shape.style, round(shape.style.width * _FINER)
-        spots = [(x * _FINER, y * _FINER) for x, y in shape.points]
+        spots = [(spot.real * _FINER, spot.imag * _FINER) for spot in shape.points]
         if shape.form == "text":
             pen.text(spots[0], shape.text, fill=style.fill, font=font, anchor="ls")
         elif shape.form == "rect":
-            pen.rectangle([*spots[0], *spots[1]], style.fill, style.stroke, width)
+            (x, y), (to_x, to_y) = spots
+            pen.rectangle([x, y, to_x, to_y], style.fill)
+            pen.line([(x, y), (to_x, y), (to_x, to_y), (x, to_y), (x, y)], style.stroke, width)
         elif shape.form == "circle":
             pen.circle(spots[0], 5 * _FINER + width / 2, style.fill, style.stroke, width)
         elif shape.form == "polygon":
             pen.polygon(spots, style.fill, style.stroke)
         else:
-            for begin, end in _dashes(spots[0], spots[1], [part * _FINER for part in style.dash]):
-                pen.line([begin, end], style.stroke, width)
-                if style.dash[:1] < (1,):  # round ends; dots are nothing else
-                    for x, y in (begin, end):
-                        pen.circle((x, y), width / 2, style.stroke)
+            for part in _dashes(shape.points[0], shape.points[1], style.dash):
+                ends = [(spot.real * _FINER, spot.imag * _FINER) for spot in part]
+                pen.line(ends, style.stroke, width)
+                for end in ends if style.dash[:1] < (1,) else ():  # round; dots are nothing else
+                    pen.circle(end, width / 2, style.stroke)
     return picture
 
 
 def _dashes(begin: Spot, end: Spot, dash: Sequence[float]) -> Iterable[tuple[Spot, Spot]]:
     """The parts of a line that are drawn."""
-    length, at = math.dist(begin, end), 0.0
-    if not dash:
-        yield begin, end
-        return
-    on, off = dash
-    while at < length:
-        ends = (at / length, min(length, at + on) / length)
-        first, second = (
-            (begin[0] + t * (end[0] - begin[0]), begin[1] + t * (end[1] - begin[1])) for t in ends
-        )
-        yield first, second
-        at += on + off
+    length = abs(end - begin)
+    on, off = dash or (length, 1.0)
+    unit = (end - begin) / (length or 1.0)
+    for number in range(math.ceil(length / (on + off))):
+        at = number * (on + off)
+        yield begin + at * unit, begin + min(length, at + on) * unit
