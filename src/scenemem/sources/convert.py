@@ -114,8 +114,7 @@ def _positions(place: Path, data: DataFolder) -> Converted:
     file, boxes = data.objects / "object_positions.tsv", find_view_objects(data.objects)
     if boxes is None:
         raise UserError(f"{place}: names no object; convert REVERIE's BBox files first, or with it")
-    labels = data.objects / "labels.tsv"
-    records = read_view_objects(boxes, read_labels(labels) if labels.is_file() else None)
+    records = read_view_objects(boxes, read_labels(data.objects / "labels.tsv"))
     return Converted(place, file, write_table(file, read_object_positions(place, records)), "objects")
 
 
@@ -155,10 +154,8 @@ def _texts(data: DataFolder) -> Iterator[str]:
         if file.is_file():
             for episode in read_episodes(file):
                 yield from episode.instructions
-    labels = data.objects / "labels.tsv"
-    if labels.is_file():
-        for label in read_labels(labels).values():
-            yield from (label.name, label.category, label.mpcat40)
+    for label in read_labels(data.objects / "labels.tsv").values():
+        yield from (label.name, label.category, label.mpcat40)
     boxes = find_view_objects(data.objects)
     if boxes is not None:
         for record in read_view_objects(boxes):
