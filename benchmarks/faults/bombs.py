@@ -32,6 +32,7 @@ from scenemem.formats.originals import read_glove
 from scenemem.formats.results import read_trajectories
 from scenemem.formats.traces import read_trace
 from scenemem.learning.checkpoint import read_checkpoint
+from scenemem.runs.config import read_config
 from scenemem.runs.folder import RunFolder
 from scenemem.tasks.vocabulary import Vocabulary
 
@@ -137,7 +138,7 @@ BOMBS: dict[str, Bomb] = {
         "preset.json",
         _writing(lambda: b'{"a":"' + bytes([0x61]) * (63 << 20) + b'"}'),
         lambda file: _run(file).describe(),
-        "large, expected at most 32",
+        "is larger than 32 MB",
     ),
     "lists in metrics": (
         "metrics.jsonl",
@@ -173,7 +174,7 @@ BOMBS: dict[str, Bomb] = {
         "z.json.gz",
         _writing(lambda: gzip.compress(bytes(300 << 20), 1)),
         read_bytes,
-        "large|" + GROWN,
+        "is larger than|" + GROWN,
     ),
     "a line of zeros": (
         "z.txt.gz",
@@ -185,7 +186,7 @@ BOMBS: dict[str, Bomb] = {
         "BBox.tar.gz",
         _writing(lambda: _tar_bomb("member")),
         lambda file: list(read_view_objects(file)),
-        "large, expected at most|" + GROWN,
+        "is larger than|" + GROWN,
     ),
     "zeros in the header of an archive": (
         "BBox.tar.gz",
@@ -199,6 +200,12 @@ BOMBS: dict[str, Bomb] = {
         _writing(lambda: zipped("words.npy", bytes(100 << 20))),
         read_word_vectors,
         GROWN,
+    ),
+    "lists in a configuration": (
+        "c.toml",
+        _writing(lambda: b"a = " + EMPTY_LISTS[:10_000_000]),
+        read_config,
+        "is larger than 1 MB",
     ),
     "a huge picture": (
         "0.png",

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -176,17 +177,6 @@ def test_the_embedded_houses_lack_no_track(tiny_data: Path, tmp_path: Path) -> N
     assert inspect_folder(DataFolder(data)).tracks == {}
 
 
-def test_broken_captions_are_found(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_captions(own_data)
-    file = own_data / "captions" / "r2r_blip_DETR_vis2text" / "grid.json"
-    file.write_text(file.read_text()[:1000])
-    code, report = _report(own_data, capsys)
-    assert code == 2
-    assert [Path(problem["file"]).name for problem in report["problems"]] == ["grid.json"]
-    assert report["annotations"] == {"navgpt captions": 32}
-    assert report["tracks"]["captions"]["missing"] == ["captions/r2r_blip_DETR_vis2text/grid.json (broken)"]
-
-
 def test_a_broken_archive_is_put_aside_before_it_is_fetched(
     own_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,41 +241,53 @@ def test_without_graphs_the_report_says_so(own_data: Path, capsys: pytest.Captur
     assert report["tracks"]["captions"]["missing"][0] == "connectivity/<scan>_connectivity.json"
 
 
-def test_one_bad_graph_does_not_hide_another(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("grid", "yard"):
-        (own_data / "connectivity" / f"{name}_connectivity.json").write_text("[]")
-    code, report = _report(own_data, capsys)
-    assert code == 2
-    assert [Path(problem["file"]).name for problem in report["problems"]] == [
-        "grid_connectivity.json",
-        "yard_connectivity.json",
-    ]
-
-
-def test_broken_annotations_are_found(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (own_data / "objects").mkdir()
-    (own_data / "objects" / "view_objects.jsonl").write_text("{}\n")
-    (own_data / "rooms").mkdir()
-    (own_data / "rooms" / "viewpoint_rooms.tsv").write_text("nonsense\n")
-    code, report = _report(own_data, capsys)
-    assert code == 2
-    assert {Path(problem["file"]).name for problem in report["problems"]} == {
-        "view_objects.jsonl",
-        "viewpoint_rooms.tsv",
-    }
-
-
-def test_a_store_with_changed_bytes_is_found(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = own_data / "features" / "zeros.npy"
-    names = load_world(own_data / "connectivity").names
-    rows = np.zeros((len(names), 36, 3), dtype=np.float16)
-    write_store(store, names, rows, width=3, source="test", encoder="zeros")
+def _flipped_store(data: Path) -> None:
+    store, names = data / "features" / "zeros.npy", load_world(data / "connectivity").names
+    write_store(store, names, np.zeros((len(names), 36, 3)), width=3, source="test", encoder="zeros")
     content = bytearray(store.read_bytes())
     content[-1] ^= 1
     store.write_bytes(content)
+
+
+def _cut_captions(data: Path) -> None:
+    write_captions(data)
+    file = data / "captions" / "r2r_blip_DETR_vis2text" / "grid.json"
+    file.write_text(file.read_text()[:1000])
+
+
+def _texts(**files: str) -> Callable[[Path], None]:
+    def write(data: Path) -> None:
+        for name, text in files.items():
+            (data / name).parent.mkdir(exist_ok=True)
+            (data / name).write_text(text)
+
+    return write
+
+
+GRAPHS = {f"connectivity/{name}_connectivity.json": "[]" for name in ("grid", "yard")}
+ANNOTATIONS = {"objects/view_objects.jsonl": "{}\n", "rooms/viewpoint_rooms.tsv": "nonsense\n"}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "files"),
+    [
+        (_texts(**GRAPHS), ["grid_connectivity.json", "yard_connectivity.json"]),
+        (_texts(**ANNOTATIONS), ["view_objects.jsonl", "viewpoint_rooms.tsv"]),
+        (_flipped_store, ["zeros.npy"]),
+        (_cut_captions, ["grid.json"]),
+    ],
+)
+def test_no_broken_file_hides_another(
+    own_data: Path, spoil: Callable[[Path], None], files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoil(own_data)
     code, report = _report(own_data, capsys)
     assert code == 2
-    assert Path(report["problems"][0]["file"]).name == "zeros.npy"
+    assert [Path(problem["file"]).name for problem in report["problems"]] == files
+    if spoil is _cut_captions:
+        assert report["annotations"] == {"navgpt captions": 32}
+        broken = "captions/r2r_blip_DETR_vis2text/grid.json (broken)"
+        assert report["tracks"]["captions"]["missing"] == [broken]
 
 
 def test_a_folder_too_small_for_the_path_pool_is_no_problem(

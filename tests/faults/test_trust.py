@@ -187,7 +187,7 @@ def test_weights_that_are_no_fractions_are_refused(
 @pytest.mark.parametrize("text", ["[[[", "[a]\nseeds = 3", "\xff", "[a]\nseeds = [1]\nsr = [nan]\nspl = []"])
 def test_damaged_seeds_are_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "seeds.toml").write_bytes(text.encode("latin-1"))
-    with pytest.raises(DataError, match=r"seeds\.toml: does not list the seeds of weights"):
+    with pytest.raises(DataError, match=r"seeds\.toml: "):
         _ = Published("a", tmp_path / "a.safetensors", {}, {}, {}).seeds
 
 

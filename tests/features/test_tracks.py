@@ -81,7 +81,7 @@ def test_a_union_needs_two_stores_with_tracks(tmp_path: Path) -> None:
     captions, unknown = _store(tmp_path, "captions", 3), _store(tmp_path, "old", 2, track="")
     with pytest.raises(UserError, match="a union takes two stores or more, got 1: captions"):
         join_stores({"captions": captions}, tmp_path / "union.npy")
-    with pytest.raises(UserError, match=r"old\.npy: does not say which track it belongs to; build it again"):
+    with pytest.raises(UserError, match=r"old\.npy: has no track; build it again"):
         join_stores({"captions": captions, "old": unknown}, tmp_path / "union.npy")
 
 

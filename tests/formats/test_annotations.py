@@ -189,13 +189,6 @@ def test_a_bad_member_of_an_archive_is_named(tmp_path: Path) -> None:
         list(read_view_objects(_bbox_archive(tmp_path, content=b"{")))
 
 
-def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
-    archive = _bbox_archive(tmp_path)
-    archive.write_bytes(archive.read_bytes()[:80])
-    with pytest.raises(DataError, match=r"BBox\.tar\.gz: not a readable archive .*; is the file complete\?"):
-        list(read_view_objects(archive))
-
-
 def test_tables_are_read_by_their_header(tmp_path: Path) -> None:
     (tmp_path / "room_codes.tsv").write_text("extra\troom\troom_code\n1\tbed room\tb\n2\tno label\t-\n")
     assert list(read_table(tmp_path / "room_codes.tsv", RoomCode)) == [

@@ -132,13 +132,10 @@ def test_a_bad_list_of_records_names_the_record(tmp_path: Path, content: bytes, 
     assert message in str(caught.value)
 
 
-def test_the_largest_file_is_read_and_the_next_one_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("scenemem.formats.decoding.LARGEST", 4)
-    assert read_bytes(_file(tmp_path, b"1234")) == b"1234"
-    with pytest.raises(DataError, match="large, expected at most"):
-        read_bytes(_file(tmp_path, b"12345"))
+def test_the_largest_file_is_read_and_the_next_one_refused(tmp_path: Path) -> None:
+    assert read_bytes(_file(tmp_path, b"1234"), largest=4) == b"1234"
+    with pytest.raises(DataError, match="is larger than 0 MB; no data file is"):
+        read_bytes(_file(tmp_path, b"12345"), largest=4)
 
 
 def test_lines_that_are_not_utf8_are_located(tmp_path: Path) -> None:

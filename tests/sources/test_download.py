@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenemem.errors import DataError, UserError
-from scenemem.sources.download import NoAnswerError, RetryPolicy, download
+from scenemem.sources.fetch import NoAnswerError, RetryPolicy, download
 from scenemem.sources.table import RemoteFile
 from tests.sources.server import Served, serving
 

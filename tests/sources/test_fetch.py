@@ -16,8 +16,7 @@ from scenemem.formats.annotations import (
     read_view_objects,
     read_word_vectors,
 )
-from scenemem.sources.download import RetryPolicy
-from scenemem.sources.fetch import fetch, fetch_script, plan
+from scenemem.sources.fetch import RetryPolicy, fetch, fetch_script, plan
 from scenemem.sources.table import GOALS, SOURCES, find_sources, missing_results
 from tests.sources.conftest import VIEWPOINT, originals, repository
 from tests.sources.server import Served

@@ -12,8 +12,7 @@ from scenemem.commands.console import bytes_bar, output, print_json, say
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.sources.convert import KNOWN, Converted, convert
-from scenemem.sources.download import NoAnswerError, RetryPolicy
-from scenemem.sources.fetch import Plan, fetch, fetch_script, plan
+from scenemem.sources.fetch import NoAnswerError, Plan, RetryPolicy, fetch, fetch_script, plan
 from scenemem.sources.table import GOALS, MATTERPORT, MORE, SOURCES, TERMS, ByHand, Source, find_sources
 
 _RETRIES = RetryPolicy()

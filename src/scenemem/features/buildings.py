@@ -161,10 +161,9 @@ def _objects_by_scan(
     if place is None:
         advice = "put view_objects.jsonl.gz or REVERIE's BBox folder (or BBox.tar.gz) there"
         raise UserError(f"{data.objects}: no object annotations; {advice}")
-    labels = data.objects / "labels.tsv"
     known = {scan.name: {viewpoint.image_id for viewpoint in scan.viewpoints} for scan in scans}
     records: dict[str, list[ViewpointObjects]] = defaultdict(list)
-    for record in read_view_objects(place, read_labels(labels) if labels.is_file() else None):
+    for record in read_view_objects(place, read_labels(data.objects / "labels.tsv")):
         if record.scan not in known:
             continue
         if record.viewpoint not in known[record.scan]:

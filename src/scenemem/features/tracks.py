@@ -65,12 +65,10 @@ def join_stores(stores: Mapping[str, Path], target: Path, progress: Progress | N
     """
     if len(stores) < 2:
         raise UserError(f"a union takes two stores or more, got {len(stores)}: {', '.join(stores)}")
-    read = {name: read_store(file) for name, file in stores.items()}
-    opened = {name: (info, values) for name, (info, values) in read.items()}
+    opened = {name: read_store(file) for name, file in stores.items()}
     for name, (info, _) in opened.items():
         if not info.track:
-            advice = "build it again with this version"
-            raise UserError(f"{stores[name]}: does not say which track it belongs to; {advice}")
+            raise UserError(f"{stores[name]}: has no track; build it again with this version")
     keys = next(iter(opened.values()))[0].keys
     parts: list[_Part] = []
     groups: list[tuple[str, int, str]] = []

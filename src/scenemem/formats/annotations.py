@@ -152,8 +152,8 @@ def read_view_objects(
 
 
 def read_labels(file: StrPath) -> dict[str, Label]:
-    """The meaning of every raw object label, by that label."""
-    return {label.raw: label for label in read_table(file, Label)}
+    """The meaning of every raw object label, by that label; nothing when there is no such file."""
+    return {label.raw: label for label in read_table(file, Label)} if Path(file).is_file() else {}
 
 
 def read_table(file: StrPath, kind: type[Row]) -> Iterator[Row]:

@@ -37,6 +37,9 @@ AT_LEAST = 16 << 20
 LARGEST = 32 << 20
 """Bytes of a file, or of a file in an archive, that is read as a whole; the longest public one has 4 MB."""
 
+LARGEST_TOML = 1 << 20
+"""Bytes of a configuration."""
+
 LONGEST_LINE = 16 << 20
 """Bytes of a line; the features of a viewpoint, as text, take half a megabyte."""
 
@@ -153,13 +156,12 @@ def _check_safe(member: tarfile.TarInfo, archive: Path) -> None:
         raise DataError(archive, f"{kind}; {advice}", record=member.name)
 
 
-def _check_size(file: StrPath, size: int, record: str | None = None) -> None:
-    if size > LARGEST:
-        reason = f"is {size >> 20} MB large, expected at most {LARGEST >> 20}"
-        raise DataError(file, reason, record=record)
+def _check_size(file: StrPath, size: int, record: str | None = None, largest: int = LARGEST) -> None:
+    if size > largest:
+        raise DataError(file, f"is larger than {largest >> 20} MB; no data file is", record=record)
 
 
-def read_bytes(file: StrPath) -> bytes:
+def read_bytes(file: StrPath, largest: int = LARGEST) -> bytes:
     """The whole content of a file, unpacked when it is gzipped.
 
     Raises:
@@ -167,8 +169,21 @@ def read_bytes(file: StrPath) -> bytes:
     """
     path = Path(file)
     with _readable_errors(path), open_packed(path) as stream:
-        content = stream.read(LARGEST + 1)
-    _check_size(path, len(content))
+        content = stream.read(largest + 1)
+    _check_size(path, len(content), largest=largest)
+    return content
+
+
+def read_toml(file: StrPath) -> dict[str, Any]:
+    """The content of a TOML file.
+
+    Raises:
+        DataError: as ``read_bytes``, and for content that is no TOML.
+    """
+    try:
+        content: dict[str, Any] = msgspec.toml.decode(read_bytes(file, LARGEST_TOML))
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise DataError(file, f"is no TOML ({error})") from error
     return content
 
 

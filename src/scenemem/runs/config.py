@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -25,14 +24,9 @@ import msgspec
 import tomli_w
 
 from scenemem.errors import DataError, SettingError, UserError
-from scenemem.formats.decoding import read_bytes
+from scenemem.formats.decoding import read_toml
 from scenemem.presets import Overlays, Preset, with_agent
 from scenemem.registry import require_plugins
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 P = TypeVar("P")
 
@@ -89,10 +83,7 @@ def read_config(file: str | os.PathLike[str]) -> TrainingConfig:
     """Read a configuration; plugins it names have to be loaded already, because they are code."""
     if not Path(file).exists():
         raise DataError(file, "no such file; expected a configuration in TOML")
-    try:
-        content = tomllib.loads(read_bytes(file).decode("utf-8"))
-    except (RecursionError, ValueError) as error:
-        raise DataError(file, f"is no TOML ({error})") from error
+    content = read_toml(file)
     plain = {}
     for name in _TOP.keys() & content.keys():
         try:

@@ -33,24 +33,16 @@ from scenemem.tasks.paths import path_pool
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
 
-TASKS = ("r2r", "r4r", "reverie", "rxr")
+TASKS = {
+    "r2r": "Room-to-Room",
+    "r4r": "longer paths, made of R2R",
+    "reverie": "goals described by their objects",
+    "rxr": "long instructions in three languages",
+}
+"""What each task is."""
 
-LAYOUT = (
-    *TASKS,
-    *(
-        "connectivity",
-        "objects",
-        "rooms",
-        "captions",
-        "glove",
-        "lar2r",
-        "features",
-        "plans",
-        "pictures",
-        FOLDER,
-    ),
-)
-"""Folders that some command looks into."""
+LAYOUT = {"connectivity", "objects", "rooms", "captions", "glove", "lar2r", "features", "plans", "pictures"}
+"""Folders that some command looks into, besides those of tasks and originals."""
 
 _HOUSES = "scenemem.houses.features"
 _MOST = 3  # broken files that a track or task names; the list of problems has all
@@ -59,12 +51,8 @@ _ROOMS = "rooms/viewpoint_rooms.tsv"
 _WORDS = "glove/glove_300d.npz"
 _CAPTIONS = "captions/r2r_blip_DETR_vis2text/<scan>.json"
 _GRAPHS = "connectivity/<scan>_connectivity.json"
-_TASKS = {
-    "r2r": "Room-to-Room",
-    "r4r": "longer paths, made of R2R",
-    "reverie": "goals described by their objects",
-    "rxr": "long instructions in three languages",
-}
+_LABELS = "objects/labels.tsv"
+_POSITIONS = "objects/object_positions.tsv"
 
 
 @dataclass(frozen=True)
@@ -148,7 +136,7 @@ def inspect_folder(folder: DataFolder, progress: Progress = silent) -> FolderRep
     report.unknown = sorted(
         place.name
         for place in folder.root.iterdir()
-        if place.is_dir() and place.name not in LAYOUT and not place.name.startswith(".")
+        if place.is_dir() and place.name not in LAYOUT | {*TASKS, FOLDER} and not place.name.startswith(".")
     )
     if not any(state.encoder == _HOUSES for state in report.features):  # the houses come complete
         report.tracks = _tracks(report, folder)
@@ -251,17 +239,17 @@ def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
     lacks = {
         _GRAPHS: not report.scans,
         _BOXES: find_view_objects(folder.objects) is None,
-        _ROOMS: not (folder.rooms / "viewpoint_rooms.tsv").is_file(),
+        _ROOMS: not (folder.root / _ROOMS).is_file(),
         _WORDS: not folder.word_vectors.is_file(),
         _CAPTIONS: not _caption_files(folder),
-        "objects/labels.tsv": not (folder.objects / "labels.tsv").is_file(),
-        "objects/object_positions.tsv": not _either(folder.objects / "object_positions.tsv").is_file(),
+        _LABELS: not (folder.root / _LABELS).is_file(),
+        _POSITIONS: not _either(folder.root / _POSITIONS).is_file(),
     }
     details = [_WORDS]
     compact = find_view_objects(folder.objects)
     if compact is not None and not compact.name.startswith("view_objects"):  # which has its labels in it
-        details.append("objects/labels.tsv")
-    details.append("objects/object_positions.tsv")
+        details.append(_LABELS)
+    details.append(_POSITIONS)
     needed = {
         CAPTIONS.name: ([_GRAPHS, _CAPTIONS], [_WORDS]),
         OBJECTS.name: ([_GRAPHS, _BOXES], details),
@@ -314,7 +302,7 @@ def _mending(name: str, broken: list[str], folder: DataFolder) -> list[str]:
 def _tasks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
     """Every task: the splits it lacks and the command that gets them; a task without files is listed, too."""
     states: dict[str, Readiness] = {}
-    for task, what in _TASKS.items():
+    for task, what in TASKS.items():
         splits = SPLITS if task in ("r2r", "reverie") else SPLITS[:3]
         present = [split for split in splits if folder.episodes(task, split).is_file()]
         there = (

@@ -18,7 +18,7 @@ import torch
 import scenemem
 from scenemem.errors import DataError, UserError
 from scenemem.formats.atomic import atomic_file, atomic_folder
-from scenemem.formats.decoding import decode_json, read_bytes, read_json
+from scenemem.formats.decoding import decode_json, fitted, read_bytes, read_json, read_toml
 from scenemem.formats.digests import file_digest
 from scenemem.formats.folder import cache_folder
 from scenemem.learning.checkpoint import NETWORK, Checkpoint, read_checkpoint, write_tensors
@@ -325,12 +325,8 @@ class Published:
     def seeds(self) -> Seeds | None:
         """What other seeds reach, from the ``seeds.toml`` beside the weights; None when only one is known."""
         file = self.file.with_name("seeds.toml")
-        if not file.is_file():
-            return None
-        try:
-            return msgspec.toml.decode(file.read_bytes(), type=dict[str, Seeds]).get(self.name)
-        except (msgspec.MsgspecError, OSError, RecursionError, ValueError) as error:
-            raise DataError(file, f"does not list the seeds of weights ({error}); get it again") from error
+        known = fitted(read_toml(file), dict[str, Seeds], file) if file.is_file() else {}
+        return known.get(self.name)
 
     @property
     def is_speaker(self) -> bool:

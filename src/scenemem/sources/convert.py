@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
 from scenemem.errors import DataError, UserError
 from scenemem.formats.annotations import (
-    ViewpointObjects,
-    ViewpointRoom,
     find_view_objects,
     read_labels,
     read_view_objects,
 )
 from scenemem.formats.captions import PUBLISHED, find_captions, read_captions
-from scenemem.formats.decoding import read_members
+from scenemem.formats.decoding import ARCHIVES, read_members
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.folder import SPLITS, DataFolder
 from scenemem.formats.originals import (
@@ -36,18 +33,14 @@ from scenemem.formats.originals import (
 )
 from scenemem.sources.table import BOXES_DIGEST, BOXES_IN_ARCHIVE
 
-Kind = Literal["house files", "room table", "labels", "boxes", "positions", "glove text", "glove table"]
-
-_ORDER: tuple[Kind, ...] = (
-    "house files",
-    "room table",
-    "labels",
-    "boxes",
-    "positions",
-    "glove text",
-    "glove table",
-)  # labels name the boxes, boxes name the positions
-_ARCHIVES = (".tar.gz", ".tgz", ".tar")
+_ENDINGS = {
+    "boxes": ARCHIVES,
+    "rooms": (".house", ".house.gz"),
+    "word table": (".npy",),
+    "words": (".txt", ".txt.gz", ".zip"),
+    "labels": (".tsv",),
+    "positions": (".json",),
+}
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 KNOWN = (
@@ -75,66 +68,75 @@ def convert(originals: Sequence[Path], data: DataFolder) -> list[Converted]:
         DataError: an original is broken.
     """
     recognised = [(recognise(place), place) for place in originals]
-    done = []
-    for kind in _ORDER:
-        for found, place in recognised:
-            if found == kind:
-                done.append(_made(kind, place, data))
-    return done
+    return [_MAKERS[kind](place, data) for kind in _MAKERS for found, place in recognised if found == kind]
 
 
-def recognise(place: Path) -> Kind:
-    """What an original is."""
-    name = place.name.lower()
+def recognise(place: Path) -> str:
+    """What an original is: a name in the table of what makes files."""
     if not place.exists():
         raise DataError(place, "no such file or folder")
-    if place.is_dir():
-        if next(place.rglob("*.house"), None):
-            return "house files"
-        if next(place.glob("*_*.json"), None):
-            return "boxes"
-    elif name.endswith((".house", ".house.gz")):
-        return "house files"
-    elif name.endswith(_ARCHIVES):
+    if place.is_dir() and next(place.rglob("*.house"), None):
+        return "rooms"
+    if place.is_dir() and next(place.glob("*_*.json"), None):
         return "boxes"
-    elif name.endswith(".npy"):
-        return "glove table"
-    elif name.endswith((".txt", ".txt.gz", ".zip")):
-        return "glove text"
-    elif name.endswith(".tsv"):
-        return "labels"
-    elif name.endswith(".json"):
-        with place.open("rb") as stream:
-            start = stream.read(1 << 12)
-        return "room table" if b'"label_info"' in start or b'"pano_info"' in start else "positions"
+    for kind, endings in _ENDINGS.items():
+        if place.is_file() and place.name.lower().endswith(endings):
+            return "rooms" if kind == "positions" and _is_room_table(place) else kind
     raise UserError(f"{place}: is no original that can be converted; expected {KNOWN}")
 
 
-def _made(kind: Kind, place: Path, data: DataFolder) -> Converted:
-    if kind in ("house files", "room table"):
-        rooms = data.rooms / "viewpoint_rooms.tsv"
-        read = _house_rooms(place) if kind == "house files" else read_room_table(place)
-        return Converted(place, rooms, write_rooms(data.rooms, read), "viewpoints")
-    if kind == "labels":
-        file = data.objects / "labels.tsv"
-        return Converted(place, file, write_table(file, read_category_mapping(place)), "labels")
-    if kind == "boxes":
-        file = data.objects / "BBox.tar.gz"
-        return Converted(place, file, pack_boxes(place, file), "viewpoints")
-    if kind == "positions":
-        file = data.objects / "object_positions.tsv"
-        boxes = find_view_objects(data.objects)
-        if boxes is None:
-            raise UserError(f"{place}: names no object; convert REVERIE's BBox files first, or with it")
-        positions = read_object_positions(place, _read_boxes(boxes, data))
-        return Converted(place, file, write_table(file, positions), "objects")
-    if kind == "glove table":
+def _is_room_table(place: Path) -> bool:
+    with place.open("rb") as stream:
+        start = stream.read(1 << 12)
+    return b'"label_info"' in start or b'"pano_info"' in start
+
+
+def _rooms(place: Path, data: DataFolder) -> Converted:
+    if place.suffix == ".json":
+        rooms = read_room_table(place)
+    else:
+        files = sorted(place.rglob("*.house")) if place.is_dir() else [place]
+        rooms = [room for file in files for room in read_house(file)]
+    return Converted(place, data.rooms / "viewpoint_rooms.tsv", write_rooms(data.rooms, rooms), "viewpoints")
+
+
+def _labels(place: Path, data: DataFolder) -> Converted:
+    file = data.objects / "labels.tsv"
+    return Converted(place, file, write_table(file, read_category_mapping(place)), "labels")
+
+
+def _boxes(place: Path, data: DataFolder) -> Converted:
+    file = data.objects / "BBox.tar.gz"
+    return Converted(place, file, pack_boxes(place, file), "viewpoints")
+
+
+def _positions(place: Path, data: DataFolder) -> Converted:
+    file, boxes = data.objects / "object_positions.tsv", find_view_objects(data.objects)
+    if boxes is None:
+        raise UserError(f"{place}: names no object; convert REVERIE's BBox files first, or with it")
+    records = read_view_objects(boxes, read_labels(data.objects / "labels.tsv"))
+    return Converted(place, file, write_table(file, read_object_positions(place, records)), "objects")
+
+
+def _words(place: Path, data: DataFolder) -> Converted:
+    if place.suffix == ".npy":
         vocabulary = place.with_name(place.name.replace("_glove.npy", "_vocab.txt"))
         words, vectors = read_glove_table(place, vocabulary)
     else:
         words, vectors = read_glove(place, words_of(data))
     write_word_vectors(data.word_vectors, words, vectors)
     return Converted(place, data.word_vectors, len(words), "words")
+
+
+_MAKERS: dict[str, Callable[[Path, DataFolder], Converted]] = {
+    "rooms": _rooms,
+    "labels": _labels,
+    "boxes": _boxes,
+    "positions": _positions,
+    "words": _words,
+    "word table": _words,
+}
+"""What makes the files of each kind of original: labels name the boxes, boxes name the positions."""
 
 
 def words_of(data: DataFolder) -> set[str]:
@@ -152,10 +154,8 @@ def _texts(data: DataFolder) -> Iterator[str]:
         if file.is_file():
             for episode in read_episodes(file):
                 yield from episode.instructions
-    labels = data.objects / "labels.tsv"
-    if labels.is_file():
-        for label in read_labels(labels).values():
-            yield from (label.name, label.category, label.mpcat40)
+    for label in read_labels(data.objects / "labels.tsv").values():
+        yield from (label.name, label.category, label.mpcat40)
     boxes = find_view_objects(data.objects)
     if boxes is not None:
         for record in read_view_objects(boxes):
@@ -168,16 +168,6 @@ def _texts(data: DataFolder) -> Iterator[str]:
                 yield from viewpoint.captions
                 for view in viewpoint.detections:
                     yield from (detection.caption for detection in view)
-
-
-def _house_rooms(place: Path) -> list[ViewpointRoom]:
-    files = sorted(place.rglob("*.house")) if place.is_dir() else [place]
-    return [room for file in files for room in read_house(file)]
-
-
-def _read_boxes(place: Path, data: DataFolder) -> Iterator[ViewpointObjects]:
-    labels = data.objects / "labels.tsv"
-    return read_view_objects(place, read_labels(labels) if labels.is_file() else None)
 
 
 def check_boxes(archive: Path) -> None:

@@ -1,17 +1,27 @@
-"""Fetching sources into a data folder: what is there is kept, the rest is fetched and converted."""
+"""Fetching sources into a data folder: what is there is kept, the rest is fetched and converted.
+
+A download goes on where it stopped, is checked, and appears complete or not at all.
+"""
 
 from __future__ import annotations
 
+import http.client
+import os
 import shlex
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from scenemem import __version__
+from scenemem.errors import DataError, UserError
 from scenemem.formats.digests import file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.sources.convert import Converted, check_boxes, convert
-from scenemem.sources.download import RetryPolicy, download
 from scenemem.sources.table import RemoteFile, Source, missing_results
 
 Progress = Callable[[int, int], None]
@@ -137,3 +147,176 @@ def _convert(plan: Plan) -> list[Converted]:
             check_boxes(place)
         originals.append(place)
     return convert(originals, DataFolder(plan.root))
+
+
+_BLOCK = 1 << 16
+_PAGE = (b"<!doctype html", b"<html")
+_OFFLINE = "is there a network? 'scenemem data fetch NAME --instructions' prints how to fetch it elsewhere"
+
+Arrived = Callable[[int], None]
+"""Called with the number of further bytes that have arrived; negative when some have to come again."""
+
+
+class NoAnswerError(UserError):
+    """The server could not be reached, or does not have the file."""
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How long a download waits and how often it tries."""
+
+    seconds: float = 30.0
+    """without a byte before a connection counts as broken"""
+    attempts: int = 4
+    """connections per file; each goes on where the one before broke"""
+    pause: float = 1.0
+    """seconds before the second attempt; twice as long before each further one"""
+
+    def __post_init__(self) -> None:
+        if self.seconds <= 0:
+            raise UserError(f"--timeout must be more than 0 seconds, got {self.seconds}")
+        if self.attempts < 1:
+            raise UserError(f"attempts must be 1 or more, got {self.attempts}")
+
+
+def download(
+    file: RemoteFile, target: Path, retries: RetryPolicy | None = None, progress: Arrived | None = None
+) -> None:
+    """Fetch a file; what has arrived before is kept beside it, hidden, and not fetched again.
+
+    Args:
+        file: what to fetch, with its size and sha256 as far as they are known.
+        target: where it goes.
+        retries: how long to wait for it.
+        progress: told about bytes that have arrived.
+
+    Raises:
+        NoAnswerError: the server cannot be reached or has no such file.
+        DataError: what arrived is not the file; nothing of it is kept.
+        UserError: the connection broke too often, or the place cannot be written.
+    """
+    retries, told = retries or RetryPolicy(), progress or (lambda _bytes: None)
+    if not file.url.startswith(("https://", "http://")):
+        raise UserError(f"{file.url}: only http and https addresses are fetched")
+    part = target.with_name(f".{target.name}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for attempt in range(retries.attempts):
+            if attempt:
+                time.sleep(retries.pause * 2 ** (attempt - 1))
+            if _received(file, part, retries.seconds, told):
+                break
+        else:
+            have = part.stat().st_size if part.exists() else 0
+            of = f" of {file.size:,}" if file.size is not None else ""
+            raise UserError(
+                f"{file.url}: the connection broke {retries.attempts} times, {have:,}{of} bytes have "
+                "arrived; the same command goes on from there"
+            )
+        _check(file, part, target)
+        os.replace(part, target)
+    except OSError as error:
+        raise UserError(f"{target}: cannot be written ({error.strerror or error})") from error
+
+
+def _received(file: RemoteFile, part: Path, seconds: float, progress: Arrived) -> bool:
+    """One connection; whether the file is complete now."""
+    have = part.stat().st_size if part.exists() else 0
+    if have and have == file.size:
+        return True
+    try:
+        with _opened(file.url, have, seconds) as answer:
+            begins = _first_byte(answer)
+            if begins != have:  # the server sends everything, or another piece than was requested
+                progress(-have)
+                have = 0
+                if begins:
+                    part.unlink(missing_ok=True)
+                    return False
+            length = answer.headers.get("Content-Length")
+            whole = have + int(length) if length and length.isdigit() else None
+            if file.size is not None and whole is not None and whole != file.size:
+                raise _WrongFileError(f"has {whole:,} bytes, expected {file.size:,}", answer.read(64))
+            with part.open("ab" if have else "wb") as stream:
+                have = _copied(answer, stream, have, file.size, progress)
+                stream.flush()
+                os.fsync(stream.fileno())
+            return have == (file.size if file.size is not None else whole) or (
+                file.size is None and whole is None
+            )
+    except _WrongFileError as error:
+        part.unlink(missing_ok=True)
+        raise _refused(file, str(error), error.start) from error
+    except urllib.error.HTTPError as error:
+        if error.code == 416:  # more was there than the file has; begin again
+            progress(-have)
+            part.unlink(missing_ok=True)
+            return False
+        if error.code in (429, 500, 502, 503, 504):
+            return False
+        raise NoAnswerError(
+            f"{file.url}: the server answers {error.code} {error.reason}; {_OFFLINE}"
+        ) from error
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, (TimeoutError, ConnectionError)):
+            return False
+        raise NoAnswerError(f"{file.url}: cannot be reached ({error.reason}); {_OFFLINE}") from error
+    except (TimeoutError, ConnectionError, http.client.HTTPException):
+        return False
+
+
+class _WrongFileError(Exception):
+    """Something else than the file arrived."""
+
+    def __init__(self, reason: str, start: bytes) -> None:
+        super().__init__(reason)
+        self.start = start
+
+
+def _copied(answer: Any, stream: Any, have: int, size: int | None, progress: Arrived) -> int:
+    """Write what arrives; the number of bytes that are there then, also when the connection breaks."""
+    with suppress(TimeoutError, ConnectionError, http.client.HTTPException):
+        while block := answer.read1(_BLOCK):
+            if size is not None and have + len(block) > size:
+                raise _WrongFileError(
+                    f"has more than the expected {size:,} bytes", block if not have else b""
+                )
+            stream.write(block)
+            have += len(block)
+            progress(len(block))
+    return have
+
+
+def _opened(url: str, have: int, seconds: float) -> Any:
+    headers = {"User-Agent": f"scenemem/{__version__}", "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    request = urllib.request.Request(url, headers=headers)
+    return urllib.request.urlopen(request, timeout=seconds)
+
+
+def _first_byte(answer: Any) -> int:
+    """Where the piece that the server sends begins."""
+    if answer.status != 206:
+        return 0
+    begin = answer.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
+    return int(begin) if begin.isdigit() else -1
+
+
+def _check(file: RemoteFile, part: Path, target: Path) -> None:
+    """Refuse what is not the file; a file without a checksum is taken as it is."""
+    if file.sha256 is None:
+        return
+    seen = file_digest(part)
+    if seen != file.sha256:
+        with part.open("rb") as stream:
+            start = stream.read(64)
+        part.unlink()
+        raise _refused(file, f"has sha256 {seen}, expected {file.sha256}", start, target)
+
+
+def _refused(file: RemoteFile, reason: str, start: bytes, target: Path | None = None) -> DataError:
+    page = " (it is a web page)" if start.lstrip().lower().startswith(_PAGE) else ""
+    advice = "it was changed or damaged on the way; nothing of it was kept. Try again, or fetch it by hand"
+    where = f" to {target}" if target is not None else ""
+    return DataError(file.url, f"{reason}{page}; {advice}{where}")
