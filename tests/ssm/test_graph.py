@@ -1,4 +1,4 @@
-"""The Structured Scene Memory (section 3.1): what it holds, its shortest ways, what is written at its nodes."""
+"""The Structured Scene Memory (section 3.1): what it holds, its ways, what is written at its nodes."""
 
 from __future__ import annotations
 
