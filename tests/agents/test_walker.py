@@ -2,136 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from scenemem.agents.actions import ActionSpace, LocalActions
-from scenemem.agents.agent import Agent, DecisionPoint, by_type
-from scenemem.agents.build import AGENTS, AgentModules, DataSizes, ModelConfig, lstm_modules
-from scenemem.agents.rollout import ACTION, FINAL, FRONTIER, GLOBAL, DecisionRequest, DecisionType
+from scenemem.agents.actions import ActionSpace
+from scenemem.agents.agent import DecisionPoint, Observations, by_type
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest, DecisionType
 from scenemem.agents.walker import (
     AgentPolicy,
     Decided,
+    FollowLabels,
     Rescore,
     Sample,
     SamplePerEpisode,
     TrainedAgent,
     WalkConfig,
     collect,
+    evaluating,
     take_best,
 )
-from scenemem.errors import NotFiniteError
+from scenemem.errors import NotFiniteError, UserError
+from scenemem.evaluation.following import led
 from scenemem.features.store import Environment
 from scenemem.learning.objectives import ClosestToGoal, MixedRules, ReferencePath
-from scenemem.presets import PRESETS
+from scenemem.models.navigator import RolloutInputs
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.tasks.vocabulary import Vocabulary
-from scenemem.world.graph import NONE, World
+from tests.agents.helpers import Setting, packaged, walks_of
+from tests.faults.fake_card import CARD, CardTensor, fake_card
 
-VISUAL = 4
-SIZES = ModelConfig(word_width=6, width=8)
-NAMES = ("basic", "ssm-local", "ssm", "ssm-global")
-assert PRESETS, "presets register the packaged agents"
-
-
-@pytest.fixture(scope="module")
-def environment(random_environment: Callable[[World, int], Environment], world: World) -> Environment:
-    return random_environment(world, VISUAL)
+NAMES = ("basic", "ssm-local", "ssm", "ssm-global", "ssm-plus")
+LIMITS = WalkConfig(4, 9, 40)
+PLUS = {"hints": True, "restore_state": True, "final_backtrack": True, "stop_from_memory": True}
 
 
-class FixedScores(Agent):
-    """Says the same of every option, whatever it sees."""
-
-    def __init__(self, parts: AgentModules, sizes: DataSizes, scores: Sequence[Sequence[float]]) -> None:
-        super().__init__(SIZES, sizes, parts)
-        self.scores = torch.tensor(scores)
-
-    def score(self, point: DecisionPoint) -> Tensor:
-        return self.scores[point.row]
+def _agent(setting: Setting, name: str) -> TrainedAgent:
+    return setting.agent(name, limits=LIMITS, **(PLUS if name == "ssm-plus" else {}))
 
 
-def _fixed(
-    environment: Environment, episodes: EpisodeSet, scores: Sequence[Sequence[float]], count: int
-) -> AgentPolicy:
-    vocabulary = Vocabulary.build(episodes.texts, min_count=1)
-    sizes = DataSizes(len(vocabulary), VISUAL)
-    agent = FixedScores(lstm_modules(SIZES, sizes), sizes, scores)
-    instructions = agent.encoder(*vocabulary.encode_batch(episodes.texts[:count], 9))
-    log = agent.state_log(environment, instructions, agent.eval().dropout_masks(count))
-    return AgentPolicy(agent, log, environment, take_best)
-
-
-@pytest.fixture
-def decide(
-    environment: Environment, episodes: EpisodeSet
-) -> Callable[[list[list[float]], list[list[bool]]], list[int]]:
-    """What an agent with these scores chooses among these options."""
-
-    def chosen(scores: list[list[float]], options: list[list[bool]]) -> list[int]:
-        policy = _fixed(environment, episodes, scores, 2)
-        space = LocalActions(environment.world, 2, 1)
-        pose = Pose(episodes.start[:2], torch.tensor([12, 12]), torch.zeros(2, dtype=torch.bool))
-        both = torch.arange(2)
-        policy.observe(space.arrive(pose, both), both, space)
-        places = torch.zeros(2, len(options[0]), dtype=torch.long)
-        request = DecisionRequest(ACTION, both, torch.tensor(options), places)
-        choice = policy.decide(request, torch.tensor([0, 0]), pose, space).tolist()
-        policy.check_scores()
-        return choice
-
-    return chosen
-
-
-def test_only_options_are_chosen(decide: Callable[[list[list[float]], list[list[bool]]], list[int]]) -> None:
-    scores = [[1.0, 9.0, 2.0], [-5.0, -7.0, -6.0]]
-    assert decide(scores, [[True, True, True], [True, True, True]]) == [1, 0]
-    assert decide(scores, [[True, False, True], [False, True, True]]) == [2, 2]
-
-
-def test_scores_that_are_not_numbers_are_refused(
-    decide: Callable[[list[list[float]], list[list[bool]]], list[int]],
-) -> None:
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+def test_scores_that_are_not_numbers_are_refused(setting: Setting, broken: float) -> None:
+    agent = _agent(setting, "basic")
+    agent.environment = Environment(
+        setting.world, replace(setting.environment.store, values=setting.environment.store.values * broken)
+    )
     with pytest.raises(NotFiniteError, match="a score of decision 'action' is not a finite number; look"):
-        decide([[1.0, torch.nan, 2.0], [0.0, 0.0, 0.0]], [[True] * 3] * 2)
+        agent.walk(setting.episodes)
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (ACTION, "decision 'action' was asked for before anything was observed"),
-        (FINAL, "a final place was asked for before anything was decided"),
-    ],
-)
-def test_nothing_is_decided_before_anything_is_observed(
-    environment: Environment, episodes: EpisodeSet, kind: object, message: str
-) -> None:
-    policy = _fixed(environment, episodes, [[0.0, 0.0]], 1)
-    pose = Pose(episodes.start[:1], torch.tensor([12]), torch.zeros(1, dtype=torch.bool))
-    options, places = torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.long)
-    request = DecisionRequest(kind, torch.tensor([0]), options, places)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=message):
-        policy.decide(request, torch.tensor([NONE]), pose, LocalActions(environment.world, 1, 1))
+def test_nothing_is_decided_before_anything_is_observed(setting: Setting) -> None:
+    agent = setting.network("basic")
+    inputs = RolloutInputs(setting.environment, setting.read(agent), agent.dropout_masks(1))
+    pose = Pose(setting.episodes.start[:1], torch.tensor([12]), torch.zeros(1, dtype=torch.bool))
+    request = DecisionRequest(
+        ACTION, torch.tensor([0]), torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.long)
+    )
+    space = agent.action_space(setting.world, 1, 1)
+    with pytest.raises(ValueError, match="decision 'action' was asked for before anything was observed"):
+        AgentPolicy(agent, inputs, take_best).decide(request, torch.tensor([0]), pose, space)
 
 
 # picking
 
 
 def test_sampling_follows_the_probabilities_and_its_seed() -> None:
-    def draw(seed: int) -> Tensor:
-        return Sample(torch.Generator().manual_seed(seed))(logits)
-
     share = torch.tensor([0.7, 0.2, 0.1, 0.0])
-    logits = share.log().expand(4000, -1)
-    drawn = torch.bincount(draw(1), minlength=4) / len(logits)
-    torch.testing.assert_close(drawn, share, atol=0.03, rtol=0.0)
-    assert int(draw(1).max()) < 3, "what is no option is never drawn"
-    assert torch.equal(draw(1), draw(1))
-    assert not torch.equal(draw(1), draw(2))
+    logits, episodes = share.log().expand(4000, -1), torch.arange(4000)
+
+    def draw(seed: int, *, per_episode: bool) -> Tensor:
+        random = torch.Generator().manual_seed(seed)
+        if not per_episode:
+            return Sample(random)(logits)
+        return SamplePerEpisode(torch.rand(1, 4000, generator=random))(logits, episodes)
+
+    for per_episode in (False, True):
+        first = draw(1, per_episode=per_episode)
+        drawn = torch.bincount(first, minlength=4) / len(logits)
+        torch.testing.assert_close(drawn, share, atol=0.03, rtol=0.0)
+        assert int(first.max()) < 3, "what is no option is never drawn"
+        assert torch.equal(first, draw(1, per_episode=per_episode))
+        assert not torch.equal(first, draw(2, per_episode=per_episode))
 
 
 def test_an_episode_draws_with_its_own_numbers_one_after_the_other() -> None:
@@ -142,45 +97,55 @@ def test_an_episode_draws_with_its_own_numbers_one_after_the_other() -> None:
     assert pick(logits.expand(1, -1), torch.tensor([0])).tolist() == [1]
 
 
-def test_drawing_per_episode_follows_the_probabilities() -> None:
-    share = torch.tensor([0.7, 0.2, 0.1, 0.0])
-    episodes = torch.arange(4000)
-    drawn = torch.rand(1, 4000, generator=torch.Generator().manual_seed(0))
-    chosen = SamplePerEpisode(drawn)(share.log().expand(4000, -1), episodes)
-    torch.testing.assert_close(torch.bincount(chosen, minlength=4) / 4000, share, atol=0.03, rtol=0.0)
-
-
 # teachers beside agents
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_forced_episodes_follow_their_labels_and_the_others_the_agent(
-    name: str, environment: Environment, episodes: EpisodeSet
-) -> None:
-    """Walks side by side are what they would be in a batch of their own."""
-    agent, world = _agent(name, environment, episodes), environment.world
-    agent.network.eval()
-    chosen = episodes.select(range(12))
+def test_forced_episodes_follow_their_labels_and_the_others_the_agent(name: str, setting: Setting) -> None:
+    """All are scored at every decision; walks side by side are what they would be in a batch of their own."""
+    agent, chosen = setting.network(packaged(name)), setting.episodes
     forced = torch.arange(len(chosen)) % 3 == 0
-    log = agent.network.state_log(environment, agent.read(chosen.texts), agent.network.dropout_masks(12))
-    rollout = collect(
-        world,
-        chosen,
-        agent.network.action_space(world, 12, torch.where(forced, chosen.path_length, 4), learning=True),
-        AgentPolicy(agent.network, log, environment, take_best, forced=forced),
+    rules = ReferencePath(setting.world, chosen.path), ClosestToGoal(setting.world, chosen.goal)
+    rollout = setting.walk(
+        agent,
+        take_best,
+        max_decisions=torch.where(forced, chosen.path_length, 4),
         max_steps=torch.where(forced, chosen.path_length.square(), 9),
-        label_rule=MixedRules(forced, ReferencePath(world, chosen.path), ClosestToGoal(world, chosen.goal)),
+        learning=True,
+        forced=forced,
+        rule=MixedRules(forced, *rules),
     )
-    alone = agent.walk(chosen)
-    for episode in range(12):
-        walked = rollout.walked[episode, : int(rollout.length[episode])].tolist()
-        if forced[episode]:
-            assert walked == chosen.path[episode, : int(chosen.path_length[episode])].tolist()
-        else:
-            assert walked == alone.walked[episode, : int(alone.length[episode])].tolist()
+    alone = setting.walk(agent, take_best, max_decisions=4, max_steps=9, learning=True, learns=False)
+    pairs = zip(walks_of(rollout), walks_of(alone), chosen.path.tolist(), forced.tolist(), strict=True)
+    for walked, free, path, is_led in pairs:
+        assert walked == ([place for place in path if place >= 0] if is_led else free)
+    against = 0
     for table in rollout.decisions.values():
-        led = forced[table.episode]
-        assert torch.equal(table.choice[led], table.label[led])
+        is_led = forced[table.episode]
+        assert torch.equal(table.choice[is_led], table.label[is_led])
+        assert torch.equal(table.logits.isfinite(), table.options)
+        preferred = table.logits.argmax(dim=1)
+        assert torch.equal(preferred[~is_led], table.choice[~is_led])
+        against += int((preferred[is_led] != table.label[is_led]).sum())
+    assert against > 5, "the scores are the agent's own"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_agent_led_along_paths_is_scored_at_every_decision_of_the_teacher(
+    name: str, setting: Setting
+) -> None:
+    agent, episodes, world = _agent(setting, name), setting.episodes, setting.world
+    rollout = led(agent, episodes)
+    longest = int(episodes.path_length.max())
+    space = agent.network.action_space(world, len(episodes), longest, learning=True)
+    rule = ReferencePath(world, episodes.path)
+    teacher = collect(world, episodes, space, FollowLabels(), max_steps=longest**2, label_rule=rule)
+    assert torch.equal(rollout.walked, teacher.walked)
+    assert not teacher.learned, "nothing was scored"
+    for kind, table in teacher.decisions.items():
+        for column in ("episode", "step", "options", "choice", "label", "place", "stops"):
+            assert torch.equal(getattr(rollout.decisions[kind], column), getattr(table, column)), column
+        assert torch.equal(rollout.decisions[kind].logits.isfinite(), table.options)
 
 
 # watching
@@ -190,11 +155,11 @@ class Notebook:
     """Writes down what it is told."""
 
     def __init__(self) -> None:
-        self.observed_places: list[list[int]] = []
+        self.places: list[list[int]] = []
         self.decisions: list[Decided] = []
 
-    def observed(self, pose: Pose, active: Tensor, _space: ActionSpace, /) -> None:
-        self.observed_places.append(pose.viewpoint[active].tolist())
+    def observed(self, observations: Observations, _pose: Pose, _space: ActionSpace, /) -> None:
+        self.places.append(observations.viewpoint.tolist())
 
     def decided(self, decided: Decided, /) -> None:
         self.decisions.append(decided)
@@ -202,124 +167,103 @@ class Notebook:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_watcher_sees_every_observation_and_decision_and_changes_nothing(
-    name: str, environment: Environment, episodes: EpisodeSet
+    name: str, setting: Setting
 ) -> None:
-    agent = _agent(name, environment, episodes)
-    notebook, chosen = Notebook(), episodes.select(range(0, 20, 2))
+    agent, chosen, notebook = _agent(setting, name), setting.episodes, Notebook()
     rollout = agent.walk(chosen, watcher=notebook)
     assert torch.equal(rollout.viewpoint, agent.walk(chosen).viewpoint)
-    for step, places in enumerate(notebook.observed_places):
+    for step, places in enumerate(notebook.places):
         assert places == rollout.viewpoint[rollout.alive[:, step], step].tolist()
     words = agent.read(chosen.texts).mask
     for kind, table in rollout.decisions.items():
         told = [decided for decided in notebook.decisions if decided.request.type == kind]
         assert torch.cat([decided.choice for decided in told]).tolist() == table.choice.tolist()
         assert torch.cat([decided.request.episode for decided in told]).tolist() == table.episode.tolist()
-        for decided in told:
+        for decided in told if kind.learned else ():
             own = words[decided.request.episode]
             assert decided.explanation.words
             for attention in decided.explanation.words.values():
                 torch.testing.assert_close(attention.sum(dim=1), torch.ones(len(own)))
-                assert not attention[~own].any(), "nobody attends to padding"
+                assert not attention[~own].any(), "padding is not attended to"
 
 
 @pytest.mark.parametrize("name", ["ssm", "ssm-local"])
-def test_confidences_and_their_weights_explain_the_scores(
-    name: str, environment: Environment, episodes: EpisodeSet
-) -> None:
-    agent, notebook = _agent(name, environment, episodes), Notebook()
-    agent.walk(episodes.select(range(0, 20, 2)), watcher=notebook)
-    kinds = set()
+def test_confidences_and_their_weights_explain_the_scores(name: str, setting: Setting) -> None:
+    agent, notebook = _agent(setting, name), Notebook()
+    agent.walk(setting.episodes, watcher=notebook)
     for decided in notebook.decisions:
-        kind, options = decided.request.type, decided.request.options
+        kind = decided.request.type
         confidence, mix = decided.explanation.confidence[kind], decided.explanation.mix[kind]
         scores = (confidence * mix.unsqueeze(1)).sum(dim=2)
-        for row in range(len(options)):
-            known = options[row, : scores.shape[1]]
-            expected = decided.logits[row, : scores.shape[1]][known]
-            torch.testing.assert_close(scores[row][known], expected, atol=1e-5, rtol=1e-5)
-        kinds.add(kind)
+        known = decided.request.options[:, : scores.shape[1]]
+        expected = decided.logits[:, : scores.shape[1]][known]
+        torch.testing.assert_close(scores[known], expected, atol=1e-5, rtol=1e-5)
+    kinds = {decided.request.type for decided in notebook.decisions}
     assert kinds == ({ACTION, FRONTIER} if name == "ssm" else {ACTION})
 
 
 # trained agents
 
 
-def _agent(name: str, environment: Environment, episodes: EpisodeSet) -> TrainedAgent:
-    torch.manual_seed(0)
-    vocabulary = Vocabulary.build(episodes.texts, min_count=1)
-    spec = AGENTS[name]
-    network = spec.build(spec.config(word_width=6, width=8), DataSizes(len(vocabulary), VISUAL))
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.mul_(2)  # so that it prefers something
-    return TrainedAgent(network, environment, vocabulary, WalkConfig(4, 9, 7))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_agent_walks_without_knowing_the_goal(
-    name: str, environment: Environment, secret_episodes: EpisodeSet
+    name: str, setting: Setting, secret_episodes: EpisodeSet
 ) -> None:
-    agent, world = _agent(name, environment, secret_episodes), environment.world
+    agent = _agent(setting, name)
     rollout = agent.walk(secret_episodes)
     assert rollout.viewpoint[:, 0].tolist() == secret_episodes.start.tolist()
     assert int(rollout.length.max()) <= 9
-    walks = [walk[:steps] for walk, steps in zip(rollout.viewpoint, rollout.length, strict=True)]
-    assert all((world.slot_of(walk[:-1], walk[1:]) >= 0).all() for walk in walks)
-    kinds = {"ssm": {FRONTIER, ACTION}, "ssm-global": {GLOBAL}}.get(name, {ACTION})
-    assert rollout.decisions.keys() == kinds
+    for walk in map(torch.tensor, walks_of(rollout)):
+        assert (setting.world.slot_of(walk[:-1], walk[1:]) >= 0).all()
+    kinds = {"ssm": {FRONTIER, ACTION}, "ssm-plus": {FRONTIER, ACTION}, "ssm-global": {GLOBAL}}
+    assert {kind for kind in rollout.decisions if kind.learned} == kinds.get(name, {ACTION})
 
 
-@pytest.mark.parametrize("restores", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_an_episode_that_waits_its_turn_walks_as_it_would_at_once(
-    name: str, restores: bool, environment: Environment, episodes: EpisodeSet
-) -> None:
-    """Three at a time, the next as soon as one is over: same walks, states, decisions and memories."""
-    agent, over = _agent(name, environment, episodes), list[int]()
-    if restores and hasattr(agent.network.config, "restore_state"):
-        changes = {"restore_state": True, "final_backtrack": True}
-        agent.network.config = replace(agent.network.config, **changes)
-    together = agent.walk(episodes)
-    turns = agent.walk(episodes, at_once=3, progress=over.append)
+def test_an_episode_that_waits_its_turn_walks_as_it_would_at_once(name: str, whole: Setting) -> None:
+    """Three at a time, the next as soon as one is over: same walks, same decisions, same scores."""
+    agent, over = _agent(whole, name), list[int]()
+    together = agent.walk(whole.episodes)
+    turns = agent.walk(whole.episodes, at_once=3, progress=over.append)
     assert over == sorted(over)
-    assert over[-1] == len(episodes)
-    for column in ("viewpoint", "view", "state_step"):
-        pad = ~together.alive
-        expected, found = getattr(together, column), getattr(turns, column)
-        assert torch.equal(found.masked_fill(pad, 0), expected.masked_fill(pad, 0)), column
-    assert torch.equal(turns.alive, together.alive)
-    assert torch.equal(turns.stopped, together.stopped)
+    assert over[-1] == len(whole.episodes)
+    for column in ("walked", "alive", "stopped", "jumps"):
+        assert torch.equal(getattr(turns, column), getattr(together, column)), column
+    assert torch.equal(turns.view[turns.alive], together.view[together.alive])
     assert turns.decisions.keys() == together.decisions.keys()
-    for kind, expected_table in together.decisions.items():
-        found_table = turns.decisions[kind]
-        steps = together.alive.shape[1]
-        order, other = (
-            (table.episode * steps + table.step).argsort() for table in (expected_table, found_table)
-        )
-        for column in ("episode", "step", "choice", "stops"):
-            expected = getattr(expected_table, column)[order]
-            assert torch.equal(getattr(found_table, column)[other], expected), (kind, column)
-    if together.memory is not None and turns.memory is not None:
-        assert torch.equal(turns.memory.node, together.memory.node)
-        assert torch.equal(turns.memory.count[turns.alive], together.memory.count[together.alive])
+    for kind, expected in together.decisions.items():
+        found = turns.decisions[kind]
+        order, other = ((table.episode * 1000 + table.step).argsort() for table in (expected, found))
+        for column in ("episode", "step", "options", "choice", "place", "stops"):
+            assert torch.equal(getattr(found, column)[other], getattr(expected, column)[order]), column
+        torch.testing.assert_close(found.logits[other], expected.logits[order], atol=1e-4, rtol=1e-4)
 
 
-def test_walking_drops_nothing_and_leaves_training_as_it_was(
-    environment: Environment, secret_episodes: EpisodeSet
-) -> None:
-    agent = _agent("ssm", environment, secret_episodes)
-    agent.network.train()
-    first, again = agent.walk(secret_episodes), agent.walk(secret_episodes)
-    assert agent.network.training
+def test_the_same_draws_give_the_same_walk(setting: Setting) -> None:
+    agent = _agent(setting, "ssm")
+    one, same, other = (
+        agent.walk(setting.episodes, Sample(torch.Generator().manual_seed(seed))) for seed in (1, 1, 2)
+    )
+    assert torch.equal(one.walked, same.walked)
+    assert all(torch.equal(one.decisions[kind].logits, same.decisions[kind].logits) for kind in one.decisions)
+    assert walks_of(one) != walks_of(other)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_walking_drops_nothing_and_leaves_training_as_it_was(setting: Setting, training: bool) -> None:
+    agent = _agent(setting, "ssm")
+    agent.network.train(training)
+    first, again = agent.walk(setting.episodes), agent.walk(setting.episodes)
+    assert agent.network.training == training
     assert torch.equal(first.viewpoint, again.viewpoint)
-    agent.network.eval()
-    agent.walk(secret_episodes)
-    assert not agent.network.training
+    with pytest.raises(UserError), evaluating(agent.network):
+        assert not agent.network.training
+        raise UserError("interrupted")
+    assert agent.network.training == training
 
 
-def test_long_instructions_are_cut(environment: Environment, secret_episodes: EpisodeSet) -> None:
-    agent = _agent("basic", environment, secret_episodes)
+def test_long_instructions_are_cut(setting: Setting) -> None:
+    agent = setting.agent("basic", limits=WalkConfig(4, 9, 7))
     assert agent.read(("one two three " * 20,)).context.shape[1] == 7
 
 
@@ -331,10 +275,8 @@ def test_walks_of_nothing_and_endless_ones_are_refused(name: str) -> None:
     WalkConfig(**{name: 1000})
 
 
-def test_the_local_ablation_scores_sub_nodes_as_the_papers_agent_that_stays(
-    environment: Environment, episodes: EpisodeSet
-) -> None:
-    agent, other = _agent("ssm-local", environment, episodes), _agent("ssm", environment, episodes)
+def test_the_local_ablation_scores_sub_nodes_as_the_papers_agent_that_stays(setting: Setting) -> None:
+    agent, other = _agent(setting, "ssm-local"), _agent(setting, "ssm")
     own = agent.network.state_dict()
     other.network.load_state_dict(
         {name: own.get(name, value) for name, value in other.network.state_dict().items()}
@@ -349,43 +291,69 @@ def test_the_local_ablation_scores_sub_nodes_as_the_papers_agent_that_stays(
         return found
 
     agent.network.score = compared  # type: ignore[method-assign]
-    walked = agent.walk(episodes.select(range(0, 20, 2))).walked
+    walks = walks_of(agent.walk(setting.episodes))
     assert elsewhere > 10
-    for path in walked.tolist():
-        places = [place for place in path if place >= 0]
-        assert len(set(places)) == len(places), "a visited place is no option"
+    assert all(len(set(walk)) == len(walk) for walk in walks), "a visited place is no option"
 
 
 class _Stays(TrainedAgent):
-    """Somebody else wants it to stop at once."""
+    """Its scores are changed, so that it stops at once."""
 
     def rescoring(self, episodes: EpisodeSet) -> Rescore:
-        def rescore(logits: Tensor, request: DecisionRequest, space: ActionSpace, /) -> Tensor:
-            assert space.active is not None
+        def rescore(logits: Tensor, request: DecisionRequest, _space: ActionSpace, /) -> Tensor:
             assert len(request.episode) == len(logits) <= len(episodes)
             return torch.zeros_like(logits).index_fill(1, torch.tensor([logits.shape[1] - 1]), 9.0)
 
         return rescore
 
 
-def test_scores_may_be_changed_before_an_option_is_picked(
-    environment: Environment, episodes: EpisodeSet
-) -> None:
-    batch, vocabulary = episodes.select(range(5)), Vocabulary.build(episodes.texts, min_count=1)
-    torch.manual_seed(0)
-    network = AGENTS["basic"].build(SIZES, DataSizes(len(vocabulary), VISUAL))
-    plain, stays = (kind(network, environment, vocabulary) for kind in (TrainedAgent, _Stays))
+def test_scores_may_be_changed_before_an_option_is_picked(setting: Setting) -> None:
+    network, batch, notebook = setting.network("basic"), setting.episodes, Notebook()
+    plain, stays = (kind(network, setting.environment, setting.vocabulary) for kind in (TrainedAgent, _Stays))
     assert plain.rescoring(batch) is None
     assert plain.walk(batch).walked.shape[1] > 1
-    shown: list[Tensor] = []
-
-    class Watching:
-        def observed(self, _pose: Pose, _active: Tensor, _space: ActionSpace, /) -> None: ...
-
-        def decided(self, decided: Decided, /) -> None:
-            shown.append(decided.logits)
-
-    rollout = stays.walk(batch, watcher=Watching())
+    rollout = stays.walk(batch, watcher=notebook)
     assert rollout.walked.tolist() == batch.start.unsqueeze(1).tolist()
-    assert shown[0][:, -1].tolist() == [9.0] * 5, "watchers see what decided"
-    assert bool((shown[0][:, :-1][shown[0][:, :-1].isfinite()] == 0).all())
+    (decided,) = notebook.decisions
+    assert torch.equal(decided.logits[:, -1], torch.full((len(batch),), 9.0)), "watchers see what decided"
+    assert torch.equal(rollout.decisions[ACTION].logits, decided.logits)
+
+
+# waiting for the device
+
+
+class _BooleanIndices(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts indexing by a mask: its result has to be sized by the host."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if func is torch.ops.aten.index.Tensor and isinstance(args[0], CardTensor):
+            self.count += any(index is not None and index.dtype == torch.bool for index in args[1])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("name", "most"), [("basic", 3), ("ssm", 4)])
+def test_a_step_of_a_walk_waits_for_the_device_a_few_times_only(
+    name: str, most: int, setting: Setting
+) -> None:
+    def waits(max_steps: int) -> int:
+        limits = WalkConfig(max_decisions=20, max_steps=max_steps)
+        with fake_card() as card:
+            world, store = setting.world.to(CARD), setting.environment.store.to(CARD)
+            network, episodes = setting.network(name).to(CARD), setting.episodes.to(CARD)
+            agent = TrainedAgent(network, Environment(world, store), setting.vocabulary, limits)
+            card.waits.clear()
+            with _BooleanIndices() as indices:
+                agent.walk(episodes, _never_stops)
+            return sum(card.waits.values()) + indices.count
+
+    assert (waits(12) - waits(4)) / 8 <= most
+
+
+def _never_stops(logits: Tensor, _episode: Tensor) -> Tensor:
+    return (logits.isfinite().long() * torch.arange(logits.shape[1], 0, -1, device=logits.device)).argmax(
+        dim=1
+    )

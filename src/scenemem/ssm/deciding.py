@@ -30,7 +30,8 @@ class FrontierActions(MemoryActions):
         here, free = self.memory.here[episodes], self.target[episodes] == NONE
         self.decisions_left[episodes] -= free.long()
         options = self.frontiers(episodes).scatter(1, here.unsqueeze(1), True)
-        several = free & (options.sum(dim=1) > 1)  # an episode that can only stay is not asked
+        # an episode that can only stay is not asked
+        several = (free & (options.sum(dim=1) > 1)).nonzero().squeeze(1)
         asked = episodes[several]
         if len(asked):
             self.target[asked] = decide(self.node_request(FRONTIER, asked, options[several]))

@@ -3,55 +3,45 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import networkx as nx
 import pytest
 import torch
 
+from scenemem.features.store import Environment
 from scenemem.simulator.panorama import Simulator
-from scenemem.ssm.reading import MemoryGraph
+from scenemem.ssm.graph import MemoryGraph
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
 from scenemem.zoo.place_actions import PlaceActions, first_of_cheapest
 from scenemem.zoo.seen_places import SeenPlaces
 
 
-def _explored(world: World, episodes: EpisodeSet, steps: int) -> PlaceActions:
+@pytest.fixture(scope="module", params=[1, 2, 7])
+def seen(
+    request: pytest.FixtureRequest,
+    random_environment: Callable[[World, int], Environment],
+    world: World,
+    episodes: EpisodeSet,
+) -> SeenPlaces:
+    some = episodes.select(range(0, len(episodes), 9))
+    return SeenPlaces.of(_explored(random_environment(world, 2), some, request.param), world)
+
+
+def _explored(environment: Environment, episodes: EpisodeSet, steps: int) -> MemoryGraph:
     """Memories of random walks."""
+    world, everyone = environment.world, torch.arange(len(episodes))
     space = PlaceActions(world, len(episodes), 30)
     simulator, random = Simulator(world), torch.Generator().manual_seed(steps)
     pose = simulator.reset(episodes.start, episodes.heading)
-    everyone = torch.arange(len(episodes))
     for step in range(steps):
-        pose = space.arrive(pose, everyone)
-        if step < steps - 1:
+        if step:
             chance = world.neighbour_mask[pose.viewpoint].float()
             pose = simulator.step(pose, torch.multinomial(chance, 1, generator=random).squeeze(1))
-    return space
-
-
-@pytest.fixture(scope="module", params=[1, 2, 7])
-def seen(request: pytest.FixtureRequest, world: World, episodes: EpisodeSet) -> SeenPlaces:
-    some = episodes.select(range(0, len(episodes), 9))
-    space = _explored(world, some, request.param)
-    return SeenPlaces.of(_graph(space, some), world)
-
-
-def _graph(space: PlaceActions, some: EpisodeSet) -> MemoryGraph:
-    memory, everyone = space.memory, torch.arange(len(some))
-    nodes = int(memory.count.max())
-    return MemoryGraph(
-        places=None,  # type: ignore[arg-type]
-        packing=None,  # type: ignore[arg-type]
-        viewpoint=memory.node[:, :nodes],
-        edge=memory.edge[:, :nodes, :nodes],
-        count=memory.count,
-        here=memory.here,
-        walk=memory.walk[everyone, memory.here, :nodes],
-        open_lookup=lambda: memory.subnode[:, :nodes],
-        column_lookup=lambda name: memory.columns[name],
-    )
+        pose, arrival = space.arrive(pose, everyone, torch.ones_like(everyone, dtype=torch.bool))
+    return space.recall(arrival, environment)
 
 
 def _known(seen: SeenPlaces, row: int) -> nx.Graph:
@@ -109,7 +99,7 @@ def test_distances_are_those_of_the_known_map(seen: SeenPlaces) -> None:
                 through = known.subgraph(nodes | {first, second})
                 if first not in nodes and second not in nodes and through.has_edge(first, second):
                     through = nx.Graph(through)
-                    through.remove_edge(first, second)  # nobody has seen that one
+                    through.remove_edge(first, second)  # an edge that was never seen
                 expected = nx.dijkstra_path_length(through, first, second, weight="metres")
                 assert float(seen.metres[row, one, other]) == pytest.approx(expected, abs=1e-3)
         here = int(seen.graph.viewpoint[row, seen.graph.here[row]])
@@ -135,17 +125,14 @@ def test_of_equal_places_the_cheapest_is_kept() -> None:
     assert kept.nonzero().tolist() == [[0, 1], [0, 2], [1, 3]]
 
 
-def test_where_everything_was_visited_no_place_is_left(world: World, episodes: EpisodeSet) -> None:
-    some = episodes.select(range(2))
-    graph = _graph(_explored(world, some, 3), some)
-    nothing = torch.zeros_like(graph.open)
-    closed = replace(graph, open_lookup=lambda: nothing)
-    seen = SeenPlaces.of(closed, world)
-    ways = torch.randn(0, 3)
-    assert seen.viewpoint.shape == (2, 0)
-    assert seen.mean(ways).shape == seen.maximum(ways).shape == (2, 0, 3)
-    assert seen.per_way(torch.zeros(2, 0)).shape == seen.of_way.shape
-    assert seen.positions(torch.zeros(2)).shape == (2, graph.viewpoint.shape[1], 7)
+def test_where_everything_was_visited_no_place_is_left(seen: SeenPlaces) -> None:
+    graph = replace(seen.graph, open=torch.zeros_like(seen.graph.open))
+    closed, ways = SeenPlaces.of(graph, seen.world), torch.randn(0, 3)
+    rows, nodes = graph.viewpoint.shape
+    assert closed.viewpoint.shape == (rows, 0)
+    assert closed.mean(ways).shape == closed.maximum(ways).shape == (rows, 0, 3)
+    assert closed.per_way(torch.zeros(rows, 0)).shape == closed.of_way.shape
+    assert closed.positions(torch.zeros(rows)).shape == (rows, nodes, 7)
 
 
 @pytest.mark.parametrize("revisits", [False, True])
@@ -154,7 +141,7 @@ def test_ways_lead_to_nodes_and_to_places_that_can_be_chosen(revisits: bool, see
     world, graph = seen.world, seen.graph
     if revisits:
         ways = world.neighbour_mask[graph.viewpoint.clamp_min(0)] & (graph.viewpoint != NONE).unsqueeze(-1)
-        graph = replace(graph, open_lookup=lambda: ways)
+        graph = replace(graph, open=ways)
         seen = SeenPlaces.of(graph, world)
     links = seen.links()
     for row, everything in enumerate(seen.all.tolist()):

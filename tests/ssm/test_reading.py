@@ -1,0 +1,314 @@
+"""Grounding and reading (section 3.2, Eqs. 5 to 9) against plain loops, and what must not change the answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from scenemem.models import navigator
+from scenemem.models.navigator import Instructions, select_rows, tiled
+from scenemem.ssm.graph import MemoryGraph
+from scenemem.ssm.reading import (
+    FineGrainedGrounding,
+    Grounded,
+    MemoryReader,
+    MessagePassing,
+    OrientationRead,
+    SharedGrounding,
+    TextualAttention,
+    VisualRead,
+)
+from scenemem.world.graph import NONE, angle_feature
+from tests.ssm.helpers import MASK, VISUAL, WIDTH, Moment, randn, repainted, slots_reversed, trained
+
+NODE_WIDTH, WORDS = 7, 5
+close = torch.testing.assert_close
+
+
+@pytest.fixture
+def words() -> Instructions:
+    """Three texts of 5, 2 and 4 words; the padding holds something."""
+    mask = torch.arange(WORDS) < torch.tensor([5, 2, 4]).unsqueeze(1)
+    return Instructions(randn(3, WORDS, WIDTH), mask, randn(3, WIDTH), randn(3, WIDTH))
+
+
+@pytest.fixture
+def grounding() -> FineGrainedGrounding:
+    torch.manual_seed(1)
+    found: FineGrainedGrounding = trained(FineGrainedGrounding(WIDTH))
+    return found
+
+
+def _plain_stream(attention: TextualAttention, state: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+    """Eqs. 5 and 6 for one state and the words of one text: the grounded state, and the weights."""
+    scores = torch.stack([word @ (attention.query.weight @ state) for word in words])
+    share = scores.exp() / scores.exp().sum()
+    attended = torch.stack([alpha * word for alpha, word in zip(share, words, strict=True)]).sum(dim=0)
+    return attention.join.weight @ torch.cat([state, attended]), share
+
+
+def test_both_states_are_equations_5_and_6(grounding: FineGrainedGrounding, words: Instructions) -> None:
+    """The attention over the words, for viewers, is the one the states are made with."""
+    state = randn(3, WIDTH)
+    grounded, attention = grounding(state, words), grounding.word_attention(state, words)
+    assert set(attention) == {"perception", "action"}
+    for row in range(3):
+        own = words.context[row][words.mask[row]]
+        for name in ("perception", "action"):
+            plain, share = _plain_stream(getattr(grounding, name), state[row], own)
+            close(getattr(grounded, name)[row], plain)
+            close(attention[name][row], pad(share, (0, WORDS - len(own))))
+    assert torch.equal(grounded.both, torch.cat([grounded.perception, grounded.action], dim=1))
+
+
+def test_padding_and_the_order_of_texts_do_not_matter(
+    grounding: FineGrainedGrounding, words: Instructions
+) -> None:
+    state, order = randn(3, WIDTH), torch.tensor([2, 0, 1])
+    garbage = torch.where(words.mask.unsqueeze(2), words.context, 9.0)
+    padded = replace(words, context=pad(garbage, (0, 0, 0, 2), value=7.0), mask=pad(words.mask, (0, 2)))
+    expected = grounding(state, words)
+    for found, rows in (
+        (grounding(state, padded), torch.arange(3)),
+        (grounding(state[order], select_rows(words, order)), order),
+    ):
+        close(found.perception, expected.perception[rows])
+        close(found.action, expected.action[rows])
+
+
+def test_without_grounding_the_state_itself_queries(words: Instructions) -> None:
+    grounding, state = SharedGrounding(), randn(3, WIDTH)
+    grounded = grounding(state, words)
+    assert grounded.perception is state
+    assert grounded.action is state
+    assert grounding.word_attention(state, words) == {}
+
+
+# node by node
+
+
+def _ways(moment: Moment, row: int, place: int, *, visited: bool | None = None) -> list[int]:
+    """The slots of a place that lead somewhere; with ``visited`` only to visited or unvisited places."""
+    neighbours = moment.environment.world.neighbour[place].tolist()
+    return [
+        slot
+        for slot, there in enumerate(neighbours)
+        if there != NONE and visited in (None, there in moment.walks[row])
+    ]
+
+
+def _attended(rows: Tensor, query: Tensor) -> Tensor:
+    """Softmax attention over rows (n, W); 0 where there is none  ->  (W,)"""
+    return (rows @ query).softmax(dim=0) @ rows
+
+
+def _plain_view(moment: Moment, read: VisualRead, row: int, place: int, views: str) -> Tensor:
+    """Eq. 7 for one node."""
+    panorama = moment.environment.panorama(torch.tensor(place)) * MASK
+    slots = _ways(moment, row, place, visited=False if views == "unvisited" else None)
+    looking = moment.environment.world.neighbour_view[place, slots].tolist()
+    seen = panorama if views == "all" else panorama[looking]
+    return _attended(seen, read.query.weight @ moment.grounded.perception[row])
+
+
+def _plain_direction(moment: Moment, read: OrientationRead, row: int, place: int, edges: str) -> Tensor:
+    """Eq. 8 for one node, over tiled angles as the agent sees them."""
+    world = moment.environment.world
+    slots = _ways(moment, row, place, visited=True if edges == "visited" else None)
+    heading = world.neighbour_heading[place, slots] - moment.heading[row]
+    seen = angle_feature(heading, world.neighbour_elevation[place, slots])
+    return _attended(seen, read.query.weight @ moment.grounded.action[row])
+
+
+@pytest.mark.parametrize("views", ["navigable", "unvisited", "all"])
+def test_reading_views_is_equation_7(views: Any, moment: Moment) -> None:
+    read = trained(VisualRead(WIDTH, VISUAL, views))
+    seen = read(moment.grounded.perception, MASK, moment.graph)
+    for state, (row, _, place) in enumerate(moment.states):
+        close(seen[state] * MASK, _plain_view(moment, read, row, place, views))
+
+
+@pytest.mark.parametrize("edges", ["visited", "all"])
+def test_reading_edges_is_equation_8(edges: Any, moment: Moment) -> None:
+    """Directions are stored absolute and read relative to the heading of the agent."""
+    read = trained(OrientationRead(WIDTH, edges))
+    found = read(moment.grounded.action, moment.heading, moment.graph)
+    assert found.shape == (len(moment.states), 4)
+    for state, (row, _, place) in enumerate(moment.states):
+        close(tiled(found[state]), _plain_direction(moment, read, row, place, edges))
+    assert bool(found[-1].any()) == (edges == "all"), "the first node of a walk has no edge and reads 0"
+
+
+def _passed(messages: MessagePassing, graph: MemoryGraph, row: int, states: Tensor) -> Tensor:
+    """Eq. 9 for one memory, node by node."""
+    assert messages.update is not None
+    state = list(states)
+    for _ in range(messages.steps):
+        nothing = torch.zeros_like(state[0])
+        sent = [
+            sum((state[u] for u in range(len(state)) if graph.edge[row, v, u]), nothing)
+            for v in range(len(state))
+        ]
+        state = [messages.update(sent[v], state[v]) for v in range(len(state))]
+    return torch.stack(state)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_messages_are_passed_as_by_a_loop_over_nodes(steps: int, moment: Moment) -> None:
+    """A memory of one node gets zeros as its messages."""
+    messages, graph = trained(MessagePassing(NODE_WIDTH, steps)), moment.graph
+    states = randn(len(moment.states), NODE_WIDTH)
+    found = messages(states, graph)
+    for row in range(3):
+        close(found[graph.row == row], _passed(messages, graph, row, states[graph.row == row]))
+
+
+def test_a_state_learns_from_as_many_hops_as_there_are_steps(moment: Moment) -> None:
+    """The grid walk is a square with a tail."""
+    one, states = moment.only([0]), randn(5, NODE_WIDTH)
+    hops = torch.tensor([0, 1, 2, 1, 2])
+    for steps in (1, 2):
+        messages, changed = trained(MessagePassing(NODE_WIDTH, steps)), states.clone()
+        changed[0] += 1.0
+        differs = (messages(changed, one.graph) != messages(states, one.graph)).any(dim=1)
+        assert differs.tolist() == (hops <= steps).tolist()
+
+
+def test_no_steps_is_no_message_passing_and_a_negative_number_is_refused(moment: Moment) -> None:
+    nothing, states = MessagePassing(NODE_WIDTH, 0), randn(len(moment.states), NODE_WIDTH)
+    assert list(nothing.parameters()) == []
+    assert nothing(states, moment.graph) is states
+    with pytest.raises(ValueError, match="steps must be 0 or more, got -1; use 0 to switch message passing"):
+        MessagePassing(NODE_WIDTH, -1)
+
+
+# the whole reader
+
+
+def _reader(**settings: Any) -> MemoryReader:
+    torch.manual_seed(2)
+    made = {"width": WIDTH, "visual": VISUAL, "node_width": NODE_WIDTH, "steps": 2, **settings}
+    reader: MemoryReader = trained(MemoryReader(**made))
+    return reader
+
+
+@pytest.fixture(params=[{}, {"steps": 0}, {"views": "all", "edges": "all"}], ids=str)
+def reader(request: pytest.FixtureRequest) -> MemoryReader:
+    return _reader(**request.param)
+
+
+@pytest.mark.parametrize("width", [128, 32])
+@pytest.mark.parametrize("node_width", [NODE_WIDTH, VISUAL])
+def test_memories_are_read_by_equations_7_to_9(node_width: int, width: int, moment: Moment) -> None:
+    """Features keep their width unless they are projected; the padding of the tables is 0."""
+    reader, graph = _reader(node_width=node_width, orientation_width=width), moment.graph
+    assert isinstance(reader.project, nn.Identity if node_width == VISUAL else nn.Linear)
+    visual, orientation = moment.ask(reader)
+    assert visual.shape == (3, 5, node_width)
+    assert orientation.shape == (3, 5, width)
+    for row in range(3):
+        own = [place for memory, _, place in moment.states if memory == row]
+        views = [_plain_view(moment, reader.visual_read, row, place, "navigable") for place in own]
+        ways = [_plain_direction(moment, reader.orientation_read, row, place, "visited") for place in own]
+        projected = torch.stack([reader.project(view) for view in views])
+        close(visual[row, : len(own)], _passed(reader.visual_messages, graph, row, projected))
+        angles = torch.stack(ways)[:, :width]
+        close(orientation[row, : len(own)], _passed(reader.orientation_messages, graph, row, angles))
+        assert not visual[row, len(own) :].any()
+        assert not orientation[row, len(own) :].any()
+
+
+def test_the_first_decision_of_a_walk_is_read_by_itself(reader: MemoryReader, moment: Moment) -> None:
+    """No memory has an edge: directions between visited places read 0, and no message comes."""
+    first = moment.only([2, 2])
+    assert not first.graph.edge.any()
+    visual, orientation = first.ask(reader)
+    assert visual.shape == (2, 1, NODE_WIDTH)
+    expected = moment.ask(reader)
+    for row in range(2):
+        close(visual[row, 0], expected[0][2, 0])
+        close(orientation[row, 0], expected[1][2, 0])
+    update = reader.orientation_messages.update
+    if reader.orientation_read.edges == "visited" and update is not None:
+        state = nothing = torch.zeros(128, dtype=torch.float64)
+        for _ in range(2):
+            state = update(nothing, state)
+        close(orientation[0, 0], state)
+
+
+def test_the_order_of_visits_only_renumbers_the_nodes(reader: MemoryReader, moment: Moment) -> None:
+    one = moment.only([0])
+    visual, orientation = one.ask(reader)
+    turned = replace(one, walks=[one.walks[0][::-1]]).ask(reader)
+    close(turned, (visual.flip(1), orientation.flip(1)))
+
+
+def test_the_order_of_candidate_slots_does_not_matter(reader: MemoryReader, moment: Moment) -> None:
+    close(replace(moment, environment=slots_reversed(moment.environment)).ask(reader), moment.ask(reader))
+
+
+def test_places_never_visited_and_dropped_columns_can_hold_anything(
+    reader: MemoryReader, moment: Moment
+) -> None:
+    visited = [place for *_, place in moment.states]
+
+    def change(values: Tensor) -> Tensor:
+        garbage = values.masked_fill(MASK == 0, 30.0)
+        elsewhere = torch.ones(len(values), dtype=torch.bool)
+        elsewhere[visited] = False
+        garbage[elsewhere] = 40.0
+        return garbage
+
+    changed = replace(moment, environment=repainted(moment.environment, change))
+    close(changed.ask(reader), moment.ask(reader))
+
+
+def test_every_memory_is_read_and_learns_by_itself(reader: MemoryReader, moment: Moment) -> None:
+    """Values and gradients do not depend on which memories stand beside, nor on their order."""
+    visual, orientation = moment.ask(reader)
+    close(moment.only([2, 0, 1]).ask(reader), (visual[[2, 0, 1]], orientation[[2, 0, 1]]))
+    queries = [
+        state.clone().requires_grad_() for state in (moment.grounded.perception, moment.grounded.action)
+    ]
+    learned = [*queries, *reader.parameters()]
+    learning = replace(moment, grounded=Grounded(*queries))
+    upstream = [torch.randn_like(visual), torch.randn_like(orientation)]
+    together = torch.autograd.grad(learning.ask(reader), learned, upstream)
+    alone = [learning.only([row]).ask(reader) for row in range(3)]
+    joined = [
+        torch.cat([pad(part, (0, 0, 0, 5 - part.shape[1])) for part in parts])
+        for parts in zip(*alone, strict=True)
+    ]
+    close(joined, [visual, orientation])
+    close(together, torch.autograd.grad(joined, learned, upstream))
+
+
+def test_large_memories_are_read_again_for_the_gradient_and_learn_the_same(
+    reader: MemoryReader, moment: Moment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def learned() -> tuple[list[Tensor], int]:
+        """Values and gradients, and the numbers kept for them."""
+        kept = []
+
+        def keep(tensor: Tensor) -> Tensor:
+            kept.append(tensor.numel())
+            return tensor
+
+        queries = [
+            state.clone().requires_grad_() for state in (moment.grounded.perception, moment.grounded.action)
+        ]
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            nodes = replace(moment, grounded=Grounded(*queries)).ask(reader)
+        loss = nodes[0].square().sum() + nodes[1].square().sum()
+        return [*nodes, *torch.autograd.grad(loss, [*queries, *reader.parameters()])], sum(kept)
+
+    expected, kept = learned()
+    monkeypatch.setattr(navigator, "_KEPT", 0)
+    found, less = learned()
+    close(found, expected)
+    assert less < kept / 2
