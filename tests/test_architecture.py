@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from pathlib import Path
 
@@ -118,3 +118,26 @@ def test_records_cannot_be_changed(module: Path) -> None:
                 assert found.__struct_config__.frozen, name
             if is_dataclass(found):
                 assert getattr(found, "__dataclass_params__").frozen, name  # noqa: B009, mypy does not know it
+
+
+def _lines(folder: Path, *without: str) -> int:
+    files = (file for file in folder.rglob("*.py") if file.relative_to(folder).parts[0] not in without)
+    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+
+
+@pytest.mark.parametrize(
+    ("what", "measured", "ceiling"),
+    [
+        ("modules of the package", lambda: len(MODULES), 175),
+        ("lines of the package", lambda: _lines(PACKAGE), 35_000),
+        ("lines without family, houses, viewer", lambda: _lines(PACKAGE, "zoo", "houses", "viewer"), 22_700),
+        ("lines of the room ssm", lambda: _lines(PACKAGE / "ssm"), 1_500),
+        ("lines of the tests", lambda: _lines(Path(__file__).parent), 33_500),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_growth_needs_a_reason(what: str, measured: Callable[[], int], ceiling: int) -> None:
+    assert measured() <= ceiling, (
+        f"{measured():,} {what}, more than {ceiling:,}; find something to delete, or raise the ceiling with a "
+        "reason in docs/architecture.md"
+    )
