@@ -321,7 +321,7 @@ def test_help_of_train_names_the_usual_presets_and_not_those_of_every_track(
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Usual presets: ssm (the memory agent" in shown
+    assert "Usual presets: ssm (the agent of the paper" in shown
     assert "ssm-no-grounding" in shown
     assert "duet" in shown
     assert "-r2r-captions" not in shown
