@@ -439,4 +439,5 @@ def test_two_hundred_real_episodes(
     assert len(set(setting.episodes.scan.tolist())) == len(scans)
     jumps, cut_off = _compare(_network(len(setting.vocabulary), 3, **settings), setting)
     assert jumps > 50
-    assert cut_off > 0, "some walks end because their time is up"
+    if "restore_state" in settings:
+        assert cut_off > 0, "some walks end because their time is up"

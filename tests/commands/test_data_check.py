@@ -114,15 +114,15 @@ def test_every_track_says_whether_it_is_there_or_what_builds_it(
     assert "captions can be built, better with glove/glove_300d.npz" in " ".join(out.split())
     names = load_world(own_data / "connectivity").names
     rows = np.zeros((len(names), 36, 3), dtype=np.float16)
-    for name, track in (("privileged", "oracle"), ("both", "captions+objects")):
+    for name, track in (("oracle", "oracle"), ("both", "captions+objects")):
         target = own_data / "features" / f"{name}.npy"
         write_store(target, names, rows, width=3, source="", encoder="", track=track)
     _, report = _report(own_data, capsys)
-    assert report["tracks"]["oracle"]["stores"] == ["privileged"]
+    assert report["tracks"]["oracle"]["stores"] == ["oracle"]
     assert report["tracks"]["captions+objects"]["stores"] == ["both"]
     _, out, _ = _check(own_data, capsys)
     shown = " ".join(out.split())
-    assert "oracle complete: privileged (no sensor: annotations, an upper bound)" in shown
+    assert "oracle complete: oracle (no sensor: annotations, an upper bound)" in shown
 
 
 def test_advice_leads_on_and_never_in_a_circle(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
