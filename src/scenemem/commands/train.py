@@ -30,7 +30,7 @@ from scenemem.formats.folder import DataFolder
 from scenemem.learning.distributed import SINGLE, ProcessGroup, process_group
 from scenemem.learning.precision import Precision, use_precision
 from scenemem.presets import PRESETS, PUBLISHED, Overlays, Preset
-from scenemem.registry import Registry, listed, load_installed_plugins
+from scenemem.registry import Registry, listed, load_installed_plugins, load_plugin
 from scenemem.runs.config import Sources, changed, nested
 from scenemem.runs.experiment import begun
 from scenemem.runs.folder import RunFolder
@@ -171,6 +171,8 @@ def read_arguments(
     if store is not None and Path(store).is_file() and not first.help:
         store = converted_once(store, data().derived / "features", progress_bar)
     out = RunFolder(first.out) if first.resume and first.out else None
+    if out is not None and named and ":" in words[0]:
+        load_plugin(words[0].rpartition(":")[0])  # which the run needs
     if out is None:
         if name is None and first.config is None:
             raise UserError(

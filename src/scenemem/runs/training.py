@@ -121,13 +121,14 @@ def choose_preset(
     row, preset = _found(presets, str(read.base) if name is None else name)
     overlays = read.changed_by(overlays)
     sources = Sources(*(getattr(sources, item) or getattr(read, item) for item in vars(sources)))
+    plain = _overlaid(row, preset, overlays, NO_SOURCES, data)
     preset = _overlaid(row, preset, overlays, sources, data)
+    results = row
+    if isinstance(preset, Preset):
+        results = overlays.results_name(row, described=preset != plain)
     preset = changed(preset, read.changes, config)
     if read.iterations is not None:
         preset = changed(preset, {"learning": {"iterations": read.iterations}}, config)
-    results = row
-    if isinstance(preset, Preset):
-        results = overlays.results_name(row, described=sources.described)
     return Settings(results, preset, read.seed or 0, sources, read.folder, row, overlays)
 
 
