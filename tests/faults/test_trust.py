@@ -83,7 +83,7 @@ def test_a_run_counts_once_in_a_comparison(copied: tuple[Path, RunFolder]) -> No
     found = sm.compare([run.root, run.root, copy.root, again.root], data=data)
     assert found.rows["basic"]["sr"].n == 1
     assert found.remarks == (
-        f"{run.root} has the weights of {run.root}, which count once",
+        f"{run.root} is named twice, and counts once",
         f"{copy.root} has the weights of {run.root}, which count once",
         f"{again.root} has the seed 0 of {run.root}, which counts once",
     )
