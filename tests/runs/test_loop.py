@@ -147,7 +147,7 @@ def test_a_run_that_says_less_about_the_same_features_is_resumed(
 ) -> None:
     run = RunFolder(Path(shutil.copytree(finished, tmp_path / "older")))
     checkpoint = read_checkpoint(run.last)
-    for name in ("track", "layout", "projections"):
+    for name in ("track", "layout", "sample"):
         del checkpoint.metadata["features"][name]
     write_tensors(run.last, checkpoint.tensors, checkpoint.metadata)
     loop = _loop(tiny_trainable, run.root)
