@@ -1,6 +1,6 @@
 """View features: memory-mapped stores, converters, and the environment agents perceive.
 
-Shape letters: R rows of a store, V viewpoints of a world, M requested viewpoints, B episodes, N nodes, P
+Shape letters: R rows of a store, V viewpoints of a world, M viewpoints asked for, B episodes, N nodes, P
 places, K candidate slots, D visual columns.
 """
 
@@ -284,7 +284,7 @@ PanoramaLookup = Callable[[Tensor], Tensor]
 class Places:
     """The places a batch of episodes has visited, episode by episode, as a network sees them."""
 
-    episode: Tensor  # (P,) the episode that visited the place
+    episode: Tensor  # (P,) who visited the place
     first: Tensor  # (B,) number of each episode's first place; its node n is place first + n
     lookup: PanoramaLookup  # places  ->  visual features of all their views
     directions: Tensor  # (P, K, 4) absolute orientation features of the outgoing edges
