@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import scenemem as sm
+from scenemem import cli
 from scenemem.agents.walker import WalkConfig
 from scenemem.errors import DataError, SettingError
 from scenemem.formats.digests import file_digest
@@ -83,7 +84,7 @@ def test_a_run_counts_once_in_a_comparison(copied: tuple[Path, RunFolder]) -> No
     found = sm.compare([run.root, run.root, copy.root, again.root], data=data)
     assert found.rows["basic"]["sr"].n == 1
     assert found.remarks == (
-        f"{run.root} has the weights of {run.root}, which count once",
+        f"{run.root} is named twice, and counts once",
         f"{copy.root} has the weights of {run.root}, which count once",
         f"{again.root} has the seed 0 of {run.root}, which counts once",
     )
@@ -207,6 +208,17 @@ def test_names_that_no_file_has_are_one_line(
 ) -> None:
     assert typed(*words, "--data", tiny_trainable) == 2
     assert _said(capsys).count("error:") == 1
+
+
+def test_too_little_memory_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def greedy(_words: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(cli, "_dispatch", greedy)
+    assert typed("weights") == 2
+    assert "error: not enough memory" in _said(capsys)
 
 
 def test_a_text_has_room_for_a_word_between_two_marks() -> None:

@@ -228,8 +228,9 @@ class CountedRuns:
         if told != seed:
             self.remarks.append(f"{root} says seed {told}, but its checkpoint was trained with seed {seed}")
         weights = file_digest(opened.run.checkpoint(opened.checkpoint))
-        if weights in self._weights:
-            self.remarks.append(f"{root} has the weights of {self._weights[weights]}, which count once")
+        if (other := self._weights.get(weights)) is not None:
+            copied = f"has the weights of {other}, which count once"
+            self.remarks.append(f"{root} {'is named twice, and counts once' if root == other else copied}")
             return False
         if (row, seed) in self._seeds:
             self.remarks.append(f"{root} has the seed {seed} of {self._seeds[row, seed]}, which counts once")
