@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace
-from scenemem.agents.rollout import DecisionRequest, Outputs
-from scenemem.zoo.search import AcceptActions
+from scenemem.agents.actions import Arrival
 from scenemem.agents.walker import collect
-from scenemem.errors import SettingError
+from scenemem.simulator.panorama import Pose
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.world.graph import World
+from scenemem.zoo.panoramic import ProgressMonitor
 from scenemem.zoo.progress import (
     hops_between,
     hops_done,
@@ -21,12 +24,9 @@ from scenemem.zoo.progress import (
     progress_in_metres,
     squared_error,
 )
-from scenemem.zoo.panoramic import ProgressMonitor
-from scenemem.simulator.panorama import Pose
-from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import World
-from scenemem.zoo.self_monitoring import SelfMonitoring, SelfMonitoringConfig
-from tests.zoo.helpers import Setting, roam
+from scenemem.zoo.search import AcceptActions
+from scenemem.zoo.self_monitoring import SelfMonitoring
+from tests.zoo.helpers import Noting, Setting, places_of, roam, way_over, with_heads
 
 
 def test_progress_is_the_share_of_the_way_in_metres_or_hops() -> None:
@@ -52,15 +52,13 @@ def test_only_counted_steps_are_summed() -> None:
 
 
 def test_progress_in_metres_leaves_out_the_first_step_and_progress_in_hops_does_not(setting: Setting) -> None:
-    agent = setting.loud_agent("self-monitoring")
-    rollout, log = setting.walk(agent, roam(1))
-    outputs = agent.evaluate_actions(rollout, log, setting.environment)
-    changed = outputs.heads["progress"].clone()
+    rollout = setting.walk(setting.loud(SelfMonitoring, "self-monitoring"), roam(1)).rollout
+    changed, context = rollout.heads["progress"].clone(), setting.context(rollout)
     changed[:, 0] += 1.0
-    other = Outputs(outputs.logits, {**outputs.heads, "progress": changed})
-    context = setting.context(rollout)
     for loss, matters in ((progress_in_metres, False), (progress_in_hops, True)):
-        before, after = (float(loss(rollout, said, context).detach()) for said in (outputs, other))
+        before, after = (
+            float(loss(found, context).detach()) for found in (rollout, with_heads(rollout, progress=changed))
+        )
         assert (abs(before - after) > 0.1) is matters
 
 
@@ -68,56 +66,46 @@ def test_the_monitor_reads_padded_words_alike() -> None:
     torch.manual_seed(0)
     monitor = ProgressMonitor(6, 5, words=9)
     attention, hidden, seen, cell = torch.rand(4, 7), torch.randn(4, 6), torch.randn(4, 5), torch.randn(4, 6)
-    said = monitor(attention, hidden, seen, cell)
-    assert said.shape == (4,)
-    torch.testing.assert_close(monitor(attention[:, :5], hidden, seen, cell).shape, said.shape)
+    progress = monitor(attention, hidden, seen, cell)
     padded = torch.nn.functional.pad(attention, (0, 2))
-    torch.testing.assert_close(monitor(padded, hidden, seen, cell), said)
+    torch.testing.assert_close(monitor(padded, hidden, seen, cell), progress)
     gate = torch.sigmoid(monitor.gate(torch.cat([hidden, seen], 1))) * torch.tanh(cell)
     expected = torch.tanh(monitor.score(torch.cat([padded, gate], 1))).squeeze(1)
-    torch.testing.assert_close(said, expected)
+    torch.testing.assert_close(progress, expected)
     with pytest.raises(ValueError, match=r"built for 9 words, got 10; set --model\.monitor-words to 10"):
         monitor(torch.rand(4, 10), hidden, seen, cell)
 
 
 @pytest.mark.parametrize("name", ["self-monitoring", "self-monitoring-as-published"])
 def test_its_words_and_its_progress_are_shown(name: str, setting: Setting) -> None:
-    agent = setting.loud_agent(name)
-    assert isinstance(agent, SelfMonitoring)
-    seen: list[dict[str, Tensor]] = []
-
-    class Watcher:
-        def observed(self, *_: object) -> None:
-            pass
-
-        def decided(self, decided: object, /) -> None:
-            explanation = decided.explanation  # type: ignore[attr-defined]
-            seen.append({**explanation.words, **explanation.numbers})
-
-    rollout, log = setting.walk(agent, roam(), watcher=Watcher())
-    heads = agent.evaluate_actions(rollout, log, setting.environment).heads
-    first = seen[0]
-    torch.testing.assert_close(first["progress"], heads["progress"][:, 0].detach())
-    torch.testing.assert_close(first["perception"].sum(1), torch.ones(len(setting.episodes)))
-    assert -1 < float(first["progress"].min()) < float(first["progress"].max()) < 1
+    walk = setting.walk(setting.loud(SelfMonitoring, name), roam())
+    shown = walk.answers[0].explanation
+    progress = shown.numbers["progress"]
+    torch.testing.assert_close(progress, walk.heads["progress"][:, 0])
+    torch.testing.assert_close(shown.words["perception"].sum(1), torch.ones(len(setting.episodes)))
+    assert -1 < float(progress.min()) < float(progress.max()) < 1
 
 
 # progress inference
 
 
-class _Table:
+class _Table(Noting):
     """A policy with a fixed score for every way and a fixed progress for every place."""
 
     def __init__(self, scores: Tensor, progress: Tensor) -> None:
-        self._scores, self._progress = scores, progress
+        super().__init__(
+            lambda request, _: (
+                scores[request.viewpoint[:, -1]].masked_fill(~request.options, -torch.inf).argmax(dim=1)
+            )
+        )
+        self._progress = progress
 
-    def observe(self, pose: Pose, active: Tensor, space: ActionSpace, /) -> None:
-        assert space.memory is not None
-        space.memory.write("progress", self._progress[pose.viewpoint[active]].unsqueeze(1), active)
-
-    def decide(self, request: DecisionRequest, _label: Tensor, pose: Pose, _space: ActionSpace, /) -> Tensor:
-        scores = self._scores[pose.viewpoint[request.episode]]
-        return scores.masked_fill(~request.options, -torch.inf).argmax(dim=1)
+    def observe(self, *seen: Any) -> None:
+        pose: Pose
+        arrival: Arrival
+        pose, arrival, space = seen
+        progress = self._progress[pose.viewpoint[arrival.episodes]].unsqueeze(1)
+        space.memory.write("progress", progress, arrival.episodes)
 
 
 def _plain(
@@ -145,25 +133,11 @@ def _plain(
             best = max(tried, key=lambda slot: float(progress[int(world.neighbour[base, slot])]))
             place_of_best = int(world.neighbour[base, best])
             if place_of_best != place:
-                walk += _way(world, set(walk), place, place_of_best)
+                walk += way_over(world, set(walk), place, place_of_best)
                 place = place_of_best
             break
         base, accepted = place, float(progress[place])
     return walk
-
-
-def _way(world: World, known: set[int], source: int, target: int) -> list[int]:
-    """The shortest way over known places, without its begin."""
-    import networkx as nx
-
-    graph = nx.Graph()
-    for place in known:
-        for slot in range(int(world.degree[place])):
-            other = int(world.neighbour[place, slot])
-            if other in known:
-                graph.add_edge(place, other, metres=float(world.neighbour_length[place, slot]))
-    path: list[int] = nx.dijkstra_path(graph, source, target, weight="metres")
-    return path[1:]
 
 
 @settings(max_examples=30, deadline=None)
@@ -179,25 +153,5 @@ def test_progress_inference_walks_as_the_plain_one(
     some = episodes.select(range(0, len(episodes), 9))
     space = AcceptActions(world, len(some), decisions, column="progress", tries=tries)
     rollout = collect(world, some, space, _Table(scores, progress), max_steps=200)
-    for walked, start in zip(rollout.walked.tolist(), some.start.tolist(), strict=True):
-        expected = _plain(world, start, scores, progress, decisions, tries)
-        assert [place for place in walked if place != -1] == expected
-
-
-def test_going_back_restores_the_state(setting: Setting) -> None:
-    """Scored alike again at every place it comes back to: the state there does not depend on the detour."""
-    agent = setting.loud_agent("self-monitoring", inference="progress", tries=3)
-    rollout, log = setting.walk(agent, roam(3))
-    came_back = rollout.state_step != torch.arange(rollout.state_step.shape[1])
-    assert bool((came_back & rollout.alive).any())
-    outputs = agent.evaluate_actions(rollout, log, setting.environment)
-    assert all(logits.isfinite().any(dim=1).all() for logits in outputs.logits.values())
-
-
-def test_impossible_settings_are_refused(world: World) -> None:
-    with pytest.raises(SettingError, match="tries must be 1 or more, got 0"):
-        SelfMonitoringConfig(tries=0)
-    with pytest.raises(SettingError, match="tries must be 1 or more, got 0"):
-        AcceptActions(world, 2, 3, column="progress", tries=0)
-    with pytest.raises(SettingError, match="action_width must be 1 or more, got -1"):
-        SelfMonitoringConfig(action_width=-1)
+    for walked, start in zip(rollout.walked, some.start.tolist(), strict=True):
+        assert places_of(walked) == _plain(world, start, scores, progress, decisions, tries)

@@ -50,26 +50,13 @@ from scenemem.extend import (
     dots,
     lstm_modules,
 )
-from scenemem.zoo.encoders import (
-    sinusoids,
-)
-from scenemem.zoo.low_level import (
-    LOW_LEVEL,
-    LowLevelActions,
-    action_between,
-)
-from scenemem.zoo.panoramic import (
-    view_angles,
-)
+from scenemem.zoo.encoders import sinusoids
+from scenemem.zoo.low_level import LOW_LEVEL, LowLevelActions, action_between
+from scenemem.zoo.panoramic import view_angles
 from scenemem.zoo.parts import read_by_transformer
 from scenemem.zoo.recipes import published, shared
 from scenemem.zoo.student_forcing import ACTIONS, START, WALK
-from scenemem.zoo.transformer import (
-    attend_known,
-    cross_layer,
-    keys_and_values,
-    last_of_layer,
-)
+from scenemem.zoo.transformer import attend_known, cross_layer, keys_and_values, last_of_layer
 
 
 @dataclass(frozen=True)
