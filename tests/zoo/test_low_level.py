@@ -10,6 +10,15 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import LocalActions
+from scenemem.agents.rollout import DecisionRequest
+from scenemem.agents.walker import FollowLabels, collect
+from scenemem.formats.folder import DataFolder
+from scenemem.presets import PRESETS
+from scenemem.simulator.panorama import STAY, Pose, Simulator
+from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.world.build import load_world
+from scenemem.world.graph import NONE, World
+from scenemem.zoo.labels import LowLevelExpert
 from scenemem.zoo.low_level import (
     DOWN,
     END,
@@ -24,15 +33,6 @@ from scenemem.zoo.low_level import (
     low_level_expert,
     turned,
 )
-from scenemem.agents.rollout import DecisionRequest
-from scenemem.agents.walker import FollowLabels, collect
-from scenemem.formats.folder import DataFolder
-from scenemem.zoo.labels import LowLevelExpert
-from scenemem.presets import PRESETS
-from scenemem.simulator.panorama import STAY, Pose, Simulator
-from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.world.build import load_world
-from scenemem.world.graph import NONE, World
 from scenemem.zoo.student_forcing import WALK
 
 
@@ -150,15 +150,17 @@ class _Offered:
     def observe(self, *_: object) -> None:
         pass
 
-    def decide(self, request: DecisionRequest, _label: Tensor, pose: Pose, _space: object, /) -> Tensor:
+    def decide(
+        self, request: DecisionRequest, _label: Tensor, pose: Pose, _space: object, /
+    ) -> tuple[Tensor, None]:
         self.requests.append((request, pose.view[request.episode]))
-        return torch.full_like(request.episode, RIGHT)
+        return torch.full_like(request.episode, RIGHT), None
 
 
 def test_forward_is_offered_where_something_is_ahead(world: World, episodes: EpisodeSet) -> None:
     some, policy = episodes.select(range(0, len(episodes), 8)), _Offered()
     rollout = collect(world, some, LowLevelActions(world, len(some), 12), policy, max_steps=20)
-    assert bool((rollout.viewpoint == some.start.unsqueeze(1)).all()), "whoever turns stays"
+    assert bool((rollout.viewpoint == some.start.unsqueeze(1)).all()), "a turn stays"
     assert rollout.length.tolist() == [13] * len(some)
     for request, view in policy.requests:
         ahead = forward_slot(world, some.start[request.episode], view)
