@@ -67,24 +67,22 @@ RULES = {LowLevelActions: LowLevelExpert, ExploringActions: ExplorerLabels}
 class Walk:
     """A watcher that keeps everything about one walk of all episodes."""
 
-    inputs: RolloutInputs
-    space: Any
+    inputs: RolloutInputs = field(init=False)
     rollout: Rollout = field(init=False)
+    space: Any = None
     seen: list[Observations] = field(default_factory=list)
     points: list[DecisionPoint] = field(default_factory=list)
     answers: list[Decided] = field(default_factory=list)
 
-    def observed(self, observations: Observations, *_: object) -> None:
-        """Called with every observation."""
+    def observed(self, observations: Observations, _pose: object, space: ActionSpace, /) -> None:
         self.seen.append(observations)
+        self.space = space
 
     def decided(self, decided: Decided, /) -> None:
-        """Called with every decision."""
         self.answers.append(decided)
 
     @property
     def heads(self) -> dict[str, Tensor]:
-        """The heads of the rollout: (B, T, ...) each"""
         return self.rollout.heads
 
     def arrivals(self) -> Iterator[tuple[int, int, Tensor]]:
@@ -110,7 +108,6 @@ class Setting:
 
     @property
     def world(self) -> World:
-        """Where everything walks."""
         return self.environment.world
 
     def agent(self, name: str, *, seed: int = 0, **changes: Any) -> TrainedAgent:
@@ -146,7 +143,7 @@ class Setting:
         inputs = self.inputs(agent)
         space = agent.action_space(self.world, len(self.episodes), max_decisions, learning=learning)
         rule = next((rule for kind, rule in RULES.items() if isinstance(space, kind)), ClosestToGoal)
-        walk, score = Walk(inputs, space), agent.score
+        walk, score = Walk(), agent.score
 
         def spy(point: DecisionPoint) -> object:
             walk.points.append(_kept(point))
@@ -158,7 +155,7 @@ class Setting:
             labels = rule(self.world, self.episodes.goal)
             rollout = collect(self.world, self.episodes, space, policy, max_steps=60, label_rule=labels)
         whole = agent.whole_walk_heads(rollout, inputs) if learning else {}
-        walk.rollout = replace(rollout, heads={**rollout.heads, **whole})
+        walk.inputs, walk.rollout = inputs, with_heads(rollout, **whole)
         return walk
 
     def context(self, rollout: Rollout, **learning: Any) -> LossContext:
@@ -224,12 +221,11 @@ class Noting:
         )
 
     def observe(self, *_: object) -> None:
-        """Looks at nothing."""
+        pass
 
     def decide(
         self, request: DecisionRequest, label: Tensor, _pose: object, space: ActionSpace, /
     ) -> tuple[Tensor, None]:
-        """Note, and choose."""
         nodes = space.memory.node[request.episode].clone()
         self.noted.append((request, label, nodes))
         return self._choose(request, label), None

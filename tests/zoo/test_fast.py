@@ -144,24 +144,22 @@ def test_a_fresh_re_ranker_is_the_sum_of_logits(setting: Setting) -> None:
 def test_the_re_ranker_reads_the_numbers_of_every_route(setting: Setting) -> None:
     """Those of a search: the sums of scores from the start to every node."""
     agent = setting.loud(Fast, RERANKED)
-    walk = setting.walk(agent, take_best, max_decisions=3)
-    memory, compared = walk.space.memory, 0
-    columns = {name: values.detach() for name, values in memory.columns.items()}
-    for point in walk.points[-2:]:
-        for row, numbers in zip(point.memory().episode.tolist(), agent.route_numbers(point), strict=True):
-            scores, place = columns["scores"][row], memory.node[row].tolist()
-            parent = columns["parent"][row, :, 0].round().long().tolist()
-            for node in range(int((point.memory().viewpoint != NONE).sum(dim=1).min())):
-                sums, depth, at = torch.stack([scores, scores.log_softmax(-1)])[:, node, -1], 0, node
-                while parent[at] != NONE:
-                    above = place.index(parent[at])
-                    slot = setting.world.neighbour[place[above]].tolist().index(place[at])
-                    sums = sums + torch.stack([scores, scores.log_softmax(-1)])[:, above, slot]
-                    depth, at = depth + 1, above
-                progress = float(columns["progress"][row, node, 0])
-                expected = _numbers(depth, sums.tolist(), progress)
-                assert numbers[node].tolist() == pytest.approx(expected, rel=1e-3, abs=1e-3)
-                compared += depth > 0
+    point = setting.walk(agent, take_best, max_decisions=3).points[-1]
+    graph, compared = point.memory(), 0
+    scores, parent, progress = (graph.column(name).detach() for name in ("scores", "parent", "progress"))
+    both = torch.stack([scores, scores.log_softmax(dim=-1)], dim=2)  # (R, N, 2, K + 1)
+    for row, numbers in enumerate(agent.route_numbers(point).tolist()):
+        along: dict[int, tuple[int, int, torch.Tensor]] = {}  # node, hops and sums up to every place
+        for node, place in enumerate(places_of(graph.viewpoint[row])):
+            hops, sums = 0, torch.zeros(2)
+            if (before := round(float(parent[row, node, 0]))) != NONE:
+                above, hops, sums = along[before]
+                sums = sums + both[row, above, :, setting.world.neighbour[before].tolist().index(place)]
+                hops += 1
+            along[place] = node, hops, sums
+            expected = _numbers(hops, (sums + both[row, node, :, -1]).tolist(), float(progress[row, node, 0]))
+            assert numbers[node] == pytest.approx(expected, rel=1e-3, abs=1e-3)
+            compared += hops
     assert compared > 0
 
 

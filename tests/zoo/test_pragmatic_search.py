@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace
 from scenemem.agents.agent import Agent
-from scenemem.agents.walker import Decided, TrainedAgent, WalkConfig
+from scenemem.agents.walker import TrainedAgent, WalkConfig
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.learning.speaker import Speaker
 from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
@@ -22,7 +21,7 @@ from scenemem.zoo import reranking
 from scenemem.zoo.reranking import PragmaticSearch, searches, standardised
 from scenemem.zoo.search import END, routes_to
 from scenemem.zoo.speaker_follower import chosen_route
-from tests.zoo.helpers import Setting, places_of
+from tests.zoo.helpers import Setting, Walk, places_of
 
 SEARCHES = ("speaker-follower-search", "fast-long")
 
@@ -40,22 +39,6 @@ def speaker(setting: Setting) -> Speaker:
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return Speaker(network, setting.environment, setting.vocabulary, max_words=40)
-
-
-class _Watcher:
-    """Keeps the action space, and the scores by which ends were chosen."""
-
-    space: ActionSpace
-
-    def __init__(self) -> None:
-        self.ends: dict[int, Tensor] = {}  # (N,) by episode
-
-    def observed(self, _observations: object, _pose: object, space: ActionSpace, /) -> None:
-        self.space = space
-
-    def decided(self, decided: Decided, /) -> None:
-        if decided.request.type == END:
-            self.ends |= dict(zip(decided.request.episode.tolist(), decided.logits, strict=True))
 
 
 class NearTheGoal:
@@ -83,18 +66,21 @@ def test_a_speaker_chooses_where_a_search_ends(
     """By hand: every place that was entered is the end of a route, told to the speaker by itself."""
     monkeypatch.setattr(reranking, "_ROUTES_AT_ONCE", routes_at_once)
     weight, moved, alone = 0.6, 0, 0
-    watcher, episodes = _Watcher(), setting.episodes
-    rollout = PragmaticSearch(_agent(setting, name), speaker, weight).walk(episodes, watcher=watcher)
-    memory = watcher.space.memory
+    walk, episodes = Walk(), setting.episodes
+    rollout = PragmaticSearch(_agent(setting, name), speaker, weight).walk(episodes, watcher=walk)
+    memory = walk.space.memory
+    ends = {
+        episode: int(best)
+        for one in walk.answers
+        if one.request.type == END
+        for episode, best in zip(one.request.episode.tolist(), one.logits.argmax(dim=1), strict=True)
+    }
     for number in range(len(episodes)):
         known = places_of(memory.node[number])
         scores = dict(zip(known, memory.columns["scores"][number].tolist(), strict=False))
-        came_from = dict(
-            zip(known, memory.columns["parent"][number, :, 0].round().long().tolist(), strict=False)
-        )
         routes = dict[int, list[int]]()
-        for place in known:  # in the order of entering
-            routes[place] = [*routes.get(came_from[place], []), place]
+        for place, before in zip(known, memory.columns["parent"][number].tolist(), strict=False):
+            routes[place] = [*routes.get(round(before[0]), []), place]  # in the order of entering
         heard, own = [], []
         for place, route in routes.items():
             heading, tokens = episodes.heading[number].view(1), speaker.tokens([episodes.texts[number]])
@@ -103,17 +89,15 @@ def test_a_speaker_chooses_where_a_search_ends(
                 (here, setting.world.neighbour[here].tolist().index(there)) for here, there in pairwise(route)
             )
             own.append(scores[place][-1] + sum(scores[here][slot] for here, slot in slots))
-        ranks = [
-            weight * says / torch.tensor(heard).std() + (1 - weight) * likes / torch.tensor(own).std()
-            for says, likes in zip(heard, own, strict=True)
-        ]
-        best = known[max(range(len(known)), key=lambda node: ranks[node])]
+        theirs, ours = torch.tensor(heard), torch.tensor(own)
+        ranks = weight * theirs / theirs.std() + (1 - weight) * ours / ours.std()
+        best = known[int(ranks.argmax())]
         walked = places_of(rollout.walked[number])
         assert walked[-1] == best
-        assert known[int(watcher.ends[number].argmax())] == best, "a replay shows the scores that decided"
+        assert known[ends[number]] == best, "a replay shows the scores that decided"
         assert chosen_route(walked) == routes[best], "what the release counts"
-        moved += best != known[own.index(max(own))]
-        alone += best != known[heard.index(max(heard))]
+        moved += best != known[int(ours.argmax())]
+        alone += best != known[int(theirs.argmax())]
     assert moved > 0, "the speaker changed an end"
     assert alone > 0, "and did not decide alone"
 
