@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import networkx as nx
 import pytest
@@ -31,8 +31,7 @@ from scenemem.zoo.exploration import ExplorerLabels
 from scenemem.zoo.exploring import ExploringActions
 from scenemem.zoo.labels import LowLevelExpert
 from scenemem.zoo.low_level import LowLevelActions
-
-AgentT = TypeVar("AgentT", bound=Agent)
+from tests.agents.helpers import known_graph
 
 SMALL: dict[str, Any] = {
     "width": 16,
@@ -118,7 +117,7 @@ class Setting:
         network = AGENTS[preset.agent].build(preset.model, sizes)
         return TrainedAgent(network, self.environment, self.vocabulary, preset.walk)
 
-    def loud(self, kind: type[AgentT], name: str, *, seed: int = 4, **changes: Any) -> AgentT:
+    def loud(self, kind: type[Any], name: str, *, seed: int = 4, **changes: Any) -> Any:
         """An agent of that kind with weights so large that scores differ clearly from option to option."""
         agent = self.agent(name, **changes).network
         assert isinstance(agent, kind)
@@ -240,13 +239,7 @@ def imported_by(file: Path) -> set[str]:
 
 def way_over(world: World, known: Iterable[int], source: int, target: int) -> list[int]:
     """The shortest way over edges between known places, without its begin."""
-    graph = nx.Graph()
-    graph.add_nodes_from(known)
-    for place in list(graph):
-        for other, metres in zip(world.neighbour[place].tolist(), world.neighbour_length[place], strict=True):
-            if other in graph:
-                graph.add_edge(place, other, metres=float(metres))
-    path: list[int] = nx.dijkstra_path(graph, source, target, weight="metres")
+    path: list[int] = nx.dijkstra_path(known_graph(world, list(known)), source, target, weight="metres")
     return path[1:]
 
 

@@ -13,13 +13,13 @@ from torch import Tensor
 from scenemem.agents.actions import Arrival
 from scenemem.agents.rollout import ACTION
 from scenemem.agents.walker import collect
+from scenemem.learning.teaching import hops_between
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World
 from scenemem.zoo.panoramic import ProgressMonitor
 from scenemem.zoo.place_actions import RememberingActions
 from scenemem.zoo.progress import (
-    hops_between,
     hops_done,
     metres_done,
     progress_in_hops,
