@@ -29,9 +29,9 @@ from pathlib import Path
 
 import torch
 
-from scenemem.agents.agent import DataSizes
+from scenemem.agents.build import DataSizes
 from scenemem.features.store import Environment
-from scenemem.ssm.agent import SSM, SSMConfig
+from scenemem.ssm.additions import SSMPlus, SSMPlusConfig
 from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import UserError
 from scenemem.features.store import open_store
@@ -54,10 +54,10 @@ def train(group):
     episodes = load_split(DataFolder(data), world, "r2r", "train")
     vocabulary = Vocabulary.build(episodes.texts, min_count=1)
     torch.manual_seed(0)
-    config = SSMConfig(
+    config = SSMPlusConfig(
         word_width=8, width=16, dropout=0.3, feature_dropout=0.2, node_width=8, restore_state=True, hints=True
     )
-    network = SSM.build(config, DataSizes(len(vocabulary), environment.width))
+    network = SSMPlus(config, DataSizes(len(vocabulary), environment.width))
     losses = {"teacher_forcing": 1.0, "student_forcing": 0.3, "a2c": 1.0}
     stage = Stage(losses=losses, augmented={**losses, "teacher_forcing": 0.5})
     learning = LearningConfig(
