@@ -45,11 +45,7 @@ def main() -> None:
 
 def _measured(options: argparse.Namespace, preset: str, width: str) -> dict[str, Any]:
     case = [preset, width, str(options.batch), str(options.data), options.features]
-    workers = {
-        "before": _worker(options.before, [*case, "fused"]),
-        "after": _worker(HERE, [*case, "fused"]),
-        "after, plain autograd": _worker(HERE, [*case, "autograd"]),
-    }
+    workers = {"before": _worker(options.before, case), "after": _worker(HERE, case)}
     times: dict[str, list[float]] = {name: [] for name in workers}
     for turn in range(options.turns + 1):
         steps = options.steps if turn else 2  # the first ones warm up
@@ -64,7 +60,6 @@ def _measured(options: argparse.Namespace, preset: str, width: str) -> dict[str,
         "batch": options.batch,
         "cpu_seconds_per_step": medians,
         "times_before": medians["before"] / medians["after"],
-        "autograd_times_before": medians["before"] / medians["after, plain autograd"],
         "turns": {name: values[1:] for name, values in times.items()},
     }
 
@@ -87,9 +82,9 @@ def _turn(worker: subprocess.Popen[str], steps: int) -> float:
     return float(worker.stdout.readline())
 
 
-def _work(name: str, width: str, batch: str, data: str, features: str, gradient: str) -> None:
+def _work(name: str, width: str, batch: str, data: str, features: str) -> None:
     importlib.import_module("torch").set_num_threads(1)
-    trainer = _trainer(name, width, int(batch), data, features, fused=gradient == "fused")
+    trainer = _trainer(name, width, int(batch), data, features)
     for line in sys.stdin:
         begun = time.process_time()
         for _ in range(int(line)):
@@ -97,7 +92,7 @@ def _work(name: str, width: str, batch: str, data: str, features: str, gradient:
         print(time.process_time() - begun, flush=True)
 
 
-def _trainer(name: str, width: str, batch: int, data: str, features: str, *, fused: bool) -> Any:
+def _trainer(name: str, width: str, batch: int, data: str, features: str) -> Any:
     """A trainer of whichever version is on the path."""
 
     def of(module: str, attribute: str) -> Any:
@@ -110,7 +105,7 @@ def _trainer(name: str, width: str, batch: int, data: str, features: str, *, fus
         if width == "paper":
             preset = replace(preset, memory=replace(preset.memory, stream=None, orientation=128))
     else:
-        new_experiment, learning = of("runs.experiment", "new_experiment"), replace(learning, fused=fused)
+        new_experiment = of("runs.experiment", "new_experiment")
         if hasattr(preset.model, "node_width"):
             sizes |= {"node_width": None, "orientation_width": 128}
     if width == "paper":

@@ -169,9 +169,9 @@ def walking_by(habit: Habit, *, forced: int = 0, seed: int = 0) -> Iterator[None
 
     def by_habit(
         policy: AgentPolicy, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace
-    ) -> Tensor:
-        decided = decide(policy, request, label, pose, space)
-        return choose_by_habit(decided, request.episode < forced, request, space, habit, random)
+    ) -> tuple[Tensor, Tensor]:
+        decided, logits = decide(policy, request, label, pose, space)
+        return choose_by_habit(decided, request.episode < forced, request, space, habit, random), logits
 
     with patch.object(AgentPolicy, "decide", by_habit):
         yield

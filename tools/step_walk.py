@@ -1,25 +1,32 @@
-"""How far one training step walks through the code: functions, files, file changes, depth.
+"""How far one training step, one evaluation or one replay walks through the code.
 
-    python tools/step_walk.py [PRESET]
+    python tools/step_walk.py [train|eval|view] [PRESET] [--path]
 
-Counts with a profiler hook what one step of a preset calls inside the package, on the embedded houses. A
-reader who reads every function when it is first called changes files as often as ``file changes`` says.
+Counts with a profiler hook what is called inside the package, on the embedded houses, when everything is set
+up: functions, files, file changes and depth. A reader who reads every function when it is first called
+changes files as often as ``file changes`` says; ``--path`` prints the functions in that order. Evaluations
+and replays are those of the packaged weights of a preset, or of an agent that has learned for one step.
 """
 
 from __future__ import annotations
 
 import sys
-from itertools import pairwise
+import tempfile
+from argparse import ArgumentParser
+from collections.abc import Callable
+from itertools import groupby, pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+KINDS = ("train", "eval", "view")
 
 
 class StepWalk:
     """Counts the calls inside one package."""
 
     def __init__(self, package: Path) -> None:
-        self._package = str(package)
+        self._package = package
         self._names: dict[Any, tuple[str, str] | None] = {}
         self.functions: dict[tuple[str, str], None] = {}  # file and name, in the order of their first call
         self.deepest = 0
@@ -41,53 +48,95 @@ class StepWalk:
     def _name(self, frame: FrameType) -> tuple[str, str] | None:
         code = frame.f_code
         if code not in self._names:
-            inside = code.co_filename.startswith(self._package)
+            file = Path(code.co_filename)
             name = getattr(code, "co_qualname", f"{code.co_name}:{code.co_firstlineno}")
             is_function = not name.rpartition(".")[2].startswith("<")
-            self._names[code] = (code.co_filename, name) if inside and is_function else None
+            inside = is_function and file.is_relative_to(self._package)
+            self._names[code] = (str(file.relative_to(self._package)), name) if inside else None
         return self._names[code]
 
     @property
     def changes(self) -> int:
         """How often the next function lies in another file than the one before."""
-        files = [file for file, _ in self.functions]
-        return sum(here != there for here, there in pairwise(files))
+        return sum(here != there for (here, _), (there, _) in pairwise(self.functions))
 
     @property
     def files(self) -> set[str]:
-        """The files walked through."""
+        """The files walked through, relative to the package."""
         return {file for file, _ in self.functions}
 
+    @property
+    def path(self) -> str:
+        """A line per file change: the file, and the functions that are first called there."""
+        parts = groupby(self.functions, key=lambda function: function[0])
+        return "\n".join(f"{file}  {', '.join(name for _, name in found)}" for file, found in parts)
 
-def walk_step(trainer: Any, package: Path) -> StepWalk:
-    """Count the second step of a trainer, when everything is set up."""
-    trainer.step()
-    walk = StepWalk(package)
+    def __str__(self) -> str:
+        return (
+            f"{len(self.functions)} functions in {len(self.files)} files, {self.changes} file changes, "
+            f"{self.deepest} frames deep"
+        )
+
+
+def counted(work: Callable[[], object], package: Path) -> StepWalk:
+    """Count the second time that something is done, when everything is set up."""
+    work()
+    walk, outer = StepWalk(package), sys.getprofile()
     sys.setprofile(walk)
     try:
-        trainer.step()
+        work()
     finally:
-        sys.setprofile(None)
+        sys.setprofile(outer)
     return walk
 
 
-def main() -> None:
-    """Count one step and print the numbers."""
-    import scenemem
+def one(kind: str, preset: Any, data: Path, out: Path, run: str | None = None) -> Callable[[], object]:
+    """A training step, an evaluation or a replay page of a preset.
+
+    Args:
+        kind: one of ``KINDS``.
+        preset: its settings.
+        data: the data folder.
+        out: an empty folder for runs and pages.
+        run: evaluated or shown; without it a run of a single step.
+    """
+    from scenemem import api
     from scenemem.formats.folder import DataFolder
-    from scenemem.houses.build import default_houses
     from scenemem.learning.trainer import Trainer
-    from scenemem.presets import PRESETS
     from scenemem.runs.experiment import new_experiment
 
-    preset = PRESETS[sys.argv[1] if len(sys.argv) > 1 else "ssm"]
-    experiment = new_experiment(preset, DataFolder(default_houses()), 0)
-    trainer = Trainer(experiment.agent, experiment.episodes("train"), preset.learning, 0)
-    walk = walk_step(trainer, Path(scenemem.__file__).parent)
-    sys.stdout.write(
-        f"{len(walk.functions)} functions in {len(walk.files)} files, {walk.changes} file changes, "
-        f"{walk.deepest} frames deep\n"
-    )
+    if kind == "train":
+        experiment = new_experiment(preset, DataFolder(data), 0)
+        return Trainer(experiment.agent, experiment.episodes("train"), preset.learning, 0).step
+    if run is None:
+        settings = {"learning.batch": 4, "learning.max_steps": 8}
+        run = str(api.train(preset, iterations=1, out=out / "run", data=data, **settings).path)
+    agent = api.load(run, data=data)
+    if kind == "eval":
+        return lambda: agent.evaluate("val_unseen")
+    episode = agent.episodes("val_unseen")[0]
+    return lambda: agent.walk(episode).save(out / "replay.html")
+
+
+def main() -> None:
+    """Count one of them and print the numbers."""
+    import scenemem
+    from scenemem.houses.build import default_houses
+    from scenemem.presets import PRESETS
+
+    parser = ArgumentParser(description="How far one step walks through the code.")
+    parser.add_argument("kind", nargs="?", choices=KINDS, default="train")
+    parser.add_argument("preset", nargs="?", default="ssm")
+    parser.add_argument("--path", action="store_true", help="print the functions, file by file")
+    words = parser.parse_args()
+    package = Path(scenemem.__file__).parent
+    packaged = (package / "weights" / f"{words.preset}-houses.safetensors").is_file()
+    run = f"weights:{words.preset}-houses" if packaged else None
+    with tempfile.TemporaryDirectory() as out:
+        work = one(words.kind, PRESETS[words.preset], default_houses(), Path(out), run)
+        walk = counted(work, package)
+    sys.stdout.write(f"{walk.path}\n\n" if words.path else "")
+    sys.stdout.write(f"{walk}\n")
 
 
 if __name__ == "__main__":

@@ -138,7 +138,6 @@ def test_the_watched_code_is_put_back(tiny_load: Workload) -> None:
     )
     assert trainer.collect is walker.collect  # type: ignore[attr-defined]
     assert "forward" not in vars(network.encoder)
-    assert "state_log" not in vars(network)
 
 
 def test_a_speed_is_work_by_time() -> None:

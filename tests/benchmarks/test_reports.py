@@ -174,19 +174,19 @@ def test_processes_are_compared_with_the_best_single_one(run: Run, monkeypatch: 
 
 
 def test_two_checkouts_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps that take 3, 1 and 2 seconds, after slow ones that warm up."""
-    seconds = iter([99.0, 99.0, 99.0, *[3.0, 1.0, 2.0] * 2])
+    """Steps that take 3 seconds and 2, after slow ones that warm up."""
+    seconds = iter([99.0, 99.0, *[3.0, 2.0] * 2])
     monkeypatch.setattr(turns, "_worker", lambda *_: SimpleNamespace(communicate=lambda: None))
     monkeypatch.setattr(turns, "_turn", lambda _worker, steps: steps * next(seconds))
     options = Namespace(batch=2, data="DIR", features="tiny", before=ROOT, turns=2, steps=5)
     row = turns._measured(options, "basic", "everyday")
-    assert row["cpu_seconds_per_step"] == {"before": 3.0, "after": 1.0, "after, plain autograd": 2.0}
-    assert (row["times_before"], row["autograd_times_before"]) == (3.0, 1.5)
-    assert [len(times) for times in row["turns"].values()] == [2, 2, 2]
+    assert row["cpu_seconds_per_step"] == {"before": 3.0, "after": 2.0}
+    assert row["times_before"] == 1.5
+    assert [len(times) for times in row["turns"].values()] == [2, 2]
 
 
 def test_a_worker_trains_when_told_to(tiny_trainable: Path) -> None:
-    worker = turns._worker(ROOT, ["basic", "everyday", "2", str(tiny_trainable), "tiny", "fused"])
+    worker = turns._worker(ROOT, ["basic", "everyday", "2", str(tiny_trainable), "tiny"])
     assert turns._turn(worker, 1) > 0
     worker.communicate()
     assert worker.returncode == 0
@@ -199,10 +199,9 @@ def test_turns_widen_the_features_for_the_paper(
     for module in list(sys.modules.values()):
         if getattr(module, "open_store", None) is open_store:
             monkeypatch.setattr(module, "open_store", open_store)  # put back afterwards
-    trainer = turns._trainer("ssm", "paper", 2, str(tiny_trainable), "tiny", fused=False)
+    trainer = turns._trainer("ssm", "paper", 2, str(tiny_trainable), "tiny")
     store, network = trainer.agent.environment.store, trainer.agent.network
     assert (store.width, network.config.width, network.config.node_width) == (2048, 512, None)
-    assert not trainer.config.fused
     assert trainer.step().episodes == 4
 
 

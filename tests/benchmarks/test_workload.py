@@ -81,14 +81,13 @@ def test_made_up_features_have_any_width_and_need_no_store(tiny_data: Path) -> N
 def test_habits_decide_how_far_agents_walk(tiny_load: Workload) -> None:
     agent, episodes = tiny_load.agent, tiny_load.episodes
     with walking_by(Habit(stop=1.0, leave=0.0)):
-        assert (agent.walk(episodes).length == 1).all(), "who always stops sees the start alone"
+        assert (agent.walk(episodes).length == 1).all(), "always stopping is seeing the start alone"
     with walking_by(Habit(stop=0.0, leave=0.0)):
         restless = agent.walk(episodes)
     assert restless.length.float().mean() > 3
     frontier = restless.decisions[FRONTIER]
-    assert restless.memory is not None
-    here = restless.memory.here[frontier.episode, frontier.step]
-    assert (frontier.choice == here).all(), "who never leaves stays at every frontier decision"
+    here = restless.viewpoint[frontier.episode, frontier.step]
+    assert torch.equal(frontier.place, here), "never leaving is staying at every frontier decision"
     with walking_by(Habit(stop=0.0, leave=1.0)):
         leaving = agent.walk(episodes)
     for rollout in (restless, leaving):

@@ -2,49 +2,50 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
 import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from scenemem import registry
-from scenemem.agents.agent import follow
 from scenemem.agents.build import AGENTS
-from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionType
-from scenemem.agents.walker import AgentPolicy, Decided, Sample, collect
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL
 from scenemem.cli import main
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import HousesConfig, build_houses
-from scenemem.learning.objectives import LABEL_RULES, LOSSES, REWARDS, ClosestToGoal
+from scenemem.learning.objectives import LABEL_RULES, LOSSES, REWARDS
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import new_experiment
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.loop import TrainingStatus
-from scenemem.runs.training import choose_preset, run_training
+from scenemem.runs.training import run_training
+from scenemem.ssm.graph import MemoryGraph
+from tests.zoo.helpers import imported_by
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 EXAMPLES = {
     "explorer": "explorer.py",
     "one-softmax": "one_softmax.py",
+    "ssm-attention": "attention_memory.py",
     "ssm-progress": "progress_monitor.py",
     "ssm-transformer": "transformer_updater.py",
 }
 DECISIONS = {
     "explorer": {ACTION},
     "one-softmax": {GLOBAL},
+    "ssm-attention": {FRONTIER, ACTION},
     "ssm-progress": {FRONTIER, ACTION},
     "ssm-transformer": {FRONTIER, ACTION},
 }
-LONGEST = 150  # lines
+LONGEST = 100  # lines
 SMALL = (
     *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--learning.batch", 4),
     *("--iterations", 2, "--selection.every", 2, "--selection.save-every", 1),
@@ -106,14 +107,9 @@ def test_an_example_is_short_and_uses_only_what_is_public(name: str) -> None:
     text = _plugin(name).read_text(encoding="utf-8")
     assert len(text.splitlines()) <= LONGEST
     assert f"scenemem train examples/{EXAMPLES[name]}:{name} " in text, "it says how it is trained"
-    used: set[str | None] = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            used |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            used.add(node.module)
-    assert {module for module in used if module and module.startswith("scenemem")} == {"scenemem.extend"}
-    others = {str(module).partition(".")[0] for module in used} - {"scenemem", "torch"}
+    used = imported_by(_plugin(name))
+    assert {module for module in used if module.startswith("scenemem")} == {"scenemem.extend"}
+    others = {module.partition(".")[0] for module in used} - {"scenemem", "torch"}
     assert others <= set(sys.stdlib_module_names)
 
 
@@ -182,52 +178,50 @@ def test_walks_of_an_example_are_shown(
     assert "Walk from" in page.read_text(encoding="utf-8")
 
 
-class _Scores:
-    """A watcher that keeps the scores of every decision."""
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_takes_the_decisions_it_scores(name: str, tiny_trainable: Path) -> None:
+    registry.load_plugin(str(_plugin(name)))
+    experiment = new_experiment(PRESETS[name], DataFolder(tiny_trainable), seed=0)
+    episodes = experiment.episodes("train").select(range(12))
+    whole, few = (experiment.agent.walk(episodes, at_once=count) for count in (None, 3))
+    assert whole.learned.keys() == DECISIONS[name]
+    assert torch.equal(few.walked, whole.walked), "an episode walks alike whatever walks beside it"
 
-    def __init__(self) -> None:
-        self.logits: dict[DecisionType, list[Tensor]] = {}
 
-    def observed(self, *_: object) -> None:
-        pass
-
-    def decided(self, decided: Decided, /) -> None:
-        if decided.request.type.learned:
-            self.logits.setdefault(decided.request.type, []).append(decided.logits)
+def _graph(edge: torch.Tensor, nodes: list[int]) -> MemoryGraph:
+    """Memories with so many nodes each and nothing but edges.  edge: (R, N, N) bool"""
+    row, node = (torch.arange(edge.shape[1]) < torch.tensor(nodes).unsqueeze(1)).nonzero().unbind(1)
+    nothing: Any = None
+    values = {item.name: nothing for item in fields(MemoryGraph)}
+    viewpoint = torch.zeros(edge.shape[:2], dtype=torch.long)
+    return MemoryGraph(**{**values, "viewpoint": viewpoint, "edge": edge, "row": row, "node": node})
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize("training", [False, True], ids=["evaluating", "training"])
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_decisions_are_scored_alike_while_acting_and_afterwards(
-    name: str, training: bool, tiny_trainable: Path
-) -> None:
-    preset = choose_preset(PRESETS, f"{_plugin(name)}:{name}", None).preset
-    experiment = new_experiment(preset, DataFolder(tiny_trainable), seed=0)
-    network, environment = experiment.agent.network.train(training), experiment.environment
-    episodes = experiment.episodes("train").select(range(12))
-    texts, masks = experiment.agent.read(episodes.texts), network.dropout_masks(len(episodes))
-    watcher, log = _Scores(), network.state_log(environment, texts, masks, learns=True)
-    pick = Sample(torch.Generator().manual_seed(0))
-    policy = AgentPolicy(network, log, environment, pick, watcher=watcher)
-    rollout = collect(
-        environment.world,
-        episodes,
-        network.action_space(environment.world, len(episodes), 6, learning=training),
-        policy,
-        max_steps=30,
-        label_rule=ClosestToGoal(environment.world, episodes.goal),
-    )
-    followed = network.state_log(environment, texts, masks, learns=True)
-    follow(followed, rollout)
-    for states in (log, followed):
-        outputs = network.evaluate_actions(rollout, states, environment)
-        assert outputs.logits.keys() == watcher.logits.keys() == DECISIONS[name]
-        for kind, logits in outputs.logits.items():
-            acting = torch.cat(watcher.logits[kind])
-            assert len(acting) > len(episodes), "there is something to compare"
-            torch.testing.assert_close(logits.detach(), acting, rtol=1e-4, atol=1e-5)
-            assert logits.requires_grad
+def test_attention_over_neighbours_depends_on_edges_alone() -> None:
+    """Neither on how nodes are numbered, nor on larger memories beside theirs; without neighbours it is 0."""
+    torch.manual_seed(0)
+    pass_messages = registry.load_plugin(str(_plugin("ssm-attention"))).AttentionMessages(6, steps=2)
+    edge = torch.rand(1, 5, 5) < 0.5
+    edge = (edge | edge.transpose(1, 2)) & ~torch.eye(5, dtype=torch.bool)
+    edge[:, 4] = edge[:, :, 4] = False  # a node without neighbours
+    assert edge.any(dim=2).sum() == 4
+    states, order = torch.randn(5, 6), torch.randperm(5)
+    with torch.no_grad():
+        found = pass_messages(states, _graph(edge, [5]))
+        renamed = pass_messages(states[order], _graph(edge[:, order][:, :, order], [5]))
+        torch.testing.assert_close(renamed, found[order])
+        larger = torch.nn.functional.pad(edge, (0, 2, 0, 2)).repeat(2, 1, 1)
+        larger[0, 5, 6] = larger[0, 6, 5] = True
+        beside = pass_messages(torch.cat([torch.randn(7, 6), states]), _graph(larger, [7, 5]))
+        torch.testing.assert_close(beside[7:], found)
+        alone, silence = states[4:], torch.zeros(1, 6)
+        for _ in range(2):
+            alone = pass_messages.update(silence, alone)
+        torch.testing.assert_close(found[4:], alone)
+        changed = pass_messages(states + torch.tensor([[1.0]] + [[0.0]] * 4), _graph(edge, [5]))
+    assert not torch.allclose(changed[edge[0, 0]], found[edge[0, 0]]), "neighbours are heard"
 
 
 def test_an_explorer_never_comes_back(

@@ -15,17 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenemem.agents.agent import Agent, follow
-from scenemem.agents.build import AGENTS, DataSizes
-from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, Decisions, DecisionType, Outputs, Rollout
-from scenemem.agents.walker import AgentPolicy, Sample, collect
+from scenemem.agents.agent import Agent
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, Decisions, DecisionType, Rollout
+from scenemem.agents.walker import Sample
 from scenemem.errors import UserError
-from scenemem.features.store import Environment, open_store
-from scenemem.formats.folder import DataFolder
 from scenemem.learning.objectives import (
     LOSSES,
     REWARDS,
-    ClosestToGoal,
     LearningConfig,
     LossContext,
     RewardConfig,
@@ -38,14 +34,7 @@ from scenemem.learning.objectives import (
     student_forcing,
     teacher_forcing,
 )
-from scenemem.models.navigator import DropoutMasks
-from scenemem.presets import PRESETS
-from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.tasks.vocabulary import Vocabulary
-from scenemem.world.build import load_world
-
-MAX_DECISIONS, WORDS = 4, 40
-assert PRESETS, "presets register the packaged agents"
+from tests.agents.helpers import Setting, packaged
 
 
 @settings(max_examples=60, deadline=None)
@@ -125,85 +114,33 @@ def test_losses_say_from_which_walks_they_learn() -> None:
 
 @dataclass(frozen=True)
 class Walked:
-    """A rollout of many episodes, some stopped and some cut off, with what is needed to evaluate it."""
+    """A rollout of many episodes, some stopped and some cut off."""
 
+    setting: Setting
     agent: Agent
-    environment: Environment
-    episodes: EpisodeSet
-    vocabulary: Vocabulary
-    masks: DropoutMasks
     rollout: Rollout
-
-    def outputs(self) -> Outputs:
-        instructions = self.agent.encoder(*self.vocabulary.encode_batch(self.episodes.texts, WORDS))
-        log = self.agent.state_log(self.environment, instructions, self.masks, learns=True)
-        follow(log, self.rollout)
-        return self.agent.evaluate_actions(self.rollout, log, self.environment)
-
-    def alone(self, episode: int) -> Walked:
-        """One episode on its own, nothing padded."""
-        rollout = self.rollout.select(torch.tensor([episode]))
-        memory = rollout.memory
-        assert memory is not None
-        nodes = int(memory.count.max())
-        memory = replace(
-            memory,
-            node=memory.node[:, :nodes],
-            edge=memory.edge[:, :nodes, :nodes],
-            walk=memory.walk[:, :, :nodes],
-        )
-        return replace(
-            self,
-            episodes=self.episodes.select([episode]),
-            masks=self.masks.select(torch.tensor([episode])),
-            rollout=replace(rollout, memory=memory),
-        )
 
     def context(self, config: LearningConfig | None = None, **stage: Any) -> LossContext:
         taken = sum(len(table.episode) for table in self.rollout.decisions.values())
-        config = config or LearningConfig()
+        world, episodes = self.setting.world, self.setting.episodes
         return LossContext(
-            self.environment.world, self.episodes, config, Stage(**stage), taken, distance_reward
+            world, episodes, config or LearningConfig(), Stage(**stage), taken, distance_reward
         )
 
 
 @pytest.fixture(scope="module")
-def environment(tiny_trainable: Path) -> Environment:
-    world = load_world(tiny_trainable / "connectivity")
-    return Environment(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
-
-
-@pytest.fixture(scope="module")
-def episodes(tiny_trainable: Path, environment: Environment) -> EpisodeSet:
-    every = load_split(DataFolder(tiny_trainable), environment.world, "r2r", "train")
-    return every.select(range(0, len(every), 9))
+def setting(tiny_trainable: Path) -> Setting:
+    return Setting.load(tiny_trainable).every(9)
 
 
 @pytest.fixture(params=["ssm", "ssm-global"])
-def walked(request: pytest.FixtureRequest, environment: Environment, episodes: EpisodeSet) -> Walked:
-    torch.manual_seed(3)
-    vocabulary = Vocabulary.build(episodes.texts, min_count=1)
-    spec, world, count = AGENTS[request.param], environment.world, len(episodes)
-    # texts are read without dropout, so that every episode can be read again on its own; the rest is dropped
-    config = spec.config(
-        word_width=6, width=12, dropout=0.3, feature_dropout=0.3, reasoning_steps=2, node_width=7
-    )
-    agent = spec.build(config, DataSizes(len(vocabulary), environment.width)).train()
-    agent.encoder.eval()
-    masks = agent.dropout_masks(count)
-    instructions = agent.encoder(*vocabulary.encode_batch(episodes.texts, WORDS))
-    log = agent.state_log(environment, instructions, masks)
+def walked(request: pytest.FixtureRequest, setting: Setting) -> Walked:
+    made = packaged(request.param, dropout=0.3, feature_dropout=0.3, reasoning_steps=2, node_width=7)
+    agent = setting.network(made, std=None).train()
     pick = Sample(torch.Generator().manual_seed(1))
-    rollout = collect(
-        world,
-        episodes,
-        agent.action_space(world, count, MAX_DECISIONS),
-        AgentPolicy(agent, log, environment, pick),
-        max_steps=8,
-        label_rule=ClosestToGoal(world, episodes.goal),
-    )
-    assert 0 < int(rollout.stopped.sum()) < count, "some stop, some are cut off"
-    return Walked(agent, environment, episodes, vocabulary, masks, rollout)
+    rollout = setting.walk(agent, pick, max_decisions=4, max_steps=8)
+    assert 0 < int(rollout.stopped.sum()) < len(setting.episodes), "some stop, some are cut off"
+    return Walked(setting, agent, rollout)
 
 
 @dataclass(frozen=True)
@@ -221,18 +158,18 @@ class Step:
     stops: bool
 
 
-def _steps(walked: Walked, outputs: Outputs) -> list[Step]:
+def _steps(rollout: Rollout, episode: int) -> list[Step]:
     """The decisions of a single episode in their order."""
     steps = []
-    for kind, table in walked.rollout.decisions.items():
-        for row in range(len(table.episode)):
+    for kind, table in rollout.decisions.items():
+        for row in (table.episode == episode).nonzero().squeeze(1).tolist():
             options = table.options[row].nonzero().squeeze(1).tolist()
             steps.append(
                 Step(
                     kind,
                     int(table.order[row]),
-                    outputs.logits[kind][row][options],
-                    outputs.heads["value"][0, table.step[row]],
+                    table.logits[row][options],
+                    rollout.heads["value"][episode, table.step[row]],
                     options.index(int(table.choice[row])),
                     options.index(int(table.label[row])),
                     float(table.before[row]),
@@ -243,23 +180,21 @@ def _steps(walked: Walked, outputs: Outputs) -> list[Step]:
     return sorted(steps, key=lambda step: step.order)
 
 
-def _slow_imitation(walked: Walked, weights: Mapping[DecisionType, float]) -> Tensor:
-    total, count = torch.zeros(()), len(walked.episodes)
+def _slow_imitation(rollout: Rollout, weights: Mapping[DecisionType, float]) -> Tensor:
+    total, count = torch.zeros(()), len(rollout.alive)
     for episode in range(count):
-        alone = walked.alone(episode)
-        for step in _steps(alone, alone.outputs()):
+        for step in _steps(rollout, episode):
             probability = step.scores.exp()[step.label] / step.scores.exp().sum()
             total = total - weights.get(step.kind, 1.0) * probability.log()
     return total / count
 
 
-def _slow_a2c(walked: Walked, config: LearningConfig) -> Tensor:
+def _slow_a2c(rollout: Rollout, config: LearningConfig) -> Tensor:
     total, count = torch.zeros(()), 0
-    for episode in range(len(walked.episodes)):
-        alone = walked.alone(episode)
-        outputs = alone.outputs()
-        steps = _steps(alone, outputs)
-        expected = 0.0 if steps[-1].stops else float(outputs.heads["value"][0, -1].detach())
+    for episode, length in enumerate(rollout.length.tolist()):
+        steps = _steps(rollout, episode)
+        last = rollout.heads["value"][episode, length - 1].detach()
+        expected = 0.0 if steps[-1].stops else float(last)
         for step in reversed(steps):
             if step.stops:
                 reward = config.reward.success if step.after < 3.0 else config.reward.failure
@@ -279,7 +214,7 @@ def _check(walked: Walked, fast: Tensor, slow: Tensor) -> None:
     """Same value, same gradient of every parameter."""
     torch.testing.assert_close(fast, slow, atol=1e-5, rtol=1e-4)
     names, parameters = zip(*walked.agent.named_parameters(), strict=True)
-    fast_gradients = torch.autograd.grad(fast, parameters, materialize_grads=True)
+    fast_gradients = torch.autograd.grad(fast, parameters, materialize_grads=True, retain_graph=True)
     slow_gradients = torch.autograd.grad(slow, parameters, materialize_grads=True)
     for name, a, b in zip(names, fast_gradients, slow_gradients, strict=True):
         assert torch.allclose(a, b, atol=1e-6, rtol=1e-3), name
@@ -290,18 +225,15 @@ def _check(walked: Walked, fast: Tensor, slow: Tensor) -> None:
 def test_imitation_is_the_sum_over_episodes_and_decisions(
     walked: Walked, weights: dict[DecisionType, float]
 ) -> None:
-    fast = imitation(walked.rollout, walked.outputs(), weights)
-    _check(walked, fast, _slow_imitation(walked, weights))
+    _check(walked, imitation(walked.rollout, weights), _slow_imitation(walked.rollout, weights))
 
 
 def test_frontier_decisions_have_the_weight_of_their_stage(walked: Walked) -> None:
-    outputs, context = walked.outputs(), walked.context(teacher_frontier=0.3, student_frontier=2.5)
+    rollout, context = walked.rollout, walked.context(teacher_frontier=0.3, student_frontier=2.5)
     for loss, weight in ((teacher_forcing, 0.3), (student_forcing, 2.5)):
-        expected = imitation(walked.rollout, outputs, {FRONTIER: weight})
-        assert torch.equal(loss(walked.rollout, outputs, context), expected)
-    if FRONTIER in outputs.logits:
-        other = imitation(walked.rollout, outputs, {})
-        assert not torch.equal(other, imitation(walked.rollout, outputs, {FRONTIER: 0.3}))
+        assert torch.equal(loss(rollout, context), imitation(rollout, {FRONTIER: weight}))
+    if FRONTIER in rollout.decisions:
+        assert not torch.equal(imitation(rollout, {}), imitation(rollout, {FRONTIER: 0.3}))
 
 
 @pytest.mark.parametrize(
@@ -314,14 +246,14 @@ def test_frontier_decisions_have_the_weight_of_their_stage(walked: Walked) -> No
     ids=["default", "weights", "rewards"],
 )
 def test_a2c_is_the_sum_over_episodes_and_decisions(walked: Walked, config: LearningConfig) -> None:
-    fast = a2c(walked.rollout, walked.outputs(), walked.context(config))
-    _check(walked, fast, _slow_a2c(walked, config))
+    fast = a2c(walked.rollout, walked.context(config))
+    _check(walked, fast, _slow_a2c(walked.rollout, config))
 
 
 def test_a2c_of_several_processes_is_divided_by_their_mean_number_of_decisions(walked: Walked) -> None:
-    outputs, context = walked.outputs(), walked.context()
-    half = a2c(walked.rollout, outputs, replace(context, decisions=2 * context.decisions))
-    torch.testing.assert_close(2 * half, a2c(walked.rollout, outputs, context))
+    context = walked.context()
+    half = a2c(walked.rollout, replace(context, decisions=2 * context.decisions))
+    torch.testing.assert_close(2 * half, a2c(walked.rollout, context))
 
 
 def test_decisions_without_a_label_teach_nothing(walked: Walked) -> None:
@@ -329,11 +261,10 @@ def test_decisions_without_a_label_teach_nothing(walked: Walked) -> None:
         kind: replace(table, label=torch.full_like(table.label, -1))
         for kind, table in walked.rollout.decisions.items()
     }
-    loss = imitation(replace(walked.rollout, decisions=unlabelled), walked.outputs(), {})
-    assert loss.item() == 0.0
+    assert imitation(replace(walked.rollout, decisions=unlabelled), {}).item() == 0.0
 
 
-def test_only_cut_off_episodes_expect_more(environment: Environment, episodes: EpisodeSet) -> None:
+def test_only_cut_off_episodes_expect_more(setting: Setting) -> None:
     """Episode 0 stops near the goal; 1 comes closer, is cut off, and expects what the critic says then."""
     decided = Decisions(
         episode=torch.tensor([0, 1]),
@@ -341,19 +272,19 @@ def test_only_cut_off_episodes_expect_more(environment: Environment, episodes: E
         order=torch.tensor([0, 0]),
         options=torch.ones(2, 2, dtype=torch.bool),
         choice=torch.tensor([1, 0]),
+        place=torch.tensor([0, 0]),
         label=torch.tensor([1, 1]),
         before=torch.tensor([1.0, 9.0]),
         after=torch.tensor([1.0, 7.0]),
         stops=torch.tensor([True, False]),
+        logits=torch.zeros(2, 2),
     )
-    nowhere = torch.zeros(2, 2, dtype=torch.long)
-    alive = torch.tensor([[True, False], [True, True]])
-    stopped = torch.tensor([True, False])
-    rollout = Rollout(nowhere, nowhere, alive, nowhere, stopped, {ACTION: decided}, memory=None)
-    outputs = Outputs({ACTION: torch.zeros(2, 2)}, {"value": torch.tensor([[1.0, 100.0], [0.5, 4.0]])})
+    nowhere, alive = torch.zeros(2, 2, dtype=torch.long), torch.tensor([[True, False], [True, True]])
+    value = torch.tensor([[1.0, 100.0], [0.5, 4.0]])
+    rollout = Rollout(nowhere, nowhere, alive, decided.stops, {ACTION: decided}, {"value": value})
     config = LearningConfig(entropy=0.1, value=0.5, reward=RewardConfig(discount=0.5))
-    context = LossContext(environment.world, episodes.select([0, 1]), config, Stage(), 2, distance_reward)
-    loss = a2c(rollout, outputs, context)
+    context = LossContext(setting.world, setting.episodes.select([0, 1]), config, Stage(), 2, distance_reward)
+    loss = a2c(rollout, context)
     surprise = math.log(2.0)  # of a choice between two equal options, and their entropy
     advantage = (2.0 - 1.0, 1.0 + 0.5 * 4.0 - 0.5)
     expected = sum(surprise * a + 0.5 * a**2 - 0.1 * surprise for a in advantage) / 2

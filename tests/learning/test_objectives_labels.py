@@ -5,20 +5,14 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import pytest
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import (
-    ActionSpace,
-    FrontierActions,
-    GlobalActions,
-    LocalActions,
-    MemoryActions,
-    WalkOptions,
-)
+from scenemem.agents.actions import ActionSpace, LocalActions
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest, DecisionType
 from scenemem.agents.walker import FollowLabels, LabelRule, collect
 from scenemem.errors import UserError
@@ -33,10 +27,13 @@ from scenemem.learning.objectives import (
     RestOfPath,
 )
 from scenemem.simulator.panorama import Pose
+from scenemem.ssm.ablations import GlobalActions
+from scenemem.ssm.deciding import FrontierActions
+from scenemem.ssm.graph import MemoryActions, WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import build_world, load_world
 from scenemem.world.graph import World
-from tests.conftest import scan_from_graph
+from tests.agents.helpers import Roaming, known_graph, walks_of
 
 Space = type[LocalActions | FrontierActions | GlobalActions]
 SPACES = (LocalActions, FrontierActions, GlobalActions)
@@ -46,39 +43,32 @@ REVISITS = WalkOptions(allow_revisits=True)
 @pytest.fixture(scope="module")
 def metres(world: World) -> dict[int, dict[int, float]]:
     """Shortest distances of the whole world, by networkx."""
-    graph = nx.Graph()
-    graph.add_nodes_from(range(len(world.viewpoints)))
-    for here, slot in world.neighbour_mask.nonzero().tolist():
-        graph.add_edge(
-            here, int(world.neighbour[here, slot]), metres=float(world.neighbour_length[here, slot])
-        )
+    graph = known_graph(world, list(range(len(world.viewpoints))))
     return dict(nx.all_pairs_dijkstra_path_length(graph, weight="metres"))
 
 
-class Examiner:
-    """Wanders at random and checks every ``ClosestToGoal`` label against a plain computation."""
+class Examiner(Roaming):
+    """Wanders at random and checks every label of a rule against a plain computation."""
 
-    def __init__(self, world: World, episodes: EpisodeSet, metres: dict[int, dict[int, float]]) -> None:
-        self._world = world
+    def __init__(
+        self, episodes: EpisodeSet, metres: dict[int, dict[int, float]], rule: type[ClosestToGoal]
+    ) -> None:
+        super().__init__(stops=0.0)
         self._goal = episodes.goal.tolist()
         self._metres = metres
-        self._random = torch.Generator().manual_seed(0)
+        self._by_place = rule is NearestNode
         self.at_goal = self.walked_away = 0
 
-    def observe(self, _pose: Pose, _active: Tensor, _space: ActionSpace, /) -> None:
-        """Only labels are looked at."""
-
-    def decide(self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /) -> Tensor:
+    def decide(
+        self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /
+    ) -> tuple[Tensor, None]:
         for row, episode in enumerate(request.episode.tolist()):
             options = request.options[row].nonzero().squeeze(1).tolist()
             here = int(pose.viewpoint[episode])
             costs = {option: self._cost(request, row, option, episode, here, space) for option in options}
             assert costs[int(label[row])] == pytest.approx(min(costs.values()), abs=1e-4)
             self.at_goal += here == self._goal[episode]
-        chance = request.options.double()
-        if not request.type.over_nodes:
-            chance[:, request.stop] = 1e-30
-        return torch.multinomial(chance, 1, generator=self._random).squeeze(1)
+        return super().decide(request, label, pose, space)
 
     def _cost(
         self, request: DecisionRequest, row: int, option: int, episode: int, here: int, space: ActionSpace
@@ -87,36 +77,41 @@ class Examiner:
 
         A walk over known places only decides between options that are equally good.
         """
-        to_goal = self._metres[self._goal[episode]]
+        to_goal, world = self._metres[self._goal[episode]], space.world
         if not request.type.over_nodes:
             if option == request.stop:
                 return 0.0 if here == self._goal[episode] else 1e6
             there = int(request.viewpoint[row, option])
             if request.type == ACTION:
-                return to_goal[there] + self._metres[here][there]
+                return to_goal[there] + (0.0 if self._by_place else self._metres[here][there])
         assert isinstance(space, MemoryActions)
+        memory = space.memory
         if request.type == GLOBAL:
-            node = option // self._world.neighbour.shape[1]
-            return to_goal[there] + 1e-3 * float(space.memory.walk[episode, space.memory.here[episode], node])
-        place = int(space.memory.node[episode, option])
+            node = option // world.neighbour.shape[1]
+            return to_goal[there] + 1e-3 * float(memory.walk[episode, memory.here[episode], node])
+        place = int(memory.node[episode, option])
         self.walked_away += place != here
-        visited = set(space.memory.node[episode].tolist())
-        walk = float(space.memory.walk[episode, space.memory.here[episode], option])
-        sub_nodes = [there for there in self._world.neighbour[place].tolist() if there not in visited]
+        visited = set(memory.node[episode].tolist())
+        walk = 1e-3 * float(memory.walk[episode, memory.here[episode], option])
+        sub_nodes = [there for there in world.neighbour[place].tolist() if there not in visited]
+        if self._by_place:
+            return (to_goal[place] if sub_nodes or place == self._goal[episode] else 1e4) + walk
         ahead = min((to_goal[there] for there in sub_nodes), default=1e6)
-        return (-1.0 if place == self._goal[episode] else ahead) + 1e-3 * walk
+        return (-1.0 if place == self._goal[episode] else ahead) + walk
 
 
+@pytest.mark.parametrize("rule", [ClosestToGoal, NearestNode])
 @pytest.mark.parametrize("kind", SPACES)
 def test_student_forcing_labels_lead_closest_to_the_goal(
     world: World,
     episodes: EpisodeSet,
     metres: dict[int, dict[int, float]],
     kind: Space,
+    rule: type[ClosestToGoal],
 ) -> None:
-    examiner = Examiner(world, episodes, metres)
-    rule = ClosestToGoal(world, episodes.goal)
-    collect(world, episodes, kind(world, len(episodes), 7), examiner, max_steps=100, label_rule=rule)
+    """By what can be reached from a frontier, or by where the frontier itself is."""
+    examiner, made = Examiner(episodes, metres, rule), rule(world, episodes.goal)
+    collect(world, episodes, kind(world, len(episodes), 7), examiner, max_steps=100, label_rule=made)
     assert examiner.at_goal > 0
     assert examiner.walked_away > 0 or kind is not FrontierActions
 
@@ -125,100 +120,7 @@ def _followed(world: World, episodes: EpisodeSet, space: ActionSpace, rule: Labe
     """The walks of a teacher, each known to have stopped by itself."""
     rollout = collect(world, episodes, space, FollowLabels(), max_steps=100, label_rule=rule)
     assert rollout.stopped.all()
-    return [
-        walk[:length]
-        for walk, length in zip(rollout.viewpoint.tolist(), rollout.length.tolist(), strict=True)
-    ]
-
-
-@pytest.mark.parametrize("kind", SPACES)
-def test_following_the_reference_walks_it(world: World, episodes: EpisodeSet, kind: Space) -> None:
-    walks = _followed(world, episodes, kind(world, len(episodes), 15), ReferencePath(world, episodes.path))
-    assert walks == [
-        path[:length]
-        for path, length in zip(episodes.path.tolist(), episodes.path_length.tolist(), strict=True)
-    ]
-
-
-@pytest.mark.parametrize("kind", SPACES)
-def test_following_the_closest_place_ends_at_the_goal(
-    world: World, episodes: EpisodeSet, kind: Space
-) -> None:
-    space, rule = kind(world, len(episodes), 15), ClosestToGoal(world, episodes.goal)
-    walks = _followed(world, episodes, space, rule)
-    assert [walk[-1] for walk in walks] == episodes.goal.tolist()
-
-
-def _along(world: World, episodes: EpisodeSet, kind: Space, names: str) -> str:
-    """Follow a reference path given as names of grid viewpoints."""
-    path = torch.tensor([[world.index_of("grid", name) for name in names.split()]])
-    one = replace(episodes.select([0]), start=path[:, 0], goal=path[:, -1], path=path)
-    (walk,) = _followed(world, one, kind(world, 1, 15), ReferencePath(world, path))
-    return " ".join(world.viewpoints[place] for place in walk)
-
-
-@pytest.mark.parametrize("kind", SPACES)
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param("g10 g20 g21 g11 g10 g00", id="a loop"),
-        pytest.param("g00 g10 g20 g10 g11", id="out and back"),
-        pytest.param("g01 g11 g21 g20 g10 g11 g12", id="crosses itself"),
-    ],
-)
-def test_a_reference_that_crosses_itself_is_followed(
-    world: World, episodes: EpisodeSet, kind: Space, path: str
-) -> None:
-    assert _along(world, episodes, kind, path) == path
-
-
-@pytest.mark.parametrize(
-    ("path", "walked"),
-    [
-        # the way back is known already and shorter than the reference
-        ("g00 g10 g20 g21 g11 g21 g20 g10 g00 g01", "g00 g10 g20 g21 g11 g01"),
-        # back at the end, where there is more to see
-        ("g10 g20 g10", "g10 g20 g10"),
-        # nothing new can be seen from the last place, so it cannot be named a frontier
-        ("g00 g10 g11 g01 g00", "g00 g10 g11 g01"),
-    ],
-)
-def test_a_memory_agent_passes_over_points_it_has_visited(
-    world: World, episodes: EpisodeSet, path: str, walked: str
-) -> None:
-    assert _along(world, episodes, LocalActions, path) == path
-    assert _along(world, episodes, FrontierActions, path) == walked
-
-
-class Detour:
-    """Goes one wrong way first, then does what is right."""
-
-    def __init__(self, wrong: int) -> None:
-        self._wrong: int | None = wrong
-
-    def observe(self, _pose: Pose, _active: Tensor, _space: ActionSpace, /) -> None:
-        """A teacher does not look."""
-
-    def decide(self, _request: DecisionRequest, label: Tensor, _pose: Pose, _space: ActionSpace, /) -> Tensor:
-        choice = label if self._wrong is None else torch.full_like(label, self._wrong)
-        self._wrong = None
-        return choice
-
-
-def test_a_memory_agent_off_the_reference_is_led_back_to_it(world: World, episodes: EpisodeSet) -> None:
-    names = ["g10", "g20", "g30", "g31"]
-    path = torch.tensor([[world.index_of("grid", name) for name in names]])
-    one = replace(episodes.select([0]), start=path[:, 0], goal=path[:, -1], path=path)
-    wrong = int(world.slot_of(path[0, 0], torch.tensor(world.index_of("grid", "g00"))))
-    rollout = collect(
-        world,
-        one,
-        FrontierActions(world, 1, 15),
-        Detour(wrong),
-        max_steps=30,
-        label_rule=ReferencePath(world, path),
-    )
-    assert [world.viewpoints[place] for place in rollout.viewpoint[0].tolist()] == ["g10", "g00", *names]
+    return walks_of(rollout)
 
 
 def _single(world: World, episodes: EpisodeSet, names: str, start: str | None = None) -> EpisodeSet:
@@ -228,64 +130,127 @@ def _single(world: World, episodes: EpisodeSet, names: str, start: str | None = 
     return replace(episodes.select([0]), start=begin, goal=path[:, -1], path=path)
 
 
+def _names(world: World, walk: list[int]) -> str:
+    return " ".join(world.viewpoints[place] for place in walk)
+
+
 LOOPS = ("g10 g20 g21 g11 g10 g00", "g00 g10 g20 g10 g11", "g01 g11 g21 g20 g10 g11 g12", "g10 g20 g10")
 
 
+@pytest.mark.parametrize("kind", SPACES)
+def test_following_a_rule_ends_at_the_goal(world: World, episodes: EpisodeSet, kind: Space) -> None:
+    """Along the reference path, or by any way."""
+    space = kind(world, len(episodes), 15)
+    paths = zip(episodes.path.tolist(), episodes.path_length.tolist(), strict=True)
+    walks = _followed(world, episodes, space, ReferencePath(world, episodes.path))
+    assert walks == [path[:length] for path, length in paths]
+    space = kind(world, len(episodes), 15)
+    walks = _followed(world, episodes, space, ClosestToGoal(world, episodes.goal))
+    assert [walk[-1] for walk in walks] == episodes.goal.tolist()
+
+
+def _reference(world: World, episodes: EpisodeSet) -> LabelRule:
+    return ReferencePath(world, episodes.path)
+
+
+def _rest(world: World, episodes: EpisodeSet) -> LabelRule:
+    return RestOfPath(world, episodes.path, passes_over=False)
+
+
+REVISITING = tuple((kind, (REVISITS,)) for kind in SPACES[1:])
+
+
 @pytest.mark.parametrize("names", LOOPS)
-def test_the_rest_of_a_path_is_walked_in_order_even_where_it_crosses_itself(
-    world: World, episodes: EpisodeSet, names: str
+@pytest.mark.parametrize(("kind", "options"), [(LocalActions, ()), *REVISITING])
+@pytest.mark.parametrize("rule", [_reference, _rest])
+def test_a_path_that_crosses_itself_is_walked_in_order(
+    world: World, episodes: EpisodeSet, names: str, kind: Space, options: tuple[WalkOptions, ...], rule: Any
+) -> None:
+    """By agents without a memory, and by those that revisit places."""
+    one = _single(world, episodes, names)
+    (walk,) = _followed(world, one, kind(world, 1, 15, *options), rule(world, one))
+    assert _names(world, walk) == names
+
+
+@pytest.mark.parametrize(
+    ("names", "walked"),
+    [
+        *((loop, loop) for loop in LOOPS),
+        # the way back is known already and shorter than the reference
+        ("g00 g10 g20 g21 g11 g21 g20 g10 g00 g01", "g00 g10 g20 g21 g11 g01"),
+        # nothing new can be seen from the last place, so it cannot be named a frontier
+        ("g00 g10 g11 g01 g00", "g00 g10 g11 g01"),
+    ],
+)
+def test_a_memory_agent_passes_over_points_it_has_visited(
+    world: World, episodes: EpisodeSet, names: str, walked: str
 ) -> None:
     one = _single(world, episodes, names)
-    rule = RestOfPath(world, one.path, passes_over=False)
-    (walk,) = _followed(world, one, LocalActions(world, 1, 15), rule)
-    assert " ".join(world.viewpoints[place] for place in walk) == names
+    (walk,) = _followed(world, one, FrontierActions(world, 1, 15), _reference(world, one))
+    assert _names(world, walk) == walked
 
 
-@pytest.mark.parametrize("kind", [FrontierActions, GlobalActions])
+@pytest.mark.parametrize("kind", SPACES[1:])
 @pytest.mark.parametrize("names", LOOPS[:3])
-def test_memory_agents_pass_over_points_where_they_have_stood(
-    world: World, episodes: EpisodeSet, kind: type[FrontierActions | GlobalActions], names: str
+def test_the_rest_of_a_path_passes_over_points_where_a_memory_agent_has_stood(
+    world: World, episodes: EpisodeSet, kind: Space, names: str
 ) -> None:
     one = _single(world, episodes, names)
-    rule = RestOfPath(world, one.path, passes_over=True)
-    (walk,) = _followed(world, one, kind(world, 1, 15), rule)
+    (walk,) = _followed(world, one, kind(world, 1, 15), RestOfPath(world, one.path, passes_over=True))
     assert walk[-1] == int(one.goal)
     assert set(walk) == set(one.path[0].tolist())
 
 
-@pytest.mark.parametrize("kind", [FrontierActions, GlobalActions])
-@pytest.mark.parametrize("names", LOOPS)
-def test_who_revisits_places_walks_every_point_of_a_path(
-    world: World, episodes: EpisodeSet, kind: type[FrontierActions | GlobalActions], names: str
+class Detour(FollowLabels):
+    """Goes one wrong way first, then does what is right."""
+
+    def __init__(self, wrong: int) -> None:
+        self._wrong: int | None = wrong
+
+    def decide(
+        self, _request: DecisionRequest, label: Tensor, _pose: Pose, _space: ActionSpace, /
+    ) -> tuple[Tensor, None]:
+        choice = label if self._wrong is None else torch.full_like(label, self._wrong)
+        self._wrong = None
+        return choice, None
+
+
+@pytest.mark.parametrize(
+    ("names", "wrong", "options", "rule", "walked"),
+    [
+        ("g10 g20 g30 g31", "g00", WalkOptions(), _reference, "g10 g00 g10 g20 g30 g31"),
+        (
+            "g10",
+            "g20",
+            REVISITS,
+            lambda world, one: ClosestToGoal(world, one.goal),
+            "g10 g20 g10",
+        ),
+    ],
+    ids=["path", "goal"],
+)
+def test_an_agent_that_went_wrong_is_led_back(
+    world: World,
+    episodes: EpisodeSet,
+    names: str,
+    wrong: str,
+    options: WalkOptions,
+    rule: Any,
+    walked: str,
 ) -> None:
-    """By both rules, as an agent without a memory does."""
+    """To the path, or to a goal it has left."""
     one = _single(world, episodes, names)
-    rules = (ReferencePath(world, one.path), RestOfPath(world, one.path, passes_over=False))
-    for rule in rules:
-        (walk,) = _followed(world, one, kind(world, 1, 15, REVISITS), rule)
-        assert " ".join(world.viewpoints[place] for place in walk) == names
-
-
-def test_who_revisits_places_comes_back_to_a_goal_it_has_left(world: World, episodes: EpisodeSet) -> None:
-    one = _single(world, episodes, "g10", start="g10")
-    wrong = int(world.slot_of(one.start[0], torch.tensor(world.index_of("grid", "g20"))))
-    rollout = collect(
-        world,
-        one,
-        FrontierActions(world, 1, 15, REVISITS),
-        Detour(wrong),
-        max_steps=30,
-        label_rule=ClosestToGoal(world, one.goal),
-    )
+    policy = Detour(int(world.slot_of(one.start[0], torch.tensor(world.index_of("grid", wrong)))))
+    space = FrontierActions(world, 1, 15, options)
+    rollout = collect(world, one, space, policy, max_steps=30, label_rule=rule(world, one))
     assert rollout.stopped.all()
-    assert [world.viewpoints[place] for place in rollout.viewpoint[0].tolist()] == ["g10", "g20", "g10"]
+    assert _names(world, rollout.viewpoint[0].tolist()) == walked
 
 
 def test_an_agent_off_the_path_is_led_to_its_next_point(world: World, episodes: EpisodeSet) -> None:
     one = _single(world, episodes, "g10 g20 g30 g31", start="g00")
-    rule = RestOfPath(world, one.path, passes_over=False)
-    (walk,) = _followed(world, one, LocalActions(world, 1, 15), rule)
-    assert [world.viewpoints[place] for place in walk] == ["g00", "g10", "g20", "g30", "g31"]
+    (walk,) = _followed(world, one, LocalActions(world, 1, 15), _rest(world, one))
+    assert _names(world, walk) == "g00 g10 g20 g30 g31"
 
 
 def test_what_is_still_to_go_is_the_way_to_the_next_point_and_the_rest(
@@ -317,18 +282,15 @@ def test_some_episodes_are_led_and_the_others_judged_by_their_own_rule(
     world: World, episodes: EpisodeSet
 ) -> None:
     """Each by its rule alone: labels, progress along the path, and metres as students measure them."""
-    path = torch.tensor([[world.index_of("grid", name) for name in LOOPS[0].split()]])
+    one = _single(world, episodes, LOOPS[0])
     pair = replace(
-        episodes.select([0, 0]),
-        start=path[:, 0].repeat(2),
-        goal=path[:, -1].repeat(2),
-        path=path.repeat(2, 1),
+        one.select([0, 0]), start=one.start.repeat(2), goal=one.goal.repeat(2), path=one.path.repeat(2, 1)
     )
     forced = torch.tensor([True, False])
     student = ClosestToGoal(world, pair.goal)
     rule = MixedRules(forced, ReferencePath(world, pair.path), student)
     walks = _followed(world, pair, LocalActions(world, 2, 15), rule)
-    assert [" ".join(world.viewpoints[place] for place in walk) for walk in walks] == [LOOPS[0], "g10 g00"]
+    assert [_names(world, walk) for walk in walks] == [LOOPS[0], "g10 g00"]
     both = torch.arange(2)
     assert torch.equal(rule.metres(pair.path, both), student.metres(pair.path, both))
 
@@ -347,14 +309,14 @@ def test_rules_are_found_by_name(
     one = _single(world, episodes, LOOPS[0])
     space = FrontierActions(world, 1, 15, options)
     (walk,) = _followed(world, one, space, LABEL_RULES[name](world, one, space))
-    assert " ".join(world.viewpoints[place] for place in walk) == walked
+    assert _names(world, walk) == walked
 
 
 @pytest.mark.parametrize("revisits", [False, True])
-def test_the_path_rule_passes_over_known_points_for_who_may_not_revisit_them(
+def test_the_path_rule_passes_over_known_points_for_agents_that_may_not_revisit_them(
     world: World, episodes: EpisodeSet, metres: dict[int, dict[int, float]], revisits: bool
 ) -> None:
-    """After g11 the path leads back to g10, where it began; only who may go there again has to."""
+    """After g11 the path leads back to g10, where it began; only an agent that may revisit it has to."""
     one = _single(world, episodes, LOOPS[0])
     space = FrontierActions(world, 1, 15, WalkOptions(allow_revisits=revisits))
     rule, episode = LABEL_RULES["path"](world, one, space), torch.tensor([0])

@@ -13,13 +13,11 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace
-from scenemem.agents.build import AGENTS, DataSizes
-from scenemem.agents.rollout import ACTION, FRONTIER, DecisionRequest, Decisions, Outputs, Rollout
+from scenemem.agents.rollout import ACTION, FRONTIER, DecisionRequest, Decisions, Rollout
 from scenemem.agents.walker import LabelRule, TrainedAgent, WalkConfig
 from scenemem.errors import UserError
 from scenemem.evaluation.metrics import measure
-from scenemem.features.store import Environment, open_store
-from scenemem.formats.folder import DataFolder
+from scenemem.features.store import Environment
 from scenemem.learning.augmentation import StoredEpisodes
 from scenemem.learning.objectives import (
     LABEL_RULES,
@@ -33,31 +31,22 @@ from scenemem.learning.objectives import (
     loss,
 )
 from scenemem.learning.trainer import Trainer
-from scenemem.presets import PRESETS
-from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.tasks.vocabulary import Vocabulary
-from scenemem.world.build import load_world
+from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World
+from tests.agents.helpers import Setting, packaged
 
 BATCH = 6
 MIXED = {"teacher_forcing": 0.7, "student_forcing": 0.3, "a2c": 1.6}
-assert PRESETS, "presets register the packaged agents"
+TEACHER, A2C = Stage(losses={"teacher_forcing": 1.0}), Stage(losses={"a2c": 1.0})
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A tiny world with random features, and episodes to learn from."""
+class Learning(Setting):
+    """The tiny world, with trainers of small agents."""
 
-    environment: Environment
-    episodes: EpisodeSet
-    vocabulary: Vocabulary
-
-    def agent(self, name: str = "ssm", seed: int = 0, **settings: Any) -> TrainedAgent:
-        """Fresh weights; nothing is dropped unless asked for."""
-        torch.manual_seed(seed)
-        spec = AGENTS[name]
-        values = {"word_width": 8, "width": 16, "dropout": 0.0, "feature_dropout": 0.0, **settings}
-        network = spec.build(spec.config(**values), DataSizes(len(self.vocabulary), self.environment.width))
+    def fresh(self, name: str = "ssm", seed: int = 0, **settings: Any) -> TrainedAgent:
+        """Weights as a run begins with; nothing is dropped unless asked for."""
+        made = packaged(name, **{"dropout": 0.0, "feature_dropout": 0.0, **settings})
+        network = self.network(made, seed=seed, std=None)
         return TrainedAgent(network, self.environment, self.vocabulary, WalkConfig(8, 20, 20))
 
     def trainer(
@@ -71,7 +60,7 @@ class Setting:
         values = {"iterations": 8, "batch": BATCH, "max_decisions": 6, "max_steps": 12, **learning}
         config = LearningConfig(stages=(stage or Stage(losses=MIXED),), **values)
         return Trainer(
-            agent or self.agent(),
+            agent or self.fresh(),
             episodes or self.episodes,
             config,
             seed,
@@ -92,12 +81,8 @@ class Setting:
 
 
 @pytest.fixture(scope="module")
-def setting(tiny_trainable: Path) -> Setting:
-    torch.set_num_threads(1)
-    world = load_world(tiny_trainable / "connectivity")
-    environment = Environment(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
-    episodes = load_split(DataFolder(tiny_trainable), world, "r2r", "train")
-    return Setting(environment, episodes, Vocabulary.build(episodes.texts, min_count=1))
+def setting(tiny_trainable: Path) -> Learning:
+    return Learning.load(tiny_trainable)
 
 
 @pytest.fixture
@@ -123,7 +108,7 @@ def _far(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 # weights of losses
 
 
-def test_a_step_follows_the_weighted_sum_of_the_losses(setting: Setting) -> None:
+def test_a_step_follows_the_weighted_sum_of_the_losses(setting: Learning) -> None:
     """The gradient of all losses together is that of each alone, times its weight."""
     alone = {name: setting.gradients(Stage(losses={name: 1.0})) for name in MIXED}
     together = setting.gradients(Stage(losses=MIXED))
@@ -137,7 +122,7 @@ def test_a_step_follows_the_weighted_sum_of_the_losses(setting: Setting) -> None
 
 @pytest.mark.parametrize("name", ["teacher_forcing", "student_forcing", "a2c"])
 def test_the_weight_of_a_loss_scales_its_gradient_and_not_what_is_reported(
-    setting: Setting, name: str
+    setting: Learning, name: str
 ) -> None:
     single, triple = (
         setting.trainer(stage=Stage(losses={name: weight}), clip=1e9).step() for weight in (1.0, 3.0)
@@ -147,7 +132,7 @@ def test_the_weight_of_a_loss_scales_its_gradient_and_not_what_is_reported(
     assert single.losses.keys() == {name}
 
 
-def test_a_loss_with_weight_0_is_left_out(setting: Setting) -> None:
+def test_a_loss_with_weight_0_is_left_out(setting: Learning) -> None:
     report = setting.trainer(stage=Stage(losses={"teacher_forcing": 1.0, "a2c": 0.0})).step()
     assert report.losses.keys() == {"teacher_forcing"}
     assert report.episodes == BATCH
@@ -157,18 +142,19 @@ def test_a_loss_with_weight_0_is_left_out(setting: Setting) -> None:
     ("losses", "walks"),
     [({"teacher_forcing": 1.0}, 1), ({"student_forcing": 1.0, "a2c": 1.0}, 1), (MIXED, 2)],
 )
-def test_a_batch_is_walked_once_by_whoever_the_losses_need(
-    setting: Setting, losses: dict[str, float], walks: int
+def test_a_batch_is_walked_once_by_teacher_and_agent_as_the_losses_need(
+    setting: Learning, losses: dict[str, float], walks: int
 ) -> None:
     assert setting.trainer(stage=Stage(losses=losses)).step().episodes == walks * BATCH
     both = Stage(losses=losses, augmented={"teacher_forcing": 0.5})
     assert setting.trainer(stage=both).step().episodes == (walks + 1) * BATCH
-    described = Stage(losses={}, augmented=losses)
-    assert setting.trainer(stage=described).step().episodes == walks * BATCH
+    described = setting.trainer(stage=Stage(losses={}, augmented=losses)).step()
+    assert described.episodes == walks * BATCH
+    assert described.losses.keys() == {f"augmented {name}" for name in losses}
 
 
 @pytest.mark.parametrize("kind", ["teacher", "student"])
-def test_frontier_decisions_count_with_the_weight_of_the_stage(setting: Setting, kind: str) -> None:
+def test_frontier_decisions_count_with_the_weight_of_the_stage(setting: Learning, kind: str) -> None:
     losses = {"teacher_forcing": 1.0, "student_forcing": 1.0}
     own, other = f"{kind}_forcing", "student_forcing" if kind == "teacher" else "teacher_forcing"
     weighted: list[dict[str, Any]] = [{f"{kind}_frontier": weight} for weight in (0.0, 1.0, 3.0)]
@@ -178,7 +164,7 @@ def test_frontier_decisions_count_with_the_weight_of_the_stage(setting: Setting,
     assert triple[other] == pytest.approx(nothing[other]), "the other walks have their own weight"
 
 
-def test_augmented_episodes_count_with_the_weight_of_the_stage(setting: Setting) -> None:
+def test_augmented_episodes_count_with_the_weight_of_the_stage(setting: Learning) -> None:
     nothing, half, whole = (
         setting.gradients(Stage(losses={"teacher_forcing": 1.0}, augmented={"teacher_forcing": weight}))
         for weight in (0.0, 0.5, 1.0)
@@ -187,7 +173,7 @@ def test_augmented_episodes_count_with_the_weight_of_the_stage(setting: Setting)
     assert _far(nothing, whole)
 
 
-def test_augmented_episodes_have_losses_of_their_own(setting: Setting) -> None:
+def test_augmented_episodes_have_losses_of_their_own(setting: Learning) -> None:
     stage = Stage(
         losses={"teacher_forcing": 1.0, "student_forcing": 0.3},
         augmented={"teacher_forcing": 0.6, "a2c": 0.5},
@@ -204,16 +190,7 @@ def test_augmented_episodes_have_losses_of_their_own(setting: Setting) -> None:
     assert trainer.step().episodes == 4 * BATCH
 
 
-def test_a_stage_can_learn_from_augmented_episodes_alone(setting: Setting) -> None:
-    report = setting.trainer(stage=Stage(losses={}, augmented={"teacher_forcing": 1.0})).step()
-    assert report.losses.keys() == {"augmented teacher_forcing"}
-    assert report.gradient > 0
-
-
 # A2C
-
-
-A2C = Stage(losses={"a2c": 1.0})
 
 
 @dataclass
@@ -221,7 +198,6 @@ class Seen:
     """What a loss was given."""
 
     rollout: Rollout
-    outputs: Outputs
     context: LossContext
 
 
@@ -230,9 +206,9 @@ def _spy(name: str, walks: Any) -> list[Seen]:
     seen: list[Seen] = []
 
     @loss(name, walks=walks)
-    def keep(rollout: Rollout, outputs: Outputs, context: LossContext) -> Tensor:
-        seen.append(Seen(rollout, outputs, context))
-        return outputs.heads["value"].sum() * 0.0
+    def keep(rollout: Rollout, context: LossContext) -> Tensor:
+        seen.append(Seen(rollout, context))
+        return rollout.heads["value"].sum() * 0.0
 
     return seen
 
@@ -250,13 +226,13 @@ def _spy(name: str, walks: Any) -> list[Seen]:
     ],
     ids=["default", "entropy", "value", "discount", "success", "metres"],
 )
-def test_a2c_learns_with_the_settings_of_the_run(setting: Setting, settings: dict[str, Any]) -> None:
+def test_a2c_learns_with_the_settings_of_the_run(setting: Learning, settings: dict[str, Any]) -> None:
     """The loss of a step is that of a plain loop over the walks it was computed from."""
     seen = _spy("spy", "student")
     stage = Stage(losses={"a2c": 1.0, "spy": 1.0})
     trainer = setting.trainer(stage=stage, max_decisions=3, **settings)
     reported = trainer.step().losses["a2c"]
-    rollout, outputs, config = seen[0].rollout, seen[0].outputs, trainer.config
+    rollout, config = seen[0].rollout, trainer.config
     assert 0 < int(rollout.stopped.sum()) < BATCH, "some stop, some are cut off"
     total, count = 0.0, 0
     for episode in range(len(rollout.alive)):
@@ -265,7 +241,7 @@ def test_a2c_learns_with_the_settings_of_the_run(setting: Setting, settings: dic
             for kind, table in rollout.decisions.items()
             for row in (table.episode == episode).nonzero().squeeze(1).tolist()
         }
-        values = outputs.heads["value"][episode].detach()
+        values = rollout.heads["value"][episode].detach()
         end = int(rollout.length[episode]) - 1
         expected = 0.0 if bool(rollout.stopped[episode]) else float(values[end])
         for _, (kind, row) in sorted(decided.items(), reverse=True):
@@ -277,7 +253,7 @@ def test_a2c_learns_with_the_settings_of_the_run(setting: Setting, settings: dic
             if bool(table.stops[row]):
                 reward = config.reward.success if after < 3.0 else config.reward.failure
             expected = reward + config.reward.discount * expected
-            chance = outputs.logits[kind][row][table.options[row]].detach().softmax(dim=0)
+            chance = table.logits[row][table.options[row]].detach().softmax(dim=0)
             choice = int(table.options[row, : int(table.choice[row])].sum())
             advantage = expected - float(values[table.step[row]])
             total -= advantage * math.log(float(chance[choice]))
@@ -287,14 +263,14 @@ def test_a2c_learns_with_the_settings_of_the_run(setting: Setting, settings: dic
     assert reported == pytest.approx(total / count, rel=1e-3, abs=1e-4)
 
 
-def test_entropy_and_value_count_with_their_weights(setting: Setting) -> None:
+def test_entropy_and_value_count_with_their_weights(setting: Learning) -> None:
     for name, sign in (("entropy", -1.0), ("value", 1.0)):
         nothing, single, triple = (setting.losses(A2C, **{name: weight})["a2c"] for weight in (0.0, 1.0, 3.0))
         assert sign * (single - nothing) > 0.05
         assert triple - nothing == pytest.approx(3 * (single - nothing), rel=1e-3)
 
 
-def test_only_the_critic_learns_from_the_value_error(setting: Setting) -> None:
+def test_only_the_critic_learns_from_the_value_error(setting: Learning) -> None:
     without, with_value = (setting.gradients(A2C, value=value) for value in (0.0, 1.0))
     critic = [name for name in without if name.startswith("critic.")]
     assert not any(without[name].any() for name in critic)
@@ -304,9 +280,9 @@ def test_only_the_critic_learns_from_the_value_error(setting: Setting) -> None:
 # labels and rewards by name
 
 
-def _loop(setting: Setting) -> EpisodeSet:
+def _loop(setting: Learning) -> EpisodeSet:
     """Episodes whose reference path makes a detour: from g10 round to g00 beside it."""
-    world = setting.environment.world
+    world = setting.world
     names = "g10 g20 g21 g11 g10 g00"
     path = torch.tensor([[world.index_of("grid", name) for name in names.split()]]).repeat(BATCH, 1)
     rows = setting.episodes.select([0] * BATCH)
@@ -317,26 +293,19 @@ def _loop(setting: Setting) -> EpisodeSet:
 
 @pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize(("labels", "first"), [("goal", "g00"), ("path", "g20")])
-def test_labels_of_own_walks_follow_the_rule_of_the_run(setting: Setting, labels: str, first: str) -> None:
-    seen, world = _spy("spy", "student"), setting.environment.world
-    agent = setting.agent("basic")
-    stage = Stage(losses={"student_forcing": 1.0, "spy": 1.0})
-    trainer = setting.trainer(agent, stage, episodes=_loop(setting), labels=labels)
-    trainer.step()
-    table = seen[0].rollout.decisions[ACTION]
-    begin = table.step == 0
-    places = world.neighbour[_loop(setting).start, table.label[begin]]
+def test_labels_of_own_walks_follow_the_rule_of_the_run_and_teachers_the_path(
+    setting: Learning, labels: str, first: str
+) -> None:
+    student, teacher, world = _spy("spy", "student"), _spy("led", "teacher"), setting.world
+    stage = Stage(losses={"student_forcing": 1.0, "spy": 1.0, "led": 1.0})
+    setting.trainer(setting.fresh("basic"), stage, episodes=_loop(setting), labels=labels).step()
+    table = student[0].rollout.decisions[ACTION]
+    places = world.neighbour[_loop(setting).start, table.label[table.step == 0]]
     assert {world.viewpoints[place] for place in places.tolist()} == {first}
-
-
-@pytest.mark.usefixtures("registries")
-def test_teachers_follow_the_reference_path_whatever_the_rule(setting: Setting) -> None:
-    seen = _spy("spy", "teacher")
-    stage = Stage(losses={"teacher_forcing": 1.0, "spy": 1.0})
-    setting.trainer(setting.agent("basic"), stage, episodes=_loop(setting), labels="goal").step()
-    rollout = seen[0].rollout
-    assert torch.equal(rollout.walked, _loop(setting).path)
-    assert torch.equal(rollout.decisions[ACTION].choice, rollout.decisions[ACTION].label)
+    assert torch.equal(teacher[0].rollout.walked, _loop(setting).path)
+    table = teacher[0].rollout.decisions[ACTION]
+    assert torch.equal(table.choice, table.label)
+    assert torch.equal(table.logits.isfinite(), table.options), "scored where a teacher decides"
 
 
 class StopAtOnce(ClosestToGoal):
@@ -347,44 +316,40 @@ class StopAtOnce(ClosestToGoal):
 
 
 @pytest.mark.usefixtures("registries")
-def test_a_label_rule_from_outside_is_used_by_its_name(setting: Setting) -> None:
+@pytest.mark.parametrize(
+    ("loss_name", "learning"),
+    [
+        ("student_forcing", {"iterations": 30, "labels": "stop at once"}),
+        ("a2c", {"iterations": 60, "reward": RewardConfig(rule="for stopping")}),
+    ],
+)
+def test_rules_from_outside_are_used_by_their_names(
+    setting: Learning, loss_name: str, learning: dict[str, Any]
+) -> None:
     @LABEL_RULES.register("stop at once")
-    def stop_at_once(world: World, episodes: EpisodeSet, space: ActionSpace) -> LabelRule:
+    def stop_at_once(world: World, episodes: EpisodeSet, _space: ActionSpace) -> LabelRule:
         return StopAtOnce(world, episodes.goal)
 
-    agent = setting.agent("basic")
-    stage = Stage(losses={"student_forcing": 1.0})
-    trainer = setting.trainer(agent, stage, iterations=30, learning_rate=0.03, labels="stop at once")
-    for _ in range(30):
-        trainer.step()
-    walked = agent.walk(setting.episodes)
-    assert float((walked.length == 1).double().mean()) > 0.95, "it has learnt to stop where it starts"
-
-
-@pytest.mark.usefixtures("registries")
-def test_a_reward_rule_from_outside_is_used_by_its_name(setting: Setting) -> None:
     @REWARDS.register("for stopping")
     def for_stopping(table: Decisions, rollout: Rollout, context: LossContext) -> Tensor:
         assert len(context.episodes) == len(rollout.alive)
         return torch.where(table.stops, 5.0, -1.0)
 
-    agent = setting.agent("basic")
-    trainer = setting.trainer(
-        agent, A2C, iterations=60, learning_rate=0.03, reward=RewardConfig(rule="for stopping")
-    )
-    for _ in range(60):
+    agent = setting.fresh("basic")
+    trainer = setting.trainer(agent, Stage(losses={loss_name: 1.0}), learning_rate=0.03, **learning)
+    for _ in range(trainer.config.iterations):
         trainer.step()
     walked = agent.walk(setting.episodes)
     assert float((walked.length == 1).double().mean()) > 0.9, "it has learnt to stop where it starts"
 
 
 @pytest.mark.usefixtures("registries")
-def test_a_loss_from_outside_is_used_by_its_name_on_the_walks_it_asks_for(setting: Setting) -> None:
+def test_a_loss_from_outside_is_used_by_its_name_on_the_walks_it_asks_for(setting: Learning) -> None:
     seen = {walks: _spy(f"spy {walks}", walks) for walks in ("teacher", "student", "all")}
 
     @loss("value towards 3", walks="all")
-    def towards_3(rollout: Rollout, outputs: Outputs, _context: LossContext) -> Tensor:
-        return (outputs.heads["value"][rollout.alive] - 3.0).square().mean()
+    def towards_3(rollout: Rollout, _context: LossContext) -> Tensor:
+        return (rollout.heads["value"][rollout.alive] - 3.0).square().mean()
 
     losses = {"value towards 3": 1.0, **{f"spy {walks}": 1.0 for walks in seen}}
     trainer = setting.trainer(stage=Stage(losses=losses), iterations=40, learning_rate=0.03)
@@ -393,10 +358,10 @@ def test_a_loss_from_outside_is_used_by_its_name_on_the_walks_it_asks_for(settin
     for walks, count in (("teacher", BATCH), ("student", BATCH), ("all", 2 * BATCH)):
         given = seen[walks][0]
         assert len(given.rollout.alive) == len(given.context.episodes) == count
-        assert given.outputs.heads["value"].shape == given.rollout.alive.shape
+        assert given.rollout.heads["value"].shape == given.rollout.alive.shape
         assert given.context.decisions == sum(len(t.episode) for t in given.rollout.decisions.values())
-        for kind, logits in given.outputs.logits.items():
-            assert torch.equal(logits.isfinite(), given.rollout.decisions[kind].options)
+        for table in given.rollout.decisions.values():
+            assert torch.equal(table.logits.isfinite(), table.options)
     teacher, student = seen["teacher"][0], seen["student"][0]
     assert teacher.context.episodes.instruction_ids == student.context.episodes.instruction_ids
     assert FRONTIER in teacher.rollout.decisions
@@ -407,25 +372,21 @@ def test_a_loss_from_outside_is_used_by_its_name_on_the_walks_it_asks_for(settin
     [
         ({"stage": Stage(losses={"a2d": 1.0})}, "unknown loss 'a2d'; did you mean a2c"),
         ({"labels": "goals"}, "unknown label rule 'goals'; did you mean goal"),
+        ({"reward": RewardConfig(rule="distances")}, "unknown reward rule 'distances'; did you mean dist"),
     ],
 )
 def test_unknown_names_are_refused_before_anything_is_trained(
-    setting: Setting, settings: dict[str, Any], message: str
+    setting: Learning, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
         setting.trainer(**settings)
 
 
-def test_an_unknown_reward_is_named_with_what_is_near(setting: Setting) -> None:
-    with pytest.raises(UserError, match="unknown reward rule 'distances'; did you mean distance"):
-        setting.trainer(stage=A2C, reward=RewardConfig(rule="distances"))
-
-
 # the optimiser
 
 
-def test_the_learning_rate_falls_to_0_along_a_cosine(setting: Setting) -> None:
-    trainer = setting.trainer(stage=Stage(losses={"teacher_forcing": 1.0}), iterations=4, learning_rate=0.02)
+def test_the_learning_rate_falls_to_0_along_a_cosine(setting: Learning) -> None:
+    trainer = setting.trainer(stage=TEACHER, iterations=4, learning_rate=0.02)
     rates, moved = [], []
     for _ in range(4):
         before = torch.cat([p.detach().flatten().clone() for p in trainer.network.parameters()])
@@ -440,7 +401,7 @@ def test_the_learning_rate_falls_to_0_along_a_cosine(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("clip", [0.01, 1e9])
-def test_gradients_are_clipped_to_the_largest_norm_allowed(setting: Setting, clip: float) -> None:
+def test_gradients_are_clipped_to_the_largest_norm_allowed(setting: Learning, clip: float) -> None:
     trainer = setting.trainer(clip=clip)
     report = trainer.step()
     gradients = [p.grad.flatten() for p in trainer.network.parameters() if p.grad is not None]
@@ -449,8 +410,8 @@ def test_gradients_are_clipped_to_the_largest_norm_allowed(setting: Setting, cli
     assert norm == pytest.approx(min(clip, report.gradient), rel=1e-3)
 
 
-def test_weights_decay_by_their_share(setting: Setting) -> None:
-    begin = {name: p.detach().clone() for name, p in setting.agent().network.named_parameters()}
+def test_weights_decay_by_their_share(setting: Learning) -> None:
+    begin = {name: p.detach().clone() for name, p in setting.fresh().network.named_parameters()}
     plain, decayed = (setting.trainer(weight_decay=decay, learning_rate=0.01) for decay in (0.0, 0.3))
     for trainer in (plain, decayed):
         trainer.step()
@@ -461,11 +422,11 @@ def test_weights_decay_by_their_share(setting: Setting) -> None:
             torch.testing.assert_close(parameter, expected, atol=1e-6, rtol=1e-4)
 
 
-def test_dropout_is_drawn_anew_in_every_step(setting: Setting) -> None:
+def test_dropout_is_drawn_anew_in_every_step(setting: Learning) -> None:
     """A trainer drops what the agent's settings say, with masks of its own in every step."""
-    agent = setting.agent(dropout=0.5, feature_dropout=0.4)
+    agent = setting.fresh(dropout=0.5, feature_dropout=0.4)
     agent.network.eval()
-    trainer = setting.trainer(agent, Stage(losses={"teacher_forcing": 1.0}))
+    trainer = setting.trainer(agent, TEACHER)
     masks, draw = [], agent.network.dropout_masks
 
     def spy(episodes: int, own: Tensor | None = None) -> Any:
@@ -482,37 +443,17 @@ def test_dropout_is_drawn_anew_in_every_step(setting: Setting) -> None:
     assert agent.network.training
 
 
-@pytest.mark.parametrize("name", ["basic", "ssm", "ssm-global"])
-def test_fused_and_plain_training_are_the_same(setting: Setting, name: str) -> None:
-    """With dropout, teacher and own walks: same losses, same gradients, step after step."""
-    results = []
-    for fused in (True, False):
-        agent = setting.agent(name, dropout=0.3, feature_dropout=0.2)
-        trainer = setting.trainer(agent, fused=fused)
-        reports = [trainer.step() for _ in range(2)]
-        results.append((reports, {n: p.grad for n, p in agent.network.named_parameters()}))
-    (fused_reports, fused_gradients), (plain_reports, plain_gradients) = results
-    for fused_report, plain_report in zip(fused_reports, plain_reports, strict=True):
-        assert fused_report.losses == pytest.approx(plain_report.losses, rel=1e-3, abs=1e-4)
-        assert fused_report.gradient == pytest.approx(plain_report.gradient, rel=1e-3)
-    for parameter, gradient in plain_gradients.items():
-        other = fused_gradients[parameter]
-        assert (gradient is None) == (other is None)
-        if gradient is not None and other is not None:
-            assert torch.allclose(other, gradient, atol=1e-3 * float(gradient.abs().max()) + 1e-6), parameter
-
-
 # runs
 
 
 @pytest.mark.parametrize("name", ["basic", "ssm"])
-def test_an_agent_learns_a_tiny_world(setting: Setting, name: str) -> None:
+def test_an_agent_learns_a_tiny_world(setting: Learning, name: str) -> None:
     episodes = setting.episodes.select(range(0, 60, 5))
-    agent = setting.agent(name, width=32)
+    agent = setting.fresh(name, width=32)
 
     def success() -> float:
         walked = agent.walk(episodes).walked
-        return measure(setting.environment.world, walked, episodes.path).means()["sr"]
+        return measure(setting.world, walked, episodes.path).means()["sr"]
 
     before = success()
     stage = Stage(losses={"teacher_forcing": 1.0, "student_forcing": 0.3, "a2c": 0.3})
@@ -523,9 +464,10 @@ def test_an_agent_learns_a_tiny_world(setting: Setting, name: str) -> None:
     assert success() > max(0.7, before + 0.3)
 
 
-def test_the_same_seed_gives_the_same_run(setting: Setting) -> None:
+def test_the_same_seed_gives_the_same_run(setting: Learning) -> None:
     def run(seed: int) -> tuple[list[dict[str, float]], dict[str, Tensor]]:
-        agent = setting.agent(seed=3, dropout=0.3, feature_dropout=0.2, hints=True, restore_state=True)
+        plus = {"hints": True, "restore_state": True}
+        agent = setting.fresh("ssm-plus", seed=3, dropout=0.3, feature_dropout=0.2, **plus)
         torch.manual_seed(seed)
         trainer = setting.trainer(agent, seed=seed)
         return [trainer.step().losses for _ in range(3)], dict(agent.network.state_dict())
@@ -536,10 +478,9 @@ def test_the_same_seed_gives_the_same_run(setting: Setting) -> None:
     assert losses != other_losses
 
 
-def test_the_seed_of_a_trainer_chooses_batches_and_samples(setting: Setting) -> None:
+def test_the_seed_of_a_trainer_chooses_batches_and_samples(setting: Learning) -> None:
     """Nothing is dropped here, so runs differ in nothing else; of equal episodes every batch is the same."""
-    teacher = Stage(losses={"teacher_forcing": 1.0})
-    for stage, episodes in ((teacher, setting.episodes), (A2C, _loop(setting))):
+    for stage, episodes in ((TEACHER, setting.episodes), (A2C, _loop(setting))):
         one, same, other = (
             setting.trainer(stage=stage, seed=seed, episodes=episodes).step().losses for seed in (4, 4, 5)
         )
@@ -547,7 +488,7 @@ def test_the_seed_of_a_trainer_chooses_batches_and_samples(setting: Setting) -> 
         assert one != other
 
 
-def test_stages_follow_each_other(setting: Setting) -> None:
+def test_stages_follow_each_other(setting: Learning) -> None:
     config = LearningConfig(
         iterations=4,
         batch=BATCH,
@@ -556,13 +497,13 @@ def test_stages_follow_each_other(setting: Setting) -> None:
             Stage("second", share=3.0, losses={"a2c": 1.0}),
         ),
     )
-    trainer = Trainer(setting.agent(), setting.episodes, config, seed=0)
+    trainer = Trainer(setting.fresh(), setting.episodes, config, seed=0)
     assert [list(trainer.step().losses) for _ in range(4)] == [["teacher_forcing"], *[["a2c"]] * 3]
     assert trainer.iteration == 4
 
 
 @pytest.mark.usefixtures("registries")
-def test_walks_to_learn_from_are_cut_off_by_their_limits(setting: Setting) -> None:
+def test_walks_to_learn_from_are_cut_off_by_their_limits(setting: Learning) -> None:
     seen = _spy("spy", "student")
     stage = Stage(losses={"spy": 1.0, "student_forcing": 1.0})
     tight: list[dict[str, Any]] = [{"max_decisions": 2}, {"max_steps": 3}]
@@ -574,8 +515,8 @@ def test_walks_to_learn_from_are_cut_off_by_their_limits(setting: Setting) -> No
     assert int(rollout.length.max()) == 3
 
 
-def test_a_final_place_is_no_choice_of_walks_to_learn_from(setting: Setting) -> None:
-    agent = setting.agent(final_backtrack=True, restore_state=True)
+def test_a_final_place_is_no_choice_of_walks_to_learn_from(setting: Learning) -> None:
+    agent = setting.fresh("ssm-plus", final_backtrack=True, restore_state=True)
     report = setting.trainer(agent, max_decisions=2).step()
     assert all(math.isfinite(value) for value in report.losses.values())
 
@@ -583,22 +524,22 @@ def test_a_final_place_is_no_choice_of_walks_to_learn_from(setting: Setting) -> 
 # what is refused
 
 
-def test_secret_goals_cannot_be_learnt_from(setting: Setting) -> None:
+def test_secret_goals_cannot_be_learnt_from(setting: Learning) -> None:
     secret = replace(setting.episodes, goal=torch.full_like(setting.episodes.goal, -1))
     with pytest.raises(UserError, match="'r2r train' keeps its goals secret; train on a split that shows"):
         setting.trainer(episodes=secret)
 
 
-def test_a_stage_with_augmented_episodes_needs_a_source(setting: Setting) -> None:
+def test_a_stage_with_augmented_episodes_needs_a_source(setting: Learning) -> None:
     config = LearningConfig(stages=(Stage(augmented={"a2c": 0.5}),))
     with pytest.raises(UserError, match="learns from augmented episodes; name a --speaker or an --augment"):
-        Trainer(setting.agent(), setting.episodes, config, seed=0)
+        Trainer(setting.fresh(), setting.episodes, config, seed=0)
 
 
-def test_features_that_are_not_numbers_stop_the_run(setting: Setting) -> None:
+def test_features_that_are_not_numbers_stop_the_run(setting: Learning) -> None:
     store = setting.environment.store
-    broken = Environment(setting.environment.world, replace(store, values=store.values * torch.nan))
-    agent = setting.agent()
+    broken = Environment(setting.world, replace(store, values=store.values * torch.nan))
+    agent = setting.fresh()
     agent.environment = broken
     with pytest.raises(
         UserError,
@@ -608,20 +549,22 @@ def test_features_that_are_not_numbers_stop_the_run(setting: Setting) -> None:
 
 
 @pytest.mark.usefixtures("registries")
-def test_a_loss_that_is_not_a_number_is_named(setting: Setting) -> None:
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda value: value.sum() * torch.nan, "loss 'broken' is not a finite number at step 1"),
+        (
+            lambda value: (value.abs() * 0.0).sqrt().sum(),
+            r"gradient of 'encoder.* is not a finite number at step 1",
+        ),
+    ],
+    ids=["loss", "gradient"],
+)
+def test_what_is_not_a_number_is_named(setting: Learning, function: Any, message: str) -> None:
     @loss("broken", walks="teacher")
-    def broken(rollout: Rollout, outputs: Outputs, _context: LossContext) -> Tensor:
-        return outputs.heads["value"].sum() * torch.nan
+    def broken(rollout: Rollout, _context: LossContext) -> Tensor:
+        broken_loss: Tensor = function(rollout.heads["value"])
+        return broken_loss
 
-    with pytest.raises(UserError, match="loss 'broken' is not a finite number at step 1"):
+    with pytest.raises(UserError, match=message):
         setting.trainer(stage=Stage(losses={"broken": 1.0})).step()
-
-
-@pytest.mark.usefixtures("registries")
-def test_a_gradient_that_is_not_a_number_is_named(setting: Setting) -> None:
-    @loss("steep", walks="teacher")
-    def steep(rollout: Rollout, outputs: Outputs, _context: LossContext) -> Tensor:
-        return (outputs.heads["value"].abs() * 0.0).sqrt().sum()
-
-    with pytest.raises(UserError, match=r"gradient of 'encoder.* is not a finite number at step 1"):
-        setting.trainer(stage=Stage(losses={"steep": 1.0})).step()

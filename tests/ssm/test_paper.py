@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,16 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.agents.agent import Agent, DecisionPoint
-from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, Rollout
 from scenemem.agents.walker import Pick, TrainedAgent, WalkConfig, take_best
 from scenemem.features.store import Environment
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.tasks.vocabulary import Vocabulary
-from scenemem.world.graph import NONE, World, view_heading
+from scenemem.world.graph import NONE, view_heading
 from tests.ssm import reference
+from tests.ssm.helpers import Setting, repainted
 
-VISUAL, WIDTH, DECISIONS = 10, 16, 9
+DECISIONS = 9
 PAPER: dict[str, dict[str, Any]] = {
     "the paper's agent": {},
     "projected": {"node_width": 6},
@@ -42,45 +40,26 @@ class Seen:
     nodes: tuple[Tensor, Tensor]
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A tiny world with random features and instructions to follow."""
+def decisions(setting: Setting, agent: Any) -> list[Seen]:
+    """Every decision point of random walks that seldom stop."""
+    random, seen = torch.Generator().manual_seed(0), list[Seen]()
+    score = agent.score
 
-    environment: Environment
-    episodes: EpisodeSet
-    vocabulary: Vocabulary
+    def spy(point: DecisionPoint) -> Any:
+        scores: Any = score(point)
+        seen.append(Seen(point, {kind: one.clone() for kind, one in scores.items()}, read(agent, point)))
+        return scores
 
-    def agent(self, kind: str, **settings: Any) -> Agent:
-        """Random weights, large enough that scores differ from option to option."""
-        torch.manual_seed(1)
-        spec = AGENTS[kind]
-        agent = spec.build(
-            spec.config(word_width=8, width=WIDTH, **settings), DataSizes(len(self.vocabulary), VISUAL)
-        )
-        for parameter in agent.parameters():
-            nn.init.normal_(parameter, std=0.25)
-        return agent.eval()
+    def roam(logits: Tensor, _episode: Tensor) -> Tensor:
+        chance = logits.isfinite().float()
+        chance[:, -1] *= 0.05
+        return torch.multinomial(chance, 1, generator=random).squeeze(1)
 
-    def decisions(self, agent: Agent) -> list[Seen]:
-        """Every decision point of random walks that seldom stop."""
-        random, seen = torch.Generator().manual_seed(0), list[Seen]()
-        score = agent.score
-
-        def spy(point: DecisionPoint) -> Any:
-            scores: Any = score(point)
-            seen.append(Seen(point, {kind: one.clone() for kind, one in scores.items()}, read(agent, point)))
-            return scores
-
-        def roam(logits: Tensor, _episode: Tensor) -> Tensor:
-            chance = logits.isfinite().float()
-            chance[:, -1] *= 0.05
-            return torch.multinomial(chance, 1, generator=random).squeeze(1)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(agent, "score", spy)
-            walker = TrainedAgent(agent, self.environment, self.vocabulary, WalkConfig(DECISIONS, 40))
-            walker.walk(self.episodes, roam)
-        return seen
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent, "score", spy)
+        walker = TrainedAgent(agent, setting.environment, setting.vocabulary, WalkConfig(DECISIONS, 40))
+        walker.walk(setting.episodes, roam)
+    return seen
 
 
 @torch.no_grad()
@@ -90,14 +69,6 @@ def read(agent: Any, point: DecisionPoint) -> tuple[Tensor, Tensor]:
         point.per_observation(agent.ground), point.heading, point.feature_mask, point.memory()
     )
     return nodes
-
-
-@pytest.fixture(scope="module")
-def setting(
-    random_environment: Callable[[World, int], Environment], world: World, episodes: EpisodeSet
-) -> Setting:
-    chosen = episodes.select(range(0, len(episodes), 7))
-    return Setting(random_environment(world, VISUAL), chosen, Vocabulary.build(episodes.texts, min_count=1))
 
 
 def situation(setting: Setting, point: DecisionPoint, row: int) -> reference.Situation:
@@ -120,14 +91,12 @@ def situation(setting: Setting, point: DecisionPoint, row: int) -> reference.Sit
         )
         others = [view for view in range(36) if view not in {looking[slot] for slot in slots}]
         visited.append(reference.Place(viewpoint, views, features[others]))
-    words = point.observations.instructions.instructions
-    episode = int(point.row[row])
-    mask = words.mask[episode]
+    words, observed = point.observations.instructions, int(point.row[row])
     return reference.Situation(
         visited=tuple(visited),
         here=int(point.viewpoint[row]),
         heading=float(view_heading(point.view[row])),
-        words=words.context[episode][mask].double().numpy(),
+        words=words.context[observed][words.mask[observed]].double().numpy(),
         hidden=point.state.hidden[row].double().numpy(),
     )
 
@@ -145,7 +114,7 @@ def test_a_whole_decision_is_what_the_paper_says(name: str, setting: Setting) ->
     settings = PAPER[name]
     agent = setting.agent("ssm", orientation_width=128, **settings)
     known, largest, compared = weights(agent), 0, 0
-    for seen in setting.decisions(agent):
+    for seen in decisions(setting, agent):
         for row in range(len(seen.point.viewpoint)):
             asked = situation(setting, seen.point, row)
             said = reference.decide(
@@ -174,7 +143,7 @@ def test_a_whole_decision_is_what_the_paper_says(name: str, setting: Setting) ->
 def test_a_one_step_decision_is_what_the_paper_says(settings: dict[str, Any], setting: Setting) -> None:
     agent = setting.agent("ssm-global", orientation_width=128, **settings)
     known, compared = weights(agent), 0
-    for seen in setting.decisions(agent):
+    for seen in decisions(setting, agent):
         for row in range(len(seen.point.viewpoint)):
             asked = situation(setting, seen.point, row)
             said = reference.decide(known, asked, steps=3, views=settings.get("views", "navigable"))
@@ -210,8 +179,7 @@ class Moment:
         """Node states and frontier scores of the same state in a changed world."""
         point = self.seen.point
         graph = point.memory()
-        places = environment.places(graph.viewpoint)
-        changed = replace(point, graph=replace(graph, places=places))
+        changed = replace(point, graph=replace(graph, environment=environment))
         with torch.no_grad():
             scores: Any = self.agent.score(changed)
         nodes = read(self.agent, changed)
@@ -225,7 +193,7 @@ class Moment:
 def moment(setting: Setting, agent: Agent) -> Moment:
     """The first one that is found, from the end."""
     world = setting.environment.world
-    for seen in reversed(setting.decisions(agent)):
+    for seen in reversed(decisions(setting, agent)):
         for row, places in enumerate(seen.point.memory().viewpoint.tolist()):
             known = [place for place in places if place != NONE]
             for node, place in enumerate(known):
@@ -247,12 +215,13 @@ def turned(setting: Setting, viewpoint: int, slot: int) -> Environment:
     return Environment(changed, setting.environment.store)
 
 
-def repainted(setting: Setting, viewpoint: int, view: int) -> Environment:
+def brighter(setting: Setting, viewpoint: int, view: int) -> Environment:
     """A world in which one view shows something else."""
-    store = setting.environment.store
-    values = store.values.clone()
-    values[store.row[viewpoint], view] += 1.5
-    return Environment(setting.environment.world, replace(store, values=values))
+
+    def change(values: Tensor) -> Tensor:
+        return values.index_put((torch.tensor(viewpoint), torch.tensor(view)), values[viewpoint, view] + 1.5)
+
+    return repainted(setting.environment, change)
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +253,7 @@ def test_a_view_that_leads_nowhere_changes_no_node_state(literal: Moment, settin
     (before, scores), place = literal.again(setting.environment), literal.viewpoint
     leading = set(setting.environment.world.neighbour_view[place].tolist())
     other = next(view for view in range(36) if view not in leading)
-    after, new_scores = literal.again(repainted(setting, place, other))
+    after, new_scores = literal.again(brighter(setting, place, other))
     for states, others in zip(before, after, strict=True):
         assert torch.equal(states, others)
     assert torch.equal(scores, new_scores)
@@ -299,7 +268,7 @@ def test_the_view_of_a_visited_place_counts_as_one_of_the_navigable_ones_only(
     assert looking[at.visited] != looking[at.unvisited]
     (before, _), place = at.again(setting.environment), at.viewpoint
     for slot, counts in ((at.visited, views == "navigable"), (at.unvisited, True)):
-        (visual, orientation), _ = at.again(repainted(setting, place, looking[slot]))
+        (visual, orientation), _ = at.again(brighter(setting, place, looking[slot]))
         assert torch.equal(orientation, before[1])
         assert torch.allclose(visual[at.node], before[0][at.node], atol=1e-5) != counts
 
@@ -318,7 +287,7 @@ def test_the_other_readings_see_what_the_paper_does_not(
     other = next(number for number in range(36) if number not in leading)
     (before, _), place = at.again(setting.environment), at.viewpoint
     (_, orientation), _ = at.again(turned(setting, place, at.unvisited))
-    (visual, _), _ = at.again(repainted(setting, place, other))
+    (visual, _), _ = at.again(brighter(setting, place, other))
     assert torch.allclose(orientation, before[1], atol=1e-5) != way
     assert torch.allclose(visual, before[0], atol=1e-5) != view
 
@@ -326,8 +295,8 @@ def test_the_other_readings_see_what_the_paper_does_not(
 def test_the_first_decision_has_no_edge_and_a_state_all_the_same(setting: Setting) -> None:
     """Nothing is read and no message comes; the GRU is applied to zeros."""
     agent = setting.agent("ssm", reasoning_steps=1)
-    first = setting.decisions(agent)[0]
-    assert int(first.point.memory().count.max()) == 1
+    first = decisions(setting, agent)[0]
+    assert first.point.memory().count.tolist() == [1] * len(setting.episodes)
     update: Any = agent.get_submodule("reader.orientation_messages.update")
     nothing = torch.zeros(1, update.hidden_size)
     close(first.nodes[1][0, 0], update(nothing, nothing)[0].detach())
@@ -336,7 +305,7 @@ def test_the_first_decision_has_no_edge_and_a_state_all_the_same(setting: Settin
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_a_state_holds_the_neighbourhood_of_as_many_hops_as_iterations(steps: int, setting: Setting) -> None:
     agent = setting.agent("ssm", reasoning_steps=steps)
-    seen = max(setting.decisions(agent), key=lambda one: int(one.point.memory().count.max()))
+    seen = max(decisions(setting, agent), key=lambda one: int(one.point.memory().count.max()))
     graph = seen.point.memory()
     row, count = int(graph.count.argmax()), int(graph.count.max())
     edges = nx.from_numpy_array(graph.edge[row, :count, :count].numpy())

@@ -1,4 +1,4 @@
-"""Grounding and reading (section 3.2, Eqs. 5 to 9) against plain loops, and what must not change the answer."""
+"""Grounding and reading (section 3.2, Eqs. 5 to 9) against plain loops, and what must change nothing."""
 
 from __future__ import annotations
 

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import networkx as nx
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenemem.agents import reranking
-from scenemem.agents.actions import ActionSpace
-from scenemem.agents.rollout import DecisionType
-from scenemem.agents.walker import Decided, TrainedAgent, WalkConfig
+from scenemem.agents.agent import Agent
+from scenemem.agents.walker import TrainedAgent, WalkConfig
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.learning.speaker import Speaker
 from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
-from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
+from scenemem.zoo import reranking
 from scenemem.zoo.reranking import PragmaticSearch, searches, standardised
 from scenemem.zoo.search import END, routes_to
 from scenemem.zoo.speaker_follower import chosen_route
-from tests.zoo.helpers import Setting
+from tests.zoo.helpers import Setting, Walk, places_of
 
 SEARCHES = ("speaker-follower-search", "fast-long")
 
 
 def _agent(setting: Setting, name: str, seed: int = 4) -> TrainedAgent:
     limits = WalkConfig(max_decisions=5, max_steps=60, max_words=40)
-    return TrainedAgent(setting.loud_agent(name, seed=seed), setting.environment, setting.vocabulary, limits)
+    return TrainedAgent(setting.loud(Agent, name, seed=seed), setting.environment, setting.vocabulary, limits)
 
 
 @pytest.fixture(scope="module")
@@ -42,24 +39,6 @@ def speaker(setting: Setting) -> Speaker:
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return Speaker(network, setting.environment, setting.vocabulary, max_words=40)
-
-
-class _Watcher:
-    """Keeps the action space, and the scores by which ends were chosen."""
-
-    space: ActionSpace
-
-    def __init__(self) -> None:
-        self.ends: dict[int, Tensor] = {}  # (N,) by episode
-        self.asked: list[DecisionType] = []
-
-    def observed(self, _pose: Pose, _active: Tensor, space: ActionSpace, /) -> None:
-        self.space = space
-
-    def decided(self, decided: Decided, /) -> None:
-        self.asked.append(decided.request.type)
-        if decided.request.type == END:
-            self.ends |= dict(zip(decided.request.episode.tolist(), decided.logits, strict=True))
 
 
 class NearTheGoal:
@@ -79,15 +58,6 @@ class Broken:
         return torch.full((len(episodes),), torch.nan)
 
 
-def _route(tree: nx.DiGraph[int], start: int, end: int) -> list[int]:
-    """Up the tree of a search from one of its places to the start, turned around."""
-    route = [end]
-    while route[-1] != start:
-        (above,) = tree.predecessors(route[-1])
-        route.append(above)
-    return route[::-1]
-
-
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("routes_at_once", [3, 512])
 def test_a_speaker_chooses_where_a_search_ends(
@@ -96,38 +66,39 @@ def test_a_speaker_chooses_where_a_search_ends(
     """By hand: every place that was entered is the end of a route, told to the speaker by itself."""
     monkeypatch.setattr(reranking, "_ROUTES_AT_ONCE", routes_at_once)
     weight, moved, alone = 0.6, 0, 0
-    watcher, episodes = _Watcher(), setting.episodes
-    rollout = PragmaticSearch(_agent(setting, name), speaker, weight).walk(episodes, watcher=watcher)
-    memory = watcher.space.memory
-    assert memory is not None
-    for number, start in enumerate(episodes.start.tolist()):
-        known = memory.node[number, : int(memory.count[number])].tolist()
-        columns = {name: memory.columns[name][number].tolist() for name in ("scores", "parent")}
-        tree: nx.DiGraph[int] = nx.DiGraph()
-        tree.add_nodes_from(known)
-        tree.add_edges_from((round(columns["parent"][node][0]), known[node]) for node in range(1, len(known)))
+    walk, episodes = Walk(), setting.episodes
+    rollout = PragmaticSearch(_agent(setting, name), speaker, weight).walk(episodes, watcher=walk)
+    memory = walk.space.memory
+    ends = {
+        episode: int(best)
+        for one in walk.answers
+        if one.request.type == END
+        for episode, best in zip(one.request.episode.tolist(), one.logits.argmax(dim=1), strict=True)
+    }
+    for number in range(len(episodes)):
+        known = places_of(memory.node[number])
+        scores = dict(zip(known, memory.columns["scores"][number].tolist(), strict=False))
+        routes = dict[int, list[int]]()
+        for place, before in zip(known, memory.columns["parent"][number].tolist(), strict=False):
+            routes[place] = [*routes.get(round(before[0]), []), place]  # in the order of entering
         heard, own = [], []
-        for node, place in enumerate(known):
-            route = _route(tree, start, place)
+        for place, route in routes.items():
             heading, tokens = episodes.heading[number].view(1), speaker.tokens([episodes.texts[number]])
             heard.append(float(speaker.score(torch.tensor([route]), heading, tokens).per_word))
-            total = columns["scores"][node][-1]
-            for here, there in pairwise(route):
-                slot = setting.world.neighbour[here].tolist().index(there)
-                total += columns["scores"][known.index(here)][slot]
-            own.append(total)
-        ranks = [
-            weight * says / torch.tensor(heard).std() + (1 - weight) * likes / torch.tensor(own).std()
-            for says, likes in zip(heard, own, strict=True)
-        ]
-        best = known[max(range(len(known)), key=lambda node: ranks[node])]
-        walked = [place for place in rollout.walked[number].tolist() if place != NONE]
+            slots = (
+                (here, setting.world.neighbour[here].tolist().index(there)) for here, there in pairwise(route)
+            )
+            own.append(scores[place][-1] + sum(scores[here][slot] for here, slot in slots))
+        theirs, ours = torch.tensor(heard), torch.tensor(own)
+        ranks = weight * theirs / theirs.std() + (1 - weight) * ours / ours.std()
+        best = known[int(ranks.argmax())]
+        walked = places_of(rollout.walked[number])
         assert walked[-1] == best
-        assert known[int(watcher.ends[number].argmax())] == best, "a replay shows the scores that decided"
-        assert chosen_route(walked) == _route(tree, start, best), "what the release counts"
-        moved += best != known[own.index(max(own))]
-        alone += best != known[heard.index(max(heard))]
-    assert moved > 0, "the speaker changed somebody's mind"
+        assert known[ends[number]] == best, "a replay shows the scores that decided"
+        assert chosen_route(walked) == routes[best], "what the release counts"
+        moved += best != known[int(ours.argmax())]
+        alone += best != known[int(theirs.argmax())]
+    assert moved > 0, "the speaker changed an end"
     assert alone > 0, "and did not decide alone"
 
 
@@ -147,13 +118,12 @@ def test_without_a_say_the_speaker_changes_nothing(name: str, setting: Setting, 
 def test_an_oracle_ends_at_the_nearest_place_found(name: str, setting: Setting) -> None:
     agent, world, episodes = _agent(setting, name), setting.world, setting.episodes
     walked = PragmaticSearch(agent, NearTheGoal(world), 1.0).walk(episodes).walked
-    for row, goal in zip(walked.tolist(), episodes.goal, strict=True):
-        places = torch.tensor([place for place in row if place != NONE])
-        metres = world.geodesic(places, goal)
+    for row, goal in zip(walked, episodes.goal, strict=True):
+        metres = world.geodesic(row[row != NONE], goal)
         assert float(metres[-1]) == pytest.approx(float(metres.min()))
 
 
-def test_episodes_walk_with_whoever_walks_beside_them(setting: Setting, speaker: Speaker) -> None:
+def test_an_episode_walks_alike_whatever_walks_beside_it(setting: Setting, speaker: Speaker) -> None:
     """Instructions belong to episodes, however many walk at once, and in whatever order they end."""
     agent = PragmaticSearch(_agent(setting, SEARCHES[0]), speaker, 0.8)
     whole = agent.walk(setting.episodes).walked
@@ -174,6 +144,8 @@ def test_only_a_long_search_has_routes_to_choose_among(setting: Setting, speaker
                 PragmaticSearch(agent, speaker, 0.5)
     with pytest.raises(SettingError, match=r"the speaker's weight must be in \[0, 1\], got 1.5"):
         PragmaticSearch(_agent(setting, "fast-long"), speaker, 1.5)
+    with pytest.raises(NotFiniteError, match="a score of decision 'final' is not a finite number"):
+        PragmaticSearch(_agent(setting, "fast-long"), Broken(), 0.5).walk(setting.episodes)
 
 
 def test_routes_are_read_off_the_tree_of_a_search() -> None:
@@ -186,11 +158,6 @@ def test_routes_are_read_off_the_tree_of_a_search() -> None:
     expected = [(route + pad)[:5] for route in routes]
     assert routes_to(viewpoint, came_from, row, node).tolist() == expected
     assert routes_to(viewpoint, came_from, row[:0], node[:0]).shape == (0, 5)
-
-
-def test_scores_that_are_not_numbers_are_refused(setting: Setting) -> None:
-    with pytest.raises(NotFiniteError, match="a score of decision 'final' is not a finite number"):
-        PragmaticSearch(_agent(setting, SEARCHES[0]), Broken(), 0.5).walk(setting.episodes)
 
 
 @settings(deadline=None)
@@ -217,7 +184,7 @@ def test_standardised_scores_keep_their_order_and_ignore_what_is_not_there(
     assert not found[~exists].any()
 
 
-def test_equal_scores_are_0_whatever_they_round_to() -> None:
-    for score, many in ((-57.31, 41), (-3.3, 7), (1e-9, 3), (0.0, 2)):
-        equal = torch.full((1, many), score)
-        assert not standardised(equal, torch.ones_like(equal, dtype=torch.bool)).any()
+@pytest.mark.parametrize(("score", "count"), [(-57.31, 41), (-3.3, 7), (1e-9, 3), (0.0, 2)])
+def test_equal_scores_are_0_whatever_they_round_to(score: float, count: int) -> None:
+    equal = torch.full((1, count), score)
+    assert not standardised(equal, torch.ones_like(equal, dtype=torch.bool)).any()

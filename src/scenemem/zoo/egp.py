@@ -56,10 +56,7 @@ from scenemem.extend import (
     dots,
     lstm_modules,
 )
-from scenemem.zoo.labels import (
-    best_ndtw,
-    reference_index,
-)
+from scenemem.zoo.labels import best_ndtw, reference_index
 from scenemem.zoo.panoramic import (
     ActionEmbedding,
     CoGroundedState,
@@ -68,17 +65,10 @@ from scenemem.zoo.panoramic import (
     with_stop_option,
 )
 from scenemem.zoo.parts import one_way_parts
-from scenemem.zoo.place_actions import (
-    PlaceActions,
-)
-from scenemem.zoo.planner import (
-    Edges,
-    ProxyPlanner,
-)
+from scenemem.zoo.place_actions import PlaceActions
+from scenemem.zoo.planner import Edges, ProxyPlanner
 from scenemem.zoo.recipes import published, shared
-from scenemem.zoo.seen_places import (
-    SeenPlaces,
-)
+from scenemem.zoo.seen_places import SeenPlaces
 
 
 @dataclass(frozen=True)

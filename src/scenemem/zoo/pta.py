@@ -50,17 +50,9 @@ from scenemem.extend import (
     dots,
     lstm_modules,
 )
-from scenemem.zoo.encoders import (
-    sinusoids,
-)
-from scenemem.zoo.low_level import (
-    LOW_LEVEL,
-    LowLevelActions,
-    action_between,
-)
-from scenemem.zoo.panoramic import (
-    view_angles,
-)
+from scenemem.zoo.encoders import sinusoids
+from scenemem.zoo.low_level import LOW_LEVEL, LowLevelActions, action_between
+from scenemem.zoo.panoramic import view_angles
 from scenemem.zoo.parts import read_by_transformer
 from scenemem.zoo.recipes import published, shared
 from scenemem.zoo.student_forcing import ACTIONS, START, with_turns

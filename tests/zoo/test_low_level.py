@@ -150,15 +150,17 @@ class _Offered:
     def observe(self, *_: object) -> None:
         pass
 
-    def decide(self, request: DecisionRequest, _label: Tensor, pose: Pose, _space: object, /) -> Tensor:
+    def decide(
+        self, request: DecisionRequest, _label: Tensor, pose: Pose, _space: object, /
+    ) -> tuple[Tensor, None]:
         self.requests.append((request, pose.view[request.episode]))
-        return torch.full_like(request.episode, RIGHT)
+        return torch.full_like(request.episode, RIGHT), None
 
 
 def test_forward_is_offered_where_something_is_ahead(world: World, episodes: EpisodeSet) -> None:
     some, policy = episodes.select(range(0, len(episodes), 8)), _Offered()
     rollout = collect(world, some, LowLevelActions(world, len(some), 12), policy, max_steps=20)
-    assert bool((rollout.viewpoint == some.start.unsqueeze(1)).all()), "whoever turns stays"
+    assert bool((rollout.viewpoint == some.start.unsqueeze(1)).all()), "a turn stays"
     assert rollout.length.tolist() == [13] * len(some)
     for request, view in policy.requests:
         ahead = forward_slot(world, some.start[request.episode], view)

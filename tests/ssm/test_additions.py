@@ -1,0 +1,302 @@
+"""The additions to the agent: hints, staying, stopping from memory, remembered scores, hop prior, endings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import networkx as nx
+import pytest
+import torch
+from torch import Tensor, nn
+
+from scenemem.agents.agent import DecisionPoint, Observations
+from scenemem.agents.rollout import DecisionType
+from scenemem.ssm.ablations import LocalMemoryActions
+from scenemem.ssm.additions import (
+    REMEMBERED,
+    BasicWithEnding,
+    EndingConfig,
+    FrontierHints,
+    HopPriorActions,
+    HopPriorLocalActions,
+    SSMPlus,
+    SSMPlusConfig,
+    StayScore,
+    StopFromMemory,
+    log_probabilities,
+    with_stop,
+)
+from scenemem.ssm.deciding import FrontierActions
+from scenemem.ssm.graph import MemoryGraph
+from scenemem.world.graph import NONE
+from tests.ssm.helpers import WIDTH, Moment, Setting, randn, visit_all
+
+REMEMBERED_SCORES = torch.tensor(
+    [[[-1.0, -2.0, -3.0], [-4.0, -0.5, -1e4], [-6.0, -7.0, -0.1], [9.0, 9.0, 9.0]]]
+)
+OPEN = torch.tensor([[[False, True], [True, False], [False, False], [True, True]]])
+WALK = torch.tensor([[5.0, 0.0, 20.0, torch.inf]])
+close = torch.testing.assert_close
+
+
+@pytest.fixture
+def graph(moment: Moment) -> MemoryGraph:
+    """A memory of three nodes, standing at node 1; a fourth is not known yet."""
+    return replace(
+        moment.graph,
+        viewpoint=torch.tensor([[7, 3, 5, NONE]]),
+        here=torch.tensor([1]),
+        walk=WALK,
+        open=OPEN,
+    )
+
+
+def test_hints_are_plain_facts(graph: MemoryGraph) -> None:
+    assert FrontierHints.columns(graph, REMEMBERED_SCORES)[0].tolist() == [
+        pytest.approx(row)
+        for row in (
+            # here, walk / 10, age / 10, best open candidate, stopping there
+            [0.0, 0.5, 0.2, -2.0, -3.0],
+            [1.0, 0.0, 0.1, -4.0, -10.0],  # remembered scores have a floor
+            [0.0, 2.0, 0.0, -10.0, -0.1],  # nothing is open there
+            [0.0, 0.0, 0.0, 0.0, 0.0],  # not known yet
+        )
+    ]
+    worse, everywhere = REMEMBERED_SCORES.clone(), replace(graph, open=torch.ones_like(OPEN))
+    worse[0, 0, :2] = torch.tensor([-11.0, -12.0])
+    assert FrontierHints.columns(everywhere, worse)[0, 0, 3] == -10.0
+
+
+def test_the_order_of_candidates_and_unknown_nodes_do_not_matter(graph: MemoryGraph) -> None:
+    expected = FrontierHints.columns(graph, REMEMBERED_SCORES)
+    turned = replace(graph, open=OPEN.flip(-1))
+    close(FrontierHints.columns(turned, REMEMBERED_SCORES[..., [1, 0, 2]]), expected)
+    garbage = replace(graph, walk=torch.where(WALK.isinf(), 3.0, WALK))
+    close(FrontierHints.columns(garbage, REMEMBERED_SCORES), expected)
+
+
+def test_hints_score_every_node_from_its_own_facts(graph: MemoryGraph) -> None:
+    hints, state = FrontierHints(WIDTH), torch.randn(1, WIDTH)
+    scores = hints(state, graph, REMEMBERED_SCORES)
+    assert scores.shape == (1, 4)
+    for node, row in enumerate(FrontierHints.columns(graph, REMEMBERED_SCORES)[0]):
+        close(scores[0, node], hints.score(torch.tanh(hints.state(state[0]) + hints.facts(row)))[0])
+
+
+def test_staying_has_a_score_of_its_own_and_only_staying(graph: MemoryGraph) -> None:
+    stay, state = StayScore(WIDTH), torch.randn(1, WIDTH)
+    assert stay(state, graph).tolist() == [[0.0] * 4], "before anything was learnt"
+    nn.init.normal_(stay.score.weight)
+    nn.init.constant_(stay.score.bias, 3.0)
+    scores = stay(state, graph)[0]
+    close(scores[1], state[0] @ stay.score.weight[0] + 3.0)
+    assert scores[[0, 2, 3]].tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("width", [128, 32])
+def test_what_the_memory_says_about_here_is_added_up(width: int, moment: Moment) -> None:
+    """The terms that Eqs. 10 and 11 have for a parent node, without their mix; learnt from the start."""
+    fits = StopFromMemory(WIDTH, 7, width).double()
+    nodes, here = (randn(3, 5, 7), randn(3, 5, width)), torch.tensor([4, 1, 0])
+    found = fits(moment.grounded, nodes, here)
+    assert found.tolist() == [0.0] * 3, "before anything was learnt"
+    assert all(gradient.any() for gradient in torch.autograd.grad(found.sum(), list(fits.parameters())))
+    for parameter in fits.parameters():
+        nn.init.normal_(parameter)
+    found = fits(moment.grounded, nodes, here)
+    for row, node in enumerate(here.tolist()):
+        by_view = nodes[0][row, node] @ fits.query_visual.weight @ moment.grounded.perception[row]
+        by_direction = nodes[1][row, node] @ fits.query_orientation.weight @ moment.grounded.action[row]
+        close(found[row], by_view + by_direction)
+
+
+def test_something_is_added_to_the_option_to_stop_only() -> None:
+    logits = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    assert with_stop(logits, torch.tensor([10.0, -20.0])).tolist() == [[1.0, 2.0, 13.0], [4.0, 5.0, -14.0]]
+    assert logits[0, 2] == 3.0
+
+
+def test_probabilities_are_those_of_real_neighbours_and_stop() -> None:
+    """Empty slots have none: a large negative number that stays finite, whatever was scored there."""
+    mask = torch.arange(4) < torch.tensor([4, 1, 0]).unsqueeze(1)
+    logits = randn(3, 5).requires_grad_()
+    found, table = log_probabilities(logits, mask), log_probabilities(logits.expand(2, -1, -1), mask)
+    for row, count in enumerate([4, 1, 0]):
+        options = [*range(count), 4]
+        close(found[row, options], logits[row, options].softmax(0).log())
+        assert found[row, count:4].tolist() == [-1e4] * (4 - count)
+    close(table[1], found)
+    garbage = logits.masked_fill(~torch.nn.functional.pad(mask, (0, 1), value=True), 1e30)
+    assert torch.equal(log_probabilities(garbage, mask), found)
+    (gradient,) = torch.autograd.grad(found, logits, randn(3, 5))
+    assert gradient.isfinite().all()
+    assert not gradient[:, :-1][~mask].any(), "empty slots learn nothing"
+
+
+# in the agent
+
+
+def _points(setting: Setting, agent: SSMPlus) -> list[tuple[DecisionPoint, Any]]:
+    """Every decision point of a walk, with its scores."""
+    seen: list[tuple[DecisionPoint, Any]] = []
+    score = agent.score
+
+    def spy(point: DecisionPoint) -> dict[DecisionType, Tensor]:
+        scores = score(point)
+        seen.append((point, scores))
+        return scores
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent, "score", spy)
+        setting.learning(agent)
+    return seen
+
+
+def _plus(setting: Setting, **settings: Any) -> SSMPlus:
+    agent: SSMPlus = setting.agent("ssm-plus", **settings)
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"hints": True}, "hints"),
+        ({"stay_score": True}, "stay_score"),
+        ({"stop_from_memory": True}, "stop_from_memory"),
+    ],
+)
+def test_an_addition_adds_to_the_papers_scores(
+    settings: dict[str, bool], part: str, setting: Setting
+) -> None:
+    """Those of the same agent without it, at the same states; it has parameters only when it is on."""
+    agent = _plus(setting, **settings)
+    plain = _plus(setting)
+    plain.load_state_dict(agent.state_dict(), strict=False)
+    assert getattr(plain, part) is None
+    assert any(part in name for name, _ in agent.named_parameters())
+    assert not any(part in name for name, _ in plain.named_parameters())
+    point, scores = _points(setting, agent)[3]
+    before, graph, hidden = plain.score(point), point.memory(), point.state.hidden
+    frontiers, actions = (scores[kind] - before[kind] for kind in before)
+    expected = torch.zeros_like(frontiers), torch.zeros_like(actions)
+    if agent.hints is not None:
+        expected = agent.hints(hidden, graph, graph.column(REMEMBERED)), expected[1]
+    if agent.stay_score is not None:
+        expected = agent.stay_score(hidden, graph), expected[1]
+    if agent.stop_from_memory is not None:
+        grounded = point.per_observation(agent.ground)
+        expected[1][:, -1] = agent.stop_from_memory(grounded, agent.read(point), graph.here)
+    assert expected[0].any() or expected[1].any()
+    close((frontiers, actions), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_remembered_scores_are_those_of_the_last_visit_and_have_no_gradient(setting: Setting) -> None:
+    agent, world, compared = _plus(setting, hints=True), setting.environment.world, 0
+    features, written = agent.node_features, dict[tuple[int, int], Tensor]()
+
+    def spied(observations: Observations) -> dict[str, Tensor]:
+        logits = agent.action_scores(observations)
+        where = zip(observations.seen.episode.tolist(), observations.viewpoint.tolist(), strict=True)
+        for row, (episode, viewpoint) in enumerate(where):
+            exists = [*world.neighbour_mask[viewpoint].tolist(), True]
+            written[episode, viewpoint] = logits[row][exists].log_softmax(dim=0)
+        return features(observations)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent, "node_features", spied)
+        points = _points(setting, agent)
+    graph = points[-1][0].memory()
+    remembered = graph.column(REMEMBERED)
+    assert not remembered.requires_grad
+    for row, node in zip(graph.row.tolist(), graph.node.tolist(), strict=True):
+        viewpoint = int(graph.viewpoint[row, node])
+        exists = [*world.neighbour_mask[viewpoint].tolist(), True]
+        close(remembered[row, node][exists], written[int(graph.episode[row]), viewpoint])
+        compared += node != int(graph.here[row])
+    assert compared > 3
+    assert _plus(setting).node_features(points[0][0].observations) == {}
+
+
+def test_the_memory_may_be_read_with_the_state_before_the_observation(setting: Setting) -> None:
+    """Frontiers are scored with the new state all the same."""
+    agent = _plus(setting, read_before_update=True)
+    point, scores = _points(setting, agent)[2]
+    before = agent.grounded(point.observations.earlier, point.observations)
+    rows = type(before)(before.perception[point.row], before.action[point.row])
+    nodes = agent.reader(rows, point.heading, point.feature_mask, point.memory())
+    frontiers, actions = scores.values()
+    close(frontiers, agent.frontier_score(point.per_observation(agent.ground), nodes))
+    after = _plus(setting)
+    after.load_state_dict(agent.state_dict())
+    assert not torch.allclose(after.score(point)[next(iter(scores))], frontiers)
+    close(list(after.score(point).values())[1], actions)
+
+
+# ends of walks
+
+
+def test_hops_from_the_start_are_counted_over_the_known_graph(moment: Moment) -> None:
+    """-1 where there is no node; the ring holds those 4 to 6 hops away, and frontiers lie within it."""
+    world = moment.environment.world
+    round_ = [
+        world.index_of("grid", name) for name in ("g00", "g10", "g20", "g30", "g31", "g32", "g22", "g12")
+    ]
+    line = [world.index_of("spiral", f"s{number}") for number in (5, 4, 3, 2, 1, 0)]
+    far = [world.index_of("spiral", f"s{number}") for number in (1, 0, 4, 5, 6, 7, 8)]
+    space = HopPriorActions(world, 3, 9)
+    visit_all(space.memory, [round_, line, far])
+    order = torch.tensor([2, 0, 1])
+    hops, ring, frontiers = space.hops_from_start(order), space.ring(order), space.frontiers(order)
+    for row, walk in enumerate([far, round_, line]):
+        known = nx.Graph([(a, b) for a in walk for b in walk if b in world.neighbour[a].tolist()])
+        length = nx.single_source_shortest_path_length(known, walk[0])
+        expected = [length[place] for place in walk]
+        assert hops[row].tolist() == expected + [-1] * (10 - len(walk))
+        assert ring[row].tolist() == [4 <= count <= 6 for count in hops[row].tolist()]
+        open_ = space.memory.frontier[order[row]].tolist()
+        assert frontiers[row].tolist() == [
+            o and h <= 6 for o, h in zip(open_, hops[row].tolist(), strict=True)
+        ]
+    assert hops.amax() == 7
+    assert hops[2].tolist()[:6] == [0, 1, 2, 3, 3, 2]
+    nowhere = torch.zeros(3, world.neighbour.shape[1], dtype=torch.bool)
+    here = ring[torch.arange(3), space.memory.here[order]]
+    assert torch.equal(space.may_stop(order, ~nowhere), here)
+    assert space.may_stop(order, nowhere).tolist() == [True] * 3
+    assert torch.equal(space.final_places(order), ring)
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "space", "ends", "learning_ends"),
+    [
+        (SSMPlusConfig, {}, FrontierActions, False, False),
+        (SSMPlusConfig, {"final_backtrack": True}, FrontierActions, True, False),
+        (SSMPlusConfig, {"hop_prior": True}, HopPriorActions, True, True),
+        (EndingConfig, {}, LocalMemoryActions, False, False),
+        (EndingConfig, {"final_backtrack": True}, LocalMemoryActions, True, False),
+        (EndingConfig, {"hop_prior": True}, HopPriorLocalActions, True, False),
+    ],
+)
+def test_settings_choose_how_walks_end(
+    make: Any, settings: dict[str, bool], space: type, ends: bool, learning_ends: bool, setting: Setting
+) -> None:
+    """Walks to learn from are cut off, for the critic to judge, unless their last choice is learnt."""
+    agent = (SSMPlus if make is SSMPlusConfig else BasicWithEnding)(make(width=16, **settings), setting.sizes)
+    for learning, expected in ((False, ends), (True, learning_ends)):
+        made: Any = agent.action_space(setting.environment.world, 2, 5, learning=learning)
+        assert type(made) is space
+        assert made.final_backtrack == expected
+        assert made.allow_revisits == (make is EndingConfig)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"restore_state": True}, {"allow_revisits": True}, {"walk_cost": "hops"}]
+)
+def test_settings_choose_how_walks_go_over_the_memory(settings: dict[str, Any], setting: Setting) -> None:
+    made: Any = SSMPlus(SSMPlusConfig(width=16, **settings), setting.sizes).action_space(
+        setting.environment.world, 2, 5
+    )
+    assert made.restores == ("restore_state" in settings)
+    assert made.allow_revisits == ("allow_revisits" in settings)
+    assert made.memory.walk_cost == settings.get("walk_cost", "metres")
