@@ -34,6 +34,7 @@ from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import build_world, load_world
 from scenemem.world.graph import World
 from tests.agents.helpers import Roaming, known_graph, walks_of
+from tests.conftest import scan_from_graph
 
 Space = type[LocalActions | FrontierActions | GlobalActions]
 SPACES = (LocalActions, FrontierActions, GlobalActions)

@@ -23,7 +23,7 @@ from scenemem.learning.augmentation import StoredEpisodes
 from scenemem.learning.objectives import ClosestToGoal, LearningConfig, LossContext, Stage, distance_reward
 from scenemem.learning.trainer import Trainer
 from scenemem.models.navigator import Instructions, RolloutInputs
-from scenemem.presets import PRESETS, Preset
+from scenemem.presets import PRESETS, PUBLISHED, Preset
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import NONE, World
