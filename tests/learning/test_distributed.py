@@ -21,7 +21,7 @@ from scenemem.learning.distributed import SINGLE, ProcessGroup, process_group
 from scenemem.runs.folder import RunFolder
 
 CONFIG = """
-base = "ssm"
+base = "ssm-plus"
 augment = "{data}/r2r/R2R_train.json"
 iterations = {iterations}
 
@@ -31,8 +31,6 @@ width = 16
 node_width = 8
 dropout = 0.3
 feature_dropout = 0.2
-restore_state = true
-hints = true
 
 [data]
 min_count = 1
