@@ -31,8 +31,6 @@ width = 16
 node_width = 8
 dropout = 0.3
 feature_dropout = 0.2
-restore_state = true
-hints = true
 
 [data]
 min_count = 1
