@@ -109,7 +109,7 @@ def one(kind: str, preset: Any, data: Path, out: Path, run: str | None = None) -
         experiment = new_experiment(preset, DataFolder(data), 0)
         return Trainer(experiment.agent, experiment.episodes("train"), preset.learning, 0).step
     if run is None:
-        settings = {"learning.batch": 4, "learning.max_steps": 8}
+        settings: dict[str, Any] = {"learning.batch": 4, "learning.max_steps": 8}
         run = str(api.train(preset, iterations=1, out=out / "run", data=data, **settings).path)
     agent = api.load(run, data=data)
     if kind == "eval":

@@ -480,33 +480,30 @@ def test_every_episode_is_updated_by_itself(
     close(_parts(updater(state.select(rows), some)), _parts(after.select(rows)))
 
 
+def _repainted(observation: Observation, change: Callable[[Tensor], Tensor]) -> Observation:
+    """The same places with other features.  change: (V, 36, D)  ->  (V, 36, D)"""
+    environment, store = observation.environment, observation.environment.store
+    elsewhere = Environment(environment.world, replace(store, values=change(store.values)))
+    inputs = RolloutInputs(elsewhere, observation.instructions, observation.masks)
+    return replace(observation, inputs=inputs)
+
+
 def test_a_dropped_column_can_hold_anything(
     updater: LSTMUpdater, state: LSTMState, observation: Observation
 ) -> None:
-    store = observation.environment.store
-    values = store.values.masked_fill(observation.masks.feature == 0, 50.0)
-    inputs = RolloutInputs(
-        Environment(observation.environment.world, replace(store, values=values)),
-        observation.instructions,
-        observation.masks,
-    )
-    close(_parts(updater(state, replace(observation, inputs=inputs))), _parts(updater(state, observation)))
+    dropped = observation.masks.feature == 0
+    garbage = _repainted(observation, lambda values: values.masked_fill(dropped, 50.0))
+    close(_parts(updater(state, garbage)), _parts(updater(state, observation)))
 
 
 def test_turning_agent_and_world_together_changes_nothing_seen(
     updater: LSTMUpdater, state: LSTMState, observation: Observation
 ) -> None:
     """What is seen depends on directions relative to the agent, not on where north is."""
-    store, view = observation.environment.store, observation.view
-    values = store.values.view(-1, 3, HEADINGS, VISUAL).roll(5, dims=2).flatten(1, 2)
-    turned = replace(
-        observation,
-        inputs=RolloutInputs(
-            Environment(observation.environment.world, replace(store, values=values)),
-            observation.instructions,
-            observation.masks,
-        ),
-        view=(view + 5) % HEADINGS + view.div(HEADINGS, rounding_mode="floor") * HEADINGS,
+    heading, row = observation.view % HEADINGS, observation.view.div(HEADINGS, rounding_mode="floor")
+    turned = _repainted(
+        replace(observation, view=(heading + 5) % HEADINGS + row * HEADINGS),
+        lambda values: values.view(-1, 3, HEADINGS, VISUAL).roll(5, dims=2).flatten(1, 2),
     )
     nearly(updater.seen(state.hidden, turned), updater.seen(state.hidden, observation))
 

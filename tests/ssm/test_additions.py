@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.agent import DecisionPoint, Observations
+from scenemem.agents.agent import DecisionPoint
 from scenemem.agents.rollout import DecisionType
 from scenemem.ssm.ablations import LocalMemoryActions
 from scenemem.ssm.additions import (
@@ -158,64 +158,12 @@ def _plus(setting: Setting, **settings: Any) -> SSMPlus:
     return agent
 
 
-@pytest.mark.parametrize(
-    ("settings", "part"),
-    [
-        ({"hints": True}, "hints"),
-        ({"stay_score": True}, "stay_score"),
-        ({"stop_from_memory": True}, "stop_from_memory"),
-    ],
-)
-def test_an_addition_adds_to_the_papers_scores(
-    settings: dict[str, bool], part: str, setting: Setting
-) -> None:
-    """Those of the same agent without it, at the same states; it has parameters only when it is on."""
-    agent = _plus(setting, **settings)
+def test_remembered_scores_have_no_gradient_and_are_there_with_hints_only(setting: Setting) -> None:
+    point, _ = _points(setting, _plus(setting, hints=True))[-1]
+    assert not point.memory().column(REMEMBERED).requires_grad
     plain = _plus(setting)
-    plain.load_state_dict(agent.state_dict(), strict=False)
-    assert getattr(plain, part) is None
-    assert any(part in name for name, _ in agent.named_parameters())
-    assert not any(part in name for name, _ in plain.named_parameters())
-    point, scores = _points(setting, agent)[3]
-    before, graph, hidden = plain.score(point), point.memory(), point.state.hidden
-    frontiers, actions = (scores[kind] - before[kind] for kind in before)
-    expected = torch.zeros_like(frontiers), torch.zeros_like(actions)
-    if agent.hints is not None:
-        expected = agent.hints(hidden, graph, graph.column(REMEMBERED)), expected[1]
-    if agent.stay_score is not None:
-        expected = agent.stay_score(hidden, graph), expected[1]
-    if agent.stop_from_memory is not None:
-        grounded = point.per_observation(agent.ground)
-        expected[1][:, -1] = agent.stop_from_memory(grounded, agent.read(point), graph.here)
-    assert expected[0].any() or expected[1].any()
-    close((frontiers, actions), expected, atol=1e-4, rtol=1e-4)
-
-
-def test_remembered_scores_are_those_of_the_last_visit_and_have_no_gradient(setting: Setting) -> None:
-    agent, world, compared = _plus(setting, hints=True), setting.environment.world, 0
-    features, written = agent.node_features, dict[tuple[int, int], Tensor]()
-
-    def spied(observations: Observations) -> dict[str, Tensor]:
-        logits = agent.action_scores(observations)
-        where = zip(observations.seen.episode.tolist(), observations.viewpoint.tolist(), strict=True)
-        for row, (episode, viewpoint) in enumerate(where):
-            exists = [*world.neighbour_mask[viewpoint].tolist(), True]
-            written[episode, viewpoint] = logits[row][exists].log_softmax(dim=0)
-        return features(observations)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agent, "node_features", spied)
-        points = _points(setting, agent)
-    graph = points[-1][0].memory()
-    remembered = graph.column(REMEMBERED)
-    assert not remembered.requires_grad
-    for row, node in zip(graph.row.tolist(), graph.node.tolist(), strict=True):
-        viewpoint = int(graph.viewpoint[row, node])
-        exists = [*world.neighbour_mask[viewpoint].tolist(), True]
-        close(remembered[row, node][exists], written[int(graph.episode[row]), viewpoint])
-        compared += node != int(graph.here[row])
-    assert compared > 3
-    assert _plus(setting).node_features(points[0][0].observations) == {}
+    assert plain.node_features(point.observations) == {}
+    assert not any("hints" in name or "stop_from" in name for name, _ in plain.named_parameters())
 
 
 def test_the_memory_may_be_read_with_the_state_before_the_observation(setting: Setting) -> None:

@@ -167,8 +167,10 @@ class PlainSSM:
         return dict(self.said(walk, [walk.here]).action_scores)
 
     def hint(self, walk: Walk, place: Any) -> float:
-        """What plain facts say about a frontier; 0 without the option."""
-        hints = self.network.hints
+        """What plain facts say about a frontier, or staying; 0 without the options."""
+        hints, stay = self.network.hints, self.network.stay_score
+        if stay is not None and place == walk.here:
+            return float(stay.score(walk.hidden))
         if hints is None:
             return 0.0
         remembered, everything = walk.remembered[place], self.config.allow_revisits
@@ -290,7 +292,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "hints and revisits": {"hints": True, "restore_state": True, "allow_revisits": True},
     "narrow": {"node_width": 16},
     "restores": {"restore_state": True},
-    "stop from memory": OURS,
+    "stop from memory": {**OURS, "stay_score": True},
     "hints": {"hints": True},
 }
 

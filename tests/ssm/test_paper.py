@@ -166,28 +166,25 @@ def test_a_one_step_decision_is_what_the_paper_says(settings: dict[str, Any], se
 
 @dataclass(frozen=True)
 class Moment:
-    """The last decision of one walk with a neighbour that was visited and one that was not."""
+    """A late decision of one walk, and a node with visited and unvisited neighbours."""
 
     agent: Agent
-    seen: Seen
+    point: DecisionPoint
     row: int
-    node: int  # of the memory: a place with both
-    visited: int  # slot
-    unvisited: int  # slot
-
-    def again(self, environment: Environment) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """Node states and frontier scores of the same state in a changed world."""
-        point = self.seen.point
-        graph = point.memory()
-        changed = replace(point, graph=replace(graph, environment=environment))
-        with torch.no_grad():
-            scores: Any = self.agent.score(changed)
-        nodes = read(self.agent, changed)
-        return (nodes[0][self.row], nodes[1][self.row]), scores[FRONTIER][self.row]
+    node: int
+    slots: dict[str, int]  # of the node: a way to a visited place, and to a place never visited
 
     @property
     def viewpoint(self) -> int:
-        return int(self.seen.point.memory().viewpoint[self.row, self.node])
+        return int(self.point.memory().viewpoint[self.row, self.node])
+
+    def again(self, environment: Environment) -> tuple[Tensor, Tensor, Tensor]:
+        """Node states and frontier scores of the same state in a changed world: (N, V), (N, W), (N,)."""
+        changed = replace(self.point, graph=replace(self.point.memory(), environment=environment))
+        with torch.no_grad():
+            scores: Any = self.agent.score(changed)
+        visual, orientation = read(self.agent, changed)
+        return visual[self.row], orientation[self.row], scores[FRONTIER][self.row]
 
 
 def moment(setting: Setting, agent: Agent) -> Moment:
@@ -195,101 +192,88 @@ def moment(setting: Setting, agent: Agent) -> Moment:
     world = setting.environment.world
     for seen in reversed(decisions(setting, agent)):
         for row, places in enumerate(seen.point.memory().viewpoint.tolist()):
-            known = [place for place in places if place != NONE]
-            for node, place in enumerate(known):
+            for node, place in enumerate(place for place in places if place != NONE):
                 slots = world.neighbour_mask[place].nonzero().flatten().tolist()
-                inside = [slot for slot in slots if int(world.neighbour[place, slot]) in known]
+                inside = [slot for slot in slots if int(world.neighbour[place, slot]) in places]
                 outside = [slot for slot in slots if slot not in inside]
                 if len(inside) > 1 and outside:  # a softmax over one edge would be blind
-                    return Moment(agent, seen, row, node, inside[0], outside[0])
+                    named = {"visited": inside[0], "unvisited": outside[0]}
+                    return Moment(agent, seen.point, row, node, named)
     raise AssertionError("no such moment")
 
 
-def turned(setting: Setting, viewpoint: int, slot: int) -> Environment:
+def turned(environment: Environment, viewpoint: int, slot: int) -> Environment:
     """A world in which one way leads elsewhere in heading and elevation; the same views are seen."""
-    world = setting.environment.world
+    world = environment.world
     heading, elevation = world.neighbour_heading.clone(), world.neighbour_elevation.clone()
     heading[viewpoint, slot] += 2.0
     elevation[viewpoint, slot] -= 0.4
     changed = replace(world, neighbour_heading=heading, neighbour_elevation=elevation)
-    return Environment(changed, setting.environment.store)
+    return Environment(changed, environment.store)
 
 
-def brighter(setting: Setting, viewpoint: int, view: int) -> Environment:
+def brighter(environment: Environment, viewpoint: int, view: int) -> Environment:
     """A world in which one view shows something else."""
 
     def change(values: Tensor) -> Tensor:
-        return values.index_put((torch.tensor(viewpoint), torch.tensor(view)), values[viewpoint, view] + 1.5)
+        values[viewpoint, view] += 1.5
+        return values
 
-    return repainted(setting.environment, change)
-
-
-@pytest.fixture(scope="module")
-def literal(setting: Setting) -> Moment:
-    return moment(setting, setting.agent("ssm"))
+    return repainted(environment, change)
 
 
-def test_turning_a_way_to_a_place_never_visited_changes_no_node_state(
-    literal: Moment, setting: Setting
-) -> None:
-    (before, scores), place = literal.again(setting.environment), literal.viewpoint
-    after, turned_scores = literal.again(turned(setting, place, literal.unvisited))
-    for states, others in zip(before, after, strict=True):
-        assert torch.equal(states, others)
-    assert torch.equal(scores, turned_scores)
-
-
-def test_turning_the_way_to_a_connected_visited_place_changes_node_states_and_scores(
-    literal: Moment, setting: Setting
-) -> None:
-    (before, scores), place = literal.again(setting.environment), literal.viewpoint
-    after, turned_scores = literal.again(turned(setting, place, literal.visited))
-    assert torch.equal(before[0], after[0]), "what is seen stays"
-    assert not torch.allclose(before[1][literal.node], after[1][literal.node], atol=1e-4)
-    assert not torch.allclose(scores, turned_scores, atol=1e-4)
-
-
-def test_a_view_that_leads_nowhere_changes_no_node_state(literal: Moment, setting: Setting) -> None:
-    (before, scores), place = literal.again(setting.environment), literal.viewpoint
-    leading = set(setting.environment.world.neighbour_view[place].tolist())
-    other = next(view for view in range(36) if view not in leading)
-    after, new_scores = literal.again(brighter(setting, place, other))
-    for states, others in zip(before, after, strict=True):
-        assert torch.equal(states, others)
-    assert torch.equal(scores, new_scores)
-
-
-@pytest.mark.parametrize("views", ["navigable", "unvisited"])
-def test_the_view_of_a_visited_place_counts_as_one_of_the_navigable_ones_only(
-    views: str, setting: Setting
-) -> None:
-    at = moment(setting, setting.agent("ssm", views=views))
-    looking = setting.environment.world.neighbour_view[at.viewpoint].tolist()
-    assert looking[at.visited] != looking[at.unvisited]
-    (before, _), place = at.again(setting.environment), at.viewpoint
-    for slot, counts in ((at.visited, views == "navigable"), (at.unvisited, True)):
-        (visual, orientation), _ = at.again(brighter(setting, place, looking[slot]))
-        assert torch.equal(orientation, before[1])
-        assert torch.allclose(visual[at.node], before[0][at.node], atol=1e-5) != counts
+VISUAL, ORIENTATION = "visual", "orientation"
 
 
 @pytest.mark.parametrize(
-    ("settings", "way", "view"),
-    [({}, False, False), ({"edges": "all"}, True, False), ({"views": "all"}, False, True)],
-    ids=["the paper", "all edges", "all views"],
+    ("settings", "way", "reached"),
+    [
+        ({}, "unvisited", None),
+        ({}, "visited", ORIENTATION),
+        ({"edges": "all"}, "unvisited", ORIENTATION),
+        ({"edges": "all"}, "visited", ORIENTATION),
+    ],
+    ids=str,
 )
-def test_the_other_readings_see_what_the_paper_does_not(
-    settings: dict[str, Any], way: bool, view: bool, setting: Setting
+def test_only_turning_a_way_between_visited_places_changes_an_orientation_state(
+    settings: dict[str, Any], way: str, reached: str | None, setting: Setting
 ) -> None:
-    """Whether a way to a place never visited, and a view that leads nowhere, reach a node state."""
     at = moment(setting, setting.agent("ssm", **settings))
-    leading = set(setting.environment.world.neighbour_view[at.viewpoint].tolist())
-    other = next(number for number in range(36) if number not in leading)
-    (before, _), place = at.again(setting.environment), at.viewpoint
-    (_, orientation), _ = at.again(turned(setting, place, at.unvisited))
-    (visual, _), _ = at.again(brighter(setting, place, other))
-    assert torch.allclose(orientation, before[1], atol=1e-5) != way
-    assert torch.allclose(visual, before[0], atol=1e-5) != view
+    _assert_reached(at, setting, turned(setting.environment, at.viewpoint, at.slots[way]), reached)
+
+
+@pytest.mark.parametrize(
+    ("settings", "view", "reached"),
+    [
+        ({}, "visited", VISUAL),
+        ({}, "unvisited", VISUAL),
+        ({}, "other", None),
+        ({"views": "unvisited"}, "visited", None),
+        ({"views": "unvisited"}, "unvisited", VISUAL),
+        ({"views": "all"}, "other", VISUAL),
+    ],
+    ids=str,
+)
+def test_only_a_view_that_leads_somewhere_changes_a_visual_state(
+    settings: dict[str, Any], view: str, reached: str | None, setting: Setting
+) -> None:
+    """Or one that leads to a place never visited, or all of them: the other readings of Eq. 3."""
+    at = moment(setting, setting.agent("ssm", **settings))
+    looking = setting.environment.world.neighbour_view[at.viewpoint].tolist()
+    views = {name: looking[slot] for name, slot in at.slots.items()}
+    views["other"] = next(number for number in range(36) if number not in looking)
+    assert views["visited"] != views["unvisited"]
+    _assert_reached(at, setting, brighter(setting.environment, at.viewpoint, views[view]), reached)
+
+
+def _assert_reached(at: Moment, setting: Setting, changed: Environment, reached: str | None) -> None:
+    """Which node states are others in a changed world; the frontier scores are when any of them is."""
+    before, after = at.again(setting.environment), at.again(changed)
+    same = [torch.equal(*both) for both in zip(before, after, strict=True)]
+    assert same == [reached != VISUAL, reached != ORIENTATION, reached is None]
+    if reached is not None:
+        kind = [VISUAL, ORIENTATION].index(reached)
+        assert not torch.allclose(before[kind][at.node], after[kind][at.node], atol=1e-4)
 
 
 def test_the_first_decision_has_no_edge_and_a_state_all_the_same(setting: Setting) -> None:

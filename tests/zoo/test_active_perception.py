@@ -90,7 +90,8 @@ def test_walks_are_those_made_by_hand(depth: int, budget: int, setting: Setting)
 
 @pytest.fixture(scope="module")
 def agent(setting: Setting) -> ActivePerception:
-    return setting.loud(ActivePerception, NAME, depth=2, budget=20)
+    agent: ActivePerception = setting.loud(ActivePerception, NAME, depth=2, budget=20)
+    return agent
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +206,7 @@ def test_the_release_counts_first_visits_up_to_the_final_place(walk: list[int]) 
 
 def test_a_replay_shows_the_branches_explored(setting: Setting) -> None:
     network = setting.loud(ActivePerception, NAME, seed=1)
-    torch.nn.init.constant_(network.gate[-1].bias, 50.0)  # type: ignore[arg-type]
+    torch.nn.init.constant_(network.gate[-1].bias, 50.0)
     agent = TrainedAgent(network, setting.environment, setting.vocabulary)
     (trace,) = trace_episodes(agent, setting.episodes.select([0]))
     kinds = [move.decisions[0].kind for move in trace.moves]

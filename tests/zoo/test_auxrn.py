@@ -19,7 +19,8 @@ from tests.zoo.helpers import Setting, Walk, roam, with_heads
 
 @pytest.fixture(scope="module")
 def agent(setting: Setting) -> AuxRN:
-    return setting.loud(AuxRN, "auxrn")
+    agent: AuxRN = setting.loud(AuxRN, "auxrn")
+    return agent
 
 
 @pytest.fixture(scope="module")

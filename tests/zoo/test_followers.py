@@ -208,7 +208,8 @@ def test_words_are_kept_when_instructions_are_read_in_parts(
 
 @pytest.fixture(scope="module")
 def agent(setting: Setting) -> OAAM:
-    return setting.loud(OAAM, "oaam")
+    agent: OAAM = setting.loud(OAAM, "oaam")
+    return agent
 
 
 @pytest.fixture(scope="module")

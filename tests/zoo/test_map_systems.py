@@ -97,7 +97,8 @@ def test_the_graph_has_every_known_way_and_stop(name: str, setting: Setting) -> 
 
 @pytest.fixture(scope="module")
 def agent(setting: Setting) -> Duet:
-    return setting.loud(Duet, "duet")
+    agent: Duet = setting.loud(Duet, "duet")
+    return agent
 
 
 @pytest.fixture(scope="module")
