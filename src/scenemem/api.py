@@ -41,7 +41,6 @@ from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.score import score_trajectories
 from scenemem.features.store import converted_once
 from scenemem.formats import episodes as episode_files
-from scenemem.formats.atomic import atomic_file
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import Point, Trajectory, read_trajectories
 from scenemem.formats.traces import Origin, Trace, write_trace
@@ -274,18 +273,19 @@ class LoadedAgent:
             raise UserError(f"--traces must be 0 or more, got {traces}")
         if speaker is not None and processes > 1:
             raise UserError("with a speaker one process walks; leave out --processes or --speaker")
-        opened, results = self._opened, self._opened.run.results(split)
+        opened = self._opened
         helped = None
         if speaker is not None:
             reranking = Reranking(candidates, speaker_weight, seed)
             helped = opened.with_speaker(find_run(speaker), reranking)
         traced = opened.traced(self.name, split, helped) if traces else None
+        results = opened.run.results(split).parent
+        place = Path(out) if out is not None else results / ("reranked" if helped else "")
         if helped is None:
-            found, files = opened.evaluate(split, processes), [results, results.with_suffix(".jsonl")]
+            found = opened.evaluate(split, processes, place)
         else:
-            found, files = opened.evaluate_with(helped, split), [results.parent / "reranked" / results.name]
-        place = files[0].parent if out is None else Path(out)
-        written = [_copied(file, place / file.name) for file in files if file.is_file()]
+            found = opened.evaluate_with(helped, split, place)
+        written = [file for end in ("json", "jsonl") if (file := place / f"{split}.{end}").is_file()]
         if traced is not None:
             for trace in traced.trace(list(traced.episodes.instruction_ids[:traces])):
                 write_trace(place / "traces" / f"{split}-{plain(trace.task.instruction_id)}.json", trace)
@@ -610,14 +610,6 @@ def register(kind: str, name: str, value: Any = None) -> Any:
     if kind not in REGISTRIES:
         raise UserError(f"nothing is registered as '{kind}'; there are: {', '.join(REGISTRIES)}")
     return REGISTRIES[kind].register(name, value)
-
-
-def _copied(file: Path, target: Path) -> Path:
-    """Copy a file to where it is not yet; returns the target."""
-    if target != file:
-        with atomic_file(target) as partial:
-            partial.write_bytes(file.read_bytes())
-    return target
 
 
 _world = lru_cache(maxsize=2)(load_world)
