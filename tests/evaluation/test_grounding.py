@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.agents.agent import follow
-from scenemem.agents.build import AGENTS, DataSizes
-from scenemem.agents.walker import FollowLabels, TrainedAgent, WalkConfig, collect
+from scenemem.agents.walker import TrainedAgent, WalkConfig
 from scenemem.errors import UserError
 from scenemem.evaluation import grounding
 from scenemem.evaluation.grounding import (
@@ -25,7 +23,7 @@ from scenemem.evaluation.grounding import (
     attention_along_reference,
     measure_grounding,
 )
-from scenemem.features.store import Environment, open_store
+from scenemem.features.store import Environment
 from scenemem.formats.annotations import (
     LandmarkLabels,
     WordLabels,
@@ -33,47 +31,40 @@ from scenemem.formats.annotations import (
     read_landmark_labels,
 )
 from scenemem.formats.episodes import read_episodes
-from scenemem.formats.folder import DataFolder
-from scenemem.learning.objectives import ReferencePath
-from scenemem.models.navigator import PackedInstructions
+from scenemem.models.navigator import Instructions
 from scenemem.presets import PRESETS
-from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.tasks.vocabulary import Vocabulary, split_words
-from scenemem.world.build import load_world
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.tasks.vocabulary import split_words
 from scenemem.world.graph import NONE
+from tests.agents.helpers import Setting
 
 KINDS = sorted({preset.agent for preset in PRESETS.values()})
 
 
 @pytest.fixture(scope="module")
-def environment(tiny_trainable: Path) -> Environment:
-    world = load_world(tiny_trainable / "connectivity")
-    return Environment(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
+def setting(tiny_trainable: Path) -> Setting:
+    return Setting.load(tiny_trainable, "val_unseen")
 
 
 @pytest.fixture(scope="module")
-def episodes(tiny_trainable: Path, environment: Environment) -> EpisodeSet:
-    return load_split(DataFolder(tiny_trainable), environment.world, "r2r", "val_unseen")
+def environment(setting: Setting) -> Environment:
+    return setting.environment
 
 
-def _agent(name: str, environment: Environment, episodes: EpisodeSet, **settings: Any) -> TrainedAgent:
-    torch.manual_seed(0)
-    vocabulary = Vocabulary.build(episodes.texts, min_count=1)
-    spec, sizes = AGENTS[name], DataSizes(words=len(vocabulary), visual=environment.width)
-    if "node_width" in {setting.name for setting in fields(spec.config)}:
-        settings["node_width"] = 4
-    network = spec.build(spec.config(word_width=6, width=8, **settings), sizes)
+@pytest.fixture(scope="module")
+def episodes(setting: Setting) -> EpisodeSet:
+    return setting.episodes
+
+
+def _agent(name: str, setting: Setting, **settings: Any) -> TrainedAgent:
     limits = WalkConfig(max_decisions=4, max_steps=9, max_words=30)
-    return TrainedAgent(network, environment, vocabulary, limits)
+    return setting.agent(name, limits=limits, **settings)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_agent_is_led_along_the_reference_path(
-    name: str, environment: Environment, episodes: EpisodeSet
-) -> None:
-    agent = _agent(name, environment, episodes)
+def test_the_agent_is_led_along_the_reference_path(name: str, setting: Setting) -> None:
+    agent, episodes, told = _agent(name, setting), setting.episodes, list[tuple[int, int]]()
     agent.network.train()
-    told: list[tuple[int, int]] = []
     batches = list(
         attention_along_reference(
             agent, episodes, batch_size=7, progress=lambda done, total: told.append((done, total))
@@ -92,44 +83,42 @@ def test_the_agent_is_led_along_the_reference_path(
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if not name.startswith("basic")])
-def test_word_attention_is_that_of_the_network_when_it_evaluates_the_walk(
-    name: str, environment: Environment, episodes: EpisodeSet, monkeypatch: pytest.MonkeyPatch
+def test_word_attention_is_that_of_the_states_that_decide(
+    name: str, setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = _agent(name, environment, episodes)
-    network, world = agent.network.eval(), environment.world
-    (recorded,) = attention_along_reference(agent, episodes)
-    longest = int(episodes.path_length.max())
-    space = network.action_space(world, len(episodes), longest)
-    rule = ReferencePath(world, episodes.path)
-    rollout = collect(world, episodes, space, FollowLabels(), max_steps=longest * longest, label_rule=rule)
-    log = network.state_log(environment, agent.read(episodes.texts), network.dropout_masks(len(episodes)))
-    follow(log, rollout)
-    seen: list[tuple[PackedInstructions, Tensor]] = []
-    attend_many = PackedInstructions.attend_many
+    """Step after step, what ``forward`` of the grounding has attended to is what was recorded."""
+    agent, seen = _agent(name, setting), list[Tensor]()
+    attend, ground = Instructions.attend, agent.network.grounding.forward
 
-    def spied(words: PackedInstructions, queries: Tensor) -> tuple[Tensor, Tensor]:
-        values, weights = attend_many(words, queries)
-        seen.append((words, weights))
-        return values, weights
+    def spied(state: Tensor, words: Instructions) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
 
-    monkeypatch.setattr(PackedInstructions, "attend_many", spied)
-    network.evaluate_actions(rollout, log, environment)
-    ((words, weights),) = seen  # the two streams of the grounding, at all steps at once
-    table = weights.view(words.packing.episodes, words.packing.steps, 2, -1)
-    for number, stream in enumerate(("perception", "action")):
-        of_stream: Tensor = recorded.words[stream]  # type: ignore[index]
-        assert torch.allclose(of_stream[rollout.alive], table[:, :, number][rollout.alive], atol=1e-6)
+            def kept(words: Instructions, queries: Tensor) -> tuple[Tensor, Tensor]:
+                values, weights = attend(words, queries)
+                seen.append(weights)
+                return values, weights
+
+            patch.setattr(Instructions, "attend", kept)
+            return ground(state, words)
+
+    monkeypatch.setattr(agent.network.grounding, "forward", spied)
+    (recorded,) = attention_along_reference(agent, setting.episodes)
+    steps = recorded.alive.sum(dim=0).tolist()
+    assert [len(weights) for weights in seen] == steps
+    for step, weights in enumerate(seen):
+        for number, stream in enumerate(("perception", "action")):
+            of_stream: Tensor = recorded.words[stream]  # type: ignore[index]
+            assert torch.equal(of_stream[recorded.alive[:, step], step], weights[:, number])
 
 
 def test_without_fine_grained_grounding_there_is_only_the_navigators_attention(
-    environment: Environment, episodes: EpisodeSet
+    setting: Setting, environment: Environment, episodes: EpisodeSet
 ) -> None:
-    agent = _agent("ssm", environment, episodes, grounding=False)
     labels = {
         name: _labels(environment, episodes, row, (0, 1), (2,))
         for row, name in enumerate(episodes.instruction_ids)
     }
-    quality = measure_grounding(agent, episodes, labels, draws=20)
+    quality = measure_grounding(_agent("ssm", setting, grounding=False), episodes, labels, draws=20)
     assert [(row.stream, row.words) for row in quality.attention] == [
         ("navigator", "landmark"),
         ("navigator", "action"),
@@ -150,28 +139,31 @@ def _labels(
     return {viewpoint: WordLabels(landmark=landmark, action=action)}
 
 
-def _measured(
-    monkeypatch: pytest.MonkeyPatch,
-    environment: Environment,
-    episodes: EpisodeSet,
-    labels: LandmarkLabels,
-    attention: dict[Stream, list[int]],
-) -> GroundingQuality:
+Measured = Callable[[EpisodeSet, LandmarkLabels, dict[Stream, list[int]]], GroundingQuality]
+
+
+@pytest.fixture
+def measured(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> Measured:
     """Grounding of made-up attention: every stream attends to the given tokens, to each as much."""
-    agent = _agent("ssm", environment, episodes)
-    tokens = torch.tensor([len(split_words(text)) + 2 for text in episodes.texts])
 
-    def attend(*_args: object, **_options: object) -> Iterator[ReferenceAttention]:
+    def measure(
+        episodes: EpisodeSet, labels: LandmarkLabels, attention: dict[Stream, list[int]]
+    ) -> GroundingQuality:
+        tokens = torch.tensor([len(split_words(text)) + 2 for text in episodes.texts])
         shape = (*episodes.path.shape, int(tokens.max()))
-        words: dict[Stream, Tensor] = {}
-        for stream, chosen in attention.items():
-            words[stream] = torch.zeros(shape)
-            words[stream][:, :, chosen] = 1 / len(chosen)
-        alive = episodes.path != NONE
-        yield ReferenceAttention(episodes, episodes.path.clamp_min(0), alive, tokens, words)
 
-    monkeypatch.setattr(grounding, "attention_along_reference", attend)
-    return measure_grounding(agent, episodes, labels, draws=50)
+        def attend(*_args: object, **_options: object) -> Iterator[ReferenceAttention]:
+            words: dict[Stream, Tensor] = {}
+            for stream, chosen in attention.items():
+                words[stream] = torch.zeros(shape)
+                words[stream][:, :, chosen] = 1 / len(chosen)
+            alive = episodes.path != NONE
+            yield ReferenceAttention(episodes, episodes.path.clamp_min(0), alive, tokens, words)
+
+        monkeypatch.setattr(grounding, "attention_along_reference", attend)
+        return measure_grounding(_agent("ssm", setting), episodes, labels, draws=50)
+
+    return measure
 
 
 def _row(quality: GroundingQuality, stream: Stream, words: str) -> WordAttention:
@@ -180,14 +172,14 @@ def _row(quality: GroundingQuality, stream: Stream, words: str) -> WordAttention
 
 
 def test_mass_lift_and_pointing_are_what_they_say(
-    monkeypatch: pytest.MonkeyPatch, environment: Environment, episodes: EpisodeSet
+    measured: Measured, environment: Environment, episodes: EpisodeSet
 ) -> None:
     some = episodes.select(range(6))
     labels = {
         name: _labels(environment, some, row, (0, 1), (2,)) for row, name in enumerate(some.instruction_ids)
     }
     attention: dict[Stream, list[int]] = {"perception": [1, 2, 5, 6], "action": [3], "navigator": [0]}
-    quality = _measured(monkeypatch, environment, some, labels, attention)
+    quality = measured(some, labels, attention)
     tokens = [len(split_words(text)) + 2 for text in some.texts]
     chance = sum(2 / count for count in tokens) / len(tokens)
     perception = _row(quality, "perception", "landmark")
@@ -206,7 +198,7 @@ def test_mass_lift_and_pointing_are_what_they_say(
 
 
 def test_uniform_attention_has_a_lift_of_one(
-    monkeypatch: pytest.MonkeyPatch, environment: Environment, episodes: EpisodeSet
+    measured: Measured, environment: Environment, episodes: EpisodeSet
 ) -> None:
     counts = [len(split_words(text)) for text in episodes.texts]
     some = episodes.select([row for row, count in enumerate(counts) if count == counts[0]])
@@ -215,14 +207,14 @@ def test_uniform_attention_has_a_lift_of_one(
         for row, name in enumerate(some.instruction_ids)
     }
     everywhere = list(range(counts[0] + 2))
-    quality = _measured(monkeypatch, environment, some, labels, {"navigator": everywhere})
+    quality = measured(some, labels, {"navigator": everywhere})
     for row in quality.attention:
         assert row.lift.value == pytest.approx(1.0)
         assert (row.lift.low, row.lift.high) == pytest.approx((1.0, 1.0))
 
 
 def test_words_about_other_viewpoints_are_measured_apart(
-    monkeypatch: pytest.MonkeyPatch, environment: Environment, episodes: EpisodeSet
+    measured: Measured, environment: Environment, episodes: EpisodeSet
 ) -> None:
     one = episodes.select([0])
     labels = {
@@ -231,7 +223,7 @@ def test_words_about_other_viewpoints_are_measured_apart(
             **_labels(environment, one, 0, (1,), (), 1),
         }
     }
-    quality = _measured(monkeypatch, environment, one, labels, {"navigator": [1]})
+    quality = measured(one, labels, {"navigator": [1]})
     row = _row(quality, "navigator", "landmark")
     tokens = len(split_words(one.texts[0])) + 2
     assert row.mass.value == 0.5, "right at the first viewpoint, wrong at the second"
@@ -241,7 +233,7 @@ def test_words_about_other_viewpoints_are_measured_apart(
 
 
 def test_every_label_is_measured_whole_or_counted_as_what_it_is(
-    monkeypatch: pytest.MonkeyPatch, environment: Environment, episodes: EpisodeSet
+    measured: Measured, environment: Environment, episodes: EpisodeSet
 ) -> None:
     one = episodes.select([0])
     name, length = one.instruction_ids[0], len(split_words(one.texts[0]))
@@ -254,15 +246,15 @@ def test_every_label_is_measured_whole_or_counted_as_what_it_is(
         },
         "another instruction": {on_path[0]: WordLabels(action=(1,))},
     }
-    coverage = _measured(monkeypatch, environment, one, labels, {"navigator": [1]}).coverage
+    coverage = measured(one, labels, {"navigator": [1]}).coverage
     assert (coverage.labels, coverage.measured) == (4, 1)
     assert (coverage.empty, coverage.beyond, coverage.unvisited, coverage.cut) == (1, 1, 1, 0)
 
 
 def test_words_the_agent_does_not_read_are_not_held_against_it(
-    environment: Environment, episodes: EpisodeSet
+    setting: Setting, environment: Environment, episodes: EpisodeSet
 ) -> None:
-    agent = _agent("basic", environment, episodes)
+    agent = _agent("basic", setting)
     agent.limits = replace(agent.limits, max_words=5)  # three words and the two marks
     labels = {
         name: {
@@ -275,9 +267,9 @@ def test_words_the_agent_does_not_read_are_not_held_against_it(
     assert quality.coverage.cut == quality.coverage.measured == len(episodes)
 
 
-def test_labels_of_another_split_are_refused(environment: Environment, episodes: EpisodeSet) -> None:
+def test_labels_of_another_split_are_refused(setting: Setting) -> None:
     with pytest.raises(UserError, match="no word label fits 'r2r val_unseen'; are they"):
-        measure_grounding(_agent("basic", environment, episodes), episodes, {})
+        measure_grounding(_agent("basic", setting), setting.episodes, {})
 
 
 @pytest.mark.real_data

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -417,7 +418,8 @@ def observation(inputs: RolloutInputs) -> Observation:
 @pytest.fixture
 def state() -> LSTMState:
     """What the last update attended to does not matter to the next one."""
-    return LSTMState(*_randn(2, EPISODES, WIDTH), torch.full((EPISODES, WORDS), torch.nan))
+    hidden, cell = _randn(2, EPISODES, WIDTH)
+    return LSTMState(hidden, cell, torch.full((EPISODES, WORDS), torch.nan))
 
 
 def _plain_update(
@@ -561,6 +563,7 @@ def test_the_baseline_scores_neighbours_by_equation_2_and_stopping_as_a_zero_row
 
 def test_a_critic_gives_one_number_per_state() -> None:
     critic, state = Critic(WIDTH), torch.randn(2, 3, WIDTH)
-    first, _, last = critic.layers
+    layers: Any = critic.layers
+    first, _, last = layers
     inner = (state @ first.weight.t() + first.bias).clamp_min(0.0)
     close(critic(state), inner @ last.weight[0] + last.bias)

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.ssm.ablations import GlobalScore, slot_confidences
-from scenemem.ssm.deciding import ActionScore
+from scenemem.ssm.ablations import GlobalScore
 from scenemem.world.graph import angle_feature
 from tests.ssm.helpers import MASK, VISUAL, WIDTH, Moment, randn, repainted, slots_reversed, trained
 
@@ -102,32 +101,3 @@ def test_places_a_memory_does_not_know_and_dropped_columns_do_not_matter(
 
     changed = replace(moment, environment=repainted(moment.environment, change))
     close(_logits(score, changed, nodes), _logits(score, moment, nodes))
-
-
-def test_the_confidences_of_slots_learn_apart_from_each_other(moment: Moment) -> None:
-    """By view and by direction, 0 at nodes that do not exist; both queries get their own gradient."""
-    visual, orientation, graph = randn(3, VISUAL).requires_grad_(), randn(3, 4).requires_grad_(), moment.graph
-    found = slot_confidences(graph, visual, orientation)
-    expected = torch.zeros_like(found)
-    for state, (row, node, _) in enumerate(moment.states):
-        expected[row, node, :, 0] = graph.candidates()[state] @ visual[row]
-        expected[row, node, :, 1] = graph.directions[state] @ orientation[row]
-    close(found, expected)
-    upstream, learned = torch.randn_like(found), [visual, orientation]
-    close(torch.autograd.grad(found, learned, upstream), torch.autograd.grad(expected, learned, upstream))
-
-
-def test_the_ways_from_here_score_alike_as_neighbours_and_as_slots_of_the_memory(moment: Moment) -> None:
-    """Neighbours have relative directions, memories absolute ones; parent nodes say nothing here."""
-    actions = trained(ActionScore(WIDTH, VISUAL))
-    anywhere = trained(GlobalScore(WIDTH, VISUAL, NODE_WIDTH))
-    anywhere.load_state_dict(actions.state_dict(), strict=False)
-    view, here = torch.tensor([14, 3, 29]), torch.tensor([walk[-1] for walk in moment.walks])
-    moment = replace(moment, heading=(view % 12).double() * torch.pi / 6)
-    silent = torch.zeros(3, NODES, NODE_WIDTH).double(), torch.zeros(3, NODES, 128).double()
-    slots, stops = _logits(anywhere, moment, silent)
-    seen = moment.environment.candidates(here, view)
-    expected = actions(moment.grounded, seen, MASK)
-    at = (moment.graph.place == here[moment.graph.row]).nonzero().squeeze(1)
-    close(slots[at][seen.mask], expected[:, :-1][seen.mask], atol=1e-6, rtol=1e-6)
-    close(stops, expected[:, -1])

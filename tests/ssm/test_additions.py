@@ -210,8 +210,11 @@ def test_hops_from_the_start_are_counted_over_the_known_graph(moment: Moment) ->
     assert hops[2].tolist()[:6] == [0, 1, 2, 3, 3, 2]
     nowhere = torch.zeros(3, world.neighbour.shape[1], dtype=torch.bool)
     here = ring[torch.arange(3), space.memory.here[order]]
-    assert torch.equal(space.may_stop(order, ~nowhere), here)
-    assert space.may_stop(order, nowhere).tolist() == [True] * 3
+    may, must = space.may_stop(order, ~nowhere), space.may_stop(order, nowhere)
+    assert may is not None
+    assert must is not None
+    assert torch.equal(may, here)
+    assert must.all()
     assert torch.equal(space.final_places(order), ring)
 
 
@@ -230,12 +233,12 @@ def test_settings_choose_how_walks_end(
     make: Any, settings: dict[str, bool], space: type, ends: bool, learning_ends: bool, setting: Setting
 ) -> None:
     """Walks to learn from are cut off, for the critic to judge, unless their last choice is learnt."""
-    agent = (SSMPlus if make is SSMPlusConfig else BasicWithEnding)(make(width=16, **settings), setting.sizes)
+    kind: Any = SSMPlus if make is SSMPlusConfig else BasicWithEnding
+    agent = kind(make(width=16, **settings), setting.sizes)
     for learning, expected in ((False, ends), (True, learning_ends)):
-        made: Any = agent.action_space(setting.environment.world, 2, 5, learning=learning)
+        made = agent.action_space(setting.environment.world, 2, 5, learning=learning)
+        assert (made.final_backtrack, made.allow_revisits) == (expected, make is EndingConfig)
         assert type(made) is space
-        assert made.final_backtrack == expected
-        assert made.allow_revisits == (make is EndingConfig)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from torch import Tensor
 from scenemem.models.navigator import State
 from scenemem.ssm.graph import SceneMemory, WalkCost
 from scenemem.world.graph import NONE, World
-from tests.ssm.helpers import VISUAL, Moment, randn, remembered, visit_all
+from tests.ssm.helpers import Moment, randn, remembered, visit_all
 
 Walks = list[list[int]]
 
@@ -114,14 +114,6 @@ def _followed(memory: SceneMemory, graph: nx.Graph, episode: int, i: int, j: int
         total += edge[memory.walk_cost]
         i = step
     return math.nan
-
-
-def test_shortest_ways_count_metres_or_hops(world: World) -> None:
-    walk = _named(world, "spiral", "s0", "s1", "s2", "s3", "s4")
-    metres, hops = _remember(world, [walk]), _remember(world, [walk], "hops")
-    assert hops.walk[0, 0].tolist() == [0.0, 1.0, 2.0, 2.0, 1.0]
-    slot = int((world.neighbour[walk[0]] == walk[4]).nonzero())
-    assert float(metres.walk[0, 0, 4]) == pytest.approx(float(world.neighbour_length[walk[0], slot]))
 
 
 def test_towards_leads_every_episode_back_to_its_target(world: World) -> None:
@@ -306,15 +298,3 @@ def test_the_sum_over_neighbours_is_a_product_with_the_edges(moment: Moment) -> 
         torch.testing.assert_close(total[graph.row == row], adjacency @ states[graph.row == row])
     assert not total[-1].any()
     assert torch.autograd.gradcheck(graph.neighbour_sum, states)
-
-
-def test_memories_attend_to_slots_and_views_of_each_of_their_nodes(moment: Moment) -> None:
-    graph, query = moment.graph, randn(3, VISUAL)
-    features, slots = graph.candidates(), torch.rand(graph.exists.shape) < 0.5
-    slots[0] = False
-    by_slot, by_view = graph.attend_slots(query, features, slots), graph.attend(query)
-    for state, (row, _, place) in enumerate(moment.states):
-        own, views = features[state][slots[state]], moment.environment.panorama(torch.tensor(place))
-        torch.testing.assert_close(by_slot[state], (own @ query[row]).softmax(0) @ own)
-        torch.testing.assert_close(by_view[state], (views @ query[row]).softmax(0) @ views)
-    assert not by_slot[0].any()

@@ -30,8 +30,8 @@ KINDS = {
 }
 VARIANTS = [
     *((name, {}) for name in KINDS.values()),
-    ("ssm", {"read_before_update": True, "restore_state": False}),
-    ("ssm", {"hop_prior": True, "final_backtrack": False}),
+    ("ssm-plus", {"read_before_update": True, "restore_state": False}),
+    ("ssm-plus", {"hop_prior": True, "final_backtrack": False}),
     ("ssm", {"walk_cost": "hops"}),
     ("ssm", {"allow_revisits": True}),
     ("ssm-global", {"walk_cost": "hops"}),
