@@ -330,7 +330,7 @@ def test_an_agent_from_outside_has_presets_of_its_own(monkeypatch: pytest.Monkey
         mood: float = 0.5
 
     monkeypatch.setattr(AGENTS, "_objects", dict(AGENTS))
-    AGENTS.register("moody", AgentSpec(Basic.build, MoodyConfig))
+    AGENTS.register("moody", AgentSpec(Basic, MoodyConfig))
     preset: Preset[Any] = Preset("moody", MoodyConfig(mood=0.1), walk=WalkConfig(max_decisions=3))
     assert read_preset(msgspec.to_builtins(preset)) == preset
     assert msgspec.json.decode(msgspec.json.encode(preset), type=preset_type("moody")) == preset

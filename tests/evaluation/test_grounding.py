@@ -88,7 +88,8 @@ def test_word_attention_is_that_of_the_states_that_decide(
 ) -> None:
     """Step after step, what ``forward`` of the grounding has attended to is what was recorded."""
     agent, seen = _agent(name, setting), list[Tensor]()
-    attend, ground = Instructions.attend, agent.network.grounding.forward
+    grounding: Any = agent.network.grounding
+    attend, ground = Instructions.attend, grounding.forward
 
     def spied(state: Tensor, words: Instructions) -> Any:
         with pytest.MonkeyPatch.context() as patch:

@@ -92,18 +92,18 @@ def test_speaker_and_agent_see_the_same_environment(
 ) -> None:
     """The mask the agent learns under is the one the speaker describes with, a new one every step."""
     described, learnt = [], []
-    describe, state_log = translation.speaker.describe, agent.network.state_log
+    describe, heads = translation.speaker.describe, agent.network.whole_walk_heads
 
     def spy_describe(path: Tensor, heading: Tensor, **options: Any) -> Descriptions:
         described.append(options["feature_mask"])
         return describe(path, heading, **options)
 
-    def spy_state_log(environment: Any, instructions: Any, masks: Any, **options: Any) -> Any:
-        learnt.append(masks.feature)
-        return state_log(environment, instructions, masks, **options)
+    def spy_heads(rollout: Any, inputs: Any) -> Any:
+        learnt.append(inputs.masks.feature)
+        return heads(rollout, inputs)
 
     monkeypatch.setattr(translation.speaker, "describe", spy_describe)
-    monkeypatch.setattr(agent.network, "state_log", spy_state_log)
+    monkeypatch.setattr(agent.network, "whole_walk_heads", spy_heads)
     trainer = _trainer(agent, episodes, translation)
     for _ in range(2):
         trainer.step()

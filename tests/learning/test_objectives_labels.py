@@ -365,19 +365,21 @@ class AlongAPlan:
         self._plan = iter([world.index_of("street", name) for name in plan[1:]])
         self.labels: list[str] = []
 
-    def observe(self, _pose: Pose, _active: Tensor, _space: ActionSpace, /) -> None:
+    def observe(self, *_: object) -> None:
         """Nothing is looked at."""
 
-    def decide(self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /) -> Tensor:
+    def decide(
+        self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /
+    ) -> tuple[Tensor, None]:
         right, names = int(label), (*self._world.viewpoints, "stop")
         place = int(request.viewpoint[0, right])
         self.labels.append("stop" if not request.type.over_nodes and right == request.stop else names[place])
         if request.type.over_nodes:
             assert isinstance(space, MemoryActions)
-            return space.memory.here
+            return space.memory.here, None
         if (there := next(self._plan, None)) is None:
-            return torch.tensor([request.stop])
-        return self._world.slot_of(pose.viewpoint, torch.tensor([there]))
+            return torch.tensor([request.stop]), None
+        return self._world.slot_of(pose.viewpoint, torch.tensor([there])), None
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,8 @@ def test_the_first_decision_has_no_edge_and_a_state_all_the_same(setting: Settin
     assert first.point.memory().count.tolist() == [1] * len(setting.episodes)
     update: Any = agent.get_submodule("reader.orientation_messages.update")
     nothing = torch.zeros(1, update.hidden_size)
-    close(first.nodes[1][0, 0], update(nothing, nothing)[0].detach())
+    for state in first.nodes[1][:, 0]:
+        close(state, update(nothing, nothing)[0].detach())
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
@@ -301,10 +302,11 @@ def test_a_state_holds_the_neighbourhood_of_as_many_hops_as_iterations(steps: in
         for slot, place in enumerate(world.neighbour[viewpoint].tolist())
         if place in graph.viewpoint[row, 1:count].tolist()
     )
-    start = Moment(agent, seen, row, node=0, visited=slot, unvisited=NONE)
-    before, _ = start.again(setting.environment)
-    (visual, _), _ = start.again(repainted(setting, viewpoint, int(world.neighbour_view[viewpoint, slot])))
-    (_, orientation), _ = start.again(turned(setting, viewpoint, slot))
+    start = Moment(agent, seen.point, row, 0, {"visited": slot})
+    before = start.again(setting.environment)[:2]
+    view = int(world.neighbour_view[viewpoint, slot])
+    visual, _, _ = start.again(brighter(setting.environment, viewpoint, view))
+    _, orientation, _ = start.again(turned(setting.environment, viewpoint, slot))
     for old, new in zip(before, (visual, orientation), strict=True):
         changed = {node for node in range(count) if not torch.allclose(old[node], new[node], atol=1e-6)}
         assert changed == {node for node, distance in hops.items() if distance <= steps}
@@ -330,7 +332,7 @@ def walked(
 
 def restless(setting: Setting, kind: str, **settings: Any) -> Agent:
     """An agent that seldom stops: stopping scores 0."""
-    agent = setting.agent(kind, **settings)
+    agent: Agent = setting.agent(kind, **settings)
     for name, parameter in agent.named_parameters():
         if ".stop." in name:
             nn.init.zeros_(parameter)
