@@ -10,6 +10,7 @@ from typing import Any
 import networkx as nx
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from scenemem.agents.actions import ActionSpace
 from scenemem.agents.agent import Agent
@@ -56,7 +57,7 @@ class Setting:
     vocabulary: Vocabulary
 
     @classmethod
-    def load(cls, data: Path, split: str = "train") -> Setting:
+    def load(cls, data: Path, split: str = "train") -> Self:
         """From a folder like ``tiny_trainable``."""
         torch.set_num_threads(1)
         world = load_world(data / "connectivity")

@@ -89,7 +89,7 @@ def test_options_are_the_ways_that_are_open_and_choices_are_carried_out(
 ) -> None:
     """With revisits all neighbours are open; frontiers stay what they are: nodes with an unvisited one."""
     given = (WalkOptions(allow_revisits=revisits),) if issubclass(kind, MemoryActions) else ()
-    rollout = _roam(kind(world, len(episodes), MAX_DECISIONS, *given), episodes)  # type: ignore[call-arg]
+    rollout = _roam(kind(world, len(episodes), MAX_DECISIONS, *given), episodes)
     slots, back, far = world.neighbour.shape[1], 0, 0
     everywhere = revisits or kind is LocalActions
     for visit in _visits(rollout):
@@ -251,7 +251,7 @@ def test_places_and_metres_are_those_of_the_choice_or_of_where_the_walk_was_cut_
             assert int(table.place[row]) == chosen
             assert float(table.before[row]) == float(world.geodesic(here, goal))
             assert float(table.after[row]) == float(world.geodesic(reached, goal))
-    assert (cut_off > 3) == (kind is not LocalActions)
+    assert (cut_off > 3) == issubclass(kind, OVER_MEMORY)
 
 
 def test_jumps_are_the_frontiers_elsewhere(world: World, episodes: EpisodeSet) -> None:

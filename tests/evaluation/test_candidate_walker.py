@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from scenemem.zoo.reranking import Reranking, RerankingAgent
 from scenemem.evaluation.evaluate import CandidateWalker, Walks, walk_split
 from scenemem.evaluation.metrics import path_length
 from scenemem.formats.folder import DataFolder
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS, DataConfig
 from scenemem.runs.experiment import Experiment, SpeakerPreset, new_experiment, new_speaker
+from scenemem.zoo.reranking import Reranking, RerankingAgent
 
 
 @pytest.fixture(scope="module")
