@@ -251,7 +251,7 @@ def test_places_and_metres_are_those_of_the_choice_or_of_where_the_walk_was_cut_
             assert int(table.place[row]) == chosen
             assert float(table.before[row]) == float(world.geodesic(here, goal))
             assert float(table.after[row]) == float(world.geodesic(reached, goal))
-    assert (cut_off > 3) == issubclass(kind, MemoryActions)
+    assert (cut_off > 3) == issubclass(kind, OVER_MEMORY)
 
 
 def test_jumps_are_the_frontiers_elsewhere(world: World, episodes: EpisodeSet) -> None:

@@ -348,7 +348,8 @@ def test_a_step_of_a_walk_waits_for_the_device_a_few_times_only(
             card.waits.clear()
             with _BooleanIndices() as indices:
                 agent.walk(episodes, _never_stops)
-            return int(sum(card.waits.values()) + indices.count)
+            total: int = sum(card.waits.values()) + indices.count
+            return total
 
     assert (waits(12) - waits(4)) / 8 <= most
 

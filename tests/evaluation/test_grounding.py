@@ -33,6 +33,7 @@ from scenemem.formats.annotations import (
 from scenemem.formats.episodes import read_episodes
 from scenemem.models.navigator import Instructions
 from scenemem.presets import PRESETS
+from scenemem.ssm.agent import GroundedAgent
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import split_words
 from scenemem.world.graph import NONE
@@ -88,8 +89,8 @@ def test_word_attention_is_that_of_the_states_that_decide(
 ) -> None:
     """Step after step, what ``forward`` of the grounding has attended to is what was recorded."""
     agent, seen = _agent(name, setting), list[Tensor]()
-    grounding: Any = agent.network.grounding
-    attend, ground = Instructions.attend, grounding.forward
+    assert isinstance(agent.network, GroundedAgent)
+    attend, ground = Instructions.attend, agent.network.grounding.forward
 
     def spied(state: Tensor, words: Instructions) -> Any:
         with pytest.MonkeyPatch.context() as patch:

@@ -189,7 +189,7 @@ def _slow_imitation(rollout: Rollout, weights: Mapping[DecisionType, float]) -> 
     return total / count
 
 
-def _slow_a2c(rollout: Rollout, config: LearningConfig) -> Tensor:
+def slow_a2c(rollout: Rollout, config: LearningConfig) -> Tensor:
     total, count = torch.zeros(()), 0
     for episode, length in enumerate(rollout.length.tolist()):
         steps = _steps(rollout, episode)
@@ -247,7 +247,7 @@ def test_frontier_decisions_have_the_weight_of_their_stage(walked: Walked) -> No
 )
 def test_a2c_is_the_sum_over_episodes_and_decisions(walked: Walked, config: LearningConfig) -> None:
     fast = a2c(walked.rollout, walked.context(config))
-    _check(walked, fast, _slow_a2c(walked.rollout, config))
+    _check(walked, fast, slow_a2c(walked.rollout, config))
 
 
 def test_a2c_of_several_processes_is_divided_by_their_mean_number_of_decisions(walked: Walked) -> None:
