@@ -312,7 +312,7 @@ def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     assert completed("scenemem", "comp") == ["compare", "completion"]
     assert completed("scenemem", "data", "fe") == ["fetch", "features"]
     assert "ssm-no-grounding" in completed("scenemem", "train", "ssm-no")
-    assert completed("scenemem", "eval", "weights:ssm-h") == ["weights:ssm-plus-houses"]
+    assert completed("scenemem", "eval", "weights:ssm-plus-h") == ["weights:ssm-plus-houses"]
     assert completed("scenemem", "eval", "x", "--split", "val_u") == ["val_unseen"]
 
 

@@ -173,7 +173,9 @@ def test_runs_on_the_embedded_houses_need_no_data_folder(
     trained: Path, tiny_trainable: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = trained / "preset.json"
-    file.write_text(file.read_text().replace("random numbers", "scenemem.houses.features"))
+    description = json.loads(file.read_text())
+    description["data"] |= {"features": "scenemem.houses.features", "track": "houses"}
+    file.write_text(json.dumps(description))
     monkeypatch.setattr(pages, "open_data", lambda *_: DataFolder(tiny_trainable))
     assert typed("report", trained) == 0
     assert "The embedded houses, track houses" in (trained / "report.html").read_text(encoding="utf-8")

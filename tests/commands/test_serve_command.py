@@ -78,7 +78,7 @@ def test_a_speaker_that_fits_the_data_comes_with_the_package(runs: list[Path], t
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("agent", ["ssm-r2r-captions", "basic-r2r-oracle"])
+@pytest.mark.parametrize("agent", ["ssm-plus-r2r-captions", "basic-r2r-oracle"])
 def test_the_packaged_speaker_of_r2r_serves_agents_of_any_track(agent: str, with_features: Path) -> None:
     run = find_run(f"weights:{agent}").root
     state = open_live_state([run], None, DataFolder(with_features), "last")

@@ -75,7 +75,7 @@ def test_a_traced_walk_is_the_untraced_one(name: str, settings: dict[str, object
 
 @pytest.fixture
 def traces(experiment: Make) -> list[Trace]:
-    made = experiment("ssm")
+    made = experiment("ssm-plus")
     return trace_episodes(made.agent, made.episodes("val_unseen"), name="tiny")
 
 
@@ -105,7 +105,7 @@ def test_the_rest_of_the_score_of_stopping_is_what_the_memory_says(experiment: M
 
 
 def test_an_agent_that_runs_out_of_decisions_is_traced_to_its_last_place(experiment: Make) -> None:
-    made = experiment("ssm-plus")
+    made = experiment("ssm-backtrack")
     made.agent.limits = replace(made.agent.limits, max_decisions=2)
     traces = trace_episodes(made.agent, made.episodes("val_unseen"))
     ends = _decisions(traces, "final")
@@ -232,7 +232,7 @@ def test_moves_are_told_as_they_happen(experiment: Make) -> None:
 
 
 def test_the_end_and_the_scores_are_those_of_the_evaluation(experiment: Make) -> None:
-    made = experiment("ssm")
+    made = experiment("ssm-backtrack")
     made.agent.limits = replace(made.agent.limits, max_steps=3)
     episodes = _short_first(made)
     traces = trace_episodes(made.agent, episodes)
