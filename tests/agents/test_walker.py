@@ -267,10 +267,10 @@ def test_long_instructions_are_cut(setting: Setting) -> None:
     assert agent.read(("one two three " * 20,)).context.shape[1] == 7
 
 
-@pytest.mark.parametrize("name", ["max_decisions", "max_steps", "max_words"])
-def test_walks_of_nothing_and_endless_ones_are_refused(name: str) -> None:
-    for value in (0, 1001):
-        with pytest.raises(ValueError, match=f"{name} must be from 1 to 1,000, got {value}"):
+@pytest.mark.parametrize(("name", "least"), [("max_decisions", 1), ("max_steps", 1), ("max_words", 3)])
+def test_walks_of_nothing_and_endless_ones_are_refused(name: str, least: int) -> None:
+    for value in (least - 1, 1001):
+        with pytest.raises(ValueError, match=f"{name} must be from {least} to 1,000, got {value}"):
             WalkConfig(**{name: value})
     WalkConfig(**{name: 1000})
 
