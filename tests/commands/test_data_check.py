@@ -148,7 +148,7 @@ def test_advice_leads_on_and_never_in_a_circle(own_data: Path, capsys: pytest.Ca
             ["train", "ssm", "--features", "oracle", "--data", str(own_data), "--out", str(own_data / "run")]
         )
     assert (
-        f"'scenemem data check --data {own_data}' says what it takes to build it" in capsys.readouterr().err
+        f"'scenemem data check --data {own_data}' shows what it takes to build it" in capsys.readouterr().err
     )
 
 

@@ -100,7 +100,7 @@ def test_an_archive_is_judged_by_what_is_in_it(mirror: Mirror, tmp_path: Path) -
         fetch(plan(tmp_path, find_sources(("boxes",))), QUICK)
     assert not (tmp_path / "objects").exists()
     (tmp_path / "originals" / "REVERIE.tar.gz").write_bytes(repository()[:100])
-    with pytest.raises(DataError, match=r"not a readable archive .*; delete it and fetch it again"):
+    with pytest.raises(DataError, match=r"not a readable archive .*; is the file complete"):
         fetch(plan(tmp_path, find_sources(("boxes",))), QUICK)
 
 
