@@ -354,12 +354,12 @@ class AgentPolicy:
     ) -> tuple[Tensor, Tensor]:
         """The chosen options (M,), and the scores of all (M, O)"""
         with torch.set_grad_enabled(self._learns):
-            logits = self._logits(request, space)
+            logits = request.fit(self._logits(request, space))
             if self._rescore is not None:
-                logits = self._rescore(logits, request, space)
+                logits = request.fit(self._rescore(logits, request, space))
             not_numbers = logits.isnan()
             self._not_numbers.append((request.type, not_numbers.any()))  # and the walk goes on anyhow
-            logits = request.fit(logits.masked_fill(not_numbers, 0.0))
+            logits = logits.masked_fill(not_numbers, 0.0)
         with torch.no_grad():
             space.answered(request, logits)
             choice = self._pick(logits.detach(), request.episode)
