@@ -410,7 +410,9 @@ def test_a_jump_back_restores_the_state_and_a_hop_back_sees_anew(setting: Settin
         return after
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agent, "heads", lambda observations: {"hidden": observations.state.hidden})
+        patch.setattr(
+            agent, "heads", lambda seen: {"hidden": seen.state.hidden, "previous": seen.previous.float()}
+        )
         patch.setattr(agent.updater, "forward", spy)
         rollout = setting.walk(agent, roam())
     hidden, actions, back = rollout.heads["hidden"], rollout.decisions[ACTION], list[tuple[int, int, int]]()
@@ -424,7 +426,8 @@ def test_a_jump_back_restores_the_state_and_a_hop_back_sees_anew(setting: Settin
                 made[place] = step
             first = made[place]
             assert torch.equal(hidden[episode, step], hidden[episode, first])
-            assert rollout.view[episode, step] == rollout.view[episode, first]
+            for table in (rollout.view, rollout.heads["previous"]):
+                assert table[episode, step] == table[episode, first]
             if first != step:
                 back.append((episode, step, first))
             elif step:  # the update of the state before, coming from the place before
