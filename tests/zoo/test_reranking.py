@@ -126,9 +126,7 @@ def test_candidates_follow_the_seed_and_nothing_else(agent: TrainedAgent, batch:
     assert not torch.equal(first[1], first[2])
 
 
-def test_confidence_is_the_mean_log_probability_of_choices(
-    agent: TrainedAgent, batch: EpisodeSet
-) -> None:
+def test_confidence_is_the_mean_log_probability_of_choices(agent: TrainedAgent, batch: EpisodeSet) -> None:
     found = RerankingAgent(agent, Indifferent(), Reranking(candidates=3)).candidates(batch)
     total, taken = torch.zeros(2, 3 * len(batch)).unbind(0)
     for table in found.rollout.decisions.values():
