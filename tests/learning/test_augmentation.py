@@ -15,6 +15,7 @@ from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import UserError
 from scenemem.features.store import Environment, open_store
 from scenemem.formats.folder import DataFolder
+from scenemem.learning import trainer as trainer_module
 from scenemem.learning.augmentation import BackTranslation, StoredEpisodes
 from scenemem.learning.distributed import SINGLE, ProcessGroup
 from scenemem.learning.speaker import Speaker
@@ -107,18 +108,18 @@ def test_speaker_and_agent_see_the_same_environment(
 ) -> None:
     """The mask the agent learns under is the one the speaker describes with, a new one every step."""
     described, learnt = [], []
-    describe, state_log = translation.speaker.describe, agent.network.state_log
+    describe, inputs = translation.speaker.describe, trainer_module.RolloutInputs
 
     def spy_describe(path: Tensor, heading: Tensor, **options: Any) -> Descriptions:
         described.append(options["feature_mask"])
         return describe(path, heading, **options)
 
-    def spy_state_log(environment: Any, instructions: Any, masks: Any, **options: Any) -> Any:
+    def spy_inputs(environment: Any, instructions: Any, masks: Any) -> Any:
         learnt.append(masks.feature)
-        return state_log(environment, instructions, masks, **options)
+        return inputs(environment, instructions, masks)
 
     monkeypatch.setattr(translation.speaker, "describe", spy_describe)
-    monkeypatch.setattr(agent.network, "state_log", spy_state_log)
+    monkeypatch.setattr(trainer_module, "RolloutInputs", spy_inputs)
     trainer = _trainer(agent, episodes, translation)
     for _ in range(2):
         trainer.step()
