@@ -15,11 +15,11 @@ from scenemem.agents.walker import TrainedAgent
 from scenemem.errors import UserError
 from scenemem.features.store import Environment, open_store
 from scenemem.formats.folder import DataFolder
-from scenemem.learning import trainer as trainer_module
 from scenemem.learning.augmentation import BackTranslation, StoredEpisodes
 from scenemem.learning.distributed import SINGLE, ProcessGroup
 from scenemem.learning.speaker import Speaker
 from scenemem.learning.trainer import Trainer
+from scenemem.models.navigator import RolloutInputs
 from scenemem.models.speaker import Descriptions, SpeakerConfig, SpeakerNetwork
 from scenemem.presets import PRESETS
 from scenemem.tasks.episode_set import EpisodeSet, load_split
@@ -108,7 +108,7 @@ def test_speaker_and_agent_see_the_same_environment(
 ) -> None:
     """The mask the agent learns under is the one the speaker describes with, a new one every step."""
     described, learnt = [], []
-    describe, inputs = translation.speaker.describe, trainer_module.RolloutInputs
+    describe, inputs = translation.speaker.describe, RolloutInputs
 
     def spy_describe(path: Tensor, heading: Tensor, **options: Any) -> Descriptions:
         described.append(options["feature_mask"])
@@ -119,7 +119,7 @@ def test_speaker_and_agent_see_the_same_environment(
         return inputs(environment, instructions, masks)
 
     monkeypatch.setattr(translation.speaker, "describe", spy_describe)
-    monkeypatch.setattr(trainer_module, "RolloutInputs", spy_inputs)
+    monkeypatch.setattr("scenemem.learning.trainer.RolloutInputs", spy_inputs)
     trainer = _trainer(agent, episodes, translation)
     for _ in range(2):
         trainer.step()
