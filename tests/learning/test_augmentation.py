@@ -17,6 +17,7 @@ from scenemem.learning.augmentation import BackTranslation, StoredEpisodes
 from scenemem.learning.distributed import SINGLE, ProcessGroup
 from scenemem.learning.speaker import Speaker
 from scenemem.learning.trainer import Trainer
+from scenemem.models.navigator import RolloutInputs
 from scenemem.models.speaker import Descriptions, SpeakerConfig, SpeakerNetwork
 from scenemem.presets import overlaid
 from scenemem.tasks.episode_set import EpisodeSet
@@ -92,18 +93,18 @@ def test_speaker_and_agent_see_the_same_environment(
 ) -> None:
     """The mask the agent learns under is the one the speaker describes with, a new one every step."""
     described, learnt = [], []
-    describe, heads = translation.speaker.describe, agent.network.whole_walk_heads
+    describe, inputs = translation.speaker.describe, RolloutInputs
 
     def spy_describe(path: Tensor, heading: Tensor, **options: Any) -> Descriptions:
         described.append(options["feature_mask"])
         return describe(path, heading, **options)
 
-    def spy_heads(rollout: Any, inputs: Any) -> Any:
-        learnt.append(inputs.masks.feature)
-        return heads(rollout, inputs)
+    def spy_inputs(environment: Any, instructions: Any, masks: Any) -> Any:
+        learnt.append(masks.feature)
+        return inputs(environment, instructions, masks)
 
     monkeypatch.setattr(translation.speaker, "describe", spy_describe)
-    monkeypatch.setattr(agent.network, "whole_walk_heads", spy_heads)
+    monkeypatch.setattr("scenemem.learning.trainer.RolloutInputs", spy_inputs)
     trainer = _trainer(agent, episodes, translation)
     for _ in range(2):
         trainer.step()
