@@ -15,7 +15,7 @@ DOTTED = re.compile(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*\.[a-z0-9.-]*[a-z0-9]")
 
 def test_every_setting_a_page_names_is_a_flag_of_train(capsys: pytest.CaptureFixture[str]) -> None:
     files = [REPOSITORY / "README.md", *REPOSITORY.glob("docs/**/*.md"), *REPOSITORY.glob("runs/*")]
-    files += [REPOSITORY / "src" / "scenemem" / "agents" / "ssm.py"]
+    files += REPOSITORY.glob("src/scenemem/ssm/*.py")
     files = [file for file in files if file.name != "log.md"]  # history: the flags of its day
     named = {
         flag: file.name
@@ -24,7 +24,8 @@ def test_every_setting_a_page_names_is_a_flag_of_train(capsys: pytest.CaptureFix
         for flag in DOTTED.findall(file.read_text("utf-8"))
     }
     assert len(named) > 10
-    with pytest.raises(SystemExit, match="0"):
-        main(["train", "ssm", "--help"])
+    for preset in ("ssm", "ssm-plus"):
+        with pytest.raises(SystemExit, match="0"):
+            main(["train", preset, "--help"])
     known = set(DOTTED.findall(capsys.readouterr().out))
     assert {flag: page for flag, page in named.items() if flag not in known} == {}

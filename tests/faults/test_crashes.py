@@ -73,7 +73,7 @@ def test_a_training_that_is_ended_goes_on_as_if_nothing_had_happened(
     _, told = process.communicate()
     if number == signal.SIGTERM:
         assert process.returncode == 128 + signal.SIGTERM
-        assert "continue with: scenemem train ssm --data " in told.replace("\n", " ")
+        assert "continue with: scenemem train --data " in told.replace("\n", " ")
     assert half_written(run.root) == []
     second = _start("train", "ssm", "--data", tiny_trainable, "--out", run.root, "--resume", "--no-replays")
     second.communicate()
