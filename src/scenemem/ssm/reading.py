@@ -154,6 +154,9 @@ class MessagePassing(nn.Module):
         return states
 
 
+_OF_GRUS = 16
+"""About as many numbers per number of a state are kept for the gradient of three steps."""
+
 MakeMessages = Callable[[int, int], nn.Module]
 """The width of node states and S  ->  a module that is called as ``MessagePassing`` is"""
 
@@ -198,14 +201,14 @@ class MemoryReader(nn.Module):
 
         grounded: (R, H)  heading: (R,)  ->  visual (R, N, V), orientation (R, N, W)
         """
+        looked_up = graph.exists.numel() * len(feature_mask)
+        visual = recomputed(self.visual_read, grounded.perception, feature_mask, graph, numbers=looked_up)
+        orientation = self.orientation_read(grounded.action, heading, graph)
+        return (
+            self._passed(self.visual_messages, self.project(visual * feature_mask), graph),
+            self._passed(self.orientation_messages, tiled(orientation, self.orientation_width), graph),
+        )
 
-        def read(perception: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-            visual = self.project(self.visual_read(perception, feature_mask, graph) * feature_mask)
-            orientation = tiled(self.orientation_read(action, heading, graph), self.orientation_width)
-            return (
-                graph.padded(self.visual_messages(visual, graph)),
-                graph.padded(self.orientation_messages(orientation, graph)),
-            )
-
-        numbers = graph.exists.numel() * len(feature_mask)
-        return recomputed(read, grounded.perception, grounded.action, numbers=numbers)
+    def _passed(self, messages: nn.Module, states: Tensor, graph: MemoryGraph) -> Tensor:
+        """The states after message passing, as a table.  (S, W)  ->  (R, N, W)"""
+        return graph.padded(recomputed(messages, states, graph, numbers=_OF_GRUS * states.numel()))
