@@ -1,6 +1,6 @@
 """Another message passing: the paper's agent, whose nodes attend to their neighbours instead of summing them.
 
-    m_v = sum_u a_vu s_u,   a_vu = softmax_u(s_v . W s_u) over the neighbours u of v,   s_v <- GRU(m_v, s_v)
+    m_v = sum_u a_vu s_u,   a_vu = softmax_u(W s_v . s_u) over the neighbours u of v,   s_v <- GRU(m_v, s_v)
 
 One class, handed to ``SSM``; grounding, reading and decisions stay. Train it with:
 

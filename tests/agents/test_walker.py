@@ -63,7 +63,7 @@ def test_nothing_is_decided_before_anything_is_observed(setting: Setting) -> Non
         ACTION, torch.tensor([0]), torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.long)
     )
     space = agent.action_space(setting.world, 1, 1)
-    with pytest.raises(ValueError, match="decision 'action' was asked for before anything was observed"):
+    with pytest.raises(ValueError, match="decision 'action' was requested before an observation"):
         AgentPolicy(agent, inputs, take_best).decide(request, torch.tensor([0]), pose, space)
 
 

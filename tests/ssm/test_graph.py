@@ -273,7 +273,7 @@ def test_columns_and_notes_are_those_of_the_episodes_that_decide(moment: Moment)
     assert graph.note("mood").tolist() == [[3.0], [1.0], [2.0]]
     found = graph.ways("ways", torch.tensor([1, 0]), torch.tensor([2, 1]), torch.tensor([1, 0]))
     assert torch.equal(found, torch.stack([columns[0, 2, 2:4], columns[2, 1, :2]]))
-    with pytest.raises(TypeError, match="asks for the note 'hope', but its action space makes none"):
+    with pytest.raises(TypeError, match="there is no note 'hope'; this action space makes: mood"):
         graph.note("hope")
 
 

@@ -1,1 +1,1 @@
-"""Agents: whoever decides where to go next."""
+"""Agents: networks and scripts that decide where to go next."""

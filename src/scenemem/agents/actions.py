@@ -28,11 +28,11 @@ Limit = int | Tensor
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
-    """What a step of a walk begins with; the only time at a step that the host waits for the space."""
+    """Episodes that arrived at a step, and those that may decide; read from the device in one transfer."""
 
     episodes: Tensor  # (M,) that have just arrived somewhere, in rising order
-    deciding: Tensor  # (R,) rows of them that may be asked for a decision at this step
-    nodes: Tensor | None = None  # (R,) the nodes that those know, on the host
+    deciding: Tensor  # (R,) rows of them that may decide at this step
+    nodes: Tensor | None = None  # (R,) node counts of their memories, on the host
     returned: Tensor | None = None  # (m,) rows of them that have again the state they had here, if any
 
 
@@ -53,7 +53,7 @@ class ActionSpace(ABC):
     def __init__(self, world: World, episodes: int, max_decisions: Limit) -> None:
         self.world = world
         limit = torch.as_tensor(max_decisions, device=world.device)
-        self.decisions_left = limit.repeat(episodes)[:episodes].clone()  # (B,)
+        self.decisions_left = limit.expand(episodes).clone()  # (B,)
 
     def arrive(self, pose: Pose, episodes: Tensor, goes_on: Tensor) -> tuple[Pose, Arrival]:
         """Some episodes (M,) have arrived where ``pose`` is.
@@ -61,7 +61,7 @@ class ActionSpace(ABC):
         goes_on: (M,) bool, on the host: false where a walk ends here whatever is decided
 
         Returns:
-            where the agents look from now on, and who decides.
+            where the agents look from now on, and which episodes decide.
         """
         may = (self.decisions_left[episodes] > 0).cpu() & goes_on
         return pose, Arrival(episodes, may.nonzero().squeeze(1).to(episodes.device))

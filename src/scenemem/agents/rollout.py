@@ -59,10 +59,10 @@ class DecisionRequest:
     """A decision some episodes have to take now."""
 
     type: DecisionType
-    episode: Tensor  # (M,) index into the batch
+    episode: Tensor  # (M,) index into the batch, in rising order, each at most once
     options: Tensor  # (M, O) bool, what may be chosen
     viewpoint: Tensor  # (M, O) where each option leads
-    scores: Tensor | None = None  # (M, O) where they are known, and no network is asked for them
+    scores: Tensor | None = None  # (M, O) where they are known without the network
 
     def stops(self, choice: Tensor) -> Tensor:
         """Whether a choice ends the episode.  (M,)  ->  (M,) bool"""
@@ -112,7 +112,7 @@ class Decisions:
     before: Tensor  # (M,) metres to the goal before the decision; nan when the goal is unknown
     after: Tensor  # (M,) metres to the goal at the place chosen, or where the walk was cut off on its way
     stops: Tensor  # (M,) bool, the choice ends the episode
-    logits: Tensor  # (M, O) -inf where there is no option; (M, 0) where no network was asked
+    logits: Tensor  # (M, O) -inf where there is no option; (M, 0) where the policy has no scores
 
     def select(self, rows: Tensor) -> Decisions:
         """Some of the decisions.  rows: (R,)"""
@@ -180,7 +180,7 @@ class Rollout:
 
 
 class Recorder:
-    """Collects steps and decisions while a rollout is under way; nothing is computed before its end."""
+    """Collects steps and decisions of a rollout; tables are made at its end."""
 
     def __init__(self) -> None:
         self._poses: list[Pose] = []
@@ -202,7 +202,7 @@ class Recorder:
         """One answered request.
 
         choice, label: (M,)  distance: (M, 1 + O) metres to the goal from here and from every option
-        logits: (M, O), None where no network was asked
+        logits: (M, O), None where the policy has no scores
         """
         chosen, step = choice.unsqueeze(1), torch.full_like(choice, len(self._poses) - 1)
         answers = Decisions(
@@ -241,7 +241,7 @@ class Recorder:
         stops = torch.zeros_like(begun)
         for table in decisions.values():
             stops.index_add_(0, table.episode, table.stops.long())
-        return Rollout(viewpoint, view, alive, stops > 0, decisions, self._stacked_heads(alive))
+        return Rollout(viewpoint, view, alive, stops > 0, decisions, self._stacked_heads(alive, begun))
 
     def _carried_out(self, last_place: Tensor, end: Tensor, begun: Tensor) -> dict[DecisionType, Decisions]:
         """All decisions; one whose walk was cut off on its way leads to where the walk ended, not farther.
@@ -264,12 +264,13 @@ class Recorder:
             )
         return decisions
 
-    def _stacked_heads(self, alive: Tensor) -> dict[str, Tensor]:
+    def _stacked_heads(self, alive: Tensor, begun: Tensor) -> dict[str, Tensor]:
         """The heads of all steps as tables  ->  name: (B, T, ...), 0 after the end"""
         if not self._heads:
             return {}
         episodes = torch.cat([episodes for episodes, _ in self._heads])
         steps = torch.cat([torch.full_like(rows, step) for step, (rows, _) in enumerate(self._heads)])
+        steps = steps - begun[episodes]
         stacked = {}
         for name in self._heads[0][1]:
             values = torch.cat([heads[name] for _, heads in self._heads])
@@ -284,7 +285,7 @@ def _concatenated(tables: Sequence[Decisions]) -> Decisions:
 
 
 def joined(rollouts: Sequence[Rollout]) -> Rollout:
-    """Several rollouts of the same agent as one, episodes in the order given."""
+    """Several rollouts of the same agent as one, episodes in the order given, without heads."""
     begin = [0, *accumulate(len(rollout.alive) for rollout in rollouts)]
     steps = max(rollout.alive.shape[1] for rollout in rollouts)
     kinds = dict.fromkeys(kind for rollout in rollouts for kind in rollout.decisions)

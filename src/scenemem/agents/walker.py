@@ -50,7 +50,7 @@ class Policy(Protocol):
 
 
 class LabelRule(Protocol):
-    """Which option is right, from where the episodes stand and what they know."""
+    """Which option is right, given the position and the memory of the episodes."""
 
     def arrive(self, viewpoint: Tensor, episodes: Tensor, /) -> None:
         """The episodes (M,) have just arrived at ``viewpoint`` (M,)."""
@@ -78,6 +78,8 @@ class Lanes:
         self.active = torch.arange(0)  # (M,) on the host, in rising order
         self.index = self.active.to(device)  # the same on the device; another tensor only when it changes
         self.begun = torch.zeros(episodes, dtype=torch.long)  # the step at which each episode began
+        if at_once is not None and at_once < 1:
+            raise ValueError(f"at_once must be 1 or more, got {at_once}; leave it out to walk all together")
         self._waiting = torch.arange(episodes)
         self._at_once = episodes if at_once is None else at_once
         self._limit = torch.as_tensor(max_steps).expand(episodes).cpu()
@@ -128,7 +130,7 @@ def collect(
         max_steps: observations before an episode is cut off, wherever it was bound; a number, or (B,).
         label_rule: without one no labels and no distances are recorded, and goals may be unknown.
         at_once: how many episodes walk at the same time; all without it.
-        progress: called with the number of episodes that are over whenever some are.
+        progress: called before every step with the number of episodes that are over.
     """
     simulator, recorder = Simulator(world, check=False), Recorder()
     pose = simulator.reset(episodes.start, episodes.heading)
@@ -168,10 +170,10 @@ def collect(
             cut_off = lanes.active[~lanes.go_on(step)].to(world.device)
             action = action.index_fill(0, cut_off, STOP)
         pose = simulator.step(pose, action)
-    everyone = torch.arange(len(pose.viewpoint), device=world.device)
-    end = torch.full(everyone.shape, torch.nan, device=world.device)
+    all_episodes = torch.arange(len(pose.viewpoint), device=world.device)
+    end = torch.full(all_episodes.shape, torch.nan, device=world.device)
     if label_rule is not None:
-        end = label_rule.metres(pose.viewpoint.unsqueeze(1), everyone).squeeze(1)
+        end = label_rule.metres(pose.viewpoint.unsqueeze(1), all_episodes).squeeze(1)
     return recorder.finished(lanes.begun.to(world.device), end)
 
 
@@ -206,7 +208,7 @@ class Sample:
 class SamplePerEpisode:
     """Draws an option by its probability, every episode with random numbers of its own.
 
-    What an episode draws does not depend on which others walk beside it, or in which process.
+    What an episode draws depends neither on the rest of the batch nor on the process.
 
     Args:
         drawn: (J, B) in [0, 1), one number for each of the J decisions an episode can take at most.
@@ -239,7 +241,7 @@ class FollowLabels:
 
 
 class Rescore(Protocol):
-    """Changes the scores of requests before an option is picked; leaves alone those it does not know."""
+    """Changes scores before an option is picked; request types it does not handle are returned unchanged."""
 
     def __call__(self, logits: Tensor, request: DecisionRequest, space: ActionSpace, /) -> Tensor:
         """logits: (M, O), anything where there is no option  ->  (M, O)"""
@@ -269,7 +271,7 @@ class Watcher(Protocol):
 
 @dataclass
 class _Step:
-    """What an agent knows at one step, and its scores once they were asked for."""
+    """The inputs of an agent at one step, and its scores, computed at the first request."""
 
     observations: Observations
     arrival: Arrival
@@ -333,8 +335,8 @@ class AgentPolicy:
     def _observed(self, pose: Pose, arrival: Arrival, space: ActionSpace) -> Observations:
         """The states of all that have arrived, after what they saw."""
         episodes = arrival.episodes
-        everyone = len(episodes) == len(self._viewpoint)
-        before = self._state if everyone else self._state.select(episodes)
+        all_arrived = len(episodes) == len(self._viewpoint)
+        before = self._state if all_arrived else self._state.select(episodes)
         viewpoint, view, previous = pose.viewpoint[episodes], pose.view[episodes], self._viewpoint[episodes]
         seen = Observation.of(self._inputs, episodes, viewpoint, previous, view)
         after: State = self._agent.updater(before, seen)
@@ -345,7 +347,7 @@ class AgentPolicy:
             seen = Observation.of(self._inputs, episodes, viewpoint, previous, view)
         if space.restores:
             space.memory.remember_state(after, previous, episodes)
-        self._state = after if everyone else self._state.with_rows(episodes, after)
+        self._state = after if all_arrived else self._state.with_rows(episodes, after)
         self._viewpoint = self._viewpoint.index_copy(0, episodes, viewpoint)
         return Observations(seen, after, before.hidden)
 
@@ -364,7 +366,8 @@ class AgentPolicy:
             space.answered(request, logits)
             choice = self._pick(logits.detach(), request.episode)
             if self._forced is not None:
-                choice = torch.where(self._forced[request.episode], label, choice)
+                led = self._forced[request.episode] & (label != NONE)
+                choice = torch.where(led, label, choice)
             if self._watcher is not None:
                 explanation = self._explanation(request)
                 self._watcher.decided(Decided(request, logits, choice, explanation, pose, space))
@@ -392,8 +395,8 @@ class AgentPolicy:
             return request.scores
         step = self._step
         if step is None:
-            raise ValueError(f"decision '{request.type}' was asked for before anything was observed")
-        if step.point is None:  # all scores of a step are computed when the first one is asked for
+            raise ValueError(f"decision '{request.type}' was requested before an observation")
+        if step.point is None:  # all scores of a step are computed at its first request
             graph = space.recall(step.arrival, self._inputs.environment)
             step.point = DecisionPoint(step.observations, step.arrival.deciding, graph)
             step.scores = by_type(self._agent.score(step.point))
@@ -416,7 +419,7 @@ class AgentPolicy:
 
 
 LONGEST = 1000
-"""Of walks and instructions; their tables take memory, and settings may come from the file of a stranger."""
+"""Of walks and instructions; their tables take memory, and settings may come from an untrusted file."""
 
 
 @dataclass(frozen=True)
@@ -454,7 +457,7 @@ class TrainedAgent:
     Args:
         network: the parameters.
         environment: the world and the features of its views.
-        vocabulary: the words the network knows.
+        vocabulary: the words of the network.
         limits: how long it may read and walk.
     """
 
@@ -503,7 +506,7 @@ class TrainedAgent:
             pick: how an option is chosen from the scores.
             watcher: called with every observation and decision.
             at_once: how many episodes walk at the same time; all without it.
-            progress: called with the number of episodes that are over whenever some are.
+            progress: called before every step with the number of episodes that are over.
         """
         count, world = len(episodes), self.environment.world
         with evaluating(self.network):

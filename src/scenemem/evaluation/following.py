@@ -94,12 +94,15 @@ def led(agent: TrainedAgent, episodes: EpisodeSet, watcher: Watcher | None = Non
         masks = network.dropout_masks(len(episodes))
         inputs = RolloutInputs(agent.environment, agent.read(episodes.texts), masks)
         forced = torch.ones(len(episodes), dtype=torch.bool, device=world.device)
+        policy = AgentPolicy(network, inputs, take_best, forced=forced, watcher=watcher)
         # a path that crosses itself is walked over known places again
-        return collect(
+        rollout = collect(
             world,
             episodes,
             network.action_space(world, len(episodes), longest, learning=True),
-            AgentPolicy(network, inputs, take_best, forced=forced, watcher=watcher),
+            policy,
             max_steps=longest * longest,
             label_rule=ReferencePath(world, episodes.path),
         )
+        policy.check_scores()
+    return rollout

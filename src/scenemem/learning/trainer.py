@@ -60,7 +60,7 @@ class _Walks:
 
     @classmethod
     def of(cls, weights: Mapping[str, float]) -> _Walks:
-        """What losses with these weights ask for."""
+        """The walks that losses with these weights need."""
         losses = {name: LOSSES[name] for name, weight in weights.items() if weight}
         kinds = {loss.walks for loss in losses.values()}
         return cls(losses, teacher=bool(kinds & {"teacher", "all"}), student=bool(kinds & {"student", "all"}))
@@ -81,7 +81,7 @@ def make_optimiser(network: nn.Module, config: LearningConfig) -> torch.optim.Op
 
 
 class LossModule(nn.Module):
-    """The losses of a batch as a module, which is what distributed training wants."""
+    """The losses of a batch as a module, as distributed training requires."""
 
     def __init__(self, trainer: Trainer) -> None:
         super().__init__()
@@ -251,7 +251,7 @@ class Trainer:
         return read
 
     def _masks(self, copies: int) -> DropoutMasks:
-        """Drawn for the whole group, so that an episode's masks do not depend on who walks it."""
+        """Drawn for the whole group: the masks of an episode do not depend on the process that walks it."""
         own = self._own_episodes(copies)
         return self.network.dropout_masks(copies * self.config.batch, own)
 
@@ -262,7 +262,7 @@ class Trainer:
         return torch.cat([part[rank::size] for part in episodes.chunk(copies)])
 
     def _walk(self, batch: EpisodeSet, inputs: RolloutInputs, forced: Tensor) -> Rollout:
-        """Forced episodes are led by a teacher, the others walk by themselves.  forced: (B,) bool"""
+        """Forced episodes are led by a teacher, the remaining ones walk by themselves.  forced: (B,) bool"""
         world = self.agent.environment.world
         on_path = forced & self.network.follows_reference
         # the reference path decides how long, and one that crosses itself is walked over known places again

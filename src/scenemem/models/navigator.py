@@ -50,7 +50,7 @@ def recomputed(function: Callable[..., T], *inputs: Any, numbers: int) -> T:
     """``function(*inputs)``; when it holds many ``numbers``, they are not kept for the gradient."""
     if numbers <= _KEPT or not torch.is_grad_enabled():
         return function(*inputs)
-    result: T = checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
+    result: T = checkpoint(function, *inputs, use_reentrant=False)
     return result
 
 
@@ -245,7 +245,7 @@ class State:
 
 @dataclass(frozen=True)
 class LSTMState(State):
-    """The state of ``LSTMUpdater``; ``hidden`` is h~, the LSTM's output joined with what the words say."""
+    """The state of ``LSTMUpdater``; ``hidden`` is h~, the LSTM's output joined with the attended words."""
 
     cell: Tensor  # (B, H)
     word_attention: Tensor  # (B, L) the words the last update attended to
@@ -294,7 +294,7 @@ class RolloutInputs:
         self._selected: tuple[Tensor | None, Instructions, DropoutMasks] = (None, instructions, masks)
 
     def select(self, episodes: Tensor) -> tuple[Instructions, DropoutMasks]:
-        """Instructions and masks of some episodes, in rising order; the last ones asked for are kept.
+        """Instructions and masks of some episodes, in rising order; the last selection is kept.
 
         Indices are told apart by identity: comparing them would wait for the device.
         """
@@ -344,7 +344,7 @@ class Observation:
 
     @property
     def panorama(self) -> Tensor:
-        """(M, 36, D) visual features of all views, looked up whenever they are asked for"""
+        """(M, 36, D) visual features of all views, looked up at every access"""
         return self.environment.panorama(self.viewpoint)
 
     def per_instruction(self, compute: Callable[[Instructions], Tensor]) -> Tensor:
@@ -359,7 +359,7 @@ class StateUpdater(nn.Module, ABC):
     """H of the states."""
 
     def mask_widths(self) -> dict[str, int]:
-        """Name and width of the dropout masks an update wants, one row per episode."""
+        """Name and width of the dropout masks an update needs, one row per episode."""
         return {}
 
     @abstractmethod

@@ -29,7 +29,7 @@ from scenemem.world.graph import ANGLE_WIDTH, NONE, World, rotated
 
 
 class LocalMemoryActions(MemoryActions):
-    """The neighbours of here, or stop; the memory says which of them are visited, and where walks may end."""
+    """The neighbours of here, or stop; the memory holds which are visited, and where walks may end."""
 
     def choose(self, pose: Pose, action: Tensor, episodes: Tensor, decide: Decide) -> Tensor:
         """Every episode chooses a neighbour or stops."""
@@ -40,7 +40,7 @@ class LocalMemoryActions(MemoryActions):
 class LocalSSM(GroundedAgent):
     """The local ablation: no frontier is chosen, only one of the sub-nodes of here, or stop (Eq. 14).
 
-    Eq. 14 has no term of the memory, so nothing is read; the memory only says where the agent has been.
+    Eq. 14 has no term of the memory, so nothing is read; the memory only records the places visited.
     """
 
     def __init__(self, config: GroundedConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> None:
@@ -95,7 +95,7 @@ class GlobalActions(MemoryActions):
         return action
 
     def walk_on(self, pose: Pose, action: Tensor) -> Tensor:
-        """Episodes at their node take the way they chose; the others walk."""
+        """Episodes at their node take the way they chose; the remaining ones walk."""
         arrived = (self.target == self.memory.here) & ~self.ending
         action = torch.where(arrived, self._then, super().walk_on(pose, action))
         self.target.masked_fill_(arrived, NONE)

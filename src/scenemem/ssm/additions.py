@@ -100,7 +100,7 @@ class SSMPlusConfig(SSMConfig):
     stay_score: bool = False
     """the frontier choice has a score for staying; part of hints"""
     stop_from_memory: bool = False
-    """the option to stop is scored by what the memory says about the place as well"""
+    """the stop score also has a term of the node state of here"""
     final_backtrack: bool = False
     """when the decision budget is used up, return to the place with the best stop score"""
     restore_state: bool = False
@@ -108,7 +108,7 @@ class SSMPlusConfig(SSMConfig):
     read_before_update: bool = False
     """read the memory with the state before the observation, as the released code does"""
     hop_prior: bool = False
-    """the released code's knowledge of R2R path lengths: stop only 4 to 6 hops from the start"""
+    """the prior on R2R path lengths in the released code: stop only 4 to 6 hops from the start"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -151,7 +151,7 @@ class SSMPlus(SSM):
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
     ) -> ActionSpace:
-        """Frontiers of the memory, then their sub-nodes; walks to learn from are cut off at their end."""
+        """Frontiers, then sub-nodes; when learning, without a final choice but that of the hop prior."""
         options = self.config.walk_options()
         if self.config.hop_prior:
             return HopPriorActions(world, episodes, max_decisions, options)
@@ -259,7 +259,7 @@ class StayScore(nn.Module):
 
 
 class StopFromMemory(nn.Module):
-    """How well what the memory says about a place fits stopping there.
+    """A stop score from the node state of here.
 
     f^_v . W_f h^p + r^_v . W_r h^a, the terms that Eqs. 10 and 11 have for the parent of a sub-node. Both W
     begin at 0.
@@ -303,7 +303,7 @@ class EndingConfig(ModelConfig):
     final_backtrack: bool = False
     """when the decision budget is used up, return to the place with the best stop score"""
     hop_prior: bool = False
-    """the released code's knowledge of R2R path lengths: stop only 4 to 6 hops from the start"""
+    """the prior on R2R path lengths in the released code: stop only 4 to 6 hops from the start"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,7 +30,7 @@ from scenemem.ssm.reading import (
 from scenemem.world.graph import ANGLE_WIDTH, World
 
 MOST_REASONING = 100
-"""Steps of message passing; far more would never end, and settings may come from the file of a stranger."""
+"""Steps of message passing; far more would never end, and settings may come from an untrusted file."""
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,11 @@ class FrontierActions(MemoryActions):
         here, free = self.memory.here[episodes], self.target[episodes] == NONE
         self.decisions_left[episodes] -= free.long()
         options = self.frontiers(episodes).scatter(1, here.unsqueeze(1), True)
-        # an episode that can only stay is not asked
+        # no request where staying is the only option
         several = (free & (options.sum(dim=1) > 1)).nonzero().squeeze(1)
-        asked = episodes[several]
-        if len(asked):
-            self.target[asked] = decide(self.node_request(FRONTIER, asked, options[several]))
+        choosing = episodes[several]
+        if len(choosing):
+            self.target[choosing] = decide(self.node_request(FRONTIER, choosing, options[several]))
         target = self.target[episodes]
         arrived = episodes[(target == NONE) | (target == here)]
         self.target[arrived] = NONE

@@ -30,7 +30,7 @@ StateT = TypeVar("StateT", bound=State)
 
 
 class SceneMemory:
-    """What a batch of agents knows about the places they have seen.
+    """The places that a batch of agents has seen.
 
     Args:
         world: the tables of the world; an episode only ever uses the rows of places it has visited.
@@ -176,7 +176,7 @@ class MemoryGraph:
     viewpoint: Tensor  # (R, N) of every node, -1 where there is none
     edge: Tensor  # (R, N, N) bool, edges between visited places
     here: Tensor  # (R,) the node the agent stands at
-    walk: Tensor  # (R, N) metres to walk to every node; inf where there is none
+    walk: Tensor  # (R, N) length of the known way to every node, metres or hops; inf where there is none
     open: Tensor  # (R, N, K) bool, the ways that may be taken: the sub-nodes, or all with revisits
     columns: dict[str, Tensor]  # (B, N', W) what agents wrote at their nodes
     episode: Tensor  # (R,) rows of the columns
@@ -204,7 +204,8 @@ class MemoryGraph:
     def note(self, name: str) -> Tensor:
         """What the action space noted when the agent had arrived here  ->  (R, W)"""
         if name not in self.notes:
-            raise TypeError(f"this agent asks for the note '{name}', but its action space makes none")
+            made = ", ".join(self.notes) or "none"
+            raise TypeError(f"there is no note '{name}'; this action space makes: {made}")
         return self.notes[name][self.episode]
 
     @cached_property
@@ -265,7 +266,7 @@ class WalkOptions:
     restore_state: bool = False
     """an agent that jumps back to a place looks the way it looked there, and has the state it had there"""
     final_backtrack: bool = False
-    """an agent that has used up its decisions is asked for the visited place to end at, and walks there"""
+    """when the decision budget is used up, choose the visited place to end at and walk there"""
     allow_revisits: bool = False
     """visited neighbours can be chosen like unvisited ones; a hop to one observes it anew"""
 
@@ -350,9 +351,9 @@ class MemoryActions(ActionSpace):
             here=here,
             walk=memory.walk[episodes, here, :nodes],
             open=self.open_ways(episodes)[:, :nodes],
-            columns=memory.columns,
+            columns=dict(memory.columns),  # as of now: parts that are recomputed read them again
             episode=episodes,
-            notes=self.notes,
+            notes={name: table.clone() for name, table in self.notes.items()},
             row=row,
             node=node,
         )
@@ -412,7 +413,7 @@ class MemoryActions(ActionSpace):
         return self.memory.node[episodes] != NONE
 
     def _send_to_the_end(self, episodes: Tensor, decide: Decide) -> Tensor:
-        """Exhausted episodes choose where to end; without a choice they are cut off  ->  the others"""
+        """Exhausted episodes choose where to end; without a choice they are cut off  ->  the rest"""
         if not self.final_backtrack:
             return episodes
         exhausted = (self.decisions_left[episodes] == 0) & (self.target[episodes] == NONE)
