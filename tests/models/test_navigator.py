@@ -571,9 +571,10 @@ def test_a_critic_gives_one_number_per_state() -> None:
 
 def test_what_drops_out_is_recomputed_with_the_same_draws() -> None:
     """A part handed in from outside may have dropout of its own."""
-    layer = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5))
+    linear = torch.nn.Linear(8, 8)
+    layer = torch.nn.Sequential(linear, torch.nn.Dropout(0.5))
     rows, found = torch.randn(4, 8), list[Tensor]()
     for numbers in (0, 2**40):
         torch.manual_seed(3)
-        found += torch.autograd.grad(recomputed(layer, rows, numbers=numbers).square().sum(), layer[0].weight)
+        found += torch.autograd.grad(recomputed(layer, rows, numbers=numbers).square().sum(), linear.weight)
     assert torch.equal(*found)
