@@ -186,7 +186,7 @@ def test_what_is_laid_over_a_preset_is_shown_in_the_same_way(hook: Callable[[str
 
 def test_a_preset_says_which_settings_its_agent_does_not_have(hook: Callable[[str], Any]) -> None:
     shown = hook("presets_page").differences("basic")
-    assert "`basic` has no `--model.grounding`, `--model.reasoning-steps`" in shown
+    assert "`basic` has no `--model.grounding`, `--model.allow-revisits`, `--model.reasoning-steps`" in shown
     assert "`--model.width`" not in shown
 
 
