@@ -135,18 +135,8 @@ def test_compare_against_shows_whole_intervals_at_80_columns(
 ) -> None:
     monkeypatch.setattr(console.output, "_width", 80)
     other = tmp_path / "other"
-    out = ("--data", tiny_trainable, "--out", other)
-    flags = (*out, "--seed", 1, "--selection.save-every", 1, "--no-replays")
-        "--data",
-        tiny_trainable,
-        "--out",
-        other,
-        "--seed",
-        1,
-        "--selection.save-every",
-        1,
-        "--no-replays",
-    )
+    where = ("--data", tiny_trainable, "--out", other)
+    flags = (*where, "--seed", 1, "--selection.save-every", 1, "--no-replays")
     assert _run(capsys, "train", "basic", *flags, *SMALL)[0] == 0
     described = json.loads((other / "preset.json").read_text())
     described["name"] = "rival"
