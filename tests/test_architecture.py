@@ -130,7 +130,7 @@ def _lines(folder: Path, *without: str) -> int:
     [
         ("modules of the package", lambda: len(MODULES), 175),
         ("lines of the package", lambda: _lines(PACKAGE), 35_400),
-        ("lines of the core", lambda: _lines(PACKAGE, "zoo", "houses", "viewer"), 23_000),
+        ("lines of the core", lambda: _lines(PACKAGE, "zoo", "houses", "viewer"), 23_200),
         ("lines of the room ssm", lambda: _lines(PACKAGE / "ssm"), 1_500),
         ("lines of the tests", lambda: _lines(Path(__file__).parent), 34_200),
     ],

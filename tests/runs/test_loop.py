@@ -18,7 +18,7 @@ from scenemem.errors import DataError, Interrupted, UserError
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import read_checkpoint, write_tensors
-from scenemem.learning.trainer import Trainer
+from scenemem.learning.trainer import Trainer, WeightAverage
 from scenemem.presets import PRESETS, Preset
 from scenemem.runs.experiment import new_experiment
 from scenemem.runs.folder import RunFolder
@@ -39,10 +39,10 @@ def _preset(**learning: Any) -> Preset[Any]:
     )
 
 
-def _loop(data: Path, out: Path, seed: int = 0, stop_at: int | None = None) -> TrainingLoop:
+def _loop(data: Path, out: Path, seed: int = 0, stop_at: int | None = None, **learning: Any) -> TrainingLoop:
     """A loop on the tiny world; ``stop_at`` raises in the middle of it, as a crash would."""
     torch.set_num_threads(1)
-    experiment = new_experiment(_preset(), DataFolder(data), seed)
+    experiment = new_experiment(_preset(**learning), DataFolder(data), seed)
     episodes = experiment.episodes("dev_unseen")
 
     def validate() -> dict[str, float]:
@@ -96,6 +96,44 @@ def test_the_cost_of_a_run_counts_all_its_processes(tiny_trainable: Path, tmp_pa
     assert costs[: len(spent)] == spent
     assert costs == sorted(costs)
     assert 0 < spent[-1] < costs[-1]
+
+
+def test_averaged_weights_are_kept_beside_those_that_go_on_learning(
+    tiny_trainable: Path, finished: Path, tmp_path: Path
+) -> None:
+    _loop(tiny_trainable, tmp_path / "whole", average=0.5).run()
+    with pytest.raises(KeyboardInterrupt):
+        _loop(tiny_trainable, tmp_path / "cut", average=0.5, stop_at=7).run()
+    continued = _loop(tiny_trainable, tmp_path / "cut", average=0.5)
+    continued.resume()
+    continued.run()
+    assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+    averaged, last = (read_checkpoint(RunFolder(out).last) for out in (tmp_path / "whole", finished))
+    trained = {
+        name.removeprefix("trained."): tensor
+        for name, tensor in averaged.tensors.items()
+        if name.startswith("trained.")
+    }
+    for name, weights in trained.items():  # averaging does not change what is learnt
+        assert torch.equal(weights, last.network()[name])
+    assert not torch.equal(averaged.network()["updater.join.weight"], trained["updater.join.weight"])
+
+
+def test_the_average_weighs_older_weights_by_its_decay() -> None:
+    network = torch.nn.Linear(1, 1, bias=False)
+    average = WeightAverage(network, decay=0.25)
+    by_hand = begun = float(network.weight.detach())
+    for steps in range(1, 9):
+        with torch.no_grad():
+            network.weight.fill_(begun + steps)
+        average.update(steps)
+        decay = min(0.25, (1 + steps) / (10 + steps))
+        by_hand = decay * by_hand + (1 - decay) * (begun + steps)
+    with average.applied() as trained:
+        assert float(network.weight.detach()) == pytest.approx(by_hand, abs=1e-6)
+        assert float(trained["trained.weight"]) == begun + 8
+    assert float(network.weight.detach()) == begun + 8
 
 
 def _train_or_resume(data: Path, out: Path) -> None:

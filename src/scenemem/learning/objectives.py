@@ -88,6 +88,8 @@ class LearningConfig:
     """of the optimiser"""
     clip: float = 40.0
     """largest norm of all gradients together"""
+    average: float = 0.0
+    """decay per step of the averaged weights, which are then validated and kept; 0 keeps the last ones"""
     max_decisions: int = 15
     """decisions before a walk sampled while learning is cut off; the critic says what was still to come"""
     max_steps: int = 40
@@ -115,6 +117,8 @@ class LearningConfig:
         for name in ("learning_rate", "clip"):
             if not getattr(self, name) > 0:
                 raise SettingError(f"{name} must be positive, got {getattr(self, name)}")
+        if not 0 <= self.average < 1:
+            raise SettingError(f"average must be in [0, 1), got {self.average}; 0 keeps the last weights")
         if not self.stages:
             raise SettingError("at least one stage is needed")
         names = [stage.name for stage in self.stages]

@@ -12,7 +12,7 @@ from scenemem.errors import SettingError, UserError
 from scenemem.learning.distributed import SINGLE
 from scenemem.learning.objectives import Stage
 from scenemem.learning.speaker import Speaker, steps_along, views_along
-from scenemem.learning.trainer import StepReport
+from scenemem.learning.trainer import StepReport, WeightAverage
 from scenemem.models.speaker import SpeakerNetwork
 from scenemem.tasks.episode_set import Batches, EpisodeSet
 
@@ -72,6 +72,7 @@ class SpeakerTrainer:
             weight_decay=config.weight_decay,
             fused=True,
         )
+        self.average = WeightAverage(speaker.network, decay=0.0)
         self.sampling = torch.Generator().manual_seed(seed + 1)
         self._steps = steps_along(speaker.environment.world, episodes.path, episodes.heading)
         self._tokens, self._lengths = speaker.vocabulary.encode_batch(episodes.texts, speaker.max_words)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from scenemem.agents.agent import Agent
 from scenemem.agents.rollout import Rollout
@@ -80,6 +82,65 @@ def make_optimiser(network: nn.Module, config: LearningConfig) -> torch.optim.Op
     return kind(weights, lr=rate, weight_decay=decay, fused=True)
 
 
+class WeightAverage:
+    """A running average of the weights (EMA): a <- d_t a + (1 - d_t) w with d_t = min(d, (1 + t) / (10 + t)).
+
+    The smaller decay of the first steps forgets the random weights a run begins with.
+
+    Args:
+        network: whose weights are averaged.
+        decay: d; 0 keeps the last weights.
+    """
+
+    TRAINED = "trained."
+    """What the names of the weights that go on learning begin with in a checkpoint."""
+
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        self._weights = dict(network.named_parameters()) if decay else {}
+        self._decay = decay
+        self._averages: list[Tensor] = []  # of the weights the run begins with, made when they are there
+
+    @torch.no_grad()
+    def update(self, steps: int) -> None:
+        """After the last of so many optimiser steps."""
+        if self._weights:
+            self._begin()
+            decay = min(self._decay, (1 + steps) / (10 + steps))
+            get_ema_multi_avg_fn(decay)(self._averages, list(self._weights.values()), steps)
+
+    @contextmanager
+    def applied(self) -> Iterator[dict[str, Tensor]]:
+        """The network has the averages in this block  ->  the weights that go on learning, by name"""
+        self._begin()
+        self._exchange()
+        names = (self.TRAINED + name for name in self._weights)
+        try:
+            yield dict(zip(names, self._averages, strict=True))
+        finally:
+            self._exchange()
+
+    def resume(self, tensors: Mapping[str, Tensor]) -> None:
+        """The network has the averages of a checkpoint; give it the weights that go on learning.
+
+        Raises:
+            KeyError: the checkpoint has none.
+        """
+        self._begin()
+        with torch.no_grad():
+            for name, weight in self._weights.items():
+                weight.copy_(tensors[self.TRAINED + name])
+
+    def _begin(self) -> None:
+        self._averages = self._averages or [weight.detach().clone() for weight in self._weights.values()]
+
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        for weight, average in zip(self._weights.values(), self._averages, strict=True):
+            trained = weight.clone()
+            weight.copy_(average)
+            average.copy_(trained)
+
+
 class LossModule(nn.Module):
     """The losses of a batch as a module, as distributed training requires."""
 
@@ -136,6 +197,7 @@ class Trainer:
         self.group = group
         self.iteration = 0
         self.optimiser = make_optimiser(agent.network, config)
+        self.average = WeightAverage(agent.network, config.average)
         self.sampling = torch.Generator().manual_seed(seed + 1)
         tokens, lengths = agent.vocabulary.encode_batch(episodes.texts, agent.limits.max_words)
         self._tokens, self._lengths = tokens, lengths
@@ -174,6 +236,7 @@ class Trainer:
             raise self._bad_gradient()
         self.optimiser.step()
         self.iteration += 1
+        self.average.update(self.iteration)
         named = {name: float(loss.detach()) for name, (_, loss) in losses.items()}
         if self.group.size > 1:
             named = self.group.means(named)

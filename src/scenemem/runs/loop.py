@@ -26,7 +26,7 @@ from scenemem.learning.checkpoint import (
 )
 from scenemem.learning.distributed import ProcessGroup
 from scenemem.learning.objectives import Stage
-from scenemem.learning.trainer import StepReport
+from scenemem.learning.trainer import StepReport, WeightAverage
 from scenemem.processes import ENDING, handling
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.loggers import open_loggers
@@ -58,6 +58,7 @@ class Learner(Protocol):
     optimiser: torch.optim.Optimizer
     batches: Batches
     sampling: torch.Generator
+    average: WeightAverage  # of the weights, which is what is validated and kept
 
     @property
     def config(self) -> Course:
@@ -197,6 +198,7 @@ class TrainingLoop:
             self._earlier = float(progress.get("cpu_seconds", 0.0))
             self._unlogged = Unlogged(**progress.get("unlogged", {}))
             restore_randomness(checkpoint.tensors, trainer)
+            trainer.average.resume(checkpoint.tensors)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(file, f"does not hold the progress of a run ({error})") from error
         if trainer.group.is_main:
@@ -292,16 +294,18 @@ class TrainingLoop:
             for logger in self._loggers:
                 logger.write(line)
             if better:
-                write_checkpoint(self.folder.best, trainer.network, self._described())
+                with trainer.average.applied():
+                    write_checkpoint(self.folder.best, trainer.network, self._described())
         self._save()
 
     def _validated(self, stop: StopRequest) -> dict[str, float]:
         """Validate; a request to stop does not wait for it, the resumed run validates again."""
         if self.trainer.group.size > 1:  # the others would wait for this process's share
-            return self.validate()
+            with self.trainer.average.applied():
+                return self.validate()
         before = random_states(self.trainer)
         try:
-            with stop.at_once():
+            with stop.at_once(), self.trainer.average.applied():
                 return self.validate()
         except Interrupted:
             restore_randomness(before, self.trainer)
@@ -315,13 +319,15 @@ class TrainingLoop:
 
     def _save(self) -> None:
         trainer, folder = self.trainer, self.folder
-        if trainer.group.is_main:
+        if not trainer.group.is_main:
+            return
+        with trainer.average.applied() as trained:
             write_checkpoint(
                 folder.last,
                 trainer.network,
                 self._described(),
                 trainer.optimiser,
-                random_states(trainer),
+                {**random_states(trainer), **trained},
                 previous=folder.previous,
             )
 
