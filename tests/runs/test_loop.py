@@ -124,6 +124,8 @@ def test_the_average_weighs_older_weights_by_its_decay() -> None:
     network = torch.nn.Linear(1, 1, bias=False)
     average = WeightAverage(network, decay=0.25)
     by_hand = begun = float(network.weight.detach())
+    with average.applied():  # as a run that is saved before its first step
+        assert float(network.weight.detach()) == begun
     for steps in range(1, 9):
         with torch.no_grad():
             network.weight.fill_(begun + steps)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from scenemem.agents.agent import Agent
 from scenemem.agents.rollout import Rollout
@@ -103,10 +102,10 @@ class WeightAverage:
     @torch.no_grad()
     def update(self, steps: int) -> None:
         """After the last of so many optimiser steps."""
-        if self._weights:
-            self._begin()
-            decay = min(self._decay, (1 + steps) / (10 + steps))
-            get_ema_multi_avg_fn(decay)(self._averages, list(self._weights.values()), steps)
+        self._begin()
+        decay = min(self._decay, (1 + steps) / (10 + steps))
+        for weight, average in zip(self._weights.values(), self._averages, strict=True):
+            average.lerp_(weight, 1 - decay)
 
     @contextmanager
     def applied(self) -> Iterator[dict[str, Tensor]]:
