@@ -24,7 +24,7 @@ from scenemem.features.store import Environment
 from scenemem.learning import trainer
 from scenemem.learning.augmentation import BackTranslation
 from scenemem.ssm.graph import SceneMemory
-from scenemem.ssm.reading import MessagePassing
+from scenemem.ssm.graph import MessagePassing
 
 REFERENCE_GIGAFLOPS = 68.0
 """GFLOP/s of a square product on the core of the reference speeds; speeds are normalised to it."""

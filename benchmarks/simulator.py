@@ -16,7 +16,7 @@ from benchmarks.machine import MEGABYTE, Case, Options, command, peak_megabytes
 from benchmarks.workload import made_up_store
 from scenemem.errors import UserError
 from scenemem.features.store import FeatureStore, open_store
-from scenemem.simulator.panorama import Pose, Simulator
+from scenemem.world.graph import Pose, Simulator
 from scenemem.world.build import load_world
 from scenemem.world.graph import VIEWS, World
 

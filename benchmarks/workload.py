@@ -15,7 +15,7 @@ from torch.profiler import profile, record_function
 
 from benchmarks.machine import Options
 from benchmarks.measure import Amount, Work, repeatable, watched
-from scenemem.agents.actions import ActionSpace
+from scenemem.agents.agent import ActionSpace
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.rollout import DecisionRequest, Recorder, Rollout
 from scenemem.agents.walker import AgentPolicy, TrainedAgent
@@ -27,7 +27,7 @@ from scenemem.learning.speaker_trainer import SpeakerTrainer
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, PUBLISHED, Preset
 from scenemem.runs.experiment import new_experiment
-from scenemem.simulator.panorama import Pose
+from scenemem.world.graph import Pose
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.build import load_world

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from scenemem import zoo
-from scenemem.agents.basic import Basic
+from scenemem.agents.agent import Basic
 from scenemem.agents.build import AGENTS, AgentSpec, DataSizes, ModelConfig
 from scenemem.agents.walker import TrainedAgent, WalkConfig
 from scenemem.errors import UserError

@@ -8,7 +8,7 @@ core of the paper's agent is one class, handed to ``SSM``.
 from __future__ import annotations
 
 # "X as X" tells type checkers that X is exported
-from scenemem.agents.actions import (
+from scenemem.agents.agent import (
     ActionSpace as ActionSpace,
     Arrival as Arrival,
     Decide as Decide,
@@ -21,7 +21,7 @@ from scenemem.agents.agent import (
     Explanation as Explanation,
     Observations as Observations,
 )
-from scenemem.agents.basic import Basic as Basic
+from scenemem.agents.agent import Basic as Basic
 from scenemem.agents.build import (
     AGENTS as AGENTS,
     AgentModules as AgentModules,
@@ -88,18 +88,14 @@ from scenemem.presets import (
     Preset as Preset,
     SelectionConfig as SelectionConfig,
 )
-from scenemem.simulator.panorama import STOP as STOP, Pose as Pose
+from scenemem.world.graph import STOP as STOP, Pose as Pose
 from scenemem.ssm.ablations import GlobalActions as GlobalActions, slot_confidences as slot_confidences
 from scenemem.ssm.additions import SSMPlus as SSMPlus, SSMPlusConfig as SSMPlusConfig
 from scenemem.ssm.agent import SSM as SSM, SSMConfig as SSMConfig
-from scenemem.ssm.deciding import FrontierActions as FrontierActions
+from scenemem.ssm.agent import FrontierActions as FrontierActions
+from scenemem.ssm.agent import MemoryActions as MemoryActions, WalkOptions as WalkOptions
+from scenemem.ssm.graph import MemoryGraph as MemoryGraph, SceneMemory as SceneMemory
 from scenemem.ssm.graph import (
-    MemoryActions as MemoryActions,
-    MemoryGraph as MemoryGraph,
-    SceneMemory as SceneMemory,
-    WalkOptions as WalkOptions,
-)
-from scenemem.ssm.reading import (
     Grounded as Grounded,
     MemoryReader as MemoryReader,
     MessagePassing as MessagePassing,

@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
-from scenemem.agents.basic import Basic
+from scenemem.agents.agent import Basic
 from scenemem.agents.build import AGENTS, AgentSpec, ModelConfig
 from scenemem.agents.walker import LONGEST, WalkConfig
 from scenemem.errors import SettingError, UserError

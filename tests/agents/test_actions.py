@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace, LocalActions
+from scenemem.agents.agent import ActionSpace, LocalActions
 from scenemem.agents.rollout import ACTION, FINAL, FRONTIER, GLOBAL, DecisionType, Rollout
 from scenemem.agents.walker import LabelRule, collect
 from scenemem.learning.objectives import ClosestToGoal, ReferencePath
 from scenemem.ssm.ablations import GlobalActions, LocalMemoryActions
 from scenemem.ssm.additions import HopPrior, HopPriorActions, HopPriorLocalActions
-from scenemem.ssm.deciding import FrontierActions
-from scenemem.ssm.graph import MemoryActions, WalkOptions
+from scenemem.ssm.agent import FrontierActions
+from scenemem.ssm.agent import MemoryActions, WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World
 from tests.agents.helpers import Roaming, known_graph, open_slots, walks_of

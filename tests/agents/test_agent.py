@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.actions import ActionSpace, Limit, LocalActions
+from scenemem.agents.agent import ActionSpace, Limit, LocalActions
 from scenemem.agents.agent import Agent, DecisionPoint, Observations, by_type
-from scenemem.agents.basic import Basic
+from scenemem.agents.agent import Basic
 from scenemem.agents.build import AGENTS, DataSizes, ModelConfig, lstm_modules
 from scenemem.agents.rollout import ACTION, FINAL, FRONTIER, GLOBAL, DecisionRequest, DecisionType, Rollout
 from scenemem.agents.walker import Decided, Pick, take_best
@@ -36,12 +36,13 @@ from scenemem.models.navigator import (
     State,
     StateUpdater,
 )
-from scenemem.simulator.panorama import Pose, Simulator
+from scenemem.world.graph import Pose, Simulator
 from scenemem.ssm.ablations import GlobalSSM, LocalSSM
 from scenemem.ssm.additions import SSMPlus, SSMPlusConfig
 from scenemem.ssm.agent import SSM, GroundedConfig, SSMConfig
-from scenemem.ssm.deciding import FrontierActions
-from scenemem.ssm.graph import MemoryGraph, WalkOptions
+from scenemem.ssm.agent import FrontierActions
+from scenemem.ssm.graph import MemoryGraph
+from scenemem.ssm.agent import WalkOptions
 from scenemem.world.graph import NONE, World
 from tests.agents.helpers import (
     Build,

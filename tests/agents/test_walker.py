@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scenemem.agents.actions import ActionSpace
+from scenemem.agents.agent import ActionSpace
 from scenemem.agents.agent import DecisionPoint, Observations, by_type
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest, DecisionType
 from scenemem.agents.walker import (
@@ -31,7 +31,7 @@ from scenemem.evaluation.following import led
 from scenemem.features.store import Environment
 from scenemem.learning.objectives import ClosestToGoal, MixedRules, ReferencePath
 from scenemem.models.navigator import RolloutInputs
-from scenemem.simulator.panorama import Pose
+from scenemem.world.graph import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from tests.agents.helpers import Setting, packaged, walks_of
 from tests.faults.fake_card import CARD, CardTensor, fake_card

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scenemem.agents.actions import LocalActions
+from scenemem.agents.agent import LocalActions
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.scripted import RandomAgent
 from scenemem.agents.walker import FollowLabels, collect

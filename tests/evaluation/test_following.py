@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace, Arrival
+from scenemem.agents.agent import ActionSpace, Arrival
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.walker import AgentPolicy, TrainedAgent, WalkConfig, collect, take_best
 from scenemem.errors import UserError
 from scenemem.evaluation.following import Agreement, measure_following, path_likelihood
 from scenemem.learning.objectives import ReferencePath
 from scenemem.models.navigator import RolloutInputs
-from scenemem.simulator.panorama import Pose
+from scenemem.world.graph import Pose
 from scenemem.ssm.additions import SSMPlus
 from scenemem.zoo import active_perception, rpa, student_forcing
 from tests.agents.helpers import Setting

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace, LocalActions
+from scenemem.agents.agent import ActionSpace, LocalActions
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest, DecisionType
 from scenemem.agents.walker import FollowLabels, LabelRule, collect
 from scenemem.errors import UserError
@@ -26,10 +26,10 @@ from scenemem.learning.objectives import (
     ReferencePath,
     RestOfPath,
 )
-from scenemem.simulator.panorama import Pose
+from scenemem.world.graph import Pose
 from scenemem.ssm.ablations import GlobalActions
-from scenemem.ssm.deciding import FrontierActions
-from scenemem.ssm.graph import MemoryActions, WalkOptions
+from scenemem.ssm.agent import FrontierActions
+from scenemem.ssm.agent import MemoryActions, WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import build_world, load_world
 from scenemem.world.graph import World

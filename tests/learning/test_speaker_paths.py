@@ -9,7 +9,7 @@ from torch import Tensor
 from scenemem.errors import UserError
 from scenemem.features.store import Environment
 from scenemem.learning.speaker import steps_along, views_along
-from scenemem.simulator.panorama import STOP, Simulator, view_angles
+from scenemem.world.graph import STOP, Simulator, view_angles
 from scenemem.world.graph import NONE, World, angle_feature
 
 

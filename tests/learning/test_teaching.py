@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace, LocalActions
+from scenemem.agents.agent import ActionSpace, LocalActions
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.walker import collect
 from scenemem.errors import SettingError
 from scenemem.learning.objectives import ClosestToGoal, LearningConfig
 from scenemem.learning.teaching import InterventionPolicy, hops_to_path
-from scenemem.simulator.panorama import Pose
+from scenemem.world.graph import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World
 from tests.agents.helpers import Roaming, known_graph

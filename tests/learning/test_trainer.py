@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace
+from scenemem.agents.agent import ActionSpace
 from scenemem.agents.rollout import ACTION, FRONTIER, DecisionRequest, Decisions, Rollout
 from scenemem.agents.walker import LabelRule, TrainedAgent, WalkConfig
 from scenemem.errors import UserError

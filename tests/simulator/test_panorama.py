@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.objectives import reference_action, reference_progress, shortest_path_action
-from scenemem.simulator.panorama import STOP, Pose, Simulator, view_angles
+from scenemem.world.graph import STOP, Pose, Simulator, view_angles
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, STEP, World, wrap

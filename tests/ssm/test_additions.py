@@ -27,7 +27,7 @@ from scenemem.ssm.additions import (
     log_probabilities,
     with_stop,
 )
-from scenemem.ssm.deciding import FrontierActions
+from scenemem.ssm.agent import FrontierActions
 from scenemem.ssm.graph import MemoryGraph
 from scenemem.world.graph import NONE
 from tests.ssm.helpers import WIDTH, Moment, Setting, randn, visit_all

@@ -24,7 +24,7 @@ from scenemem.models.navigator import Instructions, LSTMState, Observation, Stat
 from scenemem.ssm.additions import SSMPlus, SSMPlusConfig
 from scenemem.ssm.agent import SSM, SSMConfig
 from scenemem.ssm.graph import MemoryGraph
-from scenemem.ssm.reading import Grounded, MakeMessages
+from scenemem.ssm.graph import Grounded, MakeMessages
 from scenemem.tasks.episode_set import bind_episodes
 from scenemem.world.build import build_world
 from scenemem.world.graph import NONE

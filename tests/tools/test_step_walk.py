@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import scenemem
-from scenemem.agents.actions import with_last
+from scenemem.agents.agent import with_last
 from scenemem.houses import build
 from scenemem.presets import PRESETS
 from tools import step_walk

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.actions import ActionSpace
+from scenemem.agents.agent import ActionSpace
 from scenemem.agents.agent import Agent, DecisionPoint, Observations
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.rollout import DecisionRequest, DecisionType, Rollout

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from scenemem.agents.actions import LocalActions
+from scenemem.agents.agent import LocalActions
 from scenemem.agents.agent import Agent
 from scenemem.agents.rollout import ACTION, GLOBAL
 from scenemem.agents.walker import take_best

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace
+from scenemem.agents.agent import ActionSpace
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.walker import FollowLabels, collect
 from scenemem.evaluation.metrics import measure
-from scenemem.simulator.panorama import Pose
+from scenemem.world.graph import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World
 from scenemem.zoo.labels import BestNDTW, LowLevelPath

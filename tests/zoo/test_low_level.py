@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import LocalActions
+from scenemem.agents.agent import LocalActions
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.walker import FollowLabels, collect
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS
-from scenemem.simulator.panorama import STAY, Pose, Simulator
+from scenemem.world.graph import STAY, Pose, Simulator
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenemem.agents.actions import Arrival
+from scenemem.agents.agent import Arrival
 from scenemem.agents.rollout import ACTION
 from scenemem.agents.walker import collect
 from scenemem.learning.teaching import hops_between
-from scenemem.simulator.panorama import Pose
+from scenemem.world.graph import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World
 from scenemem.zoo.panoramic import ProgressMonitor

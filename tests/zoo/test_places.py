@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from scenemem.features.store import Environment
-from scenemem.simulator.panorama import Simulator
+from scenemem.world.graph import Simulator
 from scenemem.ssm.graph import MemoryGraph
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World

@@ -1,9 +1,10 @@
-"""The agent contract: one module that says how a state begins, how it observes, and how it scores decisions.
+"""The agent contract: what an agent may choose, what it sees, and how it scores decisions.
 
-Everything else - walking, recording, building decision points, learning - is the framework's.
+Everything else - walking, recording, learning - is the framework's. Every action space works on episodes, one
+hop per episode and step: one that walks does not hold up one that decides.
 
-Shape letters: B episodes, T steps, X observations, R decision steps, M decisions, O options, N nodes, K
-candidate slots, H state width, W any width.
+Shape letters: B episodes, T steps, X observations, M episodes that have arrived, R decision steps, O options,
+N nodes, K candidate slots, H state width, W any width.
 """
 
 from __future__ import annotations
@@ -17,71 +18,144 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.actions import ActionSpace, Limit, LocalActions
 from scenemem.agents.build import AgentModules, DataSizes, ModelConfig, lstm_modules
-from scenemem.agents.rollout import ACTION, DecisionType, Rollout
-from scenemem.features.store import CandidateFeatures
-from scenemem.models.navigator import DropoutMasks, Instructions, Observation, RolloutInputs, State
-from scenemem.world.graph import World, view_heading
+from scenemem.agents.rollout import ACTION, DecisionRequest, DecisionType, Rollout
+from scenemem.features.store import CandidateFeatures, Environment
+from scenemem.models.navigator import (
+    CandidateScore,
+    DropoutMasks,
+    Observation,
+    RolloutInputs,
+    State,
+    select_rows,
+)
+from scenemem.world.graph import STOP, Pose, World, view_heading
 
 T = TypeVar("T")
 
 Scores = Tensor | Mapping[DecisionType, Tensor]
 """Logits of every decision an agent may face, by type; a tensor alone stands for its actions."""
 
+Decide = Callable[[DecisionRequest], Tensor]
+"""Answers a request with the chosen option of every episode: (M,)."""
+
+Limit = int | Tensor
+"""How often episodes may decide: one number, or (B,)."""
+
 
 @dataclass(frozen=True, eq=False)
-class Observations:
-    """X agents with their states after an observation, and what each of them sees."""
+class Arrival:
+    """Episodes that arrived at a step, and those that may decide; read from the device in one transfer."""
 
-    seen: Observation
+    episodes: Tensor  # (M,) that have just arrived somewhere, in rising order
+    deciding: Tensor  # (R,) rows of them that may decide at this step
+    nodes: Tensor | None = None  # (R,) node counts of their memories, on the host
+    returned: Tensor | None = None  # (m,) rows of them that have again the state they had here, if any
+
+
+class ActionSpace(ABC):
+    """What can be chosen, and how a choice becomes hops.
+
+    Args:
+        world: the world to walk in.
+        episodes: their number B.
+        max_decisions: an episode that has decided this often is cut off where it stands; one number, or (B,).
+    """
+
+    memory: Any = None  # a ``SceneMemory`` in spaces that have one
+    restores = False  # whether agents that come back to a place have the state again that they had there
+    allow_revisits = True  # whether agents may hop to places where they have been before
+    further_requests = 0  # to an episode, beyond two for every decision it may take
+
+    def __init__(self, world: World, episodes: int, max_decisions: Limit) -> None:
+        self.world = world
+        limit = torch.as_tensor(max_decisions, device=world.device)
+        self.decisions_left = limit.expand(episodes).clone()  # (B,)
+
+    def arrive(self, pose: Pose, episodes: Tensor, goes_on: Tensor) -> tuple[Pose, Arrival]:
+        """Some episodes (M,) have arrived where ``pose`` is.
+
+        goes_on: (M,) bool, on the host: false where a walk ends here whatever is decided
+
+        Returns:
+            where the agents look from now on, and which episodes decide.
+        """
+        may = (self.decisions_left[episodes] > 0).cpu() & goes_on
+        return pose, Arrival(episodes, may.nonzero().squeeze(1).to(episodes.device))
+
+    @abstractmethod
+    def step(self, pose: Pose, episodes: Tensor, decide: Decide) -> Tensor:
+        """Let the deciding episodes (R,) choose  ->  (B,) slot to hop to, or STOP"""
+
+    def recall(self, arrival: Arrival, environment: Environment) -> Any:
+        """The ``MemoryGraph`` of the episodes that decide; None without a memory."""
+        del arrival, environment
+
+    def answered(self, request: DecisionRequest, logits: Tensor) -> None:
+        """A hook: a request was scored.  logits: (M, O), -inf where there is no option"""
+        del request, logits
+
+    def candidates_or_stop(
+        self, episodes: Tensor, here: Tensor, open_slots: Tensor, may_stop: Tensor | None = None
+    ) -> DecisionRequest:
+        """Options: the open candidate slots (R, K), then stop, unless ``may_stop`` (R,) forbids it."""
+        stop = open_slots.new_ones(len(episodes)) if may_stop is None else may_stop
+        viewpoint = with_last(self.world.neighbour[here], here)
+        return DecisionRequest(ACTION, episodes, with_last(open_slots, stop), viewpoint)
+
+    def as_action(self, choice: Tensor) -> Tensor:
+        """An answer to ``candidates_or_stop`` as a slot or STOP."""
+        return torch.where(choice == self.world.neighbour.shape[1], STOP, choice)
+
+
+class LocalActions(ActionSpace):
+    """The neighbours of here, or stop."""
+
+    def step(self, pose: Pose, episodes: Tensor, decide: Decide) -> Tensor:
+        """Every episode chooses a neighbour or stops."""
+        self.decisions_left[episodes] -= 1
+        here = pose.viewpoint[episodes]
+        action = torch.full_like(pose.viewpoint, STOP)
+        request = self.candidates_or_stop(episodes, here, self.open_slots(episodes, here))
+        return action.index_copy_(0, episodes, self.as_action(decide(request)))
+
+    def open_slots(self, episodes: Tensor, here: Tensor) -> Tensor:
+        """The candidate slots that may be taken at ``here`` (R,)  ->  (R, K) bool"""
+        del episodes
+        return self.world.neighbour_mask[here]
+
+
+def with_last(columns: Tensor, last: Tensor) -> Tensor:
+    """columns: (M, O)  last: (M,)  ->  (M, O + 1)"""
+    return torch.cat([columns, last.unsqueeze(1)], dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Observations(Observation):
+    """What X agents see where they have arrived, and their states after it."""
+
     state: State  # (X, ...) after the observation
     earlier: Tensor  # (X, H) the hidden states before it
     cache: dict[Any, Any] = field(default_factory=dict)
 
     @property
-    def environment(self) -> Any:
-        """The ``Environment`` they are in."""
-        return self.seen.environment
-
-    @property
-    def viewpoint(self) -> Tensor:
-        """(X,) where they stand"""
-        return self.seen.viewpoint
-
-    @property
-    def previous(self) -> Tensor:
-        """(X,) where they stood one step before; -1 at the start"""
-        return self.seen.previous
-
-    @property
-    def view(self) -> Tensor:
-        """(X,) the view they face"""
-        return self.seen.view
-
-    @property
-    def instructions(self) -> Instructions:
-        """Their X instructions"""
-        return self.seen.instructions
-
-    @property
     def feature_mask(self) -> Tensor:
         """(D,) environment dropout, the same for all views"""
-        return self.seen.masks.feature
+        return self.masks.feature
 
     @property
     def decision_mask(self) -> Tensor:
         """(X, H) dropout of the states that decide"""
-        return self.seen.masks["decision"]
+        return self.masks["decision"]
 
     @cached_property
     def candidates(self) -> CandidateFeatures:
         """The neighbours of every viewpoint as the agents see them."""
-        return self.seen.environment.candidates(self.viewpoint, self.view)
+        return self.environment.candidates(self.viewpoint, self.view)
 
     def mask(self, name: str) -> Tensor:
         """The dropout masks of that name  ->  (X, W)"""
-        return self.seen.masks[name]
+        return self.masks[name]
 
     def cached(self, compute: Callable[[Observations], T]) -> T:
         """What ``compute`` gives for these observations, computed once."""
@@ -99,7 +173,7 @@ class DecisionPoint:
     row: Tensor  # (R,) the observation that made the state
     graph: Any = None  # the ``MemoryGraph`` of the R agents; None for those without a memory
 
-    @property
+    @cached_property
     def whole(self) -> bool:
         """Whether every observation is decided with."""
         return len(self.row) == len(self.observations.view)
@@ -128,17 +202,17 @@ class DecisionPoint:
     @property
     def feature_mask(self) -> Tensor:
         """(D,) environment dropout, the same for all views"""
-        return self.observations.feature_mask
+        return self.observations.masks.feature
 
     def mask(self, name: str) -> Tensor:
         """The dropout masks of that name  ->  (R, W)"""
-        return self._rows(self.observations.mask(name))
+        return self.rows(self.observations.masks[name])
 
     def candidates(self) -> CandidateFeatures:
         """The neighbours of here as the agents see them; slots as in the options of an ``ACTION``."""
         if self.whole:
             return self.observations.candidates
-        return self.observations.seen.environment.candidates(self.viewpoint, self.view)
+        return self.observations.environment.candidates(self.viewpoint, self.view)
 
     def memory(self) -> Any:
         """The ``MemoryGraph`` of an agent that must have one."""
@@ -151,17 +225,16 @@ class DecisionPoint:
 
         ``compute`` returns a tensor, or a dataclass of tensors.
         """
-        value: Any = self.observations.cached(compute)
-        if isinstance(value, Tensor):
-            rows: Any = self._rows(value)
-        else:
-            rows = type(value)(*(self._rows(getattr(value, item.name)) for item in fields(value)))
-        result: T = rows
+        result: T = self.rows(self.observations.cached(compute))
         return result
 
-    def _rows(self, values: Tensor) -> Tensor:
-        """(X, ...)  ->  (R, ...)"""
-        return values if self.whole else values.index_select(0, self.row)
+    def rows(self, values: Any) -> Any:
+        """Of X rows those that decide; a tensor, or a dataclass of tensors."""
+        if self.whole:
+            return values
+        if isinstance(values, Tensor):
+            return values.index_select(0, self.row)
+        return select_rows(values, self.row)
 
 
 @dataclass(frozen=True)
@@ -261,14 +334,28 @@ class Agent(nn.Module, ABC):
         device = next(self.parameters()).device
         rate = self.config.dropout if self.training else 0.0
         feature_rate = self.config.feature_dropout if self.training else 0.0
-
-        def kept(*shape: int, dropped: float = rate) -> Tensor:
-            return nn.functional.dropout(torch.ones(shape, device=device), dropped)
-
-        feature = kept(self.visual, dropped=feature_rate)
+        feature = nn.functional.dropout(torch.ones(self.visual, device=device), feature_rate)
         widths = {**self.updater.mask_widths(), "decision": self.config.width}
-        masks = DropoutMasks(feature, {name: kept(episodes, width) for name, width in widths.items()})
+        rows = {
+            name: nn.functional.dropout(torch.ones(episodes, width, device=device), rate)
+            for name, width in widths.items()
+        }
+        masks = DropoutMasks(feature, rows)
         return masks if own is None else masks.select(own)
+
+
+class Basic(Agent):
+    """A recurrent navigator that scores the neighbours of where it stands (paper, Eq. 2)."""
+
+    def __init__(self, config: ModelConfig, sizes: DataSizes, modules: AgentModules | None = None) -> None:
+        super().__init__(config, sizes, modules)
+        self.scorer = CandidateScore(config.width, sizes.visual)
+
+    def score(self, point: DecisionPoint) -> Tensor:
+        """Actions: (R, K + 1)"""
+        state, seen = point.state.hidden * point.mask("decision"), point.candidates()
+        logits: Tensor = self.scorer(state, seen.visual, seen.orientation, point.feature_mask)
+        return logits
 
 
 def by_type(scores: Scores) -> Mapping[DecisionType, Tensor]:

@@ -14,9 +14,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from scenemem.errors import SettingError
-from scenemem.simulator.panorama import Pose
-from scenemem.world.graph import NONE
+from scenemem.world.graph import NONE, Pose
 
 
 @dataclass(frozen=True)
@@ -66,36 +64,13 @@ class DecisionRequest:
 
     def stops(self, choice: Tensor) -> Tensor:
         """Whether a choice ends the episode.  (M,)  ->  (M,) bool"""
-        if self.type.over_nodes or self.type.auxiliary:
-            return torch.zeros_like(choice, dtype=torch.bool)
-        return choice == self.stop
+        ends = not self.type.over_nodes and not self.type.auxiliary
+        return choice == (self.options.shape[1] - 1 if ends else NONE)
 
     @property
     def stop(self) -> int:
         """The last option, which stops; decisions over nodes have none."""
         return self.options.shape[1] - 1
-
-    def fit(self, logits: Tensor) -> Tensor:
-        """Scores of the nodes known so far, padded to all options, -inf where there is none; stop stays last.
-
-        logits: (M, o)  ->  (M, O)
-
-        Raises:
-            SettingError: more options are scored than there are, or not every action.
-        """
-        missing = self.options.shape[1] - logits.shape[1]
-        if missing < 0 or (missing and self.type == ACTION):
-            raise SettingError(
-                f"score gives {logits.shape[1]} columns for decision '{self.type}', expected "
-                f"{self.options.shape[1]}"
-                + (": one per candidate slot, and stop last" * (self.type == ACTION))
-            )
-        if missing and self.type == GLOBAL:
-            ways = torch.nn.functional.pad(logits[:, :-1], (0, missing))
-            logits = torch.cat([ways, logits[:, -1:]], dim=1)
-        elif missing:
-            logits = torch.nn.functional.pad(logits, (0, missing))
-        return logits.masked_fill(~self.options, -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -113,10 +88,6 @@ class Decisions:
     after: Tensor  # (M,) metres to the goal at the place chosen, or where the walk was cut off on its way
     stops: Tensor  # (M,) bool, the choice ends the episode
     logits: Tensor  # (M, O) -inf where there is no option; (M, 0) where the policy has no scores
-
-    def select(self, rows: Tensor) -> Decisions:
-        """Some of the decisions.  rows: (R,)"""
-        return Decisions(*(getattr(self, item.name)[rows] for item in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -146,8 +117,9 @@ class Rollout:
         number[episodes] = torch.arange(len(episodes), device=episodes.device)
         tables = {}
         for kind, table in self.decisions.items():
-            kept = table.select((number[table.episode] != NONE).nonzero().squeeze(1))
-            if len(kept.episode):
+            rows = (number[table.episode] != NONE).nonzero().squeeze(1)
+            if len(rows):
+                kept = Decisions(*(getattr(table, item.name)[rows] for item in fields(table)))
                 tables[kind] = replace(kept, episode=number[kept.episode])
         return Rollout(
             viewpoint=self.viewpoint[episodes, :steps],
@@ -179,22 +151,23 @@ class Rollout:
         return jumps
 
 
+@dataclass
 class Recorder:
     """Collects steps and decisions of a rollout; tables are made at its end."""
 
-    def __init__(self) -> None:
-        self._poses: list[Pose] = []
-        self._heads: list[tuple[Tensor, Mapping[str, Tensor]]] = []
-        self._answers: dict[DecisionType, list[Decisions]] = {}
-        self._requests = 0
+    poses: list[Pose] = field(default_factory=list)
+    heads: list[tuple[Tensor, Mapping[str, Tensor]]] = field(default_factory=list)
+    answers: dict[DecisionType, list[Decisions]] = field(default_factory=dict)
+    requests: int = 0
 
-    def step(self, pose: Pose) -> None:
-        """One step of all episodes: where they stand."""
-        self._poses.append(pose)
+    def step(self, pose: Pose, episodes: Tensor, heads: Mapping[str, Tensor] | None) -> None:
+        """One step: where all episodes stand, and the heads of those (M,) that have arrived.
 
-    def observed(self, episodes: Tensor, heads: Mapping[str, Tensor]) -> None:
-        """The heads of the observations at the last step.  episodes: (M,)  name: (M, ...)"""
-        self._heads.append((episodes, heads))
+        heads: name: (M, ...)
+        """
+        self.poses.append(pose)
+        if heads is not None:
+            self.heads.append((episodes, heads))
 
     def decision(
         self, request: DecisionRequest, choice: Tensor, label: Tensor, distance: Tensor, logits: Tensor | None
@@ -204,11 +177,11 @@ class Recorder:
         choice, label: (M,)  distance: (M, 1 + O) metres to the goal from here and from every option
         logits: (M, O), None where the policy has no scores
         """
-        chosen, step = choice.unsqueeze(1), torch.full_like(choice, len(self._poses) - 1)
+        chosen, last = choice.unsqueeze(1), len(self.poses) - 1
         answers = Decisions(
             episode=request.episode,
-            step=step,
-            order=torch.full_like(choice, self._requests),
+            step=torch.full_like(choice, last),
+            order=torch.full_like(choice, self.requests),
             options=request.options,
             choice=choice,
             place=request.viewpoint.gather(1, chosen).squeeze(1),
@@ -218,8 +191,8 @@ class Recorder:
             stops=request.stops(choice),
             logits=distance.new_empty(len(choice), 0) if logits is None else logits,
         )
-        self._answers.setdefault(request.type, []).append(answers)
-        self._requests += 1
+        self.answers.setdefault(request.type, []).append(answers)
+        self.requests += 1
 
     def finished(self, begun: Tensor, end: Tensor) -> Rollout:
         """The whole rollout.
@@ -229,7 +202,7 @@ class Recorder:
             end: (B,) metres to the goal from where every walk ended.
         """
         viewpoint, view, done = (
-            torch.stack([getattr(pose, name) for pose in self._poses], dim=1)
+            torch.stack([getattr(pose, name) for pose in self.poses], dim=1)
             for name in ("viewpoint", "view", "done")
         )
         lasts = (~done).sum(dim=1)
@@ -248,7 +221,7 @@ class Recorder:
 
         last_place, end: (B,) where the walks ended, and the metres to the goal from there  begun: (B,)
         """
-        decisions = {kind: _concatenated(tables) for kind, tables in self._answers.items()}
+        decisions = {kind: _concatenated(tables) for kind, tables in self.answers.items()}
         last = torch.full_like(last_place, NONE)
         for table in decisions.values():
             last = last.scatter_reduce(0, table.episode, table.order, "amax")
@@ -266,14 +239,14 @@ class Recorder:
 
     def _stacked_heads(self, alive: Tensor, begun: Tensor) -> dict[str, Tensor]:
         """The heads of all steps as tables  ->  name: (B, T, ...), 0 after the end"""
-        if not self._heads:
+        if not self.heads:
             return {}
-        episodes = torch.cat([episodes for episodes, _ in self._heads])
-        steps = torch.cat([torch.full_like(rows, step) for step, (rows, _) in enumerate(self._heads)])
+        episodes = torch.cat([episodes for episodes, _ in self.heads])
+        steps = torch.cat([torch.full_like(rows, step) for step, (rows, _) in enumerate(self.heads)])
         steps = steps - begun[episodes]
         stacked = {}
-        for name in self._heads[0][1]:
-            values = torch.cat([heads[name] for _, heads in self._heads])
+        for name in self.heads[0][1]:
+            values = torch.cat([heads[name] for _, heads in self.heads])
             empty = values.new_zeros(*alive.shape, *values.shape[1:])
             stacked[name] = empty.index_put((episodes, steps), values)
         return stacked

@@ -7,12 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace, Arrival, LocalActions
+from scenemem.agents.agent import ActionSpace, Arrival, LocalActions
 from scenemem.agents.rollout import DecisionRequest, Rollout
 from scenemem.agents.walker import FollowLabels, LabelRule, Policy, collect
-from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import World
+from scenemem.world.graph import Pose, World
 
 RANDOM_HOPS = 5  # before the random walker stops, as the random baseline of R2R
 

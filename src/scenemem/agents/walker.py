@@ -8,23 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import count
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.actions import ActionSpace, Arrival
-from scenemem.agents.agent import Agent, DecisionPoint, Explanation, Observations, by_type
-from scenemem.agents.rollout import DecisionRequest, DecisionType, Recorder, Rollout
+from scenemem.agents.agent import (
+    ActionSpace,
+    Agent,
+    Arrival,
+    DecisionPoint,
+    Explanation,
+    Observations,
+    by_type,
+)
+from scenemem.agents.rollout import ACTION, GLOBAL, DecisionRequest, DecisionType, Recorder, Rollout
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.features.store import Environment
 from scenemem.models.navigator import Instructions, Observation, RolloutInputs, State
-from scenemem.simulator.panorama import STOP, Pose, Simulator
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, STOP, Pose, Simulator, World
 
 _READ_TOGETHER = 256
 """Instructions encoded at the same time; an encoder needs much memory for every one of them."""
@@ -84,21 +90,20 @@ class Lanes:
         self._at_once = episodes if at_once is None else at_once
         self._limit = torch.as_tensor(max_steps).expand(episodes).cpu()
 
-    def refill(self, pose: Pose, step: int) -> Pose:
-        """Episodes that are done leave, others begin at ``step``  ->  the pose, newcomers not done"""
+    def refill(self, pose: Pose, step: int) -> tuple[Pose, Tensor]:
+        """Episodes that are done leave, others begin at ``step``.
+
+        ->  the pose, newcomers not done; (M,) bool, the active episodes that may observe once more
+        """
         over = pose.done.cpu()[self.active]
         room = self._at_once - len(self.active) + int(over.sum())
         newcomers, self._waiting = self._waiting[:room], self._waiting[room:]
-        if not len(newcomers) and not over.any():
-            return pose
-        self.active = torch.cat([self.active[~over], newcomers])
-        self.index = self.active.to(pose.done.device)
-        self.begun[newcomers] = step
-        return replace(pose, done=pose.done.index_fill(0, self.index, False))
-
-    def go_on(self, step: int) -> Tensor:
-        """(M,) bool, the active episodes that may observe once more after ``step``"""
-        return self._limit[self.active] > step + 1 - self.begun[self.active]
+        if len(newcomers) or over.any():
+            self.active = torch.cat([self.active[~over], newcomers])
+            self.index = self.active.to(pose.done.device)
+            self.begun[newcomers] = step
+            pose = replace(pose, done=pose.done.index_fill(0, self.index, False))
+        return pose, self._limit[self.active] > step + 1 - self.begun[self.active]
 
     @property
     def over(self) -> int:
@@ -148,32 +153,28 @@ def collect(
         recorder.decision(request, choice, label, distance, logits)
         return choice
 
-    lanes = Lanes(len(episodes), at_once, max_steps, world.device)
+    lanes = Lanes(len(pose.done), at_once, max_steps, world.device)
     pose = replace(pose, done=torch.ones_like(pose.done))  # until they begin
     for step in count():
-        pose = lanes.refill(pose, step)
+        pose, goes_on = lanes.refill(pose, step)
         if progress is not None:
             progress(lanes.over)
         if not len(lanes.active):
             break
         # what is decided at the last observation is not carried out
-        pose, arrival = space.arrive(pose, lanes.index, lanes.go_on(step))
-        recorder.step(pose)
-        heads = policy.observe(pose, arrival, space)
-        if heads is not None:
-            recorder.observed(arrival.episodes, heads)
+        pose, arrival = space.arrive(pose, lanes.index, goes_on)
+        recorder.step(pose, arrival.episodes, policy.observe(pose, arrival, space))
         if label_rule is not None:
             label_rule.arrive(pose.viewpoint[arrival.episodes], arrival.episodes)
         action = torch.full_like(pose.viewpoint, STOP)
-        if bool(lanes.go_on(step).any()):
+        if bool(goes_on.any()):
             action = space.step(pose, arrival.episodes[arrival.deciding], decide)
-            cut_off = lanes.active[~lanes.go_on(step)].to(world.device)
-            action = action.index_fill(0, cut_off, STOP)
+            action = action.index_fill(0, lanes.active[~goes_on].to(world.device), STOP)
         pose = simulator.step(pose, action)
-    all_episodes = torch.arange(len(pose.viewpoint), device=world.device)
-    end = torch.full(all_episodes.shape, torch.nan, device=world.device)
+    end = unknown[0].expand(len(pose.done))
     if label_rule is not None:
-        end = label_rule.metres(pose.viewpoint.unsqueeze(1), all_episodes).squeeze(1)
+        everyone = torch.arange(len(pose.done), device=world.device)
+        end = label_rule.metres(pose.viewpoint.unsqueeze(1), everyone).squeeze(1)
     return recorder.finished(lanes.begun.to(world.device), end)
 
 
@@ -269,108 +270,92 @@ class Watcher(Protocol):
         """A request was answered."""
 
 
-@dataclass
-class _Step:
-    """The inputs of an agent at one step, and its scores, computed at the first request."""
-
-    observations: Observations
-    arrival: Arrival
-    row: Tensor  # (B,) the row of an episode among those that may decide
-    point: DecisionPoint | None = None
-    scores: Mapping[DecisionType, Tensor] = field(default_factory=dict)
-
-
+@dataclass(eq=False)
 class AgentPolicy:
-    """Answers requests with an agent's network.
+    """Answers requests with an agent's network, which scores all decisions of a step when it has observed."""
 
-    Args:
-        agent: the parameters.
-        inputs: the environment, the instructions and the dropout masks of the walks.
-        pick: how an option is chosen from the scores.
-        forced: (B,) bool, episodes that follow their labels; the agent observes and scores there, too.
-        learns: keep gradients, and the heads of every observation.
-        watcher: called with every observation and decision.
-        rescore: changes scores before an option is picked.
-    """
+    agent: Agent
+    inputs: RolloutInputs
+    """the environment, the instructions and the dropout masks of the walks"""
+    pick: Pick
+    """how an option is chosen from the scores"""
+    _: KW_ONLY
+    forced: Tensor | None = None
+    """(B,) bool, episodes that follow their labels; the agent observes and scores there, too"""
+    learns: bool = False
+    """keep gradients, and the heads of every observation"""
+    watcher: Watcher | None = None
+    """called with every observation and decision"""
+    rescore: Rescore | None = None
+    """changes scores before an option is picked"""
 
-    def __init__(
-        self,
-        agent: Agent,
-        inputs: RolloutInputs,
-        pick: Pick,
-        *,
-        forced: Tensor | None = None,
-        learns: bool = False,
-        watcher: Watcher | None = None,
-        rescore: Rescore | None = None,
-    ) -> None:
-        self._agent = agent
-        self._inputs = inputs
-        self._pick = pick
-        self._forced = forced
-        self._learns = learns
-        self._watcher = watcher
-        self._rescore = rescore
-        self._state = agent.updater.initial_state(inputs.instructions)  # (B, ...) the current states
-        # (B,) where the episodes stood last
-        self._viewpoint = torch.full_like(inputs.instructions.mask[:, 0], NONE, dtype=torch.long)
-        self._step: _Step | None = None
+    def __post_init__(self) -> None:
+        hidden = self.inputs.instructions.hidden
+        self._state: State = self.agent.updater.initial_state(self.inputs.instructions)  # (B, ...) now
+        self._viewpoint = torch.full_like(hidden[:, 0], NONE, dtype=torch.long)  # (B,) stood last
+        self._row = torch.zeros_like(self._viewpoint)  # (B,) of an episode among those that may decide
+        self._point: DecisionPoint | None = None  # those of this step
+        self._scores: Mapping[DecisionType, Tensor] = {}
         self._not_numbers: list[tuple[DecisionType, Tensor]] = []  # whether a score is none, per decision
 
     def observe(self, pose: Pose, arrival: Arrival, space: ActionSpace, /) -> Mapping[str, Tensor] | None:
-        """Update the states of what has arrived; places where the agent was before may restore theirs."""
-        with torch.set_grad_enabled(self._learns):
+        """Update the states of what has arrived, and score the decisions of those that may decide."""
+        with torch.set_grad_enabled(self.learns):
             observations = self._observed(pose, arrival, space)
-            row = torch.zeros_like(pose.viewpoint)
-            deciding = arrival.episodes[arrival.deciding]
-            row[deciding] = torch.arange(len(deciding), device=row.device)
-            self._step = _Step(observations, arrival, row)
             if space.memory is not None:
-                for name, values in observations.cached(self._agent.node_features).items():
+                for name, values in self.agent.node_features(observations).items():
                     space.memory.write(name, values, arrival.episodes)
-            if self._watcher is not None:
-                self._watcher.observed(observations, pose, space)
-            return self._agent.heads(observations) if self._learns else None
+            if self.watcher is not None:
+                self.watcher.observed(observations, pose, space)
+            heads = self.agent.heads(observations) if self.learns else None
+            if len(arrival.deciding):
+                self._row[arrival.episodes[arrival.deciding]] = torch.arange(
+                    len(arrival.deciding), device=self._row.device
+                )
+                graph = space.recall(arrival, self.inputs.environment)
+                self._point = DecisionPoint(observations, arrival.deciding, graph)
+                self._scores = by_type(self.agent.score(self._point))
+            return heads
 
     def _observed(self, pose: Pose, arrival: Arrival, space: ActionSpace) -> Observations:
-        """The states of all that have arrived, after what they saw."""
+        """The states of all that have arrived, after what they saw; known places may restore theirs."""
         episodes = arrival.episodes
         all_arrived = len(episodes) == len(self._viewpoint)
         before = self._state if all_arrived else self._state.select(episodes)
         viewpoint, view, previous = pose.viewpoint[episodes], pose.view[episodes], self._viewpoint[episodes]
-        seen = Observation.of(self._inputs, episodes, viewpoint, previous, view)
-        after: State = self._agent.updater(before, seen)
+        seen = Observation.of(self.inputs, episodes, viewpoint, previous, view)
+        after: State = self.agent.updater(before, seen)
         if arrival.returned is not None:  # what such episodes see again changes nothing
             back = arrival.returned
             state, earlier = space.memory.remembered_state(after, episodes[back])
             after, previous = after.with_rows(back, state), previous.index_copy(0, back, earlier)
-            seen = Observation.of(self._inputs, episodes, viewpoint, previous, view)
+            seen = replace(seen, previous=previous)
         if space.restores:
             space.memory.remember_state(after, previous, episodes)
         self._state = after if all_arrived else self._state.with_rows(episodes, after)
         self._viewpoint = self._viewpoint.index_copy(0, episodes, viewpoint)
-        return Observations(seen, after, before.hidden)
+        return Observations(**vars(seen), state=after, earlier=before.hidden)
 
     def decide(
         self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /
     ) -> tuple[Tensor, Tensor]:
         """The chosen options (M,), and the scores of all (M, O)"""
-        with torch.set_grad_enabled(self._learns):
-            logits = request.fit(self._logits(request, space))
-            if self._rescore is not None:
-                logits = request.fit(self._rescore(logits, request, space))
+        with torch.set_grad_enabled(self.learns):
+            logits = fitted(self._logits(request), request)
+            if self.rescore is not None:
+                logits = fitted(self.rescore(logits, request, space), request)
             not_numbers = logits.isnan()
             self._not_numbers.append((request.type, not_numbers.any()))  # and the walk goes on anyhow
             logits = logits.masked_fill(not_numbers, 0.0)
         with torch.no_grad():
             space.answered(request, logits)
-            choice = self._pick(logits.detach(), request.episode)
-            if self._forced is not None:
-                led = self._forced[request.episode] & (label != NONE)
+            choice = self.pick(logits.detach(), request.episode)
+            if self.forced is not None:
+                led = self.forced[request.episode] & (label != NONE)
                 choice = torch.where(led, label, choice)
-            if self._watcher is not None:
+            if self.watcher is not None:
                 explanation = self._explanation(request)
-                self._watcher.decided(Decided(request, logits, choice, explanation, pose, space))
+                self.watcher.decided(Decided(request, logits, choice, explanation, pose, space))
         return choice, logits
 
     def check_scores(self) -> None:
@@ -385,7 +370,7 @@ class AgentPolicy:
         for kind in (kind for kind, bad in zip(types, torch.stack(found).tolist(), strict=True) if bad):
             raise NotFiniteError(f"a score of decision '{kind}'")
 
-    def _logits(self, request: DecisionRequest, space: ActionSpace) -> Tensor:
+    def _logits(self, request: DecisionRequest) -> Tensor:
         """(M, o)
 
         Raises:
@@ -393,29 +378,44 @@ class AgentPolicy:
         """
         if request.scores is not None:
             return request.scores
-        step = self._step
-        if step is None:
-            raise ValueError(f"decision '{request.type}' was requested before an observation")
-        if step.point is None:  # all scores of a step are computed at its first request
-            graph = space.recall(step.arrival, self._inputs.environment)
-            step.point = DecisionPoint(step.observations, step.arrival.deciding, graph)
-            step.scores = by_type(self._agent.score(step.point))
-        if request.type not in step.scores:
+        if request.type not in self._scores:
             raise SettingError(
-                f"{type(self._agent).__name__}.score gives no scores for decision '{request.type}'; "
-                f"it gives: {', '.join(map(str, step.scores))}"
+                f"{type(self.agent).__name__}.score gives no scores for decision '{request.type}'; "
+                f"it gives: {', '.join(map(str, self._scores))}"
             )
-        scores = step.scores[request.type]
+        scores = self._scores[request.type]
         if len(scores) == len(request.episode):
             return scores
-        return scores.index_select(0, step.row[request.episode])
+        return scores.index_select(0, self._row[request.episode])
 
     def _explanation(self, request: DecisionRequest) -> Explanation:
         """Why the options of a request scored as they did: M rows."""
-        step = self._step
-        if step is None or step.point is None or request.scores is not None:
+        if self._point is None or request.scores is not None:
             return Explanation()
-        return self._agent.explain(step.point).select(step.row[request.episode])
+        return self.agent.explain(self._point).select(self._row[request.episode])
+
+
+def fitted(logits: Tensor, request: DecisionRequest) -> Tensor:
+    """Scores of the nodes known so far, padded to all options, -inf where there is none; stop stays last.
+
+    logits: (M, o)  ->  (M, O)
+
+    Raises:
+        SettingError: more options are scored than there are, or not every action.
+    """
+    missing = request.options.shape[1] - logits.shape[1]
+    if missing < 0 or (missing and request.type == ACTION):
+        raise SettingError(
+            f"score gives {logits.shape[1]} columns for decision '{request.type}', expected "
+            f"{request.options.shape[1]}"
+            + (": one per candidate slot, and stop last" * (request.type == ACTION))
+        )
+    if missing and request.type == GLOBAL:
+        ways = nn.functional.pad(logits[:, :-1], (0, missing))
+        logits = torch.cat([ways, logits[:, -1:]], dim=1)
+    elif missing:
+        logits = nn.functional.pad(logits, (0, missing))
+    return logits.masked_fill(~request.options, -torch.inf)
 
 
 LONGEST = 1000

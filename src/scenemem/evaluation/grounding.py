@@ -14,17 +14,16 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace
-from scenemem.agents.agent import Agent, Observations
+from scenemem.agents.agent import ActionSpace, Agent, Observations
 from scenemem.agents.walker import Decided, TrainedAgent
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Clusters, Estimate
 from scenemem.evaluation.following import led
 from scenemem.formats.annotations import LandmarkLabels
-from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet, in_order
 from scenemem.tasks.vocabulary import split_words
 from scenemem.world.build import Progress
+from scenemem.world.graph import Pose
 
 Stream = Literal["perception", "action", "navigator"]
 STREAMS: tuple[Stream, ...] = ("perception", "action", "navigator")
@@ -70,7 +69,7 @@ class _WordWatcher:
 
     def observed(self, observations: Observations, _pose: Pose, _space: ActionSpace, /) -> None:
         """One step of the walks that go on."""
-        self.steps.append((observations.seen.episode, self.agent.word_attention(observations)))
+        self.steps.append((observations.episode, self.agent.word_attention(observations)))
 
     def decided(self, _decided: Decided, /) -> None:
         """What is decided does not matter here."""

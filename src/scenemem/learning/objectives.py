@@ -14,12 +14,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace
+from scenemem.agents.agent import ActionSpace
 from scenemem.agents.rollout import ACTION, FRONTIER, DecisionRequest, Decisions, DecisionType, Rollout
 from scenemem.agents.walker import LabelRule
 from scenemem.errors import SettingError
 from scenemem.registry import Registry
-from scenemem.ssm.graph import MemoryActions
 from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
 from scenemem.world.graph import NONE, World
 
@@ -175,17 +174,16 @@ class ClosestToGoal:
         return torch.where((at_goal & request.options[:, stop]) | nowhere, stop, cost.argmin(dim=1))
 
     def _frontier(self, request: DecisionRequest, space: ActionSpace) -> Tensor:
-        space = _with_memory(space)
-        episodes, here = request.episode, space.memory.here[request.episode]
+        episodes, memory = request.episode, space.memory
+        here = memory.here[episodes]
         places = self._world.neighbour[request.viewpoint]  # (M, N, K)
         ahead = self._world.geodesic(places.clamp_min(0), self._goal[episodes, None, None])
-        best_open = ahead.masked_fill(~space.open_ways(episodes), torch.inf).amin(dim=2)
+        best_open = ahead.masked_fill(~memory.open_ways(episodes), torch.inf).amin(dim=2)
         is_goal = request.viewpoint == self._goal[episodes].unsqueeze(1)
         if space.allow_revisits:  # a goal left behind is hopped to like any other place
             is_goal &= request.viewpoint == request.viewpoint.gather(1, here.unsqueeze(1))
-        walk = space.memory.walk[episodes, here]
-        cost = torch.where(is_goal, -1.0, best_open.clamp_max(_DEAD_END)) + _WALK_PRICE * walk
-        return cost.masked_fill(~request.options, torch.inf).argmin(dim=1)
+        worth = torch.where(is_goal, -1.0, best_open.clamp_max(_DEAD_END))
+        return _cheapest(worth, request, space)
 
 
 class NearestNode(ClosestToGoal):
@@ -197,14 +195,10 @@ class NearestNode(ClosestToGoal):
     _counts_the_hop = False
 
     def _frontier(self, request: DecisionRequest, space: ActionSpace) -> Tensor:
-        space = _with_memory(space)
-        episodes, memory = request.episode, space.memory
-        metres = self.metres(request.viewpoint, episodes)
+        metres = self.metres(request.viewpoint, request.episode)
         # here may be chosen without a sub-node, but then it is right at the goal only
-        useful = space.open_ways(episodes).any(dim=2) | (metres == 0.0)
-        walk = memory.walk[episodes, memory.here[episodes]]
-        cost = torch.where(useful, metres, _DEAD_END) + _WALK_PRICE * walk
-        return cost.masked_fill(~request.options, torch.inf).argmin(dim=1)
+        useful = space.memory.open_ways(request.episode).any(dim=2) | (metres == 0.0)
+        return _cheapest(torch.where(useful, metres, _DEAD_END), request, space)
 
 
 class RestOfPath(ClosestToGoal):
@@ -263,30 +257,31 @@ class ReferencePath:
     def __init__(self, world: World, reference: Tensor) -> None:
         self._world = world
         self._reference = reference  # (B, L) viewpoints, padded with -1
-        self._progress = torch.zeros(len(reference), dtype=torch.long, device=reference.device)
+        length = (reference != NONE).sum(dim=1, keepdim=True)
+        self._end = reference.gather(1, length - 1)  # (B, 1) the last viewpoint
+        self._progress = torch.zeros_like(length[:, 0])  # (B,) points reached
 
     def arrive(self, viewpoint: Tensor, episodes: Tensor, /) -> None:
         """Count the reference points reached, in order."""
-        self._progress[episodes] = reference_progress(
-            self._reference[episodes], self._progress[episodes], viewpoint
-        )
+        reference, progress = self._reference[episodes], self._progress[episodes]
+        self._progress[episodes] = reference_progress(reference, progress, viewpoint)
 
     def metres(self, viewpoints: Tensor, episodes: Tensor, /) -> Tensor:
         """To the end of the path  ->  (M, P)"""
-        return self._world.geodesic(viewpoints.clamp_min(0), self._end(episodes))
+        return self._world.geodesic(viewpoints.clamp_min(0), self._end[episodes])
 
     def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """(M,) option"""
         del distance
+        stop = request.options.shape[1] - 1
         if request.type.auxiliary:
-            return torch.full_like(request.episode, request.stop)
-        wanted = self._wanted(request, space)  # (M,) viewpoint, -1 at the end of the path
+            return torch.full_like(request.episode, stop)
+        wanted = self._wanted(request, space).unsqueeze(1)  # (M, 1) viewpoint, -1 at the end of the path
         if request.type.over_nodes:
             return self._frontier(request, space, wanted)
-        match = (request.viewpoint == wanted.unsqueeze(1)) & request.options
-        stop = request.options.shape[1] - 1
+        match = (request.viewpoint == wanted) & request.options
         if request.type == ACTION:
-            # who may not stop where the path ends goes anywhere else
+            # an episode that may not stop where the path ends goes anywhere else
             end = torch.where(request.options[:, stop], stop, request.options.int().argmax(dim=1))
             return torch.where(match.any(dim=1), match.int().argmax(dim=1), end)
         walk = _walk_to_parents(request, space).masked_fill(~match[:, :stop], torch.inf)
@@ -304,48 +299,36 @@ class ReferencePath:
         return torch.where(ahead.any(dim=1), reference.gather(1, first).squeeze(1), NONE)
 
     def _frontier(self, request: DecisionRequest, space: ActionSpace, wanted: Tensor) -> Tensor:
-        """The nearest node that sees ``wanted``; at the end of the path the node that is the goal."""
-        space = _with_memory(space)
-        episodes, memory = request.episode, space.memory
-        sees = (self._world.neighbour[request.viewpoint] == wanted[:, None, None]).any(dim=2)
-        right = torch.where(wanted.unsqueeze(1) == NONE, request.viewpoint == self._end(episodes), sees)
+        """The nearest node that sees ``wanted`` (M, 1); at the end of the path the node that is the goal."""
+        sees = (self._world.neighbour[request.viewpoint] == wanted.unsqueeze(2)).any(dim=2)
+        right = torch.where(wanted == NONE, request.viewpoint == self._end[request.episode], sees)
         right &= request.options
         right = torch.where(right.any(dim=1, keepdim=True), right, request.options)  # here is the nearest
+        episodes, memory = request.episode, space.memory
         return memory.walk[episodes, memory.here[episodes]].masked_fill(~right, torch.inf).argmin(dim=1)
 
-    def _end(self, episodes: Tensor) -> Tensor:
-        """The last viewpoint of the path  ->  (M, 1)"""
-        length = (self._reference[episodes] != NONE).sum(dim=1, keepdim=True)
-        return self._reference[episodes].gather(1, length - 1)
 
-
+@dataclass(frozen=True)
 class MixedRules:
-    """Two rules for one rollout: some episodes are led by a teacher, the others walk by themselves.
+    """Two rules for one rollout: some episodes are led by a teacher, the others walk by themselves."""
 
-    Args:
-        forced: (B,) bool, true at episodes with a teacher.
-        teacher: their rule.
-        student: the rule of the others.
-    """
-
-    def __init__(self, forced: Tensor, teacher: LabelRule, student: LabelRule) -> None:
-        self._forced = forced
-        self._teacher = teacher
-        self._student = student
+    forced: Tensor  # (B,) bool, true at episodes with a teacher
+    teacher: LabelRule
+    student: LabelRule
 
     def arrive(self, viewpoint: Tensor, episodes: Tensor, /) -> None:
         """Both rules see every episode."""
-        for rule in (self._teacher, self._student):
-            rule.arrive(viewpoint, episodes)
+        self.teacher.arrive(viewpoint, episodes)
+        self.student.arrive(viewpoint, episodes)
 
     def __call__(self, request: DecisionRequest, space: ActionSpace, distance: Tensor, /) -> Tensor:
         """(M,) option"""
-        teacher, student = (rule(request, space, distance) for rule in (self._teacher, self._student))
-        return torch.where(self._forced[request.episode], teacher, student)
+        teacher, student = (rule(request, space, distance) for rule in (self.teacher, self.student))
+        return torch.where(self.forced[request.episode], teacher, student)
 
     def metres(self, viewpoints: Tensor, episodes: Tensor, /) -> Tensor:
         """As students measure it; nothing is earned on the episodes with a teacher  ->  (M, P)"""
-        return self._student.metres(viewpoints, episodes)
+        return self.student.metres(viewpoints, episodes)
 
 
 MakeLabelRule = Callable[[World, EpisodeSet, ActionSpace], LabelRule]
@@ -375,11 +358,20 @@ def rest_of_path(world: World, episodes: EpisodeSet, space: ActionSpace) -> Labe
     return RestOfPath(world, episodes.path, passes_over=not space.allow_revisits)
 
 
-def _with_memory(space: ActionSpace) -> MemoryActions:
-    """A space that must have a memory."""
-    if not isinstance(space, MemoryActions):
-        raise TypeError(f"{type(space).__name__} has no memory, but this is decided over one")
-    return space
+def _cheapest(cost: Tensor, request: DecisionRequest, space: ActionSpace) -> Tensor:
+    """The cheapest of the nodes that may be chosen; of equals the nearest.  cost: (M, N)  ->  (M,)"""
+    episodes, memory = request.episode, space.memory
+    cost = cost + _WALK_PRICE * memory.walk[episodes, memory.here[episodes]]
+    return cost.masked_fill(~request.options, torch.inf).argmin(dim=1)
+
+
+def reference_progress(reference: Tensor, progress: Tensor, viewpoint: Tensor) -> Tensor:
+    """Count reference points reached so far, in order; call once after every hop (and at the start with 0).
+
+    reference: (B, L) padded with -1  progress: (B,)  viewpoint: (B,)  ->  (B,)
+    """
+    upcoming = reference.gather(1, progress.clamp_max(reference.shape[1] - 1).unsqueeze(1)).squeeze(1)
+    return progress + ((upcoming == viewpoint) & (progress < (reference != NONE).sum(dim=1)))
 
 
 def _first_open(is_open: Tensor, begin: Tensor) -> Tensor:
@@ -391,7 +383,7 @@ def _first_open(is_open: Tensor, begin: Tensor) -> Tensor:
 
 def _walk_to_parents(request: DecisionRequest, space: ActionSpace) -> Tensor:
     """Metres to the node each sub-node is seen from; several nodes may see one place.  ->  (M, N * K)"""
-    memory = _with_memory(space).memory
+    memory = space.memory
     walk = memory.walk[request.episode, memory.here[request.episode]]
     return walk.repeat_interleave(memory.subnode.shape[2], dim=1)
 
@@ -538,41 +530,3 @@ def _label_losses(logits: Tensor, label: Tensor) -> Tensor:
     """(M, O), (M,)  ->  (M,), 0 where there is no label"""
     losses: Tensor = torch.nn.functional.cross_entropy(logits, label, ignore_index=NONE, reduction="none")
     return losses
-
-
-def shortest_path_action(world: World, viewpoint: Tensor, goal: Tensor) -> Tensor:
-    """The slot that leads to the goal along the shortest path; STOP (-1) at the goal.
-
-    viewpoint, goal: (B,)  ->  (B,)
-    """
-    return world.next_slot(viewpoint, goal)
-
-
-def reference_progress(reference: Tensor, progress: Tensor, viewpoint: Tensor) -> Tensor:
-    """Count reference points reached so far, in order; call once after every hop (and at the start with 0).
-
-    reference: (B, L) padded with -1  progress: (B,)  viewpoint: (B,)  ->  (B,)
-    """
-    upcoming, finished = _upcoming(reference, progress)
-    return progress + ((upcoming == viewpoint) & ~finished)
-
-
-def reference_action(world: World, reference: Tensor, progress: Tensor, viewpoint: Tensor) -> Tensor:
-    """The slot that leads to the next reference point not reached yet; STOP (-1) when all are reached.
-
-    An agent off the path is led to its next reference point by the shortest way, so every point is visited
-    in order even where the path crosses itself (as in R4R).
-
-    reference: (B, L) padded with -1  progress, viewpoint: (B,)  ->  (B,)
-    """
-    upcoming, finished = _upcoming(reference, progress)
-    target = torch.where(finished, viewpoint, upcoming)
-    direct = world.slot_of(viewpoint, target)
-    slot = torch.where(direct == NONE, world.next_slot(viewpoint, target), direct)
-    return slot.masked_fill(finished, NONE)
-
-
-def _upcoming(reference: Tensor, progress: Tensor) -> tuple[Tensor, Tensor]:
-    """The next reference point (B,), and whether all are reached (B,)."""
-    upcoming = reference.gather(1, progress.clamp_max(reference.shape[1] - 1).unsqueeze(1)).squeeze(1)
-    return upcoming, progress >= (reference != NONE).sum(dim=1)

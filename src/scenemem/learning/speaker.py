@@ -25,10 +25,19 @@ from scenemem.models.speaker import (
     beam_search,
     speak,
 )
-from scenemem.simulator.panorama import STOP, Simulator
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
-from scenemem.world.graph import NONE, VIEWS, World, angle_feature, rotated, view_elevation, view_heading
+from scenemem.world.graph import (
+    NONE,
+    STOP,
+    VIEWS,
+    Simulator,
+    World,
+    angle_feature,
+    rotated,
+    view_elevation,
+    view_heading,
+)
 
 
 class Speaker:

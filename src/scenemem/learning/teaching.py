@@ -10,11 +10,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace, Arrival
+from scenemem.agents.agent import ActionSpace, Arrival
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.walker import Policy
-from scenemem.simulator.panorama import Pose
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, Pose, World
 
 
 def hops_to_path(world: World, viewpoint: Tensor, reference: Tensor) -> Tensor:

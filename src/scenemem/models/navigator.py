@@ -103,7 +103,8 @@ def fold_angles(query: Tensor) -> Tensor:
 
 def select_rows(record: RecordT, rows: Tensor) -> RecordT:
     """Some rows of a dataclass of tensors.  rows: (M,)"""
-    return type(record)(*(getattr(record, item.name).index_select(0, rows) for item in fields(record)))
+    tables = (getattr(record, item.name) for item in fields(record))
+    return type(record)(*(table.index_select(0, rows) for table in tables))
 
 
 @dataclass(frozen=True)
@@ -277,21 +278,15 @@ class DropoutMasks:
         )
 
 
+@dataclass(eq=False)
 class RolloutInputs:
-    """What a rollout begins with: a world to see, instructions and dropout masks of B episodes.
+    """What a rollout begins with: a world to see, instructions and dropout masks of B episodes."""
 
-    Args:
-        environment: what can be seen.
-        instructions: one per episode.
-        masks: the dropout masks of the walks.
-    """
-
-    def __init__(self, environment: Environment, instructions: Instructions, masks: DropoutMasks) -> None:
-        self.environment = environment
-        self.instructions = instructions
-        self.masks = masks
-        self._cache: dict[Any, Any] = {}
-        self._selected: tuple[Tensor | None, Instructions, DropoutMasks] = (None, instructions, masks)
+    environment: Environment  # what can be seen
+    instructions: Instructions  # one per episode
+    masks: DropoutMasks
+    _cache: dict[Any, Any] = field(default_factory=dict, init=False)
+    _selected: tuple[Tensor, Instructions, DropoutMasks] | None = field(default=None, init=False)
 
     def select(self, episodes: Tensor) -> tuple[Instructions, DropoutMasks]:
         """Instructions and masks of some episodes, in rising order; the last selection is kept.
@@ -300,7 +295,7 @@ class RolloutInputs:
         """
         if len(episodes) == len(self.instructions.hidden):
             return self.instructions, self.masks
-        if self._selected[0] is not episodes:
+        if self._selected is None or self._selected[0] is not episodes:
             self._selected = (
                 episodes,
                 select_rows(self.instructions, episodes),
@@ -328,7 +323,6 @@ class Observation:
     view: Tensor  # (M,) the view they face
     instructions: Instructions  # of these episodes
     masks: DropoutMasks  # of these episodes
-    cache: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -345,7 +339,7 @@ class Observation:
     @property
     def panorama(self) -> Tensor:
         """(M, 36, D) visual features of all views, looked up at every access"""
-        return self.environment.panorama(self.viewpoint)
+        return self.inputs.environment.store.gather(self.viewpoint)
 
     def per_instruction(self, compute: Callable[[Instructions], Tensor]) -> Tensor:
         """What ``compute`` gives for instructions, computed once per rollout  ->  M rows of it"""

@@ -24,11 +24,10 @@ from scenemem.features.store import FeatureStore, open_store
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.folder import DataFolder
-from scenemem.simulator.panorama import STOP, Pose, Simulator
 from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet, load_split
 from scenemem.tasks.vocabulary import PAD, Vocabulary
 from scenemem.world.build import load_world
-from scenemem.world.graph import VIEWS, World
+from scenemem.world.graph import STOP, VIEWS, Pose, Simulator, World
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -9,23 +9,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.actions import ActionSpace, Decide, Limit, with_last
-from scenemem.agents.agent import DecisionPoint, Explanation
+from scenemem.agents.agent import ActionSpace, Decide, DecisionPoint, Explanation, Limit, with_last
 from scenemem.agents.build import DataSizes, MakeUpdater
 from scenemem.agents.rollout import ACTION, GLOBAL, DecisionRequest, DecisionType
 from scenemem.models.navigator import dots, fold_angles
-from scenemem.simulator.panorama import STOP, Pose
 from scenemem.ssm.agent import (
+    ActionScore,
     GroundedAgent,
     GroundedConfig,
     MakeReader,
+    MemoryActions,
     SSMConfig,
+    StopOption,
+    WalkOptions,
     collect_and_read,
 )
-from scenemem.ssm.deciding import ActionScore, StopOption
-from scenemem.ssm.graph import MemoryActions, MemoryGraph, WalkOptions
-from scenemem.ssm.reading import Grounded, MakeMessages, MessagePassing
-from scenemem.world.graph import ANGLE_WIDTH, NONE, World, rotated
+from scenemem.ssm.graph import Grounded, MakeMessages, MemoryGraph, MessagePassing
+from scenemem.world.graph import ANGLE_WIDTH, NONE, STOP, Pose, World, rotated
 
 
 class LocalMemoryActions(MemoryActions):
@@ -57,9 +57,8 @@ class LocalSSM(GroundedAgent):
 
     def score(self, point: DecisionPoint) -> Tensor:
         """Actions: (R, K + 1)"""
-        logits: Tensor = self.actions(
-            point.per_observation(self.ground), point.candidates(), point.feature_mask
-        )
+        grounded = point.per_observation(self.ground)
+        logits: Tensor = self.actions(grounded, point.candidates(), point.feature_mask)
         return logits
 
     def explain(self, point: DecisionPoint) -> Explanation:
@@ -103,7 +102,7 @@ class GlobalActions(MemoryActions):
 
     def request(self, pose: Pose, episodes: Tensor) -> DecisionRequest:
         """Options: slot k of node n is option n * K + k; the last one stops."""
-        ways = self.open_ways(episodes).flatten(1)
+        ways = self.memory.open_ways(episodes).flatten(1)
         viewpoints = self.world.neighbour[self.memory.node[episodes]].flatten(1)
         return DecisionRequest(
             GLOBAL,
@@ -165,7 +164,8 @@ def slot_confidences(graph: MemoryGraph, visual: Tensor, orientation: Tensor) ->
     visual: (R, D)  orientation: (R, 4), a query about absolute directions  ->  (R, N, K, 2)
     """
     by_view = dots(graph.candidates(), visual[graph.row])
-    by_direction = dots(graph.directions, orientation[graph.row])  # (S, K)
+    directions = graph.environment.directions[graph.place]  # (S, K, 4)
+    by_direction = dots(directions, orientation[graph.row])  # (S, K)
     table = graph.padded(torch.stack([by_view, by_direction], dim=-1).flatten(1))
     return table.view(*table.shape[:2], -1, 2)
 

@@ -11,18 +11,22 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.actions import ActionSpace, Limit
-from scenemem.agents.agent import DecisionPoint, Observations
-from scenemem.agents.basic import Basic
+from scenemem.agents.agent import ActionSpace, Basic, DecisionPoint, Limit, Observations
 from scenemem.agents.build import DataSizes, MakeUpdater, ModelConfig
-from scenemem.agents.rollout import ACTION, FRONTIER, DecisionType
+from scenemem.agents.rollout import ACTION, FRONTIER, DecisionRequest, DecisionType
 from scenemem.errors import SettingError
 from scenemem.ssm.ablations import LocalMemoryActions
-from scenemem.ssm.agent import SSM, MakeReader, SSMConfig, collect_and_read
-from scenemem.ssm.deciding import FrontierActions
-from scenemem.ssm.graph import MemoryActions, MemoryGraph, WalkOptions
-from scenemem.ssm.reading import Grounded, MakeMessages, MessagePassing
-from scenemem.world.graph import ANGLE_WIDTH, NONE, World
+from scenemem.ssm.agent import (
+    SSM,
+    FrontierActions,
+    MakeReader,
+    MemoryActions,
+    SSMConfig,
+    WalkOptions,
+    collect_and_read,
+)
+from scenemem.ssm.graph import Grounded, MakeMessages, MemoryGraph, MessagePassing
+from scenemem.world.graph import ANGLE_WIDTH, NONE, Pose, World
 
 REMEMBERED = "action_log_probabilities"
 """The node feature of agents with hints: how the candidates of a place scored when the agent was there."""
@@ -50,19 +54,17 @@ class HopPrior(MemoryActions):
 
     NEAREST, FARTHEST = 4, 6
 
-    def may_stop(self, episodes: Tensor, open_slots: Tensor) -> Tensor | None:
-        """(M,) bool, in the ring, or where there is no other way to go on.  open_slots: (M, K)"""
-        here = self.memory.here[episodes].unsqueeze(1)
-        return self.ring(episodes).gather(1, here).squeeze(1) | ~open_slots.any(dim=1)
-
-    def ring(self, episodes: Tensor) -> Tensor:
-        """(M, N) bool, nodes at the distance where R2R paths end"""
-        hops = self.hops_from_start(episodes)
-        return (hops >= self.NEAREST) & (hops <= self.FARTHEST)
+    def neighbours(self, pose: Pose, episodes: Tensor) -> DecisionRequest:
+        """Stopping is an option in the ring, and where there is no other way to go on."""
+        request, here = super().neighbours(pose, episodes), self.memory.here[episodes].unsqueeze(1)
+        in_ring = self.final_places(episodes).gather(1, here).squeeze(1)
+        request.options[:, -1] = in_ring | ~request.options[:, :-1].any(dim=1)
+        return request
 
     def final_places(self, episodes: Tensor) -> Tensor:
-        """The nodes of the ring  ->  (M, N) bool"""
-        return self.ring(episodes)
+        """(M, N) bool, the nodes of the ring, at the distance where R2R paths end"""
+        hops = self.hops_from_start(episodes)
+        return (hops >= self.NEAREST) & (hops <= self.FARTHEST)
 
     def hops_from_start(self, episodes: Tensor) -> Tensor:
         """Edges from the start to every node over the known graph, -1 elsewhere.  (M,)  ->  (M, N)"""
@@ -159,15 +161,10 @@ class SSMPlus(SSM):
         return FrontierActions(world, episodes, max_decisions, options)
 
     def action_scores(self, observations: Observations) -> Tensor:
-        """Eq. 14 at every observation  ->  (X, K + 1)"""
-        logits: Tensor = self.actions(
-            observations.cached(self.ground), observations.candidates, observations.feature_mask
-        )
+        """Eq. 14 at every observation, computed once for decisions and hints  ->  (X, K + 1)"""
+        grounded = observations.cached(self.ground)
+        logits: Tensor = self.actions(grounded, observations.candidates, observations.feature_mask)
         return logits
-
-    def action_logits(self, point: DecisionPoint) -> Tensor:
-        """As in the paper, computed once for decisions and hints  ->  (R, K + 1)"""
-        return point.per_observation(self.action_scores)
 
     def node_features(self, observations: Observations) -> dict[str, Tensor]:
         """With hints, how the candidates of every place scored is remembered there."""
@@ -178,9 +175,10 @@ class SSMPlus(SSM):
 
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
         """Frontiers: (R, N), actions: (R, K + 1)"""
-        nodes, graph = self.read(point), point.memory()
         grounded, hidden = point.per_observation(self.ground), point.state.hidden
-        frontiers, actions = self.frontier_score(grounded, nodes), self.action_logits(point)
+        nodes, graph = self.read(point, grounded), point.memory()
+        frontiers = self.frontier_score(grounded, nodes)
+        actions = point.per_observation(self.action_scores)
         if self.hints is not None:
             frontiers = frontiers + self.hints(hidden, graph, graph.column(REMEMBERED))
         if self.stay_score is not None:
@@ -189,18 +187,17 @@ class SSMPlus(SSM):
             actions = with_stop(actions, self.stop_from_memory(grounded, nodes, graph.here))
         return {FRONTIER: frontiers, ACTION: actions}
 
-    def read(self, point: DecisionPoint) -> tuple[Tensor, Tensor]:
+    def read(self, point: DecisionPoint, grounded: Grounded) -> tuple[Tensor, Tensor]:
         """As in the paper, or with the state before the observation."""
-        if not self.config.read_before_update:
-            return super().read(point)
-        nodes: tuple[Tensor, Tensor] = self.reader(
-            point.per_observation(self.ground_earlier), point.heading, point.feature_mask, point.memory()
-        )
-        return nodes
+        if self.config.read_before_update:
+            grounded = point.per_observation(self.ground_earlier)
+        return super().read(point, grounded)
 
     def ground_earlier(self, observations: Observations) -> Grounded:
         """Of the states before every observation  ->  (X, H)"""
-        return self.grounded(observations.earlier, observations)
+        hidden = observations.earlier * observations.masks["decision"]
+        grounded: Grounded = self.grounding(hidden, observations.instructions)
+        return grounded
 
 
 class FrontierHints(nn.Module):

@@ -1,29 +1,36 @@
-"""The Structured Scene Memory (paper, section 3.1): a graph of visited places per episode, as tensors.
+"""The Structured Scene Memory (paper, section 3.1) and how it is read (section 3.2, Eqs. 5 to 9).
 
 A *node* is a visited place, a *sub-node* a neighbour of a node that can be seen and reached but has not been
 visited, a *frontier* a node with at least one sub-node. Nodes are numbered in the order of their first visit.
 Features and angles are not stored: they are looked up in the world's tables by viewpoint (Eqs. 3 and 4).
 
-Shape letters: B episodes, R of them that decide, M that have arrived, N nodes, K candidate slots, S node
-states (a node of one of the R memories), D visual columns, W any width.
+Shape letters: B episodes, M that have arrived, X observations, R memories that are decided with, N nodes, K
+candidate slots, S node states (a node of one of the R memories), D visual columns, V and W widths of node
+states, H state width, L words.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from scenemem.agents.actions import ActionSpace, Arrival, Decide, Limit
-from scenemem.agents.rollout import FINAL, DecisionRequest, DecisionType
 from scenemem.features.store import Environment
-from scenemem.models.navigator import State, attend_panoramas, dots, masked_softmax
-from scenemem.simulator.panorama import STOP, Pose
-from scenemem.world.graph import NONE, World
+from scenemem.models.navigator import (
+    Instructions,
+    State,
+    attend_panoramas,
+    dots,
+    fold_angles,
+    masked_softmax,
+    recomputed,
+    tiled,
+)
+from scenemem.world.graph import ANGLE_WIDTH, NONE, World, rotated
 
 WalkCost = Literal["metres", "hops"]
 StateT = TypeVar("StateT", bound=State)
@@ -37,6 +44,7 @@ class SceneMemory:
         episodes: their number B.
         capacity: number of places N an episode can remember.
         walk_cost: whether shortest paths count ``metres`` or ``hops``.
+        allow_revisits: ways to visited places stay open.
         check: refuse a place too many; costs a look at the device per visit.
     """
 
@@ -47,6 +55,7 @@ class SceneMemory:
         capacity: int,
         *,
         walk_cost: WalkCost = "metres",
+        allow_revisits: bool = False,
         check: bool = True,
     ) -> None:
         if capacity < 1:
@@ -54,6 +63,7 @@ class SceneMemory:
         device, slots = world.device, world.neighbour.shape[1]
         self.world = world
         self.walk_cost = walk_cost
+        self.allow_revisits = allow_revisits
         self.check = check
         self.node = torch.full((episodes, capacity), NONE, device=device)  # (B, N) viewpoint, -1 where empty
         self.count = torch.zeros(episodes, dtype=torch.long, device=device)  # (B,) nodes so far
@@ -77,6 +87,13 @@ class SceneMemory:
     def frontier(self) -> Tensor:
         """(B, N) bool, true at nodes with a sub-node."""
         return self.subnode.any(dim=-1)
+
+    def open_ways(self, episodes: Tensor) -> Tensor:
+        """The slots open at every node: its sub-nodes, or all with revisits  ->  (M, N, K) bool"""
+        if not self.allow_revisits:
+            return self.subnode[episodes]
+        node = self.node[episodes]
+        return self.world.neighbour_mask[node.clamp_min(0)] & (node != NONE).unsqueeze(-1)
 
     def visit(self, viewpoint: Tensor, episodes: Tensor) -> None:
         """The episodes now stand at ``viewpoint``; places not visited before become nodes.
@@ -150,9 +167,7 @@ class SceneMemory:
         """The states of some episodes, kept where they stand.  previous: (M,) where they came from"""
         for item in fields(state):
             values: Tensor = getattr(state, item.name)
-            self.write(
-                f"state {item.name}", values.flatten(1) if values.dim() > 1 else values[:, None], episodes
-            )
+            self.write(f"state {item.name}", values.unsqueeze(-1).flatten(1), episodes)
         self.write("state previous", previous.unsqueeze(1), episodes)
 
     def remembered_state(self, like: StateT, episodes: Tensor) -> tuple[StateT, Tensor]:
@@ -183,6 +198,7 @@ class MemoryGraph:
     notes: dict[str, Tensor]  # (B, W) what the action space noted
     row: Tensor  # (S,) the memory of every node state
     node: Tensor  # (S,) its node
+    place: Tensor  # (S,) its viewpoint
 
     @cached_property
     def count(self) -> Tensor:
@@ -209,11 +225,6 @@ class MemoryGraph:
         return self.notes[name][self.episode]
 
     @cached_property
-    def place(self) -> Tensor:
-        """(S,) the viewpoint of every node state"""
-        return self.viewpoint[self.row, self.node]
-
-    @cached_property
     def exists(self) -> Tensor:
         """(S, K) bool, the candidate slots that are edges of the world: the K_v navigable viewpoints"""
         return self.environment.world.neighbour_mask[self.place]
@@ -224,11 +235,6 @@ class MemoryGraph:
         leads_to = self.environment.world.neighbour[self.place].unsqueeze(2)
         return (leads_to == self.viewpoint[self.row].unsqueeze(1)).any(dim=2) & self.exists
 
-    @cached_property
-    def directions(self) -> Tensor:
-        """(S, K, 4) absolute orientation features r_{v,u} of the candidate slots (Eq. 4)"""
-        return self.environment.directions[self.place]
-
     def candidates(self) -> Tensor:
         """(S, K, D) visual features f_{v,k} of the views along the candidate slots (Eq. 3), looked up anew"""
         views = self.environment.world.neighbour_view[self.place]
@@ -238,11 +244,6 @@ class MemoryGraph:
         """A table of all nodes, 0 where there is none.  (S, W)  ->  (R, N, W)"""
         table = states.new_zeros(*self.viewpoint.shape, states.shape[1])
         return table.index_put((self.row, self.node), states)
-
-    def neighbour_sum(self, states: Tensor) -> Tensor:
-        """The sum over each node's neighbours; 0 where there is none.  (S, W)  ->  (S, W)"""
-        summed = torch.bmm(self.edge.to(states), self.padded(states))
-        return summed[self.row, self.node]
 
     def attend_slots(self, query: Tensor, values: Tensor, slots: Tensor) -> Tensor:
         """Attention of every memory over some candidate slots of each of its nodes; 0 where there is none.
@@ -257,182 +258,202 @@ class MemoryGraph:
         return attend_panoramas(query[self.row], self.place, self.environment)
 
 
+Edges = Literal["visited", "all"]
+"""Which edges Eq. 8 reads: those between visited places, as in the paper, or all ways that leave a node"""
+
+Views = Literal["navigable", "unvisited", "all"]
+"""Which views Eq. 3 stores: of all K_v navigable viewpoints, of the unvisited ones only, or all 36"""
+
+
 @dataclass(frozen=True)
-class WalkOptions:
-    """How agents walk over their memory."""
+class Grounded:
+    """The two states that every read and every score queries with."""
 
-    walk_cost: WalkCost = "metres"
-    """what the shortest way over the memory counts"""
-    restore_state: bool = False
-    """an agent that jumps back to a place looks the way it looked there, and has the state it had there"""
-    final_backtrack: bool = False
-    """when the decision budget is used up, choose the visited place to end at and walk there"""
-    allow_revisits: bool = False
-    """visited neighbours can be chosen like unvisited ones; a hop to one observes it anew"""
+    perception: Tensor  # (X, H) h^p, for things
+    action: Tensor  # (X, H) h^a, for directions
+
+    @property
+    def both(self) -> Tensor:
+        """(X, 2H) [h^p, h^a]"""
+        return torch.cat([self.perception, self.action], dim=-1)
 
 
-class MemoryActions(ActionSpace):
-    """A space with a memory: choices may lie far away and are walked to over known edges.
+class TextualAttention(nn.Module):
+    """One stream: a_l = softmax_l(x_l^T W_x h), x = sum_l a_l x_l (Eq. 5), h' = W_h [h, x] (Eq. 6)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(width, width, bias=False)
+        self.join = nn.Linear(2 * width, width, bias=False)
+
+
+class FineGrainedGrounding(nn.Module):
+    """h^p and h^a from two separate attentions over the words (Eqs. 5 and 6)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.perception = TextualAttention(width)
+        self.action = TextualAttention(width)
+
+    def forward(self, state: Tensor, words: Instructions) -> Grounded:
+        """state: (X, H)"""
+        summaries, _ = words.attend(self._queries(state))  # (X, 2, H)
+        streams = zip((self.perception, self.action), summaries.unbind(1), strict=True)
+        return Grounded(*(stream.join(torch.cat([state, summary], dim=1)) for stream, summary in streams))
+
+    def word_attention(self, state: Tensor, words: Instructions) -> dict[str, Tensor]:
+        """The weights alpha^p and alpha^a, for viewers.  state: (X, H)  ->  name: (X, L)"""
+        perception, action = words.attend(self._queries(state))[1].unbind(1)
+        return {"perception": perception, "action": action}
+
+    def _queries(self, state: Tensor) -> Tensor:
+        """(X, 2, H)"""
+        return torch.stack([self.perception.query(state), self.action.query(state)], dim=1)
+
+
+class SharedGrounding(nn.Module):
+    """The ablation without fine-grained grounding: the state itself queries everything."""
+
+    def forward(self, state: Tensor, words: Instructions) -> Grounded:
+        """state: (X, H)"""
+        del words
+        return Grounded(state, state)
+
+    def word_attention(self, state: Tensor, words: Instructions) -> dict[str, Tensor]:
+        """Nothing is attended to."""
+        del state, words
+        return {}
+
+
+class VisualRead(nn.Module):
+    """f^_v = att^f({f_{v,k}}_k, h^p): softmax attention over the K_v navigable views of every node (Eq. 7).
 
     Args:
-        world: the world to walk in.
-        episodes: their number B.
-        max_decisions: an episode that has decided this often is cut off where it stands; one number, or (B,).
-        options: how agents walk over their memory.
+        width: H of the state that queries.
+        visual: columns D of the view features.
+        views: which views of a node are attended to.
     """
 
-    memory: SceneMemory
+    def __init__(self, width: int, visual: int, views: Views = "navigable") -> None:
+        super().__init__()
+        self.query = nn.Linear(width, visual, bias=False)
+        self.views = views
+
+    def forward(self, perception: Tensor, feature_mask: Tensor, graph: MemoryGraph) -> Tensor:
+        """perception: (R, H)  feature_mask: (D,)  ->  (S, D), masked columns still hold something"""
+        query = self.query(perception) * feature_mask
+        if self.views == "all":
+            return graph.attend(query)
+        slots = graph.exists & ~graph.visited if self.views == "unvisited" else graph.exists
+        return graph.attend_slots(query, graph.candidates(), slots)
+
+
+class OrientationRead(nn.Module):
+    """r^_v = att^r({r_{v,u}}_u, h^a): softmax attention over the outgoing edges of every node (Eq. 8).
+
+    Edges lead to visited neighbours; a node without any, the first of a walk, reads 0. Angles are stored
+    absolute and queried relative to the heading the agent has at reading time.
+
+    Args:
+        width: H of the state that queries.
+        edges: which edges of a node are attended to.
+    """
+
+    def __init__(self, width: int, edges: Edges = "visited") -> None:
+        super().__init__()
+        self.query = nn.Linear(width, ANGLE_WIDTH, bias=False)
+        self.edges = edges
+
+    def forward(self, action: Tensor, heading: Tensor, graph: MemoryGraph) -> Tensor:
+        """action: (R, H)  heading: (R,)  ->  (S, 4), relative to the heading and not tiled"""
+        query = rotated(fold_angles(self.query(action)), -heading)
+        slots = graph.visited if self.edges == "visited" else graph.exists
+        directions = graph.environment.directions[graph.place]  # (S, K, 4), absolute r_{v,u} (Eq. 4)
+        return rotated(graph.attend_slots(query, directions, slots), heading[graph.row])
+
+
+class MessagePassing(nn.Module):
+    """m_v = sum_{u in N_v} s_u,  s_v <- GRU(m_v, s_v), repeated S times with the same weights (Eq. 9).
+
+    Args:
+        width: of a node state.
+        steps: S; 0 switches message passing off.
+    """
+
+    def __init__(self, width: int, steps: int) -> None:
+        super().__init__()
+        if steps < 0:
+            raise ValueError(f"steps must be 0 or more, got {steps}; use 0 to switch message passing off")
+        self.steps = steps
+        self.update = nn.GRUCell(width, width) if steps else None
+
+    def forward(self, states: Tensor, graph: MemoryGraph) -> Tensor:
+        """(S, W)  ->  (S, W)"""
+        if self.update is None:
+            return states
+        edge = graph.edge.to(states)
+        for _ in range(self.steps):
+            messages = torch.bmm(edge, graph.padded(states))[graph.row, graph.node]
+            states = self.update(messages, states)
+        return states
+
+
+_OF_GRUS = 16
+"""About as many numbers per number of a state are kept for the gradient of three steps."""
+
+MakeMessages = Callable[[int, int], nn.Module]
+"""The width of node states and S  ->  a module that is called as ``MessagePassing`` is"""
+
+
+class MemoryReader(nn.Module):
+    """Eqs. 7 to 9 in their order: read all nodes, then let each learn from its neighbourhood.
+
+    Args:
+        width: H of the states that query.
+        visual: columns D of the view features.
+        node_width: width V of the visual node states; ``visual`` keeps the features as in the paper.
+        steps: S of the message passing.
+        orientation_width: width W of the orientation node states, a multiple of 4.
+        views: which views of a node are read.
+        edges: which edges of a node are read.
+        messages: makes the message passing of each of the two kinds of node states.
+    """
 
     def __init__(
-        self, world: World, episodes: int, max_decisions: Limit, options: WalkOptions | None = None
+        self,
+        width: int,
+        visual: int,
+        node_width: int,
+        steps: int,
+        orientation_width: int = ANGLE_WIDTH,
+        views: Views = "navigable",
+        edges: Edges = "visited",
+        messages: MakeMessages = MessagePassing,
     ) -> None:
-        super().__init__(world, episodes, max_decisions)
-        options = options or WalkOptions()
-        # every decision finds one place at most
-        capacity = 1 + int(self.decisions_left.max()) if episodes else 1
-        self.memory = SceneMemory(world, episodes, capacity, walk_cost=options.walk_cost, check=False)
-        self.restores = options.restore_state
-        self.allow_revisits = options.allow_revisits
-        self.final_backtrack = options.final_backtrack
-        self.notes: dict[str, Tensor] = {}  # (B, W) numbers for agents that decide over a memory, by name
-        self.target = torch.full((episodes,), NONE, device=world.device)  # (B,) node to walk to; -1 for none
-        self.ending = torch.zeros(
-            episodes, dtype=torch.bool, device=world.device
-        )  # on the way to a final place
-        self._seen = torch.zeros_like(self.memory.node, dtype=torch.bool)  # (B, N) observed there
-        self._view = torch.zeros_like(self.memory.node)  # (B, N) view faced then
-        # (B, N) log-probability of stopping there; the lowest where nothing was decided
-        self._stop_scores = torch.full_like(self.memory.walk[:, 0], torch.finfo(torch.float32).min)
+        super().__init__()
+        self.orientation_width = orientation_width
+        self.visual_read = VisualRead(width, visual, views)
+        self.orientation_read = OrientationRead(width, edges)
+        self.project = nn.Identity() if node_width == visual else nn.Linear(visual, node_width, bias=False)
+        self.visual_messages = messages(node_width, steps)
+        self.orientation_messages = messages(orientation_width, steps)
 
-    def arrive(self, pose: Pose, episodes: Tensor, goes_on: Tensor) -> tuple[Pose, Arrival]:
-        """Add the places to the memory, or turn to what was seen there."""
-        memory = self.memory
-        memory.visit(pose.viewpoint[episodes], episodes)
-        here = memory.here[episodes]
-        new = torch.ones_like(here, dtype=torch.bool)
-        if self.restores:
-            new = ~self._seen[episodes, here]
-            if self.allow_revisits:
-                new |= self.target[episodes] == NONE  # hopped here, and is not on the way back
-            view = torch.where(new, pose.view[episodes], self._view[episodes, here])
-            self._seen[episodes, here] = True
-            self._view[episodes, here] = view
-            pose = Pose(pose.viewpoint, pose.view.index_copy(0, episodes, view), pose.done)
-        self.settle(episodes)
-        facts = torch.stack([new.long(), self.may_decide(episodes).long(), memory.count[episodes]]).cpu()
-        may, returned = (facts[1] > 0) & goes_on, (facts[0] == 0).nonzero().squeeze(1)
-        deciding = may.nonzero().squeeze(1).to(here.device)
-        back = returned.to(here.device) if len(returned) else None
-        return pose, Arrival(episodes, deciding, facts[2, may], back)
+    def forward(
+        self, grounded: Grounded, heading: Tensor, feature_mask: Tensor, graph: MemoryGraph
+    ) -> tuple[Tensor, Tensor]:
+        """Node states of every memory; 0 where there is no node.
 
-    def settle(self, episodes: Tensor) -> None:
-        """A hook for spaces that keep account of where episodes (M,) have just arrived."""
-
-    def may_decide(self, episodes: Tensor) -> Tensor:
-        """Episodes that are nowhere bound and have decisions left, or have got where they were bound.
-
-        episodes: (M,)  ->  (M,) bool
+        grounded: (R, H)  heading: (R,)  ->  visual (R, N, V), orientation (R, N, W)
         """
-        target = self.target[episodes]
-        free = (target == NONE) & ((self.decisions_left[episodes] > 0) | self.final_backtrack)
-        return (free | (target == self.memory.here[episodes])) & ~self.ending[episodes]
-
-    def recall(self, arrival: Arrival, environment: Environment) -> MemoryGraph:
-        """The memories of the episodes that decide."""
-        assert arrival.nodes is not None  # made by arrive
-        memory, episodes, device = self.memory, arrival.episodes[arrival.deciding], self.world.device
-        nodes = int(arrival.nodes.max())
-        row, node = (torch.arange(nodes) < arrival.nodes.unsqueeze(1)).nonzero().to(device).unbind(1)
-        here = memory.here[episodes]
-        return MemoryGraph(
-            environment=environment,
-            viewpoint=memory.node[episodes, :nodes],
-            edge=memory.edge[episodes, :nodes, :nodes],
-            here=here,
-            walk=memory.walk[episodes, here, :nodes],
-            open=self.open_ways(episodes)[:, :nodes],
-            columns=dict(memory.columns),  # as of now: parts that are recomputed read them again
-            episode=episodes,
-            notes={name: table.clone() for name, table in self.notes.items()},
-            row=row,
-            node=node,
+        looked_up = graph.exists.numel() * len(feature_mask)
+        visual = recomputed(self.visual_read, grounded.perception, feature_mask, graph, numbers=looked_up)
+        orientation = self.orientation_read(grounded.action, heading, graph)
+        kinds = (
+            (self.visual_messages, self.project(visual * feature_mask)),
+            (self.orientation_messages, tiled(orientation, self.orientation_width)),
         )
-
-    def open_ways(self, episodes: Tensor) -> Tensor:
-        """The slots open at every node: its sub-nodes, or all with revisits  ->  (M, N, K) bool"""
-        if not self.allow_revisits:
-            return self.memory.subnode[episodes]
-        node = self.memory.node[episodes]
-        return self.world.neighbour_mask[node.clamp_min(0)] & (node != NONE).unsqueeze(-1)
-
-    def open_here(self, episodes: Tensor) -> Tensor:
-        """The slots open where episodes (M,) stand  ->  (M, K) bool"""
-        here = self.memory.here[episodes]
-        if not self.allow_revisits:
-            return self.memory.subnode[episodes, here]
-        return self.world.neighbour_mask[self.memory.node[episodes, here]]
-
-    def may_stop(self, episodes: Tensor, open_slots: Tensor) -> Tensor | None:
-        """(M,) bool; None for always.  open_slots: (M, K)"""
-        del episodes, open_slots
-        return None
-
-    def step(self, pose: Pose, episodes: Tensor, decide: Decide) -> Tensor:
-        """Episodes decide as long as they may; then they go to the place to end at, and stop."""
-        episodes = self._send_to_the_end(episodes, decide)
-        action = torch.full_like(pose.viewpoint, STOP)
-        if len(episodes):
-            action = self.choose(pose, action, episodes, decide)
-        return self.walk_on(pose, action)
-
-    @abstractmethod
-    def choose(self, pose: Pose, action: Tensor, episodes: Tensor, decide: Decide) -> Tensor:
-        """Let episodes (R,) decide  ->  ``action`` (B,) with their slots to hop to; others have a target"""
-
-    def walk_on(self, pose: Pose, action: Tensor) -> Tensor:
-        """``action`` with the next hop of episodes that are bound somewhere; at a final place they stop."""
-        bound = (self.target != NONE) & (self.target != self.memory.here)
-        hop = self.world.slot_of(pose.viewpoint, self.memory.towards(self.target.clamp_min(0)))
-        return torch.where(bound, hop, action)
-
-    def choose_neighbour(self, pose: Pose, action: Tensor, episodes: Tensor, decide: Decide) -> Tensor:
-        """One of the open neighbours of here, or stop (Eq. 14)  ->  ``action`` with the answers"""
-        open_slots = self.open_here(episodes)
-        may_stop = self.may_stop(episodes, open_slots)
-        request = self.candidates_or_stop(episodes, pose.viewpoint[episodes], open_slots, may_stop)
-        return action.index_copy(0, episodes, self.as_action(decide(request)))
-
-    def node_request(self, kind: DecisionType, episodes: Tensor, options: Tensor) -> DecisionRequest:
-        """Which of these nodes (R, N) to go to."""
-        return DecisionRequest(kind, episodes, options, self.memory.node[episodes])
-
-    final_type = FINAL
-
-    def final_places(self, episodes: Tensor) -> Tensor:
-        """The nodes at which exhausted episodes may end  ->  (R, N) bool"""
-        return self.memory.node[episodes] != NONE
-
-    def _send_to_the_end(self, episodes: Tensor, decide: Decide) -> Tensor:
-        """Exhausted episodes choose where to end; without a choice they are cut off  ->  the rest"""
-        if not self.final_backtrack:
-            return episodes
-        exhausted = (self.decisions_left[episodes] == 0) & (self.target[episodes] == NONE)
-        self.end_at(episodes[exhausted], decide)
-        return episodes[~exhausted]
-
-    def end_at(self, episodes: Tensor, decide: Decide) -> None:
-        """Let episodes choose the place where they end."""
-        options = self.final_places(episodes)
-        sent = episodes[options.any(dim=1)]
-        if len(sent):
-            request = self.node_request(self.final_type, sent, options[options.any(dim=1)])
-            if not self.final_type.learned:  # a walk ends where stopping was likeliest
-                request = replace(request, scores=self._stop_scores[sent])
-            self.target[sent] = decide(request)
-            self.ending[sent] = True
-
-    def answered(self, request: DecisionRequest, logits: Tensor) -> None:
-        """Note how likely stopping was where the episodes stand.  logits: (M, O)"""
-        if self.final_backtrack and not request.type.over_nodes:
-            likely = logits.log_softmax(dim=-1)[:, -1].to(self._stop_scores)
-            self._stop_scores[request.episode, self.memory.here[request.episode]] = likely
+        visual, orientation = (
+            graph.padded(recomputed(messages, states, graph, numbers=_OF_GRUS * states.numel()))
+            for messages, states in kinds
+        )
+        return visual, orientation

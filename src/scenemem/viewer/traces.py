@@ -14,8 +14,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace
-from scenemem.agents.agent import Observations
+from scenemem.agents.agent import ActionSpace, Observations
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest
 from scenemem.agents.walker import Decided, TrainedAgent
 from scenemem.evaluation.metrics import Metrics, measure
@@ -35,10 +34,9 @@ from scenemem.formats.traces import (
     Way,
     Word,
 )
-from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary, split_words
-from scenemem.world.graph import FULL_TURN, NONE, World
+from scenemem.world.graph import FULL_TURN, NONE, Pose, World
 
 OnMove = Callable[[int, Move], None]
 """Called with the index of an episode and its finished move, as soon as the agent goes on or ends."""
@@ -111,7 +109,7 @@ class _TraceRecorder:
         """Note where the episodes stand."""
         self._space = space
         places = space.world.local[observations.viewpoint].tolist()
-        for episode, place in zip(observations.seen.episode.tolist(), places, strict=True):
+        for episode, place in zip(observations.episode.tolist(), places, strict=True):
             move = self._open[episode]
             if move is not None:
                 move.walk.append(place)

@@ -271,7 +271,7 @@ class Duet(Agent):
 
     def words_of(self, point: DecisionPoint) -> Words:
         """The words every decision step reads."""
-        seen = point.observations.seen
+        seen = point.observations
         known = seen.inputs.cached(self.known_words)[seen.episode[point.row]]
         return Words(torch.split(known, 2 * self.config.map_width, dim=-1), seen.instructions.mask[point.row])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace
+from scenemem.agents.agent import ActionSpace
 from scenemem.agents.rollout import DecisionRequest, Decisions, Rollout
 from scenemem.agents.walker import LabelRule
 from scenemem.learning.objectives import ClosestToGoal, Loss, LossContext, distance_reward

@@ -14,12 +14,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import Decide, Limit
+from scenemem.agents.agent import Decide, Limit
 from scenemem.agents.rollout import DecisionRequest, DecisionType
 from scenemem.errors import SettingError
-from scenemem.simulator.panorama import STOP, Pose
-from scenemem.ssm.graph import MemoryActions, WalkOptions
-from scenemem.world.graph import NONE, World
+from scenemem.ssm.agent import MemoryActions, WalkOptions
+from scenemem.world.graph import NONE, STOP, Pose, World
 
 GATE = DecisionType("gate", over_nodes=False, auxiliary=True, names=("explore", "go on"))
 """Whether to explore a way before deciding."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace
+from scenemem.agents.agent import ActionSpace
 from scenemem.agents.rollout import GLOBAL, DecisionRequest
 from scenemem.agents.walker import LabelRule
 from scenemem.learning.objectives import ClosestToGoal, RestOfPath
-from scenemem.ssm.graph import MemoryActions
+from scenemem.ssm.agent import MemoryActions
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
 from scenemem.zoo.low_level import FORWARD, RIGHT, LowLevelActions, low_level_expert

@@ -14,10 +14,21 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace, Arrival, Decide, Limit
+from scenemem.agents.agent import ActionSpace, Arrival, Decide, Limit
 from scenemem.agents.rollout import DecisionRequest, DecisionType
-from scenemem.simulator.panorama import STAY, STOP, Pose
-from scenemem.world.graph import HEADINGS, NONE, ROWS, STEP, World, view_elevation, view_heading, wrap
+from scenemem.world.graph import (
+    HEADINGS,
+    NONE,
+    ROWS,
+    STAY,
+    STEP,
+    STOP,
+    Pose,
+    World,
+    view_elevation,
+    view_heading,
+    wrap,
+)
 
 LOW_LEVEL = DecisionType(
     "low_level",

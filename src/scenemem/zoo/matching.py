@@ -12,8 +12,7 @@ from scenemem.features.store import Environment
 from scenemem.learning.objectives import Loss, LossContext, a2c
 from scenemem.learning.speaker import Steps, views_along
 from scenemem.models.speaker import PathViews
-from scenemem.simulator.panorama import STOP
-from scenemem.world.graph import NONE
+from scenemem.world.graph import NONE, STOP
 
 
 def views_of_walk(environment: Environment, rollout: Rollout) -> PathViews:

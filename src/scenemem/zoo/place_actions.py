@@ -10,12 +10,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import Decide, Limit
+from scenemem.agents.agent import Decide, Limit
 from scenemem.agents.rollout import DecisionRequest
-from scenemem.simulator.panorama import STOP, Pose
 from scenemem.ssm.ablations import GlobalActions
-from scenemem.ssm.graph import MemoryActions, WalkOptions
-from scenemem.world.graph import NONE, World
+from scenemem.ssm.agent import MemoryActions, WalkOptions
+from scenemem.world.graph import NONE, STOP, Pose, World
 
 
 class RememberingActions(MemoryActions):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace
+from scenemem.agents.agent import ActionSpace
 from scenemem.agents.rollout import DecisionRequest, Rollout
 from scenemem.agents.walker import Rescore, SamplePerEpisode, TrainedAgent
 from scenemem.errors import NotFiniteError, SettingError

@@ -141,7 +141,7 @@ class RPA(LowLevelAgent):
 
     def view_ahead(self, observations: Observations) -> Tensor:
         """(X, D)"""
-        store = observations.seen.environment.store
+        store = observations.environment.store
         return store.gather_views(observations.viewpoint, observations.view) * observations.feature_mask
 
     def logits(self, observations: Observations) -> Tensor:

@@ -14,14 +14,21 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from scenemem.agents.actions import ActionSpace, Decide, Limit
-from scenemem.agents.agent import Agent, DecisionPoint, Observations, Scores, by_type
+from scenemem.agents.agent import (
+    ActionSpace,
+    Agent,
+    Decide,
+    DecisionPoint,
+    Limit,
+    Observations,
+    Scores,
+    by_type,
+)
 from scenemem.agents.rollout import ACTION, FINAL, GLOBAL, DecisionRequest, DecisionType
 from scenemem.errors import SettingError
-from scenemem.simulator.panorama import STOP, Pose
 from scenemem.ssm.ablations import GlobalActions
-from scenemem.ssm.graph import MemoryActions, WalkOptions
-from scenemem.world.graph import NONE, World
+from scenemem.ssm.agent import MemoryActions, WalkOptions
+from scenemem.world.graph import NONE, STOP, Pose, World
 
 
 class AcceptActions(MemoryActions):
