@@ -16,9 +16,8 @@ from benchmarks.machine import MEGABYTE, Case, Options, command, peak_megabytes
 from benchmarks.workload import made_up_store
 from scenemem.errors import UserError
 from scenemem.features.store import FeatureStore, open_store
-from scenemem.world.graph import Pose, Simulator
 from scenemem.world.build import load_world
-from scenemem.world.graph import VIEWS, World
+from scenemem.world.graph import VIEWS, Pose, Simulator, World
 
 MADE_UP = {"viewpoints": 4096, "width": 512, "rows": 4096}
 """151 MB of made-up features in float16, more than the caches of a processor hold."""

@@ -27,11 +27,10 @@ from scenemem.learning.speaker_trainer import SpeakerTrainer
 from scenemem.learning.trainer import Trainer
 from scenemem.presets import PRESETS, PUBLISHED, Preset
 from scenemem.runs.experiment import new_experiment
-from scenemem.world.graph import Pose
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.build import load_world
-from scenemem.world.graph import VIEWS
+from scenemem.world.graph import VIEWS, Pose
 
 Width = Literal["everyday", "paper"]
 Mode = Literal["teacher", "sampled", "mixed", "greedy"]

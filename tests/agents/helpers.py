@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from scenemem.agents.agent import ActionSpace
-from scenemem.agents.agent import Agent
+from scenemem.agents.agent import ActionSpace, Agent
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import (

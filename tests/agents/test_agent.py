@@ -12,12 +12,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.agent import ActionSpace, Limit, LocalActions
-from scenemem.agents.agent import Agent, DecisionPoint, Observations, by_type
-from scenemem.agents.agent import Basic
+from scenemem.agents.agent import (
+    ActionSpace,
+    Agent,
+    Basic,
+    DecisionPoint,
+    Limit,
+    LocalActions,
+    Observations,
+    by_type,
+)
 from scenemem.agents.build import AGENTS, DataSizes, ModelConfig, lstm_modules
 from scenemem.agents.rollout import ACTION, FINAL, FRONTIER, GLOBAL, DecisionRequest, DecisionType, Rollout
-from scenemem.agents.walker import Decided, Pick, take_best
+from scenemem.agents.walker import Decided, Pick, fitted, take_best
 from scenemem.errors import SettingError, UserError
 from scenemem.features.store import Environment
 from scenemem.learning.objectives import (
@@ -36,14 +43,11 @@ from scenemem.models.navigator import (
     State,
     StateUpdater,
 )
-from scenemem.world.graph import Pose, Simulator
 from scenemem.ssm.ablations import GlobalSSM, LocalSSM
 from scenemem.ssm.additions import SSMPlus, SSMPlusConfig
-from scenemem.ssm.agent import SSM, GroundedConfig, SSMConfig
-from scenemem.ssm.agent import FrontierActions
+from scenemem.ssm.agent import SSM, FrontierActions, GroundedConfig, SSMConfig, WalkOptions
 from scenemem.ssm.graph import MemoryGraph
-from scenemem.ssm.agent import WalkOptions
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, Pose, Simulator, World
 from tests.agents.helpers import (
     Build,
     Setting,
@@ -313,7 +317,7 @@ class PlainWalk:
         seen = Observation.of(self.inputs, *place)
         before = self.state.hidden
         self.state = self.agent.updater(self.state, seen)
-        self.observations = Observations(seen, self.state, before)
+        self.observations = Observations(**vars(seen), state=self.state, earlier=before)
         self.walked.append(self.here)
 
     def hop(self, slot: int) -> None:
@@ -361,6 +365,7 @@ class PlainWalk:
             notes={},
             row=torch.zeros(count, dtype=torch.long),
             node=torch.arange(count),
+            place=torch.tensor(visited),
         )
         return DecisionPoint(self.observations, torch.tensor([0]), graph)
 
@@ -650,7 +655,7 @@ def test_an_unknown_agent_is_named_with_what_is_near() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "fitted"),
+    ("kind", "options", "expected"),
     [
         (FRONTIER, 9, [1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 0.0, 0.0, 0.0]),
         (GLOBAL, 9, [1.0, 2.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0, 5.0]),  # stop stays last
@@ -658,15 +663,13 @@ def test_an_unknown_agent_is_named_with_what_is_near() -> None:
     ],
 )
 def test_scores_of_known_nodes_are_padded_to_all_there_could_be(
-    kind: DecisionType, options: int, fitted: list[float]
+    kind: DecisionType, options: int, expected: list[float]
 ) -> None:
     exists = torch.ones(2, options, dtype=torch.bool)
     exists[1, 0] = False
     request = DecisionRequest(kind, torch.arange(2), exists, exists.long())
-    assert request.fit(torch.arange(1.0, 6.0).expand(2, -1)).tolist() == [
-        fitted,
-        [-torch.inf, *fitted[1:]],
-    ]
+    found = fitted(torch.arange(1.0, 6.0).expand(2, -1), request).tolist()
+    assert found == [expected, [-torch.inf, *expected[1:]]]
 
 
 def test_picks_see_only_detached_scores(setting: Setting) -> None:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scenemem.agents.agent import ActionSpace
-from scenemem.agents.agent import DecisionPoint, Observations, by_type
+from scenemem.agents.agent import ActionSpace, DecisionPoint, Observations, by_type
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest, DecisionType
 from scenemem.agents.walker import (
     AgentPolicy,
@@ -26,13 +25,13 @@ from scenemem.agents.walker import (
     evaluating,
     take_best,
 )
-from scenemem.errors import NotFiniteError, UserError
+from scenemem.errors import NotFiniteError, SettingError, UserError
 from scenemem.evaluation.following import led
 from scenemem.features.store import Environment
 from scenemem.learning.objectives import ClosestToGoal, MixedRules, ReferencePath
 from scenemem.models.navigator import RolloutInputs
-from scenemem.world.graph import Pose
 from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.world.graph import Pose
 from tests.agents.helpers import Setting, packaged, walks_of
 from tests.faults.fake_card import CARD, CardTensor, fake_card
 
@@ -63,7 +62,7 @@ def test_nothing_is_decided_before_anything_is_observed(setting: Setting) -> Non
         ACTION, torch.tensor([0]), torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.long)
     )
     space = agent.action_space(setting.world, 1, 1)
-    with pytest.raises(ValueError, match="decision 'action' was requested before an observation"):
+    with pytest.raises(SettingError, match="gives no scores for decision 'action'"):
         AgentPolicy(agent, inputs, take_best).decide(request, torch.tensor([0]), pose, space)
 
 

@@ -16,8 +16,8 @@ from scenemem.errors import UserError
 from scenemem.evaluation.following import Agreement, measure_following, path_likelihood
 from scenemem.learning.objectives import ReferencePath
 from scenemem.models.navigator import RolloutInputs
-from scenemem.world.graph import Pose
 from scenemem.ssm.additions import SSMPlus
+from scenemem.world.graph import Pose
 from scenemem.zoo import active_perception, rpa, student_forcing
 from tests.agents.helpers import Setting
 

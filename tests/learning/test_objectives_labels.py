@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.agent import ActionSpace, LocalActions
-from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest, DecisionType
+from scenemem.agents.rollout import ACTION, GLOBAL, DecisionRequest
 from scenemem.agents.walker import FollowLabels, LabelRule, collect
 from scenemem.errors import UserError
 from scenemem.evaluation.metrics import measure
@@ -26,13 +26,11 @@ from scenemem.learning.objectives import (
     ReferencePath,
     RestOfPath,
 )
-from scenemem.world.graph import Pose
 from scenemem.ssm.ablations import GlobalActions
-from scenemem.ssm.agent import FrontierActions
-from scenemem.ssm.agent import MemoryActions, WalkOptions
+from scenemem.ssm.agent import FrontierActions, MemoryActions, WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import build_world, load_world
-from scenemem.world.graph import World
+from scenemem.world.graph import Pose, World
 from tests.agents.helpers import Roaming, known_graph, walks_of
 from tests.conftest import scan_from_graph
 
@@ -267,16 +265,6 @@ def test_what_is_still_to_go_is_the_way_to_the_next_point_and_the_rest(
         for there in points:
             seen = float(rule.metres(torch.tensor([[there]]), episode))
             assert seen == pytest.approx(metres[there][ahead[0]] + rest, abs=1e-4)
-
-
-@pytest.mark.parametrize("kind", [FRONTIER, GLOBAL])
-def test_decisions_over_a_memory_need_one(world: World, episodes: EpisodeSet, kind: DecisionType) -> None:
-    place = episodes.start[:1].unsqueeze(1).expand(1, 2)
-    request = DecisionRequest(kind, torch.tensor([0]), torch.ones(1, 2, dtype=torch.bool), place)
-    rules: list[LabelRule] = [ClosestToGoal(world, episodes.goal), ReferencePath(world, episodes.path)]
-    for rule in rules:
-        with pytest.raises(TypeError, match="LocalActions has no memory"):
-            rule(request, LocalActions(world, 1, 1), torch.zeros(1, 3))
 
 
 def test_some_episodes_are_led_and_the_others_judged_by_their_own_rule(

@@ -9,8 +9,25 @@ from torch import Tensor
 from scenemem.errors import UserError
 from scenemem.features.store import Environment
 from scenemem.learning.speaker import steps_along, views_along
-from scenemem.world.graph import STOP, Simulator, view_angles
-from scenemem.world.graph import NONE, World, angle_feature
+from scenemem.world.graph import (
+    HEADINGS,
+    NONE,
+    STEP,
+    STOP,
+    VIEWS,
+    Pose,
+    Simulator,
+    World,
+    angle_feature,
+    view_elevation,
+)
+
+
+def _angles(pose: Pose) -> Tensor:
+    """The directions of all 36 views as agents see them  ->  (B, 36, 4)"""
+    views = torch.arange(VIEWS)
+    heading = (views % HEADINGS - (pose.view % HEADINGS).unsqueeze(1)) * STEP
+    return angle_feature(heading, view_elevation(views).expand_as(heading), width=4)
 
 
 def _random_walks(world: World, count: int) -> tuple[Tensor, Tensor]:
@@ -42,9 +59,7 @@ def test_a_walk_is_what_the_simulator_makes_of_it(environment: Environment) -> N
             assert pose.view.item() == steps.view[row, time]
             panorama = environment.store.gather(pose.viewpoint)[0]
             assert torch.equal(views.panoramas[step_number], panorama)
-            torch.testing.assert_close(
-                views.angles[step_number : step_number + 1], angle_feature(*view_angles(pose), width=4)
-            )
+            torch.testing.assert_close(views.angles[step_number : step_number + 1], _angles(pose))
             slot, seen = int(steps.slot[row, time]), simulator.candidates(pose)
             if time == length - 1:
                 assert slot == STOP

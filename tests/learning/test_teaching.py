@@ -13,9 +13,8 @@ from scenemem.agents.walker import collect
 from scenemem.errors import SettingError
 from scenemem.learning.objectives import ClosestToGoal, LearningConfig
 from scenemem.learning.teaching import InterventionPolicy, hops_to_path
-from scenemem.world.graph import Pose
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import World
+from scenemem.world.graph import Pose, World
 from tests.agents.helpers import Roaming, known_graph
 
 

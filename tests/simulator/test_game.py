@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from scenemem.errors import DataError, UserError
-from scenemem.learning.objectives import shortest_path_action
 from scenemem.simulator.game import NavigationGame, Transition, choose, open_game, progress_reward
 from scenemem.tasks.vocabulary import BOS, PAD, Vocabulary
 
@@ -40,7 +39,7 @@ def test_the_expert_earns_the_distance_and_two_and_a_perfect_score(game: Navigat
     earned = torch.zeros(len(rows), dtype=torch.float64)
     while not bool(play.pose.done.all()):
         running = ~play.pose.done
-        slot = shortest_path_action(game.world, play.pose.viewpoint, game.episodes.goal)
+        slot = game.world.next_slot(play.pose.viewpoint, game.episodes.goal)
         after, transition = game.act(play, slot + 1)
         earned += torch.where(running, game.reward(transition), 0.0)
         play = choose(running, after, play)
@@ -63,7 +62,7 @@ def test_metrics_of_a_walk_past_the_goal(game: NavigationGame) -> None:
     )
     play = crossing.begin(torch.tensor([0]))
     for _ in range(3):
-        slot = shortest_path_action(world, play.pose.viewpoint, torch.tensor([beyond]))
+        slot = world.next_slot(play.pose.viewpoint, torch.tensor([beyond]))
         play, _ = crossing.act(play, slot + 1)
     scores = {name: values[0] for name, values in crossing.metrics(play).items()}
     metres = float(world.geodesic(torch.tensor(start), torch.tensor(beyond)))

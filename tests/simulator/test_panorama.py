@@ -1,4 +1,4 @@
-"""The panoramic simulator and its experts: where agents stand, what they face, where experts lead them."""
+"""The panoramic simulator: where agents stand, what they face, where the shortest ways lead them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from scenemem.agents.scripted import ExpertAgent
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.objectives import reference_action, reference_progress, shortest_path_action
-from scenemem.world.graph import STOP, Pose, Simulator, view_angles
+from scenemem.learning.objectives import ReferencePath, reference_progress
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
-from scenemem.world.graph import NONE, STEP, World, wrap
+from scenemem.world.graph import NONE, STEP, STOP, Pose, Simulator, World, wrap
 
 
 @pytest.fixture(scope="module")
@@ -138,17 +138,6 @@ def test_permuting_the_agents_permutes_the_result(simulator: Simulator, world: W
             assert torch.equal(values[order], getattr(mixed, name)), name
 
 
-def test_view_angles_are_relative_to_where_the_agent_faces(world: World) -> None:
-    pose = everywhere(world)
-    heading, elevation = view_angles(pose)
-    episodes = torch.arange(len(pose.view))
-    assert heading.shape == elevation.shape == (len(episodes), 36)
-    assert heading[episodes, pose.view].abs().max() < 1e-6
-    assert torch.equal(elevation[episodes, pose.view], pose.elevation)
-    right = (pose.view % 12 + 3) % 12 + 12
-    torch.testing.assert_close(heading[episodes, right], torch.full((len(episodes),), math.pi / 2))
-
-
 def test_an_empty_batch_walks_nowhere(simulator: Simulator) -> None:
     nobody = simulator.reset(torch.zeros(0, dtype=torch.int64), torch.zeros(0))
     after = simulator.step(nobody, torch.zeros(0, dtype=torch.int64))
@@ -161,36 +150,12 @@ def follow_shortest(world: World, start: Tensor, goal: Tensor) -> tuple[Tensor, 
     pose = simulator.reset(start, torch.zeros(len(start)))
     metres, hops = torch.zeros(len(start), dtype=torch.float64), torch.zeros_like(start)
     while not bool(pose.done.all()):
-        action = shortest_path_action(world, pose.viewpoint, goal)
+        action = world.next_slot(pose.viewpoint, goal)
         length = world.neighbour_length[pose.viewpoint, action.clamp_min(0)]
         metres += torch.where(action == STOP, 0.0, length)
         hops += action != STOP
         pose = simulator.step(pose, action)
     return pose.viewpoint, metres, hops
-
-
-def follow_reference(
-    world: World, reference: Tensor, start: Tensor, push: Tensor | None = None
-) -> list[list[int]]:
-    """Every agent's walk behind the reference expert; ``push`` (B,) slots replace its first advice."""
-    simulator = Simulator(world)
-    pose = simulator.reset(start, torch.zeros(len(start)))
-    walks = [[place] for place in start.tolist()]
-    progress = reference_progress(reference, torch.zeros_like(start), pose.viewpoint)
-    while not bool(pose.done.all()):
-        action = reference_action(world, reference, progress, pose.viewpoint)
-        if push is not None:
-            action, push = push, None
-        pose = simulator.step(pose, action)
-        progress = reference_progress(reference, progress, pose.viewpoint)
-        for walk, place in zip(walks, pose.viewpoint.tolist(), strict=True):
-            walk += [place] * (place != walk[-1])
-    return walks
-
-
-def visits_in_order(walk: list[int], points: list[int]) -> bool:
-    remaining = iter(walk)
-    return all(point in remaining for point in points)
 
 
 def padded(world: World, scan: str, *paths: list[str]) -> Tensor:
@@ -211,39 +176,7 @@ def test_the_shortest_expert_reaches_every_goal_from_everywhere(world: World) ->
 
 def test_the_shortest_expert_stops_where_no_way_leads_to_the_goal(world: World) -> None:
     start, alone = world.index_of("grid", "g00"), world.index_of("grid", "g-alone")
-    assert int(shortest_path_action(world, torch.tensor([start]), torch.tensor([alone]))) == STOP
-
-
-def test_the_reference_expert_follows_the_path_even_where_it_is_not_the_shortest(world: World) -> None:
-    detour = ["g00", "g01", "g02", "g12", "g11", "g10", "g20"]
-    reference = padded(world, "grid", detour, ["g00", "g10"], ["g21"])
-    walks = follow_reference(world, reference, reference[:, 0])
-    assert walks == [[i for i in row if i != NONE] for row in reference.tolist()]
-
-
-def test_the_reference_expert_follows_paths_that_cross_themselves(world: World) -> None:
-    crossing = ["g00", "g10", "g11", "g01", "g00", "g10", "g20"]
-    back_and_forth = ["g20", "g21", "g20", "g21", "g11"]
-    reference = padded(world, "grid", crossing, back_and_forth)
-    walks = follow_reference(world, reference, reference[:, 0])
-    assert walks == [[i for i in row if i != NONE] for row in reference.tolist()]
-
-
-@given(st.integers(0, 10_000))
-@settings(max_examples=25, deadline=None)
-def test_pushed_off_its_path_the_expert_still_visits_every_point_in_order(world: World, seed: int) -> None:
-    random = torch.Generator().manual_seed(seed)
-    connected = torch.where(world.degree > 0)[0]
-    start = connected[torch.randint(len(connected), (6,), generator=random)]
-    places = [start]
-    for _ in range(5):  # a random walk, crossing itself as it likes
-        slot = (torch.rand(6, generator=random) * world.degree[places[-1]]).long()
-        places.append(world.neighbour[places[-1], slot])
-    reference = torch.stack(places, dim=1)
-    push = (torch.rand(6, generator=random) * world.degree[start]).long()
-    for walk, points in zip(follow_reference(world, reference, start, push), reference.tolist(), strict=True):
-        assert visits_in_order(walk, points)
-        assert walk[-1] == points[-1]
+    assert int(world.next_slot(torch.tensor([start]), torch.tensor([alone]))) == STOP
 
 
 def test_progress_counts_only_the_next_point_and_never_runs_over_the_end(world: World) -> None:
@@ -254,7 +187,6 @@ def test_progress_counts_only_the_next_point_and_never_runs_over_the_end(world: 
     for names, expected in (("g00", [1, 1]), ("g10", [2, 2]), ("g10", [2, 2]), ("g20", [3, 2])):
         progress = reference_progress(reference, progress, torch.tensor([world.index_of("grid", names)] * 2))
         assert progress.tolist() == expected
-    assert reference_action(world, reference, progress, ends).tolist() == [STOP, STOP]
 
 
 @pytest.mark.real_data
@@ -275,5 +207,8 @@ def test_experts_solve_real_r2r(real_data: Path, split: str) -> None:
     longer = (reference_length - metres > 1e-9).sum()
     assert int(longer) == (8 if split == "val_unseen" else 0), "published: 8 paths are not shortest"
 
-    walks = follow_reference(world, path, start)
-    assert walks == [[i for i in row if i != NONE] for row in path.tolist()]
+    some = episodes.select(first.nonzero().squeeze(1))
+    walked = ExpertAgent(world, lambda batch: ReferencePath(world, batch.path)).walk(some).walked
+    assert [[i for i in row if i != NONE] for row in walked.tolist()] == [
+        [i for i in row if i != NONE] for row in path.tolist()
+    ]

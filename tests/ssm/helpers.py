@@ -9,18 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.agent import Arrival
-from scenemem.agents.agent import Agent
+from scenemem.agents.agent import Agent, Arrival
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import AgentPolicy, Sample, collect
 from scenemem.features.store import Environment
 from scenemem.models.navigator import RolloutInputs
 from scenemem.presets import PRESETS
-from scenemem.ssm.agent import FrontierActions
-from scenemem.ssm.graph import MemoryGraph, SceneMemory
-from scenemem.ssm.agent import WalkOptions
-from scenemem.ssm.graph import Grounded
+from scenemem.ssm.agent import FrontierActions, WalkOptions
+from scenemem.ssm.graph import Grounded, MemoryGraph, SceneMemory
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import World

@@ -29,7 +29,7 @@ from scenemem.ssm.additions import (
 )
 from scenemem.ssm.agent import FrontierActions
 from scenemem.ssm.graph import MemoryGraph
-from scenemem.world.graph import NONE
+from scenemem.world.graph import NONE, Pose
 from tests.ssm.helpers import WIDTH, Moment, Setting, randn, visit_all
 
 REMEMBERED_SCORES = torch.tensor(
@@ -170,7 +170,7 @@ def test_the_memory_may_be_read_with_the_state_before_the_observation(setting: S
     """Frontiers are scored with the new state all the same."""
     agent = _plus(setting, read_before_update=True)
     point, scores = _points(setting, agent)[2]
-    before = agent.grounded(point.observations.earlier, point.observations)
+    before = agent.ground_earlier(point.observations)
     rows = type(before)(before.perception[point.row], before.action[point.row])
     nodes = agent.reader(rows, point.heading, point.feature_mask, point.memory())
     frontiers, actions = scores.values()
@@ -195,7 +195,7 @@ def test_hops_from_the_start_are_counted_over_the_known_graph(moment: Moment) ->
     space = HopPriorActions(world, 3, 9)
     visit_all(space.memory, [round_, line, far])
     order = torch.tensor([2, 0, 1])
-    hops, ring, frontiers = space.hops_from_start(order), space.ring(order), space.frontiers(order)
+    hops, ring, frontiers = space.hops_from_start(order), space.final_places(order), space.frontiers(order)
     for row, walk in enumerate([far, round_, line]):
         known = nx.Graph([(a, b) for a in walk for b in walk if b in world.neighbour[a].tolist()])
         length = nx.single_source_shortest_path_length(known, walk[0])
@@ -208,14 +208,13 @@ def test_hops_from_the_start_are_counted_over_the_known_graph(moment: Moment) ->
         ]
     assert hops.amax() == 7
     assert hops[2].tolist()[:6] == [0, 1, 2, 3, 3, 2]
-    nowhere = torch.zeros(3, world.neighbour.shape[1], dtype=torch.bool)
     here = ring[torch.arange(3), space.memory.here[order]]
-    may, must = space.may_stop(order, ~nowhere), space.may_stop(order, nowhere)
-    assert may is not None
-    assert must is not None
-    assert torch.equal(may, here)
-    assert must.all()
-    assert torch.equal(space.final_places(order), ring)
+    places = torch.tensor([walk[-1] for walk in (round_, line, far)])
+    pose = Pose(places, places, torch.zeros(3, dtype=torch.bool))
+    for is_open in (True, False):
+        space.memory.subnode[:] = is_open
+        may_stop = space.neighbours(pose, order).options[:, -1]
+        assert torch.equal(may_stop, here if is_open else torch.ones_like(here))
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,7 @@ from scenemem.formats.episodes import read_episodes
 from scenemem.models.navigator import Instructions, LSTMState, Observation, State, StateUpdater
 from scenemem.ssm.additions import SSMPlus, SSMPlusConfig
 from scenemem.ssm.agent import SSM, SSMConfig
-from scenemem.ssm.graph import MemoryGraph
-from scenemem.ssm.graph import Grounded, MakeMessages
+from scenemem.ssm.graph import Grounded, MakeMessages, MemoryGraph
 from scenemem.tasks.episode_set import bind_episodes
 from scenemem.world.build import build_world
 from scenemem.world.graph import NONE
@@ -348,7 +347,10 @@ class Summing(nn.Module):
         self.weight = nn.Parameter(torch.full((width,), float(steps)))
 
     def forward(self, states: Tensor, graph: MemoryGraph) -> Tensor:
-        summed: Tensor = states + self.weight * graph.neighbour_sum(states)
+        summed: Tensor = (
+            states
+            + self.weight * torch.bmm(graph.edge.to(states), graph.padded(states))[graph.row, graph.node]
+        )
         return summed
 
 
@@ -392,7 +394,7 @@ def _spied(agent: SSM, setting: Setting) -> list[tuple[DecisionPoint, tuple[Tens
     seen, score = [], agent.score
 
     def spy(point: DecisionPoint) -> dict[DecisionType, Tensor]:
-        seen.append((point, agent.read(point)))
+        seen.append((point, agent.read(point, point.per_observation(agent.ground))))
         return score(point)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -442,7 +444,8 @@ def test_message_passing_alone_may_be_replaced(setting: Setting) -> None:
     for step in (0, -1):
         point, nodes = seen[step]
         with torch.no_grad():
-            alike = [torch.allclose(*both) for both in zip(nodes, plain.eval().read(point), strict=True)]
+            expected = plain.eval().read(point, point.per_observation(plain.ground))
+            alike = [torch.allclose(*both) for both in zip(nodes, expected, strict=True)]
         assert alike == [step == 0] * 2
 
 
@@ -504,12 +507,12 @@ class Moody(SSM):
 
     def node_features(self, observations: Observations) -> dict[str, Tensor]:
         mood = torch.randn(len(observations.view), 1, requires_grad=True)
-        self.written.append((observations.seen.episode, mood))
+        self.written.append((observations.episode, mood))
         return {"mood": mood}
 
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
         mood = point.memory().column("mood").squeeze(2)
-        return {FRONTIER: mood, ACTION: self.action_logits(point)}
+        return {**super().score(point), FRONTIER: mood}
 
 
 def test_a_decision_learns_through_the_memory_from_the_observation_that_wrote_there(setting: Setting) -> None:

@@ -10,10 +10,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from scenemem.models.navigator import State
-from scenemem.ssm.graph import SceneMemory, WalkCost
+from scenemem.ssm.graph import MessagePassing, SceneMemory, WalkCost
 from scenemem.world.graph import NONE, World
 from tests.ssm.helpers import Moment, randn, remembered, visit_all
 
@@ -239,7 +239,7 @@ def test_node_states_stand_memory_after_memory_each_with_its_place(moment: Momen
 
 def test_slots_of_nodes_are_what_the_world_and_the_store_say(moment: Moment) -> None:
     graph, world = moment.graph, moment.environment.world
-    features = graph.candidates()
+    features, directions = graph.candidates(), graph.environment.directions[graph.place]
     for state, (row, _, place) in enumerate(moment.states):
         panorama = moment.environment.panorama(torch.tensor(place))
         for slot, there in enumerate(world.neighbour[place].tolist()):
@@ -252,8 +252,8 @@ def test_slots_of_nodes_are_what_the_world_and_the_store_say(moment: Moment) -> 
                     for table in (world.neighbour_heading, world.neighbour_elevation)
                 )
                 four = [math.cos(heading), math.sin(heading), math.cos(elevation), math.sin(elevation)]
-                assert graph.directions[state, slot].tolist() == pytest.approx(four)
-    assert not graph.directions[~graph.exists].any()
+                assert directions[state, slot].tolist() == pytest.approx(four)
+    assert not directions[~graph.exists].any()
 
 
 @pytest.mark.parametrize("revisits", [False, True])
@@ -288,13 +288,23 @@ def test_padded_states_stand_at_their_memory_and_node_and_zeros_elsewhere(moment
     assert torch.equal(gradient, upstream[graph.row, graph.node])
 
 
+class _Messages(nn.Module):
+    """Instead of a GRU: the states are the messages."""
+
+    def forward(self, messages: Tensor, states: Tensor) -> Tensor:
+        del states
+        return messages
+
+
 def test_the_sum_over_neighbours_is_a_product_with_the_edges(moment: Moment) -> None:
     """Its values and its gradient, in memories of different sizes; nothing where there is no neighbour."""
     graph, states = moment.graph, randn(len(moment.states), 4).requires_grad_()
-    total = graph.neighbour_sum(states)
+    messages = MessagePassing(4, 1)
+    messages.update = _Messages()
+    total = messages(states, graph)
     for row, walk in enumerate(moment.walks):
         known = _known_graph(moment.environment.world, walk)
         adjacency = torch.from_numpy(nx.to_numpy_array(known, list(known), weight=None))
         torch.testing.assert_close(total[graph.row == row], adjacency @ states[graph.row == row])
     assert not total[-1].any()
-    assert torch.autograd.gradcheck(graph.neighbour_sum, states)
+    assert torch.autograd.gradcheck(lambda states: messages(states, graph), states)

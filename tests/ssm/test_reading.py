@@ -12,8 +12,17 @@ from torch.nn.functional import pad
 
 from scenemem.models import navigator
 from scenemem.models.navigator import Instructions, select_rows, tiled
-from scenemem.ssm.graph import MemoryGraph
-from scenemem.ssm.graph import FineGrainedGrounding, Grounded, MemoryReader, MessagePassing, OrientationRead, SharedGrounding, TextualAttention, VisualRead
+from scenemem.ssm.graph import (
+    FineGrainedGrounding,
+    Grounded,
+    MemoryGraph,
+    MemoryReader,
+    MessagePassing,
+    OrientationRead,
+    SharedGrounding,
+    TextualAttention,
+    VisualRead,
+)
 from scenemem.world.graph import NONE, angle_feature
 from tests.ssm.helpers import MASK, VISUAL, WIDTH, Moment, randn, repainted, slots_reversed, trained
 

@@ -86,4 +86,4 @@ def test_the_command_prints_the_numbers_and_the_path(
     assert asked == [("eval", "basic", "weights:basic-houses") if words else ("train", "ssm", None)]
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "1 functions in 1 files, 0 file changes, 1 frames deep"
-    assert lines[:-1] == (["agents/actions.py  with_last", ""] if words else [])
+    assert lines[:-1] == (["agents/agent.py  with_last", ""] if words else [])

@@ -13,8 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.agent import ActionSpace
-from scenemem.agents.agent import Agent, DecisionPoint, Observations
+from scenemem.agents.agent import ActionSpace, Agent, DecisionPoint, Observations
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.rollout import DecisionRequest, DecisionType, Rollout
 from scenemem.agents.walker import AgentPolicy, Decided, Pick, TrainedAgent, collect
@@ -93,14 +92,12 @@ class Walk:
     def arrivals(self) -> Iterator[tuple[int, int, Tensor]]:
         """Every episode, place and state (H,), in the order of arrival."""
         for seen in self.seen:
-            yield from zip(
-                seen.seen.episode.tolist(), seen.viewpoint.tolist(), seen.state.hidden, strict=True
-            )
+            yield from zip(seen.episode.tolist(), seen.viewpoint.tolist(), seen.state.hidden, strict=True)
 
     def at(self, episode: int, step: int) -> tuple[Observations, int]:
         """The observations of a step, and the row of an episode there."""
         seen = self.seen[step]
-        return seen, seen.seen.episode.tolist().index(episode)
+        return seen, seen.episode.tolist().index(episode)
 
 
 @dataclass(frozen=True)

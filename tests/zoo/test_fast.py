@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from scenemem.agents.agent import LocalActions
-from scenemem.agents.agent import Agent
+from scenemem.agents.agent import Agent, LocalActions
 from scenemem.agents.rollout import ACTION, GLOBAL
 from scenemem.agents.walker import take_best
 from scenemem.world.graph import NONE, World

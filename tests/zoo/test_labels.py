@@ -11,9 +11,8 @@ from scenemem.agents.agent import ActionSpace
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.walker import FollowLabels, collect
 from scenemem.evaluation.metrics import measure
-from scenemem.world.graph import Pose
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import World
+from scenemem.world.graph import Pose, World
 from scenemem.zoo.labels import BestNDTW, LowLevelPath
 from scenemem.zoo.low_level import LowLevelActions
 from scenemem.zoo.place_actions import PlaceActions

@@ -14,10 +14,9 @@ from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.walker import FollowLabels, collect
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS
-from scenemem.world.graph import STAY, Pose, Simulator
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, STAY, Pose, Simulator, World
 from scenemem.zoo.labels import LowLevelExpert
 from scenemem.zoo.low_level import (
     DOWN,

@@ -14,9 +14,8 @@ from scenemem.agents.agent import Arrival
 from scenemem.agents.rollout import ACTION
 from scenemem.agents.walker import collect
 from scenemem.learning.teaching import hops_between
-from scenemem.world.graph import Pose
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import World
+from scenemem.world.graph import Pose, World
 from scenemem.zoo.panoramic import ProgressMonitor
 from scenemem.zoo.place_actions import RememberingActions
 from scenemem.zoo.progress import (

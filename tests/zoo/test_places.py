@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from scenemem.features.store import Environment
-from scenemem.world.graph import Simulator
 from scenemem.ssm.graph import MemoryGraph
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, Simulator, World
 from scenemem.zoo.place_actions import PlaceActions, first_of_cheapest
 from scenemem.zoo.seen_places import SeenPlaces
 

@@ -21,14 +21,13 @@ from scenemem.learning.objectives import (
     LOSSES,
     REWARDS,
     LearningConfig,
-    Loss,
     LossContext,
     MixedRules,
     ReferencePath,
     Stage,
 )
 from scenemem.learning.teaching import InterventionPolicy
-from scenemem.models.navigator import DropoutMasks, Instructions, RolloutInputs
+from scenemem.models.navigator import DropoutMasks, RolloutInputs
 from scenemem.processes import keep_freed_memory
 from scenemem.tasks.episode_set import Batches, EpisodeSet
 
@@ -51,25 +50,14 @@ class StepReport:
     episodes: int  # walked and learnt from
 
 
-@dataclass(frozen=True)
 class _Walks:
-    """The walks of a batch: every episode led by a teacher, by the agent itself, or both."""
+    """The walks of a batch that losses with some weights need: led by a teacher, by the agent, or both."""
 
-    losses: dict[str, Loss]
-    teacher: bool
-    student: bool
-
-    @classmethod
-    def of(cls, weights: Mapping[str, float]) -> _Walks:
-        """The walks that losses with these weights need."""
-        losses = {name: LOSSES[name] for name, weight in weights.items() if weight}
-        kinds = {loss.walks for loss in losses.values()}
-        return cls(losses, teacher=bool(kinds & {"teacher", "all"}), student=bool(kinds & {"student", "all"}))
-
-    @property
-    def copies(self) -> int:
-        """Walks per episode."""
-        return int(self.teacher) + int(self.student)
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        self.losses = {name: LOSSES[name] for name, weight in weights.items() if weight}
+        kinds = {loss.walks for loss in self.losses.values()}
+        self.teacher = bool(kinds & {"teacher", "all"})
+        self.copies = self.teacher + bool(kinds & {"student", "all"})  # of every episode
 
 
 def make_optimiser(network: nn.Module, config: LearningConfig) -> torch.optim.Optimizer:
@@ -179,9 +167,7 @@ class Trainer:
         if not episodes.has_goals:
             raise UserError(f"'{episodes.name}' keeps its goals secret; train on a split that shows them")
         # by stage name; unknown losses are refused before anything is trained
-        self._walks = {
-            stage.name: (_Walks.of(stage.losses), _Walks.of(stage.augmented)) for stage in config.stages
-        }
+        self._walks = {stage.name: (_Walks(stage.losses), _Walks(stage.augmented)) for stage in config.stages}
         if augmentation is None and any(augmented.losses for _, augmented in self._walks.values()):
             raise UserError(
                 "this preset learns from augmented episodes; name a --speaker or an --augment file"
@@ -190,6 +176,7 @@ class Trainer:
         self._label_rule = LABEL_RULES[config.labels]
         self._reward = REWARDS[config.reward.rule]
         self.agent = agent
+        self.network: Agent = agent.network
         self.episodes = episodes
         self.augmentation = augmentation
         self.config = config
@@ -203,14 +190,9 @@ class Trainer:
         self.batches = Batches(
             len(episodes), config.batch, seed, lengths=lengths, rank=group.rank, world_size=group.size
         )
-        self._losses = group.wrap(LossModule(self))
+        self._losses = group.wrap(LossModule(self)) if group.size > 1 else self.losses
         if config.batch * agent.environment.width <= _SMALL:
             keep_freed_memory()
-
-    @property
-    def network(self) -> Agent:
-        """The parameters that learn."""
-        return self.agent.network
 
     def step(self) -> StepReport:
         """One optimiser step.
@@ -235,7 +217,8 @@ class Trainer:
             raise self._bad_gradient()
         self.optimiser.step()
         self.iteration += 1
-        self.average.update(self.iteration)
+        if self.config.average:
+            self.average.update(self.iteration)
         named = {name: float(loss.detach()) for name, (_, loss) in losses.items()}
         if self.group.size > 1:
             named = self.group.means(named)
@@ -247,52 +230,57 @@ class Trainer:
         annotated, augmented = self._walks[stage.name]
         losses: Weighted = {}
         if annotated.losses:
-            masks = self._masks(annotated.copies)
+            own, masks = self._masks(annotated.copies)
             read = self._tokens[rows], self._lengths[rows]
-            losses = self._learn(episodes, *read, masks, stage, annotated)
+            losses = self._learn(episodes, *read, own, masks, stage, annotated)
         if augmented.losses and self.augmentation is not None:
-            masks = self._masks(augmented.copies)
+            own, masks = self._masks(augmented.copies)
             # one environment mask: the speaker describes what the agent will see
             more = self.augmentation.draw(self.iteration, self.config.batch, masks.feature, self.group)
             read = self.agent.vocabulary.encode_batch(more.texts, self.agent.limits.max_words)
-            found = self._learn(more, *read, masks, replace(stage, losses=stage.augmented), augmented)
+            found = self._learn(more, *read, own, masks, replace(stage, losses=stage.augmented), augmented)
             losses |= {f"augmented {name}": loss for name, loss in found.items()}
         for name, (_, loss) in losses.items():
             if not bool(loss.isfinite()):
                 raise self._not_finite(f"loss '{name}'")
         return losses
 
+    def _masks(self, copies: int) -> tuple[Tensor, DropoutMasks]:
+        """Which episodes of the group's batch are this process's, and the masks of ``copies`` walks of them.
+
+        They are drawn for the whole group: those of an episode do not depend on the process that walks it.
+        """
+        own = self.group.share(torch.arange(self.config.batch, device=self.agent.environment.world.device))
+        walks = torch.cat([own + copy * self.config.batch for copy in range(copies)])
+        return own, self.network.dropout_masks(copies * self.config.batch, walks)
+
     def _learn(
         self,
         episodes: EpisodeSet,
         tokens: Tensor,
         lengths: Tensor,
+        own: Tensor,
         masks: DropoutMasks,
         stage: Stage,
         walks: _Walks,
     ) -> Weighted:
         """Losses of one batch; teacher and agent walk in one rollout."""
-        count = len(tokens)
+        count, world, encoder = len(tokens), self.agent.environment.world, self.network.encoder
         batch = episodes.select(torch.arange(count).repeat(walks.copies))
-        instructions = self._read(tokens, lengths).repeat(walks.copies)
-        forced = torch.zeros(
-            walks.copies * count, dtype=torch.bool, device=self.agent.environment.world.device
-        )
-        forced[: count if walks.teacher else 0] = True
-        inputs = RolloutInputs(self.agent.environment, instructions, masks)
+        dropout = encoder.dropout_mask(self.config.batch)[own]
+        instructions = encoder(tokens[:, : int(lengths.max())].to(world.device), lengths, dropout)
+        every = torch.arange(walks.copies * count, device=world.device)
+        forced = every < count if walks.teacher else torch.zeros_like(every, dtype=torch.bool)
+        inputs = RolloutInputs(self.agent.environment, instructions.repeat(walks.copies), masks)
         rollout = self._walk(batch, inputs, forced)
         rollout = replace(rollout, heads={**rollout.heads, **self.network.whole_walk_heads(rollout, inputs)})
-        parts = {
-            "teacher": forced.nonzero().squeeze(1),
-            "student": (~forced).nonzero().squeeze(1),
-            "all": torch.arange(len(forced), device=forced.device),
-        }
+        parts = {"teacher": every[forced], "student": every[~forced], "all": every}
         views = {}
         for kind in dict.fromkeys(loss.walks for loss in walks.losses.values()):
             part = rollout.select(parts[kind])
             taken = sum(len(table.episode) for table in part.decisions.values())
             context = LossContext(
-                world=self.agent.environment.world,
+                world=world,
                 episodes=batch.select(parts[kind]),
                 config=self.config,
                 stage=stage,
@@ -305,24 +293,6 @@ class Trainer:
             for name, loss in walks.losses.items()
         }
 
-    def _read(self, tokens: Tensor, lengths: Tensor) -> Instructions:
-        words = int(lengths.max())
-        device, encoder = self.agent.environment.world.device, self.network.encoder
-        mask = encoder.dropout_mask(self.config.batch)[self._own_episodes(1)]
-        read: Instructions = encoder(tokens[:, :words].to(device), lengths, mask)
-        return read
-
-    def _masks(self, copies: int) -> DropoutMasks:
-        """Drawn for the whole group: the masks of an episode do not depend on the process that walks it."""
-        own = self._own_episodes(copies)
-        return self.network.dropout_masks(copies * self.config.batch, own)
-
-    def _own_episodes(self, copies: int) -> Tensor:
-        """Which episodes of the group's are this process's, with ``copies`` walks per episode."""
-        episodes = torch.arange(copies * self.config.batch, device=self.agent.environment.world.device)
-        rank, size = self.group.rank, self.group.size
-        return torch.cat([part[rank::size] for part in episodes.chunk(copies)])
-
     def _walk(self, batch: EpisodeSet, inputs: RolloutInputs, forced: Tensor) -> Rollout:
         """Forced episodes are led by a teacher, the remaining ones walk by themselves.  forced: (B,) bool"""
         world = self.agent.environment.world
@@ -331,11 +301,11 @@ class Trainer:
         length = batch.path_length
         max_decisions = torch.where(on_path, length, self.config.max_decisions)
         space = self.network.action_space(world, len(forced), max_decisions, learning=True)
-        drawn = self._drawn(len(forced), space.further_requests)
         labels = self._label_rule(world, batch, space)
         if self.network.follows_reference:
             labels = MixedRules(forced, ReferencePath(world, batch.path), labels)
-        policy = AgentPolicy(self.network, inputs, SamplePerEpisode(drawn), forced=forced, learns=True)
+        pick = SamplePerEpisode(self._drawn(len(forced), space.further_requests))
+        policy = AgentPolicy(self.network, inputs, pick, forced=forced, learns=True)
         hops = self.config.teacher_hops
         rollout = collect(
             world,
@@ -352,7 +322,7 @@ class Trainer:
         """A random number for every decision; a frontier and its action are two  ->  (J, episodes)"""
         most = 2 * self.config.max_decisions + 1 + further
         drawn = torch.rand(most, self.config.batch, generator=self.sampling)
-        own = drawn[:, self.group.rank :: self.group.size].to(self.agent.environment.world.device)
+        own = self.group.share(drawn.t()).t().to(self.agent.environment.world.device)
         return own.repeat(1, episodes // own.shape[1])
 
     def _set_learning_rate(self) -> None:

@@ -1,9 +1,9 @@
-"""The world: angles and the grid of 36 views, and the navigation graphs of all scans as static tensors.
+"""The world: angles, the 36 views, the graphs of all scans as static tensors, and poses that hop along them.
 
 Headings are radians, clockwise from +y, in [0, 2 pi); elevations are radians, positive upwards. A view index
 is ``heading step + 12 * elevation row``; row 0 looks down, 1 at the horizon, 2 up. Shape letters: V
 viewpoints of all scans, K largest number of neighbours, P ordered viewpoint pairs that share a scan (the
-distance tables of all scans, laid end to end).
+distance tables of all scans, laid end to end), B agents.
 """
 
 from __future__ import annotations
@@ -316,14 +316,3 @@ class Simulator:
                 f"agent {agent} chose slot {int(action[agent])} at {name}, which has "
                 f"{int(degree[agent])} neighbours; choose a slot below that number, or {STOP} to stop"
             )
-
-
-def view_angles(pose: Pose) -> tuple[Tensor, Tensor]:
-    """Direction of all 36 views as the agents see them: heading relative to the agent, elevation absolute.
-
-    ->  heading (B, 36) radians in [-pi, pi], elevation (B, 36)
-    """
-    views = torch.arange(VIEWS, device=pose.view.device)
-    relative_step = (views % HEADINGS) - (pose.view % HEADINGS).unsqueeze(-1)
-    heading = wrap(relative_step * STEP)
-    return heading, view_elevation(views).expand_as(heading)
