@@ -37,7 +37,7 @@ from scenemem.presets import (
 )
 from scenemem.runs.config import differences
 from scenemem.ssm.additions import SSMPlusConfig
-from scenemem.ssm.agent import SSMConfig
+from scenemem.ssm.graph import SSMConfig
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.build import load_world

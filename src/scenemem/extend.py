@@ -91,9 +91,11 @@ from scenemem.presets import (
 from scenemem.world.graph import STOP as STOP, Pose as Pose
 from scenemem.ssm.ablations import GlobalActions as GlobalActions, slot_confidences as slot_confidences
 from scenemem.ssm.additions import SSMPlus as SSMPlus, SSMPlusConfig as SSMPlusConfig
-from scenemem.ssm.agent import SSM as SSM, SSMConfig as SSMConfig
+from scenemem.ssm.agent import SSM as SSM
+from scenemem.ssm.graph import SSMConfig as SSMConfig
 from scenemem.ssm.agent import FrontierActions as FrontierActions
-from scenemem.ssm.agent import MemoryActions as MemoryActions, WalkOptions as WalkOptions
+from scenemem.ssm.agent import MemoryActions as MemoryActions
+from scenemem.ssm.graph import WalkOptions as WalkOptions
 from scenemem.ssm.graph import MemoryGraph as MemoryGraph, SceneMemory as SceneMemory
 from scenemem.ssm.graph import (
     Grounded as Grounded,

@@ -23,7 +23,8 @@ from scenemem.learning.objectives import LearningConfig, RewardConfig, Stage
 from scenemem.registry import Registry, listed
 from scenemem.ssm.ablations import GlobalSSM, LocalSSM
 from scenemem.ssm.additions import BasicWithEnding, EndingConfig, SSMPlus, SSMPlusConfig
-from scenemem.ssm.agent import SSM, GroundedConfig, SSMConfig
+from scenemem.ssm.agent import SSM
+from scenemem.ssm.graph import GroundedConfig, SSMConfig
 
 Model = TypeVar("Model")
 Task = Literal["r2r", "r4r"]

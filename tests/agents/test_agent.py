@@ -45,8 +45,8 @@ from scenemem.models.navigator import (
 )
 from scenemem.ssm.ablations import GlobalSSM, LocalSSM
 from scenemem.ssm.additions import SSMPlus, SSMPlusConfig
-from scenemem.ssm.agent import SSM, FrontierActions, GroundedConfig, SSMConfig, WalkOptions
-from scenemem.ssm.graph import MemoryGraph
+from scenemem.ssm.agent import SSM, FrontierActions
+from scenemem.ssm.graph import GroundedConfig, MemoryGraph, SSMConfig, WalkOptions
 from scenemem.world.graph import NONE, Pose, Simulator, World
 from tests.agents.helpers import (
     Build,

@@ -27,7 +27,8 @@ from scenemem.learning.objectives import (
     RestOfPath,
 )
 from scenemem.ssm.ablations import GlobalActions
-from scenemem.ssm.agent import FrontierActions, MemoryActions, WalkOptions
+from scenemem.ssm.agent import FrontierActions, MemoryActions
+from scenemem.ssm.graph import WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import build_world, load_world
 from scenemem.world.graph import Pose, World

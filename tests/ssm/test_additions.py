@@ -25,7 +25,6 @@ from scenemem.ssm.additions import (
     StayScore,
     StopFromMemory,
     log_probabilities,
-    with_stop,
 )
 from scenemem.ssm.agent import FrontierActions
 from scenemem.ssm.graph import MemoryGraph
@@ -109,12 +108,6 @@ def test_what_the_memory_says_about_here_is_added_up(width: int, moment: Moment)
         by_view = nodes[0][row, node] @ fits.query_visual.weight @ moment.grounded.perception[row]
         by_direction = nodes[1][row, node] @ fits.query_orientation.weight @ moment.grounded.action[row]
         close(found[row], by_view + by_direction)
-
-
-def test_something_is_added_to_the_option_to_stop_only() -> None:
-    logits = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    assert with_stop(logits, torch.tensor([10.0, -20.0])).tolist() == [[1.0, 2.0, 13.0], [4.0, 5.0, -14.0]]
-    assert logits[0, 2] == 3.0
 
 
 def test_probabilities_are_those_of_real_neighbours_and_stop() -> None:

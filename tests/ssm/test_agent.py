@@ -22,8 +22,8 @@ from scenemem.formats.connectivity import Scan, connectivity_files, read_scan
 from scenemem.formats.episodes import read_episodes
 from scenemem.models.navigator import Instructions, LSTMState, Observation, State, StateUpdater
 from scenemem.ssm.additions import SSMPlus, SSMPlusConfig
-from scenemem.ssm.agent import SSM, SSMConfig
-from scenemem.ssm.graph import Grounded, MakeMessages, MemoryGraph
+from scenemem.ssm.agent import SSM
+from scenemem.ssm.graph import Grounded, MakeMessages, MemoryGraph, SSMConfig
 from scenemem.tasks.episode_set import bind_episodes
 from scenemem.world.build import build_world
 from scenemem.world.graph import NONE

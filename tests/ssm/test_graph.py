@@ -69,7 +69,7 @@ def test_a_memory_holds_exactly_what_was_seen(
         visited = list(dict.fromkeys(walk))
         count = int(memory.count[episode])
         assert memory.node[episode, :count].tolist() == visited, "nodes are numbered by first visit"
-        assert memory.known[episode].tolist() == [True] * count + [False] * (memory.node.shape[1] - count)
+        assert bool((memory.node[episode, count:] == NONE).all())
         assert visited[int(memory.here[episode])] == walk[-1]
         for i, place in enumerate(visited):
             unvisited = [there >= 0 and there not in visited for there in world.neighbour[place].tolist()]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from scenemem.agents.build import DataSizes
 from scenemem.models import navigator
 from scenemem.models.navigator import Instructions, select_rows, tiled
 from scenemem.ssm.graph import (
@@ -19,7 +20,7 @@ from scenemem.ssm.graph import (
     MemoryReader,
     MessagePassing,
     OrientationRead,
-    SharedGrounding,
+    SSMConfig,
     TextualAttention,
     VisualRead,
 )
@@ -79,14 +80,6 @@ def test_padding_and_the_order_of_texts_do_not_matter(
     ):
         close(found.perception, expected.perception[rows])
         close(found.action, expected.action[rows])
-
-
-def test_without_grounding_the_state_itself_queries(words: Instructions) -> None:
-    grounding, state = SharedGrounding(), randn(3, WIDTH)
-    grounded = grounding(state, words)
-    assert grounded.perception is state
-    assert grounded.action is state
-    assert grounding.word_attention(state, words) == {}
 
 
 # node by node
@@ -178,12 +171,10 @@ def test_a_state_learns_from_as_many_hops_as_there_are_steps(moment: Moment) -> 
         assert differs.tolist() == (hops <= steps).tolist()
 
 
-def test_no_steps_is_no_message_passing_and_a_negative_number_is_refused(moment: Moment) -> None:
+def test_no_steps_is_no_message_passing(moment: Moment) -> None:
     nothing, states = MessagePassing(NODE_WIDTH, 0), randn(len(moment.states), NODE_WIDTH)
     assert list(nothing.parameters()) == []
     assert nothing(states, moment.graph) is states
-    with pytest.raises(ValueError, match="steps must be 0 or more, got -1; use 0 to switch message passing"):
-        MessagePassing(NODE_WIDTH, -1)
 
 
 # the whole reader
@@ -191,12 +182,12 @@ def test_no_steps_is_no_message_passing_and_a_negative_number_is_refused(moment:
 
 def _reader(**settings: Any) -> MemoryReader:
     torch.manual_seed(2)
-    made = {"width": WIDTH, "visual": VISUAL, "node_width": NODE_WIDTH, "steps": 2, **settings}
-    reader: MemoryReader = trained(MemoryReader(**made))
+    made = {"width": WIDTH, "node_width": NODE_WIDTH, "reasoning_steps": 2, **settings}
+    reader: MemoryReader = trained(MemoryReader(SSMConfig(**made), DataSizes(9, VISUAL)))
     return reader
 
 
-@pytest.fixture(params=[{}, {"steps": 0}, {"views": "all", "edges": "all"}], ids=str)
+@pytest.fixture(params=[{}, {"reasoning_steps": 0}, {"views": "all", "edges": "all"}], ids=str)
 def reader(request: pytest.FixtureRequest) -> MemoryReader:
     return _reader(**request.param)
 

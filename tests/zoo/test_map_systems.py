@@ -10,7 +10,7 @@ from scenemem.agents.agent import DecisionPoint
 from scenemem.agents.rollout import FINAL, GLOBAL
 from scenemem.agents.walker import FollowLabels, collect, take_best
 from scenemem.learning.objectives import ReferencePath
-from scenemem.ssm.agent import WalkOptions
+from scenemem.ssm.graph import WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
 from scenemem.zoo.duet import Duet, go_back

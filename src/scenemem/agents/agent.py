@@ -225,16 +225,16 @@ class DecisionPoint:
 
         ``compute`` returns a tensor, or a dataclass of tensors.
         """
-        result: T = self.rows(self.observations.cached(compute))
-        return result
+        return self.rows(self.observations.cached(compute))
 
-    def rows(self, values: Any) -> Any:
+    def rows(self, values: T) -> T:
         """Of X rows those that decide; a tensor, or a dataclass of tensors."""
         if self.whole:
             return values
-        if isinstance(values, Tensor):
-            return values.index_select(0, self.row)
-        return select_rows(values, self.row)
+        table: Any = values
+        by_row = isinstance(values, Tensor)
+        rows: T = table.index_select(0, self.row) if by_row else select_rows(table, self.row)
+        return rows
 
 
 @dataclass(frozen=True)

@@ -304,8 +304,8 @@ class ReferencePath:
         right = torch.where(wanted == NONE, request.viewpoint == self._end[request.episode], sees)
         right &= request.options
         right = torch.where(right.any(dim=1, keepdim=True), right, request.options)  # here is the nearest
-        episodes, memory = request.episode, space.memory
-        return memory.walk[episodes, memory.here[episodes]].masked_fill(~right, torch.inf).argmin(dim=1)
+        walk: Tensor = space.memory.walk[request.episode, space.memory.here[request.episode]]
+        return walk.masked_fill(~right, torch.inf).argmin(dim=1)
 
 
 @dataclass(frozen=True)
@@ -384,7 +384,7 @@ def _first_open(is_open: Tensor, begin: Tensor) -> Tensor:
 def _walk_to_parents(request: DecisionRequest, space: ActionSpace) -> Tensor:
     """Metres to the node each sub-node is seen from; several nodes may see one place.  ->  (M, N * K)"""
     memory = space.memory
-    walk = memory.walk[request.episode, memory.here[request.episode]]
+    walk: Tensor = memory.walk[request.episode, memory.here[request.episode]]
     return walk.repeat_interleave(memory.subnode.shape[2], dim=1)
 
 

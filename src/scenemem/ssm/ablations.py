@@ -9,22 +9,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.agent import ActionSpace, Decide, DecisionPoint, Explanation, Limit, with_last
+from scenemem.agents.agent import Decide, DecisionPoint, Explanation, Limit, with_last
 from scenemem.agents.build import DataSizes, MakeUpdater
 from scenemem.agents.rollout import ACTION, GLOBAL, DecisionRequest, DecisionType
 from scenemem.models.navigator import dots, fold_angles
-from scenemem.ssm.agent import (
-    ActionScore,
-    GroundedAgent,
+from scenemem.ssm.agent import ActionScore, GroundedAgent, MemoryActions, StopOption
+from scenemem.ssm.graph import (
+    Grounded,
     GroundedConfig,
-    MakeReader,
-    MemoryActions,
+    MemoryGraph,
+    MemoryReader,
     SSMConfig,
-    StopOption,
     WalkOptions,
-    collect_and_read,
 )
-from scenemem.ssm.graph import Grounded, MakeMessages, MemoryGraph, MessagePassing
 from scenemem.world.graph import ANGLE_WIDTH, NONE, STOP, Pose, World, rotated
 
 
@@ -43,17 +40,11 @@ class LocalSSM(GroundedAgent):
     Eq. 14 has no term of the memory, so nothing is read; the memory only records the places visited.
     """
 
+    space = LocalMemoryActions
+
     def __init__(self, config: GroundedConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> None:
         super().__init__(config, sizes, updater)
         self.actions = ActionScore(config.width, sizes.visual)
-
-    def action_space(
-        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
-    ) -> ActionSpace:
-        """The neighbours of here, or stop."""
-        del learning
-        options = WalkOptions(allow_revisits=self.config.allow_revisits)
-        return LocalMemoryActions(world, episodes, max_decisions, options)
 
     def score(self, point: DecisionPoint) -> Tensor:
         """Actions: (R, K + 1)"""
@@ -144,16 +135,11 @@ class GlobalScore(nn.Module):
         """
         perception, action = grounded.perception, grounded.action
         query_visual, query_orientation = self.query_visual(perception), self.query_orientation(action)
-        of_node = torch.stack(
-            [
-                dots(nodes[0], self.query_node_visual(perception)),
-                dots(nodes[1], self.query_node_orientation(action)),
-            ],
-            dim=-1,
-        ).unsqueeze(2)  # (M, N, 1, 2)
-        of_slot = slot_confidences(
-            graph, query_visual * feature_mask, rotated(fold_angles(query_orientation), -heading)
-        )
+        by_view = dots(nodes[0], self.query_node_visual(perception))
+        by_direction = dots(nodes[1], self.query_node_orientation(action))
+        of_node = torch.stack([by_view, by_direction], dim=-1).unsqueeze(2)  # (M, N, 1, 2)
+        absolute = rotated(fold_angles(query_orientation), -heading)
+        of_slot = slot_confidences(graph, query_visual * feature_mask, absolute)
         stop = self.stop(query_visual, query_orientation)
         return dots(torch.cat([(of_slot + of_node).flatten(1, 2), stop], dim=1), self.mix(grounded.both))
 
@@ -174,26 +160,12 @@ class GlobalSSM(GroundedAgent):
     """The one-step ablation: all sub-nodes of the memory compete in a single decision."""
 
     config: SSMConfig
+    space = GlobalActions
 
-    def __init__(
-        self,
-        config: SSMConfig,
-        sizes: DataSizes,
-        *,
-        reader: MakeReader = collect_and_read,
-        messages: MakeMessages = MessagePassing,
-        updater: MakeUpdater | None = None,
-    ) -> None:
+    def __init__(self, config: SSMConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> None:
         super().__init__(config, sizes, updater)
-        self.reader = reader(config, sizes, messages)
+        self.reader = MemoryReader(config, sizes)
         self.global_score = GlobalScore(config.width, sizes.visual, *config.node_widths(sizes))
-
-    def action_space(
-        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
-    ) -> ActionSpace:
-        """Any sub-node of the memory, or stop."""
-        del learning
-        return GlobalActions(world, episodes, max_decisions, self.config.walk_options())
 
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
         """Global decisions: (R, N * K + 1)"""

@@ -7,25 +7,18 @@ K candidate slots, X observations, V and W widths of node states, H state width.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from scenemem.agents.agent import ActionSpace, Basic, DecisionPoint, Limit, Observations
-from scenemem.agents.build import DataSizes, MakeUpdater, ModelConfig
+from scenemem.agents.build import DataSizes, ModelConfig
 from scenemem.agents.rollout import ACTION, FRONTIER, DecisionRequest, DecisionType
 from scenemem.errors import SettingError
 from scenemem.ssm.ablations import LocalMemoryActions
-from scenemem.ssm.agent import (
-    SSM,
-    FrontierActions,
-    MakeReader,
-    MemoryActions,
-    SSMConfig,
-    WalkOptions,
-    collect_and_read,
-)
-from scenemem.ssm.graph import Grounded, MakeMessages, MemoryGraph, MessagePassing
+from scenemem.ssm.agent import SSM, FrontierActions, MemoryActions
+from scenemem.ssm.graph import Grounded, MemoryGraph, SSMConfig, WalkOptions
 from scenemem.world.graph import ANGLE_WIDTH, NONE, Pose, World
 
 REMEMBERED = "action_log_probabilities"
@@ -33,11 +26,7 @@ REMEMBERED = "action_log_probabilities"
 
 
 def check_exclusive(*, hop_prior: bool, final_backtrack: bool) -> None:
-    """Both ways to end a walk exclude each other.
-
-    Raises:
-        SettingError: both are switched on.
-    """
+    """Refuse both ways to end a walk together."""
     if hop_prior and final_backtrack:
         raise SettingError(
             "hop_prior and final_backtrack exclude each other: the prior has its own place to end at; "
@@ -69,7 +58,7 @@ class HopPrior(MemoryActions):
     def hops_from_start(self, episodes: Tensor) -> Tensor:
         """Edges from the start to every node over the known graph, -1 elsewhere.  (M,)  ->  (M, N)"""
         edge = self.memory.edge[episodes].float()
-        reached = torch.zeros_like(self.memory.known[episodes])
+        reached = torch.zeros_like(self.memory.node[episodes], dtype=torch.bool)
         reached[:, 0] = True
         hops = torch.where(reached, 0, NONE)
         for step in range(1, edge.shape[1]):
@@ -124,31 +113,21 @@ class SSMPlusConfig(SSMConfig):
 
     def walk_options(self) -> WalkOptions:
         """How it walks over its memory."""
-        return replace(
-            super().walk_options(),
-            restore_state=self.restore_state,
-            final_backtrack=self.final_backtrack or self.hop_prior,
-        )
+        ends = self.final_backtrack or self.hop_prior
+        return replace(super().walk_options(), restore_state=self.restore_state, final_backtrack=ends)
 
 
 class SSMPlus(SSM):
-    """The paper's agent with additions."""
+    """The paper's agent with additions; ``parts`` are reader, messages and updater as of ``SSM``."""
 
     config: SSMPlusConfig
 
-    def __init__(
-        self,
-        config: SSMPlusConfig,
-        sizes: DataSizes,
-        *,
-        reader: MakeReader = collect_and_read,
-        messages: MakeMessages = MessagePassing,
-        updater: MakeUpdater | None = None,
-    ) -> None:
-        super().__init__(config, sizes, reader=reader, messages=messages, updater=updater)
+    def __init__(self, config: SSMPlusConfig, sizes: DataSizes, **parts: Any) -> None:
+        super().__init__(config, sizes, **parts)
+        nodes = config.node_widths(sizes)
         self.hints = FrontierHints(config.width) if config.hints else None
         self.stay_score = StayScore(config.width) if config.stay_score else None
-        self.stop_from_memory = stop_from_memory(config, sizes) if config.stop_from_memory else None
+        self.stop_from_memory = StopFromMemory(config.width, *nodes) if config.stop_from_memory else None
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -184,7 +163,8 @@ class SSMPlus(SSM):
         if self.stay_score is not None:
             frontiers = frontiers + self.stay_score(hidden, graph)
         if self.stop_from_memory is not None:
-            actions = with_stop(actions, self.stop_from_memory(grounded, nodes, graph.here))
+            more = self.stop_from_memory(grounded, nodes, graph.here)
+            actions = torch.cat([actions[:, :-1], actions[:, -1:] + more.unsqueeze(1)], dim=1)
         return {FRONTIER: frontiers, ACTION: actions}
 
     def read(self, point: DecisionPoint, grounded: Grounded) -> tuple[Tensor, Tensor]:
@@ -195,9 +175,8 @@ class SSMPlus(SSM):
 
     def ground_earlier(self, observations: Observations) -> Grounded:
         """Of the states before every observation  ->  (X, H)"""
-        hidden = observations.earlier * observations.masks["decision"]
-        grounded: Grounded = self.grounding(hidden, observations.instructions)
-        return grounded
+        before = replace(observations.state, hidden=observations.earlier)
+        return self.ground(replace(observations, state=before))
 
 
 class FrontierHints(nn.Module):
@@ -275,16 +254,6 @@ class StopFromMemory(nn.Module):
         queries = self.query_visual(grounded.perception), self.query_orientation(grounded.action)
         fits = [(states[row, here] * query).sum(dim=-1) for states, query in zip(nodes, queries, strict=True)]
         return torch.stack(fits).sum(dim=0)
-
-
-def stop_from_memory(config: SSMConfig, sizes: DataSizes) -> StopFromMemory:
-    """For the node states of an agent."""
-    return StopFromMemory(config.width, *config.node_widths(sizes))
-
-
-def with_stop(logits: Tensor, fits: Tensor) -> Tensor:
-    """Scores with something added to the option to stop, the last one.  (M, O), (M,)  ->  (M, O)"""
-    return torch.cat([logits[:, :-1], logits[:, -1:] + fits.unsqueeze(1)], dim=1)
 
 
 def log_probabilities(logits: Tensor, exists: Tensor) -> Tensor:

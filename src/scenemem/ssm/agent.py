@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -25,50 +25,27 @@ from scenemem.agents.agent import (
     Limit,
     Observations,
 )
-from scenemem.agents.build import DataSizes, MakeUpdater, ModelConfig, lstm_modules
+from scenemem.agents.build import DataSizes, MakeUpdater, lstm_modules
 from scenemem.agents.rollout import ACTION, FINAL, FRONTIER, DecisionRequest, DecisionType
-from scenemem.errors import SettingError
 from scenemem.features.store import CandidateFeatures, Environment
 from scenemem.models.navigator import dots, fold_angles
 from scenemem.ssm.graph import (
-    Edges,
     FineGrainedGrounding,
     Grounded,
+    GroundedConfig,
     MakeMessages,
     MemoryGraph,
     MemoryReader,
     MessagePassing,
     SceneMemory,
-    SharedGrounding,
-    Views,
-    WalkCost,
+    SSMConfig,
+    WalkOptions,
 )
 from scenemem.world.graph import ANGLE_WIDTH, NONE, STOP, Pose, World
 
 
-@dataclass(frozen=True)
-class WalkOptions:
-    """How agents walk over their memory."""
-
-    walk_cost: WalkCost = "metres"
-    """what the shortest way over the memory counts"""
-    restore_state: bool = False
-    """an agent that jumps back to a place looks the way it looked there, and has the state it had there"""
-    final_backtrack: bool = False
-    """when the decision budget is used up, choose the visited place to end at and walk there"""
-    allow_revisits: bool = False
-    """visited neighbours can be chosen like unvisited ones; a hop to one observes it anew"""
-
-
 class MemoryActions(ActionSpace):
-    """A space with a memory: choices may lie far away and are walked to over known edges.
-
-    Args:
-        world: the world to walk in.
-        episodes: their number B.
-        max_decisions: an episode that has decided this often is cut off where it stands; one number, or (B,).
-        options: how agents walk over their memory.
-    """
+    """A space with a memory: choices may lie far away and are walked to over known edges."""
 
     memory: SceneMemory
     final_type = FINAL
@@ -235,13 +212,7 @@ class FrontierActions(MemoryActions):
 
 
 class FrontierScore(nn.Module):
-    """Eq. 13 on nodes: [c^f, c^r] . w with c^f = f . W_f h^p, c^r = r . W_r h^a and w = W [h^p, h^a].
-
-    Args:
-        width: H of the two states.
-        visual: width V of the visual node states.
-        orientation: width W of the orientation node states.
-    """
+    """Eq. 13 on nodes: [c^f, c^r] . w with c^f = f . W_f h^p, c^r = r . W_r h^a and w = W [h^p, h^a]."""
 
     def __init__(self, width: int, visual: int, orientation: int = ANGLE_WIDTH) -> None:
         super().__init__()
@@ -300,105 +271,40 @@ class ActionScore(nn.Module):
         return torch.cat([candidates, self.stop(query_visual, query_orientation)], dim=1)
 
 
-MOST_REASONING = 100
-"""Steps of message passing; far more would never end, and settings may come from an untrusted file."""
-
-
-@dataclass(frozen=True)
-class GroundedConfig(ModelConfig):
-    """Settings of agents with grounded states."""
-
-    grounding: bool = True
-    """separate perception- and action-aware states; False queries everything with the state itself"""
-    allow_revisits: bool = False
-    """visited neighbours stay options, for paths that lead back; in the paper only unvisited ones are"""
-
-
-@dataclass(frozen=True)
-class SSMConfig(GroundedConfig):
-    """Settings of the paper's agent; its ablations each change one of them."""
-
-    reasoning_steps: int = 3
-    """S steps of message passing; 0 switches it off"""
-    node_width: int | None = None
-    """width of the visual node states; None keeps the width of the features, as in the paper"""
-    orientation_width: int = ANGLE_WIDTH
-    """width of the orientation node states: four numbers repeated, 128 in the paper"""
-    edges: Edges = "visited"
-    """edges that a node state reads (Eq. 8): those between visited places; all reads every way that leaves"""
-    views: Views = "navigable"
-    """views that a node state reads (Eq. 3): the navigable ones, only the unvisited of them, or all 36"""
-    walk_cost: WalkCost = "metres"
-    """what the shortest way over the memory counts"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.reasoning_steps <= MOST_REASONING:
-            raise SettingError(
-                f"reasoning_steps must be from 0, which switches it off, to {MOST_REASONING}, "
-                f"got {self.reasoning_steps}"
-            )
-        if self.node_width is not None and self.node_width < 1:
-            raise SettingError(
-                f"node_width must be 1 or more, got {self.node_width}; leave it out for the feature width"
-            )
-        if self.orientation_width < 4 or self.orientation_width % 4:
-            raise SettingError(
-                f"orientation_width must be a multiple of 4, got {self.orientation_width}; "
-                "four numbers are repeated"
-            )
-
-    def node_widths(self, sizes: DataSizes) -> tuple[int, int]:
-        """Of the visual and of the orientation node states."""
-        return self.node_width or sizes.visual, self.orientation_width
-
-    def walk_options(self) -> WalkOptions:
-        """How it walks over its memory."""
-        return WalkOptions(walk_cost=self.walk_cost, allow_revisits=self.allow_revisits)
-
-
 MakeReader = Callable[[SSMConfig, DataSizes, MakeMessages], nn.Module]
 """Settings, sizes and message passing  ->  a module that is called as ``MemoryReader`` is"""
 
 
-def collect_and_read(config: SSMConfig, sizes: DataSizes, messages: MakeMessages) -> MemoryReader:
-    """The paper's reader (Eqs. 7 to 9)."""
-    node_width, orientation_width = config.node_widths(sizes)
-    return MemoryReader(
-        config.width,
-        sizes.visual,
-        node_width,
-        config.reasoning_steps,
-        orientation_width,
-        config.views,
-        config.edges,
-        messages,
-    )
-
-
 class GroundedAgent(Agent):
-    """An agent with a perception-aware and an action-aware state (Eqs. 5 and 6).
-
-    Args:
-        config: its settings.
-        sizes: what the data decides.
-        updater: makes another recurrent core.
-    """
+    """An agent with a perception-aware and an action-aware state (Eqs. 5 and 6)."""
 
     config: GroundedConfig
+    space: type[MemoryActions]
+    """what it may choose"""
 
     def __init__(self, config: GroundedConfig, sizes: DataSizes, updater: MakeUpdater | None = None) -> None:
         super().__init__(config, sizes, lstm_modules(config, sizes, updater))
-        self.grounding = FineGrainedGrounding(config.width) if config.grounding else SharedGrounding()
+        self.grounding = FineGrainedGrounding(config.width) if config.grounding else None
+
+    def action_space(
+        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
+    ) -> ActionSpace:
+        """A fresh ``space``."""
+        del learning
+        return self.space(world, episodes, max_decisions, self.config.walk_options())
 
     def ground(self, observations: Observations) -> Grounded:
         """Of every observation  ->  (X, H)"""
         hidden = observations.state.hidden * observations.masks["decision"]
+        if self.grounding is None:  # the ablation: the state itself queries everything
+            return Grounded(hidden, hidden)
         grounded: Grounded = self.grounding(hidden, observations.instructions)
         return grounded
 
     def word_attention(self, observations: Observations) -> dict[str, Tensor]:
         """Which words the two states and the recurrent navigator attend to  ->  name: (X, L)"""
+        if self.grounding is None:
+            return observations.state.attention
         hidden = observations.state.hidden * observations.masks["decision"]
         words = self.grounding.word_attention(hidden, observations.instructions)
         return {**words, **observations.state.attention}
@@ -416,13 +322,14 @@ class SSM(GroundedAgent):
     """
 
     config: SSMConfig
+    space = FrontierActions
 
     def __init__(
         self,
         config: SSMConfig,
         sizes: DataSizes,
         *,
-        reader: MakeReader = collect_and_read,
+        reader: MakeReader = MemoryReader,
         messages: MakeMessages = MessagePassing,
         updater: MakeUpdater | None = None,
     ) -> None:
@@ -430,13 +337,6 @@ class SSM(GroundedAgent):
         self.actions = ActionScore(config.width, sizes.visual)
         self.reader = reader(config, sizes, messages)
         self.frontier_score = FrontierScore(config.width, *config.node_widths(sizes))
-
-    def action_space(
-        self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
-    ) -> ActionSpace:
-        """Frontiers of the memory, then their sub-nodes."""
-        del learning
-        return FrontierActions(world, episodes, max_decisions, self.config.walk_options())
 
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
         """Frontiers: (R, N), actions: (R, K + 1)"""

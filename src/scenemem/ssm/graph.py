@@ -12,13 +12,15 @@ states, H state width, L words.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from scenemem.agents.build import DataSizes, ModelConfig
+from scenemem.errors import SettingError
 from scenemem.features.store import Environment
 from scenemem.models.navigator import (
     Instructions,
@@ -34,6 +36,83 @@ from scenemem.world.graph import ANGLE_WIDTH, NONE, World, rotated
 
 WalkCost = Literal["metres", "hops"]
 StateT = TypeVar("StateT", bound=State)
+
+Edges = Literal["visited", "all"]
+"""Which edges Eq. 8 reads: those between visited places, as in the paper, or all ways that leave a node"""
+
+Views = Literal["navigable", "unvisited", "all"]
+"""Which views Eq. 3 stores: of all K_v navigable viewpoints, of the unvisited ones only, or all 36"""
+
+MOST_REASONING = 100
+"""Steps of message passing; far more would never end, and settings may come from an untrusted file."""
+
+
+@dataclass(frozen=True)
+class WalkOptions:
+    """How agents walk over their memory."""
+
+    walk_cost: WalkCost = "metres"
+    """what the shortest way over the memory counts"""
+    restore_state: bool = False
+    """an agent that jumps back to a place looks the way it looked there, and has the state it had there"""
+    final_backtrack: bool = False
+    """when the decision budget is used up, choose the visited place to end at and walk there"""
+    allow_revisits: bool = False
+    """visited neighbours can be chosen like unvisited ones; a hop to one observes it anew"""
+
+
+@dataclass(frozen=True)
+class GroundedConfig(ModelConfig):
+    """Settings of agents with grounded states."""
+
+    grounding: bool = True
+    """separate perception- and action-aware states; False queries everything with the state itself"""
+    allow_revisits: bool = False
+    """visited neighbours stay options, for paths that lead back; in the paper only unvisited ones are"""
+
+    def walk_options(self) -> WalkOptions:
+        """How it walks over its memory."""
+        return WalkOptions(allow_revisits=self.allow_revisits)
+
+
+@dataclass(frozen=True)
+class SSMConfig(GroundedConfig):
+    """Settings of the paper's agent; its ablations each change one of them."""
+
+    reasoning_steps: int = 3
+    """S steps of message passing; 0 switches it off"""
+    node_width: int | None = None
+    """width of the visual node states; None keeps the width of the features, as in the paper"""
+    orientation_width: int = ANGLE_WIDTH
+    """width of the orientation node states: four numbers repeated, 128 in the paper"""
+    edges: Edges = "visited"
+    """edges that a node state reads (Eq. 8): those between visited places; all reads every way that leaves"""
+    views: Views = "navigable"
+    """views that a node state reads (Eq. 3): the navigable ones, only the unvisited of them, or all 36"""
+    walk_cost: WalkCost = "metres"
+    """what the shortest way over the memory counts"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        steps, width, angles = self.reasoning_steps, self.node_width, self.orientation_width
+        if not 0 <= steps <= MOST_REASONING:
+            limits = f"from 0, which switches it off, to {MOST_REASONING}"
+            raise SettingError(f"reasoning_steps must be {limits}, got {steps}")
+        if width is not None and width < 1:
+            raise SettingError(
+                f"node_width must be 1 or more, got {width}; leave it out for the feature width"
+            )
+        if angles < 4 or angles % 4:
+            need = f"a multiple of 4, got {angles}; four numbers are repeated"
+            raise SettingError(f"orientation_width must be {need}")
+
+    def node_widths(self, sizes: DataSizes) -> tuple[int, int]:
+        """Of the visual and of the orientation node states."""
+        return self.node_width or sizes.visual, self.orientation_width
+
+    def walk_options(self) -> WalkOptions:
+        """How it walks over its memory."""
+        return replace(super().walk_options(), walk_cost=self.walk_cost)
 
 
 class SceneMemory:
@@ -77,11 +156,6 @@ class SceneMemory:
         self._numbers = torch.arange(capacity, device=device)
         length = world.neighbour_length.to(self.walk.dtype)
         self._edge_length = length.masked_fill(length < torch.inf, 1.0) if walk_cost == "hops" else length
-
-    @property
-    def known(self) -> Tensor:
-        """(B, N) bool, true at nodes that exist."""
-        return self.node != NONE
 
     @property
     def frontier(self) -> Tensor:
@@ -258,13 +332,6 @@ class MemoryGraph:
         return attend_panoramas(query[self.row], self.place, self.environment)
 
 
-Edges = Literal["visited", "all"]
-"""Which edges Eq. 8 reads: those between visited places, as in the paper, or all ways that leave a node"""
-
-Views = Literal["navigable", "unvisited", "all"]
-"""Which views Eq. 3 stores: of all K_v navigable viewpoints, of the unvisited ones only, or all 36"""
-
-
 @dataclass(frozen=True)
 class Grounded:
     """The two states that every read and every score queries with."""
@@ -311,28 +378,8 @@ class FineGrainedGrounding(nn.Module):
         return torch.stack([self.perception.query(state), self.action.query(state)], dim=1)
 
 
-class SharedGrounding(nn.Module):
-    """The ablation without fine-grained grounding: the state itself queries everything."""
-
-    def forward(self, state: Tensor, words: Instructions) -> Grounded:
-        """state: (X, H)"""
-        del words
-        return Grounded(state, state)
-
-    def word_attention(self, state: Tensor, words: Instructions) -> dict[str, Tensor]:
-        """Nothing is attended to."""
-        del state, words
-        return {}
-
-
 class VisualRead(nn.Module):
-    """f^_v = att^f({f_{v,k}}_k, h^p): softmax attention over the K_v navigable views of every node (Eq. 7).
-
-    Args:
-        width: H of the state that queries.
-        visual: columns D of the view features.
-        views: which views of a node are attended to.
-    """
+    """f^_v = att^f({f_{v,k}}_k, h^p): attention over the K_v navigable views of every node (Eq. 7)."""
 
     def __init__(self, width: int, visual: int, views: Views = "navigable") -> None:
         super().__init__()
@@ -353,10 +400,6 @@ class OrientationRead(nn.Module):
 
     Edges lead to visited neighbours; a node without any, the first of a walk, reads 0. Angles are stored
     absolute and queried relative to the heading the agent has at reading time.
-
-    Args:
-        width: H of the state that queries.
-        edges: which edges of a node are attended to.
     """
 
     def __init__(self, width: int, edges: Edges = "visited") -> None:
@@ -373,17 +416,10 @@ class OrientationRead(nn.Module):
 
 
 class MessagePassing(nn.Module):
-    """m_v = sum_{u in N_v} s_u,  s_v <- GRU(m_v, s_v), repeated S times with the same weights (Eq. 9).
-
-    Args:
-        width: of a node state.
-        steps: S; 0 switches message passing off.
-    """
+    """m_v = sum_{u in N_v} s_u,  s_v <- GRU(m_v, s_v), repeated S times with the same weights (Eq. 9)."""
 
     def __init__(self, width: int, steps: int) -> None:
         super().__init__()
-        if steps < 0:
-            raise ValueError(f"steps must be 0 or more, got {steps}; use 0 to switch message passing off")
         self.steps = steps
         self.update = nn.GRUCell(width, width) if steps else None
 
@@ -406,37 +442,17 @@ MakeMessages = Callable[[int, int], nn.Module]
 
 
 class MemoryReader(nn.Module):
-    """Eqs. 7 to 9 in their order: read all nodes, then let each learn from its neighbourhood.
+    """Eqs. 7 to 9 in their order: read all nodes, then let each learn from its neighbourhood."""
 
-    Args:
-        width: H of the states that query.
-        visual: columns D of the view features.
-        node_width: width V of the visual node states; ``visual`` keeps the features as in the paper.
-        steps: S of the message passing.
-        orientation_width: width W of the orientation node states, a multiple of 4.
-        views: which views of a node are read.
-        edges: which edges of a node are read.
-        messages: makes the message passing of each of the two kinds of node states.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        visual: int,
-        node_width: int,
-        steps: int,
-        orientation_width: int = ANGLE_WIDTH,
-        views: Views = "navigable",
-        edges: Edges = "visited",
-        messages: MakeMessages = MessagePassing,
-    ) -> None:
+    def __init__(self, config: SSMConfig, sizes: DataSizes, messages: MakeMessages = MessagePassing) -> None:
         super().__init__()
-        self.orientation_width = orientation_width
-        self.visual_read = VisualRead(width, visual, views)
-        self.orientation_read = OrientationRead(width, edges)
-        self.project = nn.Identity() if node_width == visual else nn.Linear(visual, node_width, bias=False)
-        self.visual_messages = messages(node_width, steps)
-        self.orientation_messages = messages(orientation_width, steps)
+        width, self.orientation_width = config.node_widths(sizes)
+        self.visual_read = VisualRead(config.width, sizes.visual, config.views)
+        self.orientation_read = OrientationRead(config.width, config.edges)
+        keeps = width == sizes.visual
+        self.project = nn.Identity() if keeps else nn.Linear(sizes.visual, width, bias=False)
+        self.visual_messages = messages(width, config.reasoning_steps)
+        self.orientation_messages = messages(self.orientation_width, config.reasoning_steps)
 
     def forward(
         self, grounded: Grounded, heading: Tensor, feature_mask: Tensor, graph: MemoryGraph

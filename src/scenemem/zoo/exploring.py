@@ -17,7 +17,8 @@ from torch import Tensor
 from scenemem.agents.agent import Decide, Limit
 from scenemem.agents.rollout import DecisionRequest, DecisionType
 from scenemem.errors import SettingError
-from scenemem.ssm.agent import MemoryActions, WalkOptions
+from scenemem.ssm.agent import MemoryActions
+from scenemem.ssm.graph import WalkOptions
 from scenemem.world.graph import NONE, STOP, Pose, World
 
 GATE = DecisionType("gate", over_nodes=False, auxiliary=True, names=("explore", "go on"))

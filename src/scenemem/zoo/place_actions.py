@@ -13,7 +13,8 @@ from torch import Tensor
 from scenemem.agents.agent import Decide, Limit
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.ssm.ablations import GlobalActions
-from scenemem.ssm.agent import MemoryActions, WalkOptions
+from scenemem.ssm.agent import MemoryActions
+from scenemem.ssm.graph import WalkOptions
 from scenemem.world.graph import NONE, STOP, Pose, World
 
 

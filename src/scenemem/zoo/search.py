@@ -27,7 +27,8 @@ from scenemem.agents.agent import (
 from scenemem.agents.rollout import ACTION, FINAL, GLOBAL, DecisionRequest, DecisionType
 from scenemem.errors import SettingError
 from scenemem.ssm.ablations import GlobalActions
-from scenemem.ssm.agent import MemoryActions, WalkOptions
+from scenemem.ssm.agent import MemoryActions
+from scenemem.ssm.graph import WalkOptions
 from scenemem.world.graph import NONE, STOP, Pose, World
 
 
