@@ -192,7 +192,7 @@ def test_only_the_command_and_the_default_data_import_the_generator() -> None:
         for file in package.rglob("*.py")
         if file.parent.name != "houses" and pattern.search(file.read_text(encoding="utf-8"))
     }
-    assert importing == {"commands/data.py", "runs/experiment.py", "simulator/game.py"}
+    assert importing == {"commands/data.py", "runs/experiment.py", "simulator/environments.py"}
 
 
 def test_a_house_that_cannot_be_laid_out_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

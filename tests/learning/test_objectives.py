@@ -92,7 +92,9 @@ def test_success_can_be_paid_differently() -> None:
     assert rewards(*stop, RewardConfig(failure=0.0)).tolist() == [2.0, 0.0]
 
 
-def test_a_discount_outside_0_to_1_is_refused() -> None:
+def test_impossible_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="teacher_hops must be 0 or more, got -1"):
+        LearningConfig(teacher_hops=-1)
     with pytest.raises(ValueError, match=r"discount must be in \[0, 1\], got 1.5"):
         RewardConfig(discount=1.5)
 

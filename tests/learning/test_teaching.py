@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import networkx as nx
-import pytest
 import torch
 from torch import Tensor
 
 from scenemem.agents.agent import ActionSpace, LocalActions
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.walker import collect
-from scenemem.errors import SettingError
-from scenemem.learning.objectives import ClosestToGoal, LearningConfig
-from scenemem.learning.teaching import InterventionPolicy, hops_to_path
+from scenemem.learning.objectives import ClosestToGoal
+from scenemem.learning.trainer import InterventionPolicy, hops_to_path
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import Pose, World
 from tests.agents.helpers import Roaming, known_graph
@@ -59,8 +57,3 @@ def test_an_episode_off_the_path_does_what_is_right(world: World, episodes: Epis
     assert lost.any()
     assert (~lost).any()
     assert torch.equal(table.choice, torch.where(lost, table.label, chosen))
-
-
-def test_impossible_settings_are_refused() -> None:
-    with pytest.raises(SettingError, match="teacher_hops must be 0 or more, got -1"):
-        LearningConfig(teacher_hops=-1)

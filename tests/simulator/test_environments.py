@@ -16,8 +16,15 @@ from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 
 from scenemem.errors import UserError
 from scenemem.formats.features import write_store
-from scenemem.simulator.environments import NavigationEnv, NavigationVectorEnv, register_environments
-from scenemem.simulator.game import Arrays, NavigationGame, Transition, open_game
+from scenemem.simulator.environments import (
+    Arrays,
+    NavigationEnv,
+    NavigationGame,
+    NavigationVectorEnv,
+    Transition,
+    open_game,
+    register_environments,
+)
 from scenemem.world.build import load_world
 
 WIDTH = 6

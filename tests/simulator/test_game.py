@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from scenemem.errors import DataError, UserError
-from scenemem.simulator.game import NavigationGame, Transition, choose, open_game, progress_reward
+from scenemem.simulator.environments import NavigationGame, Transition, choose, open_game, progress_reward
 from scenemem.tasks.vocabulary import BOS, PAD, Vocabulary
 
 

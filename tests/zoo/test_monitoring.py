@@ -13,7 +13,6 @@ from torch import Tensor
 from scenemem.agents.agent import Arrival
 from scenemem.agents.rollout import ACTION
 from scenemem.agents.walker import collect
-from scenemem.learning.teaching import hops_between
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import Pose, World
 from scenemem.zoo.panoramic import ProgressMonitor
@@ -43,7 +42,7 @@ def test_progress_is_the_share_of_the_way_in_metres_or_hops() -> None:
 
 def test_hops_are_the_edges_of_the_shortest_path(world: World, episodes: EpisodeSet) -> None:
     """R2R paths are shortest paths."""
-    found = hops_between(world, episodes.start, episodes.goal)
+    found = world.hops(episodes.start, episodes.goal)
     assert found.tolist() == (episodes.path_length - 1).tolist()
 
 

@@ -151,7 +151,7 @@ class Observations(Observation):
     @cached_property
     def candidates(self) -> CandidateFeatures:
         """The neighbours of every viewpoint as the agents see them."""
-        return self.environment.candidates(self.viewpoint, self.view)
+        return self.inputs.environment.candidates(self.viewpoint, self.view)
 
     def mask(self, name: str) -> Tensor:
         """The dropout masks of that name  ->  (X, W)"""
@@ -187,12 +187,12 @@ class DecisionPoint:
     @cached_property
     def viewpoint(self) -> Tensor:
         """(R,) where the agents stand"""
-        return self.observations.viewpoint[self.row]
+        return self.rows(self.observations.viewpoint)
 
     @cached_property
     def view(self) -> Tensor:
         """(R,) the view they face"""
-        return self.observations.view[self.row]
+        return self.rows(self.observations.view)
 
     @property
     def heading(self) -> Tensor:
@@ -212,7 +212,7 @@ class DecisionPoint:
         """The neighbours of here as the agents see them; slots as in the options of an ``ACTION``."""
         if self.whole:
             return self.observations.candidates
-        return self.observations.environment.candidates(self.viewpoint, self.view)
+        return self.observations.inputs.environment.candidates(self.viewpoint, self.view)
 
     def memory(self) -> Any:
         """The ``MemoryGraph`` of an agent that must have one."""
@@ -341,7 +341,7 @@ class Agent(nn.Module, ABC):
             for name, width in widths.items()
         }
         masks = DropoutMasks(feature, rows)
-        return masks if own is None else masks.select(own)
+        return masks if own is None or len(own) == episodes else masks.select(own)
 
 
 class Basic(Agent):

@@ -155,19 +155,11 @@ class Rollout:
 class Recorder:
     """Collects steps and decisions of a rollout; tables are made at its end."""
 
-    poses: list[Pose] = field(default_factory=list)
+    poses: list[Pose] = field(default_factory=list)  # of all episodes, step by step
+    # step by step the episodes (M,) that have arrived, and the heads of their observations (M, ...) by name
     heads: list[tuple[Tensor, Mapping[str, Tensor]]] = field(default_factory=list)
     answers: dict[DecisionType, list[Decisions]] = field(default_factory=dict)
     requests: int = 0
-
-    def step(self, pose: Pose, episodes: Tensor, heads: Mapping[str, Tensor] | None) -> None:
-        """One step: where all episodes stand, and the heads of those (M,) that have arrived.
-
-        heads: name: (M, ...)
-        """
-        self.poses.append(pose)
-        if heads is not None:
-            self.heads.append((episodes, heads))
 
     def decision(
         self, request: DecisionRequest, choice: Tensor, label: Tensor, distance: Tensor, logits: Tensor | None

@@ -163,7 +163,10 @@ def collect(
             break
         # what is decided at the last observation is not carried out
         pose, arrival = space.arrive(pose, lanes.index, goes_on)
-        recorder.step(pose, arrival.episodes, policy.observe(pose, arrival, space))
+        recorder.poses.append(pose)
+        heads = policy.observe(pose, arrival, space)
+        if heads is not None:
+            recorder.heads.append((arrival.episodes, heads))
         if label_rule is not None:
             label_rule.arrive(pose.viewpoint[arrival.episodes], arrival.episodes)
         action = torch.full_like(pose.viewpoint, STOP)
@@ -348,8 +351,8 @@ class AgentPolicy:
             self._not_numbers.append((request.type, not_numbers.any()))  # and the walk goes on anyhow
             logits = logits.masked_fill(not_numbers, 0.0)
         with torch.no_grad():
-            space.answered(request, logits)
             choice = self.pick(logits.detach(), request.episode)
+            space.answered(request, logits)
             if self.forced is not None:
                 led = self.forced[request.episode] & (label != NONE)
                 choice = torch.where(led, label, choice)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.agent import Agent
-from scenemem.agents.rollout import Rollout
-from scenemem.agents.walker import AgentPolicy, SamplePerEpisode, TrainedAgent, collect
+from scenemem.agents.agent import ActionSpace, Agent, Arrival
+from scenemem.agents.rollout import DecisionRequest, Rollout
+from scenemem.agents.walker import AgentPolicy, Policy, SamplePerEpisode, TrainedAgent, collect
 from scenemem.errors import NotFiniteError, UserError
 from scenemem.learning.augmentation import Augmentation
 from scenemem.learning.distributed import SINGLE, ProcessGroup
@@ -26,10 +26,10 @@ from scenemem.learning.objectives import (
     ReferencePath,
     Stage,
 )
-from scenemem.learning.teaching import InterventionPolicy
 from scenemem.models.navigator import DropoutMasks, RolloutInputs
 from scenemem.processes import keep_freed_memory
 from scenemem.tasks.episode_set import Batches, EpisodeSet
+from scenemem.world.graph import NONE, Pose, World
 
 _SMALL = 100_000
 """Feature columns of a batch up to which a step is small enough for its memory to be kept.
@@ -126,6 +126,35 @@ class WeightAverage:
             trained = weight.clone()
             weight.copy_(average)
             average.copy_(trained)
+
+
+def hops_to_path(world: World, viewpoint: Tensor, reference: Tensor) -> Tensor:
+    """Hops to the nearest point of a path.  viewpoint: (M,)  reference: (M, L), padded with -1  ->  (M,)"""
+    points = torch.where(reference == NONE, reference[:, :1], reference)
+    return world.hops(viewpoint.unsqueeze(1), points).amin(dim=1)
+
+
+@dataclass(frozen=True)
+class InterventionPolicy:
+    """Tactical Rewind and EGP: agents choose by themselves; an episode off the path follows its labels."""
+
+    policy: Policy  # how agents choose
+    world: World
+    reference: Tensor  # (B, L) viewpoints, padded with -1
+    hops: int  # how far off the path a teacher steps in
+
+    def observe(self, pose: Pose, arrival: Arrival, space: ActionSpace, /) -> Mapping[str, Tensor] | None:
+        """As without a teacher."""
+        return self.policy.observe(pose, arrival, space)
+
+    def decide(
+        self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /
+    ) -> tuple[Tensor, Tensor | None]:
+        """The chosen options (M,), and the scores (M, O)"""
+        choice, logits = self.policy.decide(request, label, pose, space)
+        here, reference = pose.viewpoint[request.episode], self.reference[request.episode]
+        lost = hops_to_path(self.world, here, reference) >= self.hops
+        return torch.where(lost & (label != NONE), label, choice), logits
 
 
 class LossModule(nn.Module):
@@ -250,7 +279,8 @@ class Trainer:
 
         They are drawn for the whole group: those of an episode do not depend on the process that walks it.
         """
-        own = self.group.share(torch.arange(self.config.batch, device=self.agent.environment.world.device))
+        every = torch.arange(self.config.batch, device=self.agent.environment.world.device)
+        own = every[self.group.rank :: self.group.size]
         walks = torch.cat([own + copy * self.config.batch for copy in range(copies)])
         return own, self.network.dropout_masks(copies * self.config.batch, walks)
 
@@ -322,7 +352,7 @@ class Trainer:
         """A random number for every decision; a frontier and its action are two  ->  (J, episodes)"""
         most = 2 * self.config.max_decisions + 1 + further
         drawn = torch.rand(most, self.config.batch, generator=self.sampling)
-        own = self.group.share(drawn.t()).t().to(self.agent.environment.world.device)
+        own = drawn[:, self.group.rank :: self.group.size].to(self.agent.environment.world.device)
         return own.repeat(1, episodes // own.shape[1])
 
     def _set_learning_rate(self) -> None:

@@ -1,22 +1,294 @@
 """Navigation as Gymnasium environments, one agent or many at once; importing this module registers their ids.
 
-``gymnasium.make("scenemem.simulator.environments:SceneMem/R2R-v0")`` imports it by itself.
+``gymnasium.make("scenemem.simulator.environments:SceneMem/R2R-v0")`` imports it by itself. Both play the same
+game, in batches. Shape letters: B plays, N instructions of the split, K largest number of neighbours, L
+tokens, D columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any, cast
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
+from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+from torch import Tensor
+from torch.nn.functional import pad
 
-from scenemem.simulator.game import Arrays, NavigationGame, Play, choose, open_game
+from scenemem.errors import UserError
+from scenemem.features.store import FeatureStore, open_store
+from scenemem.formats.atomic import StrPath
+from scenemem.formats.episodes import read_episodes
+from scenemem.formats.folder import DataFolder
+from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet, load_split
+from scenemem.tasks.vocabulary import PAD, Vocabulary
+from scenemem.world.build import load_world
+from scenemem.world.graph import STOP, VIEWS, Pose, Simulator, World
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Play:
+    """A batch of episodes being played."""
+
+    episode: Tensor  # (B,) int64, row of the episode set
+    pose: Pose
+    steps: Tensor  # (B,) int64, actions taken so far, illegal ones too
+    walked: Tensor  # (B,) float64, metres
+    closest: Tensor  # (B,) float64, the shortest distance to the goal so far, metres
+    illegal: Tensor  # (B,) bool, whether the last action led nowhere
+
+
+@dataclass(frozen=True)
+class Transition:
+    """What one action changed, for a reward."""
+
+    before: Tensor  # (B,) float64, geodesic metres to the goal
+    after: Tensor  # (B,) float64
+    stopped: Tensor  # (B,) bool, whether the action was to stop
+
+
+Reward = Callable[[Transition], Tensor]
+
+
+def progress_reward(transition: Transition) -> Tensor:
+    """Metres gained towards the goal, and for a stop +2 within 3 m of it, -2 elsewhere.  ->  (B,)"""
+    verdict = torch.where(transition.after < SUCCESS_METRES, 2.0, -2.0)
+    return transition.before - transition.after + verdict * transition.stopped
+
+
+@dataclass(frozen=True, eq=False)
+class NavigationGame:
+    """The rules: action 0 stops, action k walks to candidate k - 1, any other action does nothing."""
+
+    world: World
+    episodes: EpisodeSet
+    tokens: Tensor  # (N, L) int64, padded with PAD
+    words: int  # size of the vocabulary
+    features: FeatureStore | None = None
+    max_steps: int = 30  # actions after which an episode is cut off
+    reward: Reward = progress_reward
+
+    def __post_init__(self) -> None:
+        if self.max_steps < 1:
+            raise ValueError(f"max_steps must be 1 or more, got {self.max_steps}; a usual choice is 30")
+        if not self.episodes.has_goals:
+            secret = f"the goals of {self.episodes.name} are kept secret, so it has no rewards"
+            raise UserError(f"{secret}; choose another split, such as val_unseen")
+
+    @cached_property
+    def simulator(self) -> Simulator:
+        """Unchecked, because illegal actions are part of the game."""
+        return Simulator(self.world, check=False)
+
+    @property
+    def candidates(self) -> int:
+        """K"""
+        return self.world.neighbour.shape[1]
+
+    @property
+    def action_space(self) -> spaces.Discrete:
+        """Of one play; a new one each time, since spaces carry the state of their own sampler."""
+        return spaces.Discrete(self.candidates + 1)
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        """Of one play; a new one each time."""
+        slots, half_turn = (self.candidates,), math.pi
+        parts: dict[str, spaces.Space[Any]] = {
+            "heading": spaces.Box(0.0, 2 * half_turn, (1,), np.float32),
+            "elevation": spaces.Box(-half_turn / 2, half_turn / 2, (1,), np.float32),
+            "candidate_view": spaces.Box(0, VIEWS - 1, slots, np.int64),
+            "candidate_heading": spaces.Box(-half_turn, half_turn, slots, np.float32),
+            "candidate_elevation": spaces.Box(-half_turn / 2, half_turn / 2, slots, np.float32),
+            "candidate_mask": spaces.MultiBinary(self.candidates),
+            "instruction": spaces.Box(0, self.words - 1, (self.tokens.shape[1],), np.int64),
+        }
+        if self.features is not None:
+            largest = float(torch.finfo(torch.float16).max)  # stores hold float16
+            parts["features"] = spaces.Box(-largest, largest, (VIEWS, self.features.width), np.float32)
+        return spaces.Dict(parts)
+
+    def begin(self, episode: Tensor) -> Play:
+        """episode: (B,) rows of the episode set"""
+        pose = self.simulator.reset(self.episodes.start[episode], self.episodes.heading[episode])
+        return Play(
+            episode=episode,
+            pose=pose,
+            steps=torch.zeros_like(episode),
+            walked=torch.zeros(len(episode), dtype=torch.float64),
+            closest=self._distance(episode, pose),
+            illegal=torch.zeros_like(pose.done),
+        )
+
+    def act(self, play: Play, action: Tensor) -> tuple[Play, Transition]:
+        """action: (B,) int64, 0..K"""
+        here, slot = play.pose.viewpoint, action - 1
+        illegal = slot >= self.world.degree[here]
+        # an agent counts as done for the length of a step that leads nowhere: it stays in place
+        held = replace(play.pose, done=play.pose.done | illegal)
+        pose = replace(self.simulator.step(held, slot), done=play.pose.done | (slot == STOP))
+        before, after = self._distance(play.episode, play.pose), self._distance(play.episode, pose)
+        played = replace(
+            play,
+            pose=pose,
+            steps=play.steps + 1,
+            walked=play.walked + self.world.geodesic(here, pose.viewpoint),
+            closest=torch.minimum(play.closest, after),
+            illegal=illegal,
+        )
+        return played, Transition(before, after, stopped=slot == STOP)
+
+    def ended(self, play: Play) -> tuple[Tensor, Tensor]:
+        """->  terminated by a stop (B,), truncated after ``max_steps`` (B,)"""
+        terminated = play.pose.done.clone()  # a copy: users may write into it
+        return terminated, (play.steps >= self.max_steps) & ~terminated
+
+    def observe(self, play: Play) -> Arrays:
+        """Batched observations; every array is new."""
+        pose = play.pose
+        seen = self.simulator.candidates(pose)
+        parts = {
+            "heading": pose.heading.unsqueeze(1),
+            "elevation": pose.elevation.unsqueeze(1),
+            "candidate_view": seen.view,
+            "candidate_heading": seen.heading,
+            "candidate_elevation": seen.elevation,
+            "candidate_mask": seen.mask.to(torch.int8),
+            "instruction": self.tokens.index_select(0, play.episode),
+        }
+        if self.features is not None:
+            parts["features"] = self.features.gather(pose.viewpoint)
+        return {name: values.numpy() for name, values in parts.items()}
+
+    def info(self, play: Play) -> Arrays:
+        """Batched facts beside the observation; texts are arrays of str objects."""
+        row, here = play.episode.numpy(), play.pose.viewpoint
+        mask = torch.ones(len(here), self.candidates + 1, dtype=torch.int8)
+        mask[:, 1:] = self.world.neighbour_mask.index_select(0, here)
+        return {
+            "action_mask": mask.numpy(),
+            "illegal_action": play.illegal.numpy().copy(),
+            "scan": self._texts["scan"][self.world.scan_of[here].numpy()],
+            "viewpoint": self._texts["viewpoint"][here.numpy()],
+            "instruction": self._texts["instruction"][row],
+            "instruction_id": self._texts["instruction_id"][row],
+            "distance_to_goal": self._distance(play.episode, play.pose).numpy(),
+        }
+
+    def metrics(self, play: Play) -> Arrays:
+        """How well the plays went if they ended where they are, as in the R2R evaluation."""
+        error = self._distance(play.episode, play.pose)
+        best = self.world.geodesic(self.episodes.start[play.episode], self.episodes.goal[play.episode])
+        success = error < SUCCESS_METRES
+        longest = torch.maximum(best, play.walked)
+        efficiency = torch.where(longest > 0, best / longest.clamp_min(1e-9), 1.0)
+        return {
+            "success": success.numpy(),
+            "oracle_success": (play.closest < SUCCESS_METRES).numpy(),
+            "navigation_error": error.numpy(),
+            "trajectory_length": play.walked.numpy().copy(),
+            "spl": (success * efficiency).numpy(),
+        }
+
+    def describe(self, play: Play) -> list[str]:
+        """One line per play for people: where, facing what, how far, and what can be done."""
+        seen = self.simulator.candidates(play.pose)
+        headings, degree = seen.heading.rad2deg().tolist(), seen.mask.sum(1).tolist()
+        facing, distance = play.pose.heading.rad2deg().tolist(), self._distance(play.episode, play.pose)
+        return [
+            f"{self.world.names[here]} facing {facing[i]:.0f} deg, {float(distance[i]):.1f} m to go | "
+            + " | ".join(["0 stop", *(f"{k + 1} {_turn(headings[i][k])}" for k in range(degree[i]))])
+            for i, here in enumerate(play.pose.viewpoint.tolist())
+        ]
+
+    def _distance(self, episode: Tensor, pose: Pose) -> Tensor:
+        return self.world.geodesic(pose.viewpoint, self.episodes.goal[episode])
+
+    @cached_property
+    def _texts(self) -> Arrays:
+        """The names that infos pick from by index."""
+        names = {
+            "scan": self.world.scans,
+            "viewpoint": self.world.viewpoints,
+            "instruction": self.episodes.texts,
+            "instruction_id": self.episodes.instruction_ids,
+        }
+        return {name: np.array(texts, dtype=object) for name, texts in names.items()}
+
+
+def choose(mask: Tensor, yes: Play, no: Play) -> Play:
+    """Play by play ``yes`` where ``mask`` (B,) is true, else ``no``."""
+
+    def pick(name: str, first: Any, second: Any) -> Tensor:
+        return torch.where(mask, getattr(first, name), getattr(second, name))
+
+    pose = Pose(**{name: pick(name, yes.pose, no.pose) for name in vars(yes.pose)})
+    return Play(pose=pose, **{name: pick(name, yes, no) for name in vars(yes) if name != "pose"})
+
+
+def open_game(
+    data: StrPath | None = None,
+    *,
+    task: str = "r2r",
+    split: str = "train",
+    features: str | None = None,
+    max_steps: int = 30,
+    max_tokens: int = 80,
+    reward: Reward = progress_reward,
+) -> NavigationGame:
+    """Load everything a game needs.
+
+    Args:
+        data: data folder; None for the embedded houses, which are built at the first call.
+        task: sub-folder of the episodes, for example ``r2r`` or ``r4r``.
+        split: for example ``train`` or ``val_unseen``.
+        features: name of a feature store whose 36 views are observed; None for no view features.
+        max_steps: actions after which an episode is cut off.
+        max_tokens: longest instruction in token numbers; the rest of longer ones is cut off.
+        reward: maps a ``Transition`` of B plays to B numbers.
+
+    Raises:
+        UserError: something is missing or broken in the data folder, or the goals of the split are secret.
+    """
+    if data is None:
+        from scenemem.houses.build import default_houses  # only needed without a data folder
+
+        data = default_houses()
+    folder = DataFolder(Path(data))
+    world = load_world(folder.connectivity)
+    episodes = load_split(folder, world, task, split)
+    # every task of a folder shares the words of its R2R training split; R4R only joins those texts
+    spoken = read_episodes(folder.episodes("r2r", "train"))
+    vocabulary = Vocabulary.build(text for episode in spoken for text in episode.instructions)
+    numbers, _ = vocabulary.encode_batch(episodes.texts, max_tokens)
+    return NavigationGame(
+        world=world,
+        episodes=episodes,
+        # padded to the full length so that all splits share one observation space
+        tokens=pad(numbers, (0, max_tokens - numbers.shape[1]), value=PAD),
+        words=len(vocabulary),
+        features=None if features is None else open_store(folder.feature_file(features), world),
+        max_steps=max_steps,
+        reward=reward,
+    )
+
+
+def _turn(degrees: float) -> str:
+    side = "right" if degrees > 0 else "left"
+    return "ahead" if abs(degrees) < 0.5 else f"{abs(degrees):.0f} deg {side}"
+
 
 Actions = npt.NDArray[np.int64]
 
@@ -147,22 +419,22 @@ class NavigationVectorEnv(VectorEnv[Arrays, Actions, npt.NDArray[Any]]):
             raise ResetNeeded("there is nothing to render yet; call reset() first")
         return tuple(self.game.describe(self._play)) if self.render_mode == "ansi" else None
 
-    def _random_rows(self, count: int) -> torch.Tensor:
+    def _random_rows(self, count: int) -> Tensor:
         return torch.from_numpy(self.np_random.integers(len(self.game.episodes), size=count))
 
-    def _rows_of(self, chosen: Sequence[str]) -> torch.Tensor:
+    def _rows_of(self, chosen: Sequence[str]) -> Tensor:
         if isinstance(chosen, str) or len(chosen) != self.num_envs:
             expected = f"{self.num_envs} instruction ids, one per environment"
             raise ValueError(f"options['episode'] must hold {expected}, got {chosen!r}")
         return torch.tensor([self.game.episodes.row_of(instruction_id) for instruction_id in chosen])
 
-    def _next_episodes(self, play: Play, over: torch.Tensor) -> Play:
+    def _next_episodes(self, play: Play, over: Tensor) -> Play:
         """Fresh plays; only environments whose episode is over draw a new episode."""
         rows = play.episode.clone()
         rows[over] = self._random_rows(int(over.sum()))
         return self.game.begin(rows)
 
-    def _checked(self, actions: Actions) -> torch.Tensor:
+    def _checked(self, actions: Actions) -> Tensor:
         values = np.asarray(actions)
         if values.shape != (self.num_envs,) or values.dtype.kind not in "iu":
             seen = f"an array of shape {values.shape} and type {values.dtype}"

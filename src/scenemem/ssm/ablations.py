@@ -95,12 +95,8 @@ class GlobalActions(MemoryActions):
         """Options: slot k of node n is option n * K + k; the last one stops."""
         ways = self.memory.open_ways(episodes).flatten(1)
         viewpoints = self.world.neighbour[self.memory.node[episodes]].flatten(1)
-        return DecisionRequest(
-            GLOBAL,
-            episodes,
-            with_last(ways, ways.new_ones(len(episodes))),
-            with_last(viewpoints, pose.viewpoint[episodes]),
-        )
+        options, here = with_last(ways, ways.new_ones(len(episodes))), pose.viewpoint[episodes]
+        return DecisionRequest(GLOBAL, episodes, options, with_last(viewpoints, here))
 
 
 class GlobalScore(nn.Module):

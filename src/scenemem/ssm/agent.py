@@ -314,8 +314,6 @@ class SSM(GroundedAgent):
     """The agent of the paper.
 
     Args:
-        config: its settings.
-        sizes: what the data decides.
         reader: makes another reader of the memory (Eqs. 7 to 9).
         messages: makes another message passing (Eq. 9).
         updater: makes another recurrent core (Eq. 1).
@@ -340,15 +338,15 @@ class SSM(GroundedAgent):
 
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
         """Frontiers: (R, N), actions: (R, K + 1)"""
-        grounded = point.per_observation(self.ground)
+        grounded = point.rows(self.ground(point.observations))
+        seen, mask = point.candidates(), point.feature_mask
         frontiers = self.frontier_score(grounded, self.read(point, grounded))
-        return {FRONTIER: frontiers, ACTION: self.actions(grounded, point.candidates(), point.feature_mask)}
+        return {FRONTIER: frontiers, ACTION: self.actions(grounded, seen, mask)}
 
     def read(self, point: DecisionPoint, grounded: Grounded) -> tuple[Tensor, Tensor]:
         """The states of all nodes (Eqs. 7 to 9)  ->  visual (R, N, V), orientation (R, N, W)"""
-        nodes: tuple[Tensor, Tensor] = self.reader(
-            grounded, point.heading, point.feature_mask, point.memory()
-        )
+        mask, graph = point.feature_mask, point.memory()
+        nodes: tuple[Tensor, Tensor] = self.reader(grounded, point.heading, mask, graph)
         return nodes
 
     def explain(self, point: DecisionPoint) -> Explanation:

@@ -12,7 +12,7 @@ states, H state width, L words.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal, TypeVar
 
@@ -112,7 +112,7 @@ class SSMConfig(GroundedConfig):
 
     def walk_options(self) -> WalkOptions:
         """How it walks over its memory."""
-        return replace(super().walk_options(), walk_cost=self.walk_cost)
+        return WalkOptions(self.walk_cost, allow_revisits=self.allow_revisits)
 
 
 class SceneMemory:

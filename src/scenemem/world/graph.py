@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import torch
@@ -127,9 +127,9 @@ class World:
         device = torch.device(device)
         double = torch.float32 if device.type == "mps" else torch.float64
         moved = {
-            field.name: value.to(device, double if value.dtype == torch.float64 else value.dtype)
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), Tensor)
+            item.name: value.to(device, double if value.dtype == torch.float64 else value.dtype)
+            for item in fields(self)
+            if isinstance(value := getattr(self, item.name), Tensor)
         }
         return World(scans=self.scans, viewpoints=self.viewpoints, **moved)
 
@@ -161,6 +161,18 @@ class World:
         """The viewpoint after ``source`` on the way to ``target``; ``source`` itself when there is none."""
         slot = self.next_slot(source, target)
         return torch.where(slot == NONE, source, self.neighbour[source, slot.clamp_min(0)])
+
+    def hops(self, source: Tensor, target: Tensor) -> Tensor:
+        """Edges of the shortest path (by metres) between connected viewpoints.  (...), (...)  ->  (...)"""
+        hops = torch.zeros_like(source + target)
+        here, target = source.expand_as(hops), target.expand_as(hops)
+        while bool((here != target).any()):
+            hops = hops + (here != target)
+            following = self.next_viewpoint(here, target)
+            if torch.equal(following, here):
+                raise ValueError("there is no way between two of the viewpoints")
+            here = following
+        return hops
 
     def slot_of(self, source: Tensor, target: Tensor) -> Tensor:
         """The index of ``target`` in the neighbour row of ``source``; -1 where the two are not connected.
@@ -250,6 +262,7 @@ class Candidates:
     elevation: Tensor  # (B, K) radians, absolute; 0 at pads
 
 
+@dataclass(frozen=True, eq=False)
 class Simulator:
     """Moves batches of agents over a world, on its device; every method maps a pose to something new.
 
@@ -257,9 +270,8 @@ class Simulator:
     whose choices are masked anyway turns it off to keep a GPU busy.
     """
 
-    def __init__(self, world: World, *, check: bool = True) -> None:
-        self.world = world
-        self.check = check
+    world: World
+    check: bool = field(default=True, kw_only=True)
 
     def reset(self, start: Tensor, heading: Tensor) -> Pose:
         """Put agents at ``start`` facing the heading step closest to ``heading``, at the horizon.

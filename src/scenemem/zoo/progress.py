@@ -11,7 +11,6 @@ from torch import Tensor
 
 from scenemem.agents.rollout import Rollout
 from scenemem.learning.objectives import Loss, LossContext
-from scenemem.learning.teaching import hops_between
 from scenemem.tasks.episode_set import SUCCESS_METRES
 
 
@@ -46,7 +45,7 @@ def progress_in_metres(rollout: Rollout, context: LossContext) -> Tensor:
 
 def progress_in_hops(rollout: Rollout, context: LossContext) -> Tensor:
     """Tactical Rewind: the same with hops, at all steps."""
-    target = hops_done(hops_between(context.world, rollout.viewpoint, context.episodes.goal.unsqueeze(1)))
+    target = hops_done(context.world.hops(rollout.viewpoint, context.episodes.goal.unsqueeze(1)))
     return squared_error(rollout.heads["progress"], target, rollout.alive)
 
 
