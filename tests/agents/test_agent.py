@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
-import networkx as nx
 import pytest
 import torch
 from torch import Tensor, nn
@@ -20,7 +19,6 @@ from scenemem.agents.agent import (
     Limit,
     LocalActions,
     Observations,
-    by_type,
 )
 from scenemem.agents.build import AGENTS, DataSizes, ModelConfig, lstm_modules
 from scenemem.agents.rollout import ACTION, FINAL, FRONTIER, GLOBAL, DecisionRequest, DecisionType, Rollout
@@ -39,20 +37,17 @@ from scenemem.models.navigator import (
     Instructions,
     LSTMUpdater,
     Observation,
-    RolloutInputs,
     State,
     StateUpdater,
 )
 from scenemem.ssm.ablations import GlobalSSM, LocalSSM
 from scenemem.ssm.additions import SSMPlus, SSMPlusConfig
 from scenemem.ssm.agent import SSM, FrontierActions
-from scenemem.ssm.graph import GroundedConfig, MemoryGraph, SSMConfig, WalkOptions
-from scenemem.world.graph import NONE, Pose, Simulator, World
+from scenemem.ssm.graph import GroundedConfig, SSMConfig, WalkOptions
+from scenemem.world.graph import NONE, Pose, World
 from tests.agents.helpers import (
     Build,
     Setting,
-    known_graph,
-    open_slots,
     packaged,
     roam,
     same_scores,
@@ -294,111 +289,6 @@ def test_heads_are_those_of_every_observation_and_0_after_the_end(setting: Setti
     for name in ("value", "double"):
         assert not rollout.heads[name][~rollout.alive].any()
         assert rollout.heads[name][rollout.alive].all()
-
-
-# a plain reference: one episode at a time, with a list and a networkx graph for a memory
-
-
-class PlainWalk:
-    """The greedy walk of one episode."""
-
-    def __init__(self, setting: Setting, agent: Agent, row: int) -> None:
-        self.world, self.environment, self.agent = setting.world, setting.environment, agent
-        episode = setting.episodes.select([row])
-        self.inputs = RolloutInputs(self.environment, setting.read(agent, episode), agent.dropout_masks(1))
-        self.state = agent.updater.initial_state(self.inputs.instructions)
-        pose = Simulator(self.world).reset(episode.start, episode.heading)
-        self.here, self.view = int(pose.viewpoint), int(pose.view)
-        self.walked: list[int] = []
-        self.observe(NONE)
-
-    def observe(self, previous: int) -> None:
-        place = (torch.tensor([number]) for number in (0, self.here, previous, self.view))
-        seen = Observation.of(self.inputs, *place)
-        before = self.state.hidden
-        self.state = self.agent.updater(self.state, seen)
-        self.observations = Observations(**vars(seen), state=self.state, earlier=before)
-        self.walked.append(self.here)
-
-    def hop(self, slot: int) -> None:
-        previous = self.here
-        self.view = int(self.world.neighbour_view[previous, slot])
-        self.here = int(self.world.neighbour[previous, slot])
-        self.observe(previous)
-
-    def walk_to(self, place: int) -> None:
-        for there in nx.dijkstra_path(self.known, self.here, place, weight="metres")[1:]:
-            self.hop(self.world.neighbour[self.here].tolist().index(there))
-
-    @property
-    def visited(self) -> list[int]:
-        return list(dict.fromkeys(self.walked))
-
-    @property
-    def known(self) -> nx.Graph:
-        return known_graph(self.world, self.visited)
-
-    def open(self, place: int) -> list[int]:
-        return open_slots(self.world, place, self.visited)
-
-    def best(self, kind: DecisionType, options: list[int]) -> int:
-        """The option with the highest score; -1 is the last one."""
-        logits = by_type(self.agent.score(self.point()))[kind][0]
-        return max(options, key=lambda option: float(logits[option]))
-
-    def point(self) -> DecisionPoint:
-        visited, known = self.visited, self.known
-        metres = nx.single_source_dijkstra_path_length(known, self.here, weight="metres")
-        count, slots = len(visited), self.world.neighbour.shape[1]
-        ways = torch.zeros(1, count, slots, dtype=torch.bool)
-        for node, place in enumerate(visited):
-            ways[0, node, self.open(place)] = True
-        graph = MemoryGraph(
-            environment=self.environment,
-            viewpoint=torch.tensor([visited]),
-            edge=torch.tensor([[[known.has_edge(a, b) for b in visited] for a in visited]]),
-            here=torch.tensor([visited.index(self.here)]),
-            walk=torch.tensor([[metres[place] for place in visited]]),
-            open=ways,
-            columns={},
-            episode=torch.tensor([0]),
-            notes={},
-            row=torch.zeros(count, dtype=torch.long),
-            node=torch.arange(count),
-            place=torch.tensor(visited),
-        )
-        return DecisionPoint(self.observations, torch.tensor([0]), graph)
-
-    def run(self, name: str, decisions: int) -> list[int]:
-        """Up to so many decisions, by the action space of an agent."""
-        slots = self.world.neighbour.shape[1]
-        for _ in range(decisions):
-            if name == "ssm-global":
-                ways = [n * slots + k for n, place in enumerate(self.visited) for k in self.open(place)]
-                choice = self.best(GLOBAL, [*ways, -1])
-                if choice != NONE:
-                    self.walk_to(self.visited[choice // slots])
-                choice = choice % slots if choice != NONE else NONE
-            else:
-                if name == "ssm":
-                    nodes = [n for n, p in enumerate(self.visited) if self.open(p) or p == self.here]
-                    self.walk_to(self.visited[self.best(FRONTIER, nodes)] if len(nodes) > 1 else self.here)
-                degree = range(int(self.world.degree[self.here]))
-                choice = self.best(ACTION, [*(degree if name == "basic" else self.open(self.here)), -1])
-            if choice == NONE:
-                break
-            self.hop(choice)
-        return self.walked
-
-
-@pytest.mark.parametrize("name", ["basic", "ssm-local", "ssm", "ssm-global"])
-@torch.no_grad()
-def test_a_greedy_walk_is_that_of_a_plain_loop_over_episodes(setting: Setting, name: str) -> None:
-    agent = setting.network(name)
-    walks = walks_of(setting.walk(agent, take_best, learns=False))
-    assert len({len(walk) for walk in walks}) > 1
-    for row, walk in enumerate(walks):
-        assert walk == PlainWalk(setting, agent, row).run(name, 6)
 
 
 # restored states

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scenemem.agents.agent import ActionSpace, DecisionPoint, Observations, by_type
-from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest, DecisionType
+from scenemem.agents.agent import ActionSpace, Observations
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest
 from scenemem.agents.walker import (
     AgentPolicy,
     Decided,
@@ -272,27 +271,6 @@ def test_walks_of_nothing_and_endless_ones_are_refused(name: str, least: int) ->
         with pytest.raises(ValueError, match=f"{name} must be from {least} to 1,000, got {value}"):
             WalkConfig(**{name: value})
     WalkConfig(**{name: 1000})
-
-
-def test_the_local_ablation_scores_sub_nodes_as_the_papers_agent_that_stays(setting: Setting) -> None:
-    agent, other = _agent(setting, "ssm-local"), _agent(setting, "ssm")
-    own = agent.network.state_dict()
-    other.network.load_state_dict(
-        {name: own.get(name, value) for name, value in other.network.state_dict().items()}
-    )
-    score, elsewhere = agent.network.score, 0
-
-    def compared(point: DecisionPoint) -> Mapping[DecisionType, Tensor]:
-        nonlocal elsewhere
-        found, whole = by_type(score(point)), by_type(other.network.score(point))
-        assert torch.equal(found[ACTION], whole[ACTION])
-        elsewhere += int((point.memory().here > 0).sum())
-        return found
-
-    agent.network.score = compared  # type: ignore[method-assign]
-    walks = walks_of(agent.walk(setting.episodes))
-    assert elsewhere > 10
-    assert all(len(set(walk)) == len(walk) for walk in walks), "a visited place is no option"
 
 
 class _Stays(TrainedAgent):

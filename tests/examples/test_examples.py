@@ -157,17 +157,6 @@ def _watched_by(watch: Any) -> Any:
     return watched
 
 
-def test_examples_are_compared(
-    runs: dict[str, Path], tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plugins = [word for name in EXAMPLES for word in ("--plugin", _plugin(name))]
-    words = ("compare", *runs.values(), "--data", tiny_trainable, "--against", "explorer", "--json")
-    assert _run(*plugins, *words) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert list(report["rows"]) == list(EXAMPLES)
-    assert set(report["against"]["explorer"]) == set(EXAMPLES) - {"explorer"}
-
-
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_walks_of_an_example_are_shown(
     name: str, runs: dict[str, Path], tiny_trainable: Path, tmp_path: Path

@@ -20,6 +20,7 @@ from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, Decisions, Decisio
 from scenemem.agents.walker import Sample
 from scenemem.errors import UserError
 from scenemem.learning.objectives import (
+    LABEL_RULES,
     LOSSES,
     REWARDS,
     LearningConfig,
@@ -104,6 +105,8 @@ def test_unknown_losses_and_rewards_are_named_with_what_is_near() -> None:
         LOSSES["teacher_forcin"]
     with pytest.raises(UserError, match="unknown reward rule 'metres'; there are: distance"):
         REWARDS["metres"]
+    with pytest.raises(UserError, match="unknown label rule 'paths'; did you mean path"):
+        LABEL_RULES["paths"]
 
 
 def test_losses_say_from_which_walks_they_learn() -> None:

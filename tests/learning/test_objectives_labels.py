@@ -15,7 +15,6 @@ from torch import Tensor
 from scenemem.agents.agent import ActionSpace, LocalActions
 from scenemem.agents.rollout import ACTION, GLOBAL, DecisionRequest
 from scenemem.agents.walker import FollowLabels, LabelRule, collect
-from scenemem.errors import UserError
 from scenemem.evaluation.metrics import measure
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.objectives import (
@@ -315,11 +314,6 @@ def test_the_path_rule_passes_over_known_points_for_agents_that_may_not_revisit_
     here, begin, goal = (world.index_of("grid", name) for name in ("g01", "g10", "g00"))
     expected = metres[here][begin] + metres[begin][goal] if revisits else metres[here][goal]
     assert float(rule.metres(torch.tensor([[here]]), episode)) == pytest.approx(expected, abs=1e-4)
-
-
-def test_an_unknown_rule_is_named_with_what_is_near() -> None:
-    with pytest.raises(UserError, match="unknown label rule 'paths'; did you mean path"):
-        LABEL_RULES["paths"]
 
 
 @pytest.mark.real_data

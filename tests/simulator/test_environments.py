@@ -400,11 +400,3 @@ def test_make_vec_finds_it_and_gymnasiums_wrappers_accept_it(tiny_data: Path) ->
         infos = recorded.step(np.ones(4, dtype=np.int64))[4]
     assert infos["episode"]["l"].tolist() == [3] * 4
     recorded.close()
-
-
-def test_gymnasiums_own_vectoriser_accepts_the_single_environment(tiny_data: Path) -> None:
-    register_environments()
-    envs = gymnasium.make_vec("SceneMem/R2R-v0", num_envs=2, vectorization_mode="sync", data=tiny_data)
-    observations, _ = envs.reset(seed=0)
-    assert observations in envs.observation_space
-    envs.close()

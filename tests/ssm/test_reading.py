@@ -160,17 +160,6 @@ def test_messages_are_passed_as_by_a_loop_over_nodes(steps: int, moment: Moment)
         close(found[graph.row == row], _passed(messages, graph, row, states[graph.row == row]))
 
 
-def test_a_state_learns_from_as_many_hops_as_there_are_steps(moment: Moment) -> None:
-    """The grid walk is a square with a tail."""
-    one, states = moment.only([0]), randn(5, NODE_WIDTH)
-    hops = torch.tensor([0, 1, 2, 1, 2])
-    for steps in (1, 2):
-        messages, changed = trained(MessagePassing(NODE_WIDTH, steps)), states.clone()
-        changed[0] += 1.0
-        differs = (messages(changed, one.graph) != messages(states, one.graph)).any(dim=1)
-        assert differs.tolist() == (hops <= steps).tolist()
-
-
 def test_no_steps_is_no_message_passing(moment: Moment) -> None:
     nothing, states = MessagePassing(NODE_WIDTH, 0), randn(len(moment.states), NODE_WIDTH)
     assert list(nothing.parameters()) == []
