@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from scenemem.errors import SettingError
 from scenemem.models.navigator import (
-    AheadOnly,
     Critic,
     InstructionEncoder,
     LSTMUpdater,
@@ -79,7 +78,7 @@ def lstm_modules(config: ModelConfig, sizes: DataSizes, updater: MakeUpdater | N
         sizes: what the data decides.
         updater: makes another state updater instead of the LSTM.
     """
-    view_query = PanoramaQuery(sizes.visual, config.width) if config.panorama else AheadOnly()
+    view_query = PanoramaQuery(sizes.visual, config.width) if config.panorama else None
     encoder = InstructionEncoder(sizes.words, config.word_width, config.width, config.dropout, sizes.padding)
     core = LSTMUpdater(sizes.visual, config.width, view_query) if updater is None else updater(config, sizes)
     return AgentModules(encoder, core, Critic(config.width))

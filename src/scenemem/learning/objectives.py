@@ -13,6 +13,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from scenemem.agents.agent import ActionSpace
 from scenemem.agents.rollout import ACTION, FRONTIER, DecisionRequest, Decisions, DecisionType, Rollout
@@ -453,10 +454,11 @@ def imitation(rollout: Rollout, weights: Mapping[DecisionType, float]) -> Tensor
 
     Decision types without a weight count with 1; decisions without a label do not count.
     """
-    terms = [
-        _label_losses(table.logits, table.label).sum() * weights.get(kind, 1.0)
-        for kind, table in rollout.learned.items()
-    ]
+    terms = []
+    for kind, table in rollout.learned.items():
+        # 0 where there is no label; summed afterwards, in the order of the rows
+        each = cross_entropy(table.logits, table.label, ignore_index=NONE, reduction="none")
+        terms.append(each.sum() * weights.get(kind, 1.0))
     return torch.stack(terms).sum() / len(rollout.alive)
 
 
@@ -524,9 +526,3 @@ def discounted_returns(
     result = torch.empty_like(reward)
     result[row] = collected[episode[row], place]
     return result
-
-
-def _label_losses(logits: Tensor, label: Tensor) -> Tensor:
-    """(M, O), (M,)  ->  (M,), 0 where there is no label"""
-    losses: Tensor = torch.nn.functional.cross_entropy(logits, label, ignore_index=NONE, reduction="none")
-    return losses

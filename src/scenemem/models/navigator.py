@@ -373,13 +373,9 @@ class PanoramaQuery(nn.Module):
         self.visual = nn.Linear(width, visual, bias=False)
         self.angle = nn.Linear(width, ANGLE_WIDTH, bias=False)
 
-    def forward(self, state: Tensor, feature_mask: Tensor) -> Tensor:
-        """The query about views, and that about directions.  (M, H), (D,)  ->  (M, D + 4)"""
-        return torch.cat([self.visual(state) * feature_mask, fold_angles(self.angle(state))], dim=1)
-
-
-class AheadOnly(nn.Module):
-    """No query: only the view ahead is seen, as by the sequence-to-sequence baseline of R2R."""
+    def forward(self, state: Tensor, feature_mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The query about views, and that about directions.  (M, H), (D,)  ->  (M, D), (M, 4)"""
+        return self.visual(state) * feature_mask, fold_angles(self.angle(state))
 
 
 class LSTMUpdater(StateUpdater):
@@ -391,10 +387,11 @@ class LSTMUpdater(StateUpdater):
     Args:
         visual: columns D of the view features.
         width: H of the state.
-        view_query: how the state attends to the views: ``PanoramaQuery`` or ``AheadOnly``.
+        view_query: how the state attends to the views; without it only the view ahead is seen, as by the
+            sequence-to-sequence baseline of R2R.
     """
 
-    def __init__(self, visual: int, width: int, view_query: PanoramaQuery | AheadOnly) -> None:
+    def __init__(self, visual: int, width: int, view_query: PanoramaQuery | None) -> None:
         super().__init__()
         self.visual = visual
         self.width = width
@@ -430,12 +427,12 @@ class LSTMUpdater(StateUpdater):
 
     def forward(self, state: LSTMState, observation: Observation) -> LSTMState:
         """Attend to the views, update the LSTM, attend to the words."""
-        masks = observation.masks
+        masks = observation.masks.rows
         seen = partial(self.seen, observation=observation)
         numbers = len(state.hidden) * VIEWS * self.visual
         view, angle = recomputed(seen, state.hidden * masks["view_query"], numbers=numbers)
         pose = torch.tanh(self.pose(self.pose_angles))[observation.view]
-        entered = torch.cat([pose, view * masks.feature], dim=1) * masks["lstm_input"]
+        entered = torch.cat([pose, view * observation.masks.feature], dim=1) * masks["lstm_input"]
         output, cell = self.lstm(torch.cat([entered, tiled(angle)], dim=1), (state.hidden, state.cell))
         output = output * masks["word_query"]
         words, attention = observation.instructions.attend(self.word_query(output))
@@ -445,10 +442,10 @@ class LSTMUpdater(StateUpdater):
     def seen(self, state: Tensor, observation: Observation) -> tuple[Tensor, Tensor]:
         """The view attended to, and its direction relative to that faced.  (M, H)  ->  (M, D), (M, 4)"""
         panorama, angles = observation.panorama, self.view_angles[observation.view % HEADINGS]
-        if isinstance(self.view_query, AheadOnly):
+        if self.view_query is None:
             row = torch.arange(len(state), device=state.device)
             return panorama[row, observation.view], angles[row, observation.view]
-        visual, angle = self.view_query(state, observation.masks.feature).split([self.visual, 4], dim=1)
+        visual, angle = self.view_query(state, observation.masks.feature)
         weights = (dots(panorama, visual) + dots(angles, angle)).softmax(dim=-1).unsqueeze(1)
         return torch.bmm(weights, panorama).squeeze(1), torch.bmm(weights, angles).squeeze(1)
 

@@ -295,7 +295,7 @@ class GroundedAgent(Agent):
 
     def ground(self, observations: Observations) -> Grounded:
         """Of every observation  ->  (X, H)"""
-        hidden = observations.state.hidden * observations.masks["decision"]
+        hidden = observations.state.hidden * observations.masks.rows["decision"]
         if self.grounding is None:  # the ablation: the state itself queries everything
             return Grounded(hidden, hidden)
         grounded: Grounded = self.grounding(hidden, observations.instructions)
@@ -305,7 +305,7 @@ class GroundedAgent(Agent):
         """Which words the two states and the recurrent navigator attend to  ->  name: (X, L)"""
         if self.grounding is None:
             return observations.state.attention
-        hidden = observations.state.hidden * observations.masks["decision"]
+        hidden = observations.state.hidden * observations.masks.rows["decision"]
         words = self.grounding.word_attention(hidden, observations.instructions)
         return {**words, **observations.state.attention}
 
