@@ -90,6 +90,7 @@ def test_word_attention_is_that_of_the_states_that_decide(
     """Step after step, what ``forward`` of the grounding has attended to is what was recorded."""
     agent, seen = _agent(name, setting), list[Tensor]()
     assert isinstance(agent.network, GroundedAgent)
+    assert agent.network.grounding is not None
     attend, ground = Instructions.attend, agent.network.grounding.forward
 
     def spied(state: Tensor, words: Instructions) -> Any:

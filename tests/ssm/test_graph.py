@@ -300,7 +300,7 @@ def test_the_sum_over_neighbours_is_a_product_with_the_edges(moment: Moment) -> 
     """Its values and its gradient, in memories of different sizes; nothing where there is no neighbour."""
     graph, states = moment.graph, randn(len(moment.states), 4).requires_grad_()
     messages = MessagePassing(4, 1)
-    messages.update = _Messages()
+    messages.update = _Messages()  # type: ignore[assignment]
     total = messages(states, graph)
     for row, walk in enumerate(moment.walks):
         known = _known_graph(moment.environment.world, walk)

@@ -63,6 +63,7 @@ class ActionSpace(ABC):
     """
 
     memory: Any = None  # a ``SceneMemory`` in spaces that have one
+    final_backtrack = False  # whether exhausted episodes choose a place to end at
     restores = False  # whether agents that come back to a place have the state again that they had there
     allow_revisits = True  # whether agents may hop to places where they have been before
     further_requests = 0  # to an episode, beyond two for every decision it may take
@@ -92,7 +93,7 @@ class ActionSpace(ABC):
         del arrival, environment
 
     def answered(self, request: DecisionRequest, logits: Tensor) -> None:
-        """A hook: a request was scored.  logits: (M, O), -inf where there is no option"""
+        """A hook of spaces with ``final_backtrack``: places were scored.  logits: (M, O), stop last"""
         del request, logits
 
     def candidates_or_stop(

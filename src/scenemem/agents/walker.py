@@ -352,7 +352,8 @@ class AgentPolicy:
             logits = logits.masked_fill(not_numbers, 0.0)
         with torch.no_grad():
             choice = self.pick(logits.detach(), request.episode)
-            space.answered(request, logits)
+            if space.final_backtrack and not request.type.over_nodes:
+                space.answered(request, logits)
             if self.forced is not None:
                 led = self.forced[request.episode] & (label != NONE)
                 choice = torch.where(led, label, choice)

@@ -179,9 +179,8 @@ class MemoryActions(ActionSpace):
 
     def answered(self, request: DecisionRequest, logits: Tensor) -> None:
         """Note how likely stopping was where the episodes stand.  logits: (M, O)"""
-        if self.final_backtrack and not request.type.over_nodes:
-            likely = logits.log_softmax(dim=-1)[:, -1].to(self._stop_scores)
-            self._stop_scores[request.episode, self.memory.here[request.episode]] = likely
+        likely = logits.log_softmax(dim=-1)[:, -1].to(self._stop_scores)
+        self._stop_scores[request.episode, self.memory.here[request.episode]] = likely
 
 
 class FrontierActions(MemoryActions):
