@@ -339,7 +339,7 @@ class Observation:
     @property
     def panorama(self) -> Tensor:
         """(M, 36, D) visual features of all views, looked up at every access"""
-        return self.inputs.environment.store.gather(self.viewpoint)
+        return self.inputs.environment.panorama(self.viewpoint)
 
     def per_instruction(self, compute: Callable[[Instructions], Tensor]) -> Tensor:
         """What ``compute`` gives for instructions, computed once per rollout  ->  M rows of it"""

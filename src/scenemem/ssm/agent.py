@@ -337,7 +337,7 @@ class SSM(GroundedAgent):
 
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
         """Frontiers: (R, N), actions: (R, K + 1)"""
-        grounded = point.rows(self.ground(point.observations))
+        grounded = point.per_observation(self.ground)
         seen, mask = point.candidates(), point.feature_mask
         frontiers = self.frontier_score(grounded, self.read(point, grounded))
         return {FRONTIER: frontiers, ACTION: self.actions(grounded, seen, mask)}
