@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from scenemem import __version__, cli
-from scenemem.commands.table import COMMANDS
+from scenemem.commands import COMMANDS
 from scenemem.errors import UserError
 
 

@@ -6,8 +6,7 @@ import html
 from typing import Any
 
 from flags import Flag, Group, manual_of
-
-from scenemem.commands.table import COMMANDS
+from scenemem.commands import COMMANDS
 
 MARK = "<!-- every command -->"
 

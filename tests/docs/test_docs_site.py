@@ -17,7 +17,7 @@ import pytest
 
 import scenemem
 from scenemem import zoo
-from scenemem.commands.table import COMMANDS
+from scenemem.commands import COMMANDS
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import SPEAKERS
 from tests.viewer.checks import Scheme, faults, in_every_scheme, on_every_screen
