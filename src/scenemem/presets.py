@@ -86,21 +86,13 @@ class Preset(Generic[Model]):
 
 
 def preset_type(agent: str) -> Any:
-    """``Preset`` with the settings of a registered agent, for readers and flags.
-
-    Raises:
-        UserError: there is no such agent.
-    """
+    """``Preset`` with the settings of a registered agent, for readers and flags."""
     config: Any = AGENTS[agent].config
     return Preset[config]
 
 
 def with_agent(preset: Preset[Any], agent: str) -> Preset[Any]:
-    """A preset with another agent, which keeps the settings that both agents have.
-
-    Raises:
-        UserError: there is no such agent.
-    """
+    """A preset with another agent, which keeps the settings that both agents have."""
     config = AGENTS[agent].config
     own = {item.name for item in fields(config)}
     kept = {item.name: getattr(preset.model, item.name) for item in fields(preset.model) if item.name in own}
@@ -356,10 +348,8 @@ def _on_r4r(preset: Preset[Any], labels: str | None) -> Preset[Any]:
 def _described(preset: Preset[Any], own: float, *, published: bool) -> Preset[Any]:
     """A second batch of every step is described paths; usually goes on from a trained agent.
 
-    Args:
-        preset: without them.
-        own: weight of teacher forcing on annotated instructions; on described paths it is 0.6.
-        published: as E-Dropout's code does, or with half of the learning rate.
+    ``own`` is the weight of teacher forcing on annotated instructions; on described paths it is 0.6.
+    Published rows change as in E-Dropout's code, others have half of the learning rate.
     """
 
     def weighted(losses: Mapping[str, float], teacher: float) -> dict[str, float]:

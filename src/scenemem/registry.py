@@ -85,9 +85,6 @@ class Registry(Mapping[str, T]):
     def __len__(self) -> int:
         return len(self._objects)
 
-    def __repr__(self) -> str:
-        return f"Registry({self.what}: {', '.join(self)})"
-
 
 _LISTED = 8  # names; a longer list is not read
 

@@ -35,7 +35,6 @@ from scenemem.registry import suggestion
 if TYPE_CHECKING:  # listing the commands must not take the second that torch takes
     from scenemem.api import LoadedAgent
     from scenemem.formats.folder import DataFolder
-    from scenemem.runs.folder import RunFolder
     from scenemem.runs.loop import TrainingStatus
 
 console = Console(stderr=True)
@@ -88,7 +87,7 @@ class OpenFlags:
         """Refuse what is impossible and runs that are not there, before anything slow begins."""
         use_threads(self.threads)
         for run in runs:
-            existing_run(run, self.data, self.checkpoint)
+            check_run(run, self.data, self.checkpoint)
 
 
 @dataclass(frozen=True)
@@ -168,11 +167,8 @@ def say_next(command: str, *words: object, note: str = "") -> None:
 
 def program() -> str:
     """``scenemem``, or where it lies when the shell would not find it, as in an environment not activated."""
-    started = Path(sys.argv[0])
-    if started.name != "scenemem" or shutil.which("scenemem") is not None:
-        return "scenemem"
-    here = Path.cwd()
-    return str(started.relative_to(here) if started.is_relative_to(here) else started)
+    found = Path(sys.argv[0]).name != "scenemem" or shutil.which("scenemem")
+    return "scenemem" if found else sys.argv[0]
 
 
 def table(title: str, header: Iterable[str | Column], rows: Iterable[Iterable[str]], **style: Any) -> Table:
@@ -358,12 +354,8 @@ def open_data(data: Path | None, *, quiet: bool = False) -> DataFolder:
     return opened(data, progress_bar)
 
 
-def existing_run(path: Path, data: Path | None, checkpoint: Literal["best", "last"] = "last") -> RunFolder:
-    """The run in a folder, checked before anything slow begins.
-
-    Raises:
-        UserError: there is no run or no checkpoint, or it was trained on a data folder and none is named.
-    """
+def check_run(path: Path, data: Path | None, checkpoint: Literal["best", "last"] = "last") -> None:
+    """Refuse a folder without a run or checkpoint, and a run on a data folder when none is named."""
     from scenemem.houses.house import ENCODER
     from scenemem.runs.folder import RunFolder
 
@@ -377,7 +369,6 @@ def existing_run(path: Path, data: Path | None, checkpoint: Literal["best", "las
             f"{path} was trained on '{learned_from['features']}'{folder}, not on the embedded houses; "
             "name that data folder with --data DIR"
         )
-    return run
 
 
 def task_of(run: Path) -> str:

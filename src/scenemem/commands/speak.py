@@ -48,7 +48,7 @@ def _opened(
     """A speaker and, when one is named, an agent on the same data; both are checked first."""
     opening.check(run)
     if agent is not None:
-        console.existing_run(agent, opening.data)
+        console.check_run(agent, opening.data)
     data = console.open_data(opening.data).root
     walker = None if agent is None else api.load(agent, data=data).experiment.agent
     return api.load_speaker(run, data=data, checkpoint=opening.checkpoint), walker
