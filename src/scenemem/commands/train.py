@@ -111,7 +111,9 @@ def parse(words: Sequence[str]) -> None:
         write(_PRESET_HELP.format(presets=", ".join(PRESETS), unpublished=unpublished))
         return
     settings, arguments = read_arguments(TrainArguments, PRESETS, words, "scenemem train")
-    if remark := use_precision(arguments.precision, arguments.device, tried=_begun_fast(settings, arguments)):
+    run = settings.run_folder(arguments.out)
+    tried = arguments.resume and begun(run, Preset).computing.get("precision") == "fast"
+    if remark := use_precision(arguments.precision, arguments.device, tried=tried):
         say(remark)
     with process_group(arguments.device) as group:
         out, folder = train_run(settings, arguments, group)
@@ -136,14 +138,6 @@ def parse(words: Sequence[str]) -> None:
     say_what_next(out, arguments.folder, ("eval",), ("view",), ("compare", "OTHER_RUN"))
     if arguments.json:
         print_json({**last, "report": str(page)})
-
-
-def _begun_fast(settings: Settings[Any], arguments: RunArguments[Any]) -> bool:
-    """Whether a run that is resumed was begun with fast products."""
-    if not arguments.resume:
-        return False
-    run = begun(settings.run_folder(arguments.out), type(settings.preset))
-    return run.computing.get("precision") == "fast"
 
 
 def say_what_next(run: RunFolder, data: Path | None, *commands: tuple[object, ...]) -> None:
