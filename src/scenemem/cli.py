@@ -36,8 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say(str(stopped) or "interrupted; nothing was left half-written")
         code = 128 + getattr(stopped, "number", signal.SIGINT)
     except (UserError, MemoryError, UnicodeEncodeError, OSError) as error:
+        text = _mistake(error).encode("utf-8", "backslashreplace").decode()  # names may be no text
         console.print("[bold red]error:[/]", end=" ")
-        say(_mistake(error))
+        say(text)
         code = 2
     sys.exit(code)
 
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _mistake(error: Exception) -> str:
     """What to print about an error that a user can mend; any other one is raised again."""
     if isinstance(error, UserError):
-        return str(error).encode("utf-8", "backslashreplace").decode()  # names may be no text
+        return str(error)
     if isinstance(error, MemoryError):
         return "not enough memory; use smaller batches or fewer processes"
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":

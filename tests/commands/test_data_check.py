@@ -159,7 +159,7 @@ def test_a_broken_archive_is_put_aside_before_it_is_fetched(own_data: Path, shel
     shutil.rmtree(own_data / "captions" / "r2r_blip_DETR_vis2text")
     archive = own_data / "captions" / "langnav_mine.tar.gz"
     archive.write_bytes(gzip.compress(b"x" * 1000)[:40])
-    report = _report(own_data, shell)
+    report = _report(own_data, shell, code=2)
     captions = report["tracks"]["captions"]
     assert captions["missing"] == ["captions/langnav_mine.tar.gz (broken)"]
     assert captions["commands"] == [
@@ -172,7 +172,7 @@ def test_a_broken_archive_is_put_aside_before_it_is_fetched(own_data: Path, shel
 def test_a_broken_graph_is_named_and_hides_no_split(own_data: Path, shell: Shell) -> None:
     (own_data / "connectivity" / "grid_connectivity.json").write_text("[")
     (own_data / "r2r" / "R2R_val_unseen.json").unlink()
-    report = _report(own_data, shell)
+    report = _report(own_data, shell, code=2)
     broken = "connectivity/grid_connectivity.json (broken)"
     assert report["tracks"]["objects"]["missing"] == [broken, "objects/BBox.tar.gz"]
     r2r = report["tasks"]["r2r"]

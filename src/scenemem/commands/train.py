@@ -16,13 +16,13 @@ from scenemem.commands.console import (
     Json,
     Threads,
     open_data,
+    output,
     print_json,
     progress_bar,
     say,
     say_next,
     training_bars,
     use_threads,
-    write,
 )
 from scenemem.errors import UserError
 from scenemem.features.store import converted_once
@@ -108,7 +108,8 @@ def parse(words: Sequence[str]) -> None:
     if words and words[0] in ("-h", "--help"):
         load_installed_plugins()
         unpublished = ", ".join(name for name in PRESETS if name not in PUBLISHED)
-        write(_PRESET_HELP.format(presets=", ".join(PRESETS), unpublished=unpublished))
+        shown = _PRESET_HELP.format(presets=", ".join(PRESETS), unpublished=unpublished)
+        output.print(shown, markup=False, highlight=False)
         return
     settings, arguments = read_arguments(TrainArguments, PRESETS, words, "scenemem train")
     run = settings.run_folder(arguments.out)
