@@ -1,4 +1,4 @@
-"""Presets: a variant differs from its base where its name says, an overlay changes what belongs to it."""
+"""Presets: a variant differs from its base in what it is named after, an overlay changes what belongs to it."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_there_are_few_rows_because_overlays_are_none() -> None:
 
 @pytest.mark.parametrize("overlays", [NO_OVERLAYS, PAPER], ids=["everyday", "published"])
 @pytest.mark.parametrize(("name", "base", "changed"), VARIANTS)
-def test_a_variant_changes_only_what_its_name_says(
+def test_a_variant_changes_only_what_it_is_named_after(
     name: str, base: str, changed: dict[str, Any], overlays: Overlays
 ) -> None:
     before, after = overlaid(base, overlays), overlaid(name, overlays)

@@ -96,7 +96,7 @@ def test_a_plugin_is_a_file_or_a_module(tmp_path: Path, monkeypatch: pytest.Monk
         ("import no_such_thing", "fails with ModuleNotFoundError: No module named 'no_such_thing'"),
     ],
 )
-def test_a_plugin_that_fails_says_where(text: str, message: str, tmp_path: Path) -> None:
+def test_a_plugin_that_fails_is_located(text: str, message: str, tmp_path: Path) -> None:
     file = _plugin(tmp_path, "shed", text)
     for _ in range(2):
         with pytest.raises(UserError, match=message):
@@ -118,18 +118,18 @@ def test_installed_plugins_are_loaded_at_the_first_unknown_name(
 ) -> None:
     _plugin(tmp_path, "installed_shed")
     monkeypatch.syspath_prepend(str(tmp_path))
-    asked: list[str] = []
+    queried: list[str] = []
 
     def entry_points(*, group: str) -> list[importlib.metadata.EntryPoint]:
-        asked.append(group)
+        queried.append(group)
         return [importlib.metadata.EntryPoint("shed", "installed_shed", group)]
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     assert TOOLS.get("hammer") is HAMMER
-    assert asked == [], "not for a name that is known"
+    assert queried == [], "not for a name that is known"
     assert TOOLS["drill"] is not None
     assert TOOLS.get("chisel") is None
-    assert asked == [GROUP], "once"
+    assert queried == [GROUP], "once"
     assert loaded_plugins() == ("installed_shed",)
 
 

@@ -1,8 +1,8 @@
 """Rows, one per agent: the memory agent, the paper's ablations, the baselines; overlays that go on any row.
 
 A row holds everything a run needs but the data folder, the seed and the place to write to. A variant changes
-its base only where its name says; a test checks that. An overlay (features, task, recipe, described paths)
-changes the settings that belong to it, by the same rule for every row, those of plugins included.
+its base only in what it is named after; a test checks that. An overlay (features, task, recipe, described
+paths) changes the settings that belong to it, by the same rule for every row, those of plugins included.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def test_a_sound_folder_is_counted(tiny_data: Path, shell: Shell) -> None:
     assert report["tasks"]["r4r"]["commands"] == [f"scenemem data r4r --data {tiny_data}"]
 
 
-def test_the_table_says_the_same(tiny_data: Path, shell: Shell) -> None:
+def test_the_table_has_the_same_facts(tiny_data: Path, shell: Shell) -> None:
     shown = shell("data", "check", "--data", tiny_data)
     assert "32 included, 2 without an edge" in shown
     assert "track state captions missing: captions/r2r_blip_DETR_vis2text/<scan>.json" in shown
@@ -75,7 +75,7 @@ def test_feature_stores_are_listed_and_satisfy_the_need(own_data: Path, shell: S
     assert not set(report["needs"]) & anywhere
 
 
-def test_every_track_says_whether_it_is_there_or_what_builds_it(own_data: Path, shell: Shell) -> None:
+def test_every_track_is_there_or_has_what_builds_it(own_data: Path, shell: Shell) -> None:
     write_captions(own_data)
     report = _report(own_data, shell)
     tracks = report["tracks"]
@@ -202,7 +202,7 @@ def test_problems_of_all_files_are_collected(own_data: Path, shell: Shell) -> No
     )
 
 
-def test_without_graphs_the_report_says_so(own_data: Path, shell: Shell) -> None:
+def test_missing_graphs_are_reported(own_data: Path, shell: Shell) -> None:
     shutil.rmtree(own_data / "connectivity")
     report = _report(own_data, shell, code=2)
     assert "no such folder" in report["problems"][0]["reason"]

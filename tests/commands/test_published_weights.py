@@ -34,11 +34,11 @@ def test_speakers_fit_the_network_of_today(name: str) -> None:
     assert msgspec.convert(entry.description["preset"], SpeakerPreset) == preset
 
 
-def test_the_speaker_of_the_houses_reaches_what_its_card_says(shell: Shell) -> None:
+def test_the_speaker_of_the_houses_reaches_its_card(shell: Shell) -> None:
     entry = SPEAKERS["speaker-houses"]
     report = shell.json("speak", "eval", "weights:speaker-houses", "--data", default_houses())
     assert report["bleu"] == pytest.approx(entry.metrics["val_unseen"]["bleu"], abs=5e-4)
-    assert report["bleu"] > report["retrieval"] > report["shuffled"], "it tells of this path, not of any"
+    assert report["bleu"] > report["retrieval"] > report["shuffled"], "it describes this path, not any"
     card = entry.file.with_suffix(".md").read_text(encoding="utf-8")
     assert f"| val_unseen | {report['bleu']:.3f} |" in card
     assert "`scenemem speak eval weights:speaker-houses --split val_unseen`" in card
@@ -58,7 +58,7 @@ def test_weights_fit_the_agent_of_today(name: str) -> None:
 
 @pytest.mark.parametrize("split", ["val_seen", "val_unseen"])
 @pytest.mark.parametrize("name", _of("houses"))
-def test_agents_of_the_houses_reach_what_their_cards_say(name: str, split: str, shell: Shell) -> None:
+def test_agents_of_the_houses_reach_their_cards(name: str, split: str, shell: Shell) -> None:
     entry, data = PUBLISHED[name], default_houses()  # built once for all tests
     metrics = shell.json("eval", f"weights:{name}", "--split", split, "--data", data)["metrics"]
     assert metrics == pytest.approx(entry.metrics[split], abs=5e-4)
@@ -68,7 +68,7 @@ def test_agents_of_the_houses_reach_what_their_cards_say(name: str, split: str, 
 
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", _of(*R2R_TRACKS))
-def test_agents_of_r2r_reach_what_their_cards_say(name: str, with_features: Path, shell: Shell) -> None:
+def test_agents_of_r2r_reach_their_cards(name: str, with_features: Path, shell: Shell) -> None:
     words = ("eval", f"weights:{name}", "--split", "val_unseen", "--data", with_features)
     metrics = shell.json(*words)["metrics"]
     # another processor may round a close decision the other way
@@ -77,7 +77,7 @@ def test_agents_of_r2r_reach_what_their_cards_say(name: str, with_features: Path
 
 
 @pytest.mark.real_data
-def test_the_speaker_of_r2r_reaches_what_its_card_says(with_features: Path, shell: Shell) -> None:
+def test_the_speaker_of_r2r_reaches_its_card(with_features: Path, shell: Shell) -> None:
     entry = SPEAKERS["speaker-r2r-captions"]
     report = shell.json("speak", "eval", "weights:speaker-r2r-captions", "--data", with_features)
     assert report["bleu"] == pytest.approx(entry.metrics["val_unseen"]["bleu"], abs=0.003)

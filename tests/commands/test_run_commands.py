@@ -29,7 +29,7 @@ def test_training_fills_the_run_folder(ssm: Path) -> None:
     assert run.last.is_file()
 
 
-def test_eval_prints_what_score_says_about_its_trajectories(ssm: Path, shell: Shell) -> None:
+def test_eval_and_score_agree(ssm: Path, shell: Shell) -> None:
     report = shell.json("eval", ssm, "--split", "val_unseen")
     results = ssm / "results" / "val_unseen.json"
     scored = shell.json("score", results, "--split", "val_unseen")
@@ -62,23 +62,23 @@ def test_every_result_names_the_track(
     assert shell.json("weights")["packed"]["track"] == "captions"
 
 
-def test_fast_products_are_allowed_only_when_asked_for(
+def test_fast_products_are_allowed_only_by_their_flag(
     tiny_trainable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, str]] = []
+    used: list[tuple[str, str]] = []
 
-    def told(precision: str, device: str, *, tried: bool = False) -> None:
+    def record(precision: str, device: str, *, tried: bool = False) -> None:
         assert not tried, "a new run"
-        asked.append((precision, device))
+        used.append((precision, device))
 
-    monkeypatch.setattr("scenemem.commands.train.use_precision", told)
+    monkeypatch.setattr("scenemem.commands.train.use_precision", record)
     for number, flags in enumerate(((), ("--precision", "fast"))):
         out = tmp_path / str(number)
         assert typed("train", "basic", "--data", tiny_trainable, "--out", out, *SMALL, *flags) == 0
-    assert asked == [("full", "cpu"), ("full", "cpu"), ("fast", "cpu"), ("full", "cpu")], "a report is full"
+    assert used == [("full", "cpu"), ("full", "cpu"), ("fast", "cpu"), ("full", "cpu")], "a report is full"
 
 
-def test_packed_weights_stand_for_a_run_and_reach_what_their_card_says(
+def test_packed_weights_stand_for_a_run_and_reach_their_card(
     ssm: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
@@ -121,7 +121,7 @@ def test_compare_gathers_seeds_of_a_preset(ssm: Path, tmp_path: Path, shell: She
         assert "±" in (tmp_path / name).read_text(encoding="utf-8")
 
 
-def test_compare_tells_how_far_presets_are_from_one_of_them(
+def test_compare_measures_distances_from_one_row(
     ssm: Path, basic: Path, tmp_path: Path, shell: Shell
 ) -> None:
     words, table = ("compare", ssm, basic, "--against", "ssm"), tmp_path / "table.md"

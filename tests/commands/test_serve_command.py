@@ -50,9 +50,9 @@ def test_a_speaker_that_fits_the_data_comes_with_the_package(ssm: Path, tiny_tra
     example = state.examples[house][0]
     places = state.view(house).scene.places
     start, goal = (places[place].id for place in (example.start, example.goal) if place is not None)
-    told = state.describe(house, start, goal, None)
-    assert re.fullmatch(r"[A-Z][^<>_]+ [^<>_]+[.]", told.text), "sentences"
-    assert " ." not in told.text
+    described = state.describe(house, start, goal, None)
+    assert re.fullmatch(r"[A-Z][^<>_]+ [^<>_]+[.]", described.text), "sentences"
+    assert " ." not in described.text
     mute = open_live_state([ssm], None, DataFolder(tiny_trainable), "last")
     assert mute.speaker is None, "no speaker fits the features of other buildings"
 

@@ -45,7 +45,7 @@ def test_a_run_is_never_overwritten_but_can_be_continued(speaker: Path, shell: S
     assert "was started with another preset" in shell.refused(*words, "--resume", "--learning.clip", 1.0)
 
 
-def test_the_cost_is_told_and_nothing_is_written(tmp_path: Path, shell: Shell) -> None:
+def test_the_cost_is_printed_and_nothing_is_written(tmp_path: Path, shell: Shell) -> None:
     out = tmp_path / "run"
     assert "4 steps, about" in shell("speak", "train", "--out", out, *SMALL, "--dry-run", "--json")
     assert not out.exists()
@@ -60,7 +60,7 @@ def test_eval_reports_bleu_and_both_controls(speaker: Path, shell: Shell) -> Non
     assert "most similar training path" in shell(*words, "--split", "train", "--checkpoint", "last")
 
 
-def test_an_agent_that_follows_the_descriptions_tells_what_they_are_worth(
+def test_an_agent_that_follows_the_descriptions_shows_what_they_are_worth(
     speaker: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = tmp_path / "basic-0"
@@ -70,7 +70,7 @@ def test_an_agent_that_follows_the_descriptions_tells_what_they_are_worth(
     lines = (agent / "results" / "val_unseen.jsonl").read_text().splitlines()
     outcomes = [json.loads(line) for line in lines]
     first = [one["sr"] for one in outcomes if one["instr_id"].endswith("_0")]
-    # a speaker that says what the first of the people said is followed as that person is
+    # a speaker that repeats the first instruction of people is followed like that instruction
     monkeypatch.setattr(
         "scenemem.runs.speakers.describe_paths", lambda _speaker, paths, **_: list(paths.episodes.texts)
     )
@@ -92,7 +92,7 @@ def test_an_agent_that_follows_the_descriptions_tells_what_they_are_worth(
     assert "walks the same paths by" in shell(*words)
 
 
-def test_packed_speakers_reach_what_their_card_says(
+def test_packed_speakers_reach_their_card(
     speaker: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)

@@ -74,7 +74,7 @@ def test_the_page_to_play_embeds_replays_that_are_there(site: Path) -> None:
 
 @in_every_scheme
 @on_every_screen
-def test_the_page_to_play_fits_and_everybody_can_use_it(
+def test_the_page_to_play_fits_and_is_accessible(
     site: Path, tab: Page, size: tuple[int, int], scheme: Scheme
 ) -> None:
     tab.set_viewport_size({"width": size[0], "height": size[1]})

@@ -234,7 +234,7 @@ def progress_bar(title: str, *, of_bytes: bool = False) -> Iterator[Callable[[in
     counts: list[ProgressColumn] = [MofNCompleteColumn(), TimeElapsedColumn()]
     if of_bytes:
         counts = [DownloadColumn(), TransferSpeedColumn()]
-    columns = ("{task.description}", BarColumn(), *counts, TimeRemainingColumn())
+    columns: list[str | ProgressColumn] = ["{task.description}", BarColumn(), *counts, TimeRemainingColumn()]
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task(title, total=None)
 
