@@ -1,4 +1,4 @@
-"""Presets: a variant differs from its base in what it is named after, an overlay changes what belongs to it."""
+"""Presets: a variant changes its base in what it is named after, an overlay what belongs to it."""
 
 from __future__ import annotations
 
