@@ -38,11 +38,7 @@ from torch import Tensor, nn
 
 from scenemem.extend import (
     ACTION,
-    AGENTS,
-    LABEL_RULES,
-    LOSSES,
     NONE,
-    REWARDS,
     ActionSpace,
     AgentSpec,
     Basic,
@@ -55,27 +51,13 @@ from scenemem.extend import (
     ModelConfig,
     Observations,
     RewardConfig,
-    SettingError,
     Stage,
     WalkConfig,
     World,
 )
-from scenemem.zoo.exploration import (
-    GATE_IMITATION,
-    exploration_reward,
-    towards_goal,
-)
-from scenemem.zoo.exploring import (
-    EXPLORE,
-    EXPLORED,
-    GATE,
-    ExploringActions,
-)
-from scenemem.zoo.panoramic import (
-    with_stop_option,
-)
-from scenemem.zoo.parts import navigator_words
-from scenemem.zoo.recipes import published, shared
+from scenemem.zoo.exploring import EXPLORE, EXPLORED, GATE, ExploringActions
+from scenemem.zoo.panoramic import navigator_words, with_stop_option
+from scenemem.zoo.recipes import check_least, published, shared
 
 T = TypeVar("T")
 
@@ -93,9 +75,7 @@ class ActiveConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("depth", "budget"):
-            if getattr(self, name) < 0:
-                raise SettingError(f"{name} must be 0 or more, got {getattr(self, name)}")
+        check_least(self, 0, "depth", "budget")
 
 
 @dataclass(frozen=True)
@@ -199,7 +179,7 @@ def first_visits(walk: Sequence[T]) -> list[T]:
     return visited[: visited.index(walk[-1]) + 1]
 
 
-SPEC = AgentSpec(ActivePerception, ActiveConfig)
+AGENTS = {"active-perception": AgentSpec(ActivePerception, ActiveConfig)}
 _SHARED = shared("active-perception", ActiveConfig, {"gate": 0.1}, depth=1, budget=12)
 _EARNS = RewardConfig(rule="exploration")
 ROWS = {
@@ -221,11 +201,3 @@ AS_PUBLISHED = {
     ),
 }
 AS_RELEASED = dict.fromkeys(ROWS, first_visits)
-
-
-def register() -> None:
-    """Its agent, its loss, its label rule and its reward."""
-    AGENTS.register("active-perception", SPEC)
-    LOSSES.register("gate", GATE_IMITATION)
-    LABEL_RULES.register("exploration", towards_goal)
-    REWARDS.register("exploration", exploration_reward)

@@ -23,8 +23,6 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.extend import (
-    AGENTS,
-    LOSSES,
     AgentSpec,
     Basic,
     DataSizes,
@@ -38,18 +36,10 @@ from scenemem.extend import (
     WalkConfig,
     WordDecoder,
 )
-from scenemem.zoo.auxiliary import (
-    MATCHING,
-    NEXT_ANGLE,
-    RETELLING,
-    STEP_PROGRESS,
-)
-from scenemem.zoo.parts import navigator_words, spelling_parts
+from scenemem.zoo.encoders import spelled, spelling_parts
+from scenemem.zoo.objectives import retelling_cost
+from scenemem.zoo.panoramic import navigator_words
 from scenemem.zoo.recipes import published, shared
-from scenemem.zoo.telling import (
-    retelling_loss,
-    spelled,
-)
 
 AUXILIARY = {"retelling": 2.0, "step_progress": 0.25, "matching": 0.1, "next_angle": 2.0}
 """Weights of the later code."""
@@ -92,7 +82,7 @@ class AuxRN(Basic):
         """The cost of retelling, and whether walk and instruction match."""
         states, words = rollout.heads["state"], spelled(inputs.instructions)
         episodes, steps = rollout.alive.shape
-        told = retelling_loss(self.decoder, states, rollout.alive, words.tokens)
+        told = retelling_cost(self.decoder, states, rollout.alive, words.tokens)
         last = states[torch.arange(episodes, device=states.device), rollout.length - 1]
         first_word = words.context[:, 0].detach()
         pairs = (torch.cat([last, word], dim=-1) for word in (first_word, first_word.roll(1, dims=0)))
@@ -108,7 +98,7 @@ class AuxRN(Basic):
         return Explanation(navigator_words(self, point), numbers={"progress": done})
 
 
-SPEC = AgentSpec(AuxRN, AuxRNConfig)
+AGENTS = {"auxrn": AgentSpec(AuxRN, AuxRNConfig)}
 ROWS = {
     "auxrn": shared("auxrn", AuxRNConfig, AUXILIARY),
 }
@@ -121,12 +111,3 @@ AS_PUBLISHED = {
         iterations=80_000,
     ),
 }
-
-
-def register() -> None:
-    """Its agent and its losses."""
-    AGENTS.register("auxrn", SPEC)
-    LOSSES.register("retelling", RETELLING)
-    LOSSES.register("step_progress", STEP_PROGRESS)
-    LOSSES.register("matching", MATCHING)
-    LOSSES.register("next_angle", NEXT_ANGLE)

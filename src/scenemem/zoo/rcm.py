@@ -30,12 +30,8 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.extend import (
-    AGENTS,
     ANGLE_WIDTH,
-    LOSSES,
-    REWARDS,
     Agent,
-    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
@@ -45,7 +41,6 @@ from scenemem.extend import (
     RewardConfig,
     Rollout,
     RolloutInputs,
-    SettingError,
     SpeakerConfig,
     SpeakerNetwork,
     Stage,
@@ -53,24 +48,10 @@ from scenemem.extend import (
     dots,
     evaluating,
 )
-from scenemem.zoo.fidelity import (
-    ndtw_reward,
-)
-from scenemem.zoo.matching import (
-    MATCHED_A2C,
-    MATCHING_CRITIC,
-    views_of_walk,
-)
-from scenemem.zoo.panoramic import (
-    FollowerState,
-    FollowerUpdater,
-    candidate_actions,
-)
-from scenemem.zoo.parts import spelling_parts
-from scenemem.zoo.recipes import published, shared
-from scenemem.zoo.telling import (
-    spelled,
-)
+from scenemem.zoo.encoders import spelled, spelling_parts
+from scenemem.zoo.objectives import views_of_walk
+from scenemem.zoo.panoramic import FollowerState, FollowerUpdater, candidate_actions
+from scenemem.zoo.recipes import check_least, published, shared
 
 
 @dataclass(frozen=True)
@@ -84,14 +65,12 @@ class RCMConfig(ModelConfig):
     critic_width: int = 128
     """width of the matching critic"""
     delta: float = 0.5
-    """weight of the matching critic in the reward; not known, BabyWalk's"""
+    """weight of the matching critic in the reward, 0 ignores it; not known, BabyWalk's"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.action_width < 1:
-            raise SettingError(f"action_width must be 1 or more, got {self.action_width}")
-        if self.delta < 0:
-            raise SettingError(f"delta must be 0 or more, got {self.delta}; use 0 to ignore the critic")
+        check_least(self, 1, "action_width")
+        check_least(self, 0, "delta")
 
 
 @dataclass(frozen=True)
@@ -107,8 +86,9 @@ class RCM(Agent):
 
     config: RCMConfig
 
-    def __init__(self, config: RCMConfig, sizes: DataSizes, parts: AgentModules) -> None:
-        super().__init__(config, sizes, parts)
+    def __init__(self, config: RCMConfig, sizes: DataSizes) -> None:
+        core = FollowerUpdater(sizes.visual, config.width) if config.follower else None
+        super().__init__(config, sizes, spelling_parts(config, sizes, core))
         width = config.width
         self.word_query = nn.Linear(width, width, bias=False)
         self.view_query = nn.Linear(width, sizes.visual, bias=False)
@@ -117,18 +97,11 @@ class RCM(Agent):
         speaker = SpeakerConfig(config.word_width, config.critic_width, config.dropout)
         self.matching = SpeakerNetwork(speaker, sizes.words, sizes.visual)
 
-    @classmethod
-    def build(cls, config: RCMConfig, sizes: DataSizes) -> RCM:
-        """Fresh weights."""
-        core = FollowerUpdater(sizes.visual, config.width) if config.follower else None
-        return cls(config, sizes, spelling_parts(config, sizes, core))
-
     def reason(self, observations: Observations) -> Reasoned:
         """Words asked by the state, views asked by the words."""
         state, mask = observations.state, observations.feature_mask
-        hidden = (
-            state.output if isinstance(state, FollowerState) else state.hidden
-        )  # as published h_t decides, not h~
+        # as published h_t decides, not h~
+        hidden = state.output if isinstance(state, FollowerState) else state.hidden
         hidden = hidden * observations.decision_mask
         text, words = observations.instructions.attend(self.word_query(hidden))
         seen = attend_panoramas(
@@ -165,7 +138,7 @@ class RCM(Agent):
         return Explanation(self.words_at(point), numbers={"expects": self.critic(point.state.hidden)})
 
 
-SPEC = AgentSpec(RCM.build, RCMConfig)
+AGENTS = {"rcm": AgentSpec(RCM, RCMConfig)}
 _SHARED = shared("rcm", RCMConfig, {"a2c": 0.0, "matched_a2c": 1.0, "matching_critic": 1.0})
 ROWS = {
     "rcm": _SHARED,
@@ -187,11 +160,3 @@ AS_PUBLISHED = {
     ),
 }
 R4R_LABELS = {"rcm": "goal"}
-
-
-def register() -> None:
-    """Its agent, its losses and its reward."""
-    AGENTS.register("rcm", SPEC)
-    LOSSES.register("matching_critic", MATCHING_CRITIC)
-    LOSSES.register("matched_a2c", MATCHED_A2C)
-    REWARDS.register("ndtw", ndtw_reward)

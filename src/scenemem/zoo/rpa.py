@@ -30,29 +30,21 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from scenemem.extend import (
-    AGENTS,
-    LOSSES,
-    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
     DecisionType,
     Explanation,
-    Loss,
-    LossContext,
     Observations,
     RewardConfig,
     Rollout,
     RolloutInputs,
-    SettingError,
     Stage,
     WalkConfig,
 )
-from scenemem.zoo.low_level import (
-    LOW_LEVEL,
-)
-from scenemem.zoo.recipes import published, shared
-from scenemem.zoo.student_forcing import ACTIONS, LowLevelAgent, LowLevelConfig, low_level_parts, with_turns
+from scenemem.zoo.low_level import LOW_LEVEL
+from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.student_forcing import ACTIONS, TURNS, LowLevelAgent, LowLevelConfig
 
 
 @dataclass(frozen=True)
@@ -70,9 +62,7 @@ class RPAConfig(LowLevelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("look_aheads", "imagined_steps", "action_width"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        check_least(self, 1, "look_aheads", "imagined_steps", "action_width")
 
 
 class EnvironmentModel(nn.Module):
@@ -107,8 +97,8 @@ class RPA(LowLevelAgent):
 
     config: RPAConfig
 
-    def __init__(self, config: RPAConfig, sizes: DataSizes, parts: AgentModules) -> None:
-        super().__init__(config, sizes, parts)
+    def __init__(self, config: RPAConfig, sizes: DataSizes) -> None:
+        super().__init__(config, sizes)
         width, inner = config.width, config.action_width
         self.model = EnvironmentModel(sizes.visual, config.embedded_action, inner, squash=config.squash)
         self.ahead = nn.ModuleList(LookAhead(sizes.visual, width, inner) for _ in range(config.look_aheads))
@@ -116,11 +106,6 @@ class RPA(LowLevelAgent):
         self.act = nn.Sequential(  # type: ignore[assignment]
             nn.Linear(joined, width), nn.ReLU(), nn.Linear(width, ACTIONS)
         )
-
-    @classmethod
-    def build(cls, config: RPAConfig, sizes: DataSizes) -> RPA:  # type: ignore[override]
-        """Fresh weights."""
-        return cls(config, sizes, low_level_parts(config, sizes))
 
     def imagine(self, observations: Observations) -> Tensor:
         """The look-aheads of every observation  ->  (X, J * W)"""
@@ -182,15 +167,8 @@ class RPA(LowLevelAgent):
         return Explanation(shown.words, numbers={"forward earns": reward[point.row, 0]})
 
 
-def environment_model(rollout: Rollout, context: LossContext) -> Tensor:
-    """Mean error of the environment model over all steps of the agent's own walks."""
-    del context
-    return rollout.heads["model_error"].sum() / rollout.alive.sum()
-
-
-MODEL = Loss(environment_model, walks="student")
-SPEC = AgentSpec(RPA.build, RPAConfig)
-ROWS = {"rpa": with_turns(shared("rpa", RPAConfig, {"environment_model": 1.0}))}
+AGENTS = {"rpa": AgentSpec(RPA, RPAConfig)}
+ROWS = {"rpa": shared("rpa", RPAConfig, {"environment_model": 1.0}, **TURNS)}
 AS_PUBLISHED = {
     "rpa": published(
         "rpa",
@@ -207,9 +185,3 @@ AS_PUBLISHED = {
     ),
 }
 R4R_LABELS = {"rpa": "low_level_path"}
-
-
-def register() -> None:
-    """Its agent and its loss."""
-    AGENTS.register("rpa", SPEC)
-    LOSSES.register("environment_model", MODEL)

@@ -17,17 +17,17 @@ from torch import Tensor
 from scenemem.agents.actions import ActionSpace, Decide, Limit
 from scenemem.agents.agent import Agent, DecisionPoint, Observations, Scores, by_type
 from scenemem.agents.rollout import ACTION, FINAL, GLOBAL, DecisionRequest, DecisionType
-from scenemem.errors import SettingError
 from scenemem.simulator.panorama import STOP, Pose
 from scenemem.ssm.ablations import GlobalActions
 from scenemem.ssm.graph import MemoryActions, WalkOptions
 from scenemem.world.graph import NONE, World
+from scenemem.zoo.panoramic import with_stop_option
 
 
 class AcceptActions(MemoryActions):
     """Progress inference of Self-Monitoring: step into the likeliest neighbour, and stay if it helped.
 
-    A neighbour is accepted when the column ``column`` is larger there than at the last accepted place.
+    A neighbour is accepted when the column ``progress`` is larger there than at the last accepted place.
     Otherwise the agent goes back and tries the next one, up to ``tries``; then it takes the best it tried.
     Choosing to stop ends the episode.
 
@@ -35,20 +35,14 @@ class AcceptActions(MemoryActions):
         world: the world to walk in.
         episodes: their number B.
         max_decisions: accepted moves before an episode is cut off; one number, or (B,).
-        column: (X, 1), written by the agent at every place.
         tries: neighbours tried before the best one of them is taken.
     """
 
-    def __init__(
-        self, world: World, episodes: int, max_decisions: Limit, *, column: str, tries: int = 5
-    ) -> None:
-        if tries < 1:
-            raise SettingError(f"tries must be 1 or more, got {tries}")
+    def __init__(self, world: World, episodes: int, max_decisions: Limit, *, tries: int) -> None:
         limit = torch.as_tensor(max_decisions, device=world.device)
         # every try may find a new place
         super().__init__(world, episodes, limit * tries, WalkOptions(restore_state=True, allow_revisits=True))
-        self._moves_left = limit.repeat(episodes)[:episodes].clone()  # (B,)
-        self._column = column
+        self._moves_left = limit.expand(episodes).clone()  # (B,)
         self._tries = tries
         self._trying = torch.zeros(episodes, dtype=torch.bool, device=world.device)  # has just stepped out
         self._tried = torch.zeros(episodes, world.neighbour.shape[1], dtype=torch.bool, device=world.device)
@@ -65,27 +59,28 @@ class AcceptActions(MemoryActions):
         """At an accepted place an episode tries a neighbour, or stops."""
         self._judge(episodes)
         self._settle(episodes)
-        asking = episodes[(self.target[episodes] == NONE) & ~self._trying[episodes]]
-        fresh = ~self._tried[asking].any(dim=1)
-        out = fresh & (self._moves_left[asking] == 0)
-        self._moves_left[asking] -= fresh.long()
-        asking = asking[~out]
-        if len(asking):
-            here = pose.viewpoint[asking]
-            open_slots = self.world.neighbour_mask[here] & ~self._tried[asking]
-            chosen = self.as_action(decide(self.candidates_or_stop(asking, here, open_slots)))
-            action[asking] = chosen
-            goes = chosen != STOP
-            self._tried[asking[goes], chosen[goes]] = True
-            self._trying[asking[goes]] = True
+        deciding = episodes[(self.target[episodes] == NONE) & ~self._trying[episodes]]
+        fresh = ~self._tried[deciding].any(dim=1)
+        exhausted = fresh & (self._moves_left[deciding] == 0)
+        self._moves_left[deciding] -= fresh.long()
+        deciding = deciding[~exhausted]
+        if len(deciding):
+            action = self.choose_neighbour(pose, action, deciding, decide)
+            goes = deciding[action[deciding] != STOP]
+            self._tried[goes, action[goes]] = True
+            self._trying[goes] = True
         return action
 
+    def open_here(self, episodes: Tensor) -> Tensor:
+        """The neighbours not tried yet  ->  (M, K) bool"""
+        return super().open_here(episodes) & ~self._tried[episodes]
+
     def _judge(self, active: Tensor) -> None:
-        """Of those that have stepped out: who stays, who goes back, and who takes the best place tried."""
+        """Episodes that have stepped out stay, go back, or go to the best place tried."""
         trying = active[self._trying[active]]
         self._trying[trying] = False
         here = self.memory.here[trying]
-        value = self.memory.columns[self._column][trying, here, 0]
+        value = self.memory.columns["progress"][trying, here, 0]
         better = value > self._best[trying]
         self._best[trying] = torch.where(better, value, self._best[trying])
         self._best_node[trying] = torch.where(better, here, self._best_node[trying])
@@ -98,7 +93,7 @@ class AcceptActions(MemoryActions):
         self.target[rest] = torch.where(again, self._base[rest], self._best_node[rest])
 
     def _settle(self, active: Tensor) -> None:
-        """Those that have got back: at their base they try again, at the best place tried they stay."""
+        """Episodes that have got back try again at their base, and stay at the best place tried."""
         begins = active[self._accepted[active] == -torch.inf]
         self._accept(begins[self.target[begins] == NONE])
         arrived = active[self.target[active] == self.memory.here[active]]
@@ -109,7 +104,7 @@ class AcceptActions(MemoryActions):
         """The episodes (M,) go on from where they stand."""
         here = self.memory.here[episodes]
         self._base[episodes] = here
-        self._accepted[episodes] = self.memory.columns[self._column][episodes, here, 0]
+        self._accepted[episodes] = self.memory.columns["progress"][episodes, here, 0]
         self._tried[episodes] = False
         self._best[episodes] = -torch.inf
         self._best_node[episodes] = NONE
@@ -198,7 +193,7 @@ class SearchMixin(Agent):
         rows = torch.arange(len(observations.viewpoint), device=observations.viewpoint.device)
         point = DecisionPoint(observations, rows)
         logits = by_type(super().score(point))[ACTION]  # type: ignore[safe-super]  # the agent mixed with
-        options = torch.nn.functional.pad(observations.candidates.mask, (0, 1), value=True)
+        options = with_stop_option(observations.candidates.mask)
         logits = logits.masked_fill(~options, -torch.inf)
         if self.config.priority == "log_probabilities":
             logits = logits.log_softmax(dim=-1)
