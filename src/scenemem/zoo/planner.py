@@ -5,10 +5,14 @@ Shape letters: R graphs, V nodes, E edges, P proxies, W width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+Exchange = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""What nodes send and receive, (R, V, W) each  ->  messages summed at their receivers and at their senders"""
 
 
 @dataclass(frozen=True)
@@ -45,34 +49,56 @@ class GraphNet(nn.Module):
 
     def forward(self, nodes: Tensor, exists: Tensor, edges: Edges) -> Tensor:
         """nodes: (R, V, W)  exists: (R, V) bool  ->  (R, V, W), 0 where there is no node"""
-        width, kept = nodes.shape[2], exists.unsqueeze(-1)
-        begins, ends, typed = self._messages(edges, nodes.shape[1])
+        row, edge = edges.mask.nonzero().unbind(1)  # padding is left out
+        source, target = (row * nodes.shape[1] + ends[row, edge] for ends in (edges.source, edges.target))
+        along, against = (layer(edges.feature[row, edge]) for layer in self.edge)
+        # a message along every edge, then one against every edge
+        begins, ends = torch.cat([source, target]), torch.cat([target, source])
+        typed = torch.cat([along, against])
 
         def summed(messages: Tensor, number: Tensor) -> Tensor:
             return torch.zeros_like(nodes).flatten(0, 1).index_add(0, number, messages).view_as(nodes)
 
-        typed_in, typed_out = summed(typed, ends), summed(typed, begins)
+        def exchange(sends: Tensor, receives: Tensor) -> tuple[Tensor, Tensor]:
+            pairs = sends.flatten(0, 1).index_select(0, begins)
+            message = nn.functional.elu(pairs + receives.flatten(0, 1).index_select(0, ends))
+            return summed(message, ends), summed(message, begins)
+
+        return self._steps(nodes, exists, exchange, (summed(typed, ends), summed(typed, begins)))
+
+    def complete(self, nodes: Tensor, pairs: Tensor) -> Tensor:
+        """The same on graphs with an edge from every node to every node.
+
+        nodes: (R, V, W)  pairs: (R, V, V, W), the features of the edges  ->  (R, V, W)
+        """
+        along, against = (layer(pairs) for layer in self.edge)
+
+        def exchange(sends: Tensor, receives: Tensor) -> tuple[Tensor, Tensor]:
+            # the message against an edge is the one along the edge back
+            message = nn.functional.elu(sends.unsqueeze(2) + receives.unsqueeze(1))
+            return 2 * message.sum(dim=1), 2 * message.sum(dim=2)
+
+        said = along.sum(dim=1) + against.sum(dim=2), along.sum(dim=2) + against.sum(dim=1)
+        return self._steps(nodes, torch.ones_like(nodes[..., 0], dtype=torch.bool), exchange, said)
+
+    def _steps(
+        self, nodes: Tensor, exists: Tensor, exchange: Exchange, said: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """All steps; ``said`` are the terms of edges, summed at receivers and at senders, (R, V, W) each"""
+        width, kept = nodes.shape[2], exists.unsqueeze(-1)
         count = kept.sum(dim=1).clamp_min(1)
         whole = (nodes * kept).sum(dim=1) / count
         of_ends, of_whole = self.message.weight.split_with_sizes([2 * width, width], dim=1)
         of_ends = torch.cat(of_ends.chunk(2, dim=1))  # (2W, W)
         for _ in range(self.steps):
             sends, receives = (nodes @ of_ends.t()).chunk(2, dim=-1)
-            receives = receives + nn.functional.linear(whole, of_whole, self.message.bias).unsqueeze(1)
-            pairs = sends.flatten(0, 1).index_select(0, begins)
-            message = nn.functional.elu(pairs + receives.flatten(0, 1).index_select(0, ends))
-            received, sent = summed(message, ends) + typed_in, summed(message, begins) + typed_out
+            everywhere = nn.functional.linear(whole, of_whole, self.message.bias).unsqueeze(1)
+            received, sent = exchange(sends, receives + everywhere)
             context = whole.unsqueeze(1).expand_as(nodes)
-            nodes = (nodes + self.node(torch.cat([received, sent, context, nodes], dim=-1))) * kept
+            joined = torch.cat([received + said[0], sent + said[1], context, nodes], dim=-1)
+            nodes = (nodes + self.node(joined)) * kept
             whole = torch.relu(self.whole(torch.cat([nodes.sum(dim=1) / count, whole], dim=-1)))
         return nodes
-
-    def _messages(self, edges: Edges, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Of a message along every edge, then against it: begin and end in the flattened nodes, edge term."""
-        row, edge = edges.mask.nonzero().unbind(1)  # padding is left out
-        source, target = (row * nodes + ends[row, edge] for ends in (edges.source, edges.target))
-        typed = torch.cat([layer(edges.feature[row, edge]) for layer in self.edge])
-        return torch.cat([source, target]), torch.cat([target, source]), typed
 
 
 class ProxyChannel(nn.Module):
@@ -107,10 +133,11 @@ class ProxyChannel(nn.Module):
     def forward(self, nodes: Tensor, exists: Tensor, edges: Edges) -> Tensor:
         """What the plan adds to the nodes  ->  (R, V, W)"""
         share = self.assignment(nodes, exists, edges)
-        proxies, between = torch.bmm(share, nodes), pooled_edges(share, edges)
-        planned = self.planning(proxies, torch.ones_like(share[..., 0], dtype=torch.bool), between)
-        found: Tensor = self.out(torch.bmm(share.transpose(1, 2), planned))
-        return found * exists.unsqueeze(-1)
+        proxies = torch.bmm(share, nodes)
+        pairs = pooled_edges(share, edges)
+        planned = self.planning.complete(proxies, pairs.view(len(pairs), self.proxies, self.proxies, -1))
+        said: Tensor = self.out(torch.bmm(share.transpose(1, 2), planned))
+        return said * exists.unsqueeze(-1)
 
 
 class ProxyPlanner(nn.Module):
@@ -136,14 +163,11 @@ class ProxyPlanner(nn.Module):
         return nodes + torch.stack([channel(nodes, exists, edges) for channel in self.channels]).sum(dim=0)
 
 
-def pooled_edges(share: Tensor, edges: Edges) -> Edges:
-    """An edge from every proxy to every proxy, with A e A^T: what lies between the two.  share: (R, P, V)"""
-    rows, proxies = share.shape[:2]
-    source, target = (
-        share.gather(2, node.unsqueeze(1).expand(-1, proxies, -1)) for node in (edges.source, edges.target)
-    )  # (R, P, E) each
-    weight = (source * edges.mask.unsqueeze(1)).unsqueeze(2) * target.unsqueeze(1)  # (R, P, P, E)
-    number = torch.arange(proxies, device=share.device).expand(rows, -1)
-    begins, ends = number.repeat_interleave(proxies, dim=1), number.repeat(1, proxies)
-    every = torch.ones_like(begins, dtype=torch.bool)
-    return Edges(begins, ends, every, torch.bmm(weight.flatten(1, 2), edges.feature))
+def pooled_edges(share: Tensor, edges: Edges) -> Tensor:
+    """A e A^T: what lies between every two proxies.  share: (R, P, V)  ->  (R, P * P, W)"""
+    proxies = share.shape[1]
+    index = edges.source.unsqueeze(1).expand(-1, proxies, -1)
+    source = share.gather(2, index) * edges.mask.unsqueeze(1)  # (R, P, E)
+    target = share.gather(2, edges.target.unsqueeze(1).expand(-1, proxies, -1))
+    weight = (source.unsqueeze(2) * target.unsqueeze(1)).flatten(1, 2)  # (R, P * P, E)
+    return torch.bmm(weight, edges.feature)
