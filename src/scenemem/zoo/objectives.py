@@ -295,9 +295,8 @@ def path_loss(rollout: Rollout, context: LossContext) -> Tensor:
     return (table.logits.softmax(dim=-1) * metres).sum(dim=-1).mean()
 
 
-def negative_entropy(rollout: Rollout, context: LossContext) -> Tensor:
+def negative_entropy(rollout: Rollout, _: LossContext) -> Tensor:
     """A bonus for doubt: p log p, summed over the decisions of an episode, averaged over episodes."""
-    del context
     terms = []
     for table in rollout.learned.values():
         log_p = table.logits.log_softmax(dim=-1)
@@ -305,12 +304,11 @@ def negative_entropy(rollout: Rollout, context: LossContext) -> Tensor:
     return torch.stack(terms).sum() / len(rollout.alive)
 
 
-def gate_imitation(rollout: Rollout, context: LossContext) -> Tensor:
+def gate_imitation(rollout: Rollout, _: LossContext) -> Tensor:
     """Explore where the navigator is unsure: cross-entropy of the gate, averaged over episodes.
 
     The agent's head ``unsure`` (B, T) is 1 where it is, 0 elsewhere.
     """
-    del context
     if GATE not in rollout.decisions:
         return rollout.heads["unsure"].sum() * 0.0
     table = rollout.decisions[GATE]
@@ -326,9 +324,8 @@ def views_of_walk(environment: Environment, rollout: Rollout) -> PathViews:
     return views_along(environment, Steps(place, rollout.view, slot))
 
 
-def matching_critic(rollout: Rollout, context: LossContext) -> Tensor:
+def matching_critic(rollout: Rollout, _: LossContext) -> Tensor:
     """The critic learns from reference paths: minus the log-likelihood of a word, head ``match``."""
-    del context
     return -rollout.heads["match"][:, 0].mean()
 
 
@@ -358,24 +355,21 @@ def retelling_cost(decoder: WordDecoder, states: Tensor, mask: Tensor, tokens: T
     return total / counted.sum(dim=1).clamp_min(1)
 
 
-def retelling(rollout: Rollout, context: LossContext) -> Tensor:
+def retelling(rollout: Rollout, _: LossContext) -> Tensor:
     """AuxRN: the head ``retelling`` is the cost of saying an instruction again, the same at all steps."""
-    del context
     return rollout.heads["retelling"][:, 0].mean()
 
 
-def step_progress(rollout: Rollout, context: LossContext) -> Tensor:
+def step_progress(rollout: Rollout, _: LossContext) -> Tensor:
     """Binary cross-entropy of the logit ``step_progress`` against t / T, T the last step of the walk."""
-    del context
     alive, logits = rollout.alive, rollout.heads["step_progress"]
     step = torch.arange(alive.shape[1], device=alive.device)
     target = step / (rollout.length - 1).clamp_min(1).unsqueeze(1)
     return binary_cross_entropy_with_logits(logits[alive], target.to(logits)[alive])
 
 
-def matching(rollout: Rollout, context: LossContext) -> Tensor:
+def matching(rollout: Rollout, _: LossContext) -> Tensor:
     """The logits ``matching`` (B, T, 2) at the end: its own instruction is right, another's is wrong."""
-    del context
     last = (rollout.length - 1).view(-1, 1, 1).expand(-1, 1, 2)
     logits = rollout.heads["matching"].gather(1, last).squeeze(1)
     target = torch.tensor([1.0, 0.0], device=logits.device).expand_as(logits)
@@ -403,9 +397,8 @@ def next_directions(world: World, rollout: Rollout) -> tuple[Tensor, Tensor]:
     return relative.masked_fill(~moves.unsqueeze(-1), 0.0), moves
 
 
-def environment_model(rollout: Rollout, context: LossContext) -> Tensor:
+def environment_model(rollout: Rollout, _: LossContext) -> Tensor:
     """RPA: mean of the head ``model_error`` over all steps of the agent's own walks."""
-    del context
     return rollout.heads["model_error"].sum() / rollout.alive.sum()
 
 

@@ -73,14 +73,6 @@ class RCMConfig(ModelConfig):
         check_least(self, 0, "delta")
 
 
-@dataclass(frozen=True)
-class Reasoned:
-    """What words and views say to every observation."""
-
-    joint: Tensor  # (X, A)
-    words: Tensor  # (X, L) weights
-
-
 class RCM(Agent):
     """Reasons across words and views, and is judged by a matching critic."""
 
@@ -97,8 +89,8 @@ class RCM(Agent):
         speaker = SpeakerConfig(config.word_width, config.critic_width, config.dropout)
         self.matching = SpeakerNetwork(speaker, sizes.words, sizes.visual)
 
-    def reason(self, observations: Observations) -> Reasoned:
-        """Words asked by the state, views asked by the words."""
+    def reason(self, observations: Observations) -> tuple[Tensor, Tensor]:
+        """State, the words it attends to and the views these attend to (X, A); weights of the words (X, L)"""
         state, mask = observations.state, observations.feature_mask
         # as published h_t decides, not h~
         hidden = state.output if isinstance(state, FollowerState) else state.hidden
@@ -107,12 +99,12 @@ class RCM(Agent):
         seen = attend_panoramas(
             self.view_query(text) * mask, observations.viewpoint, observations.environment
         )
-        return Reasoned(self.join(torch.cat([hidden, text, seen * mask], dim=-1)), words)
+        return self.join(torch.cat([hidden, text, seen * mask], dim=-1)), words
 
     def action_logits(self, observations: Observations) -> Tensor:
         """(X, K + 1)"""
         actions = candidate_actions(observations.candidates, observations.feature_mask)
-        return dots(self.of_action(actions), observations.cached(self.reason).joint)
+        return dots(self.of_action(actions), observations.cached(self.reason)[0])
 
     def score(self, point: DecisionPoint) -> Tensor:
         """Actions: (R, K + 1)"""
@@ -129,12 +121,12 @@ class RCM(Agent):
         return {name: values.unsqueeze(1).expand(-1, steps) for name, values in found.items()}
 
     def word_attention(self, observations: Observations) -> dict[str, Tensor]:
-        """The words that ask the views  ->  name: (X, L)"""
-        words = observations.cached(self.reason).words
+        """The words that query the views  ->  name: (X, L)"""
+        words = observations.cached(self.reason)[1]
         return {"perception": words, "action": words}
 
     def explain(self, point: DecisionPoint) -> Explanation:
-        """The words that ask the views, and what it still expects to earn."""
+        """The words that query the views, and what it still expects to earn."""
         return Explanation(self.words_at(point), numbers={"expects": self.critic(point.state.hidden)})
 
 

@@ -239,47 +239,36 @@ class SearchMixin(Agent):
         scores: (R, N, K + 1) of the ways of every node, and of stopping there
         """
         graph, world = point.memory(), point.observations.environment.world
-        place = graph.viewpoint.clamp_min(0)
         came_from = graph.column("parent").squeeze(-1).round().long()
-        parent = nodes_before(graph.viewpoint, came_from)
-        slot = world.slot_of(came_from.clamp_min(0), place).clamp_min(0)
-        rows = torch.arange(len(place), device=place.device)
-        along, depth = [torch.zeros_like(scores[:, 0, 0])], [torch.zeros_like(scores[:, 0, 0])]
-        for node in range(1, place.shape[1]):  # parents have smaller numbers
-            above = parent[:, node].clamp_max(node - 1)
-            step = scores[rows, above, slot[:, node]]
-            along.append(torch.stack(along, dim=1)[rows, above] + step)
-            depth.append(torch.stack(depth, dim=1)[rows, above] + 1)
-        return torch.stack(along, dim=1), torch.stack(depth, dim=1)
+        parent, on_route = tree(graph.viewpoint, came_from)
+        slot = world.slot_of(came_from.clamp_min(0), graph.viewpoint.clamp_min(0)).clamp_min(0)
+        rows = torch.arange(len(parent), device=parent.device).unsqueeze(1)
+        step = scores[rows, parent, slot].masked_fill(came_from == NONE, 0.0)
+        return (on_route * step.unsqueeze(1)).sum(dim=2), on_route.sum(dim=2).to(step) - 1
 
 
-def nodes_before(viewpoint: Tensor, came_from: Tensor) -> Tensor:
-    """The node from which a search entered every node; any for the start, which was not entered.
+def tree(viewpoint: Tensor, came_from: Tensor) -> tuple[Tensor, Tensor]:
+    """Of every node of a search the one it was entered from, any for the start, and the nodes on its route.
 
-    viewpoint: (R, N) of every node  came_from: (R, N) the viewpoint it was entered from  ->  (R, N)
+    viewpoint: (R, N) of every node  came_from: (R, N) the viewpoint it was entered from, -1 at the start
+
+    ->  (R, N) node; (R, N, N) bool, both ends included
     """
-    return (came_from.unsqueeze(2) == viewpoint.unsqueeze(1)).int().argmax(dim=2)
+    count, rows = viewpoint.shape[1], torch.arange(len(viewpoint), device=viewpoint.device)
+    parent = (came_from.unsqueeze(2) == viewpoint.unsqueeze(1)).int().argmax(dim=2)
+    on_route = torch.eye(count, dtype=torch.bool, device=viewpoint.device).repeat(len(rows), 1, 1)
+    for node in range(1, count):  # parents have smaller numbers
+        on_route[:, node] |= on_route[rows, parent[:, node].clamp_max(node - 1)]
+    return parent, on_route
 
 
 def routes_to(viewpoint: Tensor, came_from: Tensor, row: Tensor, node: Tensor) -> Tensor:
     """The way from the start of a search to some of its nodes, as viewpoints, both ends included.
 
-    Args:
-        viewpoint: (R, N) of every node.
-        came_from: (R, N) the viewpoint it was entered from, -1 at the start.
-        row: (M,) whose search.
-        node: (M,) where the routes end.
+    viewpoint, came_from: (R, N) as of ``tree``  row, node: (M,) where the routes end
 
-    Returns:
-        (M, N) viewpoints, padded with -1.
+    ->  (M, N), padded with -1
     """
-    above = nodes_before(viewpoint, came_from).masked_fill(came_from == NONE, NONE)[row]  # (M, N)
-    upwards = [node]
-    for _ in range(1, above.shape[1]):  # no route is longer
-        last = upwards[-1].unsqueeze(1)
-        upwards.append(above.gather(1, last.clamp_min(0)).masked_fill(last == NONE, NONE).squeeze(1))
-    back = torch.stack(upwards, dim=1)  # (M, N) nodes, the start last
-    length = (back != NONE).sum(dim=1, keepdim=True)
-    place = length - 1 - torch.arange(back.shape[1], device=back.device)
-    forth = back.gather(1, place.clamp_min(0))
-    return viewpoint[row].gather(1, forth.clamp_min(0)).masked_fill(place < 0, NONE)
+    there = tree(viewpoint, came_from)[1][row, node]
+    order = there.int().argsort(dim=1, descending=True, stable=True)  # nodes are numbered as they are entered
+    return viewpoint[row].masked_fill(~there, NONE).gather(1, order)

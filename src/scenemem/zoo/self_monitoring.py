@@ -77,17 +77,6 @@ class SelfMonitoringConfig(ModelConfig):
         check_least(self, 1, "action_width", "monitor_words", "tries")
 
 
-@dataclass(frozen=True)
-class Grounding:
-    """What the words and the candidates say to every observation."""
-
-    text: Tensor  # (X, H) x^
-    word_attention: Tensor  # (X, L)
-    seen: Tensor  # (X, A) v^
-    hidden: Tensor  # (X, H) the state the monitor's gate reads
-    cell: Tensor  # (X, H) what the monitor's gate lets through
-
-
 class SelfMonitoring(EmbedsActions):
     """Scores candidates with grounded words, and says how far it has come."""
 
@@ -109,25 +98,24 @@ class SelfMonitoring(EmbedsActions):
             self.candidate_query = nn.Linear(width, inner, bias=False)
             self.memory = nn.Linear(width, width)
 
-    def ground(self, observations: Observations) -> Grounding:
+    def ground(self, observations: Observations) -> CoGroundedState:
         """The co-grounding of every observation; with the published core the state has it already."""
         state = observations.state
         if isinstance(state, CoGroundedState):
-            return Grounding(state.text, state.word_attention, state.seen, state.before, state.cell)
+            return state
         hidden = state.hidden * observations.decision_mask
         text, attention = observations.instructions.attend(self.word_query(hidden))
         embedded = observations.cached(self.embedded)
         options = with_stop_option(observations.candidates.mask)
         weights = masked_softmax(dots(embedded, self.candidate_query(hidden)), options)
         seen = torch.bmm(weights.unsqueeze(1), embedded).squeeze(1)
-        return Grounding(text, attention, seen, hidden, self.memory(hidden))
+        cell = self.memory(hidden)
+        return CoGroundedState(hidden, cell, hidden, text, seen, attention, observations.view)
 
     def progress(self, observations: Observations) -> Tensor:
         """The monitor's p of every observation  ->  (X,)"""
-        grounding = observations.cached(self.ground)
-        progress: Tensor = self.monitor(
-            grounding.word_attention, grounding.hidden, grounding.seen, grounding.cell
-        )
+        found = observations.cached(self.ground)
+        progress: Tensor = self.monitor(found.word_attention, found.before, found.seen, found.cell)
         return progress
 
     def query(self, observations: Observations) -> Tensor:
