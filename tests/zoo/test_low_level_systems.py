@@ -15,8 +15,9 @@ from scenemem.models.navigator import Observation, RolloutInputs
 from scenemem.presets import PRESETS
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.zoo.low_level import END, FORWARD, LEFT, LOW_LEVEL
+from scenemem.zoo.objectives import environment_model
 from scenemem.zoo.pta import PTA, PastState
-from scenemem.zoo.rpa import RPA, environment_model
+from scenemem.zoo.rpa import RPA
 from scenemem.zoo.student_forcing import START, LowLevelAgent, ViewAheadUpdater
 from tests.zoo.helpers import Setting, learnt_by, roam
 

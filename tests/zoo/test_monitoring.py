@@ -17,16 +17,15 @@ from scenemem.learning.teaching import hops_between
 from scenemem.simulator.panorama import Pose
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World
-from scenemem.zoo.panoramic import ProgressMonitor
-from scenemem.zoo.place_actions import RememberingActions
-from scenemem.zoo.progress import (
+from scenemem.zoo.objectives import (
     hops_done,
     metres_done,
     progress_in_hops,
     progress_in_metres,
     squared_error,
 )
-from scenemem.zoo.regretful import MARKS, Regretful
+from scenemem.zoo.panoramic import ProgressMonitor
+from scenemem.zoo.regretful import MARKS, Regretful, RememberingActions
 from scenemem.zoo.search import AcceptActions
 from scenemem.zoo.self_monitoring import SelfMonitoring
 from tests.zoo.helpers import Noting, Setting, places_of, roam, way_over, with_heads
@@ -156,7 +155,7 @@ def test_progress_inference_walks_as_the_plain_one(
     scores[:, -1] -= 0.3
     progress = torch.rand(len(world.viewpoints), generator=random)
     some = episodes.select(range(0, len(episodes), 9))
-    space = AcceptActions(world, len(some), decisions, column="progress", tries=tries)
+    space = AcceptActions(world, len(some), decisions, tries=tries)
     rollout = collect(world, some, space, _Table(scores, progress), max_steps=200)
     for walked, start in zip(rollout.walked, some.start.tolist(), strict=True):
         assert places_of(walked) == _plain(world, start, scores, progress, decisions, tries)

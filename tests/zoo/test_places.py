@@ -15,8 +15,7 @@ from scenemem.simulator.panorama import Simulator
 from scenemem.ssm.graph import MemoryGraph
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
-from scenemem.zoo.place_actions import PlaceActions, first_of_cheapest
-from scenemem.zoo.seen_places import SeenPlaces
+from scenemem.zoo.places import PlaceActions, SeenPlaces, first_of_cheapest
 
 
 @pytest.fixture(scope="module", params=[1, 2, 7])
@@ -27,7 +26,7 @@ def seen(
     episodes: EpisodeSet,
 ) -> SeenPlaces:
     some = episodes.select(range(0, len(episodes), 9))
-    return SeenPlaces.of(_explored(random_environment(world, 2), some, request.param), world)
+    return SeenPlaces.of(_explored(random_environment(world, 2), some, request.param))
 
 
 def _explored(environment: Environment, episodes: EpisodeSet, steps: int) -> MemoryGraph:
@@ -127,7 +126,7 @@ def test_of_equal_places_the_cheapest_is_kept() -> None:
 
 def test_where_everything_was_visited_no_place_is_left(seen: SeenPlaces) -> None:
     graph = replace(seen.graph, open=torch.zeros_like(seen.graph.open))
-    closed, ways = SeenPlaces.of(graph, seen.world), torch.randn(0, 3)
+    closed, ways = SeenPlaces.of(graph), torch.randn(0, 3)
     rows, nodes = graph.viewpoint.shape
     assert closed.viewpoint.shape == (rows, 0)
     assert closed.mean(ways).shape == closed.maximum(ways).shape == (rows, 0, 3)
@@ -142,7 +141,7 @@ def test_ways_lead_to_nodes_and_to_places_that_can_be_chosen(revisits: bool, see
     if revisits:
         ways = world.neighbour_mask[graph.viewpoint.clamp_min(0)] & (graph.viewpoint != NONE).unsqueeze(-1)
         graph = replace(graph, open=ways)
-        seen = SeenPlaces.of(graph, world)
+        seen = SeenPlaces.of(graph)
     links = seen.links()
     for row, everything in enumerate(seen.all.tolist()):
         columns = (links.node, links.slot, links.place, links.mask)

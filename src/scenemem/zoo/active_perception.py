@@ -7,21 +7,19 @@ Before every move the navigator, which is basic's, may look behind its candidate
     what      it walks on until it chooses to come back; its last state h' is added to how the way looks,
               f_k <- f_k + MLP h',  and the navigator decides again
 
-until the gate closes or everything is explored; then the navigator moves. The explorer and the gate learn
-with A2C, where an exploration costs .1 and is worth what the moves after it earn; the explorer also imitates
-the shortest way, and the gate learns to open where the entropy is above a threshold.
+until the gate closes or everything is explored; then the navigator moves. Explorer and gate learn with A2C,
+where an exploration costs .1 and is worth what the moves after it earn; the explorer also imitates the
+shortest way, and the gate learns to open where the entropy is above a threshold.
 
-Read in both released versions; the equations of the paper are not known to us. Both leave something of the
-paper out: evaluation compares the entropy with thresholds per step (.42 to .68) instead of asking the gate,
-and the later one never uses the rewards. Differences: one threshold for all steps; the explorer has the
-navigator's recurrent core and a scorer of its own, which begins as the navigator's; explorations of one place
-do not enter the same place twice; a budget bounds how many places they enter in a walk; rewards are those of
-the moves instead of the change of the navigator's best option, and every decision of an exploration discounts
-them; the gate learns from how sure the navigator is before it explores. The published row begins afresh with
-one learning rate, where the release begins with a trained navigator that hardly changes.
+Read in both released versions, not in the paper. Both evaluate without the gate, by thresholds of the entropy
+per step (.42 to .68), and the later one never uses the rewards. Differences: one threshold for all steps; the
+explorer has the navigator's core and a scorer that begins as the navigator's; explorations of one place do
+not enter a place twice, and a budget bounds their places in a walk; rewards are those of the moves instead of
+the change of the navigator's best option, discounted by every decision of an exploration; the gate learns
+from how sure the navigator is before it explores. The published row begins afresh with one learning rate, the
+release with a trained navigator that hardly changes.
 
-Every metre is walked and counted. The release leaves out most of it: ``first_visits`` shortens a walk by its
-rule, for a second column.
+Every metre is walked and counted; the release counts ``first_visits``, for a second column.
 
 Shape letters: X observations, R decision steps, K candidate slots, D visual columns, H state width, E
 explored ways.

@@ -5,12 +5,11 @@
     matching    MLP [last state, first word]: is this the instruction of this walk, or another one's?
     angle       MLP h_t against the direction of the next hop, four sines and cosines, squared error
 
-The policy is basic's, and the heads are unused when it walks. Weights are those of the authors' later code
-(2, .25, .1, 2); those of the paper are not known. The code and the notes of the paper disagree about which
-tasks run beside reinforcement learning: here all four learn from the reference path, none from the agent's
-own walks. Other differences: retelling and matching read h~, as the others do, instead of h; every walk is
-matched with its own and with one other instruction, instead of one drawn by a coin; the decoder is not begun
-with a trained speaker.
+The policy is basic's, and the heads are unused when it walks. Weights are those of the authors' later code;
+those of the paper are not known. Sources disagree about which tasks run beside reinforcement learning: here
+all four learn from the reference path, none from the agent's own walks. Other differences: retelling and
+matching read h~ instead of h; every walk is matched with its own and with one other instruction, instead of
+one drawn by a coin; the decoder does not begin as a trained speaker.
 
 Shape letters: X observations, B episodes, T steps, H state width.
 """

@@ -16,11 +16,10 @@ of visited neighbours, "go back". On its own walks the agent learns from a pseud
 map with the shortest d(here, v) + d(v, goal). When evaluated, every end sends it to the visited place where
 stopping was likeliest. A jump changes no state on its way.
 
-Read in the released code, with these differences: attention to the words comes from the instruction encoder
-of ``text_layers`` (0: the common LSTM) without pre-training on other data; step numbers are sinusoids; a walk
-to learn from goes on when it passes the goal, and its labels lead on from there. ``views="candidates"`` keeps
-the views that lead somewhere and the mean of all, a third of the arithmetic. On the common recipe the
-recurrent state joins the stop tokens; as published there is none.
+Read in the released code. Differences: no pre-training of the instruction encoder; step numbers are
+sinusoids; a walk to learn from goes on when it passes the goal, and its labels lead on from there.
+``views="candidates"`` is a third of the arithmetic. On the common recipe the recurrent state joins the stop
+tokens; as published there is none.
 
 Shape letters: X observations, R decision steps, K candidate slots, V further views, N nodes, U unvisited
 places, P = N + U, O = N * K ways, D visual columns, W token width, H state width.

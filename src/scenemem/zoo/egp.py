@@ -11,15 +11,13 @@ finds to the nodes, in three channels. One softmax over all places that can be c
     score_j = v_j . (W [x^, h_t] + b)
 
 The agent walks to the chosen place over visited ones; every observation on the way updates its state. Read in
-the authors' later release, which calls its graph model slightly outdated. Differences: the release offers
-every way that was not taken, also to visited places (``revisits``: every place, taken or not, but the current
-one), the shared row unvisited places only; it offers stop at every visited place, here it means the current
-one; it keeps the 16 best actions of a place, more than
-any place has; the flag stands once instead of 32 times; its messages are layers of two, and its graph net
-begins with 0 and sums what ours begins with the nodes' mean and averages. As published the label is the place
-with the largest index on the reference path (``labels="reference_index"``), on R4R the one after which nDTW
-is best (``best_ndtw``), and who is two hops off the route while it learns does what is right
-(``teacher_hops``).
+the authors' later release. Differences: the release offers every way that was not taken, also to visited
+places (``revisits``: every place but the current one), the shared row unvisited places only; it offers stop
+at every visited place, here it means the current one; the flag stands once instead of 32 times; its messages
+are layers of two, and its graph net begins with 0 and sums where ours begins with the mean of the nodes and
+averages. As published the label is the place with the largest index on the reference path
+(``reference_index``), on R4R the one after which nDTW is best (``best_ndtw``), and an episode two hops off
+the route follows its labels while it learns (``teacher_hops``).
 
 Shape letters: X observations, R decision steps, K candidate slots, N nodes, U unvisited places, P = N + U, O
 = N * K ways, A width of an embedded action, H state width, W planner width.
@@ -199,12 +197,7 @@ AS_PUBLISHED = {
     "egp": published(
         "egp",
         EGPConfig(
-            width=512,
-            feature_dropout=0.0,
-            co_grounded=True,
-            action_width=1024,
-            map_width=256,
-            revisits=True,
+            width=512, feature_dropout=0.0, co_grounded=True, action_width=1024, map_width=256, revisits=True
         ),
         (Stage("student", losses={"student_forcing": 1.0}),),
         walk=WalkConfig(max_decisions=10, max_steps=40),

@@ -37,8 +37,6 @@ class OneWayEncoder(OtherEncoder):
     """x_l = LSTM(word_l, x_{l+1}), read last to first; c_0 is the last cell, h_0 the last state.
 
     Args:
-        config: widths and dropout.
-        sizes: what the data decides.
         project: h_0 = tanh(W x_last) instead of x_last.
     """
 
@@ -67,8 +65,6 @@ class TransformerEncoder(OtherEncoder):
     """X = Transformer(words + positions); h_0 = tanh(W x_first), c_0 = 0.
 
     Args:
-        config: widths and dropout.
-        sizes: what the data decides.
         layers: of the Transformer.
         heads: attention heads of a layer.
     """

@@ -36,8 +36,6 @@ class ExploringActions(MemoryActions):
     stays there until the episode moves on.
 
     Args:
-        world: the world to walk in.
-        episodes: their number B.
         max_decisions: moves before an episode is cut off, explorations not counted; one number, or (B,).
         depth: hops an exploration may take beyond the neighbour it enters first.
         budget: places that all explorations of an episode may enter together.

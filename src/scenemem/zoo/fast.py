@@ -11,18 +11,15 @@ long    best-first until the decisions are used up, then a walk to the candidate
 The follower is Self-Monitoring with progress in hops, target 1 - hops left / hops of the route. As published
 it reads raw candidates and actions instead of embedded ones. Read in the released code. Differences: a place
 is entered once, the release only forbids places of the same route; it walks over walked edges, here over all
-edges between visited places. Every step of the search is walked and counted. As published, a follower that is
-two hops off its route while it learns does what is right (``teacher_hops``); the row is without the 50,000
-steps on described paths. In the release a rewind may also pop the stop of an earlier place, and who has used
-up 40 steps walks to the best candidate; here a short search ends where it stands.
+edges between visited places; its rewind may also pop the stop of an earlier place, and after 40 steps it
+walks to the best candidate, where a short search ends where it stands. As published, a follower two hops off
+its route follows its labels while it learns (``teacher_hops``), without the 50,000 steps on described paths.
 
-Re-ranker (``fast-long-reranked``): the candidate to walk to is the one with the largest w . x, x the number
-of decisions of its route, the sums and means of logits and log-probabilities, and the progress. It learns
-from pairs of places of one walk, one at the goal and one not, with a hinge. The release has a small network
-on these six and the score of a speaker, learnt from candidates of finished searches.
+Re-ranker (``fast-long-reranked``): the candidate to walk to has the largest w . x, x the six
+``route_numbers``. It learns from pairs of places of one walk, one at the goal and one not, with a hinge. The
+release has a small network on these six and the score of a speaker, learnt from finished searches.
 
-``SearchMixin`` goes with any local agent: ``fast-over-basic`` searches with the basic agent, whose trained
-weights it can begin with (``--begin``).
+``fast-over-basic`` searches with the basic agent, whose trained weights it can begin with (``--begin``).
 
 Shape letters: R decision steps, N nodes, B episodes, T steps, M decisions, J = 6 numbers about a route.
 """

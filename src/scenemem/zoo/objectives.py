@@ -58,13 +58,7 @@ class ShortestDetour(ClosestToGoal):
 
 
 class _AlongPath(ClosestToGoal):
-    """A rule that compares options with a reference path.
-
-    Args:
-        world: the world to walk in.
-        reference: (B, L) viewpoints, padded with -1.
-        goal: (B,)
-    """
+    """A rule that compares options with a reference path."""
 
     def __init__(self, world: World, reference: Tensor, goal: Tensor) -> None:
         super().__init__(world, goal)

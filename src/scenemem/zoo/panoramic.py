@@ -129,8 +129,6 @@ class FollowerUpdater(CarryingUpdater):
     """Speaker-Follower: h_t = LSTM([u_{t-1}, v_t], h_{t-1}), v_t = attention of h_{t-1} over the 36 views.
 
     Args:
-        visual: columns D of the view features.
-        width: H of the state.
         inner: width in which states and views are compared.
     """
 
@@ -201,9 +199,6 @@ class CoGroundedUpdater(StateUpdater):
     are summed carry no position code.
 
     Args:
-        visual: columns D of the view features.
-        width: H of the state.
-        embedded: width A of an embedded action.
         raw: the form of Tactical Rewind.
         norm: g normalises what it embeds; EGP's does not.
     """

@@ -8,14 +8,12 @@ whole past, attends to the words and to the views, and both together decide:
     q = last of self-attention(past),   c_t = W [att(q; words), att(q; V)]
     high level: logit_k = ReLU(W v_k) . c_t, stop is the row v = 0;   low level: W c_t over six actions
 
-Read in the released code. Differences: words of the instruction are not filtered by a list of stop words;
-high-level options are the neighbours of here, of which several may lie in one view, instead of views of which
-the nearest neighbour wins, and stop's row has a bias; words and views are attended to by one layer without
-feed-forward, where the release has two full ones, and layers drop nothing; word vectors learn. The published
-learning rate falls when validation stands still, here along the common cosine. Fidelity as a reward:
-``--learning.reward.rule ndtw``. The paper reports R4R.
-
-On the common recipe low-level actions have teachers as in ``student_forcing``.
+Read in the released code. Differences: stop words stay; high-level options are the neighbours of here instead
+of views of which the nearest neighbour wins, and stop's row has a bias; words and views are attended to by
+one layer without feed-forward, where the release has two full ones, and layers drop nothing; word vectors
+learn; the learning rate falls along the common cosine instead of when validation stands still. Fidelity as a
+reward: ``--learning.reward.rule ndtw``. On the common recipe low-level actions have teachers as in
+``student_forcing``.
 
 Shape letters: M episodes that observe, X observations, R decision steps, K candidate slots, S remembered
 steps, W token width, H state width.

@@ -1,12 +1,12 @@
 """RCM (Wang 2019): cross-modal reasoning, and a matching critic whose verdict is a reward.
 
-The words are asked by the state, then the views by the words, and all three decide:
+The state attends to the words, their sum to the views, and all three decide:
 
     x^ = att(h_t; words),   v^ = att(x^; views),   logit_k = (W_c [h_t, x^, v^]) . (W_u u_k),   stop is u = 0
     att(q; Y) = sum_i softmax_i(y_i . W q) y_i
 
-The matching critic is a speaker: it reads the walk and says how likely the instruction is. Its likelihood of
-a word, times ``delta``, is earned at the end of a walk beside what the goal pays,
+The matching critic is a speaker: its likelihood of a word of the instruction, given the walk, times
+``delta``, is earned at the end of a walk beside what the goal pays,
 
     r_t = metres closer to the goal;   at the end 1 for success, and delta p(instruction | walk)
 
@@ -14,10 +14,9 @@ As published the critic learns from reference paths first and is then left alone
 imitation to reinforcement; h_t = LSTM([a_{t-1}, v_t]) reads the action just taken. Fidelity-oriented agents
 are paid for nDTW instead (``--learning.reward.rule ndtw``, the row ``rcm-fidelity``).
 
-The paper was read through notes and two re-implementations. delta and the schedule are not known: .5 is
-BabyWalk's. Differences: the likelihood is that of a word, which stays in (0, 1) for long texts; advantages
-use the critic of states as everywhere here, which reads h~; on the common recipe the goal pays what it pays
-everybody. Self-imitation in unseen houses is another task and not built.
+Read through notes and two re-implementations; delta and the schedule are not known (.5 is BabyWalk's).
+Differences: the likelihood is that of a word, which stays in (0, 1) for long texts; advantages use the common
+critic of states, which reads h~. Self-imitation in unseen houses is another task and not built.
 
 Shape letters: X observations, R decision steps, B episodes, T steps, K candidate slots, D visual columns.
 """

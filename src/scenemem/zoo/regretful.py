@@ -4,14 +4,13 @@ Regret module: when progress falls, the decision moves towards the candidate tha
 
     m = w_r g(u_back) + w_f W_a [x^, h_t],   (w_r, w_f) = softmax(W (p_t - p_{t-1}))
 
-Progress marker: every candidate carries the progress that was made there, 1 where nobody was yet, 0 for stop,
+Progress marker: every candidate carries the progress that was made there, 1 where not visited, 0 for stop,
 
     logit_k = [g(u_k), p_t - mark_k] . W_m m,   the difference repeated 32 times
 
-p_0 before the first step is 0, u_back of the first step is stop. Progress enters both without gradient. Who
-has stepped from A to B and back may not step to B again at once; the release lifts that in training where B
-is right, here nothing is blocked in training. Everything else is Self-Monitoring's, and was read in the
-released code. The progress made at a place is a column of the memory.
+p_0 before the first step is 0, u_back of the first step is stop. Progress enters both without gradient. After
+steps from A to B and back the next one may not lead to B; the release lifts that in training where B is
+right, here nothing is blocked in training. Everything else is Self-Monitoring's. Read in the released code.
 
 Shape letters: R decision steps, K candidate slots, N nodes, A width of an embedded action.
 """
@@ -58,9 +57,6 @@ class RememberingActions(MemoryActions):
     """The neighbours of here, or stop, with a memory of all places visited; these may be chosen again.
 
     Args:
-        world: the world to walk in.
-        episodes: their number B.
-        max_decisions: an episode that has decided this often is cut off where it stands; one number, or (B,).
         block: after steps from A to B and back to A the next step may not lead to B.
     """
 

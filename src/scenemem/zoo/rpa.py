@@ -10,13 +10,12 @@ what it imagined; the decision reads the state and all look-aheads:
     a' = softmax(W_j [h~_t, s]),   look_j = LSTM([s'_1, r'_1], ..., [s'_m, r'_m])
     logits = MLP [h~_t, look_1, ..., look_J]
 
-The environment model learns from what really happened, squared error of view and reward; decisions never
-change it. The policy learns from labels and from A2C together. No code was released: the structure is the
-paper's, read through notes; J, m, the imagined policy and the reward's constants are not known (2, 2, its own
-weights, the expected action). Differences: the model learns on the agent's own walks, as a first stage of the
-published row, instead of those of a randomised teacher; look-aheads do not imagine stopping, after which
-nothing follows; the paper ends s' with a sigmoid, right for its features (``squash``); a wrong stop costs as
-much as a right one pays.
+The environment model learns the views and rewards that followed (squared error); decisions never change it.
+The policy learns from labels and from A2C together. No code was released, the paper was read through notes;
+J, m, the imagined policy and the reward's constants are not known (2, 2, own weights, the expected action).
+Differences: the model learns on the agent's own walks, in a first stage of the published row, instead of a
+randomised teacher's; look-aheads do not imagine stopping; the paper ends s' with a sigmoid, right for its
+features (``squash``); a wrong stop costs as much as a right one pays.
 
 Shape letters: X observations, R decision steps, B episodes, T steps, D visual columns, H state width.
 """

@@ -32,8 +32,6 @@ class AcceptActions(MemoryActions):
     Choosing to stop ends the episode.
 
     Args:
-        world: the world to walk in.
-        episodes: their number B.
         max_decisions: accepted moves before an episode is cut off; one number, or (B,).
         tries: neighbours tried before the best one of them is taken.
     """
@@ -118,8 +116,6 @@ class SearchActions(GlobalActions):
     """Search over all open ways of all visited places; coming back restores the state of a place.
 
     Args:
-        world: the world to walk in.
-        episodes: their number B.
         max_decisions: places expanded before the search ends; one number, or (B,).
         long: search until nothing is open or all decisions are used up, then choose a visited place to end at
             (an ``END`` decision); otherwise the agent ends where it stops.

@@ -10,12 +10,12 @@ The monitor reads how the words were attended to and says how much of the way is
 
     p_t = tanh(w [a, sigmoid(W [h, v^]) * tanh(c_t)]),  target (d_0 - d_t) / d_0, and 1 within 3 m of the goal
 
-As published the groundings use h_{t-1} and are read by the LSTM itself; ``co_grounded`` has that core. On the
-common core they are computed from its state h, and c_t is a layer of it. All of this was read in the released
-code. The release weighs the first decision, where nothing is monitored yet, twice; here all weigh the same.
-It turns the words themselves around, so that its monitor and its position code count from the last one; here
-they count from the first. Progress inference (``inference="progress"``) steps into the likeliest neighbours,
-and back unless the monitor rose; the release leaves most of these steps out, here all are walked.
+As published the groundings use h_{t-1} and are read by the LSTM itself (``co_grounded``). On the common core
+they are computed from its state h, and c_t is a layer of it. Read in the released code, which weighs the
+first decision twice and whose monitor and position code count words from the last one; here all decisions
+weigh the same, and words count from the first. Progress inference (``inference="progress"``) steps into the
+likeliest neighbours, and back unless the monitor rose; the release leaves out most of these steps, here all
+are walked.
 
 Shape letters: X observations, R decision steps, K candidate slots, A width of an embedded action, H state
 width, L words.

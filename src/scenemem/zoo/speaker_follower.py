@@ -9,8 +9,7 @@ attends to; words are read last to first. Read in the released code. On the comm
 a plain dot product as basic's: three random factors make scores so small that learning begins late.
 
 It learns from paths that a speaker described beside the instructions of people, then from the latter alone:
-the published row asks for ``--speaker`` or ``--augment``, and walks a batch of each where the release draws
-one from both.
+the published row needs ``--speaker`` or ``--augment``, and walks a batch of each; the release draws from both.
 
 Pragmatic search: ``speaker-follower-search`` expands states best-first by the sum of log-probabilities and
 keeps the first way into each place (the release: the best one into each place and direction), up to 40

@@ -9,9 +9,9 @@ h_t, not h~_t, is carried; words are read last to first. On its own samples the 
 goal from where the camera looks (``labels="low_level"``). Read in the released code. The preset ``seq2seq``
 is another agent: it chooses among the neighbours of a panorama.
 
-On the common recipe the common core sees the view ahead, teachers do what the labels say instead of walking
-reference paths, which know no turns, and walks have more decisions. Turns cost no metres. Differences: stop
-ends a walk to learn from, too; in the release it goes on until all of a batch have stopped.
+On the common recipe the common core sees the view ahead, teachers follow the labels instead of reference
+paths, which have no turns, and walks have more decisions. Difference: stop ends a walk to learn from, too; in
+the release it goes on until all of a batch have stopped.
 
 Shape letters: X observations, R decision steps, M episodes that observe, D visual columns, H state width.
 """
@@ -67,13 +67,7 @@ class LowLevelConfig(ModelConfig):
 
 
 class ViewAheadUpdater(CarryingUpdater):
-    """h_t = LSTM([E(a_{t-1}), f_t], h_{t-1}), f_t the view ahead.
-
-    Args:
-        visual: columns D of the view features.
-        width: H of the state.
-        embedded: width of an action.
-    """
+    """h_t = LSTM([E(a_{t-1}), f_t], h_{t-1}), f_t the view ahead."""
 
     def __init__(self, visual: int, width: int, embedded: int) -> None:
         super().__init__()

@@ -46,13 +46,7 @@ def token_parts(config: TokenConfig, sizes: DataSizes, core: MakeUpdater | None 
 
 
 class Attention(nn.Module):
-    """Multi-head attention of tokens to other tokens, or to words.
-
-    Args:
-        width: W of the tokens.
-        source: width of what is attended to.
-        heads: attention heads.
-    """
+    """Multi-head attention of tokens to other tokens, or to words."""
 
     def __init__(self, width: int, source: int, heads: int) -> None:
         super().__init__()
@@ -89,13 +83,7 @@ class Attention(nn.Module):
 
 
 class CrossModalLayer(nn.Module):
-    """Tokens attend to the words, then to each other, then pass a feed-forward net; each adds and norms.
-
-    Args:
-        width: W of the tokens.
-        text: width H of the words.
-        heads: attention heads.
-    """
+    """Tokens attend to the words, then to each other, then pass a feed-forward net; each adds and norms."""
 
     def __init__(self, width: int, text: int, heads: int) -> None:
         super().__init__()
