@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
-from torch import Tensor
 
 from scenemem.agents import walker
 from scenemem.agents.build import DataSizes, ModelConfig
@@ -14,7 +11,7 @@ from scenemem.agents.rollout import ACTION
 from scenemem.evaluation.metrics import ndtw
 from scenemem.learning.objectives import RewardConfig, a2c
 from scenemem.learning.speaker import steps_along, views_along
-from scenemem.models.navigator import Observation
+from scenemem.models.navigator import Observation, tiled
 from scenemem.tasks.vocabulary import PAD
 from scenemem.world.graph import NONE
 from scenemem.zoo.encoders import OneWayEncoder, TransformerEncoder
@@ -228,24 +225,18 @@ def walk(agent: OAAM, setting: Setting) -> Walk:
 
 @torch.no_grad()
 def test_objects_are_scored_by_looks_and_actions_by_directions(agent: OAAM, walk: Walk) -> None:
-    seen = walk.seen[1]
-    plain, found = agent.decouple(seen), seen.candidates
-
-    def other(**changes: Tensor) -> Tensor:
-        observations = replace(seen, cache={})
-        observations.__dict__["candidates"] = replace(found, **changes)
-        return agent.decouple(observations).confidence
-
-    looks = other(visual=torch.randn_like(found.visual))
-    lies = other(orientation=torch.randn_like(found.orientation))
-    torch.testing.assert_close(looks[..., 1], plain.confidence[..., 1])
-    torch.testing.assert_close(lies[..., 0], plain.confidence[..., 0])
-    assert not torch.allclose(looks[..., 0], plain.confidence[..., 0])
-    assert not torch.allclose(lies[..., 1], plain.confidence[..., 1])
-    assert not plain.confidence[:, -1].any(), "stop is a row of zeros"
-    torch.testing.assert_close(plain.mix.sum(1), torch.ones(len(plain.mix)))
-    expected = (plain.confidence * plain.mix.unsqueeze(1)).sum(-1)
-    torch.testing.assert_close(agent.action_logits(seen), expected)
+    seen, found = walk.seen[1], walk.seen[1].candidates
+    logits = agent.action_logits(seen)
+    for row, hidden in enumerate(seen.state.hidden):
+        own, texts, states = seen.instructions.context[row][seen.instructions.mask[row]], [], []
+        for stream in (agent.object, agent.action):
+            texts.append((own @ stream.query(hidden)).softmax(0) @ own)
+            states.append(torch.tanh(stream.join(torch.cat([texts[-1], hidden]))))
+        mix = agent.mix(torch.cat(texts)).softmax(0)
+        look = found.visual[row] @ agent.score_object(states[0])
+        lie = tiled(found.orientation[row]) @ agent.score_action(states[1])
+        expected = torch.nn.functional.pad(mix[0] * look + mix[1] * lie, (0, 1))
+        torch.testing.assert_close(logits[row], expected, rtol=1e-3, atol=1e-4)
 
 
 def test_the_path_loss_is_the_expected_distance_of_the_next_place(setting: Setting, walk: Walk) -> None:

@@ -142,9 +142,9 @@ def test_what_is_imagined_matters(setting: Setting) -> None:
     agent = setting.loud(RPA, "rpa", look_aheads=1, imagined_steps=3)
     seen = setting.walk(agent, roam(1)).seen[1]
     with torch.no_grad():
-        before = agent.logits(seen)
+        before = agent.imagine(seen)
         agent.model.enter.bias.add_(1.0)
-        assert not torch.allclose(agent.logits(replace(seen, cache={})), before)
+        assert not torch.allclose(agent.imagine(replace(seen, cache={})), before)
 
 
 def test_squashed_views_lie_between_0_and_1(setting: Setting) -> None:

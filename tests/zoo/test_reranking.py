@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenemem.agents.rollout import FINAL, Decisions, Rollout
+from scenemem.agents.rollout import FINAL, Rollout
 from scenemem.agents.walker import TrainedAgent, WalkConfig
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.features.store import Environment
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE
 from scenemem.zoo.reranking import Candidates, Reranking, RerankingAgent, without_detours
-from tests.agents.helpers import Setting
+from tests.agents.helpers import Setting, same_scores
 from tests.zoo.helpers import Constant, NearTheGoal
 
 NAMES = ("basic", "ssm-local", "ssm", "ssm-global")
@@ -67,12 +66,7 @@ def test_one_candidate_is_the_greedy_walk_itself(name: str, tiny: Setting) -> No
     chosen = RerankingAgent(greedy, NearTheGoal(tiny.world), Reranking(candidates=1)).walk(tiny.episodes)
     for column in ("viewpoint", "view", "alive", "stopped"):
         assert torch.equal(getattr(plain, column), getattr(chosen, column))
-    assert plain.decisions.keys() == chosen.decisions.keys()
-    for table, same in zip(plain.decisions.values(), chosen.decisions.values(), strict=True):
-        for item in fields(Decisions):
-            torch.testing.assert_close(
-                getattr(table, item.name), getattr(same, item.name), rtol=0, atol=0, equal_nan=True
-            )
+    same_scores(chosen, plain, tolerance=0.0)
 
 
 @pytest.mark.parametrize(("name", "most"), [*((name, 6) for name in NAMES), ("ssm-plus", 2)])

@@ -128,27 +128,19 @@ class RPA(LowLevelAgent):
         store = observations.seen.environment.store
         return store.gather_views(observations.viewpoint, observations.view) * observations.feature_mask
 
-    def logits(self, observations: Observations) -> Tensor:
-        """(X, 6)"""
-        hidden = observations.state.hidden * observations.decision_mask
-        logits: Tensor = self.act(torch.cat([hidden, observations.cached(self.imagine)], dim=-1))
-        return logits
-
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
         """Low-level decisions: (R, 6)"""
-        return {LOW_LEVEL: point.per_observation(self.logits)}
+        hidden = point.state.hidden * point.mask("decision")
+        return {LOW_LEVEL: self.act(torch.cat([hidden, point.per_observation(self.imagine)], dim=-1))}
 
     def whole_walk_heads(self, rollout: Rollout, inputs: RolloutInputs) -> dict[str, Tensor]:
         """The error of the environment model at every step that led on, 0 elsewhere."""
         table, mask, environment = rollout.decisions[LOW_LEVEL], inputs.masks.feature, inputs.environment
         later = (table.step + 1).clamp_max(rollout.alive.shape[1] - 1)
         went_on = ~table.stops & (table.step + 1 < rollout.length[table.episode])
+        gather, places = environment.store.gather_views, (rollout.viewpoint, rollout.view)
         views = [
-            environment.store.gather_views(
-                rollout.viewpoint[table.episode, step], rollout.view[table.episode, step]
-            )
-            * mask
-            for step in (table.step, later)
+            gather(*(place[table.episode, step] for place in places)) * mask for step in (table.step, later)
         ]
         chance = nn.functional.one_hot(table.choice, ACTIONS).to(views[0])
         view, reward = self.model(views[0], chance)
@@ -158,7 +150,7 @@ class RPA(LowLevelAgent):
         return {"model_error": at_step}
 
     def explain(self, point: DecisionPoint) -> Explanation:
-        """The words, and what the environment model expects of a step forward."""
+        """The words, and the reward that the environment model expects of a step forward."""
         observations = point.observations
         forward = torch.eye(ACTIONS, device=point.row.device)[4].expand(len(observations.view), -1)
         _, reward = self.model(self.view_ahead(observations), forward)

@@ -9,16 +9,14 @@ attends to; words are read last to first. Read in the released code. On the comm
 a plain dot product as basic's: three random factors make scores so small that learning begins late.
 
 It learns from paths that a speaker described beside the instructions of people, then from the latter alone:
-the published row needs ``--speaker`` or ``--augment``, and walks a batch of each; the release draws from both.
+the published row needs ``--speaker`` or ``--augment``, and walks a batch of each.
 
 Pragmatic search: ``speaker-follower-search`` expands states best-first by the sum of log-probabilities and
 keeps the first way into each place (the release: the best one into each place and direction), up to 40
 places. Every visited place is the end of a route, and a speaker helps to choose among them:
-``scenemem eval RUN --speaker SPEAKER_RUN --speaker-weight .5`` (``PragmaticSearch``, which any agent that
-searches can have). All that was walked to find the routes counts, and so does the way to the chosen end; the
-release counts the chosen route (``chosen_route``, for a second column) unless it is asked for the physical
-walk. Differences: the release's routes are 40 at which the search chose to stop, and its deviations are those
-of all routes of a split, here of one search.
+``scenemem eval RUN --speaker SPEAKER_RUN --speaker-weight .5`` (``PragmaticSearch``). Everything walked
+counts; the release counts the ``chosen_route``, for a second column. Differences: the release's routes are 40
+at which the search chose to stop, and its deviations are those of a split, here of one search.
 
 Shape letters: X observations, R decision steps, K candidate slots.
 """
@@ -28,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
@@ -117,7 +115,7 @@ def chosen_route(walk: Sequence[T]) -> list[T]:
 
 AGENTS = {"speaker-follower": AgentSpec(SpeakerFollower, FollowerConfig)}
 _STUDENT = {"student_forcing": 1.0}
-_SEARCH = {"search": "long", "priority": "log_probabilities"}
+_SEARCH: dict[str, Any] = {"search": "long", "priority": "log_probabilities"}
 ROWS = {
     "speaker-follower": shared("speaker-follower", FollowerConfig),
     "speaker-follower-search": shared("speaker-follower", FollowerConfig, walk=SEARCH_WALK, **_SEARCH),

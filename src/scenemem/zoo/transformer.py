@@ -79,7 +79,7 @@ class Attention(nn.Module):
 
     def _split(self, tokens: Tensor) -> Tensor:
         """(R, T, W)  ->  (R, heads, T, W / heads)"""
-        return tokens.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return tokens.view(*tokens.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 class CrossModalLayer(nn.Module):
