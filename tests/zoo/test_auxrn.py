@@ -84,9 +84,7 @@ def test_another_instruction_is_matched_with_every_walk(agent: AuxRN, walk: Walk
 def test_words_go_with_their_instructions(agent: AuxRN, setting: Setting) -> None:
     read = setting.inputs(agent).instructions
     assert isinstance(read, SpelledInstructions)
-    twice = read.repeat(2)
-    assert torch.equal(twice.tokens[: len(read.tokens)], read.tokens)
-    assert len(twice.tokens) == len(twice.context) == 2 * len(read.tokens)
+    assert torch.equal(read.repeat(2).tokens, read.tokens.repeat(2, 1))
     plain = InstructionEncoder(9, 4, 6, 0.0, PAD)(torch.tensor([[1, 2]]), torch.tensor([2]))
     with pytest.raises(TypeError, match="build it with a SpellingEncoder"):
         spelled(plain)

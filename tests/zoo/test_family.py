@@ -10,18 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 
 from scenemem import zoo
 from scenemem.agents.agent import Agent
-from scenemem.agents.build import AGENTS, DataSizes, ModelConfig
+from scenemem.agents.build import DataSizes, ModelConfig
 from scenemem.agents.walker import TrainedAgent, take_best
 from scenemem.errors import SettingError, UserError
 from scenemem.evaluation.metrics import measure
 from scenemem.learning.objectives import LABEL_RULES, Stage
-from scenemem.presets import PRESETS, R4R_LABELS, Overlays, overlaid, read_preset
+from scenemem.presets import PRESETS, R4R_LABELS, Overlays, overlaid
 from scenemem.registry import load_plugin
 from scenemem.runs.folder import RunFolder
 from scenemem.zoo.active_perception import ActiveConfig
@@ -120,13 +119,6 @@ def test_the_page_of_the_family_names_every_system(name: str) -> None:
     stem = Path(str(SYSTEMS[name].__file__)).name
     assert f"`zoo/{stem}`" in page
     assert f"scenemem train {name}" in page
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_rows_survive_being_written_down(name: str) -> None:
-    written = msgspec.json.encode(ROWS[name])
-    assert read_preset(msgspec.json.decode(written)) == ROWS[name]
-    assert type(ROWS[name].model) is AGENTS[ROWS[name].agent].config
 
 
 # commands

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from scenemem.agents.actions import LocalActions
+from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import FollowLabels, collect
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS
@@ -79,13 +81,21 @@ def test_what_was_done_is_seen_from_the_views() -> None:
         assert bool((done[~changed] == END).all())
 
 
-def test_the_expert_gets_to_every_goal(world: World, episodes: EpisodeSet) -> None:
-    space = LowLevelActions(world, len(episodes), 60)
-    rule = LowLevelExpert(world, episodes.goal)
-    rollout = collect(world, episodes, space, FollowLabels(), max_steps=61, label_rule=rule)
+def _led(world: World, episodes: EpisodeSet, limit: int, rule: LowLevelExpert | None = None) -> Rollout:
+    """Walks that follow labels, by default those that lead to the goal."""
+    space = LowLevelActions(world, len(episodes), limit)
+    rule = rule or LowLevelExpert(world, episodes.goal)
+    return collect(world, episodes, space, FollowLabels(), max_steps=limit + 6, label_rule=rule)
+
+
+def _arrived(rollout: Rollout, goal: Tensor) -> Tensor:
     ends = rollout.viewpoint.gather(1, (rollout.length - 1).unsqueeze(1)).squeeze(1)
-    assert torch.equal(ends, episodes.goal)
-    assert bool(rollout.stopped.all())
+    return (ends == goal) & rollout.stopped
+
+
+def test_the_expert_gets_to_every_goal(world: World, episodes: EpisodeSet) -> None:
+    rollout = _led(world, episodes, 60)
+    assert bool(_arrived(rollout, episodes.goal).all())
     table = rollout.decisions[LOW_LEVEL]
     assert set(table.choice.tolist()) >= {LEFT, RIGHT, FORWARD, END}
     ahead = forward_slot(
@@ -106,12 +116,14 @@ def test_the_expert_gets_to_every_goal(world: World, episodes: EpisodeSet) -> No
 def test_the_low_level_expert_of_a_path_visits_all_its_points(world: World, episodes: EpisodeSet) -> None:
     some = episodes.select(range(0, len(episodes), 9))
     rule = LowLevelPath(world, some.path, passes_over=False)
-    space = LowLevelActions(world, len(some), 80)
-    rollout = collect(world, some, space, FollowLabels(), max_steps=81, label_rule=rule)
-    for row, walked in enumerate(walks_of(rollout)):
+    for row, walked in enumerate(walks_of(_led(world, some, 80, rule))):
         rest = iter(walked)
         assert all(point in rest for point in places_of(some.path[row])), "in their order"
         assert walked[-1] == places_of(some.path[row])[-1]
+
+
+def test_walks_are_cut_off_after_their_decisions(world: World, episodes: EpisodeSet) -> None:
+    assert _led(world, episodes, 3).length.tolist() == [4] * len(episodes)
 
 
 def test_in_r2r_the_labels_lead_to_nearly_every_goal_within_the_limits_of_the_family(real_data: Path) -> None:
@@ -120,13 +132,8 @@ def test_in_r2r_the_labels_lead_to_nearly_every_goal_within_the_limits_of_the_fa
     world = load_world(folder.connectivity)
     episodes = load_split(folder, world, "r2r", "val_unseen")
     limits = WALK.max_decisions, PRESETS["student-forcing"].learning.max_decisions
-    reached = []
-    for limit in limits:
-        space = LowLevelActions(world, len(episodes), limit)
-        rule = LowLevelExpert(world, episodes.goal)
-        rollout = collect(world, episodes, space, FollowLabels(), max_steps=limit + 1, label_rule=rule)
-        ends = rollout.viewpoint.gather(1, (rollout.length - 1).unsqueeze(1)).squeeze(1)
-        reached.append(float(((ends == episodes.goal) & rollout.stopped).double().mean()))
+    walks = (_led(world, episodes, limit) for limit in limits)
+    reached = [float(_arrived(rollout, episodes.goal).double().mean()) for rollout in walks]
     assert reached == pytest.approx([0.990, 0.927], abs=0.001)  # evaluated, and while learning
 
 

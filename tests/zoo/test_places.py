@@ -16,6 +16,7 @@ from scenemem.ssm.graph import MemoryGraph
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
 from scenemem.zoo.places import PlaceActions, SeenPlaces, first_of_cheapest
+from tests.zoo.helpers import places_of
 
 
 @pytest.fixture(scope="module", params=[1, 2, 7])
@@ -46,13 +47,11 @@ def _explored(environment: Environment, episodes: EpisodeSet, steps: int) -> Mem
 def _known(seen: SeenPlaces, row: int) -> nx.Graph:
     """What an episode knows, as networkx has it."""
     graph, world = nx.Graph(), seen.world
-    nodes = [place for place in seen.graph.viewpoint[row].tolist() if place != NONE]
-    graph.add_nodes_from(nodes)
+    graph.add_nodes_from(nodes := places_of(seen.graph.viewpoint[row]))
     for place in nodes:
-        for other in world.neighbour[place].tolist():
-            if other != NONE:
-                length = math.dist(world.position[place].tolist(), world.position[other].tolist())
-                graph.add_edge(place, other, metres=length)
+        for other in places_of(world.neighbour[place]):
+            length = math.dist(world.position[place].tolist(), world.position[other].tolist())
+            graph.add_edge(place, other, metres=length)
     return graph
 
 
@@ -60,8 +59,7 @@ def test_every_unvisited_place_is_there_once(seen: SeenPlaces) -> None:
     slots = seen.world.neighbour.shape[1]
     for row in range(len(seen.all)):
         known, nodes = _known(seen, row), set(seen.graph.viewpoint[row].tolist())
-        places = [place for place in seen.viewpoint[row].tolist() if place != NONE]
-        assert places == sorted(set(known) - nodes)
+        assert places_of(seen.viewpoint[row]) == sorted(set(known) - nodes)
         for way, number in enumerate(seen.of_way[row].tolist()):
             node, slot = divmod(way, slots)
             if bool(seen.graph.open[row, node, slot]):
@@ -80,7 +78,7 @@ def test_ways_to_a_place_are_averaged_or_the_largest_taken(seen: SeenPlaces) -> 
     back = seen.per_way(torch.randn(seen.viewpoint.shape))
     assert not back[seen.of_way == seen.viewpoint.shape[1]].any()
     for row in range(len(ways)):
-        for number in range(int(seen.mask[row].sum())):
+        for number in range(len(places_of(seen.viewpoint[row]))):
             own = ways[row][seen.of_way[row] == number]
             torch.testing.assert_close(mean[row, number], own.mean(0))
             torch.testing.assert_close(largest[row, number], own.amax(0))
@@ -89,7 +87,7 @@ def test_ways_to_a_place_are_averaged_or_the_largest_taken(seen: SeenPlaces) -> 
 def test_distances_are_those_of_the_known_map(seen: SeenPlaces) -> None:
     for row in range(len(seen.all)):
         known = _known(seen, row)
-        nodes = {place for place in seen.graph.viewpoint[row].tolist() if place != NONE}
+        nodes = set(places_of(seen.graph.viewpoint[row]))
         for one, first in enumerate(seen.all[row].tolist()):
             for other, second in enumerate(seen.all[row].tolist()):
                 if NONE in (first, second):

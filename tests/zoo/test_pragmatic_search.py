@@ -19,7 +19,7 @@ from scenemem.zoo import reranking
 from scenemem.zoo.reranking import PragmaticSearch, searches, standardised
 from scenemem.zoo.search import END, routes_to
 from scenemem.zoo.speaker_follower import chosen_route
-from tests.zoo.helpers import Constant, NearTheGoal, Setting, Walk, places_of
+from tests.zoo.helpers import Constant, Setting, Walk, places_of
 
 SEARCHES = ("speaker-follower-search", "fast-long")
 
@@ -93,15 +93,6 @@ def test_without_a_say_the_speaker_changes_nothing(name: str, setting: Setting, 
     assert not torch.equal(loud.walked, plain.walked)
     before = plain.decisions[END].step.min()
     assert torch.equal(loud.walked[:, :before], plain.walked[:, :before]), "it searches as before"
-
-
-@pytest.mark.parametrize("name", SEARCHES)
-def test_an_oracle_ends_at_the_nearest_place_found(name: str, setting: Setting) -> None:
-    agent, world, episodes = _agent(setting, name), setting.world, setting.episodes
-    walked = PragmaticSearch(agent, NearTheGoal(world), 1.0).walk(episodes).walked
-    for row, goal in zip(walked, episodes.goal, strict=True):
-        metres = world.geodesic(row[row != NONE], goal)
-        assert float(metres[-1]) == pytest.approx(float(metres.min()))
 
 
 def test_an_episode_walks_alike_whatever_walks_beside_it(setting: Setting, speaker: Speaker) -> None:

@@ -78,7 +78,7 @@ class ActiveConfig(ModelConfig):
 
 @dataclass(frozen=True)
 class Views:
-    """What the navigator and the explorer say about every observation, before anything is explored."""
+    """Scores of the navigator and the explorer for every observation, before anything is explored."""
 
     query: Tensor  # (X, D) of the navigator about how candidates look
     logits: Tensor  # (X, K + 1) of the navigator
@@ -155,7 +155,7 @@ class ActivePerception(Basic):
         return {**super().heads(observations), "unsure": unsure.float()}
 
     def explain(self, point: DecisionPoint) -> Explanation:
-        """The words, how sure it is, and how much it wants to explore."""
+        """The words, the entropy of the decision, and the chance to explore."""
         navigator = self.navigator(point)
         numbers = {
             "entropy": entropy(navigator, point.per_observation(self.views).options),

@@ -1,6 +1,6 @@
 """AuxRN (Zhu 2020): the basic agent with four more tasks for the states of its walks.
 
-    retelling   a decoder reads the states of a walk and must say the instruction; cross-entropy of its words
+    retelling   a decoder reads the states of a walk and repeats the instruction; cross-entropy of its words
     progress    sigmoid(MLP h_t) against t / T, the share of the steps done
     matching    MLP [last state, first word]: is this the instruction of this walk, or another one's?
     angle       MLP h_t against the direction of the next hop, four sines and cosines, squared error
@@ -49,7 +49,7 @@ class AuxRNConfig(ModelConfig):
     """Settings of AuxRN."""
 
     decoder_dropout: float = 0.25
-    """of the decoder that says instructions again"""
+    """of the decoder that repeats instructions"""
 
 
 def _mlp(width: int, out: int, entered: int | None = None) -> nn.Sequential:
@@ -81,13 +81,13 @@ class AuxRN(Basic):
         """The cost of retelling, and whether walk and instruction match."""
         states, words = rollout.heads["state"], spelled(inputs.instructions)
         episodes, steps = rollout.alive.shape
-        told = retelling_cost(self.decoder, states, rollout.alive, words.tokens)
+        cost = retelling_cost(self.decoder, states, rollout.alive, words.tokens)
         last = states[torch.arange(episodes, device=states.device), rollout.length - 1]
         first_word = words.context[:, 0].detach()
         pairs = (torch.cat([last, word], dim=-1) for word in (first_word, first_word.roll(1, dims=0)))
         matching = torch.cat([self.matching(pair) for pair in pairs], dim=-1)  # (B, 2) its own, another's
         return {
-            "retelling": told.unsqueeze(1).expand(-1, steps),
+            "retelling": cost.unsqueeze(1).expand(-1, steps),
             "matching": matching.unsqueeze(1).expand(-1, steps, -1),
         }
 

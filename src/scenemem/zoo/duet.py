@@ -109,7 +109,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Fused:
-    """What both scales say about R decision steps."""
+    """Scores of both scales for R decision steps."""
 
     confidence: Tensor  # (R, O + 1, 2) of every option: the panorama's here', and the map's
     mix: Tensor  # (R, 2) their weights 1 - s and s

@@ -96,7 +96,7 @@ class TransformerEncoder(OtherEncoder):
 
 @dataclass(frozen=True)
 class SpelledInstructions(Instructions):
-    """Encoded instructions with their words, for heads that say them again."""
+    """Encoded instructions with their words, for heads that repeat them."""
 
     tokens: Tensor  # (B, L) token numbers, padded
 
@@ -121,7 +121,7 @@ class SpellingEncoder(InstructionEncoder):
 def spelled(instructions: Instructions) -> SpelledInstructions:
     """Instructions that must have their words."""
     if not isinstance(instructions, SpelledInstructions):
-        raise TypeError("this agent says instructions again; build it with a SpellingEncoder")
+        raise TypeError("this agent repeats instructions; build it with a SpellingEncoder")
     return instructions
 
 

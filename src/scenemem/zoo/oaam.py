@@ -53,7 +53,7 @@ class Stream(nn.Module):
 
 @dataclass(frozen=True)
 class Decoupled:
-    """What the two streams say about every observation."""
+    """Scores of the two streams for every observation."""
 
     confidence: Tensor  # (X, K + 1, 2) of every option, by object and by action
     mix: Tensor  # (X, 2) their weights

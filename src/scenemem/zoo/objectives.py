@@ -311,7 +311,7 @@ def gate_imitation(rollout: Rollout, _: LossContext) -> Tensor:
 
 
 def views_of_walk(environment: Environment, rollout: Rollout) -> PathViews:
-    """What was seen along walks, as a speaker wants it; every step of a walk is a hop."""
+    """What was seen along walks, as a speaker reads it; every step of a walk is a hop."""
     place = rollout.walked
     there = pad(place[:, 1:], (0, 1), value=NONE)
     slot = environment.world.slot_of(place.clamp_min(0), there).masked_fill(there == NONE, STOP)
@@ -324,7 +324,7 @@ def matching_critic(rollout: Rollout, _: LossContext) -> Tensor:
 
 
 def matched_a2c(rollout: Rollout, context: LossContext) -> Tensor:
-    """A2C whose reward for stopping has what the critic says added, head ``intrinsic``."""
+    """A2C whose reward for stopping has the verdict of the critic added, head ``intrinsic``."""
     intrinsic = rollout.heads["intrinsic"][:, 0].detach()
 
     def reward(table: Decisions, rollout: Rollout, inner: LossContext) -> Tensor:
@@ -335,22 +335,22 @@ def matched_a2c(rollout: Rollout, context: LossContext) -> Tensor:
 
 
 def retelling_cost(decoder: WordDecoder, states: Tensor, mask: Tensor, tokens: Tensor) -> Tensor:
-    """Mean cross-entropy of a word when a decoder says the instruction from the states of a walk.
+    """Mean cross-entropy of a word when a decoder repeats the instruction from the states of a walk.
 
     states: (B, T, H)  mask: (B, T) bool  tokens: (B, L) ``<BOS> words <EOS>``, padded  ->  (B,)
     """
     strongest = states.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(dim=1)
     walks = EncodedPaths(states, mask, DecoderState(torch.tanh(strongest), strongest))
-    said, target = tokens[:, :-1], tokens[:, 1:]
+    read, target = tokens[:, :-1], tokens[:, 1:]
     counted = (target != PAD) & (target != UNK)
-    logits = decoder.word_logits(decoder(said, walks)[counted])
+    logits = decoder.word_logits(decoder(read, walks)[counted])
     cost = cross_entropy(logits, target[counted], reduction="none")
     total = torch.zeros_like(strongest[:, 0]).index_add(0, counted.nonzero()[:, 0], cost)
     return total / counted.sum(dim=1).clamp_min(1)
 
 
 def retelling(rollout: Rollout, _: LossContext) -> Tensor:
-    """AuxRN: the head ``retelling`` is the cost of saying an instruction again, the same at all steps."""
+    """AuxRN: the head ``retelling`` is the cost of repeating an instruction, the same at all steps."""
     return rollout.heads["retelling"][:, 0].mean()
 
 

@@ -184,7 +184,7 @@ class CoGroundedState(State):
 
     @property
     def attention(self) -> dict[str, Tensor]:
-        """The textual grounding, which asks for things and directions alike."""
+        """The textual grounding, for things and directions alike."""
         return {"perception": self.word_attention, "action": self.word_attention}
 
 

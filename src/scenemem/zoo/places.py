@@ -1,4 +1,4 @@
-"""Places of a memory: all seen ones as one choice, and the tables of readers that want each place once.
+"""Places of a memory: all seen ones as one choice, and the tables of readers with each place once.
 
 A sub-node is a way from one node; the same unvisited place may be a sub-node of several nodes. Where agents
 may go again to visited places, all ways are open, and these places stand among those that can be chosen, too.
@@ -24,7 +24,7 @@ from scenemem.ssm.graph import MemoryGraph
 from scenemem.world.graph import FULL_TURN, NONE, World, direction
 
 POSITION = 7
-"""Numbers that say where a place lies."""
+"""Numbers of the position of a place."""
 
 
 class PlaceActions(GlobalActions):
@@ -110,11 +110,6 @@ class SeenPlaces:
     def world(self) -> World:
         """Where they are."""
         return self.graph.environment.world
-
-    @property
-    def mask(self) -> Tensor:
-        """(R, U) bool, true at places"""
-        return self.viewpoint != NONE
 
     @cached_property
     def edge(self) -> Tensor:

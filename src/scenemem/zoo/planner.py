@@ -54,7 +54,7 @@ class GraphNet(nn.Module):
         along, against = (layer(edges.feature[row, edge]) for layer in self.edge)
         # a message along every edge, then one against every edge
         begins, ends = torch.cat([source, target]), torch.cat([target, source])
-        typed = torch.cat([along, against])
+        messages = torch.cat([along, against])
 
         def summed(messages: Tensor, number: Tensor) -> Tensor:
             return torch.zeros_like(nodes).flatten(0, 1).index_add(0, number, messages).view_as(nodes)
@@ -64,7 +64,7 @@ class GraphNet(nn.Module):
             message = nn.functional.elu(pairs + receives.flatten(0, 1).index_select(0, ends))
             return summed(message, ends), summed(message, begins)
 
-        return self._steps(nodes, exists, exchange, (summed(typed, ends), summed(typed, begins)))
+        return self._steps(nodes, exists, exchange, (summed(messages, ends), summed(messages, begins)))
 
     def complete(self, nodes: Tensor, pairs: Tensor) -> Tensor:
         """The same on graphs with an edge from every node to every node.
@@ -78,13 +78,13 @@ class GraphNet(nn.Module):
             message = nn.functional.elu(sends.unsqueeze(2) + receives.unsqueeze(1))
             return 2 * message.sum(dim=1), 2 * message.sum(dim=2)
 
-        said = along.sum(dim=1) + against.sum(dim=2), along.sum(dim=2) + against.sum(dim=1)
-        return self._steps(nodes, torch.ones_like(nodes[..., 0], dtype=torch.bool), exchange, said)
+        typed = along.sum(dim=1) + against.sum(dim=2), along.sum(dim=2) + against.sum(dim=1)
+        return self._steps(nodes, torch.ones_like(nodes[..., 0], dtype=torch.bool), exchange, typed)
 
     def _steps(
-        self, nodes: Tensor, exists: Tensor, exchange: Exchange, said: tuple[Tensor, Tensor]
+        self, nodes: Tensor, exists: Tensor, exchange: Exchange, typed: tuple[Tensor, Tensor]
     ) -> Tensor:
-        """All steps; ``said`` are the terms of edges, summed at receivers and at senders, (R, V, W) each"""
+        """All steps; ``typed`` are the terms of edges, summed at receivers and at senders, (R, V, W) each"""
         width, kept = nodes.shape[2], exists.unsqueeze(-1)
         count = kept.sum(dim=1).clamp_min(1)
         whole = (nodes * kept).sum(dim=1) / count
@@ -95,7 +95,7 @@ class GraphNet(nn.Module):
             everywhere = nn.functional.linear(whole, of_whole, self.message.bias).unsqueeze(1)
             received, sent = exchange(sends, receives + everywhere)
             context = whole.unsqueeze(1).expand_as(nodes)
-            joined = torch.cat([received + said[0], sent + said[1], context, nodes], dim=-1)
+            joined = torch.cat([received + typed[0], sent + typed[1], context, nodes], dim=-1)
             nodes = (nodes + self.node(joined)) * kept
             whole = torch.relu(self.whole(torch.cat([nodes.sum(dim=1) / count, whole], dim=-1)))
         return nodes
@@ -136,8 +136,8 @@ class ProxyChannel(nn.Module):
         proxies = torch.bmm(share, nodes)
         pairs = pooled_edges(share, edges)
         planned = self.planning.complete(proxies, pairs.view(len(pairs), self.proxies, self.proxies, -1))
-        said: Tensor = self.out(torch.bmm(share.transpose(1, 2), planned))
-        return said * exists.unsqueeze(-1)
+        found: Tensor = self.out(torch.bmm(share.transpose(1, 2), planned))
+        return found * exists.unsqueeze(-1)
 
 
 class ProxyPlanner(nn.Module):

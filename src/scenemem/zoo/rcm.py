@@ -113,7 +113,7 @@ class RCM(Agent):
         """The verdict of the matching critic on every walk, the same at all its steps."""
         views, tokens = views_of_walk(inputs.environment, rollout), spelled(inputs.instructions).tokens
         read = views, inputs.masks.feature, tokens
-        with torch.no_grad(), evaluating(self.matching):  # a judge's layers drop nothing
+        with torch.no_grad(), evaluating(self.matching):  # nothing is dropped in a verdict
             intrinsic = self.config.delta * self.matching.likelihood(*read).per_word.exp()
         match, steps = self.matching.likelihood(*read).per_word, rollout.alive.shape[1]
         found = {"match": match, "intrinsic": intrinsic}

@@ -50,7 +50,7 @@ def shared(
         agent: its name.
         config: its settings, those of ``ModelConfig`` being basic's.
         losses: further losses with their weights.
-        walk: how long it may walk when it is evaluated; as long as basic unless told otherwise.
+        walk: how long it may walk when it is evaluated; as long as basic by default.
         learning: other settings of ``LearningConfig``.
         **settings: that it has beside those of ``ModelConfig``.
     """
@@ -78,7 +78,7 @@ def published(
         agent: its name.
         model: its settings.
         stages: its losses.
-        walk: how long it may walk when it is evaluated; 10 decisions unless told otherwise.
+        walk: how long it may walk when it is evaluated; 10 decisions by default.
         word_vectors: words begin with GloVe.
         **learning: other settings of ``LearningConfig``; walks to learn from are as long as evaluated ones.
     """

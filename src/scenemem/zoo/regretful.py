@@ -87,7 +87,7 @@ class RememberingActions(MemoryActions):
 
 @dataclass(frozen=True)
 class Regret:
-    """What the regret module says about R decision steps."""
+    """What the regret module reads at R decision steps."""
 
     progress: Tensor  # (R,) p_t
     before: Tensor  # (R,) p_{t-1}

@@ -81,7 +81,7 @@ class Candidates:
 class RerankingAgent:
     """A trained agent that answers with the best of several walks.
 
-    It looks at more of the building than an agent that walks once, which its results have to say.
+    It looks at more of the building than an agent that walks once, which its results state.
 
     Args:
         agent: the agent that walks.
@@ -199,9 +199,9 @@ class PragmaticSearch(TrainedAgent):
         came_from = memory.columns["parent"][request.episode].squeeze(-1).round().long()
         route = routes_to(memory.node[request.episode], came_from, row, node)
         route = route[:, : int((route != NONE).sum(dim=1).amax())]
-        told = episodes.select(request.episode[row])
+        rows = episodes.select(request.episode[row])
         parts = torch.split(torch.arange(len(row), device=row.device), _ROUTES_AT_ONCE)
-        scores = [self.scorer.score_routes(told.select(part), route[part]) for part in parts]
+        scores = [self.scorer.score_routes(rows.select(part), route[part]) for part in parts]
         return torch.zeros(request.options.shape).to(scores[0]).index_put((row, node), torch.cat(scores))
 
 

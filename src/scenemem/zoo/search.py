@@ -185,7 +185,7 @@ class SearchMixin(Agent):
         return SearchActions(world, episodes, max_decisions, long=self.config.search == "long")
 
     def local_scores(self, observations: Observations) -> Tensor:
-        """What the local agent says about the neighbours of every place, and stopping  ->  (X, K + 1)"""
+        """The local scores of the neighbours of every place, and of stopping  ->  (X, K + 1)"""
         rows = torch.arange(len(observations.viewpoint), device=observations.viewpoint.device)
         point = DecisionPoint(observations, rows)
         logits = by_type(super().score(point))[ACTION]  # type: ignore[safe-super]  # the agent mixed with
@@ -196,7 +196,7 @@ class SearchMixin(Agent):
         return logits.masked_fill(~options, _NOWHERE)
 
     def node_features(self, observations: Observations) -> dict[str, Tensor]:
-        """The scores of the neighbours (X, K + 1), and the place one came from (X, 1)"""
+        """The scores of the neighbours (X, K + 1), and the place before (X, 1)"""
         found = super().node_features(observations)
         if self.config.search != "none":
             found["scores"] = observations.cached(self.local_scores)

@@ -6,7 +6,7 @@ Words and candidates are grounded with the same state, and both groundings decid
     b_k = softmax_k(g(u_k) . W_v h),  v^ = sum_k b_k g(u_k)
     logit_k = g(u_k) . W_a [x^, h_t],  g(u) = ReLU(norm(W u)), stop is the row u = 0
 
-The monitor reads how the words were attended to and says how much of the way is done:
+The monitor reads how the words were attended to and estimates how much of the way is done:
 
     p_t = tanh(w [a, sigmoid(W [h, v^]) * tanh(c_t)]),  target (d_0 - d_t) / d_0, and 1 within 3 m of the goal
 
@@ -78,7 +78,7 @@ class SelfMonitoringConfig(ModelConfig):
 
 
 class SelfMonitoring(EmbedsActions):
-    """Scores candidates with grounded words, and says how far it has come."""
+    """Scores candidates with grounded words, and estimates its progress."""
 
     config: SelfMonitoringConfig
     raw = False  # the published core in the form of Tactical Rewind
@@ -149,7 +149,7 @@ class SelfMonitoring(EmbedsActions):
         return AcceptActions(world, episodes, max_decisions, tries=self.config.tries)
 
     def word_attention(self, observations: Observations) -> dict[str, Tensor]:
-        """The textual grounding, which asks for things and directions alike  ->  name: (X, L)"""
+        """The textual grounding, for things and directions alike  ->  name: (X, L)"""
         attention = observations.cached(self.ground).word_attention
         return {"perception": attention, "action": attention}
 
