@@ -33,7 +33,7 @@ def _agent(setting: Setting, name: str, **settings: object) -> TrainedAgent:
     limits = WalkConfig(max_decisions=4, max_words=30)
     if name not in FAMILY:
         return setting.agent(name, limits=limits, **settings)
-    spec = FAMILY[name].SPEC
+    spec = FAMILY[name].AGENTS[name]
     network = setting.network(lambda sizes: spec.build(spec.config(word_width=6, width=8), sizes))
     return TrainedAgent(network, setting.environment, setting.vocabulary, limits)
 
