@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from scenemem.features.buildings import Annotations, Building, FloatArray, ObjectLabel, load_annotations
+
 from scenemem.features.captions import (
     CaptionConfig,
     CaptionTable,

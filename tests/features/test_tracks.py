@@ -12,7 +12,7 @@ import pytest
 
 from scenemem import cli
 from scenemem.errors import DataError, UserError
-from scenemem.features.tracks import TRACKS, join_stores
+from scenemem.features.store import TRACKS, join_stores
 from scenemem.formats.features import Column, StoreInfo, read_store, write_store
 
 KEYS = ("s_a", "s_b", "s_c")

@@ -14,8 +14,14 @@ from scenemem.commands.console import console, open_data, output, print_json, pr
 from scenemem.errors import DataError, UserError
 from scenemem.features.captions import CaptionConfig, build_caption_features
 from scenemem.features.objects import build_object_features
-from scenemem.features.store import convert_features, covered_scans, store_name
-from scenemem.features.tracks import CAPTIONS, JOINT, join_stores
+from scenemem.features.store import (
+    CAPTIONS,
+    JOINT,
+    convert_features,
+    covered_scans,
+    join_stores,
+    store_name,
+)
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import StoreInfo
 from scenemem.formats.folder import DataFolder

@@ -15,8 +15,7 @@ from scenemem.commands import console
 from scenemem.commands.console import Checkpoint, Data, Device, Json, Processes, Run, Runs, Split, Threads
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Estimate
-from scenemem.evaluation.following import Agreement
-from scenemem.evaluation.grounding import OWN, GroundingQuality
+from scenemem.evaluation.following import OWN, Agreement, GroundingQuality
 from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.results import read_trajectories, write_trajectories
