@@ -53,8 +53,7 @@ class Walks:
         return list(map(Trajectory, self.episodes.instruction_ids, points))
 
 
-_TOGETHER = 1024
-"""Episodes whose instructions are kept in memory at the same time."""
+_TOGETHER = 1024  # episodes whose instructions are kept in memory at the same time
 
 
 def walk_split(

@@ -16,8 +16,7 @@ from scenemem.formats.results import Point, Trajectory
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World, view_elevation, view_heading
 
-MOST_POINTS = 10_000
-"""Of one trajectory: all are padded to the longest, so an endless one would eat the memory."""
+MOST_POINTS = 10_000  # of one trajectory: all are padded to the longest, so an endless one fills the memory
 
 
 @dataclass(frozen=True, eq=False)

@@ -254,14 +254,13 @@ def _flags(rows: Sequence[tuple[bool, ...]], included: Sequence[int]) -> BoolArr
 # Where things lie in the views
 
 
-def _view_directions() -> FloatArray:
-    heading = np.tile(np.arange(HEADINGS) * STEP, ROWS)
-    elevation = np.repeat((np.arange(ROWS) - 1) * STEP, HEADINGS)
-    east, north = np.sin(heading) * np.cos(elevation), np.cos(heading) * np.cos(elevation)
-    return np.stack([east, north, np.sin(elevation)], axis=1)
-
-
-VIEW_DIRECTIONS = _view_directions()  # (36, 3) unit vectors
+_HEADING = np.tile(np.arange(HEADINGS) * STEP, ROWS)  # (36,) radians
+_ELEVATION = np.repeat((np.arange(ROWS) - 1) * STEP, HEADINGS)
+_LEVEL = np.cos(_ELEVATION)
+VIEW_DIRECTIONS: FloatArray = np.stack(
+    [np.sin(_HEADING) * _LEVEL, np.cos(_HEADING) * _LEVEL, np.sin(_ELEVATION)], axis=1
+)
+"""(36, 3) unit vectors: east, north, up"""
 
 
 def centredness(offset: FloatArray) -> FloatArray:

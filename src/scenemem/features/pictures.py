@@ -28,14 +28,9 @@ from scenemem.world.graph import HEADINGS, STEP
 FloatArray = npt.NDArray[np.float64]
 Pixels = npt.NDArray[np.uint8]
 
-VIEW_SIZE = (640, 480)
-"""Width and height of a view resampled from a skybox, pixels."""
-
-MOST_PIXELS = 1 << 25
-"""Of a picture; the six faces of a full skybox side by side have 25 million."""
-
-FIELD_OF_VIEW = math.pi / 3
-"""Vertical field of view of a view, radians."""
+VIEW_SIZE = (640, 480)  # width and height of a view resampled from a skybox, pixels
+MOST_PIXELS = 1 << 25  # of a picture; the six faces of a full skybox side by side have 25 million
+FIELD_OF_VIEW = math.pi / 3  # of a view, vertically, radians
 
 FACES = np.array(
     [

@@ -43,12 +43,8 @@ from scenemem.registry import listed
 from scenemem.world.build import Progress
 from scenemem.world.graph import HEADINGS, VIEWS, World, angle_feature, rotated, view_heading
 
-IN_MEMORY = 512 * 2**20
-"""Bytes a store may take as float32 to be read into memory; larger ones stay on disk."""
-
-PROJECTIONS = 4
-"""Numbers per panorama that are kept with weights, to tell whether another store holds the same features."""
-
+IN_MEMORY = 512 * 2**20  # bytes a store may take as float32 to be read into memory
+PROJECTIONS = 4  # numbers per panorama that are kept with weights, to recognise other features
 JOINT = "+"  # between the names of the tracks of a union
 
 _LAST_BITS = 0.01  # of the root mean square: two roundings of the same features differ less, others more
@@ -180,8 +176,7 @@ def open_store(target: StrPath, world: World, *, half: bool = False) -> FeatureS
     """
     info, mapped = read_store(target)
     rows = {key: row for row, key in enumerate(info.keys)}
-    missing = [name for name in world.names if name not in rows]
-    if missing:
+    if missing := [name for name in world.names if name not in rows]:
         lacks = f"{len(missing)} of the {len(world.names)} viewpoints of the world, first '{missing[0]}'"
         advice = "build it from features of all viewpoints of a building or more"
         raise DataError(target, f"lacks {lacks}; {advice}")
@@ -306,10 +301,10 @@ def convert_features(
     """
     if columns is not None and columns < 1:
         raise UserError(f"columns must be 1 or more, got {columns}; leave it out to keep all")
-    ending = _ending(file)
-    if ending is None:
-        expected = f"a name ending in {', '.join(_KINDS)}"
-        raise UserError(f"{file}: unknown kind of feature file; expected {expected}")
+    if (ending := _ending(file)) is None:
+        raise UserError(
+            f"{file}: unknown kind of feature file; expected a name ending in {', '.join(_KINDS)}"
+        )
     read, count = _KINDS[ending]
     rows = read(file, columns)
     kept = f", first {columns} columns" if columns is not None else ""
