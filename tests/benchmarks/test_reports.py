@@ -65,7 +65,7 @@ def test_training_report_has_every_quantity(run: Run) -> None:
         for speed in case["modes"].values():
             _plausible(speed)
             assert speed["observations_per_episode"] >= 1
-            assert "times_reference" not in speed, "nobody measured this width"
+            assert "times_reference" not in speed, "not measured at this width"
     ssm, basic = (case["modes"]["mixed"]["parts"] for case in cases)
     assert basic["reasoning"] == basic["memory"] == 0.0
     assert min(ssm["reasoning"], ssm["memory"]) > 0
@@ -219,23 +219,41 @@ def test_turns_widen_the_features_for_the_paper(
     assert trainer.step().episodes == 4
 
 
-def test_mistakes_are_named(tiny_trainable: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "flags", "message"),
+    [
+        (
+            TrainOptions,
+            {"presets": ()},
+            "presets, --widths, --batches and --modes need at least one value each",
+        ),
+        (TrainOptions, {"batches": (0,)}, "--batches and --columns must be 1 or more, got (0,) and None"),
+        (
+            MemoryOptions,
+            {"capacities": (4, 4)},
+            "--capacities needs two different sizes of 1 or more, got (4, 4)",
+        ),
+        (SpeakOptions, {"beam": 1}, "--beam must be 2 or more, got 1"),
+        (SimulatorOptions, {"steps": 0}, "--steps must be 1 or more, got 0"),
+        (PublishedOptions, {"columns": 0}, "--columns and --steps must be 1 or more, got 0 and 2"),
+        (Options, {"repeats": -2}, "--repeats must be 1 or more, got -2"),
+        (Options, {"threads": -2}, "--threads must be 1 or more, got -2"),
+    ],
+)
+def test_impossible_flags_are_named(options: type[Options], flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        options(**flags)
+
+
+def test_missing_presets_runs_and_stores_are_named(tiny_trainable: Path) -> None:
     with pytest.raises(UserError, match=r"^unknown preset 'ssn'; did you mean ssm"):
         measure_training(TrainOptions(presets=("ssn",), data=tiny_trainable))
-    with pytest.raises(UserError, match=r"need at least one value each$"):
-        TrainOptions(presets=())
-    with pytest.raises(UserError, match=r"^--batches and --columns must be 1 or more, got \(0,\) and None$"):
-        TrainOptions(batches=(0,))
-    with pytest.raises(
-        UserError, match=r"^--capacities needs two different sizes of 1 or more, got \(4, 4\)$"
-    ):
-        MemoryOptions(capacities=(4, 4))
     with pytest.raises(UserError, match="holds no run"):
         measure_evaluation(EvalOptions(agent=str(tiny_trainable), data=tiny_trainable))
-    with pytest.raises(UserError, match=r"^--beam must be 2 or more, got 1$"):
-        SpeakOptions(beam=1)
     with pytest.raises(UserError, match="holds no run"):
-        measure_speaking(replace(SpeakOptions(data=tiny_trainable), speaker=str(tiny_trainable)))
+        measure_speaking(SpeakOptions(data=tiny_trainable, speaker=str(tiny_trainable)))
+    with pytest.raises(DataError, match="no feature store 'resnet'"):
+        measure_simulator(SimulatorOptions(data=tiny_trainable, features="resnet"))
 
 
 # The simulator
@@ -256,13 +274,6 @@ def test_simulator_report(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_features_of_the_data_folder_are_gathered_when_named(run: Run) -> None:
     *_, gathering = run(SimulatorOptions, measure_simulator, steps=2, features="tiny")
     assert (gathering["source"], gathering["width"]) == ("random numbers", 8)
-
-
-def test_mistakes_of_the_simulator_are_named(tiny_data: Path) -> None:
-    with pytest.raises(UserError, match=r"^--steps must be 1 or more, got 0$"):
-        SimulatorOptions(steps=0)
-    with pytest.raises(DataError, match="no feature store 'resnet'"):
-        measure_simulator(SimulatorOptions(data=tiny_data, features="resnet"))
 
 
 def test_tables_are_counted_to_the_byte(tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,11 +410,6 @@ def test_all_rows_as_published_are_meant(monkeypatch: pytest.MonkeyPatch) -> Non
     cases = measure_published(PublishedOptions())
     assert [case["preset"] for case in cases] == [name for name in zoo.rows() if name in PUBLISHED]
     assert len(seen) == len(cases) >= len(zoo.systems())
-
-
-def test_impossible_numbers_are_refused() -> None:
-    with pytest.raises(UserError, match="--columns and --steps must be 1 or more, got 0 and 2"):
-        PublishedOptions(columns=0)
 
 
 # Larger groups

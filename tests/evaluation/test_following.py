@@ -202,7 +202,7 @@ def test_without_fine_grained_grounding_there_is_only_the_navigators_attention(
         name: _labels(setting, episodes, row, (0, 1), (2,))
         for row, name in enumerate(episodes.instruction_ids)
     }
-    quality = measure_grounding(_agent("ssm", setting, grounding=False), episodes, labels, draws=20)
+    quality = measure_grounding(_agent("ssm", setting, grounding=False), episodes, labels)
     assert [(row.stream, row.words) for row in quality.attention] == [
         ("navigator", "landmark"),
         ("navigator", "action"),
@@ -245,7 +245,7 @@ def measured(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> Measured:
             yield ReferenceAttention(episodes, episodes.path.clamp_min(0), alive, tokens, words)
 
         monkeypatch.setattr(following, "attention_along_reference", attend)
-        return measure_grounding(_agent("ssm", setting), episodes, labels, draws=50)
+        return measure_grounding(_agent("ssm", setting), episodes, labels)
 
     return measure
 
@@ -346,7 +346,7 @@ def test_words_the_agent_does_not_read_are_not_held_against_it(
         }
         for row, name in enumerate(episodes.instruction_ids)
     }
-    quality = measure_grounding(agent, episodes, labels, draws=20)
+    quality = measure_grounding(agent, episodes, labels)
     assert quality.coverage.cut == quality.coverage.measured == len(episodes)
 
 

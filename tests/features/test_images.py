@@ -70,14 +70,8 @@ def opengl_skybox(rotation: Floats, side: int) -> Pixels:
     edge = (np.arange(side) + 0.5) / side * 2 - 1
     s, t = np.broadcast_arrays(edge[None, :], edge[:, None])
     one = np.ones_like(s)
-    cube = {
-        2: (one, -t, -s),
-        4: (-one, -t, s),
-        0: (s, one, t),
-        5: (s, -one, -t),
-        1: (s, -t, one),
-        3: (-s, -t, -one),
-    }
+    cube = {2: (one, -t, -s), 4: (-one, -t, s), 0: (s, one, t)}
+    cube |= {5: (s, -one, -t), 1: (s, -t, one), 3: (-s, -t, -one)}
     return np.stack([colour_of(-np.stack(cube[face], axis=-1) @ rotation.T) for face in range(6)])
 
 

@@ -51,7 +51,7 @@ def paths_of(episodes: EpisodeSet) -> PathSet:
 def describe_paths(
     speaker: Speaker, paths: PathSet, *, beams: int = 1, progress: Progress | None = None
 ) -> list[str]:
-    """What the speaker says about every path: greedily, or the best of several beams."""
+    """A description of every path: greedily, or the best of several beams."""
     texts: list[str] = []
     for rows in in_order(len(paths), _BATCH, progress):
         path, heading = paths.episodes.path[rows], paths.episodes.heading[rows]

@@ -103,8 +103,8 @@ def difference(ours: Tensor, theirs: Tensor, path: Tensor, *, draws: int = DRAWS
     """How much better one agent is than another on the same episodes: the mean of ``ours`` minus ``theirs``.
 
     Both sources of chance are drawn again: the seeds of each agent, and the paths, because the instructions
-    of one path are not independent. What two agents find hard alike cancels out. Two or three seeds say
-    little about how much seeds differ, so such intervals are rough; one seed says nothing about it.
+    of one path are not independent. What two agents find hard alike cancels out. Two or three seeds show
+    little about how much seeds differ, so such intervals are rough; one seed shows nothing of it.
 
     ours: (n, N) a metric of every run on every episode  theirs: (m, N)  path: (N,) int64 of every episode
     """

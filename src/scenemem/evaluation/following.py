@@ -51,6 +51,7 @@ OWN: Mapping[Words, Stream] = {"landmark": "perception", "action": "action"}
 
 _FIRST_WORD = 1  # tokens begin with <BOS>
 _MARKS = 2  # <BOS> and <EOS>
+_DRAWS = 2000  # of the bootstrap
 
 
 @torch.no_grad()
@@ -226,18 +227,11 @@ class GroundingQuality:
 
 
 def measure_grounding(
-    agent: TrainedAgent,
-    episodes: EpisodeSet,
-    labels: LandmarkLabels,
-    *,
-    draws: int = 2000,
-    seed: int = 0,
-    progress: Progress | None = None,
+    agent: TrainedAgent, episodes: EpisodeSet, labels: LandmarkLabels, progress: Progress | None = None
 ) -> GroundingQuality:
     """Compare an agent's word attention with hand-made word labels, along the reference paths.
 
-    The goals of the episodes must be known; ``draws`` and ``seed`` are those of the bootstrap, and
-    ``progress`` is called with (episodes done, episodes in all).
+    Goals must be known; ``progress`` is called with (episodes done, episodes in all).
 
     Raises:
         UserError: no label fits any of the episodes.
@@ -250,7 +244,7 @@ def measure_grounding(
         raise UserError(f"no word label fits '{episodes.name}'; are they the labels of another split?")
     together = {name: torch.cat([batch[name] for batch in sums]) for name in sums[0]}
     coverage = Coverage(labels=sum(fates.values()), **fates)
-    return _quality(together, torch.cat(paths), coverage, draws=draws, seed=seed)
+    return _quality(together, torch.cat(paths), coverage)
 
 
 def _marked(
@@ -310,11 +304,11 @@ def _summed(walked: ReferenceAttention, marked: Mapping[Words, Tensor]) -> _Sums
     return sums
 
 
-def _quality(sums: _Sums, path: Tensor, coverage: Coverage, *, draws: int, seed: int) -> GroundingQuality:
+def _quality(sums: _Sums, path: Tensor, coverage: Coverage) -> GroundingQuality:
     """path: (N,) which path each episode belongs to"""
     measured = torch.stack([sums["points", kind] for kind in KINDS]).any(dim=0)
     sums = {name: values[measured] for name, values in sums.items()}
-    clusters = Clusters(path[measured], draws=draws, seed=seed)
+    clusters = Clusters(path[measured], draws=_DRAWS, seed=0)
     points = {kind: int(sums["points", kind].sum()) for kind in KINDS}
     present = [kind for kind in KINDS if points[kind]]
     streams = [stream for stream in STREAMS if ("mass", "landmark", stream) in sums]

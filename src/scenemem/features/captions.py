@@ -165,8 +165,8 @@ def _rows(
     first = 0
     for done, building in enumerate(buildings, start=1):
         last = first + len(building.keys)
-        told = [caption_features(part, first, last) for part in parts]
-        yield from np.concatenate([*told, space(building)], axis=-1)
+        columns = [caption_features(part, first, last) for part in parts]
+        yield from np.concatenate([*columns, space(building)], axis=-1)
         first = last
         progress(done, len(buildings))
 

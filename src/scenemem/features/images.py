@@ -209,13 +209,13 @@ def build_image_features(
     cameras = read_cameras(data)
     for camera in cameras:  # before hours of work, not after
         pictures.check(camera)
-    told = f"encoder {encoder.name!r}, pictures {pictures.description!r} and batch {batch}"
+    settings = f"encoder {encoder.name!r}, pictures {pictures.description!r} and batch {batch}"
     file = Path(target).with_name(f".{Path(target).name}.unfinished")
 
     def rows() -> Iterator[FeatureRow]:
         # opened in here, where ``stream_store`` has made the folder and words what the system refuses
         with _opened_alone(file) as stream:
-            kept = _finished(stream, told, [camera.key for camera in cameras], file)
+            kept = _finished(stream, settings, [camera.key for camera in cameras], file)
             for done, row in enumerate(_encoded(cameras, pictures, encoder, batch, stream, kept), start=1):
                 yield row
                 if done > len(kept):  # only what the store has taken
@@ -277,16 +277,16 @@ def _opened_alone(file: Path) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _finished(stream: BinaryIO, told: str, keys: Sequence[str], file: Path) -> list[int]:
+def _finished(stream: BinaryIO, settings: str, keys: Sequence[str], file: Path) -> list[int]:
     """Where each viewpoint begins that an earlier run has finished; the first line names the settings."""
-    head = json.dumps([told, hashlib.sha256("".join(keys).encode()).hexdigest()]).encode() + b"\n"
+    head = json.dumps([settings, hashlib.sha256("".join(keys).encode()).hexdigest()]).encode() + b"\n"
     found = stream.readline()
     if not found.endswith(b"\n"):  # new, or cut off
         stream.seek(0)
         stream.write(head)
         return []
     if found != head:
-        seen = f"the viewpoints finished so far were made with other settings than {told}"
+        seen = f"the viewpoints finished so far were made with other settings than {settings}"
         advice = "use the same, choose another --name or delete this file to start over"
         raise UserError(f"{file}: {seen}; {advice}")
     begins = []

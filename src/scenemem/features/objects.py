@@ -49,7 +49,7 @@ UNKNOWN = -1  # the room of a viewpoint without a room label
 FADING = 4.0  # metres after which a thing counts 1/e
 WORD_COLUMNS = 128
 SPACE = ("sight", "place", "way", "rise", "fall", "rise in sight", "fall in sight")
-WAYS = ("end", "crossing", "near")  # the first two tell about the neighbour, so only oracle has them
+WAYS = ("end", "crossing", "near")  # the first two are about the neighbour, so only oracle has them
 DOORS = ("stays", "leaves")
 MANY = 6.0  # ways; a place with that many or more counts as a full crossing
 FAR = 10.0  # metres; a direction open that far or further counts as fully open
@@ -62,7 +62,7 @@ SPACE_GROUP = ("space", len(SPACE), f"by the viewpoints in sight and in reach: {
 
 @dataclass(frozen=True, order=True)
 class ObjectLabel:
-    """A kind of object, as fine as the annotations tell."""
+    """A kind of object, as fine as the annotations are."""
 
     category: str
     coarse: str  # mpcat40 class; empty when not known
@@ -344,7 +344,7 @@ def seen_labels(building: Building, seen_from: BoolArray | None = None) -> tuple
 
 
 def space(building: Building) -> FloatArray:
-    """What the visible and the reachable viewpoints tell about each view (n, 36, 7); see ``SPACE``."""
+    """What the visible and the reachable viewpoints show about each view (n, 36, 7); see ``SPACE``."""
     here, _, offset = _pairs(building, building.visible)
     far = np.minimum(np.linalg.norm(offset, axis=1) / FAR, 1.0)
     seen = (far, nearness(offset), *_slopes(offset))
@@ -421,12 +421,12 @@ def object_features(
 def _columns(annotations: Annotations, privileged: bool) -> tuple[Column, ...]:
     classes = annotations.coarse_classes
     kinds = [kind.room for kind in annotations.rooms]
-    told = WAYS if privileged else WAYS[WAYS.index("near") :]
+    shown = WAYS if privileged else WAYS[WAYS.index("near") :]
     groups = [
         ("words", WORD_COLUMNS, "label vectors of the objects in sight, summed by weight"),
         ("classes", len(classes), f"largest weight of an object of each coarse class: {', '.join(classes)}"),
         SPACE_GROUP,
-        ("ways", len(told), f"what the way in the middle of the view leads to: {', '.join(told)}"),
+        ("ways", len(shown), f"what the way in the middle of the view leads to: {', '.join(shown)}"),
     ]
     if privileged:
         groups += [
