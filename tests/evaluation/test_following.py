@@ -149,7 +149,7 @@ def test_an_agent_that_is_sure_to_stay_stays(setting: Setting) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_agent_is_led_along_the_reference_path(name: str, setting: Setting) -> None:
-    agent, episodes, told = _agent(name, setting), setting.episodes, list[tuple[int, int]]()
+    agent, episodes, told = _agent(setting, name), setting.episodes, list[tuple[int, int]]()
     agent.network.train()
     shown = attention_along_reference(agent, episodes, batch_size=7, progress=lambda *done: told.append(done))
     batches = list(shown)
@@ -170,7 +170,7 @@ def test_word_attention_is_that_of_the_states_that_decide(
     name: str, setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Step after step, what ``forward`` of the grounding has attended to is what was recorded."""
-    agent, seen = _agent(name, setting), list[Tensor]()
+    agent, seen = _agent(setting, name), list[Tensor]()
     assert isinstance(agent.network, GroundedAgent)
     attend, ground = Instructions.attend, agent.network.grounding.forward
 
@@ -202,7 +202,7 @@ def test_without_fine_grained_grounding_there_is_only_the_navigators_attention(
         name: _labels(setting, episodes, row, (0, 1), (2,))
         for row, name in enumerate(episodes.instruction_ids)
     }
-    quality = measure_grounding(_agent("ssm", setting, grounding=False), episodes, labels)
+    quality = measure_grounding(_agent(setting, "ssm", grounding=False), episodes, labels)
     assert [(row.stream, row.words) for row in quality.attention] == [
         ("navigator", "landmark"),
         ("navigator", "action"),
@@ -245,7 +245,7 @@ def measured(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> Measured:
             yield ReferenceAttention(episodes, episodes.path.clamp_min(0), alive, tokens, words)
 
         monkeypatch.setattr(following, "attention_along_reference", attend)
-        return measure_grounding(_agent("ssm", setting), episodes, labels)
+        return measure_grounding(_agent(setting, "ssm"), episodes, labels)
 
     return measure
 
@@ -337,7 +337,7 @@ def test_every_label_is_measured_whole_or_counted_as_what_it_is(
 def test_words_the_agent_does_not_read_are_not_held_against_it(
     setting: Setting, episodes: EpisodeSet
 ) -> None:
-    agent = _agent("basic", setting)
+    agent = _agent(setting, "basic")
     agent.limits = replace(agent.limits, max_words=5)  # three words and the two marks
     labels = {
         name: {
@@ -352,7 +352,7 @@ def test_words_the_agent_does_not_read_are_not_held_against_it(
 
 def test_labels_of_another_split_are_refused(setting: Setting) -> None:
     with pytest.raises(UserError, match="no word label fits 'r2r val_unseen'; are they"):
-        measure_grounding(_agent("basic", setting), setting.episodes, {})
+        measure_grounding(_agent(setting, "basic"), setting.episodes, {})
 
 
 @pytest.mark.real_data
