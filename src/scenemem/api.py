@@ -35,8 +35,7 @@ from scenemem.agents.build import AGENTS
 from scenemem.agents.scripted import SCRIPTED
 from scenemem.errors import UserError
 from scenemem.evaluation.evaluate import metrics_of, walk_split
-from scenemem.evaluation.following import Agreement
-from scenemem.evaluation.grounding import GroundingQuality
+from scenemem.evaluation.following import Agreement, GroundingQuality
 from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.score import score_trajectories
 from scenemem.features.store import converted_once

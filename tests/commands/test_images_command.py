@@ -18,13 +18,14 @@ from torch import Tensor
 
 from scenemem.features import images, pictures
 from scenemem.features.images import HousesSmall
-from scenemem.features.pictures import DrawnHouses, read_cameras, write_views
+from scenemem.features.pictures import DrawnHouses, read_cameras
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan, write_scan
 from scenemem.formats.decoding import read_json
 from scenemem.formats.features import verify_store
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import HousesConfig, build_houses
 from tests.commands.helpers import SMALL, Shell, typed
+from tests.features.picture_files import write_views
 
 
 @pytest.fixture(scope="module")

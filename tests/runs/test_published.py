@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from scenemem.errors import UserError
-from scenemem.features.tracks import TRACKS
+from scenemem.features.store import TRACKS
 from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
 from scenemem.runs.folder import RunFolder, halved, published, unpacked, write_published
 from scenemem.runs.opened import model_card

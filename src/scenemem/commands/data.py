@@ -16,8 +16,14 @@ from scenemem.features.captions import CaptionConfig, build_caption_features
 from scenemem.features.images import build_image_features, open_encoder
 from scenemem.features.objects import build_object_features
 from scenemem.features.pictures import DrawnHouses, PictureFiles
-from scenemem.features.store import convert_features, covered_scans, store_name
-from scenemem.features.tracks import CAPTIONS, JOINT, join_stores
+from scenemem.features.store import (
+    CAPTIONS,
+    JOINT,
+    convert_features,
+    covered_scans,
+    join_stores,
+    store_name,
+)
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import VIEWS, StoreInfo
 from scenemem.formats.folder import DataFolder

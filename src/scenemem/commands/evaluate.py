@@ -26,7 +26,7 @@ from scenemem.commands.console import (
 )
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Estimate
-from scenemem.evaluation.grounding import OWN, GroundingQuality
+from scenemem.evaluation.following import OWN, GroundingQuality
 from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.results import read_trajectories, write_trajectories

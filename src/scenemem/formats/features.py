@@ -128,7 +128,7 @@ def stream_store(
         encoder: the network or procedure that made them.
         width: columns per view; that of the first row when not given.
         columns: what the columns are, when that is known.
-        track: the kind of features, see ``scenemem.features.tracks``.
+        track: the kind of features, see ``scenemem.features.store``.
         sensor: what they stand for.
 
     Raises:

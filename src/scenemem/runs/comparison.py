@@ -12,9 +12,8 @@ from markupsafe import Markup
 from torch import Tensor
 
 from scenemem.errors import UserError
-from scenemem.evaluation.bootstrap import Estimate, connected, difference
+from scenemem.evaluation.bootstrap import Estimate, Spread, connected, difference, spreads
 from scenemem.evaluation.metrics import Metrics
-from scenemem.evaluation.tables import Spread, spreads
 from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.digests import file_digest
 from scenemem.formats.episodes import read_episodes

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.tracks import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS
+from scenemem.features.store import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS
 from scenemem.formats.annotations import (
     ObjectPosition,
     ViewpointRoom,

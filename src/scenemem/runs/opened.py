@@ -25,8 +25,12 @@ from scenemem.agents.scripted import ExpertAgent, RandomAgent, StopAgent
 from scenemem.agents.walker import TrainedAgent, Walker
 from scenemem.errors import DataError, UserError
 from scenemem.evaluation.evaluate import Walks, episode_results, walk_split
-from scenemem.evaluation.following import Agreement, measure_following
-from scenemem.evaluation.grounding import GroundingQuality, measure_grounding
+from scenemem.evaluation.following import (
+    Agreement,
+    GroundingQuality,
+    measure_following,
+    measure_grounding,
+)
 from scenemem.evaluation.metrics import Metrics
 from scenemem.formats.annotations import landmark_label_file, read_landmark_labels
 from scenemem.formats.atomic import atomic_file

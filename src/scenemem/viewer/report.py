@@ -10,8 +10,8 @@ from statistics import fmean
 import msgspec
 from markupsafe import Markup
 
-from scenemem.evaluation.tables import Spread
-from scenemem.features.tracks import TRACKS
+from scenemem.evaluation.bootstrap import Spread
+from scenemem.features.store import TRACKS
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.results import EpisodeResult
 from scenemem.tasks.episode_set import SUCCESS_METRES

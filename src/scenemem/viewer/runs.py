@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from scenemem.evaluation.tables import Spread, spreads
+from scenemem.evaluation.bootstrap import Spread, spreads
 from scenemem.formats.results import EpisodeResult
 from scenemem.formats.traces import Origin
 from scenemem.viewer.charts import Point

@@ -12,15 +12,15 @@ import numpy as np
 import torch
 
 from scenemem.evaluation.bootstrap import connected
-from scenemem.features.buildings import (
+from scenemem.features.objects import (
     UNKNOWN,
     VIEW_DIRECTIONS,
     Annotations,
     Building,
-    FloatArray,
     load_annotations,
+    seen_labels,
 )
-from scenemem.features.objects import seen_labels
+from scenemem.features.words import FloatArray
 from scenemem.formats.annotations import find_view_objects
 from scenemem.formats.captions import find_captions, read_captions
 from scenemem.formats.folder import DataFolder
