@@ -10,11 +10,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from scenemem.houses.catalogue import COLOURS, KINDS, MATERIAL_WORDS, ROOM_KINDS
+from scenemem.houses.house import COLOURS, KINDS, MATERIAL_WORDS, ROOM_KINDS
 from scenemem.houses.instructions import STYLES, Claim, Phrase, turn_word, write_instructions
 from scenemem.houses.landmarks import Surroundings
-from scenemem.houses.raycast import cast_rays
-from scenemem.houses.scene import Scene
+from scenemem.houses.scene import Scene, cast_rays
 from scenemem.houses.viewpoints import Layout, Route, sample_routes
 
 Surveyed = tuple[Layout, Scene, Surroundings]

@@ -8,9 +8,21 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from scenemem.houses.catalogue import COLOURS, KINDS, MATERIALS, ROOM_KINDS, SHAPES, Part
 from scenemem.houses.furniture import furnish
-from scenemem.houses.house import STOREY, Box, House, Rect, RectSide, Thing
+from scenemem.houses.house import (
+    COLOURS,
+    KINDS,
+    MATERIALS,
+    ROOM_KINDS,
+    SHAPES,
+    STOREY,
+    Box,
+    House,
+    Part,
+    Rect,
+    RectSide,
+    Thing,
+)
 from scenemem.houses.plan import Draft, draw_plan, shared_wall
 from scenemem.houses.scene import part_box
 

@@ -10,20 +10,22 @@ import numpy as np
 import pytest
 
 from scenemem.houses.build import cast_panoramas
-from scenemem.houses.catalogue import SEEN_KINDS
 from scenemem.houses.features import WIDTH, columns, view_features
+from scenemem.houses.house import SEEN_KINDS
 from scenemem.houses.landmarks import Surroundings
 from scenemem.houses.pictures import draw_map, draw_panorama, draw_view
-from scenemem.houses.raycast import (
+from scenemem.houses.scene import (
     FAR,
     NOTHING,
+    FloatArray,
+    Scene,
     azimuths,
+    build_scene,
     cast_panorama,
     cast_rays,
     clear_lines,
     elevations,
 )
-from scenemem.houses.scene import FloatArray, Scene, build_scene
 from scenemem.houses.viewpoints import Layout, sample_routes
 
 Surveyed = tuple[Layout, Scene, Surroundings]

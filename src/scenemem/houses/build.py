@@ -29,8 +29,7 @@ from scenemem.houses.house import ENCODER, SENSOR, TRACK, House
 from scenemem.houses.instructions import write_instructions
 from scenemem.houses.landmarks import survey
 from scenemem.houses.plan import draw_plan
-from scenemem.houses.raycast import Panorama, cast_panorama
-from scenemem.houses.scene import Scene, build_scene
+from scenemem.houses.scene import Panorama, Scene, build_scene, cast_panorama
 from scenemem.houses.viewpoints import Layout, Route, place_viewpoints, sample_routes, scan_of
 from scenemem.processes import end_with_parent
 from scenemem.world.build import Progress
@@ -126,7 +125,7 @@ def cast_panoramas(layout: Layout, scene: Scene) -> list[Panorama]:
     """The panoramas of all viewpoints."""
     house = layout.house
     return [
-        cast_panorama(scene, eye, house.rooms[stand.room].floor, both_storeys=house.sees_both_storeys(stand))
+        cast_panorama(scene, eye, house.storeys_seen(stand))
         for eye, stand in zip(layout.position, house.stands, strict=True)
     ]
 

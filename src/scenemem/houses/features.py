@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scenemem.formats.features import VIEWS, Column
-from scenemem.houses.catalogue import COLOURS, KINDS, MATERIALS, SEEN_KINDS
-from scenemem.houses.raycast import AZIMUTHS, ELEVATIONS, NOTHING, Panorama
-from scenemem.houses.scene import FloatArray, IntArray, Scene
+from scenemem.houses.house import COLOURS, KINDS, MATERIALS, SEEN_KINDS
+from scenemem.houses.scene import AZIMUTHS, ELEVATIONS, NOTHING, FloatArray, IntArray, Panorama, Scene
 
 _GRID_X, _GRID_Y = 24, 18  # rays per view
 _HALF_Y = np.tan(np.pi / 6)  # half the height of a view at distance 1: vertical field of view 60 degrees

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from scenemem.houses.catalogue import KINDS, ROOM_KINDS, Kind
-from scenemem.houses.house import STOREY, WALL, Box, House, Rect, RectSide, Thing
+from scenemem.houses.house import KINDS, ROOM_KINDS, STOREY, WALL, Box, House, Kind, Rect, RectSide, Thing
 
 _TRIES = 30  # spots tried before a thing is left out
 _FRONT_OF_DOOR = 0.95  # metres kept clear on both sides of a door

@@ -12,8 +12,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from scenemem.houses.catalogue import KINDS, MATERIAL_WORDS, ROOM_KINDS
-from scenemem.houses.house import Stand
+from scenemem.houses.house import KINDS, MATERIAL_WORDS, ROOM_KINDS, Stand
 from scenemem.houses.landmarks import (
     LandmarkFinder,
     Leg,

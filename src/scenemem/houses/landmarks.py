@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from scenemem.houses.house import House, Thing
-from scenemem.houses.raycast import NOTHING, Panorama
-from scenemem.houses.scene import FloatArray, IntArray, Scene
+from scenemem.houses.scene import NOTHING, FloatArray, IntArray, Panorama, Scene
 from scenemem.houses.viewpoints import Route
 
 Side = Literal["", "left", "right"]

@@ -11,10 +11,8 @@ import numpy as np
 from jinja2 import Template
 from PIL import Image
 
-from scenemem.houses.catalogue import COLOURS, KINDS, MATERIALS, SEEN_KINDS
-from scenemem.houses.house import STOREY, House, Rect, Stand
-from scenemem.houses.raycast import NOTHING, cast_rays
-from scenemem.houses.scene import FloatArray, IntArray, Scene, build_scene, treads
+from scenemem.houses.house import COLOURS, KINDS, MATERIALS, SEEN_KINDS, STOREY, House, Rect, Stand
+from scenemem.houses.scene import NOTHING, FloatArray, IntArray, Scene, build_scene, cast_rays, treads
 
 _WIDTH, _HEIGHT = 640, 480  # of a view, pixels
 _FIELD = math.pi / 3  # vertical field of view, radians

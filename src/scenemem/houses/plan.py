@@ -11,8 +11,19 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from scenemem.houses.catalogue import ROOM_KINDS
-from scenemem.houses.house import FOOT, Axis, Door, DoorStyle, House, Rect, RectSide, Room, Stairs, Window
+from scenemem.houses.house import (
+    FOOT,
+    ROOM_KINDS,
+    Axis,
+    Door,
+    DoorStyle,
+    House,
+    Rect,
+    RectSide,
+    Room,
+    Stairs,
+    Window,
+)
 
 _GRID = 0.25  # walls lie on multiples of this, metres
 _CORNER = 0.22  # kept free between a door or window and the corner of a room

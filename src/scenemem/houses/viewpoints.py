@@ -11,8 +11,7 @@ import numpy as np
 
 from scenemem.formats.connectivity import Scan, Viewpoint
 from scenemem.houses.house import EYE, STOREY, WALL, House, Rect, Room, StairsPart, Stand
-from scenemem.houses.raycast import clear_lines
-from scenemem.houses.scene import BoolArray, FloatArray, Scene
+from scenemem.houses.scene import BoolArray, FloatArray, Scene, clear_lines
 from scenemem.tasks.paths import path_pool, shortest_paths
 from scenemem.world.build import build_world
 
