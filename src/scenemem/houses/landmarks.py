@@ -6,7 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -89,155 +89,150 @@ class Leg:
         """Radians at its start, positive to the right."""
         return turn_between(self.before, self.heading)
 
-
-class _Edge(NamedTuple):
-    leaves: int  # room it starts in
-    enters: int  # room it ends in
-    heading: float
-    climb: int
-
-
-def cut_into_legs(around: Surroundings, route: Route) -> list[Leg]:
-    """The legs of a route in the order they are walked."""
-    edges = [_edge(around, a, b) for a, b in itertools.pairwise(route.stands)]
-    legs: list[Leg] = []
-    for number, edge in enumerate(edges):
-        before = edges[number - 1].heading if number else route.heading
-        door, into = _door_passed(around, route, edges, number)
-        last = legs[-1] if legs else None
-        if last is not None and last.door < 0 and _goes_on(last, edge, before):
-            legs[-1] = replace(last, stop=number + 1, door=door, into=into)
-        else:
-            legs.append(Leg(number, number + 1, edge.leaves, before, edge.heading, edge.climb, door, into))
-    return legs
+    def goes_on(self, edge: Leg) -> bool:
+        """Whether the next edge belongs to this leg: still on the stairs, or straight on in the same room."""
+        if self.door >= 0:
+            return False
+        if self.climb or edge.climb:
+            return self.climb == edge.climb
+        return self.room == edge.room and abs(edge.turn) < _BEND
 
 
-def _edge(around: Surroundings, source: int, target: int) -> _Edge:
-    a, b = around.position[source], around.position[target]
-    rise = float(b[2] - a[2])
-    climb = (rise > 0.1) - (rise < -0.1)
-    leaves, enters = (around.house.room_at(*(a + share * (b - a)).tolist()) for share in (0.12, 0.88))
-    return _Edge(leaves, enters, around.heading(source, target), climb)
-
-
-def _goes_on(last: Leg, edge: _Edge, before: float) -> bool:
-    """Whether an edge belongs to the leg before it: still on the stairs, or straight on in the same room."""
-    if last.climb or edge.climb:
-        return last.climb == edge.climb
-    return last.room == edge.leaves and abs(turn_between(before, edge.heading)) < _BEND
-
-
-def _door_passed(around: Surroundings, route: Route, edges: list[_Edge], number: int) -> tuple[int, int]:
-    """The door one goes through on an edge or at its end, and the room behind it; (-1, -1) for none."""
-    edge, doors = edges[number], around.house.doors
-    if edge.climb:
-        return -1, -1
-    source, target = route.stands[number], route.stands[number + 1]
-    if edge.leaves != edge.enters:  # the door between the two rooms that is closest to the middle of the edge
-        x, y = ((around.position[source] + around.position[target]) / 2)[:2].tolist()
-        fits = [n for n, door in enumerate(doors) if set(door.rooms) == {edge.leaves, edge.enters}]
-        nearest = min(fits, key=lambda n: math.hypot(doors[n].x - x, doors[n].y - y), default=-1)
-        return nearest, edge.enters
-    door = around.house.stands[target].door
-    if door >= 0 and number + 1 < len(edges) and edges[number + 1].leaves != edge.enters:
-        return door, edges[number + 1].leaves
-    return -1, -1
-
-
-def doors_ahead(house: House, room: int, x: float, y: float, heading: float, side: str) -> list[int]:
-    """Doors on one side of someone walking through a room, in the order they come.
-
-    Only doors in walls that run along the way count, and no wide openings.
-    """
-    found: list[tuple[float, int]] = []
-    for number, door in enumerate(house.doors):
-        along_wall = abs(math.cos(heading)) if door.across == "x" else abs(math.sin(heading))
-        if room in door.rooms and door.style == "door" and along_wall > math.cos(math.radians(25)):
-            forward, right = _relative(door.x - x, door.y - y, heading)
-            if forward > 0.3 and (right > 0) == (side == "right"):
-                found.append((forward, number))
-    return [number for _, number in sorted(found)]
-
-
-def _relative(east: float, north: float, heading: float) -> tuple[float, float]:
-    """An offset as metres ahead and to the right of someone who looks along a heading."""
-    sine, cosine = math.sin(heading), math.cos(heading)
-    return east * sine + north * cosine, east * cosine - north * sine
-
-
-class LandmarkFinder:
-    """Finds landmarks worth mentioning along one route; a ``step`` is an index into ``Route.stands``."""
+class Walk:
+    """One route in its surroundings; a ``step`` is an index into ``Route.stands``."""
 
     def __init__(self, around: Surroundings, route: Route) -> None:
         self.around = around
-        self.route = route
+        self.house = around.house
+        self.stands = route.stands
+        edges = list(itertools.pairwise(route.stands))
+        self._headings = [route.heading, *itertools.starmap(around.heading, edges)]
+        self._rooms = [self._rooms_of(source, target) for source, target in edges]
+        self.legs: list[Leg] = []
+        for number in range(len(edges)):
+            edge = self._edge(number)
+            if self.legs and self.legs[-1].goes_on(edge):
+                self.legs[-1] = replace(self.legs[-1], stop=edge.stop, door=edge.door, into=edge.into)
+            else:
+                self.legs.append(edge)
+
+    def _rooms_of(self, source: int, target: int) -> tuple[int, int]:
+        """The rooms an edge starts and ends in."""
+        a, b = self.around.position[source], self.around.position[target]
+        leaves, enters = (self.house.room_at(*(a + share * (b - a)).tolist()) for share in (0.12, 0.88))
+        return leaves, enters
+
+    def _edge(self, number: int) -> Leg:
+        """One edge as a leg of its own."""
+        before, heading = self._headings[number : number + 2]
+        rise = self.spot(number + 1)[2] - self.spot(number)[2]
+        climb = (rise > 0.1) - (rise < -0.1)
+        door, into = (-1, -1) if climb else self._door_passed(number)
+        return Leg(number, number + 1, self._rooms[number][0], before, heading, climb, door, into)
+
+    def _door_passed(self, number: int) -> tuple[int, int]:
+        """The door one goes through on an edge or at its end, and the room behind it; (-1, -1) for none."""
+        (leaves, enters), doors = self._rooms[number], self.house.doors
+        source, target = self.stands[number : number + 2]
+        if leaves != enters:  # the door between the two rooms that is closest to the middle of the edge
+            x, y = ((self.around.position[source] + self.around.position[target]) / 2)[:2].tolist()
+            fits = [n for n, door in enumerate(doors) if set(door.rooms) == {leaves, enters}]
+            nearest = min(fits, key=lambda n: math.hypot(doors[n].x - x, doors[n].y - y), default=-1)
+            return nearest, enters
+        door = self.house.stands[target].door
+        if door >= 0 and number + 1 < len(self._rooms) and self._rooms[number + 1][0] != enters:
+            return door, self._rooms[number + 1][0]
+        return -1, -1
+
+    def spot(self, step: int) -> tuple[float, float, float]:
+        """The position of the camera."""
+        x, y, z = self.around.position[self.stands[step]].tolist()
+        return x, y, z
+
+    def length(self, leg: Leg) -> float:
+        """Metres from the start of a leg straight to its end, on the floor."""
+        east, north, _ = np.subtract(self.spot(leg.stop), self.spot(leg.start)).tolist()
+        return math.hypot(east, north)
+
+    def doors_ahead(self, leg: Leg, side: str) -> list[int]:
+        """Doors on one side of the room one walks through, in the order they come.
+
+        Only doors in walls that run along the way count, and no wide openings.
+        """
+        found: list[tuple[float, int]] = []
+        x, y, _ = self.spot(leg.start)
+        for number, door in enumerate(self.house.doors):
+            along_wall = abs(math.cos(leg.heading)) if door.across == "x" else abs(math.sin(leg.heading))
+            if leg.room in door.rooms and door.style == "door" and along_wall > math.cos(math.radians(25)):
+                forward, right = _relative(door.x - x, door.y - y, leg.heading)
+                if forward > 0.3 and (right > 0) == (side == "right"):
+                    found.append((forward, number))
+        return [number for _, number in sorted(found)]
 
     def passed(self, leg: Leg) -> list[tuple[int, Side]]:
         """Landmarks beside the way, in sight before one comes past them, with their side."""
-        start, stop = self._ends(leg)
-        heading, length = self.around.heading(start, stop), self.length(leg)
-        here_x, here_y = (float(value) for value in self.around.position[start][:2])
+        heading, length = self._heading(leg), self.length(leg)
+        here_x, here_y, _ = self.spot(leg.start)
         found: list[tuple[int, Side]] = []
-        for landmark in self._mentionable(start):
+        for landmark in self._mentionable(leg.start):
             thing = self.around.landmarks[landmark]
-            if thing.room != leg.room:
-                continue
             x, y = thing.box.footprint.centre
             forward, right = _relative(x - here_x, y - here_y, heading)
-            if 0.4 < forward < length - 0.1 and self._beside_way(start, stop, thing):
+            beside = thing.room == leg.room and 0.4 < forward < length - 0.1
+            if beside and self._beside_way(leg, thing):
                 sure = abs(right) > 0.35 and thing.kind != "rug"
                 found.append((landmark, ("right" if right > 0 else "left") if sure else ""))
         return found
 
     def ahead(self, leg: Leg) -> list[int]:
         """Landmarks one walks towards."""
-        start, stop = self._ends(leg)
-        heading, length = self.around.heading(start, stop), self.length(leg)
+        start, heading, length = self.stands[leg.start], self._heading(leg), self.length(leg)
         return [
             landmark
-            for landmark in self._mentionable(start)
+            for landmark in self._mentionable(leg.start)
             if abs(turn_between(heading, self.around.bearing(start, landmark))) < _AHEAD
             and length - 0.3 < self.around.gap(start, landmark) < length + 3.0
         ]
 
     def near(self, step: int, reach: float = _BESIDE) -> list[int]:
         """Landmarks beside a viewpoint of the route, the closest first."""
-        stand = self.route.stands[step]
-        gaps = [(self.around.gap(stand, landmark), landmark) for landmark in self._mentionable(stand)]
+        stand = self.stands[step]
+        gaps = [(self.around.gap(stand, landmark), landmark) for landmark in self._mentionable(step)]
         return [landmark for gap, landmark in sorted(gaps) if gap < reach]
 
-    def beside_door(self, door: int, step: int) -> list[int]:
-        """Landmarks beside a door in the room one comes from, in sight from a viewpoint of the route."""
-        opening, stand = self.around.house.doors[door], self.route.stands[step]
-        room = self.around.house.stands[stand].room
+    def beside_door(self, leg: Leg) -> list[int]:
+        """Landmarks beside the door of a leg in the room one comes from, in sight before its last edge."""
+        door, step = self.house.doors[leg.door], leg.stop - 1
+        room = self.house.stands[self.stands[step]].room
         found = []
-        for landmark in self._mentionable(stand):
+        for landmark in self._mentionable(step):
             thing = self.around.landmarks[landmark]
-            distance = thing.box.footprint.distance(opening.x, opening.y)
-            if thing.room == room and thing.kind != "rug" and distance < _AT_DOOR:
+            near = thing.box.footprint.distance(door.x, door.y) < _AT_DOOR
+            if thing.room == room and thing.kind != "rug" and near:
                 found.append(landmark)
         return found
 
-    def same_kind(self, landmark: int, step: int) -> list[int]:
+    def same_kind(self, landmark: int, step: int) -> list[Thing]:
         """Other landmarks of the same kind in sight from a viewpoint of the route."""
-        kind = self.around.landmarks[landmark].kind
-        seen = self.around.seen[self.route.stands[step]]
-        return [other for other in seen if other != landmark and self.around.landmarks[other].kind == kind]
+        thing, seen = self.around.landmarks[landmark], self.around.seen[self.stands[step]]
+        others = (self.around.landmarks[other] for other in seen if other != landmark)
+        return [other for other in others if other.kind == thing.kind]
 
-    def length(self, leg: Leg) -> float:
-        """Metres from the start of a leg straight to its end, on the floor."""
-        start, stop = self._ends(leg)
-        east, north, _ = self.around.position[stop] - self.around.position[start]
-        return math.hypot(east, north)
+    def _heading(self, leg: Leg) -> float:
+        return self.around.heading(self.stands[leg.start], self.stands[leg.stop])
 
-    def _ends(self, leg: Leg) -> tuple[int, int]:
-        return self.route.stands[leg.start], self.route.stands[leg.stop]
+    def _mentionable(self, step: int) -> list[int]:
+        seen = self.around.seen[self.stands[step]]
+        return [number for number in seen if self.around.landmarks[number].kind not in _TOO_COMMON]
 
-    def _mentionable(self, stand: int) -> list[int]:
-        return [n for n in self.around.seen[stand] if self.around.landmarks[n].kind not in _TOO_COMMON]
-
-    def _beside_way(self, start: int, stop: int, thing: Thing) -> bool:
-        a, b = self.around.position[start], self.around.position[stop]
+    def _beside_way(self, leg: Leg, thing: Thing) -> bool:
+        a, b = np.array(self.spot(leg.start)), np.array(self.spot(leg.stop))
         points = (a + (b - a) * share / 8 for share in range(9))
         same_floor = abs(thing.box.z0 - float(a[2]) + 1.5) < 1.6
         return same_floor and min(thing.box.footprint.distance(*p[:2].tolist()) for p in points) < _BESIDE
+
+
+def _relative(east: float, north: float, heading: float) -> tuple[float, float]:
+    """An offset as metres ahead and to the right of someone who looks along a heading."""
+    sine, cosine = math.sin(heading), math.cos(heading)
+    return east * sine + north * cosine, east * cosine - north * sine
