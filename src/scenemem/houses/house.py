@@ -124,6 +124,11 @@ class RectSide(NamedTuple):
         """Unit vector into the rectangle."""
         return (self.inward, 0) if self.across == "x" else (0, self.inward)
 
+    def point(self, at: float) -> tuple[float, float]:
+        """The point at a coordinate along the side, to the millimetre."""
+        x, y = (self.line, at) if self.across == "x" else (at, self.line)
+        return round(x, 3), round(y, 3)
+
     def strip(self, start: float, stop: float, depth: float) -> Rect:
         """The floor along a piece of the side, ``depth`` metres deep."""
         return Rect.of_wall(self.across, self.line, self.line + self.inward * depth, start, stop)
