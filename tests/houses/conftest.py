@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from scenemem.houses.build import cast_panoramas, lay_out
-from scenemem.houses.landmarks import Surroundings, survey
 from scenemem.houses.scene import Scene
-from scenemem.houses.viewpoints import Layout
+from scenemem.houses.viewpoints import Layout, Surroundings, survey
 
 NUMBERS = (0, 1, 3, 4)  # two with stairs, two without; with and without a porch
 

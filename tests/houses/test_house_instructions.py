@@ -12,9 +12,8 @@ import pytest
 
 from scenemem.houses.house import COLOURS, KINDS, MATERIAL_WORDS, ROOM_KINDS
 from scenemem.houses.instructions import STYLES, Claim, Phrase, turn_word, write_instructions
-from scenemem.houses.landmarks import Surroundings
 from scenemem.houses.scene import Scene, cast_rays
-from scenemem.houses.viewpoints import Layout, Route, sample_routes
+from scenemem.houses.viewpoints import Layout, Route, Surroundings, sample_routes
 
 Surveyed = tuple[Layout, Scene, Surroundings]
 Example = tuple[Surveyed, Route, tuple[Phrase, ...]]

@@ -12,9 +12,8 @@ import pytest
 
 from scenemem.formats.connectivity import read_scan, write_scan
 from scenemem.houses.house import EYE, STOREY
-from scenemem.houses.landmarks import Surroundings
 from scenemem.houses.scene import Scene
-from scenemem.houses.viewpoints import Layout, sample_routes, scan_of
+from scenemem.houses.viewpoints import Layout, Surroundings, sample_routes, scan_of
 
 Surveyed = tuple[Layout, Scene, Surroundings]
 

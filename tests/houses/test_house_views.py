@@ -12,7 +12,6 @@ import pytest
 from scenemem.houses.build import cast_panoramas
 from scenemem.houses.features import WIDTH, columns, view_features
 from scenemem.houses.house import SEEN_KINDS
-from scenemem.houses.landmarks import Surroundings
 from scenemem.houses.pictures import draw_map, draw_panorama, draw_view
 from scenemem.houses.scene import (
     FAR,
@@ -26,7 +25,7 @@ from scenemem.houses.scene import (
     clear_lines,
     elevations,
 )
-from scenemem.houses.viewpoints import Layout, sample_routes
+from scenemem.houses.viewpoints import Layout, Surroundings, sample_routes
 
 Surveyed = tuple[Layout, Scene, Surroundings]
 Values = np.ndarray[tuple[int, ...], np.dtype[np.float16]]

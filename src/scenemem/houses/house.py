@@ -312,10 +312,15 @@ class House:
         fits = (n for n, room in enumerate(self.rooms) if room.floor == floor and room.rect.holds(x, y))
         return next(fits, -1)
 
+    def rooms_of(self, stand: Stand) -> tuple[int, ...]:
+        """The rooms a viewpoint belongs to: two in a doorway and on the stairs."""
+        if stand.door >= 0:
+            return self.doors[stand.door].rooms
+        return self.stairs.rooms if self.stairs is not None and stand.stairs else (stand.room,)
+
     def storeys_seen(self, stand: Stand) -> Sequence[int]:
         """The storeys that can be seen from a viewpoint: all from stairs and from a porch."""
-        rooms = self.doors[stand.door].rooms if stand.door >= 0 else (stand.room,)
-        beyond = any(self.rooms[room].kind in ("stairs", "porch") for room in rooms)
+        beyond = any(self.rooms[room].kind in ("stairs", "porch") for room in self.rooms_of(stand))
         return range(self.floors) if beyond else (self.rooms[stand.room].floor,)
 
 

@@ -13,8 +13,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 
 from scenemem.houses.house import KINDS, MATERIAL_WORDS, ROOM_KINDS, Stand
-from scenemem.houses.landmarks import Leg, Side, Surroundings, Walk, turn_between
-from scenemem.houses.viewpoints import Route
+from scenemem.houses.viewpoints import Leg, Route, Side, Surroundings, Walk, turn_between
 
 _T = TypeVar("_T")
 
