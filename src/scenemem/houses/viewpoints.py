@@ -63,9 +63,12 @@ def place_viewpoints(house: House, scene: Scene, rng: np.random.Generator) -> La
     house = replace(house, stands=tuple(named))
     position = np.array([(stand.x, stand.y, stand.z) for stand in stands])
     linked = _thinned(_walkable(house, scene, position), position)
-    if not (_connected(linked) and _doors_lead_on(house, linked)):
+    steps = linked | np.eye(len(linked), dtype=bool)
+    connected = np.linalg.matrix_power(steps, len(steps)).all()
+    if not (connected and _doors_lead_on(house, linked)):
         return None
-    return Layout(house, position, linked, _visible(scene, position))
+    visible = _clear_pairs(scene.low, scene.high, position, np.ones_like(linked))
+    return Layout(house, position, linked, visible)
 
 
 def scan_of(layout: Layout) -> Scan:
@@ -171,19 +174,25 @@ def _obstacles(
 
 def _walkable(house: House, scene: Scene, position: FloatArray) -> BoolArray:
     """Pairs on one storey with nothing in the way, and the chain over the stairs.  ->  (V, V)"""
-    linked = np.zeros((len(position), len(position)), dtype=bool)
-    one, two = np.nonzero(np.triu(np.linalg.norm(position[:, None] - position[None], axis=2) <= _LONGEST, 1))
+    near = np.linalg.norm(position[:, None] - position[None], axis=2) <= _LONGEST
     landing = np.array([stand.stairs == "landing" for stand in house.stands])
+    linked = np.zeros_like(near)
     for storey in range(house.floors):
         level = (np.abs(position[:, 2] - (storey * STOREY + EYE)) < 0.01) & ~landing
-        keep = level[one] & level[two]
         low, high = _obstacles(scene, storey, _WALKING_ROOM)
-        free = clear_lines(low, high, position[one[keep], :2], position[two[keep], :2])
-        linked[one[keep][free], two[keep][free]] = True
+        linked |= _clear_pairs(low, high, position[:, :2], near & level & level[:, None])
     chain = {stand.stairs: number for number, stand in enumerate(house.stands) if stand.stairs}
     if chain:
         linked[chain["bottom"], chain["landing"]] = linked[chain["landing"], chain["top"]] = True
     return np.asarray(linked | linked.T)
+
+
+def _clear_pairs(low: FloatArray, high: FloatArray, points: FloatArray, pairs: BoolArray) -> BoolArray:
+    """Those of the pairs with none of the boxes between them.  (B, D), (V, D), (V, V)  ->  (V, V)"""
+    one, two = np.nonzero(np.triu(pairs, 1))
+    clear = np.zeros_like(pairs)
+    clear[one, two] = clear_lines(low, high, points[one], points[two])
+    return np.asarray(clear | clear.T)
 
 
 def _thinned(linked: BoolArray, position: FloatArray) -> BoolArray:
@@ -202,23 +211,6 @@ def _doors_lead_on(house: House, linked: BoolArray) -> bool:
         if stand.door >= 0
         for room in house.doors[stand.door].rooms
     )
-
-
-def _connected(linked: BoolArray) -> bool:
-    reached = np.zeros(len(linked), dtype=bool)
-    reached[0] = True
-    for _ in range(len(linked)):
-        reached = reached | linked[reached].any(axis=0)
-    return bool(reached.all())
-
-
-def _visible(scene: Scene, position: FloatArray) -> BoolArray:
-    """Pairs of cameras with nothing between them.  ->  (V, V)"""
-    one, two = np.triu_indices(len(position), 1)
-    free = clear_lines(scene.low, scene.high, position[one], position[two])
-    visible = np.zeros((len(position), len(position)), dtype=bool)
-    visible[one[free], two[free]] = True
-    return np.asarray(visible | visible.T)
 
 
 class Route(NamedTuple):
