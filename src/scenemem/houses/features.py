@@ -24,7 +24,7 @@ _FARTHEST = 12.0  # metres; depths are cut off here
 _GROUPS = ("seat", "bed", "furniture", "fixture", "decoration", "wall", "floor", "door")
 _SIDED = ("door frame", "door", "window", "stairs")
 _SKY = SEEN_KINDS.index("sky")
-_GROUP_OF = {name: kind.group for name, kind in KINDS.items()}
+_GROUP_OF: dict[str, str] = {name: kind.group for name, kind in KINDS.items()}
 _GROUP_OF |= {"wall": "wall", "floor": "floor", "door": "door", "front door": "door"}
 _GROUP = np.array([(*_GROUPS, "").index(_GROUP_OF.get(kind, "")) for kind in SEEN_KINDS])  # the last is none
 

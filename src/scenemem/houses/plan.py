@@ -103,7 +103,7 @@ class Draft:
     def add_windows(self) -> None:
         """Put windows into the stretches of outer wall that are long enough."""
         for number, room in enumerate(self.rooms):
-            outer = () if room.kind in ("porch", "closet", "stairs") else self._outer_walls(number)
+            outer = [] if room.kind in ("porch", "closet", "stairs") else self._outer_walls(number)
             for wall in outer:
                 if wall.length < 1.5 or self.rng.random() > 0.8:
                     continue
@@ -159,8 +159,8 @@ class _Turn(NamedTuple):
 
     def stairs(self, stairs: Stairs) -> Stairs:
         x, y = self.point(*stairs.inward)
-        parts = (self.rect(part) for part in (stairs.lower, stairs.landing, stairs.upper))
-        return Stairs(stairs.rooms, *parts, inward=(int(x), int(y)))
+        lower, landing, upper = map(self.rect, (stairs.lower, stairs.landing, stairs.upper))
+        return Stairs(stairs.rooms, lower, landing, upper, (int(x), int(y)))
 
 
 class _Bands(NamedTuple):

@@ -120,8 +120,9 @@ def build_scene(house: House) -> Scene:
 def _walls(house: House, number: int) -> Iterator[_Solid]:
     """The walls of a room, seen from inside, and what fills their windows and front doors."""
     room = house.rooms[number]
-    shut = (*house.windows, *house.front_doors())  # landmarks in this order, after the things
-    gaps = (*house.doors_of(number), *(window for window in house.windows if window.room == number))
+    shut: tuple[Door | Window, ...] = (*house.windows, *house.front_doors())  # landmarks after the things
+    panes = (window for window in house.windows if window.room == number)
+    gaps: tuple[Door | Window, ...] = (*house.doors_of(number), *panes)
     for side in room.rect.sides:
         at = side.start
         here = [gap for gap in gaps if (gap.across, gap.line) == side[:2] and side.start < gap.at < side.stop]

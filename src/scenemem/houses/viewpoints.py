@@ -389,8 +389,7 @@ class Walk:
         heading, length = self._heading(leg), self.length(leg)
         here_x, here_y, _ = self.spot(leg.start)
         found: list[tuple[int, Side]] = []
-        for landmark in self._mentionable(leg.start):
-            thing = self.around.landmarks[landmark]
+        for landmark, thing in self._mentionable(leg.start):
             x, y = thing.box.footprint.centre
             forward, right = _relative(x - here_x, y - here_y, heading)
             beside = thing.room == leg.room and 0.4 < forward < length - 0.1
@@ -404,7 +403,7 @@ class Walk:
         start, heading, length = self.stands[leg.start], self._heading(leg), self.length(leg)
         return [
             landmark
-            for landmark in self._mentionable(leg.start)
+            for landmark, _ in self._mentionable(leg.start)
             if abs(turn_between(heading, self.around.bearing(start, landmark))) < _AHEAD
             and length - 0.3 < self.around.gap(start, landmark) < length + 3.0
         ]
@@ -412,20 +411,19 @@ class Walk:
     def near(self, step: int, reach: float = _BESIDE) -> list[int]:
         """Landmarks beside a viewpoint of the route, the closest first."""
         stand = self.stands[step]
-        gaps = [(self.around.gap(stand, landmark), landmark) for landmark in self._mentionable(step)]
+        gaps = [(self.around.gap(stand, landmark), landmark) for landmark, _ in self._mentionable(step)]
         return [landmark for gap, landmark in sorted(gaps) if gap < reach]
 
     def beside_door(self, leg: Leg) -> list[int]:
         """Landmarks beside the door of a leg in the room one comes from, in sight before its last edge."""
         door, step = self.house.doors[leg.door], leg.stop - 1
         room = self.house.stands[self.stands[step]].room
-        found = []
-        for landmark in self._mentionable(step):
-            thing = self.around.landmarks[landmark]
-            near = thing.box.footprint.distance(door.x, door.y) < _AT_DOOR
-            if thing.room == room and thing.kind != "rug" and near:
-                found.append(landmark)
-        return found
+        return [
+            landmark
+            for landmark, thing in self._mentionable(step)
+            if thing.room == room and thing.kind != "rug"
+            if thing.box.footprint.distance(door.x, door.y) < _AT_DOOR
+        ]
 
     def same_kind(self, landmark: int, step: int) -> list[Thing]:
         """Other landmarks of the same kind in sight from a viewpoint of the route."""
@@ -436,9 +434,9 @@ class Walk:
     def _heading(self, leg: Leg) -> float:
         return self.around.heading(self.stands[leg.start], self.stands[leg.stop])
 
-    def _mentionable(self, step: int) -> list[int]:
-        seen = self.around.seen[self.stands[step]]
-        return [number for number in seen if self.around.landmarks[number].kind not in _TOO_COMMON]
+    def _mentionable(self, step: int) -> list[tuple[int, Thing]]:
+        seen = ((number, self.around.landmarks[number]) for number in self.around.seen[self.stands[step]])
+        return [(number, thing) for number, thing in seen if thing.kind not in _TOO_COMMON]
 
     def _beside_way(self, leg: Leg, thing: Thing) -> bool:
         a, b = np.array(self.spot(leg.start)), np.array(self.spot(leg.stop))
