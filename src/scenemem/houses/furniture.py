@@ -154,12 +154,12 @@ class _Furnisher:
         elif host.kind == "desk":
             look = self._pick(KINDS["office chair"].colours), KINDS["office chair"].materials[0]
             front = rect.side((-dx, -dy))
-            self._add_beside(host, "office chair", look, front, (front.start + front.stop) / 2, under=0.1)
+            self._add_beside(host, "office chair", look, front, front.start + 0.5 * front.length, under=0.1)
         elif host.kind == "bed":
             model = KINDS["nightstand"]
             look, away = (self._pick(model.colours), model.materials[0]), model.width[0] / 2 + 0.05
             wall, bed = self.inside.side(host.facing), rect.side(host.facing)
-            for at in (bed.start - away, bed.stop + away):
+            for at in (bed.start - away, bed.start + bed.length + away):
                 self._add_beside(host, "nightstand", look, wall, at)
 
     def _add_beside(

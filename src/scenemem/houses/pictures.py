@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jinja2 import Template
@@ -94,7 +94,7 @@ def _cast_tiles(
     """
     rows, columns = direction.shape[:2]
     tiles = direction.reshape(rows // _TILE, _TILE, columns // _TILE, _TILE, 3).swapaxes(1, 2)
-    cast = cast_rays(scene, eye, tiles.reshape(-1, 3))
+    cast: tuple[Any, ...] = cast_rays(scene, eye, tiles.reshape(-1, 3))
     box, depth, axis = (v.reshape(tiles.shape[:4]).swapaxes(1, 2).reshape(rows, columns) for v in cast)
     return box, depth, axis
 
