@@ -6,6 +6,7 @@ import io
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,17 @@ import pytest
 from PIL import Image
 
 from scenemem.formats.traces import Decision, Option, Trace, Way
-from scenemem.viewer.drawing import DrawnWalk, draw_thumbnail
-from scenemem.viewer.replay import AgentCard, BackLink, Replay, page_of_walks, write_index, write_replay
-from scenemem.viewer.routes import Route
+from scenemem.viewer.drawing import draw_thumbnail
+from scenemem.viewer.narration import Step, Walk
+from scenemem.viewer.replay import Replay, replay_page, write_index, write_replay
 from scenemem.viewer.scenery import Doorway, Label, Look, RoomOutline, Scenery
 from tests.viewer.checks import DESKTOP, PHONE, Scheme, faults, in_every_scheme, on_every_screen
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
+
+
+change = msgspec.structs.replace
 
 
 @pytest.fixture
@@ -38,30 +42,32 @@ def pages(turning_back: Trace, tmp_path: Path) -> dict[str, Path]:
             1: Look(labels=(Label("sofa", 0.2, 0.0), Label("attic", 1.0, 0.3, True))),
         },
     )
-    moves = turning_back.moves[:2]
-    plain = [
-        msgspec.structs.replace(
-            move,
-            memory=None,
-            decisions=tuple(msgspec.structs.replace(d, attention=None, weights=None) for d in move.decisions),
-        )
-        for move in moves
-    ]
-    rival = msgspec.structs.replace(turning_back, agent="basic", moves=tuple(plain))
+    plain = tuple(
+        change(move, memory=None, decisions=tuple(_without_reasons(one) for one in move.decisions))
+        for move in turning_back.moves[:2]
+    )
+    rival = change(turning_back, agent="basic", moves=plain)
     files = {name: tmp_path / f"{name}.html" for name in ("one", "two", "told", "routes", "index")}
     write_replay(files["one"], [turning_back], scenery)
     write_replay(files["told"], [turning_back, rival], _told(scenery))
     write_replay(files["two"], [turning_back, rival], scenery)
-    route = Route("mine", turning_back.scene, turning_back.task, (0, 1, 3), frozenset({(1, 3)}), 0.0, None)
-    routes = [route.replayed(scenery), replace(route, name="theirs", path=(0, 1)).replayed(scenery)]
-    files["routes"].write_text(page_of_walks(routes, turning_back.scene, scenery), encoding="utf-8")
-    both = (turning_back, rival)
-    cards = tuple(
-        AgentCard(trace.agent, "Did not find it", "It stopped.", draw_thumbnail(DrawnWalk.of(trace), scenery))
-        for trace in both
-    )
-    write_index(files["index"], "All of them", [Replay(files["two"], turning_back.task, cards, 1)])
+    walks = [Walk.of(trace, scenery.room_of) for trace in (turning_back, rival)]
+    routes = [
+        replace(walk, path=path, moves=[Step(0.0, step) for step in pairwise(path)], captions=captions)
+        for walk, path, captions in (
+            (walks[0], (0, 1, 3), ["Move 1: it goes.", "Move 2: it goes north.", "The end: it stops."]),
+            (walks[1], (0, 1), ["Move 1: it goes.", "The end: it stops."]),
+        )
+    ]
+    routes = [replace(walk, letters=[{}] * 2, marks=[[]] * 2) for walk in routes]
+    files["routes"].write_text(replay_page(routes, scenery), encoding="utf-8")
+    cards = [(walk, draw_thumbnail(walk, scenery)) for walk in walks]
+    write_index(files["index"], "All of them", [Replay(files["two"], cards, 1)])
     return files
+
+
+def _without_reasons(decision: Decision) -> Decision:
+    return change(decision, attention=None, weights=None)
 
 
 def _told(scenery: Scenery) -> Scenery:
@@ -140,6 +146,7 @@ def test_it_scrubs_and_the_memory_grows(opened: Watched) -> None:
     for frame in range(4):
         opened.page.locator("#scrub").fill(str(frame))
         nodes.append(opened.page.locator(".map > svg .node").count())
+        assert opened.page.locator(".said, .remembered > *, .look .note").count() == 0, "no captions"
     assert nodes == [1, 2, 3, 4]
     opened.page.locator("#scrub").fill("2")
     assert "turns back to place 2 (hall)" in opened.text(".caption")
@@ -154,9 +161,8 @@ def test_it_scrubs_and_the_memory_grows(opened: Watched) -> None:
 
 def test_a_newcomer_is_told_what_happens_and_led_to_the_turn(opened: Watched) -> None:
     assert "The map is its memory: numbered circles are places it has been to" in opened.text("#lead")
-    assert opened.text(".story").startswith(
-        "At move 3 it turned back to place 2 (hall); at move 5 it stopped at the goal."
-    )
+    told = "At move 3 it turned back to place 2 (hall); at move 5 it stopped at the goal."
+    assert opened.text(".story").startswith(told)
     assert opened.text(".holds") == "1 visited, 1 only seen"
     opened.page.get_by_role("button", name="Show move 3: it turns back").click()
     assert opened.text("#count") == "Move 3 of 5"
@@ -175,8 +181,8 @@ def test_a_newcomer_is_told_what_happens_and_led_to_the_turn(opened: Watched) ->
 def test_the_header_says_where_the_instruction_is_from(
     split: str, told: str, tab: Page, turning_back: Trace, tmp_path: Path
 ) -> None:
-    task = msgspec.structs.replace(turning_back.task, split=split)
-    write_replay(tmp_path / "h.html", [msgspec.structs.replace(turning_back, task=task)], Scenery())
+    task = change(turning_back.task, split=split)
+    write_replay(tmp_path / "h.html", [change(turning_back, task=task)], Scenery())
     watched = Watched(tab, tmp_path / "h.html")
     assert watched.text("#where").endswith(told)
     watched.close()
@@ -204,35 +210,33 @@ def test_every_control_brings_caption_and_map_into_view_on_a_phone(tab: Page, pa
     watched.close()
 
 
-def test_the_first_table_is_seen_at_once_on_a_large_screen(tab: Page, pages: dict[str, Path]) -> None:
-    watched = Watched(tab, pages["one"], (1280, 1000))
-    tab.locator("#scrub").fill("2")
-    table, player = (tab.locator(name).first.bounding_box() for name in (".decision table", ".player"))
-    assert table is not None
-    assert player is not None
-    assert table["y"] + table["height"] <= player["y"]
+@pytest.mark.parametrize(("name", "frame", "height"), [("one", "2", 1000), ("two", "1", DESKTOP[1])])
+def test_map_and_decision_are_above_the_fold(
+    name: str, frame: str, height: int, tab: Page, pages: dict[str, Path]
+) -> None:
+    watched = Watched(tab, pages[name], (DESKTOP[0], height))
+    tab.locator("#scrub").fill(frame)
+    bar = tab.locator(".player").bounding_box()
+    assert bar is not None
+    last = ".decision table" if name == "one" else ".decision tbody tr"
+    for panel in tab.locator("article").all():
+        for part in (".map > svg", ".decision h3", last):
+            box = panel.locator(part).first.bounding_box()
+            assert box is not None
+            assert box["y"] + box["height"] <= bar["y"], f"{part} is below the fold"
     watched.close()
 
 
-def test_floors_are_not_spoken_of_when_there_is_only_one(
+def test_one_floor_is_not_spoken_of_and_the_goal_is_seen_where_the_agent_stands(
     tab: Page, turning_back: Trace, tmp_path: Path
 ) -> None:
-    watched = Watched(tab, _one_floor(turning_back, tmp_path))
+    places = tuple(change(place, floor=0) for place in turning_back.scene.places)
+    flat = change(turning_back, scene=change(turning_back.scene, places=places))
+    write_replay(tmp_path / "flat.html", [flat], Scenery())
+    watched = Watched(tab, tmp_path / "flat.html")
     assert tab.locator("#floor-key").is_hidden()
     assert tab.locator(".floors button").count() == 0
     assert "floor" not in watched.text("#legend")
-    watched.close()
-
-
-def _one_floor(trace: Trace, folder: Path) -> Path:
-    places = tuple(msgspec.structs.replace(place, floor=0) for place in trace.scene.places)
-    scene = msgspec.structs.replace(trace.scene, places=places)
-    write_replay(folder / "flat.html", [msgspec.structs.replace(trace, scene=scene)], Scenery())
-    return folder / "flat.html"
-
-
-def test_the_goal_is_seen_even_where_the_agent_stands(tab: Page, turning_back: Trace, tmp_path: Path) -> None:
-    watched = Watched(tab, _one_floor(turning_back, tmp_path))
     assert tab.locator(".goal-ring").count() == 0
     tab.keyboard.press("End")
     signs = tab.locator(".map > svg > *")
@@ -241,12 +245,18 @@ def test_the_goal_is_seen_even_where_the_agent_stands(tab: Page, turning_back: T
     watched.close()
 
 
-def test_chances_of_two_decisions_are_told_apart(opened: Watched) -> None:
+def test_decisions_say_why_and_their_chances_are_told_apart(opened: Watched) -> None:
     assert opened.text(".chances") == ""
     opened.page.locator("#scrub").fill("2")
     assert opened.page.locator(".chance.to-place").all_text_contents() == ["80 %", "20 %"]
     assert opened.page.locator(".chance.to-way").all_text_contents() == ["75 %"]
     assert opened.text(".chances") == ("Chances beside circles: which place; beside diamonds: which way.")
+    heads = opened.page.locator(".decision h4").all_text_contents()
+    assert heads == ["1. Which place on the map to go on from?", "2. Which way from place 2?"]
+    assert opened.page.locator(".decision thead").first.inner_text().split() == ["Option", "View", "Chance"]
+    assert opened.page.locator(".decision .taken th").all_text_contents() == ["✓ place 2 (hall)", "✓ way A"]
+    opened.page.keyboard.press("End")
+    assert "The walk is over." in opened.text(".decision")
 
 
 def test_a_move_that_turns_back_shows_the_words_of_each_decision(opened: Watched) -> None:
@@ -349,16 +359,6 @@ def test_the_keyboard_does_everything(opened: Watched) -> None:
     assert outline == "3px", "focus can be seen"
 
 
-def test_decisions_say_why(opened: Watched) -> None:
-    opened.page.locator("#scrub").fill("2")
-    heads = opened.page.locator(".decision h4").all_text_contents()
-    assert heads == ["1. Which place on the map to go on from?", "2. Which way from place 2?"]
-    assert opened.page.locator(".decision thead").first.inner_text().split() == ["Option", "View", "Chance"]
-    assert opened.page.locator(".decision .taken th").all_text_contents() == ["✓ place 2 (hall)", "✓ way A"]
-    opened.page.keyboard.press("End")
-    assert "The walk is over." in opened.text(".decision")
-
-
 def _captions(watched: Watched, box: str) -> list[tuple[str, str]]:
     """What is told about each direction in a part of the first agent's panel."""
     rows = watched.page.locator(f"article >> nth=0 >> {box} .said > div").all()
@@ -405,12 +405,10 @@ def test_alike_directions_share_a_line(tab: Page, turning_back: Trace, tmp_path:
     move = turning_back.moves[2]
     assert move.memory is not None
     ways = tuple(Way(1, place, 0.0, 0.0, wind) for place, wind in ((0, "west"), (3, "north"), (4, "south")))
-    memory = msgspec.structs.replace(move.memory, ways=(*ways, Way(2, 1, 4.7, 0.0, "west")))
-    moves = (*turning_back.moves[:2], msgspec.structs.replace(move, memory=memory), *turning_back.moves[3:])
+    memory = change(move.memory, ways=(*ways, Way(2, 1, 4.7, 0.0, "west")))
+    moves = (*turning_back.moves[:2], change(move, memory=memory), *turning_back.moves[3:])
     looks = {1: Look(captions={0: "a rug", 3: "a lamp", 4: "a rug"}), 2: Look(captions={1: "a door"})}
-    write_replay(
-        tmp_path / "alike.html", [msgspec.structs.replace(turning_back, moves=moves)], Scenery(looks=looks)
-    )
+    write_replay(tmp_path / "alike.html", [change(turning_back, moves=moves)], Scenery(looks=looks))
     watched = Watched(tab, tmp_path / "alike.html")
     tab.locator("#scrub").fill("2")
     assert _captions(watched, ".remembered") == [
@@ -425,15 +423,12 @@ def test_places_after_the_likeliest_are_told_of_when_asked_for(
 ) -> None:
     move = turning_back.moves[3]
     assert move.memory is not None
-    here = Option(3, 0.4, 1.0, node=3)
-    others = tuple(Option(place, 0.1 + 0.1 * place, 0.5, node=place) for place in range(3))
-    choice = Decision("frontier", (*others, here), 3)
-    memory = msgspec.structs.replace(
-        move.memory, ways=tuple(Way(node, 4, 0.0, 0.0, "north") for node in range(4))
-    )
-    more = msgspec.structs.replace(move, memory=memory, decisions=(choice, *move.decisions))
-    trace = msgspec.structs.replace(turning_back, moves=(*turning_back.moves[:3], more))
+    options = [Option(place, 0.1 + 0.1 * place, 0.5, node=place) for place in range(3)]
+    choice = Decision("frontier", (*options, Option(3, 0.4, 1.0, node=3)), 3)
+    memory = change(move.memory, ways=tuple(Way(node, 4, 0.0, 0.0, "north") for node in range(4)))
+    more = change(move, memory=memory, decisions=(choice, *move.decisions))
     looks = {place: Look(captions={4: f"stairs {place}"}) for place in range(4)}
+    trace = change(turning_back, moves=(*turning_back.moves[:3], more))
     write_replay(tmp_path / "many.html", [trace], Scenery(looks=looks))
     watched = Watched(tab, tmp_path / "many.html")
     tab.locator("#scrub").fill("3")
@@ -444,12 +439,6 @@ def test_places_after_the_likeliest_are_told_of_when_asked_for(
     tab.get_by_text("and 1 more").click()
     assert last.is_visible()
     watched.close()
-
-
-def test_nothing_is_said_without_captions(opened: Watched) -> None:
-    for frame in range(6):
-        opened.page.locator("#scrub").fill(str(frame))
-        assert opened.page.locator(".said, .remembered > *, .look .note").count() == 0
 
 
 WATCH_STEPS = """() => {
@@ -482,8 +471,7 @@ def test_routes_are_played_without_a_word_on_decisions(tab: Page, pages: dict[st
     assert watched.text("#count") == "Move 1 of 2"
     tab.keyboard.press("ArrowRight")
     captions = tab.locator(".caption").all_text_contents()
-    assert captions[0] == "Move 2: it goes north to place 3, 2.0 m, where no edge leads."
-    assert captions[1].startswith("The end: ")
+    assert captions == ["Move 2: it goes north.", "The end: it stops."]
     assert tab.locator(".map > svg .next").count() == 1
     assert tab.locator(".decision:visible, .key:visible span").count() == 0
     assert "chances" not in watched.text("#legend")
@@ -521,8 +509,8 @@ def test_pages_fit_and_are_accessible(
 
 def test_untrusted_text_runs_nothing(tab: Page, turning_back: Trace, tmp_path: Path) -> None:
     nasty = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 1'>"
-    task = msgspec.structs.replace(turning_back.task, text=nasty)
-    trace = msgspec.structs.replace(turning_back, task=task, agent=nasty)
+    task = change(turning_back.task, text=nasty)
+    trace = change(turning_back, task=task, agent=nasty)
     write_replay(tmp_path / "n.html", [trace], Scenery(room_of={0: nasty}))
     watched = Watched(tab, tmp_path / "n.html")
     assert watched.page.evaluate("window.harmed") is None
@@ -546,37 +534,9 @@ def test_the_ending_can_be_hidden_until_it_comes(tab: Page, pages: dict[str, Pat
     assert not told.is_visible()
     watched.page.click("#ending")
     assert told.is_visible()
-
-
-def test_an_address_can_ask_for_suspense(tab: Page, pages: dict[str, Path]) -> None:
+    watched.close()
     tab.goto("about:blank")
     tab.goto(f"{pages['one'].as_uri()}#hide")
-    assert not tab.locator("#headline").is_visible()
+    assert not tab.locator("#headline").is_visible(), "an address can ask for suspense"
     read_aloud = tab.locator("#agents h2").first.text_content() or ""
     assert "goal" not in read_aloud, "screen readers are kept in suspense, too"
-
-
-def test_map_and_decision_of_two_agents_are_above_the_fold(tab: Page, pages: dict[str, Path]) -> None:
-    watched = Watched(tab, pages["two"], DESKTOP)
-    watched.page.keyboard.press("ArrowRight")
-    bar = watched.page.locator(".player").bounding_box()
-    assert bar is not None
-    for number in range(2):
-        panel = watched.page.locator("article").nth(number)
-        for part in (".map > svg", ".decision h3", ".decision tbody tr"):
-            box = panel.locator(part).first.bounding_box()
-            assert box is not None
-            assert box["y"] + box["height"] <= bar["y"], f"{part} of agent {number + 1} is below the fold"
-
-
-def test_a_replay_leads_back_to_its_report(tab: Page, turning_back: Trace, tmp_path: Path) -> None:
-    (tmp_path / "report.html").write_text("<title>The report</title>")
-    write_replay(
-        tmp_path / "replays" / "one.html",
-        [turning_back],
-        Scenery(),
-        BackLink("../report.html", "Back to the report"),
-    )
-    tab.goto((tmp_path / "replays" / "one.html").as_uri())
-    tab.click("text=Back to the report")
-    assert tab.title() == "The report"

@@ -85,8 +85,7 @@ def view(
         names, replays = _view_runs(paths, chosen, checkpoint, device, spoken)
     pages = [replay.file for replay in replays]
     if episode is None:
-        from scenemem.viewer.replay import REPLAYS, write_index
-        from scenemem.viewer.routes import ROUTES
+        from scenemem.viewer.replay import REPLAYS, ROUTES, write_index
 
         pages.insert(0, target / "index.html")
         title = f"{' and '.join(names)}{' with a speaker' if speaker else ''} on {split}"
@@ -101,7 +100,7 @@ def view(
             "bytes": replay.size,
             "instruction_id": replay.task.instruction_id,
             "title": replay.title,
-            "scores": {part.agent: part.scores for part in replay.agents},
+            "scores": {walk.name: walk.scores for walk, _ in replay.walks},
         }
         for replay in replays
     ]
@@ -159,8 +158,7 @@ def _view_runs(
 def _view_files(paths: Sequence[Path], chosen: _Chosen, task: str) -> tuple[list[str], list[Replay]]:
     """The same of result files."""
     from scenemem.tasks.episode_set import load_split
-    from scenemem.viewer.replay import BackLink
-    from scenemem.viewer.routes import RouteFile, choose_routes, write_routes
+    from scenemem.viewer.replay import BackLink, RouteFile, choose_routes, write_replays
     from scenemem.viewer.scenery import Sceneries
     from scenemem.world.build import load_world
 
@@ -175,7 +173,7 @@ def _view_files(paths: Sequence[Path], chosen: _Chosen, task: str) -> tuple[list
     ids = choose_routes(files, chosen.count) if one is None else [one]
     back = BackLink("index.html", "All replays") if one is None else None
     with console.progress_bar("drawing routes") as advance:
-        return names, write_routes(files, ids, Sceneries(folder), chosen.file_of, advance, back)
+        return names, write_replays(files, ids, Sceneries(folder), chosen.file_of, advance, back)
 
 
 def report(
@@ -247,10 +245,7 @@ def serve(
     if not 0 <= port <= 65535:
         raise UserError(f"--port must be in 0..65535, got {port}")
     try:
-        import uvicorn  # noqa: F401 - the two modules below need it
-
-        from scenemem.viewer.live import live_app
-        from scenemem.viewer.live_server import is_loopback, live_server
+        from scenemem.viewer.live_server import is_loopback, live_app, live_server
     except ImportError as error:
         raise UserError(_MISSING) from error
     from scenemem.learning.distributed import check_device

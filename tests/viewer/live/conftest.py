@@ -24,7 +24,7 @@ from scenemem.formats.folder import DataFolder
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS, DataConfig
 from scenemem.runs.experiment import SpeakerPreset, new_experiment, new_speaker
-from scenemem.viewer.live import WAITING, live_app
+from scenemem.viewer.live_server import WAITING, live_app
 from scenemem.viewer.live_state import Example, LiveServerState
 from scenemem.viewer.scenery import Sceneries
 
