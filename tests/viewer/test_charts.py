@@ -155,8 +155,8 @@ DIFFERENCES = {
 
 def test_intervals_reach_from_end_to_end_with_a_mark_at_their_value() -> None:
     picture = ElementTree.fromstring(draw_intervals(DIFFERENCES, across="SR"))
-    told = "SR: better +0.200 [+0.100, +0.300]; the <same> +0.010 ["
-    assert picture.attrib["aria-label"].startswith(told)
+    words = "SR: better +0.200 [+0.100, +0.300]; the <same> +0.010 ["
+    assert picture.attrib["aria-label"].startswith(words)
     ticks = {text.text: float(text.attrib["x"]) for text in picture.findall(f"{SVG}text[@class='tick']")}
     scale = (ticks["+0.3"] - ticks["0"]) / 0.3  # pixels
     heights = []

@@ -161,8 +161,8 @@ def test_the_ablation_table_has_the_papers_numbers_and_ours_where_there_are_any(
     assert spans == ["", "val_seen", "val_unseen"]
     assert head[1:6] == ["SR ↑", "NE ↓", "TL ↓", "OSR ↑", "SPL ↑"]
     by_name = {row[0]: row[1:] for row in rows}
-    full = ["0.71", "3.10", "14.7", "0.80", "0.62", "0.62", "4.32", "20.7", "0.73", "0.45"]
-    assert by_name["Full model (paper)"] == full
+    numbers = ["0.71", "3.10", "14.7", "0.80", "0.62", "0.62", "4.32", "20.7", "0.73", "0.45"]
+    assert by_name["Full model (paper)"] == numbers
     assert by_name["without iterative reasoning (paper)"][5] == "0.57"
     scores = tables["val_unseen: 60 instructions; mean ± standard deviation over runs"][1]
     assert by_name["ssm (ours)"] == ["-"] * 5 + [scores[2], scores[5], scores[6], scores[4], scores[3]]
