@@ -39,7 +39,7 @@ def quiet(page: Page, own: Callable[[str], bool], pardoned: str = "no such text"
     yield
     for event, listener in listeners.items():
         page.remove_listener(event, listener)
-    assert wrong == []
+    assert not wrong, wrong
 
 
 def faults(page: Page) -> list[str]:

@@ -517,6 +517,7 @@ def test_the_ending_can_be_hidden_until_it_comes(tab: Page, show: Show, pages: d
     assert not told.is_visible()
     tab.click("#ending")
     assert told.is_visible()
+    show(pages["one"])
     tab.goto("about:blank")
     tab.goto(f"{pages['one'].as_uri()}#hide")
     assert not tab.locator("#headline").is_visible(), "an address can ask for suspense"

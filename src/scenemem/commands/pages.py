@@ -245,6 +245,8 @@ def serve(
     if not 0 <= port <= 65535:
         raise UserError(f"--port must be in 0..65535, got {port}")
     try:
+        import uvicorn  # noqa: F401 - the module below needs it
+
         from scenemem.viewer.live_server import is_loopback, live_app, live_server
     except ImportError as error:
         raise UserError(_MISSING) from error

@@ -31,7 +31,6 @@ FAULTLESS = 0.99
 QUOTED = 3
 """The strongest level of a mark: exactly the words that are quoted."""
 
-_GLOBAL, _FINAL = "global", "final"  # kinds of decisions
 _MANY = 4  # moves listed in a sentence
 _THERE = 0.05  # metres; nearer is at the goal
 _NOTICEABLE = 0.05  # a cue that rounds to nothing in the table is no reason
@@ -248,7 +247,7 @@ class _Narrator:
         """What happens in a move; when it has two decisions, a line for each."""
         move = self._trace.moves[number]
         last, back = move.decisions[-1], move.back_to
-        if last.kind == _FINAL:
+        if last.kind == "final":
             return f"Move {number + 1}: no decisions are left; it {self._ends(move, back)}"
         parts = [] if back is None else [self._returns(number, back)]
         if last.kind == "frontier":  # cut off before it could go on
@@ -270,7 +269,7 @@ class _Narrator:
         decision, walk = move.decisions[0], move.decisions[0].chosen.walk
         dead_end = "is in a dead end (no unvisited neighbour) and " if _dead_end(move) else ""
         turns = f"{dead_end}turns back to {self._place(back)}"
-        if decision.kind == _GLOBAL:
+        if decision.kind == "global":
             return f"{turns}."
         distance = "" if walk is None else f", {walk:.1f} m back on its map"
         odds = self._odds(number, decision)

@@ -310,12 +310,13 @@ def _card_section(runs: Sequence[ReportRun]) -> Section:
         for run in runs
         for split, means in run.card.items()
     ]
-    shown = Table(
-        "What these weights reached when they were packed", ["weights", "split", *_headed(metrics)], rows
+    caption, head = (
+        "What these weights reached when they were packed",
+        ["weights", "split", *_headed(metrics)],
     )
     text = "Packed weights come without a training log, so there are no learning curves. "
     text += "Scores above that differ from these by more than rounding were reached on other features."
-    return section("Model card", "published", shown, text)
+    return section("Model card", "published", Table(caption, head, rows), text)
 
 
 def _curve_table(caption: str, lines: Mapping[str, Sequence[Point]]) -> Table:
@@ -331,9 +332,8 @@ def _outcomes_section(groups: Groups, splits: Sequence[str]) -> Section:
     for split in splits:
         rows = {name: _ends(results) for name, results in _pooled(groups, split).items()}
         cells = [[name, *_percent(ends.values())] for name, ends in rows.items()]
-        head = ["agent", *next(iter(rows.values()))]
-        drawing = draw_shares(rows, tones="ends")
-        parts.append((drawing, Table(f"How the episodes of {split} end", head, cells)))
+        table = Table(f"How the episodes of {split} end", ["agent", *next(iter(rows.values()))], cells)
+        parts.append((draw_shares(rows, tones="ends"), table))
     return section("Where it fails", "outcomes", parts)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from scenemem.agents.actions import ActionSpace
 from scenemem.agents.agent import Observations
-from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL
 from scenemem.agents.walker import Decided, TrainedAgent
 from scenemem.evaluation.metrics import Metrics, measure
 from scenemem.formats.traces import (
@@ -119,8 +119,9 @@ class _TraceRecorder:
         for row, episode in enumerate(decided.request.episode.tolist()):
             decision = _decision(decided, row, len(self._opened[episode].task.words))
             move = self._open[episode]
-            if move is not None and _continues(move, decided.request):
-                decisions = (*move.decisions, decision)
+            before = [] if move is None else [one.kind for one in move.decisions]
+            if move is not None and before == [FRONTIER.name] and decided.request.type == ACTION:
+                decisions = (*move.decisions, decision)  # a neighbour of the frontier just chosen
                 self._open[episode] = msgspec.structs.replace(move, decisions=decisions)
             else:
                 self._close(episode)
@@ -155,11 +156,6 @@ class _TraceRecorder:
             self._moves[episode].append(move)
             if self._on_move is not None:
                 self._on_move(episode, move)
-
-
-def _continues(move: Move, request: DecisionRequest) -> bool:
-    """Whether a decision belongs to a move: a neighbour of the frontier just chosen, nothing else."""
-    return request.type == ACTION and [decision.kind for decision in move.decisions] == [FRONTIER.name]
 
 
 def _memory(space: ActionSpace, episode: int) -> Memory | None:
