@@ -78,8 +78,7 @@ def view(
         names, replays = _view_runs(paths, chosen, walking, spoken)
     pages = [replay.file for replay in replays]
     if episode is None:
-        from scenemem.viewer.replay import REPLAYS, write_index
-        from scenemem.viewer.routes import ROUTES
+        from scenemem.viewer.replay import REPLAYS, ROUTES, write_index
 
         pages.insert(0, target / "index.html")
         title = f"{' and '.join(names)}{' with a speaker' if speaker else ''} on {split}"
@@ -90,7 +89,7 @@ def view(
             "bytes": replay.size,
             "instruction_id": replay.task.instruction_id,
             "title": replay.title,
-            "scores": {part.agent: part.scores for part in replay.agents},
+            "scores": {walk.name: walk.scores for walk, _ in replay.walks},
         }
         for replay in replays
     ]
@@ -147,8 +146,7 @@ def _view_files(
 ) -> tuple[list[str], list[Replay]]:
     """The same of result files."""
     from scenemem.tasks.episode_set import load_split
-    from scenemem.viewer.replay import BackLink
-    from scenemem.viewer.routes import RouteFile, choose_routes, write_routes
+    from scenemem.viewer.replay import BackLink, RouteFile, choose_routes, write_replays
     from scenemem.viewer.scenery import Sceneries
     from scenemem.world.build import load_world
 
@@ -163,7 +161,7 @@ def _view_files(
     ids = choose_routes(files, chosen.count) if one is None else [one]
     back = BackLink("index.html", "All replays") if one is None else None
     with console.progress_bar("drawing routes") as advance:
-        return names, write_routes(files, ids, Sceneries(folder), chosen.file_of, advance, back)
+        return names, write_replays(files, ids, Sceneries(folder), chosen.file_of, advance, back)
 
 
 def report(
@@ -227,10 +225,9 @@ def serve(
     if not 0 <= port <= 65535:
         raise UserError(f"--port must be in 0..65535, got {port}")
     try:
-        import uvicorn  # noqa: F401 - the two modules below need it
+        import uvicorn  # noqa: F401 - the module below needs it
 
-        from scenemem.viewer.live import live_app
-        from scenemem.viewer.live_server import is_loopback, live_server
+        from scenemem.viewer.live_server import is_loopback, live_app, live_server
     except ImportError as error:
         raise UserError(_MISSING) from error
     from scenemem.runs.pages import open_live_state

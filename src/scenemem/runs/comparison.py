@@ -25,7 +25,7 @@ from scenemem.runs.opened import OpenedRun
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.charts import draw_intervals
 from scenemem.viewer.pages import Section, note_section, table_section, write_page, write_report
-from scenemem.viewer.runs import group_names
+from scenemem.viewer.report import group_names
 
 METRICS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
 """The columns of a comparison."""

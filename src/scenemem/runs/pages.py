@@ -28,8 +28,7 @@ from scenemem.runs.folder import RunFolder, Which
 from scenemem.runs.opened import OpenedRun, WithSpeaker, kept_results, open_run, run_names
 from scenemem.viewer.pages import Section, note_section
 from scenemem.viewer.replay import BackLink, Replay, plain, replays_section, telling, write_replays
-from scenemem.viewer.report import Scores, write_run_report
-from scenemem.viewer.runs import ReportRun, contenders, grouped, splits_of
+from scenemem.viewer.report import ReportRun, Scores, contenders, grouped, splits_of, write_run_report
 from scenemem.viewer.scenery import SMALL_WIDTH, Sceneries
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.graph import NONE
