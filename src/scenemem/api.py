@@ -51,11 +51,12 @@ from scenemem.registry import Registry, load_installed_plugins
 from scenemem.runs.comparison import Comparison, CountedRuns, RowFacts, path_groups, row_names
 from scenemem.runs.config import Sources, changed, nested
 from scenemem.runs.experiment import SPEAKERS, Experiment, Progress, open_data, silent
-from scenemem.runs.folder import RunFolder, Which, find_run
+from scenemem.runs.folder import RunFolder, Which
 from scenemem.runs.loop import TrainingStatus
 from scenemem.runs.opened import Evaluation, OpenedRun, evaluate_scripted, open_run
 from scenemem.runs.speakers import LoadedSpeaker, open_speaker
 from scenemem.runs.training import Settings, choose_preset, run_training
+from scenemem.runs.weights import find_run
 from scenemem.simulator.environments import NavigationEnv, NavigationVectorEnv
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
 from scenemem.viewer.replay import plain, write_replays
@@ -279,12 +280,8 @@ class LoadedAgent:
             reranking = Reranking(candidates, speaker_weight, seed)
             helped = opened.with_speaker(find_run(speaker), reranking)
         traced = opened.traced(self.name, split, helped) if traces else None
-        results = opened.run.results(split).parent
-        place = Path(out) if out is not None else results / ("reranked" if helped else "")
-        if helped is None:
-            found = opened.evaluate(split, processes, place)
-        else:
-            found = opened.evaluate_with(helped, split, place)
+        place = opened.run.root / "results" / ("reranked" if helped else "") if out is None else Path(out)
+        found = opened.evaluate(split, processes, place, helped)
         written = [file for end in ("json", "jsonl") if (file := place / f"{split}.{end}").is_file()]
         if traced is not None:
             for trace in traced.trace(list(traced.episodes.instruction_ids[:traces])):

@@ -17,8 +17,7 @@ from scenemem.commands import console
 from scenemem.commands.table import COMMANDS
 from scenemem.learning.trainer import StepReport
 from scenemem.presets import PRESETS
-from scenemem.runs.cost import duration
-from scenemem.runs.loop import TrainingStatus
+from scenemem.runs.loop import TrainingStatus, duration
 
 SMALL = ("--iterations", "2", "--learning.batch", "4", "--model.width", "16", "--selection.every", "1")
 

@@ -51,7 +51,7 @@ def test_eval_prints_what_score_says_about_its_trajectories(trained: Path, shell
 def test_every_result_names_the_track(
     copied_data: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
+    monkeypatch.setattr("scenemem.runs.weights.WEIGHTS", tmp_path)
     data, run = copied_data, tmp_path / "seeing"
     record = data / "features" / "tiny.json"
     content = {**json.loads(record.read_text()), "track": "captions", "sensor": "a camera"}
@@ -89,7 +89,7 @@ def test_fast_products_are_allowed_only_when_asked_for(
 def test_packed_weights_stand_for_a_run_and_reach_what_their_card_says(
     trained: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
+    monkeypatch.setattr("scenemem.runs.weights.WEIGHTS", tmp_path)
     trained = Path(shutil.copytree(trained, tmp_path / "augmented-0"))
     description = json.loads((trained / "preset.json").read_text())
     description["augmentation"] = {"speaker": str(tmp_path / "speaker-0")}

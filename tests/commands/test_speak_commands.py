@@ -103,7 +103,7 @@ def test_an_agent_that_follows_the_descriptions_tells_what_they_are_worth(
 def test_packed_speakers_reach_what_their_card_says(
     trained: Path, tiny_trainable: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
+    monkeypatch.setattr("scenemem.runs.weights.WEIGHTS", tmp_path)
     file, data = tmp_path / "voice.safetensors", ("--data", tiny_trainable)
     shell("weights", "pack", trained, *data, "--out", file, "--checkpoint", "best")
     bleu = shell.json("speak", "eval", "weights:voice", *data)["bleu"]

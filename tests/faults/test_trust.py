@@ -20,8 +20,9 @@ from scenemem.formats.features import read_store
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_stamp
 from scenemem.learning.checkpoint import NETWORK, read_checkpoint, write_tensors
-from scenemem.runs.folder import Published, RunFolder
+from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import kept_results
+from scenemem.runs.weights import Published
 from tests.commands.helpers import typed
 
 SMALL = (

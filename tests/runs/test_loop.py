@@ -22,7 +22,7 @@ from scenemem.learning.trainer import Trainer, WeightAverage
 from scenemem.presets import PRESETS, Preset
 from scenemem.runs.experiment import new_experiment
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.loop import Schedule, TrainingLoop, TrainingStatus, differences
+from scenemem.runs.loop import TrainingLoop, TrainingStatus, differences
 from tests.runs.outcomes import assert_same_run, outcome
 
 ITERATIONS = 12
@@ -54,7 +54,12 @@ def _loop(data: Path, out: Path, seed: int = 0, stop_at: int | None = None, **le
 
     trainer = Trainer(experiment.agent, experiment.episodes("train"), experiment.preset.learning, seed)
     return TrainingLoop(
-        trainer, RunFolder(out), validate, Schedule(2, 4, "sr"), {**experiment.metadata, "seed": seed}, watch
+        trainer,
+        RunFolder(out),
+        validate,
+        experiment.preset.selection,
+        {**experiment.metadata, "seed": seed},
+        watch,
     )
 
 

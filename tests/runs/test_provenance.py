@@ -241,7 +241,7 @@ def test_a_comparison_walks_again_after_the_data_changed(
 
 def test_a_comparison_walks_again_when_other_episodes_were_kept(copied: tuple[Path, RunFolder]) -> None:
     run = copied[1]
-    outcomes = run.outcomes("val_unseen")
+    outcomes = run.results("val_unseen").with_suffix(".jsonl")
     first, *others = outcomes.read_text(encoding="utf-8").splitlines(keepends=True)
     outcomes.write_text("".join([*others, first]), encoding="utf-8")
     stamp = json.loads(run.stamp("val_unseen").read_bytes())

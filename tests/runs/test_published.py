@@ -11,8 +11,8 @@ import torch
 from scenemem.errors import UserError
 from scenemem.features.tracks import TRACKS
 from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
-from scenemem.runs.folder import RunFolder, halved, published, unpacked, write_published
-from scenemem.runs.opened import model_card
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.weights import halved, model_card, published, unpacked, write_published
 
 METADATA = {
     "preset": {"data": {"task": "r2r"}, "selection": {"split": "val_unseen"}},

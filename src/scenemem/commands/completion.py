@@ -52,7 +52,7 @@ def _groups() -> dict[str, list[str]]:
 
 
 def _weights() -> list[str]:
-    from scenemem.runs.folder import PREFIX, WEIGHTS
+    from scenemem.runs.weights import PREFIX, WEIGHTS
 
     return [PREFIX + file.stem for file in sorted(WEIGHTS.glob("*.safetensors"))]
 

@@ -218,7 +218,7 @@ def _told_now_and_then(title: str, amount: Callable[[int, int], str]) -> Callabl
         now = time.monotonic()
         if 0 < done < total and now - told >= LINE_EVERY:
             told = now
-            from scenemem.runs.cost import duration
+            from scenemem.runs.loop import duration
 
             say(f"{title}: {amount(done, total)}, {duration((now - began) / done * (total - done))} left")
 
@@ -283,7 +283,7 @@ class _Lines:
         facts += _facts(status, self._metric, self._unit)
         done, left = status.iteration - first, status.iterations - status.iteration
         if done and left:
-            from scenemem.runs.cost import duration
+            from scenemem.runs.loop import duration
 
             facts.append(f"{duration((now - began) / done * left)} left")
         say(", ".join(facts))

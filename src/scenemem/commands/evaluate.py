@@ -21,11 +21,15 @@ from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.results import read_trajectories, write_trajectories
 from scenemem.learning.distributed import check_device
-from scenemem.runs import hub
-from scenemem.runs.folder import AGENT_METRICS, PREFIX, SPEAKER_METRICS, RunFolder, published, read_published
-from scenemem.runs.opened import (
-    open_run,
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.opened import open_run
+from scenemem.runs.weights import (
+    AGENT_METRICS,
+    PREFIX,
+    SPEAKER_METRICS,
     pack_weights,
+    published,
+    read_published,
 )
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
@@ -385,14 +389,8 @@ def weights_pack(
     console.use_threads(1)
     console.existing_run(run, data, checkpoint)
     check_device(device)
-    folder = console.open_data(data)
-    file = out if out.suffix else out / hub.WEIGHTS
-    card = pack_weights(RunFolder(run), file, folder, splits, checkpoint, console.progress_bar, device)
-    written = [file, card]
+    what = RunFolder(run), out, console.open_data(data), splits, checkpoint
+    file, *cards = pack_weights(*what, console.progress_bar, device)
+    console.say(f"{file} ({file.stat().st_size / 1e6:.1f} MB) and {', '.join(map(str, cards))}")
     if not out.suffix:
-        card.unlink()  # the folder has one of its own
-        written = hub.write_hub_files(out)
-    console.say(f"{file} ({file.stat().st_size / 1e6:.1f} MB) and {', '.join(map(str, written[1:]))}")
-    if not out.suffix:
-        command = "speak eval" if read_published(file).is_speaker else "eval"
-        console.say_next(command, f"weights:{out}{'' if '/' in str(out) else '/'}")
+        console.say_next(read_published(file).command, f"weights:{out}{'' if '/' in str(out) else '/'}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import secrets
-from typing import Any, Protocol
+from typing import Any
 
 from scenemem.errors import UserError
 from scenemem.formats.atomic import atomic_file
@@ -13,16 +13,6 @@ from scenemem.runs.folder import RunFolder
 
 PROJECT = "WANDB_PROJECT"
 """The environment variable that switches Weights & Biases on, and names the project."""
-
-
-class Logger(Protocol):
-    """Gets every line of the metrics."""
-
-    def write(self, line: dict[str, Any]) -> None:
-        """Add the numbers of one line at its iteration."""
-
-    def close(self) -> None:
-        """Nothing more will come."""
 
 
 class TensorBoardLogger:
@@ -61,8 +51,18 @@ class WandbLogger:
 
     def write(self, line: dict[str, Any]) -> None:
         """Add the numbers of one line at its iteration."""
+        import wandb  # needs the optional package
+
         if self._begun is None:
-            self._begun = self._begin()
+            root = self._run.root
+            self._begun = wandb.init(
+                project=self._project,
+                name=root.resolve().name,
+                id=self._id(),
+                dir=str(root),
+                config=self._run.describe(),
+                resume="allow",
+            )
         self._begun.log(scalars(line), step=line["iteration"])
 
     def close(self) -> None:
@@ -70,35 +70,22 @@ class WandbLogger:
         if self._begun is not None:
             self._begun.finish()
 
-    def _begin(self) -> Any:
-        import wandb  # needs the optional package
-
-        return wandb.init(
-            project=self._project,
-            name=self._run.root.resolve().name,
-            id=self._id(),
-            dir=str(self._run.root),
-            config=self._run.describe(),
-            resume="allow",
-        )
-
     def _id(self) -> str:
         """The name of the run at Weights & Biases, the same after every resume."""
         file = self._run.root / "wandb" / "id"
         if not file.is_file():
-            file.parent.mkdir(exist_ok=True)
             with atomic_file(file) as partial:
                 partial.write_text(secrets.token_hex(8), encoding="utf-8")
         return file.read_text(encoding="utf-8")
 
 
-def open_loggers(run: RunFolder) -> list[Logger]:
+def open_loggers(run: RunFolder) -> list[TensorBoardLogger | WandbLogger]:
     """TensorBoard where it is installed (extra ``log``); Weights & Biases where ``WANDB_PROJECT`` is set.
 
     Raises:
-        UserError: Weights & Biases was asked for and is not installed.
+        UserError: Weights & Biases is chosen and not installed.
     """
-    loggers: list[Logger] = []
+    loggers: list[TensorBoardLogger | WandbLogger] = []
     if project := os.environ.get(PROJECT):
         loggers.append(WandbLogger(run, project))
     if importlib.util.find_spec("tensorboard") is not None:
