@@ -95,7 +95,7 @@ def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
         expected = f"expected checkpoint version {VERSION}"
         raise DataError(file, f"was written by another version ({version!r}); {expected}")
     if CHECKSUM not in texts:
-        raise DataError(file, "not a checkpoint of SceneMem, or damaged (it lost its checksum)")
+        raise DataError(file, f"{damaged} (it lost its checksum)")
     return Checkpoint(tensors, metadata)
 
 
@@ -179,13 +179,8 @@ def load_optimiser(
             )
         parameter = parameters[int(number)]
         # the count of steps stays on the CPU unless the optimiser keeps it beside the moments
-        beside = tensor.dim() or _counts_beside(optimiser)
+        beside = tensor.dim() or any(group.get("fused") for group in optimiser.param_groups)
         optimiser.state[parameter][key] = tensor.to(parameter.device if beside else "cpu", copy=True)
-
-
-def _counts_beside(optimiser: Optimizer) -> bool:
-    """Whether the optimiser keeps its counts of steps on the device of the parameters."""
-    return any(group.get("fused") or group.get("capturable") for group in optimiser.param_groups)
 
 
 def _optimiser_tensors(optimiser: Optimizer) -> dict[str, Tensor]:

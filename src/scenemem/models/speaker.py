@@ -315,7 +315,8 @@ def beam_search(
     tokens, total = _search(decoder, paths, beams, longest, length_power)
     greedy = speak(decoder, paths, lambda chances: chances.argmax(dim=-1), longest)
     found = _trimmed(tokens, total)
-    better = _rank(greedy, length_power) > _rank(found, length_power)
+    rank, other = (one.log_likelihood / (one.lengths - 1) ** length_power for one in (greedy, found))
+    better = rank > other
     padded = functional.pad(greedy.tokens, (0, longest - greedy.tokens.shape[1]), value=PAD)
     return _trimmed(
         torch.where(better.unsqueeze(1), padded, tokens), torch.where(better, greedy.log_likelihood, total)
@@ -356,10 +357,6 @@ def _search(
             break
     best = (total / said**length_power).argmax(dim=1)
     return tokens[row[:, 0], best], total[row[:, 0], best]
-
-
-def _rank(descriptions: Descriptions, length_power: float) -> Tensor:
-    return descriptions.log_likelihood / (descriptions.lengths - 1) ** length_power
 
 
 def _trimmed(tokens: Tensor, total: Tensor) -> Descriptions:

@@ -414,8 +414,12 @@ def _described(
     changes = differences(_overlaid(base, known[base], overlays, sources, lambda: experiment.folder), preset)
     changes.get("learning", {}).pop("iterations", None)  # which stands at the top
     config = TrainingConfig(
-        **{**vars(sources), "begin": Path(begin["run"]) if begin else None},
-        **vars(overlays),
+        begin=Path(begin["run"]) if begin else None,
+        speaker=sources.speaker,
+        augment=sources.augment,
+        features=overlays.features,
+        task=overlays.task,
+        recipe=overlays.recipe,
         base=base,
         seed=seed,
         iterations=preset.learning.iterations,
