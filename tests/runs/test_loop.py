@@ -17,7 +17,7 @@ import torch
 from scenemem.errors import DataError, Interrupted, UserError
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.checkpoint import read_checkpoint, write_tensors
+from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.learning.trainer import Trainer, WeightAverage
 from scenemem.presets import PRESETS, Preset
 from scenemem.runs.experiment import new_experiment
@@ -84,23 +84,15 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         _loop(tiny_trainable, tmp_path, stop_at=stop_at).run()
-    continued = _loop(tiny_trainable, tmp_path)
-    continued.resume()
-    continued.run()
-    assert_same_run(tmp_path, finished)
-
-
-def test_the_cost_of_a_run_counts_all_its_processes(tiny_trainable: Path, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        _loop(tiny_trainable, tmp_path, stop_at=7).run()
     spent = [line["cpu_seconds"] for line in RunFolder(tmp_path).logged()]
     continued = _loop(tiny_trainable, tmp_path)
     continued.resume()
     continued.run()
+    assert_same_run(tmp_path, finished)
     costs = [line["cpu_seconds"] for line in RunFolder(tmp_path).logged()]
-    assert costs[: len(spent)] == spent
+    assert costs[: len(spent)] == spent, "the cost of a run counts all its processes"
     assert costs == sorted(costs)
-    assert 0 < spent[-1] < costs[-1]
+    assert costs[-1] > 0
 
 
 def test_averaged_weights_are_kept_beside_those_that_go_on_learning(
@@ -173,17 +165,6 @@ def test_the_best_weights_are_kept_with_their_metadata(finished: Path) -> None:
     assert best.metadata["progress"]["best"]["value"] == max(values)
     assert best.metadata["preset"]["agent"] == "ssm"
     assert not any(name.startswith("optimiser") for name in best.tensors)
-
-
-def test_a_run_is_not_resumed_with_other_features(
-    tiny_trainable: Path, finished: Path, tmp_path: Path
-) -> None:
-    run = RunFolder(Path(shutil.copytree(finished, tmp_path / "run")))
-    checkpoint = read_checkpoint(run.last)
-    checkpoint.metadata["features"]["sha256"] = "another"
-    write_tensors(run.last, checkpoint.tensors, checkpoint.metadata)
-    with pytest.raises(UserError, match="was started with another features"):
-        _loop(tiny_trainable, run.root).resume()
 
 
 def test_a_run_is_not_resumed_with_other_settings(tiny_trainable: Path, finished: Path) -> None:
