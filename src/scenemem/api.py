@@ -164,7 +164,7 @@ class Walk:
 
     @cached_property
     def trace(self) -> Trace:
-        """What the agent knew, weighed up and decided, recorded when it is first asked for."""
+        """The agent's memory, options and decisions; recorded at the first use."""
         return self._traced.trace(self._walks.episodes.instruction_ids)[0]
 
     def save(self, file: PathLike) -> Path:
@@ -444,12 +444,9 @@ def evaluate(
     """
     if isinstance(source, str) and source in SCRIPTED:
         return evaluate_scripted(source, open_data(data, progress), task, split, seed, progress)
-    agent = (
-        source
-        if isinstance(source, LoadedAgent)
-        else load(source, data=data, checkpoint=checkpoint, progress=progress)
-    )
-    return agent.evaluate(split, processes=processes)
+    if not isinstance(source, LoadedAgent):
+        source = load(source, data=data, checkpoint=checkpoint, progress=progress)
+    return source.evaluate(split, processes=processes)
 
 
 def compare(
@@ -496,10 +493,9 @@ def compare(
         known = None if again else opened.kept(split)
         if known is None:
             walked += 1
-            found = opened.walk(split, processes).measured(opened.world)
+            measured.append((name, opened.walk(split, processes).measured(opened.world)))
         else:
-            found = metrics_of(known, opened.world.device)
-        measured.append((name, found))
+            measured.append((name, metrics_of(known, opened.world.device)))
     assert first is not None
     task = opened.experiment.preset.data.task
     path = path_groups(folder, task, split, first)
@@ -539,13 +535,11 @@ def score(
             if len(trajectories) > len(bound):
                 raise UserError(f"got {len(trajectories)} trajectories for the {len(bound)} of {bound.name}")
             trajectories = dict(zip(bound.instruction_ids, trajectories, strict=False))
-        found = [
-            Trajectory(name, tuple(Point(viewpoint) for viewpoint in walk))
-            for name, walk in trajectories.items()
-        ]
-        empty = [item.instruction_id for item in found if not item.points]
-        if empty:
-            raise UserError(f"the trajectory of instruction '{empty[0]}' is empty; it begins with the start")
+        found = [Trajectory(name, tuple(map(Point, walk))) for name, walk in trajectories.items()]
+        for item in found:
+            if not item.points:
+                name = item.instruction_id
+                raise UserError(f"the trajectory of instruction '{name}' is empty; it begins with the start")
     scores = score_trajectories(
         world,
         bound,

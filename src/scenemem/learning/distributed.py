@@ -74,11 +74,7 @@ SINGLE = ProcessGroup()
 
 
 def check_device(device: str) -> str:
-    """A device that this machine has.
-
-    Raises:
-        UserError: there is no such device.
-    """
+    """A device that this machine has."""
     try:
         kind = torch.device(device).type
     except RuntimeError as error:
@@ -92,14 +88,7 @@ def check_device(device: str) -> str:
 
 @contextmanager
 def process_group(device: str = "cpu") -> Iterator[ProcessGroup]:
-    """The group ``torchrun`` started this process in; a group of one when it did not.
-
-    Args:
-        device: ``cpu``, or ``cuda`` for one graphics card per process.
-
-    Raises:
-        UserError: the device is not there, or another process of the group is gone.
-    """
+    """The group ``torchrun`` started this process in; a group of one when it did not."""
     check_device(device)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
@@ -129,13 +118,7 @@ def use_precision(precision: Precision, device: str, *, tried: bool = False) -> 
 
     A processor without units for bfloat16 converts every number and is slower, so it is tried first.
 
-    Args:
-        precision: what was asked for.
-        device: where the products are computed.
-        tried: a run that was begun with ``fast`` goes on with it without being timed again.
-
-    Returns:
-        What to tell the user when ``fast`` is not used.
+    A run that was begun with ``fast`` goes on with it: it is ``tried``.  ->  why ``fast`` is not used
     """
     torch.set_float32_matmul_precision("highest")
     if precision == "full":

@@ -34,11 +34,7 @@ from scenemem.world.graph import NONE, VIEWS, World, angle_feature, rotated, vie
 class Speaker:
     """Puts paths into words, in evaluation mode and without gradients.
 
-    Args:
-        network: the parameters.
-        environment: the world and the features of its views.
-        vocabulary: its words.
-        max_words: tokens of the longest text, both marks included.
+    Its longest text has ``max_words`` tokens, both marks included.
     """
 
     def __init__(
@@ -57,16 +53,10 @@ class Speaker:
         feature_mask: Tensor | None = None,
         choose: Choose = take_best,
     ) -> Descriptions:
-        """Describe paths, word by word.
+        """Describe paths, word by word; ``choose`` picks the next one.
 
-        Args:
-            path: (B, T) int64 viewpoints, padded with -1.
-            heading: (B,) radians at the start.
-            feature_mask: (D,) environment dropout, the mask an agent will learn under; None drops nothing.
-            choose: picks the next word: ``take_best``, or ``Sample(generator)`` of ``agents.walker``.
-
-        Raises:
-            UserError: a path is impossible, or the features hold something that is not a number.
+        path: (B, T) int64 viewpoints, padded with -1  heading: (B,) radians at the start
+        feature_mask: (D,) environment dropout, the mask an agent will learn under; None drops nothing
         """
         with torch.no_grad(), evaluating(self.network):
             encoded = self._encoded(path, heading, feature_mask)
@@ -151,9 +141,6 @@ def steps_along(world: World, path: Tensor, heading: Tensor) -> Steps:
     """How one walks along paths: after a hop the walker faces the view it walked along.
 
     path: (B, T) int64, padded with -1  heading: (B,) radians at the start
-
-    Raises:
-        UserError: a path is empty, or goes where there is no edge.
     """
     if path.shape[1] == 0 or bool((path[:, 0] == NONE).any()):
         raise UserError("a path is empty, expected at least one viewpoint")

@@ -43,14 +43,7 @@ class SpeakerLearning:
 
 
 class SpeakerTrainer(Learner):
-    """Teaches a speaker the instructions of paths.
-
-    Args:
-        speaker: network, environment and vocabulary.
-        episodes: instructions and their paths.
-        config: how long and how fast.
-        seed: of batches, dropout and feature masks.
-    """
+    """Teaches a speaker the instructions of paths."""
 
     network: SpeakerNetwork
 

@@ -94,13 +94,7 @@ class Likelihood:
 
 
 class SpeakerNetwork(nn.Module):
-    """Path -> text: an encoder of paths, and a decoder that attends to their steps.
-
-    Args:
-        config: sizes and dropout.
-        words: size of the vocabulary.
-        visual: columns D of the view features.
-    """
+    """Path -> text: an encoder of paths, and a decoder that attends to their steps."""
 
     def __init__(self, config: SpeakerConfig, words: int, visual: int) -> None:
         super().__init__()
@@ -278,11 +272,7 @@ class Descriptions:
 def speak(decoder: WordDecoder, paths: EncodedPaths, choose: Choose, longest: int) -> Descriptions:
     """Describe paths word by word; a path that has got its end mark costs nothing any more.
 
-    Args:
-        decoder: scores the next word.
-        paths: what to describe.
-        choose: picks the next word from the log-probabilities.
-        longest: tokens of a text, both marks included; a longer one is ended there.
+    ``choose`` picks the next word; a text of ``longest`` tokens, both marks included, is ended there.
     """
     tokens = paths.mask.new_full((len(paths.mask), longest), PAD, dtype=torch.int64)
     tokens[:, 0] = BOS

@@ -1,7 +1,4 @@
-"""Experiments: a preset of an agent or of a speaker, opened on a data folder.
-
-Everything the runs know about the classes of agents, speakers and presets is here and in ``training``.
-"""
+"""Experiments: a preset of an agent or of a speaker, opened on a data folder."""
 
 from __future__ import annotations
 
@@ -281,14 +278,14 @@ def begin_with(experiment: Experiment, run: RunFolder) -> None:
     """Load the trained weights of another run, on the same words and features, into a new experiment."""
     checkpoint = read_checkpoint(run.last)
     trained = checkpoint.metadata.get("features", {})
-    differs = {
-        "vocabulary": checkpoint.metadata.get("vocabulary") != experiment.metadata["vocabulary"],
-        "features": trained.get("sha256") != experiment.environment.store.info.sha256,
+    same = {
+        "vocabulary": checkpoint.metadata.get("vocabulary") == experiment.metadata["vocabulary"],
+        "features": trained.get("sha256") == experiment.environment.store.info.sha256,
     }
-    for name in (name for name, different in differs.items() if different):
-        raise UserError(
-            f"{run.root} has another {name}; begin with a run on the same data and held-out buildings"
-        )
+    for name, kept in same.items():
+        if not kept:
+            advice = "begin with a run on the same data and held-out buildings"
+            raise UserError(f"{run.root} has another {name}; {advice}")
     load_network(experiment.network, checkpoint, run.last)
 
 

@@ -92,11 +92,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other trainings out of the folder; the system gives the lock back however this process ends.
-
-        Raises:
-            UserError: another process is training here, or the folder cannot be written.
-        """
+        """Keep other trainings out; the system gives the lock back however this process ends."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             stream = (self.root / ".lock").open("a+", encoding="utf-8", errors="replace")
@@ -130,11 +126,7 @@ class RunFolder:
         return read_json(self.description, dict[str, Any])
 
     def add_session(self, session: Mapping[str, Any]) -> dict[str, Any]:
-        """Note from which iteration on the run is computed how, when that differs from before.
-
-        Returns:
-            how it was computed before.
-        """
+        """Note from which iteration on a run is computed in another way  ->  how it was computed before"""
         description = self.describe()
         sessions = fitted(description.get("sessions", []), list[dict[str, Any]], self.description)
         before = sessions[-1] if sessions else dict(session)
@@ -147,11 +139,7 @@ class RunFolder:
             partial.write_bytes(msgspec.json.format(msgspec.json.encode(description), indent=2))
 
     def log(self, line: dict[str, Any]) -> None:
-        """Append one line to the metrics.
-
-        Raises:
-            UserError: the disk is full or the folder cannot be written.
-        """
+        """Append one line to the metrics."""
         self.metrics.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self.metrics.open("ab") as stream:
@@ -164,11 +152,7 @@ class RunFolder:
             ) from error
 
     def logged(self) -> Iterator[dict[str, Any]]:
-        """The lines of the metrics so far, without one that a kill or a full disk has cut short.
-
-        Raises:
-            DataError: a line is damaged.
-        """
+        """The lines of the metrics so far, without one that a kill or a full disk has cut short."""
         if self.metrics.is_file():
             for number, text in enumerate(_whole_lines(read_bytes(self.metrics)), start=1):
                 yield self._line(text, number)

@@ -212,12 +212,8 @@ class OpenedRun:
     ) -> tuple[Walks, list[EpisodeResult]]:
         """Walk a split; trajectories and (unless goals are secret) outcomes are kept with a stamp.
 
-        Args:
-            split: what to walk.
-            processes: that walk.
-            place: the folder for the results; that of the run when left out.
-            helped: with a speaker's help; the outcomes are not kept then.
-            optional: go on where they cannot be written.
+        They are written to ``place``, the results of the run when left out; if that is ``optional``, an error
+        is ignored. With a speaker's help outcomes are not kept.
         """
         stamp = self.stamp(split)  # before the walk, because files may change meanwhile
         walks = self.walk(split, processes, helped)
@@ -397,24 +393,20 @@ def kept_results(
 
 def _is_whole(outcomes: Path, stamp: ResultStamp) -> bool:
     """Whether the result files of a stamp are all there, unchanged."""
-    places = {outcomes.with_name(Path(name).name): digest for name, digest in stamp.files.items()}
-    return outcomes in places and all(
-        place.is_file() and file_digest(place) == digest for place, digest in places.items()
+    files = {outcomes.with_name(name): digest for name, digest in stamp.files.items()}
+    return outcomes in files and all(
+        place.is_file() and file_digest(place) == digest for place, digest in files.items()
     )
 
 
 def _is_of(folder: DataFolder, split: str, stamp: ResultStamp) -> bool:
     """Whether results come from the data in a folder as it is now; missing features do not contradict."""
     try:
-        if split_inputs(folder, stamp.task, split) != {"episodes": stamp.episodes, "graphs": stamp.graphs}:
-            return False
+        same = split_inputs(folder, stamp.task, split) == {"episodes": stamp.episodes, "graphs": stamp.graphs}
         name = stamp.preset.get("data", {}).get("features")
-        stores = [
-            store
-            for store, info in complete_stores(folder)
-            if store.stem == name or info.sha256 == stamp.features
-        ]
-        return not stores or stamp.features in map(file_digest, stores)
+        known = {store: info.sha256 for store, info in complete_stores(folder)}
+        stores = [store for store, sha256 in known.items() if name == store.stem or sha256 == stamp.features]
+        return same and (not stores or stamp.features in map(file_digest, stores))
     except DataError:
         return False
 

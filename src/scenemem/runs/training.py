@@ -159,15 +159,8 @@ def run_training(
 ) -> None:
     """Train an agent or a speaker into a run folder; a run that is there already is only resumed if asked.
 
-    Args:
-        settings: what to train.
-        folder: the data.
-        out: the run folder.
-        resume: continue the run that is there.
-        watch: called after every step.
-        announce: gets the cost of the training, as a sentence, before it begins.
-        dry_run: end after that, and write nothing.
-        group: the processes that train together.
+    ``watch`` is called after every step, ``announce`` with the cost of the training before it begins; a dry
+    run ends after that and writes nothing.
     """
     if settings.seed < 0:
         raise UserError(f"--seed must be 0 or more, got {settings.seed}")

@@ -153,11 +153,7 @@ def find_run(source: str | os.PathLike[str]) -> RunFolder:
 
 
 def weights_file(address: str) -> Path:
-    """The weights behind ``hf://owner/name`` or in a folder; fetched once and kept in the Hub's own cache.
-
-    Raises:
-        UserError: the address is no such thing, the Hub cannot be reached, or there are no such weights.
-    """
+    """The weights behind ``hf://owner/name`` or in a folder; fetched once and kept in the Hub's own cache."""
     if not address.startswith(HUB):
         file = Path(address) / HUB_FILE
         if not file.is_file():
