@@ -100,12 +100,7 @@ def test_the_feature_mask_reaches_the_features(speaker: Speaker, walks: tuple[Te
     masked, unlit = speaker.describe(*walks, feature_mask=nothing), in_the_dark.describe(*walks)
     assert torch.equal(masked.tokens, unlit.tokens)
     torch.testing.assert_close(masked.log_likelihood, unlit.log_likelihood)
-    described = speaker.describe(*walks)
-    assert not torch.equal(described.log_likelihood, masked.log_likelihood)
-    scores = [speaker.score(*walks, described.tokens, feature_mask=mask).total for mask in (None, nothing)]
-    assert not torch.allclose(scores[0], scores[1])
-    beams = [speaker.describe_best(*walks, 2, feature_mask=mask).log_likelihood for mask in (None, nothing)]
-    assert not torch.allclose(beams[0], beams[1])
+    assert not torch.equal(speaker.describe(*walks).log_likelihood, masked.log_likelihood)
 
 
 def test_describing_leaves_a_training_network_in_training(

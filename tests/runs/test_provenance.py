@@ -221,11 +221,17 @@ def _walked(copied: tuple[Path, RunFolder], **how: Any) -> sm.Comparison:
     return sm.compare([copied[1].root], data=copied[0], **how)
 
 
-def test_a_comparison_reads_what_was_kept_to_the_last_bit(copied: tuple[Path, RunFolder]) -> None:
+def test_a_comparison_reads_what_was_kept_to_the_last_bit(
+    copied: tuple[Path, RunFolder], shell: Shell
+) -> None:
+    for again in ((), ("--again",)):
+        told = shell("compare", copied[1].root, "--data", copied[0], *again)
+        said = "1 of 1 runs had walked val_unseen already; --again walks with all of them" in told
+        assert said is not bool(again)
     kept, walked = _walked(copied), _walked(copied, again=True)
     assert (kept.walked, walked.walked) == (0, 1)
     assert kept.rows == walked.rows
-    assert _walked(copied, split="val_seen").walked == 1, "nobody has walked it"
+    assert _walked(copied, split="val_seen").walked == 1, "it was not walked before"
     shutil.copy(copied[1].last, copied[1].best)
     assert _walked(copied, checkpoint="best").walked == 1, "it was walked as the last one"
 
@@ -270,14 +276,6 @@ def test_results_are_walked_in_full_precision(
     words = ("train", "basic", "--data", tiny_trainable, "--out", tmp_path / "run", "--iterations", 2)
     assert typed(*words, *SMALL, "--precision", "fast") == 0
     assert seen == ["highest"]
-
-
-def test_it_is_said_when_results_were_kept(copied: tuple[Path, RunFolder], shell: Shell) -> None:
-    data, run = copied
-    for again in ((), ("--again",)):
-        told = shell("compare", run.root, "--data", data, *again)
-        said = "1 of 1 runs had walked val_unseen already; --again walks with all of them" in told
-        assert said is not bool(again)
 
 
 def test_an_unrelated_store_without_its_record_is_skipped(copied: tuple[Path, RunFolder]) -> None:

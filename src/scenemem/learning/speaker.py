@@ -62,31 +62,27 @@ class Speaker:
             encoded = self._encoded(path, heading, feature_mask)
             return speak(self.network.decoder, encoded, choose, self.max_words)
 
-    def describe_best(
-        self, path: Tensor, heading: Tensor, beams: int, *, feature_mask: Tensor | None = None
-    ) -> Descriptions:
+    def describe_best(self, path: Tensor, heading: Tensor, beams: int) -> Descriptions:
         """Describe paths by beam search, which never ends up with worse than the greedy text.
 
-        path: (B, T)  heading: (B,)  feature_mask: (D,)
+        path: (B, T)  heading: (B,)
         """
         if beams < 1:
             raise SettingError(f"the number of beams must be 1 or more, got {beams}")
         if beams == 1:
-            return self.describe(path, heading, feature_mask=feature_mask)
+            return self.describe(path, heading)
         with torch.no_grad(), evaluating(self.network):
-            encoded = self._encoded(path, heading, feature_mask)
+            encoded = self._encoded(path, heading, None)
             return beam_search(self.network.decoder, encoded, beams, self.max_words)
 
-    def score(
-        self, path: Tensor, heading: Tensor, tokens: Tensor, *, feature_mask: Tensor | None = None
-    ) -> Likelihood:
+    def score(self, path: Tensor, heading: Tensor, tokens: Tensor) -> Likelihood:
         """How likely texts are, each given its path.
 
-        path: (B, T)  heading: (B,)  tokens: (B, L) in this speaker's vocabulary, padded  feature_mask: (D,)
+        path: (B, T)  heading: (B,)  tokens: (B, L) in this speaker's vocabulary, padded
         """
         with torch.no_grad(), evaluating(self.network):
             views = views_along(self.environment, steps_along(self.environment.world, path, heading))
-            return self.network.likelihood(views, self._mask(feature_mask), tokens)
+            return self.network.likelihood(views, self._mask(None), tokens)
 
     def score_routes(self, episodes: EpisodeSet, route: Tensor, /) -> Tensor:
         """How likely a word of each instruction is on average, given a route; for re-ranking.
