@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import pytest
@@ -285,37 +284,3 @@ def test_beams_are_those_of_a_search_with_lists(beams: int, power: float) -> Non
     for row, length in enumerate(found.lengths.tolist()):
         plain = _plain_beam(decoder, paths.select(torch.tensor([row])), beams, 7, power)
         assert found.tokens[row, :length].tolist() == plain
-
-
-@decoding
-@pytest.mark.parametrize("power", [0.0, 0.7, 1.0])
-def test_enough_beams_find_the_best_of_all_texts(power: float) -> None:
-    decoder, paths, longest = _decoder(3), _encoded(6, 3), 4
-    words = [word for word in range(DECODED_WORDS) if word not in (PAD, UNK, BOS, EOS)]
-    texts = [text for count in range(longest - 1) for text in product(words, repeat=count)]
-    ranks = []
-    for text in texts:
-        tokens = torch.tensor([BOS, *text, EOS]).expand(6, -1)
-        ranks.append(_log_likelihood(decoder, paths, tokens) / (len(text) + 1) ** power)
-    found = beam_search(decoder, paths, len(texts), longest, power)
-    rank = found.log_likelihood / (found.lengths - 1) ** power
-    torch.testing.assert_close(rank, torch.stack(ranks).amax(dim=0))
-
-
-@decoding
-def test_words_are_drawn_by_their_probability_and_by_the_seed() -> None:
-    decoder, path = _decoder(0), _encoded(1)
-
-    def drawn(seed: int) -> Tensor:
-        generator = torch.Generator().manual_seed(seed)
-        many = path.select(torch.zeros(4000, dtype=torch.int64))
-        return speak(
-            decoder, many, lambda c: torch.multinomial(c.exp(), 1, generator=generator).squeeze(1), 10
-        ).tokens
-
-    first = drawn(0)
-    assert torch.equal(first, drawn(0))
-    assert not torch.equal(first, drawn(1))
-    logits, _ = decoder.step(torch.tensor([BOS]), path.state, path)
-    share = torch.bincount(first[:, 1], minlength=DECODED_WORDS) / len(first)
-    torch.testing.assert_close(share, logits.softmax(dim=-1).squeeze(0), atol=0.03, rtol=0)

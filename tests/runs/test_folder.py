@@ -1,4 +1,4 @@
-"""Run folders: what happens to damaged, cut and crowded ones."""
+"""Run folders: what happens to damaged and cut ones."""
 
 from __future__ import annotations
 
@@ -32,15 +32,6 @@ try:
     run.log({"iteration": 4, "losses": {"a": 0.5}})
 except UserError as error:
     print(error)
-"""
-
-HOLDER = """
-import sys
-from pathlib import Path
-from scenemem.runs.folder import RunFolder
-with RunFolder(Path(sys.argv[1])).locked():
-    print("locked", flush=True)
-    sys.stdin.read()
 """
 
 
@@ -99,27 +90,6 @@ def test_lines_after_the_checkpoint_and_a_cut_one_are_forgotten(tmp_path: Path) 
     run.forget_after(4)
     assert list(run.logged()) == LINES[:2]
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
-
-
-def test_one_training_at_a_time(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "run")
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(run.root)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "locked\n"
-        expected = (
-            rf"run is being trained by another process \(process {other.pid} on .*\); wait until "
-            "it has ended, or name another folder with --out"
-        )
-        with pytest.raises(UserError, match=expected), run.locked():
-            pytest.fail("the folder is taken")
-        other.kill()
-    with run.locked():  # the system gave the lock of the killed process back
-        pass
 
 
 DESCRIPTION = {

@@ -7,7 +7,6 @@ import socket
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,41 +36,17 @@ class _Line(msgspec.Struct):
     validation: dict[str, float] = {}
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """``runs/<name>/``: preset.json, experiment.toml, metrics.jsonl, checkpoints/, results/."""
 
-    root: Path
-
-    @property
-    def description(self) -> Path:
-        """The settings of the run: preset, seed, data, versions."""
-        return self.root / "preset.json"
-
-    @property
-    def config(self) -> Path:
-        """A configuration that repeats the run: ``scenemem train --config``."""
-        return self.root / "experiment.toml"
-
-    @property
-    def metrics(self) -> Path:
-        """One JSON line per validation or checkpoint."""
-        return self.root / "metrics.jsonl"
-
-    @property
-    def last(self) -> Path:
-        """The checkpoint a run resumes from."""
-        return self.root / "checkpoints" / "last.safetensors"
-
-    @property
-    def previous(self) -> Path:
-        """The checkpoint before the last one, to go on from when that is damaged."""
-        return self.root / "checkpoints" / "previous.safetensors"
-
-    @property
-    def best(self) -> Path:
-        """The weights that did best on the selection split."""
-        return self.root / "checkpoints" / "best.safetensors"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.description = root / "preset.json"  # the settings of the run: preset, seed, data, versions
+        self.config = root / "experiment.toml"  # repeats the run: ``scenemem train --config``
+        self.metrics = root / "metrics.jsonl"  # one line per validation or checkpoint
+        self.last = root / "checkpoints" / "last.safetensors"  # what a run resumes from
+        self.previous = self.last.with_stem("previous")  # to go on from when the last one is damaged
+        self.best = self.last.with_stem("best")  # the weights that did best on the selection split
 
     @property
     def has_checkpoint(self) -> bool:

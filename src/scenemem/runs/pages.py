@@ -48,7 +48,7 @@ _HOW = "They are written by 'scenemem report RUN ... --data DIR', DIR being what
 _SUGGESTION_SPLITS = ("val_unseen", "val_seen", "train")
 _SUGGESTIONS = 8  # per house
 
-Opener = Callable[[RunFolder], OpenedRun]
+Opener = Callable[[Path], OpenedRun]
 """Loads the agent of a run."""
 
 
@@ -84,7 +84,9 @@ def report_on(
         folder = open_data(None, progress)
     opened: Opener | None = None
     if folder is not None:  # runs are opened when they are needed, and the last two are kept
-        opened = lru_cache(maxsize=2)(lambda run: open_run(run, folder, checkpoint, progress, device))
+        opened = lru_cache(maxsize=2)(
+            lambda root: open_run(RunFolder(root), folder, checkpoint, progress, device)
+        )
     place = "The embedded houses" if features == ENCODER else f"{task.upper()}, features: {features}"
     remarks: list[str] = []
     shown = {
@@ -242,7 +244,7 @@ def _with_results(
             f"{run.root.name} has not walked {', '.join(missing)}; name its data folder with --data"
         )
     elif opened is not None:
-        results |= {split: opened(run).results(split) for split in missing}
+        results |= {split: opened(run.root).results(split) for split in missing}
     card: Mapping[str, Any] = {}
     packed, log = None, list(run.logged())
     if not log and run.last.is_file():  # packed weights have none
@@ -285,7 +287,7 @@ def _replays(
     try:
         if opened is None:
             raise UserError("the data of the runs was not named")
-        runs = {name: opened(RunFolder(root)) for name, root in run_names(roots).items()}
+        runs = {name: opened(root) for name, root in run_names(roots).items()}
         walkers, results = _walkers(runs, split), [run.results[split] for run in chosen]
         episodes = telling(walkers[0], results[0], MOST_REPLAYS, *results[1:])
         if not episodes:
