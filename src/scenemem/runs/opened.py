@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import repeat
 from pathlib import Path
@@ -93,11 +93,10 @@ class Evaluation:
     @cached_property
     def per_episode(self) -> dict[str, dict[str, float]]:
         """The metrics of every instruction, by its id."""
-        names = [field.name for field in fields(Metrics)]
-        columns = [getattr(self.measured, name).tolist() for name in names]
+        columns = {name: values.tolist() for name, values in vars(self.measured).items()}
         return {
-            instruction_id: dict(zip(names, values, strict=True))
-            for instruction_id, *values in zip(self.instruction_ids, *columns, strict=True)
+            instruction_id: {name: column[number] for name, column in columns.items()}
+            for number, instruction_id in enumerate(self.instruction_ids)
         }
 
     def summary(self) -> dict[str, Any]:
