@@ -22,7 +22,7 @@ from scenemem.learning.trainer import Trainer, WeightAverage
 from scenemem.presets import PRESETS, Preset
 from scenemem.runs.experiment import new_experiment
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.loop import TrainingLoop, TrainingStatus, differences
+from scenemem.runs.loop import TrainingLoop, TrainingStatus, differences, measured_cost
 from tests.runs.outcomes import assert_same_run, outcome
 
 ITERATIONS = 12
@@ -105,6 +105,10 @@ def test_averaged_weights_are_kept_beside_those_that_go_on_learning(
     continued.resume()
     continued.run()
     assert_same_run(tmp_path / "cut", tmp_path / "whole")
+    measured = _loop(tiny_trainable, tmp_path / "measured", average=0.5)
+    assert measured_cost(measured.trainer).startswith("12 steps, about ")
+    measured.run()
+    assert_same_run(tmp_path / "measured", tmp_path / "whole")
 
     averaged, last = (read_checkpoint(RunFolder(out).last) for out in (tmp_path / "whole", finished))
     trained = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,9 +127,7 @@ class FolderReport:
         except DataError as error:
             self.problems.append(Problem(error.file, error.record, error.field, error.reason))
 
-    def read_each(
-        self, title: str, items: Sequence[T], read: Callable[[T], object], progress: Progress
-    ) -> None:
+    def read_each(self, title: str, items: list[T], read: Callable[[T], object], progress: Progress) -> None:
         """Read one thing after the other, with a progress bar; problems are collected."""
         with progress(title) as advance:
             for done, item in enumerate(items, start=1):
@@ -308,9 +306,8 @@ def _tasks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
     for task, what in TASKS.items():
         splits = SPLITS if task in ("r2r", "reverie") else SPLITS[:3]
         present = [split for split in splits if folder.episodes(task, split).is_file()]
-        there = (
-            report.splits.get(task, {}) if report.scans else dict.fromkeys(present)
-        )  # not read without graphs
+        # not read without graphs
+        there = report.splits.get(task, {}) if report.scans else dict.fromkeys(present)
         name = "rxr/rxr_{1}_guide.jsonl.gz" if task == "rxr" else "{0}/{2}_{1}.json"
         missing = [name.format(task, split, task.upper()) for split in splits if split not in there]
         if not there:
