@@ -212,7 +212,10 @@ def test_mistakes_are_one_line(
 def test_a_damaged_description_is_named(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (trained / "preset.json").write_text("{}")
     assert typed("report", trained) == 2
-    assert "preset.json: does not describe a run ('name')" in capsys.readouterr().err
+    assert (
+        "preset.json: does not describe a run (Object missing required field `name`)"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from scenemem.errors import DataError, SettingError, UserError
 from scenemem.features.store import Environment, check_identity, covered_scans, identity, open_store
 from scenemem.features.words import first_embeddings
 from scenemem.formats.annotations import read_word_vectors
-from scenemem.formats.decoding import fitted
 from scenemem.formats.digests import file_digest
 from scenemem.formats.features import StoreInfo, read_store_info
 from scenemem.formats.folder import DataFolder
@@ -318,8 +317,9 @@ class RunMetadata(msgspec.Struct, frozen=True):
 
 def begun(run: RunFolder, kind: type[P]) -> RunMetadata:
     """The description of a run; plugins it names have to be loaded already."""
-    described = fitted(run.describe(), RunMetadata, run.description)
+    content = run.describe()
     with _described_in(run.description, "a run"):
+        described = msgspec.convert(content, RunMetadata)
         preset = read_preset(described.preset, kind, run.description, described.plugins)
     return msgspec.structs.replace(described, preset=preset)
 

@@ -127,9 +127,11 @@ class RunFolder:
             ) from error
 
     def logged(self) -> Iterator[dict[str, Any]]:
-        """The lines of the metrics so far, without one that a kill or a full disk has cut short."""
+        """The lines of the metrics so far, without a last one that a kill or a full disk has cut short."""
         if self.metrics.is_file():
-            for number, text in enumerate(_whole_lines(read_bytes(self.metrics)), start=1):
+            content = read_bytes(self.metrics)
+            # without one whole line it is no file of ours
+            for number, text in enumerate(_whole_lines(content) or content.splitlines(), start=1):
                 yield self._line(text, number)
 
     def forget_after(self, iteration: int) -> None:
