@@ -52,7 +52,8 @@ from scenemem.learning.checkpoint import read_checkpoint, write_tensors
 from scenemem.presets import PRESETS, Preset
 from scenemem.runs.config import changed, read_config
 from scenemem.runs.experiment import begun
-from scenemem.runs.folder import RunFolder, read_published
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.weights import read_published
 
 
 @dataclass(frozen=True)

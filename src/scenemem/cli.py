@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
-from pathlib import Path
 
 import tyro
 
@@ -98,11 +97,8 @@ def _run_behind(word: str) -> str:
     """
     if not word.startswith("weights:"):
         return word
-    folder = importlib.import_module("scenemem.runs.folder")  # loads torch, which takes a second
-    name = word.removeprefix("weights:")
-    if name.startswith("hf://") or "/" in name or Path(name).is_dir():
-        word = str(importlib.import_module("scenemem.runs.hub").weights_file(name))
-    return str(folder.find_run(word).root)
+    weights = importlib.import_module("scenemem.runs.weights")  # loads torch, which takes a second
+    return str(weights.find_run(word).root)
 
 
 def _show_commands(words: Sequence[str]) -> int:

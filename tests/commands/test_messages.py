@@ -15,8 +15,7 @@ from rich.console import Console
 from scenemem.commands import COMMANDS, console
 from scenemem.learning.trainer import StepReport
 from scenemem.presets import PRESETS
-from scenemem.runs.cost import duration
-from scenemem.runs.loop import TrainingStatus
+from scenemem.runs.loop import TrainingStatus, duration
 from tests.commands.helpers import SMALL, Shell
 
 QUICK = (*SMALL, "--iterations", 2, "--no-replays")

@@ -13,7 +13,7 @@ from scenemem.learning.checkpoint import load_network, read_checkpoint
 from scenemem.models.speaker import SpeakerNetwork
 from scenemem.presets import PRESETS, R2R_TRACKS, read_preset
 from scenemem.runs.experiment import SpeakerPreset
-from scenemem.runs.folder import published
+from scenemem.runs.weights import published
 from tests.commands.helpers import Shell
 
 PUBLISHED = {entry.name: entry for entry in published() if not entry.is_speaker}

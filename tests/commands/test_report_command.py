@@ -148,7 +148,7 @@ def test_a_report_depends_on_what_runs_were_trained_on(
     assert "The embedded houses, track houses" in (trained / "report.html").read_text(encoding="utf-8")
     file.write_text("{}")
     refused = shell.split("report", trained, code=2).err
-    assert "preset.json: does not describe a run ('name')" in refused
+    assert "preset.json: does not describe a run (Object missing required field `name`)" in refused
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def test_eval_and_score_agree(ssm: Path, shell: Shell) -> None:
 def test_every_result_names_the_track(
     copied_data: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
+    monkeypatch.setattr("scenemem.runs.weights.WEIGHTS", tmp_path)
     data, run = copied_data, tmp_path / "seeing"
     record = data / "features" / "tiny.json"
     content = {**json.loads(record.read_text()), "track": "captions", "sensor": "a camera"}
@@ -81,7 +81,7 @@ def test_fast_products_are_allowed_only_by_their_flag(
 def test_packed_weights_stand_for_a_run_and_reach_their_card(
     ssm: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
+    monkeypatch.setattr("scenemem.runs.weights.WEIGHTS", tmp_path)
     augmented = Path(shutil.copytree(ssm, tmp_path / "augmented-0"))
     description = json.loads((augmented / "preset.json").read_text())
     description["augmentation"] = {"speaker": str(tmp_path / "speaker-0")}

@@ -18,8 +18,8 @@ from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import default_houses
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import new_experiment
-from scenemem.runs.folder import find_run
 from scenemem.runs.pages import open_live_state, suggestions
+from scenemem.runs.weights import find_run
 from tests.commands.helpers import Shell
 
 pytest.importorskip("fastapi", reason="needs the extra 'serve'")

@@ -95,7 +95,7 @@ def test_an_agent_that_follows_the_descriptions_shows_what_they_are_worth(
 def test_packed_speakers_reach_their_card(
     speaker: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
+    monkeypatch.setattr("scenemem.runs.weights.WEIGHTS", tmp_path)
     file = tmp_path / "voice.safetensors"
     shell("weights", "pack", speaker, "--out", file, "--checkpoint", "best")
     bleu = shell.json("speak", "eval", "weights:voice")["bleu"]

@@ -35,7 +35,8 @@ from scenemem.formats.features import read_feature_hdf5, read_store
 from scenemem.formats.originals import read_glove, read_glove_table
 from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.runs.config import read_config
-from scenemem.runs.folder import RunFolder, read_published
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.weights import read_published
 
 MEGABYTES = 330
 """A process begins with 166 MB; together that stays below 500."""

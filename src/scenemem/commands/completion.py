@@ -38,7 +38,7 @@ def completion(
         shell: which shell it is for.
     """
     from scenemem.presets import PRESETS
-    from scenemem.runs.folder import PREFIX, WEIGHTS
+    from scenemem.runs.weights import PREFIX, WEIGHTS
 
     weights = " ".join(PREFIX + file.stem for file in sorted(WEIGHTS.glob("*.safetensors")))
     first, second = dict.fromkeys(name.split()[0] for name in COMMANDS), dict[str, list[str]]()

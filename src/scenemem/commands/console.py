@@ -268,7 +268,7 @@ def _lines_now_and_then(title: str, of_bytes: bool) -> Callable[[int, int], None
 
 
 def _time_left(seconds: float, done: int, left: int) -> str:
-    from scenemem.runs.cost import duration
+    from scenemem.runs.loop import duration
 
     return f"{duration(seconds / done * left)} left"
 

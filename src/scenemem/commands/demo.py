@@ -20,10 +20,10 @@ from scenemem.houses.pictures import draw_map, draw_panorama
 from scenemem.presets import PRESETS
 from scenemem.runs.comparison import METRICS as COLUMNS
 from scenemem.runs.config import changed
-from scenemem.runs.folder import find_run
 from scenemem.runs.opened import OpenedRun, evaluate_scripted, open_run
 from scenemem.runs.pages import report_on
 from scenemem.runs.training import train_side_by_side
+from scenemem.runs.weights import find_run
 from scenemem.tasks.episode_set import load_split
 from scenemem.viewer.pages import Section, picture_section
 from scenemem.world.build import load_world

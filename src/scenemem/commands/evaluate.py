@@ -30,9 +30,16 @@ from scenemem.evaluation.following import OWN, GroundingQuality
 from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.results import read_trajectories, write_trajectories
-from scenemem.runs import hub
-from scenemem.runs.folder import AGENT_METRICS, PREFIX, SPEAKER_METRICS, RunFolder, published, read_published
-from scenemem.runs.opened import Evaluation, open_run, pack_weights
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.opened import Evaluation, open_run
+from scenemem.runs.weights import (
+    AGENT_METRICS,
+    PREFIX,
+    SPEAKER_METRICS,
+    pack_weights,
+    published,
+    read_published,
+)
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
 from scenemem.zoo.reranking import Reranking
@@ -328,14 +335,8 @@ def weights_pack(
             f"{out}: the name of packed weights ends in .safetensors, that of a folder in nothing"
         )
     walking.check(run)
-    folder, file = console.open_data(walking.data), out if out.suffix else out / hub.WEIGHTS
-    how = walking.checkpoint, progress_bar, walking.device
-    card = pack_weights(RunFolder(run), file, folder, splits, *how)
-    written = [file, card]
+    what = RunFolder(run), out, console.open_data(walking.data), splits, walking.checkpoint
+    file, *cards = pack_weights(*what, progress_bar, walking.device)
+    console.say(f"{file} ({file.stat().st_size / 1e6:.1f} MB) and {', '.join(map(str, cards))}")
     if not out.suffix:
-        card.unlink()  # the folder has one of its own
-        written = hub.write_hub_files(out)
-    console.say(f"{file} ({file.stat().st_size / 1e6:.1f} MB) and {', '.join(map(str, written[1:]))}")
-    if not out.suffix:
-        command = "speak eval" if read_published(file).is_speaker else "eval"
-        console.say_next(command, f"weights:{out}{'' if '/' in str(out) else '/'}")
+        console.say_next(read_published(file).command, f"weights:{out}{'' if '/' in str(out) else '/'}")

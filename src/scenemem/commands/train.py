@@ -27,8 +27,7 @@ from scenemem.commands.console import (
 from scenemem.errors import UserError
 from scenemem.features.store import converted_once
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.distributed import SINGLE, ProcessGroup, process_group
-from scenemem.learning.precision import Precision, use_precision
+from scenemem.learning.distributed import SINGLE, Precision, ProcessGroup, process_group, use_precision
 from scenemem.presets import PRESETS, PUBLISHED, Overlays, Preset
 from scenemem.registry import Registry, listed, load_installed_plugins, load_plugin
 from scenemem.runs.config import Sources, changed, nested

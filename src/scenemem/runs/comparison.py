@@ -133,11 +133,7 @@ class Comparison:
         return draw_intervals({name: of[metric] for name, of in rows}, across=across, alone=alone)
 
     def write(self, file: StrPath) -> None:
-        """Write the tables as Markdown (.md) or HTML (.html), or how far rows are apart as a picture (.svg).
-
-        Raises:
-            UserError: a picture of rows that are measured from none.
-        """
+        """Write the tables as Markdown (.md) or HTML (.html), or a picture (.svg) of distances."""
         out = Path(file)
         if out.suffix == ".svg":
             if not self.by_building:
