@@ -28,8 +28,7 @@ from scenemem.features.pictures import read_picture
 from scenemem.formats import decoding
 from scenemem.formats.annotations import read_view_objects, read_word_vectors
 from scenemem.formats.captions import CaptionFiles, read_captions
-from scenemem.formats.decoding import read_bytes, read_lines
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import file_digest, read_bytes, read_lines
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import read_feature_hdf5, read_store
 from scenemem.formats.originals import read_glove, read_glove_table

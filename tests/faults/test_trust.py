@@ -15,7 +15,7 @@ import scenemem as sm
 from scenemem import cli
 from scenemem.agents.walker import WalkConfig
 from scenemem.errors import DataError, SettingError
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.features import read_store
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_stamp

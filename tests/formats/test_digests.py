@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from scenemem.errors import DataError
-from scenemem.formats import digests
-from scenemem.formats.digests import file_digest
+from scenemem.formats import decoding
+from scenemem.formats.decoding import file_digest
 
 
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file that is large and old enough for its checksum to be remembered."""
-    monkeypatch.setattr(digests, "_SMALL", 0)
-    monkeypatch.setattr(digests, "_SETTLED", 0.0)
+    monkeypatch.setattr(decoding, "_SMALL", 0)
+    monkeypatch.setattr(decoding, "_SETTLED", 0.0)
     monkeypatch.setenv("SCENEMEM_CACHE", str(tmp_path / "cache"))
     (tmp_path / "file").write_bytes(b"content")
     time.sleep(0.02)
@@ -27,13 +27,13 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _readings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Which files were read to compute a checksum."""
     seen: list[Path] = []
-    compute = digests._computed
+    compute = decoding._computed
 
     def noted(path: Path, told: Callable[[int, int], None] | None) -> str:
         seen.append(path)
         return compute(path, told)
 
-    monkeypatch.setattr(digests, "_computed", noted)
+    monkeypatch.setattr(decoding, "_computed", noted)
     return seen
 
 
@@ -57,7 +57,7 @@ def test_a_change_is_seen_even_when_size_and_time_are_kept(
 def test_a_file_that_was_changed_just_now_is_not_remembered(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(digests, "_SETTLED", 60.0)
+    monkeypatch.setattr(decoding, "_SETTLED", 60.0)
     seen = _readings(monkeypatch)
     file_digest(large)
     file_digest(large)

@@ -12,8 +12,7 @@ import msgspec
 
 from scenemem.errors import DataError
 from scenemem.formats.atomic import StrPath
-from scenemem.formats.decoding import ARCHIVES, decode_json, fitted, read_bytes, read_members
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import ARCHIVES, decode_json, file_digest, fitted, read_bytes, read_members
 from scenemem.formats.features import VIEWS
 
 Captioner = Literal["langnav", "navgpt"]

@@ -16,7 +16,7 @@ from scenemem.evaluation.bootstrap import Estimate, connected, difference
 from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.tables import Spread, spreads
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import Preset

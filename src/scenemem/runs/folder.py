@@ -18,8 +18,7 @@ import torch
 import scenemem
 from scenemem.errors import DataError, UserError
 from scenemem.formats.atomic import atomic_file, atomic_folder
-from scenemem.formats.decoding import decode_json, fitted, read_bytes, read_json, read_toml
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import decode_json, file_digest, fitted, read_bytes, read_json, read_toml
 from scenemem.formats.folder import cache_folder
 from scenemem.learning.checkpoint import NETWORK, Checkpoint, read_checkpoint, write_tensors
 

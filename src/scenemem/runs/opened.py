@@ -30,7 +30,7 @@ from scenemem.evaluation.grounding import GroundingQuality, measure_grounding
 from scenemem.evaluation.metrics import Metrics
 from scenemem.formats.annotations import landmark_label_file, read_landmark_labels
 from scenemem.formats.atomic import atomic_file
-from scenemem.formats.digests import code_digest, file_digest
+from scenemem.formats.decoding import code_digest, file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import (
     EpisodeResult,

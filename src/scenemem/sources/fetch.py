@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from scenemem import __version__
 from scenemem.errors import DataError, UserError
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.sources.convert import Converted, check_boxes, convert
 from scenemem.sources.table import RemoteFile, Source, missing_results
