@@ -26,15 +26,14 @@ from benchmarks.faults.readers import Reader, attempt, readers, write_beside
 from scenemem.errors import DataError
 from scenemem.features.pictures import read_picture
 from scenemem.formats import decoding
-from scenemem.formats.annotations import read_view_objects, read_word_vectors
-from scenemem.formats.captions import CaptionFiles, read_captions
+from scenemem.formats.annotations import CaptionFiles, read_captions, read_view_objects, read_word_vectors
 from scenemem.formats.decoding import file_digest, read_bytes, read_lines
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import read_feature_hdf5, read_store
-from scenemem.formats.originals import read_glove, read_glove_table
 from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.runs.config import read_config
 from scenemem.runs.folder import RunFolder, read_published
+from scenemem.sources.convert import read_glove, read_glove_table
 
 MEGABYTES = 330
 """A process begins with 166 MB; together that stays below 500."""

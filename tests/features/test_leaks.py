@@ -240,7 +240,7 @@ def test_real_viewpoints_tell_only_what_can_be_known(
 @pytest.mark.real_data
 def test_real_captions_tell_only_what_is_said_about_here(real_data: Path) -> None:
     from scenemem.features.captions import caption_table
-    from scenemem.formats.captions import find_captions
+    from scenemem.formats.annotations import find_captions
     from scenemem.formats.connectivity import read_scan
 
     files = find_captions(real_data / "captions", "navgpt")

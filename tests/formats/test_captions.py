@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scenemem.errors import DataError
-from scenemem.formats.captions import (
+from scenemem.formats.annotations import (
     PUBLISHED,
     Captioner,
     CaptionFiles,

@@ -23,8 +23,9 @@ from scenemem.formats.annotations import (
     read_word_vectors,
 )
 from scenemem.formats.folder import DataFolder
-from scenemem.formats.originals import (
+from scenemem.sources.convert import (
     ROOMS,
+    convert,
     pack_boxes,
     read_category_mapping,
     read_glove,
@@ -32,10 +33,11 @@ from scenemem.formats.originals import (
     read_house,
     read_object_positions,
     read_room_table,
+    recognise,
+    words_of,
     write_rooms,
     write_word_vectors,
 )
-from scenemem.sources.convert import convert, recognise, words_of
 
 NAME = "0123456789abcdef0123456789abcdef"
 OTHER = "f" * 32
