@@ -129,9 +129,6 @@ def read_view_objects(
         source: ``view_objects.jsonl`` (plain or ``.gz``), a ``BBox`` folder or a ``BBox.tar.gz`` archive.
         labels: meaning of raw labels by name; BBox files hold raw labels only, so without it their objects
             have no category and no coarse class.
-
-    Raises:
-        DataError: the source is missing or holds something else; the record is named.
     """
     source = Path(source)
     if source.is_dir() or source.name.endswith(ARCHIVES):
@@ -143,11 +140,7 @@ def read_view_objects(
 
 
 def box_files(source: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and content of the BBox files in a folder or an archive, which may hold other files, too.
-
-    Raises:
-        DataError: there is none.
-    """
+    """Name and content of the BBox files in a folder or an archive, which may hold other files, too."""
     name = None
     for name, content in _json_files(source, lambda path: path.parent.name.lower()[:4] in ("", "bbox")):
         yield name, content
@@ -201,10 +194,6 @@ def read_table(file: StrPath, kind: type[Row]) -> Iterator[Row]:
     """Stream a tab-separated table with a header line (plain or ``.gz``) as records of ``kind``.
 
     Further columns are ignored; columns of fields with a default may be missing.
-
-    Raises:
-        DataError: a column is missing, a line has another number of fields than the header, or a field does
-            not have the type of the record; line and field are named.
     """
     lines = read_lines(file)
     header = next(lines, "").split("\t")
@@ -220,11 +209,7 @@ def read_table(file: StrPath, kind: type[Row]) -> Iterator[Row]:
 
 
 def read_word_vectors(file: StrPath) -> tuple[tuple[str, ...], npt.NDArray[np.float32]]:
-    """Words and their vectors from an ``.npz`` file with ``words`` (N,) and ``vectors`` (N, D).
-
-    Raises:
-        DataError: the file cannot be read or does not hold the two arrays; pickled content is refused.
-    """
+    """Words and their vectors from an ``.npz`` file with ``words`` (N,) and ``vectors`` (N, D)."""
     what = "not an .npz file with the arrays 'words' and 'vectors'"
     with library_errors(file, what), zipfile.ZipFile(file) as content:
         words, vectors = (_array(content, file, f"{name}.npy") for name in ("words", "vectors"))
@@ -246,11 +231,7 @@ def _array(content: zipfile.ZipFile, file: StrPath, name: str) -> npt.NDArray[An
 
 
 def landmark_label_file(root: Path, split: str) -> Path:
-    """``lar2r/lar2r_<split>.json``, plain or ``.gz``, in a data folder.
-
-    Raises:
-        DataError: there is no such file.
-    """
+    """``lar2r/lar2r_<split>.json``, plain or ``.gz``, in a data folder."""
     plain = root / "lar2r" / f"lar2r_{split}.json"
     packed = plain.with_name(f"{plain.name}.gz")
     found = next((file for file in (plain, packed) if file.is_file()), None)
@@ -261,11 +242,7 @@ def landmark_label_file(root: Path, split: str) -> Path:
 
 
 def read_landmark_labels(file: StrPath) -> LandmarkLabels:
-    """Read ``{path_id: {viewpoint: {instruction number: {"landmark": [...], "action": [...]}}}}``.
-
-    Raises:
-        DataError: the file cannot be read or holds something else.
-    """
+    """Read ``{path_id: {viewpoint: {instruction number: {"landmark": [...], "action": [...]}}}}``."""
     labels: LandmarkLabels = {}
     for path_id, viewpoints in read_json(file, dict[str, dict[str, Any]]).items():
         viewpoints.pop(_ROW_NUMBER, None)
@@ -365,11 +342,6 @@ def read_captions(files: CaptionFiles, scan: str | None = None) -> Iterator[View
     Args:
         files: of one captioner.
         scan: the only building to read, which may be missing; the files of the others are passed over.
-
-    Raises:
-        DataError: the archive is broken or holds links or paths that leave it; a file is not UTF-8 or not
-            JSON; a viewpoint stands there twice, lacks a view or holds something else than captions and
-            detections. The file, the viewpoint and the view are named.
     """
     folder = PUBLISHED[files.captioner].folder
     decode = _decode_langnav if files.captioner == "langnav" else _decode_navgpt
@@ -426,7 +398,10 @@ _LangNavViewpoint = msgspec.defstruct(
     forbid_unknown_fields=True,
 )
 _ROWS_OF_TEXT = r"\A" + r"\n".join(f"{row}:.*" for row in NAVGPT_ROWS) + r"\Z"
-_NavGPTViewpoint: Any = tuple[(Annotated[str, msgspec.Meta(pattern=_ROWS_OF_TEXT)],) * NAVGPT_HEADINGS]
+_NavGPTViewpoint: Any = Annotated[
+    tuple[Annotated[str, msgspec.Meta(pattern=_ROWS_OF_TEXT)], ...],
+    msgspec.Meta(min_length=NAVGPT_HEADINGS, max_length=NAVGPT_HEADINGS),
+]
 
 
 def _decode_langnav(value: Any, file: Path, place: str) -> _Captions:

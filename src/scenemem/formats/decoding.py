@@ -74,11 +74,7 @@ _REFUSALS: dict[type[OSError], str] = {
 
 @contextmanager
 def library_errors(file: StrPath, what: str, record: str | None = None) -> Iterator[None]:
-    """Turn whatever a library makes of a damaged file into ``DataError``; ``what`` is what it is not.
-
-    Raises:
-        DataError: the file is missing, could not be read, or is a pipe or a device, which have no end.
-    """
+    """Turn whatever a library makes of a damaged file into ``DataError``; ``what`` is what it is not."""
     with _located_errors(file, what, record):
         mode = os.stat(file).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -165,12 +161,7 @@ def _opened(path: Path, what: str = "broken gzip stream") -> Iterator[BinaryIO]:
 
 
 def read_members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """Name and content of the wanted files in a tar archive, plain or gzipped, in their order.
-
-    Raises:
-        DataError: the archive is missing or broken, unpacks to too much, or holds anything but plain files
-            and folders with relative names.
-    """
+    """Name and content of the wanted files in a tar archive, plain or gzipped, in their order."""
     what = "not a readable archive"
     with _opened(archive, what) as stream, tarfile.open(fileobj=stream, mode="r|") as members:
         for member in members:
@@ -200,11 +191,7 @@ def _check_size(file: StrPath, size: int, largest: int, record: str | None = Non
 
 
 def read_bytes(file: StrPath, largest: int = LARGEST) -> bytes:
-    """The whole content of a file, unpacked when it is gzipped.
-
-    Raises:
-        DataError: the file is missing, unreadable, too large, or its compressed stream is broken.
-    """
+    """The whole content of a file, unpacked when it is gzipped."""
     with _opened(Path(file)) as stream:
         content = stream.read(largest + 1)
     _check_size(file, len(content), largest)
@@ -212,33 +199,21 @@ def read_bytes(file: StrPath, largest: int = LARGEST) -> bytes:
 
 
 def read_toml(file: StrPath) -> dict[str, Any]:
-    """The content of a TOML file.
-
-    Raises:
-        DataError: as ``read_bytes``, and for content that is no TOML.
-    """
+    """The content of a TOML file."""
     with _located_errors(file, "is no TOML"):
         content: dict[str, Any] = msgspec.toml.decode(read_bytes(file, LARGEST_TOML))
     return content
 
 
 def read_lines(file: StrPath) -> Iterator[str]:
-    """Stream the lines of a UTF-8 text file (plain or gzipped) without their line ends.
-
-    Raises:
-        DataError: as ``read_bytes``, and for bytes that are not UTF-8 (with the line number).
-    """
+    """Stream the lines of a UTF-8 text file (plain or gzipped) without their line ends."""
     path = Path(file)
     with _opened(path) as stream:
         yield from lines_of(stream, path)
 
 
 def lines_of(stream: BinaryIO, path: Path) -> Iterator[str]:
-    """The lines of an open file, none of them too long.
-
-    Raises:
-        DataError: a line is too long or not UTF-8.
-    """
+    """The lines of an open file, none of them too long."""
     for number in itertools.count(1):
         line = stream.readline(LONGEST_LINE)
         if not line:
@@ -252,11 +227,7 @@ def lines_of(stream: BinaryIO, path: Path) -> Iterator[str]:
 
 
 def read_json(file: StrPath, kind: type[T]) -> T:
-    """Decode a JSON file (plain or gzipped) as ``kind``.
-
-    Raises:
-        DataError: as ``read_bytes``, and for content that is not JSON or does not fit ``kind``.
-    """
+    """Decode a JSON file (plain or gzipped) as ``kind``."""
     return decode_json(read_bytes(file), kind, file)
 
 
@@ -300,11 +271,7 @@ def read_json_lines(file: StrPath, kind: type[T]) -> Iterator[tuple[int, T]]:
 
 
 def read_records(file: StrPath) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Stream ``(place, record)`` from a list of JSON objects, or from JSON lines, one at a time.
-
-    Raises:
-        DataError: the file cannot be read, is not JSON or holds no record.
-    """
+    """Stream ``(place, record)`` from a list of JSON objects, or from JSON lines, one at a time."""
     path, place = Path(file), None
     with _opened(path) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8")
@@ -407,9 +374,6 @@ def file_digest(file: StrPath, progress: Callable[[int, int], None] | None = Non
     """The sha256 of a file; computed again only when its size, times or inode have changed.
 
     ``progress`` is called with (bytes done, bytes in all) while it is computed.
-
-    Raises:
-        DataError: it cannot be read.
     """
     path = Path(file)
     with library_errors(path, "cannot be read"):

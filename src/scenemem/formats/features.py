@@ -107,11 +107,6 @@ def stream_store(
         columns: what the columns are, when that is known.
         track: the kind of features, see ``scenemem.features.tracks``.
         sensor: what they stand for.
-
-    Raises:
-        DataError: a row has the wrong shape, repeats a viewpoint or holds NaN, Inf or a number that float16
-            cannot hold; or there is no row at all.
-        UserError: the place cannot be written or the disk is full.
     """
     target, record = _store_paths(target)
     with atomic_file(target) as partial:
@@ -130,10 +125,6 @@ def read_store(target: StrPath) -> tuple[StoreInfo, np.memmap[Any, np.dtype[np.f
     Returns:
         what it holds, and the memory-mapped values (V, 36, D), copy-on-write: nothing done to them reaches
         the file.
-
-    Raises:
-        DataError: one of the two files is missing or broken, they do not belong together, or the values
-            differ from their checksum.
     """
     target, record = _store_paths(target)
     info = read_store_info(target)
@@ -149,11 +140,7 @@ def read_store(target: StrPath) -> tuple[StoreInfo, np.memmap[Any, np.dtype[np.f
 
 
 def read_store_info(target: StrPath) -> StoreInfo:
-    """The record of a store.
-
-    Raises:
-        DataError: one of the two files is missing, or the ``.json`` file is broken.
-    """
+    """The record of a store."""
     target, record = _store_paths(target)
     if not target.exists():
         commands = "`scenemem data captions`, `data objects` or `data features`"
@@ -169,11 +156,7 @@ def read_store_info(target: StrPath) -> StoreInfo:
 
 
 def verify_store(target: StrPath) -> StoreInfo:
-    """What a store holds, its values compared with their checksum; raises as ``read_store`` does.
-
-    Raises:
-        DataError: the same as ``read_store``, and for a number that is not finite.
-    """
+    """What a store holds, its values compared with their checksum; raises as ``read_store`` does."""
     info, values = read_store(target)
     for key, panorama in zip(info.keys, values, strict=True):
         if not np.isfinite(panorama).all():
@@ -184,11 +167,7 @@ def verify_store(target: StrPath) -> StoreInfo:
 
 
 def mapped_array(file: StrPath) -> np.memmap[Any, Any]:
-    """The array in an ``.npy`` file, memory-mapped, copy-on-write; a declared size is not believed.
-
-    Raises:
-        DataError: the file is something else, pickled content too.
-    """
+    """The array in an ``.npy`` file, memory-mapped, copy-on-write; a declared size is not believed."""
     with library_errors(file, "not a readable .npy file"):
         values = np.load(file, mmap_mode="c", allow_pickle=False)
         if not isinstance(values, np.memmap):  # a zip file under the name of an array
@@ -208,10 +187,6 @@ def read_feature_tsv(file: StrPath, columns: int | None = None) -> Iterator[Feat
     Args:
         file: the text file, plain or ``.gz``, without a header line.
         columns: keep only the first columns of every view.
-
-    Raises:
-        DataError: the file cannot be read, or a line does not hold six fields, valid base64 or a number of
-            bytes that makes 36 equal views; the line is named.
     """
     for number, line in enumerate(read_lines(file), start=1):
         place, fields = f"line {number}", line.split("\t")
@@ -262,11 +237,6 @@ def read_feature_hdf5(file: StrPath, columns: int | None = None) -> Iterator[Fea
     Args:
         file: the HDF5 file; any float type, compressed or not.
         columns: keep only the first columns of every view (some files append class scores).
-
-    Raises:
-        DataError: the file or a data set cannot be read, a data set is not a (36, D) table of floats, or
-            they hold far more than the file, as those do that were never written.
-        UserError: h5py is not installed.
     """
     grown = 0
     with _opened(file) as (source, keys):
@@ -284,7 +254,7 @@ def _hdf5_row(source: Any, key: str, columns: int | None, file: StrPath) -> Feat
     place, expected = f"data set '{key}'", f"expected floats of shape ({VIEWS}, D)"
     with library_errors(file, "cannot be unpacked", place):
         reason = None
-        entry = source[key] if isinstance(source.get(key, getlink=True), h5py.HardLink) else None
+        entry: Any = source[key] if isinstance(source.get(key, getlink=True), h5py.HardLink) else None
         if entry is None:
             reason = "is a link, expected a data set of this file"
         elif not isinstance(entry, h5py.Dataset):

@@ -122,12 +122,7 @@ class Converted:
 
 
 def convert(originals: Sequence[Path], data: DataFolder) -> list[Converted]:
-    """Make the files of the layout from originals, in the order in which they need each other.
-
-    Raises:
-        UserError: something is no original that is known.
-        DataError: an original is broken.
-    """
+    """Make the files of the layout from originals, in the order in which they need each other."""
     recognised = [(recognise(place), place) for place in originals]
     order = list(_MAKERS)
     recognised.sort(key=lambda found: order.index(found[0]))
@@ -250,9 +245,6 @@ def read_house(file: StrPath) -> list[ViewpointRoom]:
     """The room of every panorama of one ``<scan>.house`` file of Matterport3D.
 
     Regions are lines ``R number level 0 0 letter ...``, panoramas ``P name number region 0 ...``.
-
-    Raises:
-        DataError: a line is cut short, a letter is not known, or there is no panorama.
     """
     scan = Path(file).name.removesuffix(".gz").removesuffix(".house")
     letters, rooms = {-1: OUTSIDE}, []
@@ -285,11 +277,7 @@ class _RoomTable(msgspec.Struct, frozen=True):
 
 
 def read_room_table(file: StrPath) -> list[ViewpointRoom]:
-    """The rooms of ``vp2room_label.json``: ``{"pano_info": {scan: {viewpoint: {"region_label", ...}}}}``.
-
-    Raises:
-        DataError: the file holds something else.
-    """
+    """The rooms of ``vp2room_label.json``: ``{"pano_info": {scan: {viewpoint: {"region_label", ...}}}}``."""
     rooms = []
     for scan, panoramas in read_json(file, _RoomTable).pano_info.items():
         for viewpoint, value in panoramas.items():
@@ -334,11 +322,7 @@ class _Category(msgspec.Struct, frozen=True):
 
 
 def read_category_mapping(file: StrPath) -> list[Label]:
-    """The labels of Matterport3D's ``category_mapping.tsv``, written as REVERIE's BBox files write them.
-
-    Raises:
-        DataError: a column is missing or a line is cut short.
-    """
+    """The labels of Matterport3D's ``category_mapping.tsv``, written as REVERIE's BBox files write them."""
     labels: dict[str, Label] = {}
     for row in read_table(file, _Category):
         raw = row.raw_category.replace(" ", "#")  # BBox files have it where the annotators had a space
@@ -352,9 +336,6 @@ def read_object_positions(file: StrPath, records: Iterable[ViewpointObjects]) ->
     Args:
         file: ``{scan: {object number: [x, y, z]}}``, metres.
         records: the boxed objects, with their names and categories.
-
-    Raises:
-        DataError: the file holds something else.
     """
     table = read_json(file, dict[str, dict[int, tuple[float, float, float]]])
     named = {(one.scan, entry.id): entry for one in records for entry in one.objects}
@@ -374,9 +355,6 @@ def pack_boxes(source: Path, target: Path) -> int:
     """Pack REVERIE's BBox files, from their folder or from a snapshot of the repository, as ``BBox.tar.gz``.
 
     The same files give the same bytes; returns their number.
-
-    Raises:
-        DataError: a file is broken or there is none.
     """
     count = sum(1 for _ in read_view_objects(source))  # every file is read once, so that none is broken
     with (
@@ -400,9 +378,6 @@ def read_glove(file: StrPath, words: Collection[str] | None = None) -> Words:
     Args:
         file: for example ``glove.6B.300d.txt`` or ``glove.6B.zip``.
         words: keep only these; all of them when not given.
-
-    Raises:
-        DataError: a line is no word with as many numbers as the first line has, or no word is kept.
     """
     kept: list[str] = []
     rows: list[npt.NDArray[np.float32]] = []
@@ -442,11 +417,7 @@ def _glove_lines(file: Path) -> Iterator[str]:
 
 
 def read_glove_table(file: StrPath, vocabulary: StrPath) -> Words:
-    """Vectors of an ``.npy`` table whose rows stand for the lines of a vocabulary file.
-
-    Raises:
-        DataError: the two do not fit, or the table cannot be read.
-    """
+    """Vectors of an ``.npy`` table whose rows stand for the lines of a vocabulary file."""
     vectors = mapped_array(file)
     words = tuple(islice(read_lines(vocabulary), MOST_WORDS))
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or len(vectors) != len(words):

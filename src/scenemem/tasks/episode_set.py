@@ -69,22 +69,14 @@ class EpisodeSet:
         )
 
     def row_of(self, instruction_id: str) -> int:
-        """The row of an instruction.
-
-        Raises:
-            UserError: there is none.
-        """
+        """The row of an instruction."""
         if instruction_id not in self._rows:
             seen = f"'{self.name}' has no instruction '{instruction_id}'"
             raise UserError(f"{seen}; its ids look like '{self.instruction_ids[0]}'")
         return self._rows[instruction_id]
 
     def restrict(self, scans: Collection[str]) -> EpisodeSet:
-        """The rows that lie in the given scans.
-
-        Raises:
-            UserError: the world has no such scan.
-        """
+        """The rows that lie in the given scans."""
         chosen = scan_mask(self.scans, scans).to(self.scan.device)
         return self.select(chosen[self.scan].nonzero().squeeze(1))
 
@@ -100,9 +92,6 @@ def load_split(folder: DataFolder, world: World, task: str, split: str) -> Episo
     """The episodes of one split, e.g. ``load_split(folder, world, "r2r", "val_unseen")``.
 
     Those in buildings of the folder that the world leaves out are left out, with a warning.
-
-    Raises:
-        DataError: the file is missing, is not an episode file or does not fit the world.
     """
     file = folder.episodes(task, split)
     if not file.is_file() and task == "r4r":
@@ -287,11 +276,7 @@ class Batches:
         return {"count": self.count, "seed": self.seed, "epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue where ``state_dict`` was taken.
-
-        Raises:
-            UserError: the state belongs to another number of rows or another seed, or is no such state.
-        """
+        """Continue where ``state_dict`` was taken."""
         expected = self.state_dict()
         if state.keys() != expected.keys():
             seen = f"the state of the batches holds {sorted(state)}, expected {sorted(expected)}"

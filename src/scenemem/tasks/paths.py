@@ -56,11 +56,7 @@ class PathPool:
 
 
 def path_pool(world: World, scans: Collection[str], rule: PathRule | None = None) -> PathPool:
-    """All ordered pairs within ``scans`` that obey ``rule``, sorted by start, then goal.
-
-    Raises:
-        UserError: the world has no such scan, or no pair obeys the rule.
-    """
+    """All ordered pairs within ``scans`` that obey ``rule``, sorted by start, then goal."""
     rule = rule or PathRule()
     start, goal = _pairs(world, scans)
     metres = world.geodesic(start, goal)
@@ -78,9 +74,6 @@ def shortest_paths(world: World, start: Tensor, goal: Tensor) -> tuple[Tensor, T
     """The viewpoints of many shortest paths at once, both ends included.
 
     start, goal: (B,) int64  ->  path (B, L) int64 padded with -1, viewpoints per path (B,) int64
-
-    Raises:
-        UserError: there is no way between a pair.
     """
     lost = ~world.geodesic(start, goal).isfinite()
     if lost.any():
@@ -117,9 +110,6 @@ def write_r4r(
 
     The distances of ``world`` decide which paths are joined; the published counts need panorama centres.
     ``source`` is the file the episodes came from; ``progress`` is called with (scans done, scans in all).
-
-    Raises:
-        DataError: the episodes do not fit the world or have no reference paths.
     """
     instructions = 0
 
