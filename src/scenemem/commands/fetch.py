@@ -62,17 +62,17 @@ def data_fetch(
         say(f"  scenemem data fetch {' '.join(what)} --data {data} --instructions")
         raise
     if json:
-        converted = [{"file": str(one.file), "records": one.records} for one in done.converted]
+        converted = [{"file": str(one.file), "records": one.records} for one in done]
         print_json(
             {
-                "fetched": done.files,
+                "fetched": [file.target for file in planned.fetch],
                 "there": planned.there,
                 "not_the_published_files": planned.unlike,
                 "converted": converted,
             }
         )
         return
-    _show_converted(done.converted)
+    _show_converted(done)
     for one in filter(None, by_hand):
         _show_by_hand(one)
     steps = [step for name in what if name in GOALS for step in GOALS[name].next]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -211,8 +210,10 @@ def read_table(file: StrPath, kind: type[Row]) -> Iterator[Row]:
 def read_word_vectors(file: StrPath) -> tuple[tuple[str, ...], npt.NDArray[np.float32]]:
     """Words and their vectors from an ``.npz`` file with ``words`` (N,) and ``vectors`` (N, D)."""
     what = "not an .npz file with the arrays 'words' and 'vectors'"
-    with library_errors(file, what), zipfile.ZipFile(file) as content:
-        words, vectors = (_array(content, file, f"{name}.npy") for name in ("words", "vectors"))
+    with library_errors(file, what), np.load(file, allow_pickle=False) as content:
+        for name in ("words", "vectors"):
+            check_growth(file, content.zip.getinfo(f"{name}.npy").file_size, name)
+        words, vectors = content["words"], content["vectors"]
     if words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors) or vectors.dtype.kind != "f":
         seen = f"words {words.shape} and vectors {vectors.dtype} {vectors.shape}"
         raise DataError(file, f"{seen} do not fit, expected (N,) and floats (N, D)")
@@ -221,13 +222,6 @@ def read_word_vectors(file: StrPath) -> tuple[tuple[str, ...], npt.NDArray[np.fl
     if not np.isfinite(vectors).all():
         raise DataError(file, "holds a number that is not finite", field="vectors")
     return tuple(str(word) for word in words), vectors.astype(np.float32)
-
-
-def _array(content: zipfile.ZipFile, file: StrPath, name: str) -> npt.NDArray[Any]:
-    check_growth(file, content.getinfo(name).file_size, name)
-    with content.open(name) as stream:
-        array: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
-        return array
 
 
 def landmark_label_file(root: Path, split: str) -> Path:

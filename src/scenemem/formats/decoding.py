@@ -59,6 +59,7 @@ ARCHIVES = (".tar.gz", ".tgz", ".tar")
 _BLOCK = 1 << 20  # bytes or characters read at a time
 _SMALL = 4 << 20  # bytes; reading such a file is as fast as looking its checksum up
 _SETTLED = 2.0  # seconds; a file changed more recently may change again within the same tick of its clock
+_TOO_LARGE = "is larger than {} MB; no data file is"
 _NO_JSON = "not valid JSON"
 _GAP = re.compile(r"\s*(,?)\s*")
 # msgspec ends its messages with the place, e.g. "Expected `str`, got `int` - at `$[3].path[1]`"
@@ -167,7 +168,8 @@ def read_members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple
         for member in members:
             _check_safe(member, archive)
             if member.isfile() and wanted(member.name):
-                _check_size(archive, member.size, LARGEST, member.name)
+                if member.size > LARGEST:
+                    raise DataError(archive, _TOO_LARGE.format(LARGEST >> 20), record=member.name)
                 content = members.extractfile(member)
                 assert content is not None, "a plain file has content"
                 yield member.name, content.read()
@@ -185,16 +187,12 @@ def _check_safe(member: tarfile.TarInfo, archive: Path) -> None:
         raise DataError(archive, f"{reason}; {advice}", record=member.name)
 
 
-def _check_size(file: StrPath, size: int, largest: int, record: str | None = None) -> None:
-    if size > largest:
-        raise DataError(file, f"is larger than {largest >> 20} MB; no data file is", record=record)
-
-
 def read_bytes(file: StrPath, largest: int = LARGEST) -> bytes:
     """The whole content of a file, unpacked when it is gzipped."""
     with _opened(Path(file)) as stream:
         content = stream.read(largest + 1)
-    _check_size(file, len(content), largest)
+    if len(content) > largest:
+        raise DataError(file, _TOO_LARGE.format(largest >> 20))
     return content
 
 

@@ -137,16 +137,14 @@ def recognise(place: Path) -> str:
         return "rooms"
     if place.is_dir() and next(place.glob("*_*.json"), None):
         return "boxes"
-    for kind, (endings, _) in _MAKERS.items():
-        if place.is_file() and place.name.lower().endswith(endings):
-            return "rooms" if kind == "positions" and _is_room_table(place) else kind
+    if place.is_file():
+        with place.open("rb") as stream:
+            start = stream.read(1 << 12)
+        for kind, (endings, _) in _MAKERS.items():
+            if place.name.lower().endswith(endings):
+                rooms = kind == "positions" and re.search(b'"(label|pano)_info"', start)
+                return "rooms" if rooms else kind
     raise UserError(f"{place}: is no original that can be converted; expected {KNOWN}")
-
-
-def _is_room_table(place: Path) -> bool:
-    with place.open("rb") as stream:
-        start = stream.read(1 << 12)
-    return b'"label_info"' in start or b'"pano_info"' in start
 
 
 def _rooms(place: Path, data: DataFolder) -> Converted:
@@ -206,25 +204,19 @@ def words_of(data: DataFolder) -> set[str]:
 
 def _texts(data: DataFolder) -> Iterator[str]:
     yield from ROOMS.values()
-    for split in SPLITS:
-        file = data.episodes("r2r", split)
-        if file.is_file():
-            for episode in read_episodes(file):
-                yield from episode.instructions
+    for file in (data.episodes("r2r", split) for split in SPLITS):
+        for episode in read_episodes(file) if file.is_file() else ():
+            yield from episode.instructions
     for label in read_labels(data.objects / "labels.tsv").values():
         yield from (label.name, label.category, label.mpcat40)
     boxes = find_view_objects(data.objects)
-    if boxes is not None:
-        for record in read_view_objects(boxes):
-            for entry in record.objects:
-                yield from (entry.name, entry.category, entry.mpcat40)
-    for captioner in PUBLISHED:
-        captions = find_captions(data.captions, captioner)
-        if captions is not None:
-            for viewpoint in read_captions(captions):
-                yield from viewpoint.captions
-                for view in viewpoint.detections:
-                    yield from (detection.caption for detection in view)
+    for record in read_view_objects(boxes) if boxes is not None else ():
+        for entry in record.objects:
+            yield from (entry.name, entry.category, entry.mpcat40)
+    for captions in (find_captions(data.captions, captioner) for captioner in PUBLISHED):
+        for viewpoint in read_captions(captions) if captions is not None else ():
+            yield from viewpoint.captions
+            yield from (found.caption for view in viewpoint.detections for found in view)
 
 
 def check_boxes(archive: Path) -> None:

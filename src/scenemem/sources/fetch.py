@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,14 +49,6 @@ class Plan:
         return sum(file.size is None for file in self.fetch)
 
 
-@dataclass
-class Fetched:
-    """What a fetch did."""
-
-    files: list[str] = field(default_factory=list)
-    converted: list[Converted] = field(default_factory=list)
-
-
 def plan(root: Path, sources: Sequence[Source], *, replace: bool = False) -> Plan:
     """Look at a data folder, which need not be there yet, and list what has to be fetched.
 
@@ -71,15 +63,17 @@ def plan(root: Path, sources: Sequence[Source], *, replace: bool = False) -> Pla
     return Plan(root, tuple(sources), tuple(states["fetch"]), there, unlike)
 
 
-def fetch(plan: Plan, retries: RetryPolicy | None = None, progress: Progress | None = None) -> Fetched:
-    """Carry out a plan: fetch its files one after the other, then convert the originals.
+def fetch(
+    plan: Plan, retries: RetryPolicy | None = None, progress: Progress | None = None
+) -> list[Converted]:
+    """Carry out a plan: fetch its files one after the other, then convert originals without a result.
 
     Raises:
         UserError: a server cannot be reached, a file is not the published one, or a place cannot be written.
             What has arrived until then is kept.
     """
     plan.root.mkdir(parents=True, exist_ok=True)
-    done, arrived, total = Fetched(), 0, plan.size
+    arrived, total = 0, plan.size
 
     def told(further: int) -> None:
         nonlocal arrived, total
@@ -90,9 +84,14 @@ def fetch(plan: Plan, retries: RetryPolicy | None = None, progress: Progress | N
 
     for file in plan.fetch:
         download(file, plan.root / file.target, retries, told)
-        done.files.append(file.target)
-    done.converted = _convert(plan)
-    return done
+    originals = []
+    for source in plan.sources:
+        fresh = any(file in plan.fetch for file in source.files)
+        if source.converter is not None and (fresh or missing_results(source, plan.root)):
+            originals.append(plan.root / source.files[0].target)
+            if source.archive is not None:
+                check_boxes(originals[-1])
+    return convert(originals, DataFolder(plan.root))
 
 
 def fetch_script(plan: Plan) -> Iterator[str]:
@@ -129,20 +128,6 @@ def _published(file: RemoteFile, target: Path) -> bool:
     if file.size is not None and target.stat().st_size != file.size:
         return False
     return file.sha256 is None or file_digest(target) == file.sha256
-
-
-def _convert(plan: Plan) -> list[Converted]:
-    """Convert the originals whose result is missing or older."""
-    originals = []
-    for source in plan.sources:
-        fresh = any(file in plan.fetch for file in source.files)
-        if source.converter is None or not (fresh or missing_results(source, plan.root)):
-            continue
-        place = plan.root / source.files[0].target
-        if source.archive is not None:
-            check_boxes(place)
-        originals.append(place)
-    return convert(originals, DataFolder(plan.root))
 
 
 _BLOCK = 1 << 16
