@@ -210,7 +210,11 @@ def read_table(file: StrPath, kind: type[Row]) -> Iterator[Row]:
 def read_word_vectors(file: StrPath) -> tuple[tuple[str, ...], npt.NDArray[np.float32]]:
     """Words and their vectors from an ``.npz`` file with ``words`` (N,) and ``vectors`` (N, D)."""
     what = "not an .npz file with the arrays 'words' and 'vectors'"
-    with library_errors(file, what), np.load(file, allow_pickle=False) as content:
+    with (
+        library_errors(file, what),
+        Path(file).open("rb") as stream,  # numpy leaves the file of a broken archive open
+        np.load(stream, allow_pickle=False) as content,
+    ):
         for name in ("words", "vectors"):
             check_growth(file, content.zip.getinfo(f"{name}.npy").file_size, name)
         words, vectors = content["words"], content["vectors"]
