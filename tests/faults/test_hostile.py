@@ -77,7 +77,7 @@ def test_too_little_memory_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
         RunFolder(tmp_path).describe()
 
 
-def _archive(file: Path, name: str, content: bytes, kind: bytes = tarfile.REGTYPE) -> None:
+def _archive(file: Path, name: str, content: bytes, kind: bytes) -> None:
     with tarfile.open(file, "w") as archive:
         member = tarfile.TarInfo(name)
         member.type, member.size = kind, len(content) if kind == tarfile.REGTYPE else 0
@@ -183,7 +183,7 @@ def test_a_declared_size_is_not_believed(tmp_path: Path) -> None:
         read_word_vectors(tmp_path / "words.npz")
     np.savez(tmp_path / "table.npz", a=np.zeros((1, 3)))
     (tmp_path / "table.npz").rename(tmp_path / "table.npy")
-    with pytest.raises(DataError, match=r"not a readable \.npy file"):
+    with pytest.raises(DataError, match=r"not a readable \.npy file \(it is an archive"):
         read_glove_table(tmp_path / "table.npy", tmp_path / "words.txt")
 
 
