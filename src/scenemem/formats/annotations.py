@@ -122,12 +122,9 @@ def find_view_objects(folder: StrPath) -> Path | None:
 def read_view_objects(
     source: StrPath, labels: Mapping[str, Label] | None = None
 ) -> Iterator[ViewpointObjects]:
-    """Stream the boxed objects of every viewpoint from any of their three public forms.
+    """Stream the boxed objects of every viewpoint from a file of lines, or a BBox folder or archive.
 
-    Args:
-        source: ``view_objects.jsonl`` (plain or ``.gz``), a ``BBox`` folder or a ``BBox.tar.gz`` archive.
-        labels: meaning of raw labels by name; BBox files hold raw labels only, so without it their objects
-            have no category and no coarse class.
+    BBox files hold raw labels only; without ``labels`` their objects have no category and no coarse class.
     """
     source = Path(source)
     if source.is_dir() or source.name.endswith(ARCHIVES):
@@ -335,12 +332,7 @@ def find_captions(folder: StrPath, captioner: Captioner) -> CaptionFiles | None:
 
 
 def read_captions(files: CaptionFiles, scan: str | None = None) -> Iterator[ViewpointCaptions]:
-    """Stream the captions of every viewpoint; one building is in memory at a time.
-
-    Args:
-        files: of one captioner.
-        scan: the only building to read, which may be missing; the files of the others are passed over.
-    """
+    """Stream the captions of every viewpoint, or of one building; one building is in memory at a time."""
     folder = PUBLISHED[files.captioner].folder
     decode = _decode_langnav if files.captioner == "langnav" else _decode_navgpt
     places: dict[tuple[str, str], str] = {}

@@ -97,16 +97,8 @@ def stream_store(
     A store that is replaced is never gone: the new ``.json`` waits under a hidden name until the new ``.npy``
     stands in its place, and a reader that finds the two apart takes the one whose checksum fits.
 
-    Args:
-        target: the ``.npy`` file to write; the ``.json`` file goes beside it.
-        rows: the rows, in the order of the store.
-        origin: the file the rows come from; only used to locate errors.
-        source: the files the features were made from.
-        encoder: the network or procedure that made them.
-        width: columns per view; that of the first row when not given.
-        columns: what the columns are, when that is known.
-        track: the kind of features, see ``scenemem.features.tracks``.
-        sensor: what they stand for.
+    ``rows`` come in the order of the store, out of the file ``origin``, which only locates errors; ``width``
+    is that of the first row when not given, and the rest is noted in ``StoreInfo``.
     """
     target, record = _store_paths(target)
     with atomic_file(target) as partial:
@@ -182,11 +174,8 @@ def _waiting(record: Path) -> Path:
 def read_feature_tsv(file: StrPath, columns: int | None = None) -> Iterator[FeatureRow]:
     """Stream the rows of a feature TSV in file order, one line in memory at a time.
 
-    Lines are split here rather than by the csv module: its fields are limited in size, these are not.
-
-    Args:
-        file: the text file, plain or ``.gz``, without a header line.
-        columns: keep only the first columns of every view.
+    Only the first ``columns`` of every view are kept. Lines are split here rather than by the csv module: its
+    fields are limited in size, these are not.
     """
     for number, line in enumerate(read_lines(file), start=1):
         place, fields = f"line {number}", line.split("\t")
@@ -234,9 +223,7 @@ def count_feature_hdf5(file: StrPath) -> int:
 def read_feature_hdf5(file: StrPath, columns: int | None = None) -> Iterator[FeatureRow]:
     """Stream the data sets of an HDF5 file in the order of their names, one in memory at a time.
 
-    Args:
-        file: the HDF5 file; any float type, compressed or not.
-        columns: keep only the first columns of every view (some files append class scores).
+    Only the first ``columns`` of every view are kept; some files append class scores.
     """
     grown = 0
     with _opened(file) as (source, keys):

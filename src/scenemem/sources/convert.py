@@ -323,12 +323,7 @@ def read_category_mapping(file: StrPath) -> list[Label]:
 
 
 def read_object_positions(file: StrPath, records: Iterable[ViewpointObjects]) -> list[ObjectPosition]:
-    """The centres of REVERIE's ``objpos.json`` for the objects that some viewpoint lists.
-
-    Args:
-        file: ``{scan: {object number: [x, y, z]}}``, metres.
-        records: the boxed objects, with their names and categories.
-    """
+    """The centres of the boxed objects in REVERIE's ``objpos.json``: ``{scan: {number: [x, y, z]}}``, metres."""
     table = read_json(file, dict[str, dict[int, tuple[float, float, float]]])
     named = {(one.scan, entry.id): entry for one in records for entry in one.objects}
     positions = []
@@ -363,13 +358,9 @@ def pack_boxes(source: Path, target: Path) -> int:
 
 
 def read_glove(file: StrPath, words: Collection[str] | None = None) -> Words:
-    """Words and vectors of a GloVe text file (``word number number ...``), plain, ``.gz`` or in a ``.zip``.
+    """Words (all, or the given ones) and vectors of a GloVe text file, plain, ``.gz`` or in a ``.zip``.
 
     Of an archive the file with the widest vectors is read.
-
-    Args:
-        file: for example ``glove.6B.300d.txt`` or ``glove.6B.zip``.
-        words: keep only these; all of them when not given.
     """
     kept: list[str] = []
     rows: list[npt.NDArray[np.float32]] = []
