@@ -323,7 +323,7 @@ def read_category_mapping(file: StrPath) -> list[Label]:
 
 
 def read_object_positions(file: StrPath, records: Iterable[ViewpointObjects]) -> list[ObjectPosition]:
-    """The centres of the boxed objects in REVERIE's ``objpos.json``: ``{scan: {number: [x, y, z]}}``, metres."""
+    """The centres of boxed objects in REVERIE's ``objpos.json``, ``{scan: {number: [x, y, z]}}``, metres."""
     table = read_json(file, dict[str, dict[int, tuple[float, float, float]]])
     named = {(one.scan, entry.id): entry for one in records for entry in one.objects}
     positions = []
