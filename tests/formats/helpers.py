@@ -24,15 +24,24 @@ def put(file: Path, content: Any) -> Path:
     return file
 
 
+def packed(members: dict[str, bytes], kind: str = "w:gz") -> bytes:
+    """An archive with a folder and these files."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode=kind) as archive:  # type: ignore[call-overload]
+        folder = tarfile.TarInfo("folder")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        for name, text in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+    return content.getvalue()
+
+
 def pack(file: Path, members: dict[str, bytes]) -> Path:
     """Write an archive, gzipped when the name ends in ``gz``."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(file, "w:gz" if file.suffix == ".gz" else "w") as archive:
-        for name, content in {"folder": None, **members}.items():
-            member = tarfile.TarInfo(name)
-            member.type = tarfile.DIRTYPE if content is None else tarfile.REGTYPE
-            member.size = len(content or b"")
-            archive.addfile(member, io.BytesIO(content or b""))
+    file.write_bytes(packed(members, "w:gz" if file.suffix == ".gz" else "w"))
     return file
 
 
