@@ -39,7 +39,8 @@ def _put(number: int, field: str, value: Any, *index: int) -> Callable[[Any], No
     """Change a field of a record, or one entry of it."""
 
     def spoil(records: Any) -> None:
-        place, key = records[number], field
+        place: Any = records[number]
+        key: Any = field
         for step in index:
             place, key = place[key], step
         place[key] = value
