@@ -94,9 +94,9 @@ def test_a_bad_record_of_the_compact_file_is_named(change: Any, message: str, tm
     ],
 )
 def test_a_bad_bbox_file_is_named(content: Any, message: str, tmp_path: Path) -> None:
-    folder = _folder(tmp_path, content)
-    assert refused(read_view_objects, folder).startswith(message)
-    packed = {"BBox/scan_1_v.json": (folder / "scan_1_v.json").read_bytes()}
+    file = _folder(tmp_path, content) / "scan_1_v.json"
+    assert refused(lambda file: read_view_objects(file.parent), file).startswith(message)
+    packed = {"BBox/scan_1_v.json": file.read_bytes()}
     assert refused(read_view_objects, pack(tmp_path / "b.tar", packed)).startswith(f"BBox/{message}")
 
 

@@ -144,8 +144,8 @@ def test_packed_boxes_hold_the_same_records_and_the_same_bytes(tmp_path: Path) -
     assert list(read_view_objects(tmp_path / "a" / "BBox.tar.gz")) == list(read_view_objects(boxes))
     pack_boxes(tmp_path / "a" / "BBox.tar.gz", tmp_path / "b.tar.gz")
     assert (tmp_path / "b.tar.gz").read_bytes() == (tmp_path / "a" / "BBox.tar.gz").read_bytes()
-    put(boxes / "s_v.json", {})
-    assert "holds 0 viewpoints" in refused(lambda place: pack_boxes(place, tmp_path / "c.tar.gz"), boxes)
+    broken = put(boxes / "s_v.json", {})
+    assert "holds 0 viewpoints" in refused(lambda _: pack_boxes(boxes, tmp_path / "c.tar.gz"), broken)
     assert not (tmp_path / "c.tar.gz").exists()
 
 

@@ -128,30 +128,31 @@ def read_view_objects(
     """
     source = Path(source)
     if source.is_dir() or source.name.endswith(ARCHIVES):
-        for name, content in box_files(source):
-            yield _decode_bbox(content, source, name, labels or {})
+        for name, content, file in box_files(source):
+            yield _decode_bbox(content, file, name, labels or {})
     else:
         for _, record in read_json_lines(source, ViewpointObjects):
             yield record
 
 
-def box_files(source: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and content of the BBox files in a folder or an archive, which may hold other files, too."""
+def box_files(source: Path) -> Iterator[tuple[str, bytes, Path]]:
+    """The BBox files in a folder or an archive, which may hold other files, too."""
     name = None
-    for name, content in _json_files(source, lambda path: path.parent.name.lower()[:4] in ("", "bbox")):
-        yield name, content
+    for name, content, file in _json_files(source, lambda path: path.parent.name.lower()[:4] in ("", "bbox")):
+        yield name, content, file
     if name is None:
         raise DataError(source, "holds no <scan>_<viewpoint>.json file")
 
 
-def _json_files(source: Path, wanted: Callable[[PurePosixPath], bool]) -> Iterator[tuple[str, bytes]]:
-    """Name and content of the JSON files in a folder or an archive."""
+def _json_files(source: Path, wanted: Callable[[PurePosixPath], bool]) -> Iterator[tuple[str, bytes, Path]]:
+    """Name and content of the JSON files in a folder or an archive, and the file that errors name."""
     if source.is_dir():
         for file in sorted(source.glob("*.json")):
             if wanted(PurePosixPath(file.name)):
-                yield file.name, read_bytes(file)
+                yield file.name, read_bytes(file), file
     else:
-        yield from read_members(source, lambda name: name.endswith(".json") and wanted(PurePosixPath(name)))
+        members = read_members(source, lambda name: name.endswith(".json") and wanted(PurePosixPath(name)))
+        yield from ((name, content, source) for name, content in members)
 
 
 class _RawObject(msgspec.Struct, frozen=True):
@@ -340,15 +341,15 @@ def read_captions(files: CaptionFiles, scan: str | None = None) -> Iterator[View
     def wanted(path: PurePosixPath) -> bool:
         return path.parent.name in ("", folder) and scan in (None, path.stem)
 
-    for name, content in _json_files(files.place, wanted):
+    for name, content, file in _json_files(files.place, wanted):
         building = PurePosixPath(name).stem
-        for viewpoint, value in decode_json(content, dict[str, Any], files.place, name).items():
+        for viewpoint, value in decode_json(content, dict[str, Any], file, name).items():
             place = f"{name}, viewpoint '{viewpoint}'"
             if (building, viewpoint) in places:
                 first = places[building, viewpoint]
-                raise DataError(files.place, f"stands there twice, the first time in {first}", record=place)
+                raise DataError(file, f"stands there twice, the first time in {first}", record=place)
             places[building, viewpoint] = name
-            yield ViewpointCaptions(building, viewpoint, *decode(value, files.place, place), place)
+            yield ViewpointCaptions(building, viewpoint, *decode(value, file, place), place)
         if scan is not None:
             return  # what follows need not be unpacked
     if scan is None and not places:

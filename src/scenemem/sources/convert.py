@@ -350,7 +350,7 @@ def pack_boxes(source: Path, target: Path) -> int:
         gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w") as archive,
     ):
-        for name, content in sorted((PurePosixPath(name).name, file) for name, file in box_files(source)):
+        for name, content in sorted((PurePosixPath(name).name, file) for name, file, _ in box_files(source)):
             member = tarfile.TarInfo(f"BBox/{name}")
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
