@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.features import write_store
 from scenemem.formats.traces import read_trace
 from scenemem.runs.folder import RunFolder

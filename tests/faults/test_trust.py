@@ -12,7 +12,7 @@ import pytest
 from scenemem import cli
 from scenemem.agents.walker import WalkConfig
 from scenemem.errors import DataError, SettingError
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.features import read_store
 from scenemem.runs.weights import Published
 from tests.commands.helpers import typed

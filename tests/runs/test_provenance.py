@@ -15,9 +15,9 @@ import torch
 import scenemem as sm
 from scenemem import __version__
 from scenemem.commands import train
-from scenemem.formats import digests
+from scenemem.formats import decoding
 from scenemem.formats.connectivity import read_scan
-from scenemem.formats.digests import code_digest, file_digest
+from scenemem.formats.decoding import code_digest, file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_stamp
 from scenemem.formats.traces import Origin, read_trace
@@ -252,7 +252,7 @@ def test_some_may_walk_and_others_not(copied: tuple[Path, RunFolder]) -> None:
 def test_the_sum_of_the_code_is_that_of_all_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "package"
     (package / "formats").mkdir(parents=True)
-    monkeypatch.setattr(digests, "__file__", str(package / "formats" / "digests.py"))
+    monkeypatch.setattr(decoding, "__file__", str(package / "formats" / "decoding.py"))
     (package / "one.py").write_text("a = 1\n")
     sums = [code_digest.__wrapped__()]
     (package / "one.py").write_text("a = 2\n")

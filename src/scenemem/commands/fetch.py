@@ -61,11 +61,12 @@ def data_fetch(
         say(f"  scenemem data fetch {' '.join(what)} --data {data} --instructions")
         raise
     if json:
-        converted = [{"file": str(one.file), "records": one.records} for one in done.converted]
-        found = {"fetched": done.files, "there": planned.there, "not_the_published_files": planned.unlike}
+        converted = [{"file": str(one.file), "records": one.records} for one in done]
+        fetched = [file.target for file in planned.fetch]
+        found = {"fetched": fetched, "there": planned.there, "not_the_published_files": planned.unlike}
         print_json({**found, "converted": converted})
         return
-    _show_converted(done.converted)
+    _show_converted(done)
     for goal in goals:
         if goal.by_hand is not None:
             _show_by_hand(goal.by_hand)

@@ -29,8 +29,7 @@ from scenemem.features.words import (
     text_vectors,
     word_rarity,
 )
-from scenemem.formats.annotations import read_word_vectors
-from scenemem.formats.captions import (
+from scenemem.formats.annotations import (
     NAVGPT_HEADINGS,
     NAVGPT_ROWS,
     PUBLISHED,
@@ -38,6 +37,7 @@ from scenemem.formats.captions import (
     CaptionFiles,
     find_captions,
     read_captions,
+    read_word_vectors,
 )
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.episodes import read_episodes

@@ -15,7 +15,7 @@ from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Estimate, Spread, connected, difference, spreads
 from scenemem.evaluation.metrics import Metrics
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import Preset

@@ -12,17 +12,20 @@ from typing import TypeVar
 from scenemem.errors import DataError, UserError
 from scenemem.features.store import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS
 from scenemem.formats.annotations import (
+    PUBLISHED,
+    CaptionFiles,
     ObjectPosition,
     ViewpointRoom,
+    find_captions,
     find_view_objects,
     landmark_label_file,
+    read_captions,
     read_labels,
     read_landmark_labels,
     read_table,
     read_view_objects,
     read_word_vectors,
 )
-from scenemem.formats.captions import PUBLISHED, CaptionFiles, find_captions, read_captions
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.features import verify_store
 from scenemem.formats.folder import SPLITS, DataFolder

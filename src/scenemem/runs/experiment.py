@@ -24,7 +24,7 @@ from scenemem.errors import DataError, SettingError, UserError
 from scenemem.features.store import Environment, check_identity, covered_scans, identity, open_store
 from scenemem.features.words import first_embeddings
 from scenemem.formats.annotations import read_word_vectors
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.features import StoreInfo, read_store_info
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import Checkpoint, load_network, read_checkpoint, stored_network

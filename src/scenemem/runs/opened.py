@@ -32,7 +32,7 @@ from scenemem.evaluation.following import (
 )
 from scenemem.evaluation.metrics import Metrics
 from scenemem.formats.annotations import landmark_label_file, read_landmark_labels
-from scenemem.formats.digests import code_digest, file_digest
+from scenemem.formats.decoding import code_digest, file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import (
     EpisodeResult,

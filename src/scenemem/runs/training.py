@@ -24,7 +24,7 @@ from scenemem import __version__
 from scenemem.errors import Interrupted, UserError
 from scenemem.evaluation.bleu import bleu_scorer, corpus_bleu, describe_paths, paths_of
 from scenemem.evaluation.evaluate import walk_split
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import read_store_info
 from scenemem.formats.folder import DataFolder, cache_folder

@@ -22,8 +22,7 @@ from scenemem.features.objects import (
     seen_labels,
 )
 from scenemem.features.words import FloatArray
-from scenemem.formats.annotations import find_view_objects
-from scenemem.formats.captions import find_captions, read_captions
+from scenemem.formats.annotations import find_captions, find_view_objects, read_captions
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import Place, Scene
 from scenemem.houses.house import EYE, STOREY, House, read_plan
