@@ -23,7 +23,7 @@ from scenemem.features.objects import space, unannotated
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.features import StoreInfo, read_store, verify_store
 from scenemem.formats.folder import DataFolder
-from tests.commands.helpers import printed_json, typed
+from tests.commands.helpers import typed
 from tests.features.caption_houses import THINGS, viewpoint_views, write_captions
 
 Floats = npt.NDArray[np.float64]
@@ -231,7 +231,7 @@ def test_impossible_widths_are_refused() -> None:
 def test_the_command_builds_the_store(data: DataFolder, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--caption-columns", 4, "--detection-columns", 0, "--json")
     assert typed("data", "captions", "--data", data.root, *words) == 0
-    (shown,) = printed_json(capsys)["stores"]
+    (shown,) = json.loads(capsys.readouterr().out)["stores"]
     assert (shown["name"], shown["track"], shown["width"]) == ("captions", "captions", 11)
     assert shown["sha256"] == verify_store(data.root / "features" / "captions.npy").sha256
 

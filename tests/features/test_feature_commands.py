@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scenemem.formats.features import verify_store
-from tests.commands.helpers import printed_json, typed
+from tests.commands.helpers import typed
 
 
 def _tsv(file: Path, count: int = 3, width: int = 4) -> Path:
@@ -20,7 +20,7 @@ def _tsv(file: Path, count: int = 3, width: int = 4) -> Path:
 def test_features_are_converted_beside_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = _tsv(tmp_path / "net.tsv")
     assert typed("data", "features", file, "--data", tmp_path, "--json") == 0
-    (shown,) = printed_json(capsys)["stores"]
+    (shown,) = json.loads(capsys.readouterr().out)["stores"]
     target = tmp_path / "features" / "net.npy"
     assert shown == {
         "name": "net",
@@ -73,7 +73,7 @@ def test_rooms_appear_when_they_are_known(annotated: Path, capsys: pytest.Captur
         "scan\tviewpoint\troom_code\troom\ngrid\tg00\tk\tkitchen\n"
     )
     assert typed("data", "objects", "--data", annotated, "--json") == 0
-    names = [store["name"] for store in printed_json(capsys)["stores"]]
+    names = [store["name"] for store in json.loads(capsys.readouterr().out)["stores"]]
     assert names == ["objects", "oracle"]
     out = annotated / "out"
     assert typed("data", "objects", "--data", annotated, "--no-oracle", "--out", out) == 0

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenemem.formats.annotations import find_captions
 
 from scenemem.features.captions import (
     CaptionConfig,
@@ -38,7 +37,7 @@ from scenemem.features.objects import (
     space,
 )
 from scenemem.features.words import FloatArray, hashed_label_vectors
-from scenemem.formats.annotations import RoomCode
+from scenemem.formats.annotations import RoomCode, find_captions
 from scenemem.formats.connectivity import read_scan
 from scenemem.formats.folder import DataFolder
 

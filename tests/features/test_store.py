@@ -28,7 +28,7 @@ from scenemem.features.store import (
 )
 from scenemem.formats.features import VIEWS, Column, StoreInfo, read_store, write_store
 from scenemem.world.graph import World
-from tests.commands.helpers import printed_json, typed
+from tests.commands.helpers import typed
 
 WIDTH = 3
 
@@ -360,7 +360,7 @@ def test_the_command_joins_stores_of_a_data_folder(
     for name, width in (("captions", 3), ("objects", 2)):
         _written(tmp_path / "features", name, width)
     assert typed("data", "join", "captions", "objects", "--data", tmp_path, "--json") == 0
-    (shown,) = printed_json(capsys)["stores"]
+    (shown,) = json.loads(capsys.readouterr().out)["stores"]
     assert (shown["name"], shown["track"], shown["width"]) == ("captions+objects", "captions+objects", 7)
     assert (tmp_path / "features" / "captions+objects.npy").is_file()
 

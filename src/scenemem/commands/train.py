@@ -179,7 +179,7 @@ def read_arguments(
     if first.resume:
         out = out or replace(settings, seed=arguments.seed).run_folder(None)
         run = begun(out, type(next(iter(presets.values()))))
-        settings = _resumed(run, first.begin)
+        settings = _resumed(out, run, first.begin)
         arguments = _parsed(kind, settings, flags, program, run.computing)
         short = {"data.features": first.features, "data.task": first.task}
     short |= {"learning.iterations": arguments.iterations}
@@ -189,12 +189,12 @@ def read_arguments(
     return replace(settings, preset=preset, seed=arguments.seed, sources=sources), arguments
 
 
-def _resumed(run: RunMetadata[Any], begin: Path | None) -> Settings[Any]:
+def _resumed(out: Path, run: RunMetadata, begin: Path | None) -> Settings[Any]:
     """The settings a run was begun with."""
     own = run.begin.get("run")
     if begin is not None and str(begin) != own:
         raise UserError(
-            f"{run.run.root} began with {own or 'fresh weights'}, not with {begin}; "
+            f"{out} began with {own or 'fresh weights'}, not with {begin}; "
             "leave out --begin to continue it, or begin a new run in another --out"
         )
     places = {**run.augmentation, **({"begin": own} if own else {})}

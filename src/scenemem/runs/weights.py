@@ -16,8 +16,7 @@ import torch
 import scenemem
 from scenemem.errors import DataError, UserError
 from scenemem.formats.atomic import atomic_file, atomic_folder
-from scenemem.formats.decoding import fitted, read_toml
-from scenemem.formats.decoding import file_digest
+from scenemem.formats.decoding import file_digest, fitted, read_toml
 from scenemem.formats.folder import DataFolder, cache_folder
 from scenemem.learning.checkpoint import NETWORK, Checkpoint, read_checkpoint, write_tensors
 from scenemem.runs.experiment import DEV_UNSEEN, Progress, silent
