@@ -189,12 +189,12 @@ def read_arguments(
     return replace(settings, preset=preset, seed=arguments.seed, sources=sources), arguments
 
 
-def _resumed(out: Path, run: RunMetadata, begin: Path | None) -> Settings[Any]:
+def _resumed(out: RunFolder, run: RunMetadata, begin: Path | None) -> Settings[Any]:
     """The settings a run was begun with."""
     own = run.begin.get("run")
     if begin is not None and str(begin) != own:
         raise UserError(
-            f"{out} began with {own or 'fresh weights'}, not with {begin}; "
+            f"{out.root} began with {own or 'fresh weights'}, not with {begin}; "
             "leave out --begin to continue it, or begin a new run in another --out"
         )
     places = {**run.augmentation, **({"begin": own} if own else {})}
