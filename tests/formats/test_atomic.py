@@ -117,6 +117,7 @@ OURS, OTHERS = _machine(), f"{socket.gethostname()}-1"  # another container of t
         (OTHERS, os.getpid(), False, True),  # our own number belongs to another process there
         (OTHERS, os.getpid(), True, False),  # a week old
     ],
+    ids=["alive", "our own number", "our number in another container", "a week old"],
 )
 def test_leftovers_are_cleared_when_their_writer_is_gone(
     tmp_path: Path, machine: str, process: int, old: bool, stays: bool
