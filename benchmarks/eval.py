@@ -15,7 +15,7 @@ from benchmarks.workload import counted_observations
 from scenemem.evaluation.evaluate import walk_split
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import Experiment, new_experiment, stored_experiment
-from scenemem.runs.folder import find_run
+from scenemem.runs.weights import find_run
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ PARTS = (
     *("rollout", "memory", "features", "encoder", "updater", "grounding", "reader", "reasoning", "scores"),
     *("policy", "speaker", "backward", "optimiser", "other"),
 )
-"""The parts of a step, in the order of its work; README.md says what belongs to each."""
+"""The parts of a step, in the order of its work; README.md lists what belongs to each."""
 
 _FUNCTIONS: tuple[tuple[Any, str, str], ...] = (
     *((module, "collect", "rollout") for module in (walker, trainer)),
@@ -225,7 +225,7 @@ def _speed(work: Work, network: nn.Module, timings: list[_Timing], device: str) 
     with watched(network, clock.timed):
         work()
     shares = clock.shares()
-    # apart from the timing: memory given back has to be asked for again, as never in a running training
+    # apart from the timing: memory given back has to be allocated again, as never in a running training
     reset_peak(device)
     work()
     peak = peak_megabytes(device)

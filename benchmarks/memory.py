@@ -26,7 +26,7 @@ class MemoryOptions(Options):
     """Measure writing to the scene memory, and its share of a training step."""
 
     capacities: tuple[int, ...] = (8, 16, 32, 64)
-    """how many places a memory can hold; each size is measured"""
+    """places a memory can hold; each size is measured"""
     preset: str = "ssm"
     """whose training step the shares are taken of"""
     repeats: int = 7

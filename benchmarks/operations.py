@@ -1,8 +1,8 @@
-"""What a training step asks of torch: python -m benchmarks.operations ssm --data DIR --features NAME
+"""What a training step needs of torch: python -m benchmarks.operations ssm --data DIR --features NAME
 
 Every operation below autograd is counted, and every one that makes the host wait for the device: on a
 graphics card the first cost a launch each, and the second stop the host from launching ahead. Both are
-counted on any device, by part of the step, and with ``--lines`` by the line of code that asks for them.
+counted on any device, by part of the step, and with ``--lines`` by the line of code they come from.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class OperationOptions(Options):
     width: Width = "everyday"
     """everyday takes the preset as it is, paper gives it the sizes of the paper"""
     lines: int = 0
-    """also show so many lines of code that ask for most"""
+    """also show so many lines of code with the most"""
 
 
 def count_operations(options: OperationOptions) -> list[Case]:

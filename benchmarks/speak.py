@@ -20,8 +20,8 @@ from scenemem.learning.augmentation import BackTranslation
 from scenemem.learning.speaker_trainer import SpeakerTrainer
 from scenemem.presets import DataConfig, overlaid
 from scenemem.runs.experiment import SPEAKERS, SpeakerExperiment, new_speaker
-from scenemem.runs.folder import find_run
 from scenemem.runs.speakers import open_speaker
+from scenemem.runs.weights import find_run
 from scenemem.tasks.paths import path_pool, shortest_paths
 from scenemem.tasks.vocabulary import EOS
 from scenemem.world.graph import HEADINGS, STEP

@@ -2,7 +2,7 @@
 
 Every case has a process per version that does a few training steps when it is told to and says how much
 processor time they took, so that the moods of a machine hit both alike. Ratios are of medians over the turns;
-above 1 this checkout is faster. The worker knows today's names and those of version 0.1.
+above 1 this checkout is faster. The worker handles the names of this version and of 0.1.
 """
 
 from __future__ import annotations

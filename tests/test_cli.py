@@ -1,81 +1,82 @@
+"""The command line: finding a command, and how mistakes and interruptions end."""
+
 from __future__ import annotations
 
+import errno
 import importlib
 import subprocess
 import sys
 
 import pytest
 
-from scenemem import __version__, cli
-from scenemem.commands.table import COMMANDS
-from scenemem.errors import UserError
+from scenemem import __version__
+from scenemem.commands import COMMANDS
+from scenemem.errors import Interrupted, UserError
+from tests.commands.helpers import Shell, typed
 
 
-def _exit_code(*words: str) -> int:
-    with pytest.raises(SystemExit) as caught:
-        cli.main(words)
-    assert isinstance(caught.value.code, int)
-    return caught.value.code
-
-
-def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _exit_code() == 0
-    shown = capsys.readouterr().out
+def test_without_a_command_the_commands_are_listed(shell: Shell) -> None:
+    shown = shell.split().out
     assert all(name in shown for name in COMMANDS)
 
 
-def test_a_group_lists_its_own_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _exit_code("data", "--help") == 0
-    shown = capsys.readouterr().out
+def test_a_group_lists_its_own_commands(shell: Shell) -> None:
+    shown = shell.split("data", "--help").out
     assert "data check" in shown
     assert "score" not in shown
-    assert _exit_code("data") == 2, "a group alone is not a command"
+    assert "data check" in shell.split("data", code=2).err, "a group alone is not a command"
 
 
-def test_an_unknown_command_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _exit_code("fly", "away") == 2
-    assert (
-        "error: unknown command 'fly away'; 'scenemem --help' lists all commands" in capsys.readouterr().err
-    )
+def test_an_unknown_command_is_one_line_and_exit_code_2(shell: Shell) -> None:
+    expected = "error: unknown command 'fly away'; 'scenemem --help' lists all commands\n"
+    assert shell.split("fly", "away", code=2).err == expected
 
 
-def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _exit_code("--version") == 0
-    assert capsys.readouterr().out == f"scenemem {__version__}\n"
+def test_the_version_is_printed(shell: Shell) -> None:
+    assert shell.split("--version").out == f"scenemem {__version__}\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_exists_and_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _exit_code(*name.split(), "--help") == 0
-    shown = capsys.readouterr().out
-    assert f"scenemem {name}" in shown
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_wrong_flags_exit_with_code_2(name: str) -> None:
-    assert _exit_code(*name.split(), "--no-such-flag") == 2
+def test_every_command_explains_itself_and_refuses_wrong_flags(name: str, shell: Shell) -> None:
+    assert f"scenemem {name}" in shell.split(*name.split(), "--help").out
+    shell.split(*name.split(), "--no-such-flag", code=2)
 
 
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (UserError("the [bold]file[/bold] is bad"), 2, "error: the [bold]file[/bold] is bad\n"),
-        (KeyboardInterrupt(), 130, "interrupted; nothing was left half-written\n"),
+        (UserError("the [bold]file[/bold] is bad"), 2, "error: the [bold]file[/bold] is bad"),
+        (UserError("no \udcff"), 2, r"error: no \udcff"),
+        (MemoryError(), 2, "error: not enough memory; use smaller batches or fewer processes"),
+        (
+            UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed"),
+            2,
+            "error: the name of a file or folder is no text; rename it",
+        ),
+        (OSError(errno.ENAMETOOLONG, "too long", "a" * 200), 2, f"error: {'a' * 100}...: too long"),
+        (KeyboardInterrupt(), 130, "interrupted; nothing was left half-written"),
+        (Interrupted("kept in [runs]", 15), 143, "kept in [runs]"),
     ],
 )
 def test_mistakes_and_interruptions_never_show_a_traceback(
-    error: BaseException,
-    code: int,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    error: BaseException, code: int, message: str, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     def failing() -> None:
         raise error
 
     monkeypatch.setattr(importlib.import_module("scenemem.commands.data"), "data_check", failing)
-    assert _exit_code("data", "check") == code
-    assert capsys.readouterr().err == message
+    assert shell.split("data", "check", code=code).err == f"{message}\n"
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full", "x"), ValueError("a bug")])
+def test_other_errors_are_raised(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing() -> None:
+        raise error
+
+    monkeypatch.setattr(importlib.import_module("scenemem.commands.data"), "data_check", failing)
+    with pytest.raises(type(error)) as caught:
+        typed("data", "check")
+    assert caught.value is error
 
 
 @pytest.mark.parametrize("dispatch", ["cli._dispatch", "lambda words: console.print_json({}) or 0"])
@@ -95,13 +96,13 @@ def test_importing_the_command_line_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("words", ["view", "report", "serve", "doctor", "completion", "data images"])
-def test_help_that_needs_no_torch_does_not_load_it(words: str) -> None:
+@pytest.mark.parametrize("name", ["view", "report", "serve", "doctor", "completion", "data fetch"])
+def test_help_that_needs_no_torch_does_not_load_it(name: str) -> None:
     code = (
         "import sys; from scenemem.cli import main\n"
-        f"try: main({[*words.split(), '--help']!r})\n"
+        f"try: main({[*name.split(), '--help']!r})\n"
         "except SystemExit: print('torch' in sys.modules, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == "False\n"
-    assert f"scenemem {words}" in done.stdout
+    assert f"scenemem {name}" in done.stdout

@@ -43,12 +43,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (REPOSITORY / name).is_file():  # not one that was deleted and not committed
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(REPOSITORY / name, copy / name)
-    for stray in (
-        "runs/ssm-0/preset.json",
-        "secret.txt",
-        "src/scenemem/__pycache__/a.pyc",
-        "data/r2r/x.json",
-    ):
+    strays = ("runs/ssm-0/preset.json", "secret.txt", "src/scenemem/__pycache__/a.pyc", "data/r2r/x.json")
+    for stray in strays:
         (copy / stray).parent.mkdir(parents=True, exist_ok=True)
         (copy / stray).write_text("not for others")
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(target)], cwd=copy, check=True)

@@ -1,9 +1,8 @@
-"""Presets: a variant differs from its base where its name says, an overlay changes what belongs to it."""
+"""Presets: a variant changes its base in what it is named after, an overlay what belongs to it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
@@ -16,9 +15,8 @@ from scenemem.agents.agent import Basic
 from scenemem.agents.build import AGENTS, AgentSpec, DataSizes, ModelConfig
 from scenemem.agents.walker import TrainedAgent, WalkConfig
 from scenemem.errors import UserError
-from scenemem.features.store import Environment, open_store
+from scenemem.features.store import Environment
 from scenemem.formats.features import StoreInfo
-from scenemem.formats.folder import DataFolder
 from scenemem.learning.augmentation import StoredEpisodes
 from scenemem.learning.objectives import LearningConfig, Stage
 from scenemem.learning.trainer import Trainer
@@ -38,9 +36,8 @@ from scenemem.presets import (
 from scenemem.runs.config import differences
 from scenemem.ssm.additions import SSMPlusConfig
 from scenemem.ssm.graph import SSMConfig
-from scenemem.tasks.episode_set import EpisodeSet, load_split
+from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
-from scenemem.world.build import load_world
 
 ROWS = tuple(name for name in PRESETS if name not in zoo.rows())  # before any test registers more
 PLUS = {f"model.{name}": True for name in ("hints", "restore_state", "stop_from_memory", "final_backtrack")}
@@ -89,6 +86,7 @@ ON_R4R = {
 }
 BACK = {"model.allow_revisits": True}
 DESCRIBED = {"learning.learning_rate": 5e-4, "learning.stages": ANY}
+MORE_STEPS = {"learning.iterations": 200_000, "learning.stages": ANY}
 
 
 def _store(width: int, track: str = "images") -> StoreInfo:
@@ -119,7 +117,7 @@ def test_there_are_few_rows_because_overlays_are_none() -> None:
 
 @pytest.mark.parametrize("overlays", [NO_OVERLAYS, PAPER], ids=["everyday", "published"])
 @pytest.mark.parametrize(("name", "base", "changed"), VARIANTS)
-def test_a_variant_changes_only_what_its_name_says(
+def test_a_variant_changes_only_what_it_is_named_after(
     name: str, base: str, changed: dict[str, Any], overlays: Overlays
 ) -> None:
     before, after = overlaid(base, overlays), overlaid(name, overlays)
@@ -128,9 +126,10 @@ def test_a_variant_changes_only_what_its_name_says(
     assert _changes(before, after) == changed
 
 
-def test_the_baseline_learns_as_its_own_code_does() -> None:
+def test_the_defaults_and_the_baseline() -> None:
+    assert (PRESETS["ssm"].data, PRESETS["ssm"].selection) == (DataConfig(), SelectionConfig())
     found = _changes(PRESETS["ssm"], PRESETS["basic"])
-    assert found == {"agent": "basic", "learning.labels": "goal", **SIGNS}
+    assert found == {"agent": "basic", "learning.labels": "goal", **SIGNS}, "as its own code learns"
 
 
 @pytest.mark.parametrize(
@@ -153,30 +152,17 @@ def test_the_baseline_learns_as_its_own_code_does() -> None:
         ("ssm", NO_OVERLAYS, {"described": True}, DESCRIBED),
         ("basic", CAPTIONS, {"described": True}, {**ON_R2R, **DESCRIBED, "data.features": "captions"}),
         ("ssm", Overlays(recipe="everyday"), {}, {}),
-    ],
-)
-def test_an_overlay_changes_only_what_belongs_to_it(
-    row: str, overlays: Overlays, more: dict[str, Any], changed: dict[str, Any]
-) -> None:
-    assert _changes(PRESETS[row], overlaid(row, overlays, **more)) == changed
-
-
-MORE_STEPS = {"learning.iterations": 200_000, "learning.stages": ANY}
-
-
-@pytest.mark.parametrize(
-    ("row", "overlays", "more", "changed"),
-    [
         ("ssm", Overlays("my", recipe="published"), {"store": _store(2048)}, {"data.features": "my"}),
         ("ssm", PAPER, {"described": True}, MORE_STEPS),
         ("basic", PAPER, {"described": True}, {**MORE_STEPS, "model.feature_dropout": 0.4}),
         ("speaker-follower", PAPER, {"described": True}, {}),  # which learns from them anyway
     ],
 )
-def test_overlays_of_the_published_recipe(
+def test_an_overlay_changes_only_what_belongs_to_it(
     row: str, overlays: Overlays, more: dict[str, Any], changed: dict[str, Any]
 ) -> None:
-    assert _changes(PUBLISHED[row], overlaid(row, overlays, **more)) == changed
+    rows = PUBLISHED if overlays.recipe == "published" else PRESETS
+    assert _changes(rows[row], overlaid(row, overlays, **more)) == changed
 
 
 @pytest.mark.parametrize(("overlays", "own"), [(NO_OVERLAYS, 0.2), (CAPTIONS, 1.0)])
@@ -184,11 +170,6 @@ def test_described_paths_are_weighted_beside_annotated_ones(overlays: Overlays, 
     (stage,) = overlaid("basic", overlays, described=True).learning.stages
     assert stage.losses == {"teacher_forcing": own, "student_forcing": 0.3, "a2c": 1.0}
     assert stage.augmented == {**stage.losses, "teacher_forcing": 0.6}
-
-
-def test_a_row_without_a_publication_is_refused() -> None:
-    with pytest.raises(UserError, match="'fast-long' has no published recipe; these rows have one: ssm, "):
-        overlaid("fast-long", PAPER)
 
 
 @pytest.mark.parametrize(
@@ -214,11 +195,6 @@ def test_results_are_named_by_row_and_overlays_and_lead_back_to_the_command(
         UserError, match=rf"unknown preset '{name}'; .* flags of a row: {command} \(in Python"
     ):
         PRESETS[name]
-
-
-def test_every_preset_has_the_settings_of_its_agent() -> None:
-    for name, preset in (*PRESETS.items(), *PUBLISHED.items()):
-        assert type(preset.model) is AGENTS[preset.agent].config, name
 
 
 @pytest.mark.parametrize("overlays", [NO_OVERLAYS, PAPER], ids=["everyday", "published"])
@@ -259,37 +235,20 @@ def test_the_published_experiment_is_as_the_paper_and_the_code_of_its_baseline_s
 # training
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The tiny world, its training episodes and their words."""
-
-    environment: Environment
-    episodes: EpisodeSet
-    vocabulary: Vocabulary
-
-
-@pytest.fixture(scope="module")
-def setting(tiny_trainable: Path) -> Setting:
-    torch.set_num_threads(1)
-    world = load_world(tiny_trainable / "connectivity")
-    environment = Environment(world, open_store(tiny_trainable / "features" / "tiny.npy", world))
-    episodes = load_split(DataFolder(tiny_trainable), world, "r2r", "train")
-    return Setting(environment, episodes, Vocabulary.build(episodes.texts, min_count=1))
-
-
 @pytest.mark.parametrize("published", [False, True], ids=["everyday", "published and described"])
 @pytest.mark.parametrize("name", ROWS)
-def test_every_preset_trains_two_iterations_and_walks(name: str, published: bool, setting: Setting) -> None:
+def test_every_preset_trains_two_iterations_and_walks(
+    name: str, published: bool, environment: Environment, episodes: EpisodeSet
+) -> None:
+    torch.set_num_threads(1)
+    vocabulary = Vocabulary.build(episodes.texts, min_count=1)
     preset = overlaid(name, PAPER, described=True) if published else PRESETS[name]
     model = replace(preset.model, width=16, word_width=8)
     learning = replace(preset.learning, iterations=2, batch=4)
     torch.manual_seed(0)
-    sizes = DataSizes(len(setting.vocabulary), setting.environment.width)
-    network = AGENTS[preset.agent].build(model, sizes)
-    agent = TrainedAgent(network, setting.environment, setting.vocabulary, preset.walk)
-    trainer = Trainer(
-        agent, setting.episodes, learning, seed=0, augmentation=StoredEpisodes(setting.episodes, seed=0)
-    )
+    network = AGENTS[preset.agent].build(model, DataSizes(len(vocabulary), environment.width))
+    agent = TrainedAgent(network, environment, vocabulary, preset.walk)
+    trainer = Trainer(agent, episodes, learning, seed=0, augmentation=StoredEpisodes(episodes, seed=0))
     before = {key: value.clone() for key, value in network.state_dict().items()}
     reports = [trainer.step(), trainer.step()]
     stage = learning.stages[0]
@@ -299,7 +258,7 @@ def test_every_preset_trains_two_iterations_and_walks(name: str, published: bool
     assert reports[0].gradient > 0
     after = network.state_dict()
     assert any(not value.equal(after[key]) for key, value in before.items())
-    rollout = agent.walk(setting.episodes.select(range(0, 40, 8)))
+    rollout = agent.walk(episodes.select(range(0, 40, 8)))
     assert int(rollout.length.max()) <= preset.walk.max_steps
 
 
@@ -313,19 +272,19 @@ def test_presets_survive_being_written_down(name: str) -> None:
         PUBLISHED[name],
         overlaid(name, Overlays("captions", "r4r"), described=True),
     ):
+        assert type(preset.model) is AGENTS[preset.agent].config
         written = msgspec.json.encode(preset)
         assert read_preset(msgspec.json.decode(written)) == preset
         assert msgspec.json.decode(written, type=preset_type(preset.agent)) == preset
 
 
-def test_an_unknown_agent_is_named_with_what_is_near() -> None:
+def test_unknown_names_and_settings_are_refused() -> None:
     with pytest.raises(UserError, match="unknown agent 'ssm-locl'; did you mean ssm-local"):
         read_preset({"agent": "ssm-locl", "model": {}})
     with pytest.raises(UserError, match="unknown preset 'ssm-globl'; did you mean ssm-global"):
         PRESETS["ssm-globl"]
-
-
-def test_settings_of_another_agent_are_refused() -> None:
+    with pytest.raises(UserError, match="'fast-long' has no published recipe; these rows have one: ssm, "):
+        overlaid("fast-long", PAPER)
     with pytest.raises(msgspec.ValidationError, match=r"Expected `bool`, got `str` - at `\$.model.hints`"):
         read_preset({"agent": "ssm-plus", "model": {"hints": "yes"}})
 
@@ -375,8 +334,3 @@ def test_stages_follow_each_other_by_their_shares() -> None:
 def test_impossible_settings_say_what_is_wrong(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_presets_learn_from_r2r_unless_they_say_otherwise() -> None:
-    assert PRESETS["ssm"].data == DataConfig()
-    assert PRESETS["ssm"].selection == SelectionConfig()

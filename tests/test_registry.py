@@ -45,22 +45,21 @@ def _plugin(folder: Path, name: str, text: str = "TOOLS.register('drill', object
 def test_a_registry_is_a_mapping_in_the_order_of_registration() -> None:
     assert list(TOOLS) == ["hammer", "saw"]
     assert (len(TOOLS), TOOLS["hammer"], "saw" in TOOLS, "drill" in TOOLS) == (2, HAMMER, True, False)
-    assert TOOLS.get("drill", None) is None
+    assert TOOLS.get("drill") is None
     assert dict(TOOLS)["hammer"] is HAMMER
     with pytest.raises(TypeError):
         TOOLS["drill"] = HAMMER  # type: ignore[index]
 
 
-def test_an_unknown_name_is_told_with_the_near_ones() -> None:
+def test_an_unknown_name_is_refused_with_the_near_ones() -> None:
     with pytest.raises(UnknownNameError) as far:
-        TOOLS.get("drill")
+        TOOLS["drill"]
     assert str(far.value) == "unknown tool 'drill'; there are: hammer, saw"
     with pytest.raises(
         UserError, match=r"^unknown tool 'hamer'; did you mean hammer\? There are: hammer, saw$"
     ):
-        TOOLS.get("hamer")
-    with pytest.raises(KeyError):
-        TOOLS["drill"]
+        TOOLS["hamer"]
+    assert isinstance(far.value, KeyError)
 
 
 def test_a_taken_name_is_refused_unless_it_is_the_same_thing() -> None:
@@ -97,7 +96,7 @@ def test_a_plugin_is_a_file_or_a_module(tmp_path: Path, monkeypatch: pytest.Monk
         ("import no_such_thing", "fails with ModuleNotFoundError: No module named 'no_such_thing'"),
     ],
 )
-def test_a_plugin_that_fails_says_where(text: str, message: str, tmp_path: Path) -> None:
+def test_a_plugin_that_fails_is_located(text: str, message: str, tmp_path: Path) -> None:
     file = _plugin(tmp_path, "shed", text)
     for _ in range(2):
         with pytest.raises(UserError, match=message):
@@ -119,18 +118,18 @@ def test_installed_plugins_are_loaded_at_the_first_unknown_name(
 ) -> None:
     _plugin(tmp_path, "installed_shed")
     monkeypatch.syspath_prepend(str(tmp_path))
-    asked: list[str] = []
+    queried: list[str] = []
 
     def entry_points(*, group: str) -> list[importlib.metadata.EntryPoint]:
-        asked.append(group)
+        queried.append(group)
         return [importlib.metadata.EntryPoint("shed", "installed_shed", group)]
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     assert TOOLS.get("hammer") is HAMMER
-    assert asked == [], "not for a name that is known"
+    assert queried == [], "not for a name that is known"
     assert TOOLS["drill"] is not None
-    assert TOOLS.get("chisel", None) is None
-    assert asked == [GROUP], "once"
+    assert TOOLS.get("chisel") is None
+    assert queried == [GROUP], "once"
     assert loaded_plugins() == ("installed_shed",)
 
 

@@ -1,9 +1,9 @@
 """Checksums of the packages that tests and CI install, because versions alone do not say what is in a file.
 
-``python tools/hashes.py write`` asks the package index for the checksums of everything that constraints.txt
+``python tools/hashes.py write`` gets from the package index the checksums of everything that constraints.txt
 pins and writes constraints.sha256. ``python tools/hashes.py check REPORT`` compares them with what
 ``pip install --dry-run --report REPORT`` would install, before anything is installed: a pinned file with
-another checksum is refused. pip's own ``--require-hashes`` wants a complete list for every Python, and no
+another checksum is refused. pip's own ``--require-hashes`` needs a complete list for every Python, and no
 editable package.
 """
 
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def compare(report: dict[str, Any], hashes: str) -> tuple[list[str], list[str]]:
-    """What pip would install beside known checksums  ->  what differs, and what nobody knows a checksum of"""
+    """What pip would install beside known checksums  ->  what differs, and what has no known checksum"""
     known: dict[str, set[str]] = {}
     for line in hashes.splitlines():
         if line and not line.startswith("#"):

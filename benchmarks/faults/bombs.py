@@ -28,12 +28,12 @@ from scenemem.formats.annotations import read_landmark_labels, read_view_objects
 from scenemem.formats.decoding import read_bytes, read_lines
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import read_feature_hdf5
-from scenemem.formats.originals import read_glove
 from scenemem.formats.results import read_trajectories
 from scenemem.formats.traces import read_trace
 from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.runs.config import read_config
 from scenemem.runs.folder import RunFolder
+from scenemem.sources.convert import read_glove
 from scenemem.tasks.vocabulary import Vocabulary
 
 LIMIT = 500

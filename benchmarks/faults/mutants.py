@@ -145,16 +145,19 @@ def sampled(file: str, source: str, count: int, seed: int) -> dict[Mutant, str]:
         if len(found) == count:
             break
         code: str = mutate_code(source, get_operator(name)(), place)
-        if _executed(code) != plain:
+        if _executed(code) not in (plain, None):
             changed = enumerate(zip(lines, code.splitlines(), strict=True), start=1)
             line, (before, after) = next((line, pair) for line, pair in changed if pair[0] != pair[1])
             found[Mutant(file, name, place, line, before.strip(), after.strip())] = code
     return found
 
 
-def _executed(source: str) -> str:
-    """What of a file is executed: all but annotations, and but who may name or leave out the name of what."""
-    tree = ast.parse(source)
+def _executed(source: str) -> str | None:
+    """What is executed of a file, without annotations and kinds of parameters; None for invalid syntax."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:  # the "/" of positional parameters became another operator
+        return None
     for node in ast.walk(tree):
         if isinstance(node, ast.arguments):
             node.args = [*node.posonlyargs, *node.args, *node.kwonlyargs]

@@ -24,26 +24,20 @@ from safetensors.torch import save
 from scenemem.errors import UserError
 from scenemem.features.pictures import read_picture
 from scenemem.formats.annotations import (
+    Captioner,
+    CaptionFiles,
     ListedObject,
     ObjectPosition,
     ViewpointObjects,
+    read_captions,
     read_landmark_labels,
     read_table,
     read_view_objects,
     read_word_vectors,
 )
-from scenemem.formats.captions import Captioner, CaptionFiles, read_captions
 from scenemem.formats.connectivity import read_scan
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import read_feature_hdf5, read_feature_tsv, read_store, write_store
-from scenemem.formats.originals import (
-    read_category_mapping,
-    read_glove,
-    read_glove_table,
-    read_house,
-    read_object_positions,
-    read_room_table,
-)
 from scenemem.formats.results import read_episode_results, read_trajectories
 from scenemem.formats.tensors import CHECKSUM, tensor_digest
 from scenemem.formats.traces import read_trace
@@ -52,7 +46,16 @@ from scenemem.learning.checkpoint import read_checkpoint, write_tensors
 from scenemem.presets import PRESETS, Preset
 from scenemem.runs.config import changed, read_config
 from scenemem.runs.experiment import begun
-from scenemem.runs.folder import RunFolder, read_published
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.weights import read_published
+from scenemem.sources.convert import (
+    read_category_mapping,
+    read_glove,
+    read_glove_table,
+    read_house,
+    read_object_positions,
+    read_room_table,
+)
 
 
 @dataclass(frozen=True)

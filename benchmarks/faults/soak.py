@@ -31,7 +31,7 @@ from scenemem.formats.atomic import atomic_file
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import write_trajectories
 from scenemem.runs.experiment import stored_experiment
-from scenemem.runs.folder import find_run
+from scenemem.runs.weights import find_run
 from scenemem.tasks.episode_set import load_split
 
 GROWTH = 0.05

@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from flags import Flag, Group, manual_of
+from flags import Flag, manual_of
 
-from scenemem.commands.table import COMMANDS
+from scenemem.commands import COMMANDS
 
 MARK = "<!-- every command -->"
 
@@ -67,16 +67,10 @@ def _command(name: str, summary: str) -> str:
     description = " ".join(manual.description.split())
     lines = [f"## scenemem {name}", "", f"{_plain(summary[0].upper() + summary[1:])}.", ""]
     lines += ["```", example, "```", "", _plain(description), ""]
-    for group in manual.groups:
-        lines += [_group(group), ""]
+    for title, flags in manual.groups.items():
+        lines += [] if title in ("options", "positional arguments") else [f"**{_plain(title)}**", ""]
+        lines += ["| | meaning | default |", "|---|---|---|", *map(_row, flags), "", ""]
     return "\n".join(lines)
-
-
-def _group(group: Group) -> str:
-    head = "| | meaning | default |\n|---|---|---|\n"
-    rows = "\n".join(_row(flag) for flag in group.flags)
-    title = "" if group.title in ("options", "positional arguments") else f"**{_plain(group.title)}**\n\n"
-    return f"{title}{head}{rows}\n"
 
 
 def _row(flag: Flag) -> str:
@@ -89,7 +83,7 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that neither HTML nor Markdown sees anything in."""
+    """Text without any markup of HTML or Markdown."""
     escaped = html.escape(text, quote=False)
     for sign in "|*_[]`":
         escaped = escaped.replace(sign, f"&#{ord(sign)};")

@@ -6,6 +6,7 @@ import argparse
 import re
 import shlex
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn
@@ -28,31 +29,15 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Flags that belong together."""
-
-    title: str
-    flags: tuple[Flag, ...]
-
-
-@dataclass(frozen=True)
 class Manual:
-    """Everything ``--help`` knows about a command."""
+    """Everything ``--help`` shows about a command."""
 
     description: str
-    groups: tuple[Group, ...]
+    groups: dict[str, tuple[Flag, ...]]  # by title
 
-    def flag(self, name: str) -> Flag | None:
-        """The flag of this name."""
-        return next((flag for group in self.groups for flag in group.flags if flag.name == name), None)
-
-
-class _Parsing(BaseException):
-    """Carries what a command was about to parse; not an Exception, so that no command swallows it."""
-
-    def __init__(self, subject: Any, default: Any, words: list[str], program: str) -> None:
-        super().__init__()
-        self.subject, self.default, self.words, self.program = subject, default, words, program
+    def flags(self) -> dict[str, Flag]:
+        """All flags by their names."""
+        return {flag.name: flag for group in self.groups.values() for flag in group}
 
 
 @cache
@@ -60,50 +45,38 @@ def manual_of(example: str) -> Manual:
     """The manual of the command in an example such as ``scenemem eval expert``, which has to parse.
 
     Raises:
-        ValueError: the command does not know a word of the example.
+        ValueError: the command has no flags, or not one of the example.
     """
-    parsing = _caught(shlex.split(example)[1:])
-    parser = _parser(parsing)
-    try:
-        with mock.patch.object(parser, "error", _refuse):
-            parser.parse_args(parsing.words)
-    except argparse.ArgumentError as error:
-        raise ValueError(f"'{example}' is wrong: {error}") from error
-    groups = [Group(*_described(group)) for group in parser._action_groups]
-    return Manual(parser.description or "", tuple(group for group in groups if group.flags))
-
-
-def _caught(words: list[str]) -> _Parsing:
-    """Start a command, and stop it where it would read its flags."""
+    found: list[tuple[Any, list[str]]] = []
 
     def stop(subject: Any, *, args: list[str], prog: str, default: Any = None) -> NoReturn:
-        raise _Parsing(subject, default, args, prog)
+        options = {} if default is None else {"default": default}
+        with warnings.catch_warnings():
+            # tyro has no other way to list flags one by one; its version is pinned in constraints.txt
+            warnings.simplefilter("ignore", DeprecationWarning)
+            found.append((get_parser(subject, prog=prog, **options), args))
+        raise SystemExit
 
-    with mock.patch.object(tyro, "cli", stop):
-        try:
-            main(words)
-        except _Parsing as parsing:
-            return parsing
-        except SystemExit:
-            pass
-    raise ValueError(f"'scenemem {' '.join(words)}' reads no flags")
-
-
-def _parser(parsing: _Parsing) -> Any:
-    options = {} if parsing.default is None else {"default": parsing.default}
-    with warnings.catch_warnings():
-        # there is no other way to ask tyro for flags one by one; the version is pinned in constraints.txt
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return get_parser(parsing.subject, prog=parsing.program, **options)
+    with mock.patch.object(tyro, "cli", stop), suppress(SystemExit):
+        main(shlex.split(example)[1:])
+    if not found:
+        raise ValueError(f"'{example}' reads no flags")
+    parser, words = found[0]
+    try:
+        with mock.patch.object(parser, "error", _refuse):
+            parser.parse_args(words)
+    except argparse.ArgumentError as error:
+        raise ValueError(f"'{example}' is wrong: {error}") from error
+    groups = {str(group.title): _flags(group) for group in parser._action_groups}
+    return Manual(parser.description or "", {title: flags for title, flags in groups.items() if flags})
 
 
 def _refuse(message: str) -> NoReturn:
     raise argparse.ArgumentError(None, message)
 
 
-def _described(group: Any) -> tuple[str, tuple[Flag, ...]]:
-    actions = [action for action in group._group_actions if action.dest != "help"]
-    return str(group.title), tuple(_flag(action) for action in actions)
+def _flags(group: Any) -> tuple[Flag, ...]:
+    return tuple(_flag(action) for action in group._group_actions if action.dest != "help")
 
 
 def _flag(action: argparse.Action) -> Flag:

@@ -13,9 +13,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from scenemem.runs.experiment import open_data
-from scenemem.runs.folder import find_run
 from scenemem.runs.opened import open_run
 from scenemem.runs.pages import replay_episodes
+from scenemem.runs.weights import find_run
 from scenemem.viewer.replay import plain, write_index
 
 AGENTS = ("ssm-plus-houses", "basic-houses")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from flags import Flag, Manual, manual_of
+from flags import Flag, manual_of
 
 from scenemem import zoo
 from scenemem.presets import PRESETS as REGISTERED
@@ -16,7 +16,7 @@ MARK = re.compile(r"^<!-- preset: (\S+)( .+)? -->$", re.MULTILINE)
 PRESETS = {name: preset for name, preset in REGISTERED.items() if name not in zoo.rows()}
 """Those of this page; the family has a page of its own."""
 BASES = {"basic": "ssm", "seq2seq": "basic"}
-"""Where the name does not tell: a preset called base-what is a variant of the longest such base."""
+"""Of names without their base; a preset called base-what is a variant of the longest such base."""
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -44,38 +44,31 @@ def base_of(name: str) -> str | None:
 
 def differences(name: str, overlays: str = "") -> str:
     """What a preset changes, or what is laid over it; of a preset without a base, all its values."""
-    base, own = (name if overlays else base_of(name)), _manual(name + overlays)
+    base, own = (name if overlays else base_of(name)), _settings(name + overlays)
     if base is None:
-        return _values(own)
-    other = _manual(base)
+        rows = [f"| `{key}` | {_default(flag)} | {_meaning(flag)} |" for key, flag in own.items()]
+        return "| flag | value | meaning |\n|---|---|---|\n" + "\n".join(rows)
+    other = _settings(base)
     rows = [
-        f"| `{flag.name}` | {_default(before)} | {_default(flag)} | {_meaning(flag)} |"
-        for flag in _settings(own)
-        if (before := other.flag(flag.name)) is None or before.default != flag.default
+        f"| `{key}` | {_default(other.get(key))} | {_default(flag)} | {_meaning(flag)} |"
+        for key, flag in own.items()
+        if key not in other or other[key].default != flag.default
     ]
-    gone = [f"`{flag.name}`" for flag in _settings(other) if own.flag(flag.name) is None]
+    gone = [f"`{key}`" for key in other if key not in own]
     table = f"| flag | `{base}` | `{name}{overlays}` | meaning |\n|---|---|---|---|\n" + "\n".join(rows)
     return table + (f"\n\n`{name}` has no {', '.join(gone)}." if gone else "")
 
 
-def _values(manual: Manual) -> str:
-    rows = [f"| `{flag.name}` | {_default(flag)} | {_meaning(flag)} |" for flag in _settings(manual)]
-    return "| flag | value | meaning |\n|---|---|---|\n" + "\n".join(rows)
-
-
-def _settings(manual: Manual) -> list[Flag]:
-    """The flags that are settings of the preset; the others belong to the run."""
-    flags = [flag for group in manual.groups for flag in group.flags]
-    return [flag for flag in flags if "." in flag.name or flag.name in ("--agent", "--words")]
+def _settings(words: str) -> dict[str, Flag]:
+    """The flags that are settings of a preset, by name; the others belong to the run."""
+    command = "train" if words.split()[0] in PRESETS else "speak train"
+    flags = manual_of(f"scenemem {command} {words}").flags()
+    return {name: flag for name, flag in flags.items() if "." in name or name in ("--agent", "--words")}
 
 
 def _meaning(flag: Flag) -> str:
     """Losses are entries of a dictionary and have no text of their own."""
     return flag.meaning or ("weight of this loss" if ".losses." in flag.name else "")
-
-
-def _manual(name: str) -> Manual:
-    return manual_of(f"scenemem {'train' if name.split()[0] in PRESETS else 'speak train'} {name}")
 
 
 def _default(flag: Flag | None) -> str:

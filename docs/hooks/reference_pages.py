@@ -54,6 +54,6 @@ def _exports() -> str:
     lines = []
     for name in extend.__all__:
         value = getattr(extend, name)
-        linked = getattr(value, "__name__", None) == name  # constants do not know where they come from
+        linked = getattr(value, "__name__", None) == name  # constants have no module
         lines.append(f"- [`{name}`][{value.__module__}.{name}]" if linked else f"- `{name}`")
     return "\n".join(lines)

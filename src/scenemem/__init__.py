@@ -73,7 +73,7 @@ _ELSEWHERE = {
 }  # everything else is in scenemem.api
 
 
-if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
+if not TYPE_CHECKING:  # a type checker reads the names above
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:

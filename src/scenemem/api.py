@@ -35,8 +35,7 @@ from scenemem.agents.build import AGENTS
 from scenemem.agents.scripted import SCRIPTED
 from scenemem.errors import UserError
 from scenemem.evaluation.evaluate import metrics_of, walk_split
-from scenemem.evaluation.following import Agreement
-from scenemem.evaluation.grounding import GroundingQuality
+from scenemem.evaluation.following import Agreement, GroundingQuality
 from scenemem.evaluation.metrics import Metrics
 from scenemem.evaluation.score import score_trajectories
 from scenemem.features.store import converted_once
@@ -51,11 +50,12 @@ from scenemem.registry import Registry, load_installed_plugins
 from scenemem.runs.comparison import Comparison, CountedRuns, RowFacts, path_groups, row_names
 from scenemem.runs.config import Sources, changed, nested
 from scenemem.runs.experiment import SPEAKERS, Experiment, Progress, open_data, silent
-from scenemem.runs.folder import RunFolder, Which, find_run
+from scenemem.runs.folder import RunFolder, Which
 from scenemem.runs.loop import TrainingStatus
 from scenemem.runs.opened import Evaluation, OpenedRun, evaluate_scripted, open_run
 from scenemem.runs.speakers import LoadedSpeaker, open_speaker
 from scenemem.runs.training import Settings, choose_preset, run_training
+from scenemem.runs.weights import find_run
 from scenemem.simulator.environments import NavigationEnv, NavigationVectorEnv
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
 from scenemem.viewer.replay import plain, write_replays
@@ -163,7 +163,7 @@ class Walk:
 
     @cached_property
     def trace(self) -> Trace:
-        """What the agent knew, weighed up and decided, recorded when it is first asked for."""
+        """The agent's memory, options and decisions; recorded at the first use."""
         return self._traced.trace(self._walks.episodes.instruction_ids)[0]
 
     def save(self, file: PathLike) -> Path:
@@ -279,12 +279,8 @@ class LoadedAgent:
             reranking = Reranking(candidates, speaker_weight, seed)
             helped = opened.with_speaker(find_run(speaker), reranking)
         traced = opened.traced(self.name, split, helped) if traces else None
-        results = opened.run.results(split).parent
-        place = Path(out) if out is not None else results / ("reranked" if helped else "")
-        if helped is None:
-            found = opened.evaluate(split, processes, place)
-        else:
-            found = opened.evaluate_with(helped, split, place)
+        place = opened.run.root / "results" / ("reranked" if helped else "") if out is None else Path(out)
+        found = opened.evaluate(split, processes, place, helped)
         written = [file for end in ("json", "jsonl") if (file := place / f"{split}.{end}").is_file()]
         if traced is not None:
             for trace in traced.trace(list(traced.episodes.instruction_ids[:traces])):
@@ -447,12 +443,9 @@ def evaluate(
     """
     if isinstance(source, str) and source in SCRIPTED:
         return evaluate_scripted(source, open_data(data, progress), task, split, seed, progress)
-    agent = (
-        source
-        if isinstance(source, LoadedAgent)
-        else load(source, data=data, checkpoint=checkpoint, progress=progress)
-    )
-    return agent.evaluate(split, processes=processes)
+    if not isinstance(source, LoadedAgent):
+        source = load(source, data=data, checkpoint=checkpoint, progress=progress)
+    return source.evaluate(split, processes=processes)
 
 
 def compare(
@@ -499,10 +492,9 @@ def compare(
         known = None if again else opened.kept(split)
         if known is None:
             walked += 1
-            found = opened.walk(split, processes).measured(opened.world)
+            measured.append((name, opened.walk(split, processes).measured(opened.world)))
         else:
-            found = metrics_of(known, opened.world.device)
-        measured.append((name, found))
+            measured.append((name, metrics_of(known, opened.world.device)))
     assert first is not None
     task = opened.experiment.preset.data.task
     path = path_groups(folder, task, split, first)
@@ -542,13 +534,11 @@ def score(
             if len(trajectories) > len(bound):
                 raise UserError(f"got {len(trajectories)} trajectories for the {len(bound)} of {bound.name}")
             trajectories = dict(zip(bound.instruction_ids, trajectories, strict=False))
-        found = [
-            Trajectory(name, tuple(Point(viewpoint) for viewpoint in walk))
-            for name, walk in trajectories.items()
-        ]
-        empty = [item.instruction_id for item in found if not item.points]
-        if empty:
-            raise UserError(f"the trajectory of instruction '{empty[0]}' is empty; it begins with the start")
+        found = [Trajectory(name, tuple(map(Point, walk))) for name, walk in trajectories.items()]
+        for item in found:
+            if not item.points:
+                name = item.instruction_id
+                raise UserError(f"the trajectory of instruction '{name}' is empty; it begins with the start")
     scores = score_trajectories(
         world,
         bound,

@@ -5,19 +5,17 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
-from pathlib import Path
 
 import tyro
-from rich.markup import escape
-from rich.table import Table
 
 from scenemem import __version__
-from scenemem.commands.console import console, output
-from scenemem.commands.table import COMMANDS
-from scenemem.errors import Interrupted, UserError
+from scenemem.commands import COMMANDS
+from scenemem.commands.console import console, output, say, table, write
+from scenemem.errors import UserError
 from scenemem.processes import ending_raises
 from scenemem.registry import load_plugin
 
@@ -29,40 +27,38 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with ending_raises():
             code = _dispatch(words)
         sys.stdout.flush()
-    except UserError as error:
-        text = str(error).encode("utf-8", "backslashreplace").decode()  # names may be no text
-        console.print(f"[bold red]error:[/] {escape(text)}", highlight=False, soft_wrap=True)
-        code = 2
-    except MemoryError:
-        console.print("[bold red]error:[/] not enough memory; use smaller batches or fewer processes")
-        code = 2
-    except Interrupted as stopped:
-        console.print(escape(str(stopped)), highlight=False, soft_wrap=True)
-        code = 128 + stopped.number
-    except KeyboardInterrupt:
-        console.print("interrupted; nothing was left half-written")
-        code = 130
     except BrokenPipeError:
         # the reader of our output went away (`| head`); keep the interpreter from complaining at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
-    except UnicodeEncodeError as error:
-        if error.reason != "surrogates not allowed":
-            raise
-        console.print("[bold red]error:[/] the name of a file or folder is no text; rename it")
-        code = 2
-    except OSError as error:
-        if error.errno not in (errno.ENAMETOOLONG, errno.EILSEQ):
-            raise
-        console.print(f"[bold red]error:[/] {escape(str(error.filename)[:100])}...: {error.strerror}")
+    except KeyboardInterrupt as stopped:
+        say(str(stopped) or "interrupted; nothing was left half-written")
+        code = 128 + getattr(stopped, "number", signal.SIGINT)
+    except (UserError, MemoryError, UnicodeEncodeError, OSError) as error:
+        text = _mistake(error).encode("utf-8", "backslashreplace").decode()  # names may be no text
+        console.print("[bold red]error:[/]", end=" ")
+        say(text)
         code = 2
     sys.exit(code)
+
+
+def _mistake(error: Exception) -> str:
+    """What to print about an error that a user can mend; any other one is raised again."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "not enough memory; use smaller batches or fewer processes"
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        return "the name of a file or folder is no text; rename it"
+    if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.EILSEQ):
+        return f"{str(error.filename)[:100]}...: {error.strerror}"
+    raise error
 
 
 def _dispatch(words: Sequence[str]) -> int:
     words = _without_plugins(words)
     if words[:1] == ["--version"]:
-        output.print(f"scenemem {__version__}", highlight=False)
+        write(f"scenemem {__version__}")
         return 0
     name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
     if name is None:
@@ -101,42 +97,34 @@ def _run_behind(word: str) -> str:
     """
     if not word.startswith("weights:"):
         return word
-    folder = importlib.import_module("scenemem.runs.folder")  # loads torch, which takes a second
-    name = word.removeprefix("weights:")
-    if name.startswith("hf://") or "/" in name or Path(name).is_dir():
-        word = str(importlib.import_module("scenemem.runs.hub").weights_file(name))
-    return str(folder.find_run(word).root)
+    weights = importlib.import_module("scenemem.runs.weights")  # loads torch, which takes a second
+    return str(weights.find_run(word).root)
 
 
 def _show_commands(words: Sequence[str]) -> int:
     """List the commands; an unknown command is an error."""
-    asked_for_help = not words or words[-1] in ("-h", "--help")
+    help_wanted = not words or words[-1] in ("-h", "--help")
     group = [name for name in COMMANDS if words and name.split()[0] == words[0]]
-    if not asked_for_help and (not group or len(words) > 1):
+    if not help_wanted and (not group or len(words) > 1):
         raise UserError(_unknown(words, group))
-    table = Table(box=None, show_header=False, padding=(0, 2))
-    for name in group or COMMANDS:
-        table.add_row(f"scenemem {name}", COMMANDS[name][2])
-    shown = output if asked_for_help else console
-    shown.print("Vision-and-language navigation with a structured scene memory.\n")
-    shown.print(table)
-    shown.print(
-        "\nEvery command explains its flags with --help, and loads a plugin with --plugin MODULE or FILE.py."
+    shown = output if help_wanted else console
+    rows = [(f"scenemem {name}", COMMANDS[name][2]) for name in group or COMMANDS]
+    say("Vision-and-language navigation with a structured scene memory.\n", shown)
+    shown.print(table("", ("", ""), rows, box=None, show_header=False, padding=(0, 2)))
+    say(
+        "\nEvery command explains its flags with --help, and loads a plugin with --plugin MODULE or FILE.py.",
+        shown,
     )
-    return 0 if asked_for_help else 2
+    return 0 if help_wanted else 2
 
 
 def _unknown(words: Sequence[str], group: Sequence[str]) -> str:
-    """What to say about a command that there is not: the nearest ones, else where they are listed."""
-    asked = " ".join(word for word in words[:2] if not word.startswith("-"))
+    """The message about an unknown command: the nearest ones, else where they are listed."""
+    typed = " ".join(word for word in words[:2] if not word.startswith("-"))
     pairs = {name: name for name in group or COMMANDS}
     pairs |= {name.split()[0]: name for name in pairs if not group}  # a group alone is near, too
-    near = get_close_matches(asked, pairs, n=3) or get_close_matches(words[0], pairs, n=3)
+    near = get_close_matches(typed, pairs, n=3) or get_close_matches(words[0], pairs, n=3)
     found = list(dict.fromkeys(pairs[name] for name in near))
     there = f"there are: {', '.join(group)}" if group else "'scenemem --help' lists all commands"
     meant = f"did you mean {' or '.join(f'scenemem {name}' for name in found)}? " if found else ""
-    return f"unknown command '{asked}'; {meant}{there[0].upper() + there[1:] if meant else there}"
-
-
-if __name__ == "__main__":
-    main()
+    return f"unknown command '{typed}'; {meant}{there[0].upper() + there[1:] if meant else there}"

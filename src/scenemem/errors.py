@@ -40,11 +40,7 @@ class DataError(UserError):
 
 
 class NotFiniteError(UserError):
-    """Something computed is not a finite number.
-
-    Args:
-        what: the first thing that was not.
-    """
+    """Something computed is not a finite number; ``what`` is the first such thing."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is not a finite number; look for broken features")
@@ -52,12 +48,7 @@ class NotFiniteError(UserError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, or a signal that asks the program to end; the text has what was kept and how to go on.
-
-    Args:
-        text: for the user.
-        number: of the signal.
-    """
+    """Ctrl-C, or another signal (its ``number``) to end; the text has what was kept and how to go on."""
 
     def __init__(self, text: str, number: int) -> None:
         super().__init__(text)

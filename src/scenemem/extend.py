@@ -7,7 +7,7 @@ core of the paper's agent is one class, handed to ``SSM``.
 
 from __future__ import annotations
 
-# "X as X" tells type checkers that X is exported
+# "X as X" marks X as exported for type checkers
 from scenemem.agents.agent import (
     ActionSpace as ActionSpace,
     Arrival as Arrival,

@@ -1,8 +1,8 @@
 """Rows, one per agent: the memory agent, the paper's ablations, the baselines; overlays that go on any row.
 
 A row holds everything a run needs but the data folder, the seed and the place to write to. A variant changes
-its base only where its name says; a test checks that. An overlay (features, task, recipe, described paths)
-changes the settings that belong to it, by the same rule for every row, those of plugins included.
+its base only in what it is named after; a test checks that. An overlay (features, task, recipe, described
+paths) changes the settings that belong to it, by the same rule for every row, those of plugins included.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, cast, get_args
 
 import msgspec
 
@@ -87,21 +87,13 @@ class Preset(Generic[Model]):
 
 
 def preset_type(agent: str) -> Any:
-    """``Preset`` with the settings of a registered agent, for readers and flags.
-
-    Raises:
-        UserError: there is no such agent.
-    """
+    """``Preset`` with the settings of a registered agent, for readers and flags."""
     config: Any = AGENTS[agent].config
     return Preset[config]
 
 
 def with_agent(preset: Preset[Any], agent: str) -> Preset[Any]:
-    """A preset with another agent, which keeps the settings that both agents have.
-
-    Raises:
-        UserError: there is no such agent.
-    """
+    """A preset with another agent, which keeps the settings that both agents have."""
     config = AGENTS[agent].config
     own = {item.name for item in fields(config)}
     kept = {item.name: getattr(preset.model, item.name) for item in fields(preset.model) if item.name in own}
@@ -116,24 +108,14 @@ def read_preset(values: Mapping[str, Any]) -> Preset[Any]:
         msgspec.ValidationError: it is not a preset.
         KeyError: it names no agent.
     """
-    preset: Preset[Any] = msgspec.convert(values, preset_type(values["agent"]))
-    return preset
+    return cast(Preset[Any], msgspec.convert(values, preset_type(values["agent"])))
 
 
 _MIXED = Stage("mixed", losses={"teacher_forcing": 1.0, "student_forcing": 0.3, "a2c": 1.0})
-_EVERYDAY: dict[str, Any] = {
-    "word_width": 256,
-    "width": 256,
-    "dropout": 0.3,
-    "feature_dropout": 0.2,
-}
+_STUDENT = Stage("student", losses={"student_forcing": 1.0})
+_EVERYDAY: dict[str, Any] = {"word_width": 256, "width": 256, "dropout": 0.3, "feature_dropout": 0.2}
 _NARROW: dict[str, Any] = {"node_width": 64, "orientation_width": 32}
-_ADDITIONS: dict[str, Any] = {
-    "hints": True,
-    "restore_state": True,
-    "stop_from_memory": True,
-    "final_backtrack": True,
-}
+_ADDITIONS = ("hints", "restore_state", "stop_from_memory", "final_backtrack")
 # section 3.4: the change in distance, a reward at the end "only if it terminated successfully", and as label
 # "the node on SSM that is closest to the target location"
 _METRES = RewardConfig(quantised=False, failure=0.0)
@@ -144,6 +126,7 @@ _LEARNING = replace(_BASIC_LEARNING, reward=_METRES, labels="nearest")
 _SSM: Preset[Any] = Preset("ssm", SSMConfig(**_EVERYDAY, **_NARROW), learning=_LEARNING)
 _BASIC: Preset[Any] = Preset("basic", ModelConfig(**_EVERYDAY), learning=_BASIC_LEARNING)
 
+_PUBLISHED_LOSSES = {"teacher_forcing": 0.2, "student_forcing": 0.2, "a2c": 1.0}
 # the published experiment; what the paper leaves open is what the code of its baseline does
 _PUBLISHED_LEARNING = LearningConfig(
     iterations=80_000,
@@ -155,13 +138,7 @@ _PUBLISHED_LEARNING = LearningConfig(
     max_steps=100,
     labels="nearest",
     reward=_METRES,
-    stages=(
-        Stage(
-            "mixed",
-            losses={"teacher_forcing": 0.2, "student_forcing": 0.2, "a2c": 1.0},
-            teacher_frontier=1.0,
-        ),
-    ),
+    stages=(Stage("mixed", losses=_PUBLISHED_LOSSES, teacher_frontier=1.0),),
 )
 _RANDOM_WORDS = DataConfig(word_vectors=False)
 _PUBLISHED_SSM: Preset[Any] = Preset(
@@ -195,12 +172,9 @@ def _learning(preset: Preset[Any], **changes: Any) -> Preset[Any]:
 
 def _rows(ssm: Preset[Any], basic: Preset[Any]) -> dict[str, Preset[Any]]:
     """The paper's agent with its ablations and readings, our additions, the baselines; in one recipe."""
-    local, extended, ending = (
-        with_agent(ssm, "ssm-local"),
-        with_agent(ssm, "ssm-plus"),
-        with_agent(basic, "basic-ending"),
-    )
-    plus = _with(extended, **_ADDITIONS)
+    local, extended = with_agent(ssm, "ssm-local"), with_agent(ssm, "ssm-plus")
+    ending = with_agent(basic, "basic-ending")
+    plus = _with(extended, **dict.fromkeys(_ADDITIONS, True))
     return {
         "ssm": ssm,
         # table 3
@@ -233,9 +207,7 @@ def _rows(ssm: Preset[Any], basic: Preset[Any]) -> dict[str, Preset[Any]]:
         "basic": basic,
         "basic-backtrack": _with(ending, final_backtrack=True),
         "basic-hop-prior": _with(ending, hop_prior=True),
-        "seq2seq": _learning(
-            _with(basic, panorama=False), stages=(Stage("student", losses={"student_forcing": 1.0}),)
-        ),
+        "seq2seq": _learning(_with(basic, panorama=False), stages=(_STUDENT,)),
     }
 
 
@@ -244,15 +216,13 @@ def _command(name: str) -> str | None:
     found = _RESULTS.fullmatch(name)
     if found is None or found["row"] not in PRESETS:
         return None
-    words = {
-        "features": found["features"],
-        "task": "r4r" if found["task"] == "r4r" else None,
-        "recipe": found["published"] and "published",
-        "speaker": (found["described"] or found["at_end"]) and "RUN",
-    }
-    given = [(what, value) for what, value in words.items() if value]
-    command = " ".join(["scenemem train", found["row"], *(f"--{what} {value}" for what, value in given)])
-    python = ", ".join([repr(found["row"]), *(f"{what}={value!r}" for what, value in given)])
+    given = {"features": found["features"]} if found["features"] else {}
+    given |= {"task": "r4r"} if found["task"] == "r4r" else {}
+    given |= {"recipe": "published"} if found["published"] else {}
+    given |= {"speaker": "RUN"} if found["described"] or found["at_end"] else {}
+    flags = (f"--{what} {value}" for what, value in given.items())
+    command = " ".join(["scenemem train", found["row"], *flags])
+    python = ", ".join([repr(found["row"]), *(f"{what}={value!r}" for what, value in given.items())])
     return f"features, tasks and recipes are flags of a row: {command} (in Python: sm.train({python}))"
 
 
@@ -330,7 +300,10 @@ def overlaid(
         UserError: there is no such row, or it has no published recipe.
     """
     published = overlays.recipe == "published"
-    preset = _published(row) if published else (preset or PRESETS[row])
+    if published and row not in PUBLISHED:
+        there_are = f"these rows have one: {listed(PUBLISHED)}"
+        raise UserError(f"the row '{row}' has no published recipe; {there_are}")
+    preset = PUBLISHED[row] if published else preset or PRESETS[row]
     # rows are made for the houses, published recipes for any store
     on_r2r = overlays.features and not published and (store is None or store.track != "houses")
     if overlays.features:
@@ -344,12 +317,6 @@ def overlaid(
     if described and not any(stage.augmented for stage in preset.learning.stages):
         preset = _described(preset, 1.0 if on_r2r else 0.2, published=published)
     return preset
-
-
-def _published(row: str) -> Preset[Any]:
-    if row not in PUBLISHED:
-        raise UserError(f"the row '{row}' has no published recipe; these rows have one: {listed(PUBLISHED)}")
-    return PUBLISHED[row]
 
 
 def _on_r2r(preset: Preset[Any], *, wide: bool) -> Preset[Any]:
@@ -382,10 +349,8 @@ def _on_r4r(preset: Preset[Any], labels: str | None) -> Preset[Any]:
 def _described(preset: Preset[Any], own: float, *, published: bool) -> Preset[Any]:
     """A second batch of every step is described paths; usually goes on from a trained agent.
 
-    Args:
-        preset: without them.
-        own: weight of teacher forcing on annotated instructions; on described paths it is 0.6.
-        published: as E-Dropout's code does, or with half of the learning rate.
+    ``own`` is the weight of teacher forcing on annotated instructions; on described paths it is 0.6.
+    Published rows change as in E-Dropout's code, others have half of the learning rate.
     """
 
     def weighted(losses: Mapping[str, float], teacher: float) -> dict[str, float]:

@@ -25,8 +25,7 @@ _NEVER = 2**31 - 1
 def end_with_parent() -> None:
     """End this worker as soon as the process that started it is gone, however that ended.
 
-    Called in the worker, for example as the ``initializer`` of a pool. Without it a worker whose parent was
-    killed waits for work forever.
+    Without it a worker whose parent was killed waits for work forever.
     """
     parent = multiprocessing.parent_process()
     if parent is None:

@@ -18,15 +18,12 @@ from typing import Any, TypeVar, overload
 from scenemem.errors import DataError, UserError
 
 T = TypeVar("T")
-D = TypeVar("D")
 
 GROUP = "scenemem.plugins"
 """Entry points of this group are modules that register something when they are imported."""
 
-_NO_DEFAULT = object()
-
 PACKAGED = ("scenemem.zoo",)
-"""Packages of our own whose ``register`` adds names; loaded like plugins, but nobody has to name them."""
+"""Packages of our own whose ``register`` adds names; they are loaded without being named."""
 
 VARIABLE = "SCENEMEM_PLUGINS"
 """Environment variable with further plugins, separated like ``PATH``."""
@@ -41,12 +38,12 @@ class UnknownNameError(UserError, KeyError):
 class Registry(Mapping[str, T]):
     """A mapping from names to objects that code outside of the package can add to, but not change.
 
-    A name that is not known is looked for in the installed plugins, which are loaded once.
+    An unknown name is looked up in the installed plugins, which are loaded once.
 
     Args:
         what: what the names stand for, in one word, for messages.
         known: the objects to begin with.
-        advice: what to use instead of a name that is not known; None where similar names say more.
+        advice: what to use instead of an unknown name; None where similar names are the better hint.
     """
 
     def __init__(
@@ -71,21 +68,11 @@ class Registry(Mapping[str, T]):
             raise UserError(f"there is a {self.what} '{name}' already; register yours under another name")
         return value
 
-    @overload
-    def get(self, key: str, /) -> T: ...
-    @overload
-    def get(self, key: str, /, default: T | D) -> T | D: ...
-    def get(self, key: str, /, default: Any = _NO_DEFAULT) -> Any:
-        """The object of a name, or ``default``; without a default an unknown name is an error."""
-        if key in self:
-            return self._objects[key]
-        if default is not _NO_DEFAULT:
-            return default
-        instead = self._advice(key) or suggestion(key, self._objects)
-        raise UnknownNameError(f"unknown {self.what} '{key}'; {instead}")
-
     def __getitem__(self, name: str) -> T:
-        return self.get(name)
+        if name in self:
+            return self._objects[name]
+        instead = self._advice(name) or suggestion(name, self._objects)
+        raise UnknownNameError(f"unknown {self.what} '{name}'; {instead}")
 
     def __contains__(self, name: object) -> bool:
         if name not in self._objects:
@@ -98,15 +85,12 @@ class Registry(Mapping[str, T]):
     def __len__(self) -> int:
         return len(self._objects)
 
-    def __repr__(self) -> str:
-        return f"Registry({self.what}: {', '.join(self)})"
 
-
-_LISTED = 8  # names; a longer list helps nobody
+_LISTED = 8  # names; a longer list is not read
 
 
 def listed(known: Iterable[str]) -> str:
-    """Names for a message: all of them, or the first few and how many more there are."""
+    """Names for a message: all of them, or the first few and the count of the others."""
     names = list(known)
     if len(names) <= _LISTED + 1:
         return ", ".join(names) or "none"
@@ -120,7 +104,7 @@ def suggestion(name: str, known: Mapping[str, Any]) -> str:
     return f"did you mean {' or '.join(near)}? T{there_are}" if near else f"t{there_are}"
 
 
-_loaded: dict[str, ModuleType] = {}  # what plugins were called when they were asked for
+_loaded: dict[str, ModuleType] = {}  # by the names they were loaded with
 _installed_are_loaded = False
 
 
@@ -152,15 +136,14 @@ def load_plugin(name: str) -> ModuleType:
     Raises:
         UserError: there is no such module or file, or it fails while it is imported.
     """
-    if name not in _loaded:
-        _load_packaged()  # first, so that a name that is taken is refused to the plugin
-        module: ModuleType = _imported(
-            name, lambda: _from_file(Path(name)) if name.endswith(".py") else _module(name)
-        )
-        if all(module is not known for known in _loaded.values()):
-            _loaded[name] = module
-        return module
-    return _loaded[name]
+    if name in _loaded:
+        return _loaded[name]
+    _load_packaged()  # first, so that a name that is taken is refused to the plugin
+    load = _from_file if name.endswith(".py") else _module
+    module: ModuleType = _imported(name, lambda: load(name))
+    if all(module is not known for known in _loaded.values()):
+        _loaded[name] = module
+    return module
 
 
 def load_installed_plugins() -> None:
@@ -192,8 +175,8 @@ def _module(name: str) -> ModuleType:
         sys.path.remove(here)
 
 
-def _from_file(file: Path) -> ModuleType:
-    place = file.resolve()
+def _from_file(file: str) -> ModuleType:
+    place = Path(file).resolve()
     if not place.is_file():
         raise UserError(f"there is no plugin file {file}")
     # the same file has the same name in every process, so that what it defines can be sent to workers
@@ -201,8 +184,7 @@ def _from_file(file: Path) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, place)
-    assert spec is not None, "the name ends in .py"
-    assert spec.loader is not None
+    assert spec is not None and spec.loader is not None, "the name ends in .py"  # noqa: PT018
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -213,7 +195,7 @@ def _from_file(file: Path) -> ModuleType:
 
 
 def _imported(name: str, load: Callable[[], Any]) -> Any:
-    """What ``load`` imports; an error in a plugin is told with its place."""
+    """What ``load`` imports; the message of an error in a plugin has its place."""
     try:
         return load()
     except UserError:

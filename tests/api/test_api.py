@@ -17,7 +17,7 @@ from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import read_trace
 from scenemem.presets import PRESETS
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.opened import pack_weights
+from scenemem.runs.weights import pack_weights
 
 SMALL: dict[str, Any] = {
     "model.width": 16,
@@ -187,7 +187,7 @@ def test_runs_packed_files_and_names_are_loaded_alike(
 ) -> None:
     file = tmp_path / "tiny.safetensors"
     pack_weights(RunFolder(agent.path), file, DataFolder(tiny_trainable), ["val_unseen"])
-    monkeypatch.setattr("scenemem.runs.folder.WEIGHTS", tmp_path)
+    monkeypatch.setattr("scenemem.runs.weights.WEIGHTS", tmp_path)
     episode = agent.episodes("val_unseen")[0]
     walks = [sm.load(source, data=tiny_trainable).walk(episode) for source in (file, "weights:tiny")]
     assert walks[0].path == walks[1].path

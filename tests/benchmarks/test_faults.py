@@ -9,6 +9,7 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,10 +82,12 @@ def half(a: int | None, *, by: int = 2) -> float | None:
 """
 
 
-def test_mutants_change_what_is_executed() -> None:
-    mutants = pytest.importorskip(
-        "benchmarks.faults.mutants", reason="needs cosmic-ray", exc_type=ImportError
-    )
+@pytest.fixture
+def mutants() -> Any:
+    return pytest.importorskip("benchmarks.faults.mutants", reason="needs cosmic-ray", exc_type=ImportError)
+
+
+def test_mutants_change_what_is_executed(mutants: Any) -> None:
     found = mutants.sampled("half.py", SOURCE, 100, 0)
     assert found == mutants.sampled("half.py", SOURCE, 100, 0)
     changed = {mutant.after.removeprefix("return ") for mutant in found}
@@ -93,12 +96,16 @@ def test_mutants_change_what_is_executed() -> None:
     assert all(" & " not in code and ", /," not in code for code in found.values()), "annotations and names"
     assert {(mutant.file, mutant.line) for mutant in found} == {("half.py", 2), ("half.py", 3)}
     assert len(mutants.sampled("half.py", SOURCE, 2, 0)) == 2
-
-
-def test_mutants_that_were_tried_are_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutants = pytest.importorskip(
-        "benchmarks.faults.mutants", reason="needs cosmic-ray", exc_type=ImportError
+    positional = mutants.sampled("half.py", "def half(a, /):\n    return a / 2\n", 100, 0)
+    assert "return a * 2" in {mutant.after for mutant in positional}
+    assert all(compile(code, "half.py", "exec") for code in positional.values()), (
+        "invalid syntax is no mutant"
     )
+
+
+def test_mutants_that_were_tried_are_not_tried_again(
+    mutants: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "src" / "scenemem").mkdir(parents=True)
     (tmp_path / "src" / "scenemem" / "half.py").write_text(SOURCE)
     monkeypatch.setattr(mutants, "_COPIED", ())

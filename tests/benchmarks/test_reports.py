@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,21 +17,35 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
-from benchmarks import turns
+from benchmarks import published, simulator, turns
 from benchmarks.eval import EvalOptions, measure_evaluation
 from benchmarks.machine import Options
-from benchmarks.measure import PARTS, OperationCounter, Speed, flop_counter
+from benchmarks.measure import PARTS, Amount, OperationCounter, Speed, flop_counter
 from benchmarks.memory import MemoryOptions, measure_memory, slope
+from benchmarks.operations import OperationOptions, WaitCounter, count_operations
 from benchmarks.processes import WAYS, ProcessOptions, measure_processes
+from benchmarks.published import PublishedOptions, hours, measure_published
+from benchmarks.simulator import (
+    SimulatorOptions,
+    measure_gathering,
+    measure_simulator,
+    measure_tables,
+    random_walk,
+)
 from benchmarks.speak import KINDS, SpeakerWorkload, SpeakOptions, fresh_speaker, measure_speaking
 from benchmarks.train import REFERENCES, TrainOptions, compared, measure_training
-from benchmarks.workload import MODES
-from scenemem.errors import UserError
+from benchmarks.workload import MODES, Mode, Workload, made_up_store
+from scenemem import zoo
+from scenemem.errors import DataError, UserError
 from scenemem.features.store import open_store
+from scenemem.presets import PUBLISHED
+from scenemem.world.build import load_world
+from tests.benchmarks.conftest import Run
+from tests.zoo.helpers import small as small_published
 
 ROOT = Path(__file__).parents[2]
-Run = Callable[..., Any]
 
 
 def _plausible(speed: dict[str, Any]) -> None:
@@ -51,7 +65,7 @@ def test_training_report_has_every_quantity(run: Run) -> None:
         for speed in case["modes"].values():
             _plausible(speed)
             assert speed["observations_per_episode"] >= 1
-            assert "times_reference" not in speed, "nobody measured this width"
+            assert "times_reference" not in speed, "not measured at this width"
     ssm, basic = (case["modes"]["mixed"]["parts"] for case in cases)
     assert basic["reasoning"] == basic["memory"] == 0.0
     assert min(ssm["reasoning"], ssm["memory"]) > 0
@@ -205,20 +219,236 @@ def test_turns_widen_the_features_for_the_paper(
     assert trainer.step().episodes == 4
 
 
-def test_mistakes_are_named(tiny_trainable: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "flags", "message"),
+    [
+        (
+            TrainOptions,
+            {"presets": ()},
+            "presets, --widths, --batches and --modes need at least one value each",
+        ),
+        (TrainOptions, {"batches": (0,)}, "--batches and --columns must be 1 or more, got (0,) and None"),
+        (
+            MemoryOptions,
+            {"capacities": (4, 4)},
+            "--capacities needs two different sizes of 1 or more, got (4, 4)",
+        ),
+        (SpeakOptions, {"beam": 1}, "--beam must be 2 or more, got 1"),
+        (SimulatorOptions, {"steps": 0}, "--steps must be 1 or more, got 0"),
+        (PublishedOptions, {"columns": 0}, "--columns and --steps must be 1 or more, got 0 and 2"),
+        (Options, {"repeats": -2}, "--repeats must be 1 or more, got -2"),
+        (Options, {"threads": -2}, "--threads must be 1 or more, got -2"),
+    ],
+)
+def test_impossible_flags_are_named(options: type[Options], flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        options(**flags)
+
+
+def test_missing_presets_runs_and_stores_are_named(tiny_trainable: Path) -> None:
     with pytest.raises(UserError, match=r"^unknown preset 'ssn'; did you mean ssm"):
         measure_training(TrainOptions(presets=("ssn",), data=tiny_trainable))
-    with pytest.raises(UserError, match=r"need at least one value each$"):
-        TrainOptions(presets=())
-    with pytest.raises(UserError, match=r"^--batches and --columns must be 1 or more, got \(0,\) and None$"):
-        TrainOptions(batches=(0,))
-    with pytest.raises(
-        UserError, match=r"^--capacities needs two different sizes of 1 or more, got \(4, 4\)$"
-    ):
-        MemoryOptions(capacities=(4, 4))
     with pytest.raises(UserError, match="holds no run"):
         measure_evaluation(EvalOptions(agent=str(tiny_trainable), data=tiny_trainable))
-    with pytest.raises(UserError, match=r"^--beam must be 2 or more, got 1$"):
-        SpeakOptions(beam=1)
     with pytest.raises(UserError, match="holds no run"):
-        measure_speaking(replace(SpeakOptions(data=tiny_trainable), speaker=str(tiny_trainable)))
+        measure_speaking(SpeakOptions(data=tiny_trainable, speaker=str(tiny_trainable)))
+    with pytest.raises(DataError, match="no feature store 'resnet'"):
+        measure_simulator(SimulatorOptions(data=tiny_trainable, features="resnet"))
+
+
+# The simulator
+
+
+def test_simulator_report(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulator, "MADE_UP", {"viewpoints": 40, "width": 8})
+    tables, stepping, gathering = run(SimulatorOptions, measure_simulator, batch=16, steps=3)
+    assert (tables["scans"], tables["viewpoints"]) == (3, 32)
+    assert (stepping["batch"], stepping["steps"]) == (16, 3)
+    assert (gathering["source"], gathering["width"]) == ("made up", 8)
+    for case in (tables, stepping, gathering):
+        for numbers in case["modes"].values():
+            for name, value in numbers.items():
+                assert name == "peak_growth_megabytes" or value > 0, name
+
+
+def test_features_of_the_data_folder_are_gathered_when_named(run: Run) -> None:
+    *_, gathering = run(SimulatorOptions, measure_simulator, steps=2, features="tiny")
+    assert (gathering["source"], gathering["width"]) == ("random numbers", 8)
+
+
+def test_tables_are_counted_to_the_byte(tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulator, "peak_megabytes", lambda: None)
+    world, build = measure_tables(tiny_data / "connectivity")
+    viewpoints, slots = world.neighbour.shape
+    pairs = len(world.pair_distance)
+    # three int64 columns, a position, two int64 / two float32 / one float64 per slot, 10 bytes per pair
+    expected = viewpoints * (3 * 8 + 3 * 8 + slots * (2 * 8 + 2 * 4 + 8)) + pairs * 10
+    assert build["tables_megabytes"] * 1e6 == pytest.approx(expected)
+    assert build["peak_growth_megabytes"] is None
+
+
+def test_random_walks_are_legal(tiny_data: Path) -> None:
+    world = load_world(tiny_data / "connectivity")
+    start, viewpoints, actions = random_walk(world, 6, 5)
+    assert len(viewpoints) == len(actions) == 5
+    assert torch.equal(viewpoints[0], start.viewpoint)
+    for here, action, there in zip(viewpoints, actions, viewpoints[1:], strict=False):
+        assert torch.equal(world.neighbour[here, action], there)
+
+
+def test_a_last_smaller_batch_is_gathered_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = made_up_store(10, 4, half=True)
+    gathered: list[int] = []
+    gather = type(store).gather
+
+    def counted(self: Any, viewpoints: torch.Tensor) -> torch.Tensor:
+        gathered.append(len(viewpoints))
+        return gather(self, viewpoints)
+
+    monkeypatch.setattr(type(store), "gather", counted)
+    assert measure_gathering(store, repeats=1, batch=3)["gather_of_copy"] > 0
+    assert gathered == [3, 3, 3, 1] * 2
+
+
+# Operations
+
+
+def test_operations_and_waits_are_counted() -> None:
+    """A product, a sum; then everything that needs a look at the result."""
+    mask, values = torch.tensor([True, False, True]), torch.arange(3.0)
+    counter = WaitCounter()
+    with counter.counting(nn.Identity()):
+        values.sum()
+    assert sum(counter.operations.values()) == 1
+    assert sum(counter.waits.values()) == 0
+    waiting = (
+        lambda: mask.nonzero(),
+        lambda: values[mask],
+        lambda: values.masked_select(mask),
+        lambda: torch.equal(values, values),
+        lambda: int(mask.sum()),
+        lambda: values.cpu(),
+        lambda: values.tolist(),
+    )
+    for wait in waiting:
+        counter = WaitCounter()
+        with counter.counting(nn.Identity()):
+            wait()
+        assert sum(counter.waits.values()) == 1
+
+
+def test_nothing_is_patched_afterwards() -> None:
+    before = Tensor.cpu
+    with pytest.raises(RuntimeError), WaitCounter().counting(nn.Identity()):
+        raise RuntimeError
+    assert Tensor.cpu is before
+
+
+def test_a_step_is_counted_by_part(run: Run) -> None:
+    (case,) = run(OperationOptions, count_operations, preset="ssm", batch=2)
+    step = case["modes"].pop("step")
+    assert step["operations"] == sum(part["operations"] for part in case["modes"].values())
+    assert step["synchronisations"] == sum(part["synchronisations"] for part in case["modes"].values())
+    assert step["operations"] > 20 * step["steps_of_the_walk"] > 0
+    assert case["modes"]["memory"]["operations"] > 0
+    assert 0 < step["operations_per_step_of_the_walk"] * step["steps_of_the_walk"] < step["operations"]
+
+
+def test_lines_are_those_of_the_package(tiny_trainable: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    count_operations(OperationOptions(data=tiny_trainable, preset="ssm", batch=2, lines=3))
+    shown = capsys.readouterr().err.splitlines()
+    assert len(shown) == 3
+    pattern = r" +\d+ operations, +\d+ synchronisations  \w+/\w+\.py:\d+"
+    assert all(re.fullmatch(pattern, line) for line in shown)
+
+
+# Rows as published
+
+PUBLISHED_NAME = "speaker-follower"
+
+
+def test_stages_have_their_shares_of_the_hours() -> None:
+    preset = PUBLISHED[PUBLISHED_NAME]
+    described, tuned = (stage.name for stage in preset.learning.stages)
+    only = hours(preset, {described: 3600.0, tuned: 0.0})
+    assert only == pytest.approx(50_000)
+    assert hours(preset, {described: 3600.0, tuned: 3600.0}) == pytest.approx(70_000)
+
+
+def test_steps_of_every_stage_are_timed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    preset = small_published(PUBLISHED[PUBLISHED_NAME])
+    learning = replace(preset.learning, batch=3, iterations=1000)
+    monkeypatch.setitem(PUBLISHED._objects, PUBLISHED_NAME, replace(preset, learning=learning))
+    clock = iter(float(tick) for tick in range(100))  # a second from look to look
+    monkeypatch.setattr(published, "now", lambda _device: next(clock))
+    done: list[tuple[str, int]] = []
+
+    class Watched(Workload):
+        def run(self, mode: Mode, steps: int) -> Amount:
+            done.append((self.trainer(mode).config.stage_at(0).name, steps))
+            return super().run(mode, steps)
+
+    monkeypatch.setattr(published, "Workload", Watched)
+    (case,) = run(PublishedOptions, measure_published, presets=(PUBLISHED_NAME,), columns=8, steps=2)
+    assert case["modes"] == {
+        "described": {"seconds_per_step": 0.5},
+        "fine-tuning": {"seconds_per_step": 0.5},
+    }
+    assert done == [("described", 1), ("described", 2), ("fine-tuning", 1), ("fine-tuning", 2)], "warmed up"
+    assert case["hours"] == pytest.approx(0.5 * 1000 / 3600)
+    assert (case["batch"], case["iterations"], case["feature_columns"]) == (3, 1000, 8)
+
+
+def test_all_rows_as_published_are_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def no_time(preset: Any, _options: PublishedOptions) -> dict[str, float]:
+        seen.append(preset.agent)
+        return {stage.name: 1.0 for stage in preset.learning.stages}
+
+    monkeypatch.setattr(published, "seconds_per_step", no_time)
+    cases = measure_published(PublishedOptions())
+    assert [case["preset"] for case in cases] == [name for name in zoo.rows() if name in PUBLISHED]
+    assert len(seen) == len(cases) >= len(zoo.systems())
+
+
+# Larger groups
+
+MEASURED = ROOT / "benchmarks" / "results" / "train-batches-2026-11-16.json"
+
+
+def _scaling(result: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks.scaling", str(result), *flags]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def _table(text: str) -> list[list[float]]:
+    rows = [line for line in text.splitlines() if line.startswith("| ") and line[2].isdigit()]
+    return [[float(cell) for cell in row.strip("| ").split("|")] for row in rows]
+
+
+def test_the_page_about_several_processes_says_what_was_computed() -> None:
+    page = (ROOT / "docs" / "distributed.md").read_text(encoding="utf-8")
+    assert _table(_scaling(MEASURED).stdout) == _table(page)
+
+
+def test_a_group_gains_what_a_step_shares(tmp_path: Path) -> None:
+    """0.5 s a step, 10 ms an episode, and 1 s to send a million parameters over 4 MB/s."""
+
+    def case(batch: int) -> dict[str, object]:
+        speed = {"episodes_per_second": 2 * batch / (0.5 + 0.01 * batch)}
+        return {"preset": "ssm", "batch": batch, "parameters": 10**6, "modes": {"mixed": speed}}
+
+    result = tmp_path / "result.json"
+    result.write_text(json.dumps({"cases": [case(50), case(150)]}))
+    shared = _table(_scaling(result, "--batch", "50", "--link", "0.004", "--processes", "1", "2").stdout)
+    assert shared == [[1, 1.0, 1.0], [2, round(1 / 1.75, 1), 1.0]]
+
+
+def test_one_batch_size_does_not_say_how_a_step_grows(tmp_path: Path) -> None:
+    result = json.loads(MEASURED.read_text())
+    result["cases"] = result["cases"][:1]
+    (tmp_path / "one.json").write_text(json.dumps(result))
+    done = _scaling(tmp_path / "one.json")
+    assert done.returncode == 2
+    assert "measure two or more" in done.stderr

@@ -26,16 +26,6 @@ def typed(*words: object) -> int:
     return caught.value.code
 
 
-def printed_json(capsys: pytest.CaptureFixture[str]) -> Any:
-    """What the command printed with ``--json``."""
-    return json.loads(capsys.readouterr().out)
-
-
-def error_line(capsys: pytest.CaptureFixture[str]) -> str:
-    """What the command said on standard error, however it was wrapped."""
-    return capsys.readouterr().err.replace("\n", " ")
-
-
 class Shell:
     """Types commands on a data folder and reads what they print."""
 
@@ -55,8 +45,12 @@ class Shell:
         """The message with which ``scenemem WORDS...`` refuses a mistake."""
         return self(*words, code=2)
 
-    def _run(self, words: tuple[object, ...], code: int) -> CaptureResult[str]:
+    def split(self, *words: object, code: int = 0) -> CaptureResult[str]:
+        """What ``scenemem WORDS...`` prints, without a data folder, on each output."""
         self._capsys.readouterr()  # of commands before
-        named = "--data" in words or words == ("weights",) or words == ("weights", "--json")
-        assert typed(*words, *(() if named else ("--data", self._data))) == code
+        assert typed(*words) == code
         return self._capsys.readouterr()
+
+    def _run(self, words: tuple[object, ...], code: int) -> CaptureResult[str]:
+        named = "--data" in words or words in (("weights",), ("weights", "--json"))
+        return self.split(*words, *(() if named else ("--data", self._data)), code=code)

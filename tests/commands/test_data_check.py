@@ -10,26 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scenemem.cli import main
 from scenemem.formats.features import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS
 from scenemem.runs.data_check import inspect_folder
 from scenemem.world.build import load_world
+from tests.commands.helpers import Shell
 from tests.features.caption_houses import write_captions
 
 
-def _check(data: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as caught:
-        main(["data", "check", "--data", str(data), *flags])
-    shown = capsys.readouterr()
-    assert isinstance(caught.value.code, int)
-    return caught.value.code, shown.out, shown.err
-
-
-def _report(data: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
-    code, out, _ = _check(data, capsys, "--json")
-    return code, json.loads(out)
+def _report(data: Path, shell: Shell, code: int = 0) -> Any:
+    """What ``scenemem data check --json`` prints."""
+    return json.loads(shell.split("data", "check", "--data", data, "--json", code=code).out)
 
 
 @pytest.fixture
@@ -38,9 +30,8 @@ def own_data(tiny_data: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_data, tmp_path / "data"))
 
 
-def test_a_sound_folder_is_counted(tiny_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, report = _report(tiny_data, capsys)
-    assert code == 0
+def test_a_sound_folder_is_counted(tiny_data: Path, shell: Shell) -> None:
+    report = _report(tiny_data, shell)
     assert report["problems"] == []
     assert (report["scans"], report["viewpoints"], report["isolated"]) == (3, 13 + 9 + 10, 2)
     assert report["edges"] == (3 * 3 + 4 * 2) + 9 + (2 * 3 + 3 * 2)
@@ -57,28 +48,23 @@ def test_a_sound_folder_is_counted(tiny_data: Path, capsys: pytest.CaptureFixtur
     assert report["tasks"]["r4r"]["commands"] == [f"scenemem data r4r --data {tiny_data}"]
 
 
-def test_the_table_says_the_same(tiny_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = _check(tiny_data, capsys)
-    assert code == 0
-    assert "32 included, 2 without an edge" in out
-    shown = " ".join(out.split())
+def test_the_table_has_the_same_facts(tiny_data: Path, shell: Shell) -> None:
+    shown = shell("data", "check", "--data", tiny_data)
+    assert "32 included, 2 without an edge" in shown
     assert "track state captions missing: captions/r2r_blip_DETR_vis2text/<scan>.json" in shown
     assert "r2r complete (Room-to-Room)" in shown
     assert f"0 of {len(PRESETS)} presets can be trained here" in shown
     assert "more: waiting for any track" in shown, "presets are counted, not listed"
 
 
-def test_feature_stores_are_listed_and_satisfy_the_need(
-    own_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_feature_stores_are_listed_and_satisfy_the_need(own_data: Path, shell: Shell) -> None:
     names = load_world(own_data / "connectivity").names
     rows = np.zeros((len(names), 36, 3), dtype=np.float16)
     for name, count in (("whole", len(names)), ("part", 5)):
         target = own_data / "features" / f"{name}.npy"
         track = "captions" if name == "whole" else ""
         write_store(target, names[:count], rows[:count], width=3, source="", encoder="zeros", track=track)
-    code, report = _report(own_data, capsys)
-    assert code == 0
+    report = _report(own_data, shell)
     assert [
         (one["name"], one["viewpoints"], one["complete"], one["track"]) for one in report["features"]
     ] == [
@@ -89,11 +75,9 @@ def test_feature_stores_are_listed_and_satisfy_the_need(
     assert not set(report["needs"]) & anywhere
 
 
-def test_every_track_says_whether_it_is_there_or_what_builds_it(
-    own_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_track_is_there_or_has_what_builds_it(own_data: Path, shell: Shell) -> None:
     write_captions(own_data)
-    _, report = _report(own_data, capsys)
+    report = _report(own_data, shell)
     tracks = report["tracks"]
     assert list(tracks) == ["captions", "objects", "images", "oracle"]
     assert report["annotations"] == {"langnav captions": 32, "navgpt captions": 32}
@@ -110,32 +94,28 @@ def test_every_track_says_whether_it_is_there_or_what_builds_it(
     }
     assert tracks["objects"]["missing"] == ["objects/BBox.tar.gz"]
     assert tracks["oracle"]["missing"] == ["objects/BBox.tar.gz", "rooms/viewpoint_rooms.tsv"]
-    _, out, _ = _check(own_data, capsys)
-    assert "captions can be built, better with glove/glove_300d.npz" in " ".join(out.split())
+    shown = shell("data", "check", "--data", own_data)
+    assert "captions can be built, better with glove/glove_300d.npz" in shown
     names = load_world(own_data / "connectivity").names
     rows = np.zeros((len(names), 36, 3), dtype=np.float16)
     for name, track in (("oracle", "oracle"), ("both", "captions+objects")):
         target = own_data / "features" / f"{name}.npy"
         write_store(target, names, rows, width=3, source="", encoder="", track=track)
-    _, report = _report(own_data, capsys)
+    report = _report(own_data, shell)
     assert report["tracks"]["oracle"]["stores"] == ["oracle"]
     assert report["tracks"]["captions+objects"]["stores"] == ["both"]
-    _, out, _ = _check(own_data, capsys)
-    shown = " ".join(out.split())
+    shown = shell("data", "check", "--data", own_data)
     assert "oracle complete: oracle (no sensor: annotations, an upper bound)" in shown
 
 
-def test_advice_leads_on_and_never_in_a_circle(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_advice_leads_on_and_never_in_a_circle(own_data: Path, shell: Shell) -> None:
     """With boxes but no room labels, building 'objects' again would not give 'oracle'."""
     boxes = own_data / "objects" / "BBox"
     boxes.mkdir(parents=True)
     (boxes / "yard_g00.json").write_text(json.dumps({"g00": {}}))
-    with pytest.raises(SystemExit):
-        main(["data", "objects", "--data", str(own_data)])
-    assert (
-        f"for 'oracle' get them with 'scenemem data fetch rooms --data {own_data}'" in capsys.readouterr().err
-    )
-    _, report = _report(own_data, capsys)
+    shown = shell("data", "objects", "--data", own_data)
+    assert f"for 'oracle' get them with 'scenemem data fetch rooms --data {own_data}'" in shown
+    report = _report(own_data, shell)
     assert report["tracks"]["objects"]["complete"]
     oracle = report["tracks"]["oracle"]
     assert oracle["missing"] == ["rooms/viewpoint_rooms.tsv"]
@@ -143,16 +123,12 @@ def test_advice_leads_on_and_never_in_a_circle(own_data: Path, capsys: pytest.Ca
         f"scenemem data fetch oracle --data {own_data}",
         f"scenemem data objects --data {own_data}",
     ]
-    with pytest.raises(SystemExit):
-        main(
-            ["train", "ssm", "--features", "oracle", "--data", str(own_data), "--out", str(own_data / "run")]
-        )
-    assert (
-        f"'scenemem data check --data {own_data}' shows what it takes to build it" in capsys.readouterr().err
-    )
+    words = ("train", "ssm", "--features", "oracle", "--data", own_data, "--out", own_data / "run")
+    expected = f"'scenemem data check --data {own_data}' shows what it takes to build it"
+    assert expected in shell.refused(*words)
 
 
-def test_every_folder_of_the_layout_is_known(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_folder_of_the_layout_is_known(own_data: Path, shell: Shell) -> None:
     np_file = own_data / "glove" / "glove_300d.npz"
     np_file.parent.mkdir()
     np.savez(np_file, words=np.array(["bed", "lamp"]), vectors=np.ones((2, 3), dtype=np.float16))
@@ -161,11 +137,11 @@ def test_every_folder_of_the_layout_is_known(own_data: Path, capsys: pytest.Capt
     labels.write_text(json.dumps({"1": {"g00": {"0": {"landmark": [1]}}, "id": 3}}))
     (own_data / "originals").mkdir()
     (own_data / "notes").mkdir()
-    _, report = _report(own_data, capsys)
+    report = _report(own_data, shell)
     assert report["annotations"] == {"word vectors": 2, "word labels train": 1}
     assert report["unknown"] == ["notes"]
-    _, out, _ = _check(own_data, capsys)
-    assert "folder 'notes' not looked into by any command" in " ".join(out.split())
+    shown = shell("data", "check", "--data", own_data)
+    assert "folder 'notes' not looked into by any command" in shown
 
 
 def test_the_embedded_houses_lack_no_track(tiny_data: Path, tmp_path: Path) -> None:
@@ -177,15 +153,13 @@ def test_the_embedded_houses_lack_no_track(tiny_data: Path, tmp_path: Path) -> N
     assert inspect_folder(DataFolder(data)).tracks == {}
 
 
-def test_a_broken_archive_is_put_aside_before_it_is_fetched(
-    own_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The archive of somebody's own would be found first, and the fetched files never read."""
+def test_a_broken_archive_is_put_aside_before_it_is_fetched(own_data: Path, shell: Shell) -> None:
+    """It would be found first, and the fetched files never read."""
     write_captions(own_data)
     shutil.rmtree(own_data / "captions" / "r2r_blip_DETR_vis2text")
     archive = own_data / "captions" / "langnav_mine.tar.gz"
     archive.write_bytes(gzip.compress(b"x" * 1000)[:40])
-    _, report = _report(own_data, capsys)
+    report = _report(own_data, shell, code=2)
     captions = report["tracks"]["captions"]
     assert captions["missing"] == ["captions/langnav_mine.tar.gz (broken)"]
     assert captions["commands"] == [
@@ -195,12 +169,10 @@ def test_a_broken_archive_is_put_aside_before_it_is_fetched(
     ]
 
 
-def test_a_broken_graph_is_named_and_hides_no_split(
-    own_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_graph_is_named_and_hides_no_split(own_data: Path, shell: Shell) -> None:
     (own_data / "connectivity" / "grid_connectivity.json").write_text("[")
     (own_data / "r2r" / "R2R_val_unseen.json").unlink()
-    _, report = _report(own_data, capsys)
+    report = _report(own_data, shell, code=2)
     broken = "connectivity/grid_connectivity.json (broken)"
     assert report["tracks"]["objects"]["missing"] == [broken, "objects/BBox.tar.gz"]
     r2r = report["tasks"]["r2r"]
@@ -208,14 +180,13 @@ def test_a_broken_graph_is_named_and_hides_no_split(
     assert r2r["commands"] == [f"scenemem data fetch r2r --data {own_data} --replace"]
 
 
-def test_problems_of_all_files_are_collected(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_problems_of_all_files_are_collected(own_data: Path, shell: Shell) -> None:
     train = own_data / "r2r" / "R2R_train.json"
     items = json.loads(train.read_text())
     items[4]["path"][2] = items[4]["path"][0]
     train.write_text(json.dumps(items))
     (own_data / "r2r" / "R2R_val_seen.json").write_text('[{"scan": "gr')
-    code, report = _report(own_data, capsys)
-    assert code == 2
+    report = _report(own_data, shell, code=2)
     assert [Path(problem["file"]).name for problem in report["problems"]] == [
         "R2R_train.json",
         "R2R_val_seen.json",
@@ -226,16 +197,14 @@ def test_problems_of_all_files_are_collected(own_data: Path, capsys: pytest.Capt
     assert "val_unseen" in report["splits"]["r2r"], "the sound files are still counted"
     assert report["tasks"]["r2r"]["missing"] == ["r2r/R2R_train.json", "r2r/R2R_val_seen.json"]
     assert report["tasks"]["r2r"]["commands"] == [f"scenemem data fetch r2r --data {own_data} --replace"]
-    code, out, err = _check(own_data, capsys)
-    assert code == 2
-    assert "problem" in out
-    assert "error: 2 problem(s) found; see the list above" in err
+    assert "error: 2 problem(s) found; see the list above" in shell.refused(
+        "data", "check", "--data", own_data
+    )
 
 
-def test_without_graphs_the_report_says_so(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_graphs_are_reported(own_data: Path, shell: Shell) -> None:
     shutil.rmtree(own_data / "connectivity")
-    code, report = _report(own_data, capsys)
-    assert code == 2
+    report = _report(own_data, shell, code=2)
     assert "no such folder" in report["problems"][0]["reason"]
     assert report["tasks"]["r2r"]["missing"][0] == "connectivity/<scan>_connectivity.json"
     assert report["tracks"]["captions"]["missing"][0] == "connectivity/<scan>_connectivity.json"
@@ -278,11 +247,10 @@ ANNOTATIONS = {"objects/view_objects.jsonl": "{}\n", "rooms/viewpoint_rooms.tsv"
     ],
 )
 def test_no_broken_file_hides_another(
-    own_data: Path, spoil: Callable[[Path], None], files: list[str], capsys: pytest.CaptureFixture[str]
+    own_data: Path, spoil: Callable[[Path], None], files: list[str], shell: Shell
 ) -> None:
     spoil(own_data)
-    code, report = _report(own_data, capsys)
-    assert code == 2
+    report = _report(own_data, shell, code=2)
     assert [Path(problem["file"]).name for problem in report["problems"]] == files
     if spoil is _cut_captions:
         assert report["annotations"] == {"navgpt captions": 32}
@@ -290,27 +258,23 @@ def test_no_broken_file_hides_another(
         assert report["tracks"]["captions"]["missing"] == [broken]
 
 
-def test_a_folder_too_small_for_the_path_pool_is_no_problem(
-    own_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_too_small_for_the_path_pool_is_no_problem(own_data: Path, shell: Shell) -> None:
     train = own_data / "r2r" / "R2R_train.json"
     yard = json.loads((own_data / "r2r" / "R2R_val_unseen.json").read_text())
     train.write_text(json.dumps([{**item, "path": item["path"][:2], "scan": "yard"} for item in yard]))
-    code, report = _report(own_data, capsys)
-    assert code == 0
+    report = _report(own_data, shell)
     assert report["path_pool"] is not None
 
 
-def test_a_missing_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = _check(tmp_path / "nowhere", capsys)
-    assert (code, out) == (2, "")
-    assert "no such folder; --data expects one that holds connectivity/ and r2r/" in err
+def test_a_missing_folder_is_one_line(tmp_path: Path, shell: Shell) -> None:
+    printed = shell.split("data", "check", "--data", tmp_path / "nowhere", code=2)
+    assert printed.out == ""
+    assert "no such folder; --data expects one that holds connectivity/ and r2r/" in printed.err
 
 
 @pytest.mark.real_data
-def test_the_real_data_has_its_published_counts(real_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, report = _report(real_data, capsys)
-    assert code == 0
+def test_the_real_data_has_its_published_counts(real_data: Path, shell: Shell) -> None:
+    report = _report(real_data, shell)
     assert [report[key] for key in ("scans", "viewpoints", "edges", "isolated")] == [90, 10_567, 21_468, 8]
     instructions = [split["instructions"] for split in report["splits"]["r2r"].values()]
     assert instructions == [14_039, 1_021, 2_349, 4_173]

@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from scenemem.cli import main
 from scenemem.commands import demo as demo_module
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import HousesConfig, build_houses
 from scenemem.runs import pages
 from scenemem.runs.folder import RunFolder
+from tests.commands.helpers import Shell
 
 
 @pytest.fixture
@@ -25,17 +25,11 @@ def small_houses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "houses"
 
 
-def _demo(out: Path, *flags: str) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["demo", "--out", str(out), "--iterations", "2", *flags])
-    assert caught.value.code == 0
-
-
 @pytest.mark.usefixtures("small_houses")
-def test_the_demo_trains_evaluates_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_trains_evaluates_and_reports(tmp_path: Path, shell: Shell) -> None:
     out = tmp_path / "out"
-    _demo(out)
-    shown = capsys.readouterr().out
+    words = ("demo", "--out", out, "--iterations", 2)
+    shown = shell.split(*words).out
     assert len(re.findall(r"expert +│ +1\.000 +│ +1\.000", shown)) == 2, "experts are perfect in every house"
     for agent in ("expert", "random", "stop", "basic", "ssm"):
         assert re.search(rf"{agent} +│ +\d\.\d{{3}}", shown), agent
@@ -46,7 +40,7 @@ def test_the_demo_trains_evaluates_and_reports(tmp_path: Path, capsys: pytest.Ca
     assert "val_unseen: 6 instructions; mean ± standard deviation over runs" in page
     for part in ("Learning curves", "Where it fails", "A route through"):
         assert part in page
-    assert "(paper)" not in page, "nobody else has walked the houses"
+    assert "(paper)" not in page, "there are no published numbers of the houses"
     for agent in ("expert", "random", "stop", "basic", "ssm"):
         assert f'<th scope="row">{agent}</th>' in page
     assert not re.search(r"(src|href)=['\"]https?:", page), "the page needs no network"
@@ -56,7 +50,7 @@ def test_the_demo_trains_evaluates_and_reports(tmp_path: Path, capsys: pytest.Ca
         assert "data:image/webp" in (out / link).read_text(encoding="utf-8"), "with pictures of the house"
 
     finished = (out / "runs" / "ssm-0" / "checkpoints" / "last.safetensors").read_bytes()
-    _demo(out, "--no-replays")
+    shell.split(*words, "--no-replays")
     assert "Replays" not in (out / "report.html").read_text(encoding="utf-8")
     assert RunFolder(out / "runs" / "ssm-0").last.read_bytes() == finished, (
         "a finished run is not trained again"

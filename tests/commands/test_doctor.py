@@ -5,35 +5,27 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 
 from scenemem import __version__
-from tests.commands.helpers import typed
+from tests.commands.helpers import Shell
 
 
-def test_the_machine_and_the_installation_are_described(capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed("doctor", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_the_machine_and_the_installation_are_described(shell: Shell) -> None:
+    found = json.loads(shell.split("doctor", "--json").out)
     assert found["versions"]["scenemem"] == __version__
     assert found["versions"]["torch"] == torch.__version__
     assert found["machine"]["torch threads"] == torch.get_num_threads()
     assert "data" not in found
-    assert typed("doctor") == 0
-    assert "graphics cards" in capsys.readouterr().out
+    assert "graphics cards" in shell.split("doctor").out
 
 
-def test_a_data_folder_is_described_and_its_stores_are_verified(
-    tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
-    np.save(data / "features" / "broken.npy", np.zeros(3))
-    assert typed("doctor", "--data", data, "--json") == 0
-    found = json.loads(capsys.readouterr().out)["data"]
+def test_a_data_folder_is_described_and_its_stores_are_verified(copied_data: Path, shell: Shell) -> None:
+    np.save(copied_data / "features" / "broken.npy", np.zeros(3))
+    found = shell.json("doctor", "--data", copied_data)["data"]
     assert found["r2r splits"] == "train, val_seen, val_unseen, test"
     assert found["store tiny"].startswith("track none, 8 columns, ")
     assert found["store broken"].startswith("broken: ")
     assert found["graphs"].startswith("sha256 ")
-    shutil.rmtree(data / "connectivity")
-    assert typed("doctor", "--data", data, "--json") == 0
-    assert "no such folder" in json.loads(capsys.readouterr().out)["data"]["graphs"]
+    shutil.rmtree(copied_data / "connectivity")
+    assert "no such folder" in shell.json("doctor", "--data", copied_data)["data"]["graphs"]

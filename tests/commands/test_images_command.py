@@ -18,13 +18,14 @@ from torch import Tensor
 
 from scenemem.features import images, pictures
 from scenemem.features.images import HousesSmall
-from scenemem.features.pictures import DrawnHouses, read_cameras, write_views
+from scenemem.features.pictures import DrawnHouses, read_cameras
 from scenemem.formats.connectivity import Scan, connectivity_files, read_scan, write_scan
 from scenemem.formats.decoding import read_json
 from scenemem.formats.features import verify_store
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import HousesConfig, build_houses
-from tests.commands.helpers import typed
+from tests.commands.helpers import SMALL, Shell, typed
+from tests.features.picture_files import write_views
 
 
 @pytest.fixture(scope="module")
@@ -50,50 +51,28 @@ def houses(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_from_pixels_to_success_rate(
-    houses: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ("--images", houses / "pictures", "--data", houses, "--encoder", "houses-small", "--json")
-    assert typed("data", "images", *words) == 0
-    (store,) = json.loads(capsys.readouterr().out)["stores"]
+def test_from_pixels_to_success_rate(houses: Path, tmp_path: Path, shell: Shell) -> None:
+    words = ("--images", houses / "pictures", "--data", houses, "--encoder", "houses-small")
+    (store,) = shell.json("data", "images", *words)["stores"]
     assert (store["name"], store["width"]) == ("images", 276)
     info = verify_store(houses / "features" / "images.npy")
     assert (store["sha256"], info.encoder.split()[0]) == (info.sha256, "houses-small")
-
-    small = ("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--learning.batch", 2)
-    chosen = ("--iterations", 2, "--selection.every", 2, "--selection.save-every", 2)
     run = tmp_path / "basic-0"
     where = ("--data", houses, "--features", "images", "--out", run, "--selection.split", "val_unseen")
-    assert typed("train", "basic", *where, *small, *chosen) == 0
-    capsys.readouterr()
-    assert typed("eval", run, "--data", houses, "--split", "val_unseen", "--json") == 0
-    assert 0 <= json.loads(capsys.readouterr().out)["metrics"]["sr"] <= 1
+    shell("train", "basic", *where, *SMALL, "--learning.batch", 2, "--iterations", 2)
+    assert 0 <= shell.json("eval", run, "--data", houses, "--split", "val_unseen")["metrics"]["sr"] <= 1
     assert json.loads((run / "preset.json").read_text())["preset"]["data"]["features"] == "images"
 
 
 def test_without_a_folder_of_pictures_the_houses_are_drawn(
-    houses: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    houses: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.setattr(pictures, "_HOUSE_FACE", 16)
-    words = (
-        "--data",
-        houses,
-        "--encoder",
-        "houses-small",
-        "--out",
-        tmp_path,
-        "--name",
-        "drawn",
-        "--batch",
-        72,
-    )
-    assert typed("data", "images", *words) == 0
+    words = ("--encoder", "houses-small", "--out", tmp_path, "--name", "drawn", "--batch", 72)
+    shown = shell("data", "images", "--data", houses, *words)
     info = verify_store(tmp_path / "drawn.npy")
     assert info.source == f"drawings of the embedded houses, {len(info.keys)} viewpoints"
-    assert (
-        f"drawn (track images): {len(info.keys)} viewpoints x 36 views x 276 columns"
-        in capsys.readouterr().out
-    )
+    assert f"drawn (track images): {len(info.keys)} viewpoints x 36 views x 276 columns" in shown
 
 
 HALTING = """
@@ -114,7 +93,7 @@ ENCODERS.register("halting", lambda device: Halting())
 
 
 def _viewpoints_in(file: Path) -> int:
-    """How many whole viewpoints stand behind the line of settings."""
+    """Count of whole viewpoints after the line of settings."""
     content = file.read_bytes() if file.exists() else b""
     place, count = content.find(b"\n") + 1, 0
     while place and place + images._ROW.size <= len(content):
@@ -157,14 +136,10 @@ def test_a_killed_run_is_continued_to_the_same_bytes(
     assert sorted(file.name for file in folder.iterdir()) == ["images.json", "images.npy"]
 
 
-def test_mistakes_are_one_line_and_exit_code_2(
-    houses: Path, tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ("--encoder", "houses-small", "--out", tmp_path)
-    assert typed("data", "images", "--data", tiny_data, *words) == 2
-    assert (
-        "has no plans of houses to draw; name a folder of pictures with --images" in capsys.readouterr().err
-    )
-    assert typed("data", "images", "--data", tiny_data, "--images", houses / "pictures", *words) == 2
-    assert "scan grid, viewpoint g00: no pictures of this viewpoint of the world" in capsys.readouterr().err
+def test_mistakes_are_one_line(houses: Path, tmp_path: Path, shell: Shell) -> None:
+    words = ("data", "images", "--encoder", "houses-small", "--out", tmp_path)
+    refused = shell.refused(*words)
+    assert "has no plans of houses to draw; name a folder of pictures with --images" in refused
+    refused = shell.refused(*words, "--images", houses / "pictures")
+    assert "scan grid, viewpoint g00: no pictures of this viewpoint of the world" in refused
     assert list(tmp_path.iterdir()) == []

@@ -1,10 +1,10 @@
-"""What commands say: every message that a new user meets has its text tested here."""
+"""What commands print: every message that a new user meets has its text tested here."""
 
 from __future__ import annotations
 
 import io
-import json
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,33 +12,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from scenemem.cli import main
-from scenemem.commands import console
-from scenemem.commands.table import COMMANDS
+from scenemem.commands import COMMANDS, console
 from scenemem.learning.trainer import StepReport
 from scenemem.presets import PRESETS
-from scenemem.runs.cost import duration
-from scenemem.runs.loop import TrainingStatus
+from scenemem.runs.loop import TrainingStatus, duration
+from tests.commands.helpers import SMALL, Shell
 
-SMALL = ("--iterations", "2", "--learning.batch", "4", "--model.width", "16", "--selection.every", "1")
-
-
-def _run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    shown = capsys.readouterr()
-    assert isinstance(caught.value.code, int)
-    return caught.value.code, shown.out, shown.err
+QUICK = (*SMALL, "--iterations", 2, "--no-replays")
 
 
-@pytest.fixture(scope="module")
-def trained(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "basic-0"
-    flags = ("--data", str(tiny_trainable), "--out", str(out), "--selection.save-every", "1", "--no-replays")
-    with pytest.raises(SystemExit) as caught:
-        main(["train", "basic", *flags, *SMALL])
-    assert caught.value.code == 0
-    return out
+# progress
 
 
 def _status(iteration: int, validation: dict[str, float] | None = None) -> TrainingStatus:
@@ -58,173 +41,14 @@ def test_off_a_terminal_training_prints_a_line_now_and_then(
         watch("ssm", _status(41, {"sr": 0.5}))
         watch("ssm", _status(42, {"sr": 0.5}))
         watch("ssm", _status(1000, {"sr": 0.5}))
-    lines = capsys.readouterr().err.splitlines()
-    assert lines == [
-        "ssm: step 1 of 1,000, 45 episodes/s, imitation 1.235, reward -0.500",
-        "ssm: step 16 of 1,000, 45 episodes/s, imitation 1.235, reward -0.500, 33 min left",
-        "ssm: step 31 of 1,000, 45 episodes/s, imitation 1.235, reward -0.500, 32 min left",
-        "ssm: step 41 of 1,000, 45 episodes/s, imitation 1.235, reward -0.500, validation sr 0.500, "
-        "31 min left",
-        "ssm: step 1,000 of 1,000, 45 episodes/s, imitation 1.235, reward -0.500, validation sr 0.500",
+    facts = "45 episodes/s, imitation 1.235, reward -0.500"
+    assert capsys.readouterr().err.splitlines() == [
+        f"ssm: step 1 of 1,000, {facts}",
+        f"ssm: step 16 of 1,000, {facts}, 33 min left",
+        f"ssm: step 31 of 1,000, {facts}, 32 min left",
+        f"ssm: step 41 of 1,000, {facts}, validation sr 0.500, 31 min left",
+        f"ssm: step 1,000 of 1,000, {facts}, validation sr 0.500",
     ]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (4.4, "4 s"),
-        (89, "89 s"),
-        (91, "2 min"),
-        (5399, "90 min"),
-        (11_100, "3 h 05 min"),
-        (2_250_000, "26 days"),
-    ],
-)
-def test_spans_of_time_are_told_as_people_say_them(seconds: float, text: str) -> None:
-    assert duration(seconds).replace("1 h 30 min", "90 min") == text
-
-
-def test_a_narrow_terminal_keeps_count_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = io.StringIO()
-    narrow = Console(file=screen, force_terminal=True, width=48, color_system=None)
-    monkeypatch.setattr(console, "console", narrow)
-    with console.training_bars(["ssm-no-grounding"], "sr") as watch:
-        watch("ssm-no-grounding", _status(12))
-    last = screen.getvalue().split("\r")[-1]
-    assert "12/1000" in last
-    assert "-:--:--" in last
-
-
-def _printed(monkeypatch: pytest.MonkeyPatch, agents: int, *, width: int = 80) -> str:
-    """A table of eight intervals per agent."""
-    screen = io.StringIO()
-    monkeypatch.setattr(console, "output", Console(file=screen, width=width, color_system=None))
-    rows = [[f"agent-{row}", *(f"+0.{row}8{n} [+0.059, +0.110]" for n in range(8))] for row in range(agents)]
-    console.print_whole("distance", ("agent", *map(str, range(8))), rows)
-    shown = screen.getvalue()
-    for cell in (cell for row in rows for cell in row[1:]):
-        assert cell in shown, "whole and in one line"
-    assert max(map(len, shown.splitlines())) <= width
-    return shown
-
-
-def test_a_table_that_is_too_wide_is_turned_on_its_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = _printed(monkeypatch, 2)
-    assert shown.count("agent-1") == 1, "one table"
-    assert "agent-0" in shown.splitlines()[2]
-    assert _printed(monkeypatch, 2, width=300).splitlines()[4].split()[1] == "agent-0", "wide enough as it is"
-
-
-def test_a_table_too_wide_either_way_is_broken_between_columns_and_never_in_a_number(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert _printed(monkeypatch, 5).count("agent-4") == 4
-
-
-def test_next_commands_are_quoted_for_the_shell(capsys: pytest.CaptureFixture[str]) -> None:
-    console.say_next("eval", Path("my runs/a&b"), "--data", "~/$x", note="needs an extra")
-    assert capsys.readouterr().err == "next: scenemem eval 'my runs/a&b' --data '~/$x'   # needs an extra\n"
-
-
-def test_compare_against_shows_whole_intervals_at_80_columns(
-    trained: Path,
-    tiny_trainable: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(console.output, "_width", 80)
-    other = tmp_path / "other"
-    where = ("--data", tiny_trainable, "--out", other)
-    flags = (*where, "--seed", 1, "--selection.save-every", 1, "--no-replays")
-    assert _run(capsys, "train", "basic", *flags, *SMALL)[0] == 0
-    described = json.loads((other / "preset.json").read_text())
-    described["name"] = "rival"
-    (other / "preset.json").write_text(json.dumps(described))
-    code, out, _ = _run(capsys, "compare", trained, other, "--against", "basic", "--data", tiny_trainable)
-    assert code == 0
-    found = re.findall(r"[+-]\d+\.\d{3} \[[+-]\d+\.\d{3}, [+-]\d+\.\d{3}\]", out)
-    assert len(found) == 16, "eight metrics, over paths and over buildings"
-
-
-def test_the_end_of_a_training_names_what_comes_next(
-    tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "run"
-    flags = ("--data", tiny_trainable, "--out", out, "--selection.save-every", "1", "--no-replays")
-    code, _, err = _run(capsys, "train", "basic", *flags, *SMALL)
-    assert code == 0
-    assert "basic: step 1 of 2, " in err
-    assert f"The run: {out}, 2 steps: sr " in err
-    assert f"next: scenemem eval {out} --data {tiny_trainable}" in err
-    assert f"next: scenemem view {out} --data {tiny_trainable}" in err
-
-
-@pytest.mark.parametrize("command", ["eval", "view", "serve", "compare", "speak eval"])
-def test_a_run_that_is_not_there_is_told_before_anything_is_built(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def building(*_: object, **__: object) -> None:
-        raise AssertionError("the houses must not be built")
-
-    monkeypatch.setattr("scenemem.houses.build.default_houses", building)
-    code, _, err = _run(capsys, *command.split(), tmp_path / "none")
-    assert code == 2
-    assert "none holds no run (no preset.json); start one with 'scenemem train'" in err
-
-
-def test_a_run_without_the_checkpoint_is_told_too(
-    trained: Path, tmp_path: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    half = Path(shutil.copytree(trained, tmp_path / "half"))
-    (half / "checkpoints" / "best.safetensors").unlink()
-    code, _, err = _run(capsys, "eval", half, "--checkpoint", "best", "--data", tiny_trainable)
-    assert (code, "half has no best checkpoint yet; let it train on with --resume" in err) == (2, True)
-
-
-def test_forgetting_the_data_folder_is_told(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = _run(capsys, "eval", trained)
-    assert code == 2
-    assert "not on the embedded houses; name that data folder with --data DIR" in err
-
-
-def test_using_the_houses_is_told(
-    monkeypatch: pytest.MonkeyPatch, tiny_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("scenemem.houses.build.default_houses", lambda **_: tiny_data)
-    code, _, err = _run(capsys, "eval", "expert")
-    assert code == 0
-    assert "no --data: the embedded houses are used; name --data DIR for other data" in err
-
-
-def test_an_unknown_split_lists_those_there_are(
-    trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for agent in (trained, "expert"):
-        code, _, err = _run(capsys, "eval", agent, "--split", "val_unsen", "--data", tiny_trainable)
-        assert code == 2
-        assert "has no split 'val_unsen' of r2r; did you mean val_unseen or val_seen" in err
-    assert "There are: train, val_seen, val_unseen, test" in err
-
-
-def test_typos_get_a_suggestion_and_a_short_list(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = _run(capsys, "trian", "ssm")
-    assert code == 2
-    assert (
-        err == "error: unknown command 'trian ssm'; did you mean scenemem train? 'scenemem --help' lists all "
-        "commands\n"
-    )
-    _, _, err = _run(capsys, "data", "chek")
-    assert err.startswith("error: unknown command 'data chek'; did you mean scenemem data check")
-    _, _, err = _run(capsys, "train", "ssm-no-groundin")
-    assert err.startswith("error: unknown preset 'ssm-no-groundin'; did you mean ssm-no-grounding")
-    assert err.rstrip().endswith(f"and {len(PRESETS) - 8} more")
-
-
-def test_every_command_that_takes_a_run_says_so_in_its_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("eval", "compare", "view", "report", "serve", "submit", "weights pack", "speak eval"):
-        _, out, _ = _run(capsys, *command.split(), "--help")
-        assert "weights:NAME" in " ".join(out.replace("│", " ").split()), command
 
 
 def test_off_a_terminal_long_work_prints_a_line_now_and_then(
@@ -245,70 +69,303 @@ def test_off_a_terminal_long_work_prints_a_line_now_and_then(
     assert capsys.readouterr().err == "fetching: 40.0 of 118.0 MB, 2 min left\n"
 
 
-@pytest.mark.parametrize("command", ["eval", "compare", "view", "report", "serve", "submit", "weights pack"])
-def test_a_device_that_is_not_there_is_told_by_every_command_that_walks(
-    command: str,
-    trained: Path,
-    tiny_trainable: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *((4.4, "4 s"), (89, "89 s"), (91, "2 min"), (5399, "90 min")),
+        *((11_100, "3 h 05 min"), (2_250_000, "26 days")),
+    ],
+)
+def test_spans_of_time_are_written_as_people_say_them(seconds: float, text: str) -> None:
+    assert duration(seconds).replace("1 h 30 min", "90 min") == text
+
+
+def test_a_narrow_terminal_keeps_count_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    narrow = Console(file=screen, force_terminal=True, width=48, color_system=None)
+    monkeypatch.setattr(console, "console", narrow)
+    with console.training_bars(["ssm-no-grounding"], "sr") as watch:
+        watch("ssm-no-grounding", _status(12))
+    last = screen.getvalue().split("\r")[-1]
+    assert "12/1000" in last
+    assert "-:--:--" in last
+
+
+# tables
+
+
+def _printed(monkeypatch: pytest.MonkeyPatch, agents: int, *, width: int = 80) -> str:
+    """A table of eight intervals per agent."""
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "output", Console(file=screen, width=width, color_system=None))
+    rows = [[f"agent-{row}", *(f"+0.{row}8{n} [+0.059, +0.110]" for n in range(8))] for row in range(agents)]
+    console.print_whole("distance", ("agent", *map(str, range(8))), rows)
+    shown = screen.getvalue()
+    for cell in (cell for row in rows for cell in row[1:]):
+        assert cell in shown, "whole and in one line"
+    assert max(map(len, shown.splitlines())) <= width
+    assert shown.count("distance") == 1, "above the first part only"
+    return shown
+
+
+def test_a_table_that_is_too_wide_is_turned_or_broken_and_never_in_a_number(
     monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = _printed(monkeypatch, 2)
+    assert shown.count("agent-1") == 1, "one table"
+    assert "agent-0" in shown.splitlines()[2], "on its side"
+    assert _printed(monkeypatch, 2, width=300).splitlines()[4].split()[1] == "agent-0", "wide enough as it is"
+    assert _printed(monkeypatch, 5).count("agent-4") == 4, "too wide either way: between columns"
+
+
+def test_compare_against_shows_whole_intervals_at_80_columns(
+    basic: Path, ssm: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console.output, "_width", 80)
+    shown = shell("compare", basic, ssm, "--against", "basic")
+    found = re.findall(r"[+-]\d+\.\d{3} \[[+-]\d+\.\d{3}, [+-]\d+\.\d{3}\]", shown)
+    assert len(found) == 16, "eight metrics, over paths and over buildings"
+
+
+# what comes next
+
+
+def test_next_commands_are_quoted_for_the_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    console.say_next("eval", Path("my runs/a&b"), "--data", "~/$x", note="needs an extra")
+    assert capsys.readouterr().err == "next: scenemem eval 'my runs/a&b' --data '~/$x'   # needs an extra\n"
+
+
+def test_next_commands_can_be_typed_where_the_program_is_not_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for started, program in ((".venv/bin/scenemem", ".venv/bin/scenemem"), ("python -m pytest", "scenemem")):
+        monkeypatch.setattr("sys.argv", [started])
+        assert console.program() == program
+    (tmp_path / "scenemem").touch(mode=0o755)
+    monkeypatch.setattr("sys.argv", [".venv/bin/scenemem"])
+    assert console.program() == "scenemem"
+
+
+def test_the_end_of_a_training_names_what_comes_next(
+    tiny_trainable: Path, tmp_path: Path, shell: Shell
+) -> None:
+    out = tmp_path / "run"
+    shown = shell("train", "basic", "--out", out, *QUICK)
+    assert "basic: step 1 of 2, " in shown
+    assert f"The run: {out}, 2 steps: sr " in shown
+    assert f"next: scenemem eval {out} --data {tiny_trainable}" in shown
+    assert f"next: scenemem view {out} --data {tiny_trainable}" in shown
+    assert f"next: scenemem compare {out} OTHER_RUN --data {tiny_trainable}" in shown
+
+
+def test_eval_names_the_files_it_wrote(basic: Path, tmp_path: Path, shell: Shell) -> None:
+    shown = shell("eval", basic)
+    assert f"written to {basic / 'results' / 'val_unseen.json'}" in shown
+    assert "%" not in shown, "fractions, as everywhere else"
+    place = tmp_path / "kept"
+    shown = shell("eval", basic, "--out", place, "--traces", 2)
+    assert {file.name for file in place.iterdir()} == {
+        *("val_unseen.json", "val_unseen.jsonl", "val_unseen.stamp.json", "traces")
+    }
+    assert len(list((place / "traces").glob("val_unseen-*.json"))) == 2
+    assert f"written to {place / 'traces'}" in shown
+
+
+# mistakes
+
+
+@pytest.mark.parametrize("command", ["eval", "view", "serve", "compare", "speak eval"])
+def test_a_run_that_is_not_there_is_refused_before_anything_is_built(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    def building(*_: object, **__: object) -> None:
+        raise AssertionError("the houses must not be built")
+
+    monkeypatch.setattr("scenemem.houses.build.default_houses", building)
+    refused = shell.split(*command.split(), tmp_path / "none", code=2).err
+    assert "none holds no run (no preset.json); start one with 'scenemem train'" in refused
+
+
+def test_what_is_missing_is_named(
+    basic: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    half = Path(shutil.copytree(basic, tmp_path / "half"))
+    (half / "checkpoints" / "best.safetensors").unlink()
+    expected = "half has no best checkpoint yet; let it train on with --resume"
+    assert expected in shell.refused("eval", half, "--checkpoint", "best")
+    refused = shell.split("eval", basic, code=2).err
+    assert "not on the embedded houses; name that data folder with --data DIR" in refused
+    monkeypatch.setattr("scenemem.houses.build.default_houses", lambda **_: tiny_data)
+    remark = "no --data: the embedded houses are used; name --data DIR for other data"
+    assert remark in shell.split("eval", "expert").err
+
+
+def test_an_unknown_split_lists_those_there_are(basic: Path, shell: Shell) -> None:
+    for agent in (basic, "expert"):
+        refused = shell.refused("eval", agent, "--split", "val_unsen")
+        assert "has no split 'val_unsen' of r2r; did you mean val_unseen or val_seen" in refused
+        assert "There are: train, val_seen, val_unseen, test" in refused
+
+
+@pytest.mark.parametrize(
+    ("words", "start", "end"),
+    [
+        ("trian ssm", "command 'trian ssm'; did you mean scenemem train?", "--help' lists all commands"),
+        ("data chek", "command 'data chek'; did you mean scenemem data check", "data images"),
+        ("train ssm-loca", "preset 'ssm-loca'; did you mean ssm-local", "and {more} more"),
+    ],
+)
+def test_typos_get_a_suggestion_and_a_short_list(words: str, start: str, end: str, shell: Shell) -> None:
+    refused = shell.split(*words.split(), code=2).err
+    assert refused.startswith(f"error: unknown {start}")
+    assert refused.endswith(end.format(more=len(PRESETS) - 8) + "\n")
+
+
+@pytest.mark.parametrize("command", ["eval", "compare", "view", "report", "serve", "submit", "weights pack"])
+def test_a_device_that_is_not_there_is_refused_by_every_command_that_walks(
+    command: str, basic: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     more = {
         "submit": ("--split", "test", "--out", tmp_path / "x.json"),
         "weights pack": ("--out", tmp_path / "x"),
     }
-    words = (*command.split(), trained, "--data", tiny_trainable, *more.get(command, ()), "--device", "cuda")
-    code, _, err = _run(capsys, *words)
-    assert code == 2
-    assert "--device cuda, but this machine has no such device; use --device cpu" in err
+    refused = shell.refused(*command.split(), basic, *more.get(command, ()), "--device", "cuda")
+    assert "--device cuda, but this machine has no such device; use --device cpu" in refused
 
 
-def test_eval_says_where_it_wrote(
-    trained: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+EVAL = "eval BASIC --speaker SPEAKER"
+DESCRIBE, AUGMENT = "speak describe SPEAKER", "speak augment SPEAKER --out x.json"
+NO_RUN = "holds no run (no preset.json); start one with 'scenemem train'"
+CHOOSE = "needs a --speaker to help choose among them"
+WATCHED = "does not search, and a walk chosen among candidates cannot be watched; leave out --speaker"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("train", "name a preset first: scenemem train PRESET; there are: ssm"),
+        ("train hal9000", "unknown preset 'hal9000'; there are: ssm"),
+        ("train basic --iterations 0", "error: iterations must be 1 or more, got 0"),
+        ("train basic --threads 0", "error: --threads must be 1 or more, got 0"),
+        ("train basic --seed -1", "error: --seed must be 0 or more, got -1"),
+        ("eval nowhere", NO_RUN),
+        ("eval SPEAKER", "holds a speaker, which describes paths; use it with 'scenemem speak'"),
+        ("eval BASIC --split test", "keeps its goals secret"),
+        ("eval BASIC --traces -1", "--traces must be 0 or more, got -1"),
+        ("eval expert --traces 1", "'expert' is no run and keeps nothing; leave out --out and --traces"),
+        ("eval expert --speaker SPEAKER", "'expert' draws no candidates; --speaker needs a trained run"),
+        ("eval BASIC --candidates 4", f"--candidates 4 {CHOOSE}"),
+        ("eval BASIC --candidates 0", f"--candidates 0 {CHOOSE}"),
+        (f"{EVAL} --candidates 0", "the number of candidates must be 1 or more, got 0"),
+        (f"{EVAL} --speaker-weight 2", "the speaker's weight must be in [0, 1], got 2.0"),
+        (f"{EVAL} --split test", "'r2r test' keeps its goals secret"),
+        (f"{EVAL} --processes 2", "with a speaker one process walks; leave out --processes or --speaker"),
+        (f"{EVAL} --candidates 2 --traces 1", WATCHED),
+        ("eval BASIC --speaker nowhere", f"nowhere {NO_RUN}"),
+        ("eval BASIC --speaker BASIC", "holds no speaker; train one with 'scenemem speak train'"),
+        ("compare", "name at least one run folder"),
+        ("compare BASIC --processes 0", "--processes must be 1 or more, got 0"),
+        ("compare BASIC --out table.doc", "expected a name ending in .md, .html or .svg"),
+        ("compare BASIC --out t.svg", "t.svg: a picture shows distances from a row; name it with --against"),
+        ("report", "name at least one run folder: scenemem report RUN ..."),
+        ("report nowhere", f"nowhere {NO_RUN}"),
+        ("follow expert", f"expert {NO_RUN}"),
+        ("submit x --split test --out y", "x: no such run folder and no such result file"),
+        ("weights pack BASIC --out x.bin", "the name of packed weights ends in .safetensors, that of a fold"),
+        (
+            "view BASIC --episode nope",
+            "'r2r val_unseen' has no instruction 'nope'; its ids look like '2000_0'",
+        ),
+        ("view BASIC --count 0", "--count must be 1 or more, got 0"),
+        ("view BASIC --out x.html", "x.html: with --episode one page is written and --out ends in .html"),
+        ("view BASIC --episode 2000_0 --out x", "x: with --episode one page is written"),
+        ("view none.json", "none.json: no such file"),
+        (
+            "view BASIC --split nope",
+            "no split 'nope' of r2r; there are: train, val_seen, val_unseen, test, dev_u",
+        ),
+        ("view BASIC --split test", "secret, so nothing can be chosen; name an --episode"),
+        ("view BASIC --speaker-weight 0.5", "--speaker-weight 0.5 needs a --speaker whose weight it is"),
+        ("view BASIC --speaker SPEAKER", f"basic-0 {WATCHED}"),
+        ("serve BASIC --port 70000", "--port must be in 0..65535, got 70000"),
+        ("speak train parrot", "unknown speaker 'parrot'; there are: speaker, speaker-paper"),
+        ("speak train --iterations 0", "iterations must be 1 or more, got 0"),
+        ("speak train --seed -1", "--seed must be 0 or more, got -1"),
+        ("speak train --features nothing", "no feature store 'nothing' (there are: tiny)"),
+        ("speak eval nowhere", f"nowhere {NO_RUN}"),
+        ("speak eval SPEAKER --beam 0", "--beam must be 1 or more, got 0"),
+        ("speak eval SPEAKER --agent nowhere", f"nowhere {NO_RUN}"),
+        (DESCRIBE, "say what to describe: --path A,B,C or --start A --goal B or --count N"),
+        (f"{DESCRIBE} --path s0 --count 1", "say what to describe"),
+        (f"{DESCRIBE} --start s0", "a shortest path needs both ends"),
+        (f"{DESCRIBE} --path ' , '", "the path is empty, expected viewpoints separated by commas"),
+        (f"{DESCRIBE} --path nowhere", "no scan has an included viewpoint 'nowhere'"),
+        (f"{DESCRIBE} --path s0,nowhere", "scan 'spiral' has no included viewpoint 'nowhere'"),
+        (f"{DESCRIBE} --path g00,g01", "several scans have a viewpoint 'g00' (grid, yard); name one with"),
+        (f"{DESCRIBE} --path g00,g11 --scan grid", "no edge leads from grid_g00 to grid_g11"),
+        (f"{DESCRIBE} --path s0 --scan attic", "unknown scan 'attic'"),
+        (f"{DESCRIBE} --start g00 --goal g-alone --scan grid", "no way leads from grid_g00"),
+        (f"{DESCRIBE} --count 0", "--count must be in 1.."),
+        (f"{DESCRIBE} --count 1 --split test", "'r2r test' shows no paths"),
+        (f"{DESCRIBE} --path s0 --beam 0", "the number of beams must be 1 or more, got 0"),
+        (f"{AUGMENT} --keep 0", "--keep must be above 0 and at most 1, got 0"),
+        (f"{AUGMENT} --sample --descriptions 0", "--descriptions must be 1 or more, got 0"),
+        (f"{AUGMENT} --agent BASIC", "--agent helps to choose; say among what with --descriptions or --keep"),
+        (f"{AUGMENT} --descriptions 2", "--descriptions compares texts that differ; add --sample"),
+        (f"{AUGMENT} --count 0", "--count must be 1 or more, got 0"),
+    ],
+)
+def test_mistakes_are_one_line(
+    words: str,
+    message: str,
+    basic: Path,
+    speaker: Path,
+    tmp_path: Path,
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    data = ("--data", tiny_trainable)
-    code, out, err = _run(capsys, "eval", trained, *data)
-    assert code == 0
-    assert f"written to {trained / 'results' / 'val_unseen.json'}" in err
-    assert "%" not in out, "fractions, as everywhere else"
-    place = tmp_path / "kept"
-    code, _, err = _run(capsys, "eval", trained, *data, "--out", place, "--traces", 2)
-    assert code == 0
-    assert {file.name for file in place.iterdir()} == {
-        "val_unseen.json",
-        "val_unseen.jsonl",
-        "val_unseen.stamp.json",
-        "traces",
-    }
-    assert len(list((place / "traces").glob("val_unseen-*.json"))) == 2
-    assert f"written to {place / 'traces'}" in err
-    for flags, message in (
-        (("expert", "--traces", 1), "'expert' is no run and keeps nothing; leave out --out and --traces"),
-        ((trained, "--traces", -1), "--traces must be 0 or more, got -1"),
-    ):
-        code, _, err = _run(capsys, "eval", *flags, *data)
-        assert (code, message in err) == (2, True)
+    monkeypatch.chdir(tmp_path)
+    places = {"BASIC": basic, "SPEAKER": speaker}
+    assert message in shell.refused(*(places.get(word, word) for word in shlex.split(words)))
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
 
 
-def test_a_result_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = _run(capsys, "submit", tmp_path / "x", "--split", "test", "--out", tmp_path / "y.json")
-    assert (code, "x: no such run folder and no such result file" in err) == (2, True)
+# help
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_know_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = _run(capsys, "completion", shell)
-    assert code == 0
-    for name in COMMANDS:
-        assert name.split()[-1] in out
-    assert "weights:ssm-plus-houses" in out
+def test_every_command_that_takes_a_run_mentions_packed_weights(shell: Shell) -> None:
+    for command in ("eval", "compare", "view", "report", "serve", "submit", "weights pack", "speak eval"):
+        shown = shell.split(*command.split(), "--help").out
+        assert "weights:NAME" in " ".join(shown.replace("│", " ").split()), command
 
 
-def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    _, out, _ = _run(capsys, "completion", "bash")
-    (tmp_path / "completion.sh").write_text(out)
+def test_help_of_train_lists_the_presets_the_overlays_and_the_usual_commands(shell: Shell) -> None:
+    shown = " ".join(shell.split("train", "--help").out.split())
+    assert "Presets: ssm (the paper's agent), ssm-plus (with our additions), basic (the baseline)." in shown
+    for words in ("ssm-no-grounding", "duet", "--task r4r", "--recipe published", "--speaker RUN"):
+        assert words in shown
+    assert "scenemem train ssm --data DIR --features captions --task r4r" in shown
+    assert "r2r-captions" not in shown
+    assert "--model.width" in shell.split("train", "basic", "--help").out
+
+
+# completion
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_completion_scripts_have_every_command(name: str, shell: Shell) -> None:
+    script = shell.split("completion", name).out
+    for command in COMMANDS:
+        assert command.split()[-1] in script
+    assert "weights:ssm-plus-houses" in script
+    assert "ssm-no-grounding" in script
+
+
+def test_bash_completes(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "completion.sh").write_text(shell.split("completion", "bash").out)
 
     def completed(*words: str) -> list[str]:
         quoted = " ".join(f"'{word}'" for word in words)
@@ -324,32 +381,3 @@ def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     assert "ssm-no-grounding" in completed("scenemem", "train", "ssm-no")
     assert completed("scenemem", "eval", "weights:ssm-plus-h") == ["weights:ssm-plus-houses"]
     assert completed("scenemem", "eval", "x", "--split", "val_u") == ["val_unseen"]
-
-
-def test_next_commands_can_be_typed_where_the_program_is_not_on_the_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("sys.argv", [str(tmp_path / ".venv" / "bin" / "scenemem")])
-    assert console.program() == str(Path(".venv", "bin", "scenemem"))
-    monkeypatch.setattr("sys.argv", [str(tmp_path.parent / "scenemem")])
-    assert console.program() == str(tmp_path.parent / "scenemem")
-    monkeypatch.setattr("sys.argv", ["python -m pytest"])
-    assert console.program() == "scenemem"
-    (tmp_path / "scenemem").touch(mode=0o755)
-    monkeypatch.setattr("sys.argv", [str(tmp_path / ".venv" / "bin" / "scenemem")])
-    assert console.program() == "scenemem"
-
-
-def test_help_of_train_lists_the_presets_the_overlays_and_the_usual_commands(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit):
-        main(["train", "--help"])
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "Presets: ssm (the paper's agent), ssm-plus (with our additions), basic (the baseline)." in shown
-    for words in ("ssm-no-grounding", "duet", "--task r4r", "--recipe published", "--speaker RUN"):
-        assert words in shown
-    assert "scenemem train ssm --data DIR --features captions --task r4r" in shown
-    assert "r2r-captions" not in shown

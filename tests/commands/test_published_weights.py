@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from scenemem.agents.build import AGENTS, DataSizes
-from scenemem.cli import main
 from scenemem.houses.build import default_houses
 from scenemem.learning.checkpoint import load_network, read_checkpoint
 from scenemem.models.speaker import SpeakerNetwork
 from scenemem.presets import PRESETS, R2R_TRACKS, read_preset
 from scenemem.runs.experiment import SpeakerPreset
-from scenemem.runs.folder import Published, published
+from scenemem.runs.weights import published
+from tests.commands.helpers import Shell
 
 PUBLISHED = {entry.name: entry for entry in published() if not entry.is_speaker}
 SPEAKERS = {entry.name: entry for entry in published() if entry.is_speaker}
@@ -25,17 +23,6 @@ SPEAKERS = {entry.name: entry for entry in published() if entry.is_speaker}
 def _of(*tracks: str) -> list[str]:
     """The agents of some tracks."""
     return [name for name, entry in PUBLISHED.items() if entry.track in tracks]
-
-
-def _printed(command: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
-    with pytest.raises(SystemExit) as ended:
-        main([*command, "--json"])
-    assert ended.value.code == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def _evaluated(entry: Published, split: str, capsys: pytest.CaptureFixture[str], *flags: str) -> Any:
-    return _printed(["eval", f"weights:{entry.name}", "--split", split, *flags], capsys)["metrics"]
 
 
 @pytest.mark.parametrize("name", SPEAKERS)
@@ -47,12 +34,11 @@ def test_speakers_fit_the_network_of_today(name: str) -> None:
     assert msgspec.convert(entry.description["preset"], SpeakerPreset) == preset
 
 
-def test_the_speaker_of_the_houses_reaches_what_its_card_says(capsys: pytest.CaptureFixture[str]) -> None:
-    default_houses()
+def test_the_speaker_of_the_houses_reaches_its_card(shell: Shell) -> None:
     entry = SPEAKERS["speaker-houses"]
-    report = _printed(["speak", "eval", "weights:speaker-houses"], capsys)
+    report = shell.json("speak", "eval", "weights:speaker-houses", "--data", default_houses())
     assert report["bleu"] == pytest.approx(entry.metrics["val_unseen"]["bleu"], abs=5e-4)
-    assert report["bleu"] > report["retrieval"] > report["shuffled"], "it tells of this path, not of any"
+    assert report["bleu"] > report["retrieval"] > report["shuffled"], "it describes this path, not any"
     card = entry.file.with_suffix(".md").read_text(encoding="utf-8")
     assert f"| val_unseen | {report['bleu']:.3f} |" in card
     assert "`scenemem speak eval weights:speaker-houses --split val_unseen`" in card
@@ -72,12 +58,9 @@ def test_weights_fit_the_agent_of_today(name: str) -> None:
 
 @pytest.mark.parametrize("split", ["val_seen", "val_unseen"])
 @pytest.mark.parametrize("name", _of("houses"))
-def test_agents_of_the_houses_reach_what_their_cards_say(
-    name: str, split: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    default_houses()  # built once for all tests
-    entry = PUBLISHED[name]
-    metrics = _evaluated(entry, split, capsys)
+def test_agents_of_the_houses_reach_their_cards(name: str, split: str, shell: Shell) -> None:
+    entry, data = PUBLISHED[name], default_houses()  # built once for all tests
+    metrics = shell.json("eval", f"weights:{name}", "--split", split, "--data", data)["metrics"]
     assert metrics == pytest.approx(entry.metrics[split], abs=5e-4)
     card = entry.file.with_suffix(".md").read_text(encoding="utf-8")
     assert f"| {split} | {metrics['sr']:.3f} | {metrics['spl']:.3f} |" in card
@@ -85,21 +68,18 @@ def test_agents_of_the_houses_reach_what_their_cards_say(
 
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", _of(*R2R_TRACKS))
-def test_agents_of_r2r_reach_what_their_cards_say(
-    name: str, with_features: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    metrics = _evaluated(PUBLISHED[name], "val_unseen", capsys, "--data", str(with_features))
+def test_agents_of_r2r_reach_their_cards(name: str, with_features: Path, shell: Shell) -> None:
+    words = ("eval", f"weights:{name}", "--split", "val_unseen", "--data", with_features)
+    metrics = shell.json(*words)["metrics"]
     # another processor may round a close decision the other way
     for metric in ("sr", "spl"):
         assert metrics[metric] == pytest.approx(PUBLISHED[name].metrics["val_unseen"][metric], abs=0.003)
 
 
 @pytest.mark.real_data
-def test_the_speaker_of_r2r_reaches_what_its_card_says(
-    with_features: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_speaker_of_r2r_reaches_its_card(with_features: Path, shell: Shell) -> None:
     entry = SPEAKERS["speaker-r2r-captions"]
-    report = _printed(["speak", "eval", "weights:speaker-r2r-captions", "--data", str(with_features)], capsys)
+    report = shell.json("speak", "eval", "weights:speaker-r2r-captions", "--data", with_features)
     assert report["bleu"] == pytest.approx(entry.metrics["val_unseen"]["bleu"], abs=0.003)
     assert report["bleu"] > max(report["retrieval"], report["shuffled"])
 

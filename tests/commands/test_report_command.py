@@ -6,85 +6,53 @@ import gzip
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from scenemem.formats.folder import DataFolder
-from scenemem.formats.results import read_episode_results
+from scenemem.formats.results import EpisodeResult, read_episode_results
 from scenemem.runs import pages
 from scenemem.runs.folder import RunFolder
-from tests.commands.helpers import printed_json, typed
-
-SMALL = (
-    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1),
-    *("--learning.batch", 4, "--iterations", 4, "--selection.every", 2, "--selection.save-every", 2),
-)
-
-
-@pytest.fixture(scope="module")
-def runs(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two agents that have only just been trained."""
-    root = tmp_path_factory.mktemp("runs")
-    for name in ("ssm", "basic"):
-        assert typed("train", name, "--data", tiny_trainable, "--out", root / name, *SMALL) == 0
-    return root / "ssm", root / "basic"
+from tests.commands.helpers import Shell
 
 
 @pytest.fixture
-def trained(runs: tuple[Path, Path], tmp_path: Path) -> Path:
-    """A run of one's own, named so that a page must be careful with it."""
-    return Path(shutil.copytree(runs[0], tmp_path / "<ssm>"))
+def trained(ssm: Path, tmp_path: Path) -> Path:
+    """A copy of a run that a test may change, named so that a page must be careful with it."""
+    return Path(shutil.copytree(ssm, tmp_path / "<ssm>"))
 
 
-def test_training_ends_with_a_report_on_what_it_selects_by(runs: tuple[Path, Path]) -> None:
-    page = (runs[0] / "report.html").read_text(encoding="utf-8")
-    results = read_episode_results(runs[0] / "results" / "dev_unseen.jsonl")
+def test_training_ends_with_a_report_on_what_it_selects_by(ssm: Path) -> None:
+    page = (ssm / "report.html").read_text(encoding="utf-8")
+    results = read_episode_results(ssm / "results" / "dev_unseen.jsonl")
     assert f"dev_unseen: {len(results):,} instructions" in page
     assert {(result.checkpoint, result.iteration) for result in results} == {("last", 4)}
-    last = list(RunFolder(runs[0]).logged())[-1]["validation"]
+    last = list(RunFolder(ssm).logged())[-1]["validation"]
     for metric in ("sr", "spl", "ne", "cls"):
         mean = sum(getattr(result, metric) for result in results) / len(results)
         assert mean == pytest.approx(last[metric]), "the report is about the weights that were kept"
 
 
-def test_training_says_where_the_report_is(
-    tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "run"
-    assert typed("train", "basic", "--data", tiny_trainable, "--out", out, "--json", *SMALL) == 0
-    shown = capsys.readouterr()
-    assert json.loads(shown.out)["report"] == str(out / "report.html")
-    assert f"The report: {out / 'report.html'}" in shown.err
-
-
 def test_a_report_evaluates_what_is_missing_and_keeps_it(
-    trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert typed("report", trained, "--data", tiny_trainable) == 0
-    assert f"The report: {trained / 'report.html'}" in capsys.readouterr().err
+    assert f"The report: {trained / 'report.html'}" in shell("report", trained, "--no-replays")
     page = (trained / "report.html").read_text(encoding="utf-8")
-    assert typed("eval", trained, "--data", tiny_trainable, "--json") == 0
-    metrics = printed_json(capsys)["metrics"]
+    metrics = shell.json("eval", trained)["metrics"]
     assert f"<td>{metrics['sr']:.3f}</td><td>{metrics['spl']:.3f}</td>" in page
     for split in ("val_seen", "val_unseen"):
         assert (trained / "results" / f"{split}.json").is_file()
     assert "Report on &lt;ssm&gt;" in page
     assert "<ssm>" not in page
 
-
-def test_a_second_report_walks_nothing_and_needs_no_data(
-    trained: Path, tiny_trainable: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert typed("report", trained, "--data", tiny_trainable, "--no-replays") == 0
-    first = (trained / "report.html").read_text(encoding="utf-8")
-
     def refuse(*_args: object) -> None:
         raise AssertionError("everything has been walked")
 
     monkeypatch.setattr(pages, "open_run", refuse)
-    assert typed("report", trained, "--no-replays") == 0
-    assert (trained / "report.html").read_text(encoding="utf-8") == first
+    shell.split("report", trained, "--no-replays")  # a second one walks nothing and needs no data
+    assert (trained / "report.html").read_text(encoding="utf-8") == page
 
 
 def _links(page: Path) -> list[str]:
@@ -92,14 +60,14 @@ def _links(page: Path) -> list[str]:
 
 
 def test_replays_are_written_beside_the_report_and_linked(
-    runs: tuple[Path, Path], trained: Path, tiny_trainable: Path, tmp_path: Path
+    ssm: Path, basic: Path, trained: Path, tmp_path: Path, shell: Shell
 ) -> None:
-    own = _links(runs[0] / "report.html")
+    own = _links(ssm / "report.html")
     assert own, "training ends with them"
     assert all(link.startswith("replays/report-dev_unseen-") for link in own)
-    page, rival = tmp_path / "pair" / "both.html", shutil.copytree(runs[1], tmp_path / "basic")
-    words = ("report", trained, rival, "--data", tiny_trainable, "--splits", "val_unseen", "--out", page)
-    assert typed(*words) == 0
+    page, rival = tmp_path / "pair" / "both.html", shutil.copytree(basic, tmp_path / "basic")
+    words = ("report", trained, rival, "--splits", "val_unseen", "--out", page)
+    shell(*words)
     links = _links(page)
     assert 1 <= len(links) <= 4
     for link in links:
@@ -110,109 +78,77 @@ def test_replays_are_written_beside_the_report_and_linked(
         assert story in ("fixed", "wrong-stop", "lost", "straight")
     assert not list((page.parent / "replays").glob("*.tmp*"))
     before = page.read_text(encoding="utf-8")
-    assert typed(*words) == 0
+    shell(*words)
     assert page.read_text(encoding="utf-8") == before, "the same again, over the same files"
 
 
-def test_replays_can_be_left_out(trained: Path, tiny_trainable: Path, tmp_path: Path) -> None:
+def test_replays_can_be_left_out(trained: Path, tmp_path: Path, shell: Shell) -> None:
     page = tmp_path / "plain.html"
-    assert typed("report", trained, "--data", tiny_trainable, "--no-replays", "--out", page) == 0
+    shell("report", trained, "--no-replays", "--out", page)
     assert not (tmp_path / "replays").exists()
     assert "Replays" not in page.read_text(encoding="utf-8")
 
 
-def test_without_its_data_a_report_says_how_to_get_replays(
-    trained: Path, tiny_data: Path, tiny_trainable: Path
+def test_without_its_data_a_report_names_the_way_to_replays(
+    trained: Path, tiny_data: Path, shell: Shell
 ) -> None:
-    assert typed("report", trained, "--data", tiny_trainable) == 0
+    shell("report", trained)
     shutil.rmtree(trained / "replays")
-    told = "There are none here: the data of the runs was not named. They are written by"
-    assert typed("report", trained) == 0
-    assert told in (trained / "report.html").read_text(encoding="utf-8")
-    assert typed("report", trained, "--data", tiny_data) == 0, "a folder without the features of the run"
+    shell.split("report", trained)
+    expected = "There are none here: the data of the runs was not named. They are written by"
+    assert expected in (trained / "report.html").read_text(encoding="utf-8")
+    shell("report", trained, "--data", tiny_data)  # a folder without the features of the run
     page = (trained / "report.html").read_text(encoding="utf-8")
     assert "There are none here: " in page
     assert "features" in page
     assert not (trained / "replays").exists()
 
 
-def test_results_of_other_weights_are_not_used(
-    trained: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed("eval", trained, "--data", tiny_trainable, "--checkpoint", "best") == 0
-    best = read_episode_results(trained / "results" / "val_unseen.jsonl")
+def test_results_of_other_weights_are_not_used(trained: Path, shell: Shell) -> None:
+    def kept() -> Sequence[EpisodeResult]:
+        return read_episode_results(trained / "results" / "val_unseen.jsonl")
+
+    shell("eval", trained, "--checkpoint", "best")
+    best = kept()
     assert best[0].checkpoint == "best"
-    assert typed("report", trained, "--data", tiny_trainable) == 0
-    assert read_episode_results(trained / "results" / "val_unseen.jsonl")[0].checkpoint == "last"
-    assert typed("report", trained, "--data", tiny_trainable, "--checkpoint", "best") == 0
-    assert read_episode_results(trained / "results" / "val_unseen.jsonl") == best
-    capsys.readouterr()
+    shell("report", trained, "--no-replays")
+    assert kept()[0].checkpoint == "last"
+    shell("report", trained, "--checkpoint", "best", "--no-replays")
+    assert kept() == best
     file = trained / "metrics.jsonl"
-    file.write_text(file.read_text().replace('"iteration":4', '"iteration":6'))
-    assert typed("report", trained) == 0, "training went on since"
-    assert (
-        "<ssm> has not walked val_seen, val_unseen; name its data folder with --data"
-        in capsys.readouterr().err
-    )
+    file.write_text(file.read_text().replace('"iteration":4', '"iteration":6'))  # training went on since
+    remark = "<ssm> has not walked val_seen, val_unseen; name its data folder with --data"
+    assert remark in shell.split("report", trained).err
     assert "&lt;ssm&gt; has not walked" in (trained / "report.html").read_text(encoding="utf-8")
 
 
 def test_several_runs_share_a_page(
-    runs: tuple[Path, Path], tiny_trainable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ssm: Path, basic: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert typed("report", *runs, "--data", tiny_trainable, "--splits", "val_unseen") == 0
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "Report on 2 runs" in page
-    assert not (runs[1] / "results" / "val_seen.json").exists(), "only what was asked for"
-    assert typed("report", *runs, "--data", tiny_trainable, "--out", tmp_path / "my" / "page.html") == 0
+    shell("report", ssm, basic, "--splits", "val_unseen", "--no-replays")
+    assert "Report on 2 runs" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not (basic / "results" / "val_seen.json").exists(), "only the named splits"
+    shell("report", ssm, basic, "--no-replays", "--out", tmp_path / "my" / "page.html")
     assert (tmp_path / "my" / "page.html").is_file()
 
 
-def test_runs_on_the_embedded_houses_need_no_data_folder(
-    trained: Path, tiny_trainable: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_report_depends_on_what_runs_were_trained_on(
+    ssm: Path, trained: Path, tiny_trainable: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = trained / "preset.json"
     description = json.loads(file.read_text())
+    file.write_text(json.dumps({**description, "data": {**description["data"], "sha256": "0" * 64}}))
+    refused = shell.split("report", ssm, trained, code=2).err
+    assert "were trained on different features, so their numbers cannot be compared" in refused
     description["data"] |= {"features": "scenemem.houses.features", "track": "houses"}
     file.write_text(json.dumps(description))
     monkeypatch.setattr(pages, "open_data", lambda *_: DataFolder(tiny_trainable))
-    assert typed("report", trained) == 0
+    shell.split("report", trained)  # the embedded houses need no data folder
     assert "The embedded houses, track houses" in (trained / "report.html").read_text(encoding="utf-8")
-
-
-def test_runs_on_different_data_are_not_compared(
-    runs: tuple[Path, Path], trained: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = trained / "preset.json"
-    description = json.loads(file.read_text())
-    description["data"]["sha256"] = "0" * 64
-    file.write_text(json.dumps(description))
-    assert typed("report", runs[0], trained) == 2
-    assert (
-        "were trained on different features, so their numbers cannot be compared" in capsys.readouterr().err
-    )
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("report",), "name at least one run folder: scenemem report RUN ..."),
-        (("report", "nowhere"), "nowhere holds no run (no preset.json)"),
-        (("follow", "expert"), "expert holds no run (no preset.json)"),
-    ],
-)
-def test_mistakes_are_one_line(
-    words: tuple[str, ...], message: str, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed(*words, "--data", tiny_trainable) == 2
-    assert message in capsys.readouterr().err.replace("\n", " ")
-
-
-def test_a_damaged_description_is_named(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (trained / "preset.json").write_text("{}")
-    assert typed("report", trained) == 2
-    assert "preset.json: does not describe a run ('name')" in capsys.readouterr().err
+    file.write_text("{}")
+    refused = shell.split("report", trained, code=2).err
+    assert "preset.json: does not describe a run (Object missing required field `name`)" in refused
 
 
 @pytest.fixture
@@ -234,11 +170,8 @@ def labelled(tiny_trainable: Path, tmp_path: Path) -> Path:
     return data
 
 
-def test_grounding_is_measured(
-    runs: tuple[Path, Path], labelled: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed("follow", runs[0], "--data", labelled, "--grounding", "--json") == 0
-    report = printed_json(capsys)
+def test_grounding_is_measured(ssm: Path, basic: Path, labelled: Path, shell: Shell) -> None:
+    report = shell.json("follow", ssm, "--data", labelled, "--grounding")
     assert (report["split"], report["iteration"]) == ("val_unseen", 4)
     quality = report["grounding"]
     assert quality["coverage"]["measured"] == quality["coverage"]["labels"] > 0
@@ -246,31 +179,22 @@ def test_grounding_is_measured(
     for row in quality["attention"]:
         assert row["lift"]["value"] == pytest.approx(row["mass"]["value"] / row["chance"])
         assert row["mass"]["low"] <= row["mass"]["value"] <= row["mass"]["high"]
-    assert typed("follow", runs[1], "--data", labelled, "--grounding", "--split", "dev_unseen") == 0
-    shown = capsys.readouterr().out
+    shown = shell("follow", basic, "--data", labelled, "--grounding", "--split", "dev_unseen")
     assert "navigator" in shown
     assert "perception" not in shown
+    refused = shell.refused("follow", ssm, "--grounding")
+    assert "lar2r_val_unseen.json.gz: no such file; the word labels of lar2r" in refused
 
 
 def test_decisions_along_the_reference_paths_are_counted(
-    runs: tuple[Path, Path], tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+    ssm: Path, basic: Path, tiny_trainable: Path, shell: Shell
 ) -> None:
-    assert typed("follow", runs[0], "--data", tiny_trainable, "--json") == 0
-    report = printed_json(capsys)
+    report = shell.json("follow", ssm)
     assert (report["split"], report["iteration"]) == ("val_unseen", 4)
     assert list(report["following"]) == ["action: go on", "action: stop", "frontier: stay"]
     episodes = len(json.loads((tiny_trainable / "r2r" / "R2R_val_unseen.json").read_text())) * 3
     assert report["following"]["action: stop"]["of"] == episodes
-    assert typed("follow", runs[1], "--data", tiny_trainable, "--split", "dev_unseen") == 0
-    shown = capsys.readouterr().out
+    shown = shell("follow", basic, "--split", "dev_unseen")
     assert "action: stop" in shown
     assert "frontier" not in shown
-    assert typed("follow", runs[0], "--data", tiny_trainable, "--split", "nowhere") == 2
-    assert "nowhere" in capsys.readouterr().err
-
-
-def test_grounding_needs_labels(
-    runs: tuple[Path, Path], tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed("follow", runs[0], "--data", tiny_trainable, "--grounding") == 2
-    assert "lar2r_val_unseen.json.gz: no such file; the word labels of lar2r" in capsys.readouterr().err
+    assert "nowhere" in shell.refused("follow", ssm, "--split", "nowhere")

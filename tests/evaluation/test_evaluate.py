@@ -17,7 +17,6 @@ from scenemem.formats.episodes import Episode
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.objectives import ClosestToGoal
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes, load_split
-from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World
 
 ROUTE = ("g00", "g10", "g20", "g30")  # 2 m steps; the goal is 6 m away
@@ -34,11 +33,6 @@ WALKS: dict[tuple[str, ...], tuple[bool, str]] = {
     (*ROUTE, "g20", "g10", "g00"): (False, "passed"),
     ("g00", "g00", "g10", "g20", "g30"): (False, "reached"),
 }
-
-
-@pytest.fixture(scope="module")
-def world(tiny_data: Path) -> World:
-    return load_world(tiny_data / "connectivity")
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,12 @@
-"""Led along the reference paths, an agent is asked at every decision what it would have chosen."""
+"""Led along the reference paths: what an agent would have chosen, and which words it attends to."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,15 +16,38 @@ from scenemem.agents.agent import ActionSpace, Arrival
 from scenemem.agents.rollout import DecisionRequest
 from scenemem.agents.walker import AgentPolicy, TrainedAgent, WalkConfig, collect, take_best
 from scenemem.errors import UserError
-from scenemem.evaluation.following import Agreement, measure_following, path_likelihood
+from scenemem.evaluation import following
+from scenemem.evaluation.following import (
+    Agreement,
+    GroundingQuality,
+    ReferenceAttention,
+    Stream,
+    WordAttention,
+    attention_along_reference,
+    measure_following,
+    measure_grounding,
+    path_likelihood,
+)
+from scenemem.formats.annotations import (
+    LandmarkLabels,
+    WordLabels,
+    landmark_label_file,
+    read_landmark_labels,
+)
+from scenemem.formats.episodes import read_episodes
 from scenemem.learning.objectives import ReferencePath
-from scenemem.models.navigator import RolloutInputs
+from scenemem.models.navigator import Instructions, RolloutInputs
+from scenemem.presets import PRESETS
 from scenemem.ssm.additions import SSMPlus
-from scenemem.world.graph import Pose
+from scenemem.ssm.agent import GroundedAgent
+from scenemem.tasks.episode_set import EpisodeSet
+from scenemem.tasks.vocabulary import split_words
+from scenemem.world.graph import NONE, Pose
 from scenemem.zoo import active_perception, rpa, student_forcing
 from tests.agents.helpers import Setting
 
 FAMILY = {"active-perception": active_perception, "rpa": rpa, "student-forcing": student_forcing}
+KINDS = sorted({preset.agent for preset in PRESETS.values()})
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +55,21 @@ def setting(tiny_trainable: Path) -> Setting:
     return Setting.load(tiny_trainable, "val_unseen")
 
 
-def _agent(setting: Setting, name: str, **settings: object) -> TrainedAgent:
-    limits = WalkConfig(max_decisions=4, max_words=30)
+@pytest.fixture(scope="module")
+def episodes(setting: Setting) -> EpisodeSet:
+    return setting.episodes
+
+
+def _agent(setting: Setting, name: str, **settings: Any) -> TrainedAgent:
+    limits = WalkConfig(max_decisions=4, max_steps=9, max_words=30)
     if name not in FAMILY:
         return setting.agent(name, limits=limits, **settings)
-    spec = FAMILY[name].SPEC
+    spec = FAMILY[name].AGENTS[name]
     network = setting.network(lambda sizes: spec.build(spec.config(word_width=6, width=8), sizes))
     return TrainedAgent(network, setting.environment, setting.vocabulary, limits)
 
 
-class _Asked:
+class _Judged:
     """Follows the labels, and notes what the agent would have done and how likely the label was."""
 
     def __init__(self, inner: AgentPolicy) -> None:
@@ -67,30 +98,27 @@ class _Asked:
 def test_agreement_and_likelihood_are_those_of_every_single_decision(name: str, setting: Setting) -> None:
     agent, episodes, told = _agent(setting, name), setting.episodes, list[tuple[int, int]]()
     agent.network.train()
-    found = measure_following(
-        agent, episodes, batch_size=7, progress=lambda done, total: told.append((done, total))
-    )
+    found = measure_following(agent, episodes, batch_size=7, progress=lambda *done: told.append(done))
     likelihood = path_likelihood(agent, episodes)
     assert agent.network.training, "as it was before"
     assert told[-1] == (len(episodes), len(episodes))
     network, longest = agent.network.eval(), int(episodes.path_length.max())
-    inputs = RolloutInputs(
-        setting.environment, agent.read(episodes.texts), network.dropout_masks(len(episodes))
-    )
-    asked = _Asked(AgentPolicy(network, inputs, take_best))
+    masks = network.dropout_masks(len(episodes))
+    inputs = RolloutInputs(setting.environment, agent.read(episodes.texts), masks)
+    judged = _Judged(AgentPolicy(network, inputs, take_best))
     collect(
         setting.world,
         episodes,
         network.action_space(setting.world, len(episodes), longest, learning=True),
-        asked,
+        judged,
         max_steps=longest**2,
         label_rule=ReferencePath(setting.world, episodes.path),
     )
-    assert found == [Agreement(kind, asked.right[kind], asked.of[kind]) for kind in sorted(asked.of)]
+    assert found == [Agreement(kind, judged.right[kind], judged.of[kind]) for kind in sorted(judged.of)]
     assert {one.of for one in found if one.decisions.endswith("stop")} == {len(episodes)}
     assert any(0 < one.share < 1 for one in found)
     if name != "active-perception":  # which has decisions that a path does not label
-        expected = torch.tensor([sum(row) / len(row) for _, row in sorted(asked.chances.items())])
+        expected = torch.tensor([sum(row) / len(row) for _, row in sorted(judged.chances.items())])
         torch.testing.assert_close(likelihood, expected, rtol=1e-4, atol=1e-5)
     part = path_likelihood(agent, episodes.select([2, 0]))
     torch.testing.assert_close(part, likelihood[[2, 0]], rtol=1e-4, atol=1e-4)
@@ -113,3 +141,235 @@ def test_an_agent_that_is_sure_to_stay_stays(setting: Setting) -> None:
         share[bias] = found["frontier: stay"]
     assert share[1e3] == 1.0
     assert share[-1e3] < 0.8, "at the start, and where nothing was left open, there is no other frontier"
+
+
+# Grounding
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_agent_is_led_along_the_reference_path(name: str, setting: Setting) -> None:
+    agent, episodes, told = _agent(setting, name), setting.episodes, list[tuple[int, int]]()
+    agent.network.train()
+    shown = attention_along_reference(agent, episodes, batch_size=7, progress=lambda *done: told.append(done))
+    batches = list(shown)
+    assert agent.network.training, "as it was before"
+    assert told[-1] == (len(episodes), len(episodes))
+    walks = [row[alive] for batch in batches for row, alive in zip(batch.viewpoint, batch.alive, strict=True)]
+    for walk, path in zip(walks, episodes.path, strict=True):
+        assert walk.tolist() == path[path != NONE].tolist()
+    streams = ["navigator"] if name.startswith("basic") else ["perception", "action", "navigator"]
+    for batch in batches:
+        assert list(batch.words) == streams
+        for weights in batch.words.values():
+            assert torch.allclose(weights[batch.alive].sum(-1), torch.ones(int(batch.alive.sum())))
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if not name.startswith("basic")])
+def test_word_attention_is_that_of_the_states_that_decide(
+    name: str, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step after step, what ``forward`` of the grounding has attended to is what was recorded."""
+    agent, seen = _agent(setting, name), list[Tensor]()
+    assert isinstance(agent.network, GroundedAgent)
+    assert agent.network.grounding is not None
+    attend, ground = Instructions.attend, agent.network.grounding.forward
+
+    def spied(state: Tensor, words: Instructions) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+
+            def kept(words: Instructions, queries: Tensor) -> tuple[Tensor, Tensor]:
+                values, weights = attend(words, queries)
+                seen.append(weights)
+                return values, weights
+
+            patch.setattr(Instructions, "attend", kept)
+            return ground(state, words)
+
+    monkeypatch.setattr(agent.network.grounding, "forward", spied)
+    (recorded,) = attention_along_reference(agent, setting.episodes)
+    steps = recorded.alive.sum(dim=0).tolist()
+    assert [len(weights) for weights in seen] == steps
+    for step, weights in enumerate(seen):
+        for number, stream in enumerate(("perception", "action")):
+            of_stream: Tensor = recorded.words[stream]  # type: ignore[index]
+            assert torch.equal(of_stream[recorded.alive[:, step], step], weights[:, number])
+
+
+def test_without_fine_grained_grounding_there_is_only_the_navigators_attention(
+    setting: Setting, episodes: EpisodeSet
+) -> None:
+    labels = {
+        name: _labels(setting, episodes, row, (0, 1), (2,))
+        for row, name in enumerate(episodes.instruction_ids)
+    }
+    quality = measure_grounding(_agent(setting, "ssm", grounding=False), episodes, labels)
+    assert [(row.stream, row.words) for row in quality.attention] == [
+        ("navigator", "landmark"),
+        ("navigator", "action"),
+    ]
+    assert quality.own_minus_other == {}
+
+
+def _labels(
+    setting: Setting,
+    episodes: EpisodeSet,
+    row: int,
+    landmark: tuple[int, ...],
+    action: tuple[int, ...] = (),
+    step: int = 0,
+) -> dict[str, WordLabels]:
+    """Labels of one viewpoint of an episode's path."""
+    viewpoint = setting.world.viewpoints[int(episodes.path[row, step])]
+    return {viewpoint: WordLabels(landmark=landmark, action=action)}
+
+
+Measured = Callable[[EpisodeSet, LandmarkLabels, dict[Stream, list[int]]], GroundingQuality]
+
+
+@pytest.fixture
+def measured(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> Measured:
+    """Grounding of made-up attention: every stream attends to the given tokens, to each as much."""
+
+    def measure(
+        episodes: EpisodeSet, labels: LandmarkLabels, attention: dict[Stream, list[int]]
+    ) -> GroundingQuality:
+        tokens = torch.tensor([len(split_words(text)) + 2 for text in episodes.texts])
+        shape = (*episodes.path.shape, int(tokens.max()))
+
+        def attend(*_args: object, **_options: object) -> Iterator[ReferenceAttention]:
+            words: dict[Stream, Tensor] = {}
+            for stream, chosen in attention.items():
+                words[stream] = torch.zeros(shape)
+                words[stream][:, :, chosen] = 1 / len(chosen)
+            alive = episodes.path != NONE
+            yield ReferenceAttention(episodes, episodes.path.clamp_min(0), alive, tokens, words)
+
+        monkeypatch.setattr(following, "attention_along_reference", attend)
+        return measure_grounding(_agent(setting, "ssm"), episodes, labels)
+
+    return measure
+
+
+def _row(quality: GroundingQuality, stream: Stream, words: str) -> WordAttention:
+    (row,) = (row for row in quality.attention if (row.stream, row.words) == (stream, words))
+    return row
+
+
+def test_mass_lift_and_pointing_are_what_they_say(
+    measured: Measured, setting: Setting, episodes: EpisodeSet
+) -> None:
+    some = episodes.select(range(6))
+    labels = {
+        name: _labels(setting, some, row, (0, 1), (2,)) for row, name in enumerate(some.instruction_ids)
+    }
+    attention: dict[Stream, list[int]] = {"perception": [1, 2, 5, 6], "action": [3], "navigator": [0]}
+    quality = measured(some, labels, attention)
+    tokens = [len(split_words(text)) + 2 for text in some.texts]
+    chance = sum(2 / count for count in tokens) / len(tokens)
+    perception = _row(quality, "perception", "landmark")
+    assert perception.chance == pytest.approx(chance)
+    assert perception.mass.value == pytest.approx(0.5), "the first two of four words"
+    assert perception.lift.value == pytest.approx(0.5 / chance)
+    assert perception.pointing.value == 1.0, "the first of its four words is a landmark"
+    assert perception.elsewhere is None, "nothing was said about other viewpoints"
+    assert _row(quality, "perception", "action").mass.value == 0.0
+    assert _row(quality, "action", "action").mass.value == 1.0
+    assert _row(quality, "navigator", "landmark").pointing.value == 0.0
+    assert quality.own_minus_other["landmark"].value == pytest.approx(0.5)
+    assert quality.own_minus_other["action"].value == pytest.approx(1.0)
+    assert quality.viewpoints == {"landmark": 6, "action": 6}
+    assert (quality.episodes, quality.paths) == (6, len(set(some.record.tolist())))
+
+
+def test_uniform_attention_has_a_lift_of_one(
+    measured: Measured, setting: Setting, episodes: EpisodeSet
+) -> None:
+    counts = [len(split_words(text)) for text in episodes.texts]
+    some = episodes.select([row for row, count in enumerate(counts) if count == counts[0]])
+    labels = {
+        name: _labels(setting, some, row, (row % 3, 3), (1,)) for row, name in enumerate(some.instruction_ids)
+    }
+    everywhere = list(range(counts[0] + 2))
+    quality = measured(some, labels, {"navigator": everywhere})
+    for row in quality.attention:
+        assert row.lift.value == pytest.approx(1.0)
+        assert (row.lift.low, row.lift.high) == pytest.approx((1.0, 1.0))
+
+
+def test_words_about_other_viewpoints_are_measured_apart(
+    measured: Measured, setting: Setting, episodes: EpisodeSet
+) -> None:
+    one = episodes.select([0])
+    labels = {
+        one.instruction_ids[0]: {
+            **_labels(setting, one, 0, (0,), ()),
+            **_labels(setting, one, 0, (1,), (), 1),
+        }
+    }
+    quality = measured(one, labels, {"navigator": [1]})
+    row = _row(quality, "navigator", "landmark")
+    tokens = len(split_words(one.texts[0])) + 2
+    assert row.mass.value == 0.5, "right at the first viewpoint, wrong at the second"
+    assert row.elsewhere is not None
+    assert row.elsewhere.value == pytest.approx(0.5 * tokens), "and the other way round"
+    assert quality.coverage.empty == 2
+
+
+def test_every_label_is_measured_whole_or_counted_as_what_it_is(
+    measured: Measured, setting: Setting, episodes: EpisodeSet
+) -> None:
+    one = episodes.select([0])
+    name, length = one.instruction_ids[0], len(split_words(one.texts[0]))
+    on_path = [setting.world.viewpoints[int(place)] for place in one.path[0] if int(place) != NONE]
+    labels = {
+        name: {
+            on_path[0]: WordLabels(landmark=(0,), action=(0, length)),
+            on_path[1]: WordLabels(landmark=()),
+            "somewhere else": WordLabels(action=(1,)),
+        },
+        "another instruction": {on_path[0]: WordLabels(action=(1,))},
+    }
+    coverage = measured(one, labels, {"navigator": [1]}).coverage
+    assert (coverage.labels, coverage.measured) == (4, 1)
+    assert (coverage.empty, coverage.beyond, coverage.unvisited, coverage.cut) == (1, 1, 1, 0)
+
+
+def test_words_the_agent_does_not_read_are_not_held_against_it(
+    setting: Setting, episodes: EpisodeSet
+) -> None:
+    agent = _agent(setting, "basic")
+    agent.limits = replace(agent.limits, max_words=5)  # three words and the two marks
+    labels = {
+        name: {
+            **_labels(setting, episodes, row, (2,), ()),
+            **_labels(setting, episodes, row, (3,), (), 1),
+        }
+        for row, name in enumerate(episodes.instruction_ids)
+    }
+    quality = measure_grounding(agent, episodes, labels)
+    assert quality.coverage.cut == quality.coverage.measured == len(episodes)
+
+
+def test_labels_of_another_split_are_refused(setting: Setting) -> None:
+    with pytest.raises(UserError, match="no word label fits 'r2r val_unseen'; are they"):
+        measure_grounding(_agent(setting, "basic"), setting.episodes, {})
+
+
+@pytest.mark.real_data
+def test_real_labels_count_words_as_we_do(real_data: Path) -> None:
+    """A label begins with a word; one token further left or right would often be punctuation."""
+    labels = read_landmark_labels(landmark_label_file(real_data, "val_unseen"))
+    marks: Counter[int] = Counter()
+    total = 0
+    for episode in read_episodes(real_data / "r2r" / "R2R_val_unseen.json"):
+        for name, text in zip(episode.instruction_ids, episode.instructions, strict=True):
+            tokens = split_words(text)
+            for label in labels[name].values():
+                for words in (label.landmark, label.action):
+                    if words and 0 < words[0] < len(tokens) - 1:
+                        total += 1
+                        marks.update(
+                            shift for shift in (-1, 0, 1) if not tokens[words[0] + shift][0].isalnum()
+                        )
+    assert marks[0] < 0.001 * total
+    assert min(marks[-1], marks[1]) > 0.01 * total

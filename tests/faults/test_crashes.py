@@ -178,7 +178,9 @@ def test_a_second_training_is_kept_out(tiny_trainable: Path, tmp_path: Path) -> 
         second = _start("train", "ssm", "--data", tiny_trainable, "--out", run.root, "--resume")
         _, told = second.communicate()
         assert second.returncode == 2
-        assert f"is being trained by another process (process {first.pid} on " in told.replace("\n", " ")
+        told = told.replace("\n", " ")
+        assert f"is being trained by another process (process {first.pid} on " in told
+        assert "wait until it has ended, or name another folder with --out" in told
     finally:
         first.kill()
         first.communicate()

@@ -26,16 +26,15 @@ from benchmarks.faults.readers import Reader, attempt, readers, write_beside
 from scenemem.errors import DataError
 from scenemem.features.pictures import read_picture
 from scenemem.formats import decoding
-from scenemem.formats.annotations import read_view_objects, read_word_vectors
-from scenemem.formats.captions import CaptionFiles, read_captions
-from scenemem.formats.decoding import read_bytes, read_lines
-from scenemem.formats.digests import file_digest
+from scenemem.formats.annotations import CaptionFiles, read_captions, read_view_objects, read_word_vectors
+from scenemem.formats.decoding import file_digest, read_bytes, read_lines
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import read_feature_hdf5, read_store
-from scenemem.formats.originals import read_glove, read_glove_table
 from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.runs.config import read_config
-from scenemem.runs.folder import RunFolder, read_published
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.weights import read_published
+from scenemem.sources.convert import read_glove, read_glove_table
 
 MEGABYTES = 330
 """A process begins with 166 MB; together that stays below 500."""
@@ -79,7 +78,7 @@ def test_too_little_memory_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
         RunFolder(tmp_path).describe()
 
 
-def _archive(file: Path, name: str, content: bytes, kind: bytes = tarfile.REGTYPE) -> None:
+def _archive(file: Path, name: str, content: bytes, kind: bytes) -> None:
     with tarfile.open(file, "w") as archive:
         member = tarfile.TarInfo(name)
         member.type, member.size = kind, len(content) if kind == tarfile.REGTYPE else 0
@@ -176,7 +175,7 @@ def test_a_declared_size_is_not_believed(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("lamp\n")
     with memory_limit(200), pytest.raises(DataError, match=r"not a readable \.npy file"):
         read_store(lying("store.npy", "<f2", 1 << 40, 36, 8))
-    with memory_limit(200), pytest.raises(DataError, match=r"not an \.npy table of numbers"):
+    with memory_limit(200), pytest.raises(DataError, match=r"not a readable \.npy file"):
         read_glove_table(lying("table.npy", "<f4", 1 << 40, 300), tmp_path / "words.txt")
     (tmp_path / "words.npz").write_bytes(
         zipped("words.npy", lying("words.npy", "<f4", 1 << 40, 8).read_bytes())
@@ -185,7 +184,7 @@ def test_a_declared_size_is_not_believed(tmp_path: Path) -> None:
         read_word_vectors(tmp_path / "words.npz")
     np.savez(tmp_path / "table.npz", a=np.zeros((1, 3)))
     (tmp_path / "table.npz").rename(tmp_path / "table.npy")
-    with pytest.raises(DataError, match=r"not an \.npy table of numbers"):
+    with pytest.raises(DataError, match=r"not a readable \.npy file \(it is an archive"):
         read_glove_table(tmp_path / "table.npy", tmp_path / "words.txt")
 
 

@@ -13,21 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+import torch
 
-from scenemem import cli
 from scenemem.errors import DataError, SettingError, UserError
-from scenemem.features.buildings import unannotated
 from scenemem.features.captions import CaptionConfig, build_caption_features
-from scenemem.features.objects import space
-from scenemem.features.store import open_store
+from scenemem.features.objects import space, unannotated
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.features import StoreInfo, read_store, verify_store
 from scenemem.formats.folder import DataFolder
-from scenemem.world.build import load_world
+from tests.commands.helpers import typed
 from tests.features.caption_houses import THINGS, viewpoint_views, write_captions
 
-SMALL = CaptionConfig(caption_columns=6, detection_columns=5, classes=True)
+Floats = npt.NDArray[np.float64]
 
 
 @pytest.fixture
@@ -42,34 +41,33 @@ def data(tiny_data: Path, tmp_path: Path) -> DataFolder:
     return DataFolder(root)
 
 
-def _build(
-    data: DataFolder, name: str = "captions", **changed: Any
-) -> tuple[StoreInfo, np.ndarray[Any, Any]]:
+def _build(data: DataFolder, name: str = "captions", **changed: Any) -> tuple[StoreInfo, Floats]:
+    config = CaptionConfig(**{"caption_columns": 6, "detection_columns": 5, "classes": True, **changed})
     target = data.root / "features" / f"{name}.npy"
-    info = build_caption_features(
-        data,
-        target,
-        CaptionConfig(**{"caption_columns": 6, "detection_columns": 5, "classes": True, **changed}),
-    )
-    return info, np.asarray(read_store(target)[1])
+    info = build_caption_features(data, target, config)
+    return info, np.asarray(read_store(target)[1], dtype=np.float64)
 
 
-def _langnav(data: DataFolder, scan: str, change: Callable[[dict[str, Any]], None]) -> None:
+def _langnav(data: DataFolder, scan: str, change: Callable[[dict[str, Any]], object]) -> None:
     file = data.captions / "r2r_blip_DETR_vis2text" / f"{scan}.json"
     content = json.loads(file.read_text())
     change(content)
     file.write_text(json.dumps(content))
 
 
+def _detected(kind: str, box: str, confidence: str, caption: str | None = None) -> dict[str, str]:
+    caption = caption or f"a {kind}"
+    return {"obj_class": kind, "coordinates": box, "confidence": confidence, "caption": caption}
+
+
 def test_the_store_names_its_track_its_columns_and_its_files(data: DataFolder) -> None:
     seen: list[tuple[int, int]] = []
     target = data.root / "features" / "captions.npy"
-    info = build_caption_features(data, target, SMALL, lambda done, total: seen.append((done, total)))
+    config = CaptionConfig(caption_columns=6, detection_columns=5, classes=True)
+    info = build_caption_features(data, target, config, lambda *done: seen.append(done))
     assert (info.track, info.sensor) == ("captions", "a camera with a captioner, and a depth sensor")
     assert [(column.name, column.start, column.stop) for column in info.columns] == [
-        ("langnav captions", 0, 6),
-        ("langnav detections", 6, 11),
-        ("langnav classes", 11, 19),
+        *(("langnav captions", 0, 6), ("langnav detections", 6, 11), ("langnav classes", 11, 19)),
         ("space", 19, 26),
     ]
     assert info.columns[2].description.endswith(", ".join(sorted(THINGS)))
@@ -80,7 +78,6 @@ def test_the_store_names_its_track_its_columns_and_its_files(data: DataFolder) -
     assert seen == sorted(seen)
     assert seen[-1] == (9, 9), "three buildings, three stages"
     assert verify_store(target) == info
-    assert open_store(target, load_world(data.connectivity, cache=False)).width == 26
 
 
 def test_free_space_comes_from_the_graph(data: DataFolder) -> None:
@@ -100,7 +97,7 @@ def test_equal_captions_have_equal_columns_and_alike_ones_alike(data: DataFolder
 
     _langnav(data, "grid", change)
     info, values = _build(data, caption_columns=20)
-    first, second, other, alike, unknown = values[info.keys.index("grid_g00"), :5, :20].astype(float)
+    first, second, other, alike, unknown = values[info.keys.index("grid_g00"), :5, :20]
     np.testing.assert_array_equal(first, second)
     assert first @ alike > first @ other
     assert np.linalg.norm(first) == pytest.approx(1, abs=0.05), "few words: the axes keep nearly everything"
@@ -108,18 +105,15 @@ def test_equal_captions_have_equal_columns_and_alike_ones_alike(data: DataFolder
 
 
 def test_detections_count_by_confidence_and_size(data: DataFolder) -> None:
-    def found(kind: str, box: str, confidence: str) -> dict[str, str]:
-        return {"obj_class": kind, "coordinates": box, "confidence": confidence, "caption": f"a {kind}"}
-
     def change(content: dict[str, Any]) -> None:
         whole, small = "0 0 640 480", "0 0 64 48"
-        content["g00"]["0"]["dense_cap"] = [found("bed", whole, "0.5"), found("bed", small, "0.9")]
-        content["g00"]["1"]["dense_cap"] = [found("bed", whole, "0.25")]
+        content["g00"]["0"]["dense_cap"] = [_detected("bed", whole, "0.5"), _detected("bed", small, "0.9")]
+        content["g00"]["1"]["dense_cap"] = [_detected("bed", whole, "0.25")]
         content["g00"]["2"]["dense_cap"] = []
 
     _langnav(data, "grid", change)
     info, values = _build(data, detection_columns=20)
-    row = values[info.keys.index("grid_g00")].astype(float)
+    row = values[info.keys.index("grid_g00")]
     bed = 26 + sorted(THINGS).index("bed")
     assert row[0, bed] == 0.5
     assert row[1, bed] == 0.25
@@ -136,7 +130,7 @@ def test_navgpt_headings_are_spread_over_the_views_by_angle(data: DataFolder) ->
     file.write_text(json.dumps(content))
     info, values = _build(data, captioner="navgpt", caption_columns=20)
     assert [column.name for column in info.columns] == ["navgpt captions", "space"]
-    row = values[info.keys.index("grid_g00"), :, :20].astype(float)
+    row = values[info.keys.index("grid_g00"), :, :20]
     assert np.linalg.norm(row[0]) == pytest.approx(1, abs=0.05)
     share = row @ row[0] / (row[0] @ row[0])
     expected = np.zeros(36)
@@ -157,18 +151,12 @@ def test_both_captioners_stand_side_by_side(data: DataFolder) -> None:
 def test_only_training_buildings_are_fitted_on(data: DataFolder) -> None:
     before, values = _build(data)
     chance = random.Random(9)
+    unseen = _detected("spaceship", "0 0 9 9", "1", "a red bed")
 
     def change(content: dict[str, Any]) -> None:
         for name in content:
             content[name] = viewpoint_views(chance)
-            content[name]["0"]["dense_cap"] = [
-                {
-                    "obj_class": "spaceship",
-                    "coordinates": "0 0 9 9",
-                    "confidence": "1",
-                    "caption": "a red bed",
-                }
-            ]
+            content[name]["0"]["dense_cap"] = [unseen]
 
     _langnav(data, "yard", change)  # the only building that is not in R2R_train.json
     after, changed = _build(data)
@@ -180,39 +168,44 @@ def test_only_training_buildings_are_fitted_on(data: DataFolder) -> None:
     assert (_build(data)[1][..., :6] != changed[..., :6]).any()
 
 
-def test_without_episodes_everything_is_fitted_on(data: DataFolder) -> None:
+def test_episodes_and_word_vectors_may_be_missing(data: DataFolder) -> None:
     shutil.rmtree(data.root / "r2r")
-    assert _build(data)[0].encoder.endswith("on all buildings")
-
-
-def test_without_word_vectors_words_are_hashed(data: DataFolder) -> None:
     shutil.rmtree(data.root / "glove")
     info, values = _build(data)
-    assert "hashed words (no glove/)" in info.encoder
+    assert info.encoder == "langnav captions, hashed words (no glove/) reduced to 6 + 5 on all buildings"
     assert values[..., :6].any()
+
+
+def _sorted(content: dict[str, Any]) -> None:
+    content.update({name: content.pop(name) for name in sorted(content)})
 
 
 def test_building_twice_gives_the_same_bytes_in_any_order_of_the_files(data: DataFolder) -> None:
     first = _build(data)[0]
-    _langnav(
-        data, "grid", lambda content: content.update({name: content.pop(name) for name in sorted(content)})
-    )
+    _langnav(data, "grid", _sorted)
     assert _build(data, "again")[0] == first
 
 
-def test_a_missing_viewpoint_is_named(data: DataFolder) -> None:
-    _langnav(data, "grid", lambda content: content.pop("g11"))
-    with pytest.raises(
-        DataError, match="lacks 1 of the 32 viewpoints of the connectivity files, first 'grid_g11'"
-    ):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda content: content.pop("g11"),
+            "lacks 1 of the 32 viewpoints of the connectivity files, first 'grid_g11'; get",
+        ),
+        (
+            lambda content: content.update(ghost=content["g00"]),
+            "viewpoint 'ghost': is not in the connectivity file of its scan",
+        ),
+    ],
+)
+def test_captions_of_other_viewpoints_are_refused(
+    data: DataFolder, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    _langnav(data, "grid", change)
+    with pytest.raises(DataError, match=message):
         _build(data)
     assert not (data.root / "features" / "captions.npy").exists()
-
-
-def test_a_viewpoint_the_graph_does_not_know_is_named(data: DataFolder) -> None:
-    _langnav(data, "grid", lambda content: content.update(ghost=content["g00"]))
-    with pytest.raises(DataError, match="viewpoint 'ghost': is not in the connectivity file of its scan"):
-        _build(data)
 
 
 def test_excluded_viewpoints_and_other_buildings_are_passed_over(data: DataFolder) -> None:
@@ -236,10 +229,8 @@ def test_impossible_widths_are_refused() -> None:
 
 
 def test_the_command_builds_the_store(data: DataFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--caption-columns", "4", "--detection-columns", "0", "--json"]
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["data", "captions", "--data", str(data.root), *words])
-    assert caught.value.code == 0
+    words = ("--caption-columns", 4, "--detection-columns", 0, "--json")
+    assert typed("data", "captions", "--data", data.root, *words) == 0
     (shown,) = json.loads(capsys.readouterr().out)["stores"]
     assert (shown["name"], shown["track"], shown["width"]) == ("captions", "captions", 11)
     assert shown["sha256"] == verify_store(data.root / "features" / "captions.npy").sha256
@@ -260,8 +251,6 @@ class _Network:
         return self
 
     def __call__(self, input_ids: Any, attention_mask: Any) -> Any:
-        import torch
-
         assert input_ids.shape == attention_mask.shape
         return types.SimpleNamespace(last_hidden_state=torch.nn.functional.one_hot(input_ids, 50).float())
 
@@ -279,8 +268,6 @@ class _Tokenizer:
         return {"input_ids": [[1 + sum(word.encode()) % 49 for word in text.split()] for text in texts]}
 
     def pad(self, tokens: dict[str, list[list[int]]], **_options: str) -> dict[str, Any]:
-        import torch
-
         rows = [torch.tensor(row) for row in tokens["input_ids"]]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         return {"input_ids": padded, "attention_mask": (padded > 0).long()}
@@ -313,7 +300,7 @@ def test_a_sentence_encoder_reads_every_caption_once(
     info, values = _build(data, encoder="minilm", caption_columns=50)
     assert "all-MiniLM-L6-v2 reduced to 50 + 5" in info.encoder
     assert sorted(tokenizer.seen) == sorted(set(said))
-    row, other = values[info.keys.index("grid_g00"), [3, 4], :50].astype(float)
+    row, other = values[info.keys.index("grid_g00"), [3, 4], :50]
     assert np.linalg.norm(row) == pytest.approx(1, abs=0.01), "fifty axes keep everything"
     assert row @ other > 0
 

@@ -22,14 +22,13 @@ def test_features_are_converted_beside_the_data(tmp_path: Path, capsys: pytest.C
     assert typed("data", "features", file, "--data", tmp_path, "--json") == 0
     (shown,) = json.loads(capsys.readouterr().out)["stores"]
     target = tmp_path / "features" / "net.npy"
-    info = verify_store(target)
     assert shown == {
         "name": "net",
         "track": "images",
         "file": str(target),
         "width": 4,
         "viewpoints": 3,
-        "sha256": info.sha256,
+        "sha256": verify_store(target).sha256,
     }
 
 
@@ -43,18 +42,6 @@ def test_name_place_columns_and_encoder_can_be_chosen(
     info = verify_store(tmp_path / "o" / "few.npy")
     assert f"few (track images): 3 viewpoints x 36 views x 2 columns\n  sha256 {info.sha256}\n" in shown
     assert (info.width, info.encoder) == (2, "made up")
-
-
-def test_a_bad_feature_file_is_one_line_and_exit_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "net.tsv"
-    file.write_text("scan\tv\t640\t480\t60\t%%%%\n")
-    assert typed("data", "features", file, "--data", tmp_path) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert f"error: {file}: line 1, field 'features': not valid base64" in shown.err
-    assert not list((tmp_path / "features").iterdir())
 
 
 @pytest.fixture
@@ -94,9 +81,16 @@ def test_rooms_appear_when_they_are_known(annotated: Path, capsys: pytest.Captur
     assert sorted(file.name for file in out.iterdir()) == ["objects.json", "objects.npy"]
 
 
-def test_a_folder_without_annotations_is_one_line_and_exit_code_2(
+def test_mistakes_are_one_line_and_exit_code_2(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert typed("data", "objects", "--data", tiny_data, "--out", tmp_path / "o") == 2
     assert "no object annotations; put view_objects.jsonl.gz" in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
+    file = tmp_path / "net.tsv"
+    file.write_text("scan\tv\t640\t480\t60\t%%%%\n")
+    assert typed("data", "features", file, "--data", tmp_path) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"error: {file}: line 1, field 'features': not valid base64" in shown.err
+    assert not list((tmp_path / "features").iterdir())

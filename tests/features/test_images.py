@@ -21,20 +21,14 @@ from torch import Tensor
 
 from scenemem.errors import DataError, UserError
 from scenemem.features.images import HousesSmall, TransformersEncoder, build_image_features, open_encoder
-from scenemem.features.pictures import (
-    Camera,
-    DrawnHouses,
-    PictureFiles,
-    read_cameras,
-    resample_views,
-    write_views,
-)
+from scenemem.features.pictures import Camera, DrawnHouses, PictureFiles, read_cameras, resample_views
 from scenemem.formats.connectivity import write_scan
 from scenemem.formats.features import StoreInfo, read_store, verify_store
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import lay_out
 from scenemem.houses.pictures import draw_view
 from tests.conftest import scan_from_graph
+from tests.features.picture_files import write_views
 
 Floats = npt.NDArray[np.float64]
 Pixels = npt.NDArray[np.uint8]
@@ -76,14 +70,8 @@ def opengl_skybox(rotation: Floats, side: int) -> Pixels:
     edge = (np.arange(side) + 0.5) / side * 2 - 1
     s, t = np.broadcast_arrays(edge[None, :], edge[:, None])
     one = np.ones_like(s)
-    cube = {
-        2: (one, -t, -s),
-        4: (-one, -t, s),
-        0: (s, one, t),
-        5: (s, -one, -t),
-        1: (s, -t, one),
-        3: (-s, -t, -one),
-    }
+    cube = {2: (one, -t, -s), 4: (-one, -t, s), 0: (s, one, t)}
+    cube |= {5: (s, -one, -t), 1: (s, -t, one), 3: (-s, -t, -one)}
     return np.stack([colour_of(-np.stack(cube[face], axis=-1) @ rotation.T) for face in range(6)])
 
 
@@ -104,16 +92,6 @@ def test_views_of_a_skybox_show_every_direction_where_it_is(angle: float) -> Non
         assert view.size == SIZE
         expected = colour_of(camera_rays(number, SIZE)).astype(int)
         assert np.abs(np.asarray(view).astype(int) - expected).max() <= 3, f"view {number}"
-
-
-def test_faces_are_above_behind_left_ahead_right_and_below() -> None:
-    faces = np.stack([np.full((8, 8, 3), 40 * number, np.uint8) for number in range(6)])
-    shown = [np.asarray(view)[..., 0] // 40 for view in resample_views(faces, FACING_NORTH, SIZE)]
-    middle = [int(view[24, 32]) for view in shown]
-    ahead = {0: 3, 3: 4, 6: 1, 9: 2}  # heading step -> face: north, east, south, west
-    assert {step: middle[12 + step] for step in ahead} == ahead
-    assert all(view[0, 32] == 0 for view in shown[24:]), "the upper row sees what is above"
-    assert all(view[-1, 32] == 5 for view in shown[:12]), "row 0 looks down"
 
 
 def camera(viewpoint: str = "v", rotation: Floats = FACING_NORTH) -> Camera:
@@ -198,21 +176,10 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture
-def changeable(pictured: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(pictured, tmp_path / "copy"))
-
-
 def build(root: Path, target: Path, **options: Any) -> StoreInfo:
     pictures = PictureFiles(root / "pictures")
     options = {"encoder": HousesSmall(), **options}
     return build_image_features(DataFolder(root), target, pictures, **options)
-
-
-def test_views_are_read_in_the_order_of_their_numbers(pictured: Path) -> None:
-    one = read_cameras(DataFolder(pictured))[2]
-    views = PictureFiles(pictured / "pictures").views(one)
-    assert [view.tobytes() for view in views] == [view.tobytes() for view in Drawn().views(one)]
 
 
 @pytest.mark.parametrize("batch", [1, 5, 36, 100])
@@ -234,46 +201,53 @@ def test_rows_are_those_of_each_picture_alone(batch: int, pictured: Path, tmp_pa
     assert [file.name for file in sorted(tmp_path.iterdir())] == ["i.json", "i.npy"], "nothing is left over"
 
 
-def _cut_picture(folder: Path) -> None:
-    (folder / "v1/35.png").write_bytes((folder / "v1/35.png").read_bytes()[:200])
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:200])
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (
-            lambda folder: (folder / "v2/17.png").unlink(),
-            r"v2: scan scan, viewpoint v2, view 17: no '17\.jpg' or '17\.png', expected 36 pictures",
-        ),
-        (_cut_picture, r"35\.png: scan scan, viewpoint v1, view 35: not a readable picture"),
-        (
-            lambda folder: (folder / "v1/35.png").write_text("no picture at all"),
-            r"view 35: not a readable picture \(.*\); is the file complete\?",
-        ),
-        (
-            lambda folder: shutil.rmtree(folder / "v3"),
-            r"viewpoint v3: no pictures of this viewpoint of the world; expected scan/v3/<0-35>\.jpg",
-        ),
-        (
-            lambda folder: shutil.copy(folder / "v0/7.png", folder / "v0/07.png"),
-            r"view 7: there are '07\.png' and '7\.png', expected one picture",
-        ),
-    ],
-)
-def test_a_missing_broken_or_doubled_picture_is_named(
-    changeable: Path, spoil: Callable[[Path], object], message: str
-) -> None:
-    spoil(changeable / "pictures" / "scan")
+SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (
+        lambda folder: (folder / "v2/17.png").unlink(),
+        r"v2: scan scan, viewpoint v2, view 17: no '17\.jpg' or '17\.png', expected 36 pictures",
+    ),
+    "cut": (
+        lambda folder: _cut(folder / "v1/35.png"),
+        r"35\.png: scan scan, viewpoint v1, view 35: not a readable picture",
+    ),
+    "text": (
+        lambda folder: (folder / "v1/35.png").write_text("no picture at all"),
+        r"view 35: not a readable picture \(.*\); is the file complete\?",
+    ),
+    "none": (
+        lambda folder: shutil.rmtree(folder / "v3"),
+        r"viewpoint v3: no pictures of this viewpoint of the world; expected scan/v3/<0-35>\.jpg",
+    ),
+    "doubled": (
+        lambda folder: shutil.copy(folder / "v0/7.png", folder / "v0/07.png"),
+        r"view 7: there are '07\.png' and '7\.png', expected one picture",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_a_missing_broken_or_doubled_picture_is_named(pictured: Path, case: str, tmp_path: Path) -> None:
+    spoil, message = SPOILT[case]
+    root = Path(shutil.copytree(pictured, tmp_path / "copy"))
+    spoil(root / "pictures" / "scan")
     with pytest.raises(DataError, match=message):
-        build(changeable, changeable / "i.npy")
-    assert not (changeable / "i.npy").exists()
+        build(root, root / "i.npy")
+    assert not (root / "i.npy").exists()
     if "readable" not in message:
-        assert not list(changeable.glob(".i*")), "it was found before any work"
+        assert not list(root.glob(".i*")), "it was found before any work"
 
 
-def test_a_missing_folder_of_pictures_is_named(tmp_path: Path) -> None:
+def test_impossible_settings_are_refused(pictured: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such folder; --images expects one with a folder per scan"):
         PictureFiles(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="batch must be 1 or more, got 0"):
+        build(pictured, tmp_path / "i.npy", batch=0)
+    with pytest.raises(UserError, match="device 'abacus' cannot be used"):
+        open_encoder("houses-small", "abacus")
 
 
 # Going on after an interruption; a kill is in tests/commands/test_images_command.py
@@ -357,11 +331,6 @@ def test_numbers_that_are_not_finite_are_neither_stored_nor_kept(pictured: Path,
     assert len((tmp_path / ".i.npy.unfinished").read_bytes().splitlines()) == 1, "only the settings"
 
 
-def test_a_batch_holds_a_picture(pictured: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="batch must be 1 or more, got 0"):
-        build(pictured, tmp_path / "i.npy", batch=0)
-
-
 # Encoders
 
 
@@ -389,11 +358,6 @@ def test_an_unknown_encoder_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         "encoder 'openai/clip-vit-base-patch32' is not built in (houses-small), and others need "
         "transformers, which is not installed; run: pip install 'scenemem[images]'"
     )
-
-
-def test_an_unknown_device_is_refused() -> None:
-    with pytest.raises(UserError, match="device 'abacus' cannot be used"):
-        open_encoder("houses-small", "abacus")
 
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}

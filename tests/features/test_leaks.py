@@ -18,27 +18,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenemem.features.buildings import Annotations, Building, FloatArray, ObjectLabel, load_annotations
 from scenemem.features.captions import (
     CaptionConfig,
     CaptionTable,
     EncodedCaptions,
     caption_features,
+    caption_table,
     encode_captions,
 )
-from scenemem.features.objects import label_vectors, object_features, space
-from scenemem.features.words import hashed_label_vectors
-from scenemem.formats.annotations import RoomCode
+from scenemem.features.objects import (
+    Annotations,
+    BoolArray,
+    Building,
+    ObjectLabel,
+    label_vectors,
+    load_annotations,
+    object_features,
+    space,
+)
+from scenemem.features.words import FloatArray, hashed_label_vectors
+from scenemem.formats.annotations import RoomCode, find_captions
+from scenemem.formats.connectivity import read_scan
 from scenemem.formats.folder import DataFolder
 
 ROOMS = tuple(RoomCode(code, code) for code in "abcd")
 LABELS = tuple(
     ObjectLabel(name, coarse) for name, coarse in (("bed", "bed"), ("lamp", "light"), ("sofa", ""))
 )
+ANNOTATIONS = Annotations((), LABELS, ROOMS, "made up")
+VECTORS = hashed_label_vectors([(label.category,) for label in LABELS], 128)
 Random = np.random.Generator
 
 
-def _symmetric(chance: Random, size: int, share: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _symmetric(chance: Random, size: int, share: float) -> BoolArray:
     upper = np.triu(chance.random((size, size)) < share, 1)
     return np.asarray(upper | upper.T)
 
@@ -76,16 +88,13 @@ def _behind(building: Building, here: int, chance: Random, kinds: int, labels: i
     listed = building.listed.copy()
     listed[~in_sight] = chance.random((int((~in_sight).sum()), objects)) < 0.3
     nowhere = ~known[0]
-    # what viewpoints in sight list but nobody in sight has a box of may be hidden: not known either
+    # what viewpoints in sight list but that have no box in sight may be hidden: not known either
     listed[:, nowhere] = chance.random((size, int(nowhere.sum()))) < 0.3
     listed[here] = building.listed[here]
     kept = in_sight[building.box_viewpoint]
     fresh = int(chance.integers(0, 2 * size))
-    viewpoint = (
-        chance.choice(np.flatnonzero(~in_sight), fresh) if not in_sight.all() else np.zeros(0, np.int64)
-    )
-    thing = chance.integers(0, max(objects, 1), len(viewpoint)) if objects else np.zeros(0, np.int64)
-    viewpoint = viewpoint[: len(thing)]
+    viewpoint = chance.choice(np.flatnonzero(~in_sight), 0 if in_sight.all() or not objects else fresh)
+    thing = chance.integers(0, max(objects, 1), len(viewpoint))
     listed[viewpoint, thing] = True
     position, label = building.object_position.copy(), building.object_label.copy()
     position[nowhere] = chance.normal(scale=9.0, size=(int(nowhere.sum()), 3))
@@ -109,17 +118,11 @@ def _behind(building: Building, here: int, chance: Random, kinds: int, labels: i
     )
 
 
-def _rewired(
-    flags: np.ndarray[Any, np.dtype[np.bool_]], here: int, chance: Random
-) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _rewired(flags: BoolArray, here: int, chance: Random) -> BoolArray:
     """Other connections everywhere but at ``here``."""
     others = _symmetric(chance, len(flags), float(chance.random()))
     others[here], others[:, here] = flags[here], flags[:, here]
     return others
-
-
-def _rows(annotations: Annotations, building: Building, vectors: FloatArray, track: str) -> FloatArray:
-    return object_features(annotations, building, vectors, privileged=track == "oracle").astype(np.float16)
 
 
 def _changes(
@@ -127,7 +130,10 @@ def _changes(
 ) -> list[int]:
     """The columns of a viewpoint's row that change with what lies behind its knowledge."""
     other = _behind(building, here, chance, max(len(annotations.rooms), 1), len(annotations.labels))
-    before, after = (_rows(annotations, one, vectors, track)[here] for one in (building, other))
+    before, after = (
+        object_features(annotations, one, vectors, track == "oracle")[here].astype(np.float16)
+        for one in (building, other)
+    )
     return np.flatnonzero((before != after).any(axis=0)).tolist()
 
 
@@ -136,22 +142,18 @@ def _changes(
 def test_objects_tell_only_what_a_detector_sees_from_here(seed: int) -> None:
     chance = np.random.default_rng(seed)
     building = _made_up(chance)
-    annotations = Annotations((building,), LABELS, ROOMS, "made up")
-    vectors = hashed_label_vectors([(label.category,) for label in LABELS], 128)
     here = int(chance.integers(len(building.keys)))
-    assert not _changes(annotations, building, vectors, "objects", here, chance)
+    assert not _changes(ANNOTATIONS, building, VECTORS, "objects", here, chance)
 
 
 def test_the_oracle_fails_the_leak_test() -> None:
-    """It tells degrees and rooms of unvisited neighbours, and objects nobody in sight can see."""
+    """It tells degrees and rooms of unvisited neighbours, and objects that are hidden."""
     chance = np.random.default_rng(0)
-    annotations = Annotations((), LABELS, ROOMS, "made up")
-    vectors = hashed_label_vectors([(label.category,) for label in LABELS], 128)
     changed: set[int] = set()
     for _ in range(30):
         building = _made_up(chance)
         here = int(chance.integers(len(building.keys)))
-        changed.update(_changes(annotations, building, vectors, "oracle", here, chance))
+        changed.update(_changes(ANNOTATIONS, building, VECTORS, "oracle", here, chance))
     words, classes, ways, rooms = 128, 2, 3, 3 * len(ROOMS) + 2
     first = words + classes + 7
     leaking = set(range(first, first + ways - 1)) | set(range(first + ways, first + ways + rooms))
@@ -180,9 +182,8 @@ def _other_captions(table: CaptionTable, here: int, chance: Random) -> CaptionTa
     other = _captions(chance, len(table.caption), len(table.texts))
     other.caption[here] = table.caption[here]
     mine, theirs = table.detection_view // 36 == here, other.detection_view // 36 != here
-    order = np.argsort(
-        np.concatenate([table.detection_view[mine], other.detection_view[theirs]]), kind="stable"
-    )
+    views = np.concatenate([table.detection_view[mine], other.detection_view[theirs]])
+    order = np.argsort(views, kind="stable")
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(table, name)[mine], getattr(other, name)[theirs]])[order]
         for name in ("detection_view", "detection_text", "detection_kind", "detection_weight")
@@ -239,10 +240,6 @@ def test_real_viewpoints_tell_only_what_can_be_known(
 
 @pytest.mark.real_data
 def test_real_captions_tell_only_what_is_said_about_here(real_data: Path) -> None:
-    from scenemem.features.captions import caption_table
-    from scenemem.formats.captions import find_captions
-    from scenemem.formats.connectivity import read_scan
-
     files = find_captions(real_data / "captions", "navgpt")
     if files is None:
         pytest.skip("needs the published captions")

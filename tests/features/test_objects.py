@@ -11,25 +11,32 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.buildings import FloatArray, IntArray, load_annotations
 from scenemem.features.objects import (
     SPACE,
+    VIEW_DIRECTIONS,
     WORD_COLUMNS,
+    Building,
     build_object_features,
+    centredness,
     doors,
+    load_annotations,
+    nearness,
     rooms_ahead,
     rooms_next,
     seen_labels,
     space,
     ways,
 )
-from scenemem.features.store import open_store
+from scenemem.features.words import FloatArray
 from scenemem.formats.connectivity import Scan, Viewpoint, connectivity_files, read_scan, write_scan
 from scenemem.formats.features import read_store, verify_store
 from scenemem.formats.folder import DataFolder
-from scenemem.world.build import load_world
+from scenemem.world.graph import direction, nearest_view
 
 NORTH, EAST, SOUTH, UP_NORTH, DOWN_SOUTH = 12, 15, 18, 24, 6
 
@@ -53,8 +60,8 @@ def _scan() -> Scan:
                 image_id=name,
                 pose=(1, 0, 0, x, 0, 1, 0, y, 0, 0, 1, z, 0, 0, 0, 1),
                 included=name != "x",
-                visible=tuple(other in SEES[name] for other in PLACES),
-                unobstructed=tuple(other in SEES[name] for other in PLACES),
+                visible=(flags := tuple(other in SEES[name] for other in PLACES)),
+                unobstructed=flags,
                 height=1.5,
             )
             for name, (x, y, z) in PLACES.items()
@@ -62,8 +69,8 @@ def _scan() -> Scan:
     )
 
 
-def _write_compact(root: Path) -> None:
-    lines = [json.dumps({"scan": "house", "viewpoint": name, "objects": LISTS[name]}) for name in LISTS]
+def _write_compact(root: Path, lists: dict[str, Any] = LISTS) -> None:
+    lines = [json.dumps({"scan": "house", "viewpoint": name, "objects": lists[name]}) for name in lists]
     lines.append(json.dumps({"scan": "elsewhere", "viewpoint": "q", "objects": []}))
     (root / "objects" / "view_objects.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
 
@@ -88,13 +95,52 @@ def data(tmp_path: Path) -> DataFolder:
     return DataFolder(root)
 
 
-def _listed_labels(data: DataFolder) -> tuple[IntArray, FloatArray]:
-    (building,) = load_annotations(data).buildings
-    return seen_labels(building, building.listed)
+@pytest.fixture
+def building(data: DataFolder) -> Building:
+    return load_annotations(data).buildings[0]
 
 
-def test_boxed_objects_count_by_the_size_of_their_box(data: DataFolder) -> None:
+def _weights(data: DataFolder) -> FloatArray:
+    """What the views show, hidden objects included (n, 36, labels)."""
     (building,) = load_annotations(data).buildings
+    return seen_labels(building, building.listed)[1]
+
+
+def test_view_axes_agree_with_the_grid_of_the_world() -> None:
+    heading, elevation = direction(torch.zeros(36, 3, dtype=torch.float64), torch.tensor(VIEW_DIRECTIONS))
+    assert torch.equal(nearest_view(heading, elevation), torch.arange(36))
+    np.testing.assert_allclose(np.linalg.norm(VIEW_DIRECTIONS, axis=1), 1)
+
+
+def test_a_thing_counts_fully_in_the_middle_and_not_at_all_beside_the_picture() -> None:
+    ahead = centredness(np.array([0.0, 5.0, 0.0]))
+    assert ahead[12] == pytest.approx(1)
+    np.testing.assert_allclose(ahead[[13, 23, 0, 24]], 0.5)
+    assert ahead[14] == 0
+    assert ahead[18] == 0, "what lies behind is not in view"
+    assert centredness(np.array([0.0, 0.0, 0.0])).max() == 0
+
+
+@settings(max_examples=30)
+@given(st.tuples(*[st.floats(-20, 20)] * 3))
+def test_the_angle_decides_not_the_distance(offset: tuple[float, float, float]) -> None:
+    way = np.array(offset)
+    length = np.linalg.norm(way)
+    if length < 1e-3:
+        return
+    weight = centredness(way)
+    np.testing.assert_allclose(weight, centredness(3 * way), atol=1e-9)
+    angle = np.arccos(np.clip(VIEW_DIRECTIONS @ way / length, -1, 1))
+    expected = np.where(angle < math.pi / 4, np.cos(2 * angle), 0)
+    np.testing.assert_allclose(weight, expected, atol=1e-6)
+
+
+def test_nearness_fades_over_four_metres() -> None:
+    offsets = np.array([[0, 0, 0], [0, 4, 0], [0, 0, -8.0]])
+    np.testing.assert_allclose(nearness(offsets), [1, math.exp(-1), math.exp(-2)])
+
+
+def test_boxed_objects_count_by_the_size_of_their_box(building: Building) -> None:
     present, weight = seen_labels(building, building.listed)
     assert present.tolist() == [0, 1]
     bed, lamp = weight[1].T
@@ -104,8 +150,7 @@ def test_boxed_objects_count_by_the_size_of_their_box(data: DataFolder) -> None:
     assert np.count_nonzero(bed) > 0
 
 
-def test_far_objects_count_where_a_viewpoint_they_are_seen_from_is_visible(data: DataFolder) -> None:
-    (building,) = load_annotations(data).buildings
+def test_far_objects_count_where_a_viewpoint_they_are_seen_from_is_visible(building: Building) -> None:
     _, weight = seen_labels(building, building.listed)
     bed, lamp = weight.transpose(2, 0, 1)
     assert lamp[0, NORTH] == pytest.approx(math.exp(-5 / 4), abs=1e-3), "five metres straight ahead"
@@ -115,27 +160,22 @@ def test_far_objects_count_where_a_viewpoint_they_are_seen_from_is_visible(data:
     assert (bed[2] == 0).all(), "c lists the bed but has no box of it: hidden"
     distance = np.linalg.norm(np.subtract(POSITIONS[5], PLACES["b"]))
     assert 0 < bed[1].max() <= math.exp(-distance / 4)
-    _, seen = seen_labels(building, building.boxed)
+    _, seen = seen_labels(building)
     assert (seen[..., 0] == 0).all(), "no viewpoint has a box of the bed, so no detector finds it"
     np.testing.assert_array_equal(seen[..., 1], weight[..., 1])
 
 
 def test_of_several_objects_of_a_kind_the_best_counts(data: DataFolder) -> None:
-    _, alone = _listed_labels(data)
+    alone = _weights(data)
     positions = data.objects / "object_positions.tsv"
     positions.write_text(positions.read_text() + "house\t4\t0\t6\t1.5\tlamp\tlamp\tlighting\n")
-    LISTS["b"].append({**LAMP, **HIDDEN, "id": 4})
-    try:
-        _write_compact(data.root)
-    finally:
-        LISTS["b"].pop()
-    _, two = _listed_labels(data)
+    _write_compact(data.root, {**LISTS, "b": [*LISTS["b"], {**LAMP, **HIDDEN, "id": 4}]})
+    two = _weights(data)
     np.testing.assert_array_equal(two[0], alone[0], "the second lamp is further away in the same direction")
     assert two[2].sum() > alone[2].sum(), "but it is nearer to c"
 
 
-def test_space_tells_open_directions_ways_and_slopes(data: DataFolder) -> None:
-    (building,) = load_annotations(data).buildings
+def test_space_tells_open_directions_ways_and_slopes(building: Building) -> None:
     table = dict(zip(SPACE, space(building).transpose(2, 0, 1), strict=True))
     assert table["sight"][0, NORTH] == pytest.approx(0.4, abs=1e-3), "four of ten metres"
     assert table["place"][0, NORTH] == pytest.approx(math.exp(-1), abs=1e-3)
@@ -149,16 +189,16 @@ def test_space_tells_open_directions_ways_and_slopes(data: DataFolder) -> None:
     np.testing.assert_array_equal(table["fall in sight"], table["fall"])
 
 
-def test_rooms_are_those_of_the_visible_viewpoints(data: DataFolder) -> None:
-    (building,) = load_annotations(data).buildings
-    ahead = rooms_ahead(building, 3)
-    assert ahead[0, NORTH].tolist() == [0, pytest.approx(math.exp(-1), abs=1e-3), 0]
-    assert ahead[1, SOUTH].tolist() == [pytest.approx(math.exp(-1), abs=1e-3), 0, 0]
-    assert ahead[1, UP_NORTH].tolist() == [0, 0, 0], "the room of c is not known"
+def test_rooms_are_those_of_the_visible_viewpoints_and_of_the_next_place(building: Building) -> None:
+    ahead, following = rooms_ahead(building, 3), rooms_next(building, 3)
+    near = pytest.approx(math.exp(-1), abs=1e-3)
+    assert (ahead[0, NORTH].tolist(), following[0, NORTH].tolist()) == ([0, near, 0], [0, 1, 0])
+    assert (ahead[1, SOUTH].tolist(), following[1, SOUTH].tolist()) == ([near, 0, 0], [1, 0, 0])
+    assert not ahead[1, UP_NORTH].any(), "the room of c is not known"
+    assert not following[1, UP_NORTH].any()
 
 
-def test_ways_tell_what_they_lead_to(data: DataFolder) -> None:
-    (building,) = load_annotations(data).buildings
+def test_ways_tell_what_they_lead_to(building: Building) -> None:
     end, crossing, near = ways(building).transpose(2, 0, 1)
     assert end[1, SOUTH] == 1, "nothing leads on from a"
     assert end[1, SOUTH + 1] == pytest.approx(0.25, abs=1e-3), "one view step aside"
@@ -168,16 +208,7 @@ def test_ways_tell_what_they_lead_to(data: DataFolder) -> None:
     assert (near[0, [SOUTH, EAST]] == 0).all()
 
 
-def test_the_next_room_is_that_of_the_place_one_step_away(data: DataFolder) -> None:
-    (building,) = load_annotations(data).buildings
-    following = rooms_next(building, 3)
-    assert following[0, NORTH].tolist() == [0, 1, 0]
-    assert following[1, SOUTH].tolist() == [1, 0, 0]
-    assert following[1, UP_NORTH].tolist() == [0, 0, 0], "the room of c is not known"
-
-
-def test_doors_tell_rooms_of_one_kind_apart(data: DataFolder) -> None:
-    (building,) = load_annotations(data).buildings
+def test_doors_tell_rooms_of_one_kind_apart(data: DataFolder, building: Building) -> None:
     assert not doors(building).any(), "the table does not say which room is which"
     (data.rooms / "viewpoint_rooms.tsv").write_text(
         "scan\tviewpoint\tregion_index\troom_code\troom\n"
@@ -192,9 +223,7 @@ def test_doors_tell_rooms_of_one_kind_apart(data: DataFolder) -> None:
 
 def test_two_stores_are_written_and_described(data: DataFolder, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    stores = build_object_features(
-        data, tmp_path / "out", progress=lambda done, total: seen.append((done, total))
-    )
+    stores = build_object_features(data, tmp_path / "out", progress=lambda *done: seen.append(done))
     assert list(stores) == ["objects", "oracle"]
     assert seen == [(1, 2), (2, 2)]
     plain, rooms = stores.values()
@@ -223,31 +252,21 @@ def test_two_stores_are_written_and_described(data: DataFolder, tmp_path: Path) 
     here = values[..., 143:146]
     assert (here[0] == [1, 0, 0]).all()
     assert (here[2] == 0).all(), "no room label"
-    store = open_store(tmp_path / "out" / "objects.npy", load_world(data.connectivity, cache=False))
-    assert store.width == 138
 
 
-def test_class_columns_hold_the_largest_weight_of_their_class(data: DataFolder, tmp_path: Path) -> None:
-    build_object_features(data, tmp_path, oracle=False)
-    _, values = read_store(tmp_path / "objects.npy")
-    (building,) = load_annotations(data).buildings
-    _, weight = seen_labels(building, building.boxed)
-    np.testing.assert_array_equal(values[..., 128:130], weight.astype(np.float16))
-
-
-def test_word_columns_add_up_the_label_vectors(data: DataFolder, tmp_path: Path) -> None:
+def test_word_columns_add_up_label_vectors_and_class_columns_hold_the_largest_weight(
+    data: DataFolder, building: Building, tmp_path: Path
+) -> None:
     (data.root / "glove").mkdir()
     words, vectors = np.array(["bed", "lamp"]), np.array([[1, 0, 0], [0, 2, 0]], np.float16)
     np.savez(data.root / "glove" / "glove_300d.npz", words=words, vectors=vectors)
     stores = build_object_features(data, tmp_path, oracle=False)
     assert stores["objects"].encoder == "annotations, glove/glove_300d.npz reduced to 128"
-    _, values = read_store(tmp_path / "objects.npy")
-    (building,) = load_annotations(data).buildings
-    _, weight = seen_labels(building, building.boxed)
-    length = np.sqrt((weight**2).sum(-1))
-    np.testing.assert_allclose(
-        np.linalg.norm(values[..., :WORD_COLUMNS].astype(float), axis=-1), np.minimum(length, 1), atol=2e-3
-    )
+    values = read_store(tmp_path / "objects.npy")[1].astype(float)
+    _, weight = seen_labels(building)
+    np.testing.assert_array_equal(values[..., WORD_COLUMNS:130], weight.astype(np.float16))
+    length = np.linalg.norm(values[..., :WORD_COLUMNS], axis=-1)
+    np.testing.assert_allclose(length, np.minimum(np.sqrt((weight**2).sum(-1)), 1), atol=2e-3)
 
 
 def test_building_twice_gives_the_same_bytes(data: DataFolder, tmp_path: Path) -> None:
@@ -281,7 +300,7 @@ def test_without_positions_only_boxed_objects_count(data: DataFolder, tmp_path: 
     (data.objects / "object_positions.tsv").unlink()
     stores = build_object_features(data, tmp_path)
     assert "no object positions, so only boxed objects" in stores["objects"].source
-    _, weight = _listed_labels(data)
+    weight = _weights(data)
     assert (weight[0] == 0).all()
     assert weight[1].any()
 
@@ -306,8 +325,7 @@ def test_room_names_come_from_the_viewpoints_when_there_is_no_table(data: DataFo
 
 
 def test_a_building_without_any_object_still_tells_its_space(data: DataFolder, tmp_path: Path) -> None:
-    line = json.dumps({"scan": "house", "viewpoint": "a", "objects": []})
-    (data.objects / "view_objects.jsonl.gz").write_bytes(gzip.compress(line.encode()))
+    _write_compact(data.root, {"a": []})
     info = build_object_features(data, tmp_path, oracle=False)["objects"]
     assert [(column.name, column.start, column.stop) for column in info.columns] == [
         ("words", 0, 128),
@@ -325,16 +343,12 @@ def test_missing_objects_are_one_clear_message(data: DataFolder, tmp_path: Path)
         build_object_features(data, tmp_path)
 
 
-def test_a_viewpoint_the_graph_does_not_know_is_named(data: DataFolder) -> None:
-    line = json.dumps({"scan": "house", "viewpoint": "ghost", "objects": []})
-    (data.objects / "view_objects.jsonl.gz").write_bytes(gzip.compress(line.encode()))
-    with pytest.raises(DataError, match=r"scan 'house': names the viewpoint 'ghost', which the connectivity"):
-        load_annotations(data)
-
-
-def test_a_room_code_without_a_name_is_located(data: DataFolder) -> None:
+def test_viewpoints_and_rooms_that_are_not_known_are_located(data: DataFolder) -> None:
     (data.rooms / "room_codes.tsv").write_text("room_code\troom\nh\thallway\nz\tother\n")
     with pytest.raises(DataError, match=r"viewpoint_rooms\.tsv: line 3, field 'room_code': 'k' is not in"):
+        load_annotations(data)
+    _write_compact(data.root, {"ghost": []})
+    with pytest.raises(DataError, match=r"scan 'house': names the viewpoint 'ghost', which the connectivity"):
         load_annotations(data)
 
 

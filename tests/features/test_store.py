@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -16,20 +17,23 @@ from numpy.typing import NDArray
 
 from scenemem.errors import DataError, UserError
 from scenemem.features.store import (
+    TRACKS,
     FeatureStore,
     check_identity,
     convert_features,
     identity,
+    join_stores,
     open_store,
     store_name,
 )
-from scenemem.formats.features import VIEWS, StoreInfo, read_store, write_store
+from scenemem.formats.features import VIEWS, Column, StoreInfo, read_store, write_store
 from scenemem.world.graph import World
+from tests.commands.helpers import typed
 
 WIDTH = 3
 
 
-def _values(world: World) -> np.ndarray[tuple[int, ...], np.dtype[np.float16]]:
+def _values(world: World) -> NDArray[np.float16]:
     """A number that tells viewpoint, view and column apart, exact in float16."""
     v, view, column = np.ogrid[: len(world.viewpoints), :VIEWS, :WIDTH]
     return (v + view / 64 + column / 4096 * 16).astype(np.float16)
@@ -71,44 +75,28 @@ def _stored(values: NDArray[np.float16], sha256: str = "one") -> FeatureStore:
     return FeatureStore(info, torch.from_numpy(values), torch.arange(len(values)), stored=values)
 
 
-def _last_bits(values: NDArray[np.float16]) -> None:
-    values[::3] = np.nextafter(values[::3], np.float16(9))
-
-
-def _swap_views(values: NDArray[np.float16]) -> None:
-    values[7, [3, 4]] = values[7, [4, 3]]
-
-
-def _swap_panoramas(values: NDArray[np.float16]) -> None:
-    values[[8, 299]] = values[[299, 8]]
-
-
 def _permute_most(values: NDArray[np.float16]) -> None:
     views = values.reshape(-1, values.shape[-1])
     views[70:] = views[70:][::-1].copy()
 
 
-def _one_view(values: NDArray[np.float16]) -> None:
-    values[150, 20] = 0
+CHANGES: dict[str, Callable[[NDArray[np.float16]], object]] = {
+    "two views": lambda values: values.__setitem__((7, [3, 4]), values[7, [4, 3]]),
+    "two panoramas": lambda values: values.__setitem__([8, 299], values[[299, 8]]),
+    "most views": _permute_most,
+    "one view": lambda values: values.__setitem__((150, 20), 0),
+    "columns": lambda values: values.__setitem__(slice(None), values[:, :, ::-1].copy()),
+    "not finite": lambda values: values.__setitem__((299, 35, 23), np.nan),
+}
 
 
-def _columns(values: NDArray[np.float16]) -> None:
-    values[:] = values[:, :, ::-1].copy()
-
-
-def _not_finite(values: NDArray[np.float16]) -> None:
-    values[299, 35, 23] = np.nan
-
-
-@pytest.mark.parametrize(
-    "change", [_swap_views, _swap_panoramas, _permute_most, _one_view, _columns, _not_finite]
-)
+@pytest.mark.parametrize("change", CHANGES)
 def test_other_features_of_the_same_layout_are_refused(
-    trained: tuple[NDArray[np.float16], dict[str, Any]], change: Callable[[NDArray[np.float16]], None]
+    trained: tuple[NDArray[np.float16], dict[str, Any]], change: str
 ) -> None:
     values, known = trained
     other = values.copy()
-    change(other)
+    CHANGES[change](other)
     message = r"sha256 one, this store has two; [0-9]+ of 300 panoramas differ more than rounding can explain"
     with pytest.raises(DataError, match=message):
         check_identity(known, _stored(other, "two"), "weights")
@@ -120,7 +108,7 @@ def test_the_same_features_built_elsewhere_are_taken_with_a_warning(
     values, known = trained
     check_identity(known, _stored(values), "weights")
     other = values.copy()
-    _last_bits(other)
+    other[::3] = np.nextafter(other[::3], np.float16(9))
     with pytest.warns(UserWarning, match="all 300 panoramas agree but for rounding"):
         check_identity(known, _stored(other, "two"), "weights")
 
@@ -177,7 +165,7 @@ def test_a_missing_viewpoint_is_named(world: World, tmp_path: Path) -> None:
     assert expected in str(caught.value)
 
 
-Rows = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+Rows = NDArray[np.float32]
 
 
 def _rows(count: int, width: int) -> Rows:
@@ -223,16 +211,15 @@ def test_200_hdf5_rows_round_trip_bit_exactly_in_float16(tmp_path: Path) -> None
 def test_progress_ends_with_everything_done(write: Any, tmp_path: Path) -> None:
     file = write(tmp_path / ("f.tsv" if write is _write_tsv else "f.h5"), _rows(12, 4))
     seen: list[tuple[int, int]] = []
-    convert_features(file, tmp_path / "f.npy", progress=lambda done, total: seen.append((done, total)))
+    convert_features(file, tmp_path / "f.npy", progress=lambda *done: seen.append(done))
     assert [done for done, _ in seen] == list(range(1, 13))
     assert seen[-1] == (12, 12)
 
 
 @pytest.mark.parametrize("write", [_write_tsv, _write_hdf5])
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])
-def test_a_number_that_cannot_be_stored_is_located(write: Any, value: float, tmp_path: Path) -> None:
+def test_a_number_that_cannot_be_stored_is_located(write: Any, tmp_path: Path) -> None:
     rows = _rows(4, 3)
-    rows[2, 7, 1] = value
+    rows[2, 7, 1] = np.nan
     file = write(tmp_path / ("f.tsv" if write is _write_tsv else "f.h5"), rows)
     place = "line 3" if write is _write_tsv else "data set 'scan_v2'"
     with pytest.raises(DataError, match=rf"{file.name}: {place}: 'scan_v2', view 7, column 1 is "):
@@ -240,37 +227,20 @@ def test_a_number_that_cannot_be_stored_is_located(write: Any, value: float, tmp
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
-def test_a_row_of_another_width_is_located(tmp_path: Path) -> None:
-    file = tmp_path / "f.tsv"
-    text = _write_tsv(file, _rows(2, 3)).read_text() + _write_tsv(file, _rows(1, 4), ["w"]).read_text()
-    file.write_text(text)
-    with pytest.raises(DataError, match=r"f\.tsv: line 3: 'scan_w' holds features of shape \(36, 4\)"):
-        convert_features(file, tmp_path / "f.npy")
-
-
-def test_a_viewpoint_in_two_lines_is_refused(tmp_path: Path) -> None:
-    file = _write_tsv(tmp_path / "f.tsv", _rows(3, 2), ["a", "b", "a"])
-    with pytest.raises(DataError, match=r"f\.tsv: line 3: 'scan_a' already stands in line 1"):
-        convert_features(file, tmp_path / "f.npy")
-
-
-def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "f.tsv").write_text("")
-    with pytest.raises(DataError, match=r"f\.tsv: holds no viewpoint, expected at least one"):
-        convert_features(tmp_path / "f.tsv", tmp_path / "f.npy")
-
-
-def test_columns_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    file = _write_tsv(tmp_path / "f.tsv", _rows(1, 2))
-    with pytest.raises(DataError, match=r"holds features of shape \(36, 2\), expected \(36, 9\)"):
-        convert_features(file, tmp_path / "f.npy", columns=9)
-    with pytest.raises(UserError, match="columns must be 1 or more, got 0; leave it out to keep all"):
-        convert_features(file, tmp_path / "f.npy", columns=0)
-
-
-def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"f\.pth: unknown kind of feature file; expected a name ending in"):
-        convert_features(tmp_path / "f.pth", tmp_path / "f.npy")
+@pytest.mark.parametrize(
+    ("name", "columns", "message"),
+    [
+        ("f.tsv", 9, r"holds features of shape \(36, 2\), expected \(36, 9\)"),
+        ("f.tsv", 0, "columns must be 1 or more, got 0; leave it out to keep all"),
+        ("f.pth", None, r"f\.pth: unknown kind of feature file; expected a name ending in \.tsv, \.tsv\.gz"),
+    ],
+)
+def test_other_files_and_columns_are_refused(
+    name: str, columns: int | None, message: str, tmp_path: Path
+) -> None:
+    _write_tsv(tmp_path / "f.tsv", _rows(1, 2))
+    with pytest.raises((DataError, UserError), match=message):
+        convert_features(tmp_path / name, tmp_path / "f.npy", columns=columns)
 
 
 @pytest.mark.parametrize(
@@ -313,3 +283,92 @@ def test_the_real_efficientnet_sample_converts(real_data: Path, tmp_path: Path) 
     _, values = read_store(tmp_path / "e.npy")
     first = np.frombuffer(base64.b64decode(file.read_text().split("\n")[0].split("\t")[5]), np.float32)
     np.testing.assert_array_equal(values[0].ravel(), first.astype(np.float16))
+
+
+# Tracks and unions
+
+KEYS = ("s_a", "s_b", "s_c")
+SPACE = np.arange(3 * 36 * 2).reshape(3, 36, 2) / 256
+
+
+def _written(folder: Path, name: str, width: int, **changed: Any) -> Path:
+    """A store with ``width`` columns of its own and two that all stores share."""
+    own = np.random.default_rng(width).normal(size=(3, 36, width))
+    values = np.concatenate([own, changed.pop("space", SPACE)], axis=-1)
+    keys = changed.pop("keys", KEYS)
+    rows = values[[KEYS.index(key) for key in keys]]
+    columns = (Column("own", 0, width, name), Column("space", width, width + 2, "free space"))
+    given = {"source": f"{name}/", "encoder": f"{name} words", "track": name, "columns": columns, **changed}
+    write_store(folder / f"{name}.npy", keys, rows, width=width + 2, **given)
+    return folder / f"{name}.npy"
+
+
+def test_every_track_says_what_it_stands_for() -> None:
+    assert list(TRACKS) == ["captions", "objects", "images", "oracle", "houses"], "from strict to privileged"
+    assert [name for name, track in TRACKS.items() if track.privileged] == ["oracle"]
+    for track in TRACKS.values():
+        assert track.sensor
+        assert track.command.startswith("scenemem data ")
+
+
+def test_a_union_holds_the_columns_of_all_and_free_space_once(tmp_path: Path) -> None:
+    captions = _written(tmp_path, "captions", 3)
+    objects = _written(tmp_path, "objects", 2, keys=("s_c", "s_a", "s_b"))
+    seen: list[tuple[int, int]] = []
+    stores = {"captions": captions, "objects": objects}
+    info = join_stores(stores, tmp_path / "captions+objects.npy", lambda *done: seen.append(done))
+    assert (info.track, info.keys, info.width) == ("captions+objects", KEYS, 7)
+    assert info.sensor == f"{TRACKS['captions'].sensor} + {TRACKS['objects'].sensor}"
+    assert info.source == "captions/; objects/"
+    assert info.encoder == "captions words + objects words"
+    assert [(column.description, column.start, column.stop) for column in info.columns] == [
+        *(("captions", 0, 3), ("free space", 3, 5), ("objects", 5, 7)),
+    ]
+    assert seen[-1] == (3, 3)
+    _, values = read_store(tmp_path / "captions+objects.npy")
+    np.testing.assert_array_equal(values[..., :5], read_store(captions)[1])
+    np.testing.assert_array_equal(values[..., 5:], read_store(objects)[1][[1, 2, 0], :, :2])
+
+
+def test_groups_that_differ_are_both_kept(tmp_path: Path) -> None:
+    stores = {
+        "captions": _written(tmp_path, "captions", 3),
+        "objects": _written(tmp_path, "objects", 2, space=SPACE + 1),
+    }
+    assert join_stores(stores, tmp_path / "union.npy").width == 9
+
+
+def test_stores_of_other_viewpoints_are_not_joined(tmp_path: Path) -> None:
+    whole, part = _written(tmp_path, "captions", 3), _written(tmp_path, "objects", 2, keys=("s_a", "s_c"))
+    with pytest.raises(DataError, match=r"objects\.npy: lacks the viewpoint 's_b'; only stores of the same"):
+        join_stores({"captions": whole, "objects": part}, tmp_path / "union.npy")
+    with pytest.raises(DataError, match=r"captions\.npy: alone holds the viewpoint 's_b'"):
+        join_stores({"objects": part, "captions": whole}, tmp_path / "union.npy")
+
+
+def test_a_union_needs_two_stores_with_tracks(tmp_path: Path) -> None:
+    captions, unknown = _written(tmp_path, "captions", 3), _written(tmp_path, "old", 2, track="")
+    with pytest.raises(UserError, match="a union takes two stores or more, got 1: captions"):
+        join_stores({"captions": captions}, tmp_path / "union.npy")
+    with pytest.raises(UserError, match=r"old\.npy: has no track; build it again"):
+        join_stores({"captions": captions, "old": unknown}, tmp_path / "union.npy")
+
+
+def test_the_command_joins_stores_of_a_data_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, width in (("captions", 3), ("objects", 2)):
+        _written(tmp_path / "features", name, width)
+    assert typed("data", "join", "captions", "objects", "--data", tmp_path, "--json") == 0
+    (shown,) = json.loads(capsys.readouterr().out)["stores"]
+    assert (shown["name"], shown["track"], shown["width"]) == ("captions+objects", "captions+objects", 7)
+    assert (tmp_path / "features" / "captions+objects.npy").is_file()
+
+
+def test_the_layout_tells_stores_of_another_meaning_apart() -> None:
+    info = StoreInfo(("s_a",), 2, "files", "words", "0", (Column("own", 0, 2, "x"),), "captions", "a camera")
+    for same in ({"source": "others"}, {"sha256": "1"}, {"sensor": ""}):
+        assert msgspec.structs.replace(info, **same).layout == info.layout
+    others: dict[str, Any] = {"track": "objects", "encoder": "minilm", "width": 3, "keys": ("s_b",)}
+    for name, value in {**others, "columns": ()}.items():
+        assert msgspec.structs.replace(info, **{name: value}).layout != info.layout

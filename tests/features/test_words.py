@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from scenemem.features.words import (
+    Vectors,
     first_embeddings,
     hashed_label_vectors,
     hashed_word_vectors,
     label_words,
+    on_grid,
     reduced_label_vectors,
     reduced_vectors,
     text_vectors,
@@ -17,7 +19,7 @@ from scenemem.features.words import (
 )
 
 
-def _vectors(*words: str) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+def _vectors(*words: str) -> dict[str, Vectors]:
     random = np.random.default_rng(0)
     return {word: random.normal(size=20).astype(np.float32) for word in words}
 
@@ -54,10 +56,14 @@ def test_the_axes_are_turned_so_that_nothing_depends_on_their_sign() -> None:
     np.testing.assert_allclose(shuffled, plain, atol=1e-3)
 
 
-def test_numbers_lie_on_the_grid() -> None:
+def test_grid_numbers_add_up_exactly_in_any_order() -> None:
+    values = on_grid(np.random.default_rng(0).normal(size=(500, 2)))
+    products = values[:, 0] * values[:, 1]
+    assert products.sum() == products[::-1].cumsum()[-1] == math.fsum(products)
     for table in (
         reduced_label_vectors([("bed",), ("lamp",)], _vectors("bed", "lamp"), 5),
         hashed_label_vectors([("bed",), ("bed lamp",)], 12),
+        reduced_vectors(np.array(list(_vectors("bed", "lamp").values())), np.ones(2), 3),
     ):
         np.testing.assert_array_equal(table * 4096, np.round(table * 4096))
 
@@ -70,8 +76,7 @@ def test_hashed_labels_that_share_a_word_are_alike() -> None:
     assert side_table @ table > 0.5
     assert abs(bed @ table) < 0.3
     assert (nothing == 0).all()
-    again = hashed_label_vectors([("bed", "")], 128)[0]
-    np.testing.assert_array_equal(bed, again)
+    np.testing.assert_array_equal(bed, hashed_label_vectors([("bed", "")], 128)[0])
 
 
 def test_embeddings_begin_where_their_words_have_vectors() -> None:
@@ -86,12 +91,9 @@ def test_embeddings_begin_where_their_words_have_vectors() -> None:
     np.testing.assert_allclose(begin @ begin.T, table @ table.T, atol=1e-9)
 
 
-def test_embeddings_keep_no_more_columns_than_asked_for() -> None:
+def test_embeddings_keep_no_more_columns_than_wanted_nor_begin_without_a_known_word() -> None:
     words = ["bed", "lamp", "side", "table", "chair"]
     assert first_embeddings(words, _vectors(*words), 3)[1].shape == (5, 3)
-
-
-def test_without_a_known_word_nothing_begins() -> None:
     known, begin = first_embeddings(["bed"], _vectors("lamp"), 3)
     assert known.shape == (0,)
     assert begin.shape[0] == 0
@@ -117,7 +119,7 @@ def test_a_text_is_the_sum_of_its_words_by_rarity() -> None:
     assert not rows[[1, 3]].any(), "no known word"
 
 
-def test_a_word_nobody_said_in_training_counts_as_the_rarest() -> None:
+def test_a_word_that_training_lacks_counts_as_the_rarest() -> None:
     vectors = _vectors("bed", "lamp")
     rows = text_vectors(["bed lamp"], vectors, {"bed": 1.0})
     np.testing.assert_array_equal(rows, text_vectors(["bed lamp"], vectors, {"bed": 1.0, "lamp": 1.0}))
@@ -135,13 +137,11 @@ def test_the_main_axes_are_those_of_the_weighted_vectors() -> None:
     plane, other = random.normal(size=(30, 2)), random.normal(size=(5, 6))
     vectors = np.concatenate([plane @ random.normal(size=(2, 6)), other]).astype(np.float32)
     weight = np.array([1.0] * 30 + [0.0] * 5)
-    reduced, kept = reduced_vectors(vectors, weight, 2)
-    assert kept == pytest.approx(1)
+    reduced = reduced_vectors(vectors, weight, 2)
     np.testing.assert_allclose(
         np.linalg.norm(reduced[:30], axis=1), np.linalg.norm(vectors[:30], axis=1), atol=1e-3
     )
     assert (np.linalg.norm(reduced[30:], axis=1) < np.linalg.norm(vectors[30:], axis=1)).all()
-    np.testing.assert_array_equal(reduced * 4096, np.round(reduced * 4096))
-    wide, _ = reduced_vectors(vectors, weight, 9)
+    wide = reduced_vectors(vectors, weight, 9)
     np.testing.assert_allclose(wide[:, :2], reduced, atol=1e-3)
     assert not wide[:, 6:].any(), "six numbers have six axes"

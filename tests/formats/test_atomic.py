@@ -67,24 +67,18 @@ def _files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_finished_write_appears_whole_and_replaces_the_old_one(tmp_path: Path) -> None:
+def test_a_write_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "er" / "data.txt"
     for text in ("one", "two"):
         with atomic_file(target) as partial:
             partial.write_text(text)
             assert not target.exists() or target.read_text() == "one"
         assert target.read_text() == text
-    assert _files(target.parent) == ["data.txt"]
-
-
-def test_a_failed_write_leaves_nothing_and_keeps_the_old_file(tmp_path: Path) -> None:
-    target = tmp_path / "data.txt"
-    target.write_text("old")
     with pytest.raises(RuntimeError, match="halfway"), atomic_file(target) as partial:
         partial.write_text("half")
         raise RuntimeError("halfway")
-    assert target.read_text() == "old"
-    assert _files(tmp_path) == ["data.txt"]
+    assert target.read_text() == "two"
+    assert _files(target.parent) == ["data.txt"]
 
 
 def test_folders_are_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -112,33 +106,29 @@ def test_a_killed_writer_leaves_no_target_and_its_leftovers_are_cleared(tmp_path
     assert _files(tmp_path) == ["data"]
 
 
-def test_partials_of_living_processes_are_left_alone(tmp_path: Path) -> None:
-    other = tmp_path / f".data.{_machine()}-{os.getppid()}-0123abcd.partial"
-    other.write_text("somebody is writing")
-    with atomic_file(tmp_path / "data") as partial:
-        partial.write_text("mine")
-    assert other.exists()
+OURS, OTHERS = _machine(), f"{socket.gethostname()}-1"  # another container of the same name
 
 
-def test_partials_of_other_machines_are_left_alone_until_they_are_a_week_old(tmp_path: Path) -> None:
-    # another container of the same name, in which our own process number belongs to somebody else
-    other = tmp_path / f".data.{socket.gethostname()}-1-{os.getpid()}-0123abcd.partial"
-    other.write_text("somebody is writing")
+@pytest.mark.parametrize(
+    ("machine", "process", "old", "stays"),
+    [
+        (OURS, os.getppid(), True, True),  # alive
+        (OURS, os.getpid(), False, False),  # in a container the first process always has the same number
+        (OTHERS, os.getpid(), False, True),  # our own number belongs to another process there
+        (OTHERS, os.getpid(), True, False),  # a week old
+    ],
+    ids=["alive", "our own number", "our number in another container", "a week old"],
+)
+def test_leftovers_are_cleared_when_their_writer_is_gone(
+    tmp_path: Path, machine: str, process: int, old: bool, stays: bool
+) -> None:
+    other = tmp_path / f".data.{machine}-{process}-0123abcd.partial"
+    other.write_text("half")
+    if old:
+        os.utime(other, (0, 0))
     with atomic_file(tmp_path / "data") as partial:
         partial.write_text("mine")
-    assert other.exists()
-    os.utime(other, (0, 0))
-    with atomic_file(tmp_path / "data") as partial:
-        partial.write_text("mine")
-    assert _files(tmp_path) == ["data"]
-
-
-def test_a_leftover_under_the_number_of_this_process_is_cleared(tmp_path: Path) -> None:
-    # in a container the first process always has the same number
-    (tmp_path / f".data.{_machine()}-{os.getpid()}-0123abcd.partial").write_text("killed")
-    with atomic_file(tmp_path / "data") as partial:
-        partial.write_text("mine")
-    assert _files(tmp_path) == ["data"]
+    assert _files(tmp_path) == [other.name] * stays + ["data"]
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
@@ -185,51 +175,51 @@ def test_files_have_the_mode_the_user_asks_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "message"),
     [
-        (errno.ENOSPC, "no space left on the disk while writing; nothing was left behind"),
-        (errno.EROFS, "cannot be written"),
-        (errno.EACCES, "cannot be written"),
+        (
+            errno.ENOSPC,
+            "no space left on the disk while writing; nothing was left behind; free some space or choose "
+            "another place",
+        ),
+        (errno.EROFS, "cannot be written (Read-only file system); choose another place"),
+        (errno.EACCES, "cannot be written (Permission denied); choose another place"),
+        (errno.EIO, "cannot be written ([Errno 5] Input/output error); choose another place"),
     ],
 )
 @pytest.mark.parametrize("writer", [atomic_file, atomic_folder])
 def test_a_full_or_closed_disk_is_one_clear_line(
     tmp_path: Path, number: int, message: str, writer: Writer
 ) -> None:
-    with pytest.raises(UserError, match=message) as caught, writer(tmp_path / "data"):
+    with pytest.raises(UserError) as caught, writer(tmp_path / "data"):
         raise OSError(number, os.strerror(number))
-    assert "--out" in str(caught.value)
+    assert str(caught.value) == f"{tmp_path / 'data'}: {message} with --out"
     assert _files(tmp_path) == []
 
 
-def test_other_system_errors_are_one_line_too(tmp_path: Path) -> None:
-    with pytest.raises(UserError) as caught, atomic_file(tmp_path / "data"):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-    expected = "cannot be written ([Errno 5] Input/output error); choose another place with --out"
-    assert str(caught.value) == f"{tmp_path / 'data'}: {expected}"
+IN_THE_WAY = "cannot be written, '{}' is a file, expected a folder; choose another place"
 
 
-@pytest.mark.parametrize("writer", [atomic_file, atomic_folder])
-@pytest.mark.parametrize("place", ["file/data", "file/deep/data"])
-def test_a_file_in_the_way_is_named(tmp_path: Path, place: str, writer: Writer) -> None:
+@pytest.mark.parametrize(
+    ("place", "writers", "message"),
+    [
+        ("file/data", (atomic_file, atomic_folder), IN_THE_WAY),
+        ("file/deep/data", (atomic_file, atomic_folder), IN_THE_WAY),
+        (".", (atomic_file,), "is a folder, expected a file; choose another name"),
+        (
+            "n" * 300,
+            (atomic_file, atomic_folder),
+            "the name is too long for this file system; choose a shorter one",
+        ),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named(
+    tmp_path: Path, place: str, writers: tuple[Writer, ...], message: str
+) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError) as caught, writer(tmp_path / place):
-        pytest.fail("nothing can be written there")
-    assert str(caught.value) == (
-        f"{tmp_path / place}: cannot be written, '{tmp_path / 'file'}' is a file, expected a folder; "
-        "choose another place with --out"
-    )
-
-
-def test_a_folder_is_never_replaced_by_a_file(tmp_path: Path) -> None:
-    message = "is a folder, expected a file; choose another name with --out"
-    with pytest.raises(UserError, match=message), atomic_file(tmp_path):
-        pytest.fail("the work would be for nothing")
-
-
-@pytest.mark.parametrize("writer", [atomic_file, atomic_folder])
-def test_a_name_that_is_too_long_is_one_clear_line(tmp_path: Path, writer: Writer) -> None:
-    message = "name is too long for this file system; choose a shorter one with --out"
-    with pytest.raises(UserError, match=message), writer(tmp_path / ("n" * 300)) as partial:
-        partial.write_text("x")
+    for writer in writers:
+        with pytest.raises(UserError) as caught, writer(tmp_path / place) as partial:
+            partial.write_text("x")
+        assert str(caught.value) == f"{tmp_path / place}: {message.format(tmp_path / 'file')} with --out"
+    assert _files(tmp_path) == ["file"]
 
 
 def test_a_tensor_file_that_does_not_fit_is_one_clear_line(tmp_path: Path) -> None:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import base64
 import builtins
 import errno
-import gzip
 import hashlib
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +34,7 @@ from scenemem.formats.features import (
     verify_store,
     write_store,
 )
+from tests.formats.helpers import put, refused
 
 Table = npt.NDArray[Any]
 
@@ -98,10 +95,8 @@ def test_numbers_that_float16_cannot_hold_are_refused(value: float, message: str
     with pytest.raises(DataError, match=message):
         _write(tmp_path / "a.npy", rows)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_largest_float16_is_kept(tmp_path: Path) -> None:
-    _write(tmp_path / "a.npy", np.full((1, VIEWS, 1), 65504.0))
+    rows[1, 5, 2] = 65504.0
+    _write(tmp_path / "a.npy", rows)
     assert read_store(tmp_path / "a.npy")[1].max() == 65504.0
 
 
@@ -125,12 +120,13 @@ def test_rows_that_make_no_store_are_refused(tmp_path: Path, rows: Any, message:
 
 
 def test_keys_rows_and_width_must_agree(tmp_path: Path) -> None:
+    file = tmp_path / "a.npy"
     with pytest.raises(ValueError, match="shorter"):
-        write_store(tmp_path / "a.npy", ["x", "y"], _rows(1, 1), width=1, source="", encoder="")
-    with pytest.raises(DataError, match=r"'scan_v0' holds features of shape \(36, 3\), expected \(36, 4\)"):
-        _write(tmp_path / "a.npy", _rows(2, 3), width=4)
-    with pytest.raises(DataError, match=r"a\.txt: is not the name of a feature store, expected <name>\.npy"):
-        read_store(tmp_path / "a.txt")
+        write_store(file, ["x", "y"], _rows(1, 1), width=1, source="", encoder="")
+    message = "'scan_v0' holds features of shape (36, 3), expected (36, 4)"
+    assert message in refused(lambda file: _write(file, _rows(2, 3), width=4), file)
+    message = "is not the name of a feature store, expected <name>.npy"
+    assert refused(read_store, tmp_path / "a.txt") == message
     assert not list(tmp_path.iterdir())
 
 
@@ -186,56 +182,24 @@ def _failing_rows(error: Exception) -> Iterator[FeatureRow]:
     raise error
 
 
-def test_a_full_disk_is_one_clear_message_and_leaves_nothing(tmp_path: Path) -> None:
-    full = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(UserError, match="no space left on the disk while writing; nothing was left behind"):
-        stream_store(tmp_path / "a.npy", _failing_rows(full), origin="f", source="", encoder="")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_failed_rewrite_keeps_the_old_store(tmp_path: Path) -> None:
-    old = _write(tmp_path / "a.npy", _rows(2, 2))
-    with pytest.raises(DataError, match="line 9"):
-        stream_store(
-            tmp_path / "a.npy",
-            _failing_rows(DataError("f", "bad", record="line 9")),
-            origin="f",
-            source="",
-            encoder="",
-        )
-    assert verify_store(tmp_path / "a.npy") == old
-
-
-def test_a_rewritten_store_replaces_the_old_one(tmp_path: Path) -> None:
-    _write(tmp_path / "a.npy", _rows(2, 2))
-    new = _write(tmp_path / "a.npy", _rows(5, 3))
-    assert verify_store(tmp_path / "a.npy") == new
-
-
-_SLOW_WRITER = """
-import sys, time, numpy as np
-from scenemem.formats.features import FeatureRow, stream_store
-def rows():
-    for number in range(10**9):
-        yield FeatureRow(f"s_{number}", np.zeros((36, 64)), "row")
-        if number == 20:
-            print("ready", flush=True)
-stream_store(sys.argv[1], rows(), origin="f", source="", encoder="")
-"""
-
-
-def test_a_killed_writer_leaves_no_store(tmp_path: Path) -> None:
-    target = tmp_path / "a.npy"
-    with subprocess.Popen(
-        [sys.executable, "-c", _SLOW_WRITER, str(target)], stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        process.send_signal(signal.SIGKILL)
-    assert not target.exists()
-    assert not target.with_suffix(".json").exists()
-    _write(target, _rows(2, 2))
-    assert sorted(os.listdir(tmp_path)) == ["a.json", "a.npy"], "the next write tidies up"
+@pytest.mark.parametrize("before", [False, True], ids=["a new store", "another store"])
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, ""), "no space left on the disk while writing; nothing was left behind"),
+        (DataError("f", "bad", record="line 9"), "line 9"),
+    ],
+)
+def test_a_failed_write_leaves_what_was_there(
+    tmp_path: Path, error: Exception, message: str, before: bool
+) -> None:
+    old = _write(tmp_path / "a.npy", _rows(2, 2)) if before else None
+    with pytest.raises(UserError, match=message):
+        stream_store(tmp_path / "a.npy", _failing_rows(error), origin="f", source="", encoder="")
+    if old is not None:
+        assert verify_store(tmp_path / "a.npy") == old
+    else:
+        assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("renames", [0, 1, 2])
@@ -278,15 +242,10 @@ def _line(number: int, features: str | None = None) -> str:
 
 def test_tsv_rows_come_in_file_order(tmp_path: Path) -> None:
     text = _line(2) + _line(0) + "\n" + _line(1)
-    (tmp_path / "f.tsv").write_text(text)
-    (tmp_path / "f.tsv.gz").write_bytes(gzip.compress(text.encode()))
     for name in ("f.tsv", "f.tsv.gz"):
-        rows = list(read_feature_tsv(tmp_path / name))
-        assert [(row.key, row.place) for row in rows] == [
-            ("scan_view2", "line 1"),
-            ("scan_view0", "line 2"),
-            ("scan_view1", "line 4"),
-        ]
+        rows = list(read_feature_tsv(put(tmp_path / name, text)))
+        places = [("scan_view2", "line 1"), ("scan_view0", "line 2"), ("scan_view1", "line 4")]
+        assert [(row.key, row.place) for row in rows] == places
         np.testing.assert_array_equal(np.stack([row.values for row in rows]), ROWS[[2, 0, 1]])
 
 
@@ -336,13 +295,10 @@ def test_hdf5_data_sets_of_any_float_type_are_read(kind: Any, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (
-            np.zeros((VIEWS, 2), int),
-            r"data set 'k': holds int64 of shape \(36, 2\), expected floats of",
-        ),
-        (np.zeros(3), r"data set 'k': holds float64 of shape \(3,\), expected floats"),
-        (None, r"data set 'k': holds a group, expected floats"),
-        (h5py.SoftLink("/gone"), "data set 'k': is a link, expected a data set of this file"),
+        (np.zeros((VIEWS, 2), int), "holds int64 of shape (36, 2), expected floats of shape (36, D)"),
+        (np.zeros(3), "holds float64 of shape (3,), expected floats of shape (36, D)"),
+        (None, "holds a group, expected floats of shape (36, D)"),
+        (h5py.SoftLink("/gone"), "is a link, expected a data set of this file"),
     ],
 )
 def test_a_bad_hdf5_data_set_is_named(content: Any, message: str, tmp_path: Path) -> None:
@@ -351,31 +307,22 @@ def test_a_bad_hdf5_data_set_is_named(content: Any, message: str, tmp_path: Path
             file.create_group("k")
         else:
             file["k"] = content
-    with pytest.raises(DataError, match=message):
-        list(read_feature_hdf5(tmp_path / "f.hdf5"))
+    assert refused(read_feature_hdf5, tmp_path / "f.hdf5") == f"data set 'k': {message}"
 
 
-def test_a_broken_compressed_data_set_is_named(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "f.hdf5", "w") as file:
+def test_a_broken_hdf5_file_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "f.hdf5"
+    assert refused(read_feature_hdf5, place) == "no such file"
+    with h5py.File(place, "w") as file:
         file.create_dataset("k", data=ROWS[0], chunks=(VIEWS, 5), compression="gzip")
-        place = file["k"].id.get_chunk_info(0).byte_offset
-    content = bytearray((tmp_path / "f.hdf5").read_bytes())
-    content[place : place + 40] = b"\xff" * 40
-    (tmp_path / "f.hdf5").write_bytes(content)
-    with pytest.raises(DataError, match=r"f\.hdf5: data set 'k': cannot be unpacked"):
-        list(read_feature_hdf5(tmp_path / "f.hdf5"))
-
-
-def test_an_unreadable_hdf5_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"f\.hdf5: no such file"):
-        list(read_feature_hdf5(tmp_path / "f.hdf5"))
-    with h5py.File(tmp_path / "f.hdf5", "w") as file:
-        file["k"] = ROWS[0]
-    content = (tmp_path / "f.hdf5").read_bytes()
+        begin = file["k"].id.get_chunk_info(0).byte_offset
+    content = place.read_bytes()
+    broken = content[:begin] + b"\xff" * 40 + content[begin + 40 :]
+    assert refused(read_feature_hdf5, put(place, broken)).startswith("data set 'k': cannot be unpacked (")
     for damaged in (b"not hdf5", content[: len(content) // 2]):
-        (tmp_path / "f.hdf5").write_bytes(damaged)
-        with pytest.raises(DataError, match=r"f\.hdf5: not a readable HDF5 file .*; is the file complete\?"):
-            list(read_feature_hdf5(tmp_path / "f.hdf5"))
+        message = refused(read_feature_hdf5, put(place, damaged))
+        assert message.startswith("not a readable HDF5 file (")
+        assert message.endswith("; is the file complete?")
 
 
 def test_without_h5py_the_message_says_how_to_install_it(

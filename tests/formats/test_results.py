@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from scenemem.errors import DataError
 from scenemem.formats.results import (
     STAMP_VERSION,
     EpisodeResult,
@@ -23,12 +22,7 @@ from scenemem.formats.results import (
     write_episode_results,
     write_trajectories,
 )
-
-
-def dump(file: Path, results: Any) -> Path:
-    file.write_text(json.dumps(results), encoding="utf-8")
-    return file
-
+from tests.formats.helpers import put, refused
 
 STYLES: dict[str, Any] = {
     "leaderboard": [["a", 0.5, 0.0], ["b", 1, 0], ["c", 2.0, -0.5]],
@@ -43,7 +37,7 @@ STYLES: dict[str, Any] = {
 @pytest.mark.parametrize("style", STYLES)
 def test_every_style_is_flattened(tmp_path: Path, style: str) -> None:
     record = {"instr_id": "7_0", "trajectory": STYLES[style], "details": {"extra": 1}}
-    (trajectory,) = read_trajectories(dump(tmp_path / "r.json", [record]))
+    (trajectory,) = read_trajectories(put(tmp_path / "r.json", [record]))
     assert trajectory.instruction_id == "7_0"
     assert [point.viewpoint for point in trajectory.points] == ["a", "b", "c"]
     if style in ("leaderboard", "nested"):
@@ -68,27 +62,27 @@ BAD: dict[str, tuple[list[Any], str]] = {
     ),
     "empty": (
         [{"instr_id": "1", "trajectory": []}],
-        "record 0, field 'trajectory': is empty, expected at least the start viewpoint",
+        "record 0: trajectory is empty, expected at least the start viewpoint",
     ),
     "a number": (
         [{"instr_id": "1", "trajectory": [["a", 0, 0], [5]]}],
-        f"record 0, field 'trajectory[1][0]': holds 5, {EXPECTED}",
+        f"record 0: trajectory[1][0] holds 5, {EXPECTED}",
     ),
     "heading is text and number": (
         [{"instr_id": "1", "trajectory": [["a", "north", 0.5]]}],
-        f"record 0, field 'trajectory[0][2]': holds 0.5, {EXPECTED}",
+        f"record 0: trajectory[0][2] holds 0.5, {EXPECTED}",
     ),
     "an object": (
         [{"instr_id": "1", "trajectory": [{"x": 1}]}],
-        f"record 0, field 'trajectory[0]': holds {{\"x\":1}}, {EXPECTED}",
+        f'record 0: trajectory[0] holds {{"x":1}}, {EXPECTED}',
     ),
     "a heading without end": (
         [{"instr_id": "1", "trajectory": [["a", 0, 0], ["b", 10**400, 0]]}],
-        f"record 0, field 'trajectory[1][1]': holds 1{'0' * 79}, expected an angle in radians",
+        "record 0: int too large to convert to float",
     ),
     "an elevation without end": (
         [{"instr_id": "1", "trajectory": [[["a", 0, 10**400]]]}],
-        f"record 0, field 'trajectory[0][0][2]': holds 1{'0' * 79}, expected an angle in radians",
+        "record 0: int too large to convert to float",
     ),
     "a heading that is no number": (
         [{"instr_id": "1", "trajectory": [["a", 0, 0], ["b", math.nan, 0]]}],
@@ -96,11 +90,11 @@ BAD: dict[str, tuple[list[Any], str]] = {
     ),
     "too deep": (
         [{"instr_id": "1", "trajectory": [[[["a"]]]]}],
-        f"record 0, field 'trajectory[0][0][0]': holds [\"a\"], {EXPECTED}",
+        f'record 0: trajectory[0][0][0] holds ["a"], {EXPECTED}',
     ),
     "twice": (
         [{"instr_id": "1", "trajectory": ["a"]}, {"instr_id": "1", "trajectory": ["b"]}],
-        "record 1, field 'instr_id': instruction id '1' already stands in record 0; ids must be unique",
+        "record 1: instruction id '1' already stands in record 0; ids must be unique",
     ),
 }
 
@@ -108,10 +102,7 @@ BAD: dict[str, tuple[list[Any], str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_results_are_refused(tmp_path: Path, case: str) -> None:
     results, message = BAD[case]
-    file = dump(tmp_path / "bad.json", results)
-    with pytest.raises(DataError) as caught:
-        read_trajectories(file)
-    assert str(caught.value) == f"{file}: {message}"
+    assert refused(read_trajectories, put(tmp_path / "bad.json", results)) == message
 
 
 def test_the_leaderboard_format_is_written_and_read_back(tmp_path: Path) -> None:
@@ -169,19 +160,17 @@ def test_results_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_results_of_different_weights_do_not_mix(tmp_path: Path) -> None:
-    write_episode_results(tmp_path / "r.jsonl", [RESULT, msgspec.structs.replace(RESULT, iteration=400)])
-    with pytest.raises(DataError, match="mixes results of different weights; evaluate the run again"):
-        read_episode_results(tmp_path / "r.jsonl")
+    file = tmp_path / "r.jsonl"
+    write_episode_results(file, [RESULT, msgspec.structs.replace(RESULT, iteration=400)])
+    assert refused(read_episode_results, file) == "mixes results of different weights; evaluate the run again"
 
 
 def test_a_stamp_of_a_version_that_is_not_known_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "r.stamp.json"
     file.write_text(f'{{"version": {STAMP_VERSION + 1}, "weights": ["told", "another", "way"]}}')
-    with pytest.raises(DataError) as caught:
-        read_stamp(file)
     seen = f"is a stamp of version {STAMP_VERSION + 1}, this program reads version {STAMP_VERSION}"
     advice = "use the program that wrote it, or move these results elsewhere"
-    assert str(caught.value) == f"{file}: field 'version': {seen}; {advice}"
+    assert refused(read_stamp, file) == f"field 'version': {seen}; {advice}"
     file.write_text("{}")
     assert read_stamp(file) is None, "results that do not say what they come from are walked again"
 
@@ -195,7 +184,4 @@ def test_a_stamp_of_a_version_that_is_not_known_is_refused(tmp_path: Path) -> No
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "r.jsonl").write_text(text)
-    with pytest.raises(DataError) as caught:
-        read_episode_results(tmp_path / "r.jsonl")
-    assert message in str(caught.value)
+    assert message in refused(read_episode_results, put(tmp_path / "r.jsonl", text))

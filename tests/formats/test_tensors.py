@@ -64,29 +64,26 @@ def test_a_file_without_a_checksum_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (b"", "not a tensor file of SceneMem, or damaged"),
-        (b"\xff" * 64, "not a tensor file of SceneMem, or damaged"),
-        ((2**62).to_bytes(8, "little") + b"{}", "not a tensor file of SceneMem, or damaged"),
-        (
-            (90).to_bytes(8, "little")
-            + b'{"x":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'.ljust(90),
-            "not a tensor file of SceneMem, or damaged",
-        ),
+        b"",
+        b"\xff" * 64,
+        (2**62).to_bytes(8, "little") + b"{}",
+        (90).to_bytes(8, "little")
+        + b'{"x":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'.ljust(90),
     ],
     ids=["empty", "noise", "endless header", "terabytes"],
 )
-def test_damaged_and_hostile_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_damaged_and_hostile_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match="not a tensor file of SceneMem, or damaged"):
         read_tensor_file(tmp_path / "file")
 
 
 def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such checkpoint"):
         read_tensor_file(tmp_path / "none", "checkpoint")
-    with pytest.raises(DataError, match="not a checkpoint of SceneMem"):
+    with pytest.raises(DataError, match="is a folder, expected a file"):
         read_tensor_file(tmp_path, "checkpoint")
 
 

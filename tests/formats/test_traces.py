@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from scenemem.errors import DataError
 from scenemem.formats.traces import (
     VERSION,
     Attention,
@@ -26,6 +25,7 @@ from scenemem.formats.traces import (
     read_trace,
     write_trace,
 )
+from tests.formats.helpers import put, refused
 
 
 @pytest.fixture
@@ -90,13 +90,11 @@ def _set(*path: Any) -> Callable[[Any], None]:
             "attends to other words than the 2",
         ),
         (_set("moves", 0, "decisions", 0, "choice", 2), "choice is 2, but there are 2 options"),
-        (
-            _set("moves", 0, "decisions", 0, "kind", "guess"),
-            "kind is 'guess', expected frontier, action, global, final, low_level, gate or explore",
-        ),
+        (_set("moves", 0, "decisions", 0, "kind", "guess"), "matching regex '^(frontier|action|global|final"),
         (_set("moves", 1, "decisions", 0, "options", 0, "probability", 0.5), "probabilities sum to 0.500"),
         (_set("moves", 1, "decisions", 0, "options", 0, "probability", 1.5), "expected `float` <= 1.0"),
-        (_set("moves", 0, "decisions", []), "a move has at least one place and one decision"),
+        (_set("moves", 0, "decisions", []), "field 'moves[0].decisions': expected `array` of length >= 1"),
+        (_set("moves", 0, "walk", []), "field 'moves[0].walk': expected `array` of length >= 1"),
         (_set("moves", 0, "memory", "frontier", []), "frontier has 0 entries for 1 nodes"),
         (_set("moves", 1, "memory", "edges", [[0, 2]]), "names node 2, but there are 2 nodes"),
     ],
@@ -107,11 +105,7 @@ def test_what_does_not_hold_together_is_refused(
     write_trace(tmp_path / "t.json", trace)
     content = json.loads((tmp_path / "t.json").read_text())
     change(content)
-    (tmp_path / "t.json").write_text(json.dumps(content))
-    with pytest.raises(DataError) as caught:
-        read_trace(tmp_path / "t.json")
-    assert message in str(caught.value)
-    assert str(caught.value).startswith(str(tmp_path / "t.json"))
+    assert message in refused(read_trace, put(tmp_path / "t.json", content))
 
 
 def test_a_trace_of_a_version_that_is_not_known_is_refused(trace: Trace, tmp_path: Path) -> None:
@@ -119,19 +113,12 @@ def test_a_trace_of_a_version_that_is_not_known_is_refused(trace: Trace, tmp_pat
     write_trace(file, trace)
     newer = json.loads(file.read_text()) | {"version": VERSION + 1, "moves": "told another way"}
     file.write_text(json.dumps(newer))
-    with pytest.raises(DataError) as caught:
-        read_trace(file)
     seen = f"is a trace of version {VERSION + 1}, this program reads version {VERSION}"
-    assert str(caught.value) == f"{file}: field 'version': {seen}; write it again with 'scenemem view'"
+    assert refused(read_trace, file) == f"field 'version': {seen}; write it again with 'scenemem view'"
+    assert "is a trace of version None" in refused(read_trace, put(file, {"agent": "ssm"}))
 
 
 def test_a_trace_keeps_what_it_comes_from(trace: Trace, tmp_path: Path) -> None:
     origin = Origin(versions={"torch": "2"}, weights="a", episodes="b", graphs="c", features="d")
     write_trace(tmp_path / "t.json", msgspec.structs.replace(trace, origin=origin))
     assert read_trace(tmp_path / "t.json").origin == origin
-
-
-def test_something_else_is_not_a_trace(tmp_path: Path) -> None:
-    (tmp_path / "t.json").write_text('{"agent": "ssm"}')
-    with pytest.raises(DataError, match="is a trace of version None"):
-        read_trace(tmp_path / "t.json")

@@ -6,18 +6,17 @@ import itertools
 import math
 import re
 from collections import Counter
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from scenemem.houses.catalogue import COLOURS, KINDS, MATERIAL_WORDS, ROOM_KINDS
-from scenemem.houses.instructions import STYLES, Claim, Phrase, turn_word, write_instructions
-from scenemem.houses.landmarks import Surroundings
-from scenemem.houses.raycast import cast_rays
-from scenemem.houses.scene import Scene
-from scenemem.houses.viewpoints import Layout, Route, sample_routes
+from scenemem.houses.house import COLOURS, KINDS, MATERIAL_WORDS, ROOM_KINDS
+from scenemem.houses.instructions import STYLES, Claim, Phrase, Subject, turn_word, write_instructions
+from scenemem.houses.scene import FloatArray, cast_rays
+from scenemem.houses.viewpoints import Route, sample_routes
+from tests.houses.helpers import Surveyed
 
-Surveyed = tuple[Layout, Scene, Surroundings]
 Example = tuple[Surveyed, Route, tuple[Phrase, ...]]
 
 LANDMARK_WORDS = {word: kind for kind, model in KINDS.items() for word in model.words}
@@ -34,6 +33,11 @@ def examples(surveyed: list[Surveyed]) -> list[Example]:
         routes = sample_routes(one[0], 40, rng)
         found += [(one, route, write_instructions(one[2], route, rng)) for route in routes]
     return found
+
+
+@pytest.fixture(scope="module")
+def phrases(examples: list[Example]) -> list[Phrase]:
+    return [phrase for _, _, described in examples for phrase in described]
 
 
 def turn(before: float, after: float) -> float:
@@ -65,10 +69,12 @@ class Checker:
         box, _, _ = cast_rays(self.scene, self.at[claim.step], rays)
         assert (self.scene.landmark[box] == claim.landmark).any(), (claim, thing)
 
-    def gap(self, spot: np.ndarray[tuple[int], np.dtype[np.float64]], landmark: int) -> float:
+    def gap(self, spot: FloatArray, landmark: int) -> float:
         rect = self.around.landmarks[landmark].box.footprint
-        nearest = np.clip(spot[:2], rect[:2], rect[2:])
-        return float(np.linalg.norm(nearest - spot[:2]))
+        return float(np.linalg.norm(np.clip(spot[:2], rect[:2], rect[2:]) - spot[:2]))
+
+    def bearing(self, step: int, x: float, y: float) -> float:
+        return math.atan2(x - self.at[step][0], y - self.at[step][1])
 
     def check_passes(self, claim: Claim) -> None:
         start, stop = self.at[claim.step], self.at[claim.until]
@@ -83,8 +89,7 @@ class Checker:
     def check_ahead(self, claim: Claim) -> None:
         way = self.at[claim.until] - self.at[claim.step]
         x, y = self.around.landmarks[claim.landmark].box.footprint.centre
-        bearing = math.atan2(x - self.at[claim.step][0], y - self.at[claim.step][1])
-        assert abs(turn(math.atan2(way[0], way[1]), bearing)) < 20
+        assert abs(turn(math.atan2(way[0], way[1]), self.bearing(claim.step, x, y))) < 20
 
     def check_near(self, claim: Claim) -> None:
         assert self.gap(self.at[claim.step], claim.landmark) < 1.5
@@ -98,10 +103,9 @@ class Checker:
 
     def check_door_side(self, claim: Claim) -> None:
         door = self.house.doors[claim.door]
-        east, north = door.x - self.at[claim.step][0], door.y - self.at[claim.step][1]
-        angle = turn(self.headings[claim.step], math.atan2(east, north))
+        angle = turn(self.headings[claim.step], self.bearing(claim.step, door.x, door.y))
         assert 25 < (angle if claim.side == "right" else -angle) < 155
-        assert math.hypot(east, north) < 2.5
+        assert math.dist((door.x, door.y), self.at[claim.step][:2]) < 2.5
 
     def check_ordinal(self, claim: Claim) -> None:
         """Walk down the hallway and count the doors on that side."""
@@ -139,24 +143,13 @@ class Checker:
 
 
 def test_every_claim_is_true(examples: list[Example]) -> None:
-    kinds: Counter[str] = Counter()
-    for one, route, phrases in examples:
+    kinds = set()
+    for one, route, said in examples:
         checker = Checker(one, route)
-        for phrase in phrases:
-            for claim in phrase.claims:
-                checker.check(claim)
-                kinds[claim.about] += 1
-    assert set(kinds) == {
-        "sees", "passes", "ahead", "near", "turn", "door side", "ordinal", "room", "stairs", "doorway",
-    }  # fmt: skip
-
-
-def test_left_and_right_are_said_exactly_as_often_as_claimed(examples: list[Example]) -> None:
-    for _, _, phrases in examples:
-        for phrase in phrases:
-            words = Counter(re.findall(r"\b(left|right)\b", phrase.text))
-            sides = Counter(claim.side for claim in phrase.claims if claim.side in ("left", "right"))
-            assert words == sides, phrase.text
+        for claim in itertools.chain.from_iterable(phrase.claims for phrase in said):
+            checker.check(claim)
+            kinds.add(claim.about)
+    assert kinds == set(get_args(Subject))
 
 
 def test_every_landmark_word_names_a_claimed_landmark(examples: list[Example]) -> None:
@@ -164,60 +157,58 @@ def test_every_landmark_word_names_a_claimed_landmark(examples: list[Example]) -
     nouns = "|".join(sorted(map(re.escape, {*LANDMARK_WORDS, *ROOM_WORDS}), key=len, reverse=True))
     adjectives = "|".join([*COLOURS, *MATERIAL_WORDS.values()])
     pattern = re.compile(rf"\b(?:the|an?) ((?:(?:{adjectives}) )*)({nouns})\b")
-    for (_, _, around), _, phrases in examples:
-        for phrase in phrases:
-            claimed = [around.landmarks[c.landmark] for c in phrase.claims if c.about == "sees"]
-            rooms = [around.house.rooms[c.room].kind for c in phrase.claims if c.about == "room"]
-            for described, noun in pattern.findall(phrase.text):
+    for (_, _, around), _, said in examples:
+        for text, claims in said:
+            claimed = [around.landmarks[claim.landmark] for claim in claims if claim.about == "sees"]
+            rooms = [around.house.rooms[claim.room].kind for claim in claims if claim.about == "room"]
+            for described, noun in pattern.findall(text):
                 if noun in ROOM_WORDS and noun not in LANDMARK_WORDS:
-                    assert ROOM_WORDS[noun] in rooms, phrase.text
+                    assert ROOM_WORDS[noun] in rooms, text
                     continue
                 fits = [thing for thing in claimed if noun in words_of(thing.kind)]
                 for adjective in described.split():
                     fits = [t for t in fits if adjective in (t.colour, MATERIAL_WORDS.get(t.material))]
-                assert fits, (described, noun, phrase.text)
+                assert fits, (described, noun, text)
 
 
-def words_of(kind: str) -> tuple[str, ...]:
-    return tuple(word for word, named in LANDMARK_WORDS.items() if named == kind) + (
-        KINDS[kind].words if kind in KINDS else ()
-    )
+def words_of(kind: str) -> list[str]:
+    built = [word for word, named in LANDMARK_WORDS.items() if named == kind]
+    return [*built, *(KINDS[kind].words if kind in KINDS else ())]
 
 
-def test_ordinals_and_stairs_are_said_as_claimed(examples: list[Example]) -> None:
-    for _, _, phrases in examples:
-        for phrase in phrases:
-            numbers = [ORDINALS.index(word) + 1 for word in re.findall("|".join(ORDINALS), phrase.text)]
-            claimed = [claim.number for claim in phrase.claims if claim.about == "ordinal"]
-            last = len(re.findall(r"\blast door", phrase.text))
-            assert len(numbers) + last == len(claimed)
-            assert not set(numbers) - set(claimed)
-            climbs = re.findall(r"\b(up|down) the (?:stair|step)", phrase.text)
-            assert climbs == [claim.side for claim in phrase.claims if claim.about == "stairs"]
+def test_sides_ordinals_and_stairs_are_said_as_claimed(phrases: list[Phrase]) -> None:
+    for text, claims in phrases:
+        sides = Counter(claim.side for claim in claims if claim.side in ("left", "right"))
+        assert Counter(re.findall(r"\b(left|right)\b", text)) == sides, text
+        numbers = [ORDINALS.index(word) + 1 for word in re.findall("|".join(ORDINALS), text)]
+        claimed = [claim.number for claim in claims if claim.about == "ordinal"]
+        assert len(numbers) + len(re.findall(r"\blast door", text)) == len(claimed)
+        assert not set(numbers) - set(claimed)
+        climbs = re.findall(r"\b(up|down) the (?:stair|step)", text)
+        assert climbs == [claim.side for claim in claims if claim.about == "stairs"]
 
 
-def test_instructions_are_sentences_that_end_with_where_to_stop(examples: list[Example]) -> None:
-    stop = re.compile(r"(stop|wait|halt|pause)[^.]*\.$", re.IGNORECASE)
-    for _, _, phrases in examples:
-        assert len(phrases) == len(STYLES) == 3
-        assert len({phrase.text for phrase in phrases}) == 3
-        for phrase in phrases:
-            assert re.fullmatch(r"([A-Z][^.]+\.)( [A-Z][^.]+\.)*", phrase.text), phrase.text
-            assert stop.search(phrase.text), phrase.text
-            assert "  " not in phrase.text
-            assert 5 <= len(phrase.text.split()) <= 110
-
-
-def test_language_is_varied_and_needs_the_way(examples: list[Example]) -> None:
-    texts = [phrase.text for _, _, phrases in examples for phrase in phrases]
+def test_instructions_are_varied_sentences_that_end_with_where_to_stop(
+    examples: list[Example], phrases: list[Phrase]
+) -> None:
+    assert all(len({phrase.text for phrase in said}) == len(STYLES) == 3 for _, _, said in examples)
+    texts = [phrase.text for phrase in phrases]
+    for text in texts:
+        assert re.fullmatch(r"([A-Z][^.]+\.)( [A-Z][^.]+\.)*", text), text
+        assert re.search(r"(?i:stop|wait|halt|pause)[^.]*\.$", text), text
+        assert "  " not in text
+        assert 5 <= len(text.split()) <= 110
     assert len(set(texts)) > 0.98 * len(texts)
     assert 15 < np.mean([len(text.split()) for text in texts]) < 50
     assert len({word for text in texts for word in re.findall(r"[a-z]+", text.lower())}) > 150
+
+
+def test_most_instructions_name_what_cannot_be_seen_from_the_start(examples: list[Example]) -> None:
     hidden = 0
-    for (_, _, around), route, phrases in examples:
-        named = {claim.landmark for phrase in phrases for claim in phrase.claims if claim.about == "sees"}
+    for (_, _, around), route, said in examples:
+        named = {claim.landmark for phrase in said for claim in phrase.claims if claim.about == "sees"}
         hidden += any(number not in around.seen[route.stands[0]] for number in named)
-    assert hidden > 0.8 * len(examples)  # landmarks that cannot be seen from the start
+    assert hidden > 0.8 * len(examples)
 
 
 @pytest.mark.parametrize(

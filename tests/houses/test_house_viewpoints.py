@@ -12,11 +12,8 @@ import pytest
 
 from scenemem.formats.connectivity import read_scan, write_scan
 from scenemem.houses.house import EYE, STOREY
-from scenemem.houses.landmarks import Surroundings
-from scenemem.houses.scene import Scene
-from scenemem.houses.viewpoints import Layout, sample_routes, scan_of
-
-Surveyed = tuple[Layout, Scene, Surroundings]
+from scenemem.houses.viewpoints import sample_routes, scan_of
+from tests.houses.helpers import Surveyed
 
 
 def test_graphs_are_connected_symmetric_and_a_few_steps_apart(surveyed: list[Surveyed]) -> None:
@@ -44,7 +41,7 @@ def test_linked_viewpoints_see_each_other(surveyed: list[Surveyed]) -> None:
         assert layout.visible[one, two].all()
 
 
-def test_stands_are_on_free_floor_of_their_room(surveyed: list[Surveyed]) -> None:
+def test_stands_are_on_free_floor_and_doorways_lead_into_both_rooms(surveyed: list[Surveyed]) -> None:
     for layout, scene, _ in surveyed:
         house = layout.house
         for stand in house.stands:
@@ -54,16 +51,10 @@ def test_stands_are_on_free_floor_of_their_room(surveyed: list[Surveyed]) -> Non
                 assert stand.z == room.floor * STOREY + EYE
             body = np.array([stand.x, stand.y, stand.z - 0.5])
             assert not ((scene.low < body) & (body < scene.high)).all(axis=1).any()
-
-
-def test_every_doorway_leads_into_both_rooms(surveyed: list[Surveyed]) -> None:
-    for layout, _, _ in surveyed:
-        house = layout.house
         doors = [number for number, door in enumerate(house.doors) if door.style != "front door"]
         stands = {stand.door: number for number, stand in enumerate(house.stands) if stand.door >= 0}
         assert sorted(stands) == doors
-        for number in stands.values():
-            assert layout.linked[number].sum() >= 2
+        assert all(layout.linked[number].sum() >= 2 for number in stands.values())
 
 
 def test_stairs_are_a_chain_at_three_heights(two_floors: Surveyed) -> None:
@@ -78,49 +69,35 @@ def test_the_scan_is_a_valid_connectivity_file(two_floors: Surveyed, tmp_path: P
     layout, _, _ = two_floors
     scan = scan_of(layout)
     assert read_scan(write_scan(tmp_path, scan)) == scan
-    ids = [viewpoint.image_id for viewpoint in scan.viewpoints]
-    assert len(set(ids)) == len(ids)
-    assert all(re.fullmatch("[0-9a-f]{32}", name) for name in ids)
-    assert [viewpoint.position for viewpoint in scan.viewpoints] == [
-        tuple(p) for p in layout.position.tolist()
-    ]
+    assert len({viewpoint.image_id for viewpoint in scan.viewpoints}) == len(scan.viewpoints)
+    assert all(re.fullmatch("[0-9a-f]{32}", viewpoint.image_id) for viewpoint in scan.viewpoints)
+    assert [list(viewpoint.position) for viewpoint in scan.viewpoints] == layout.position.tolist()
 
 
-def graph_of(layout: Layout) -> nx.Graph:
-    graph = nx.Graph()
-    for a, b in zip(*np.nonzero(layout.linked), strict=True):
-        graph.add_edge(int(a), int(b), metres=math.dist(layout.position[a], layout.position[b]))
-    return graph
-
-
-def test_routes_are_shortest_paths_of_the_right_size(
-    surveyed: list[Surveyed], rng: np.random.Generator
+def test_routes_are_shortest_paths_of_the_right_size_to_goals_mostly_out_of_sight(
+    surveyed: list[Surveyed],
 ) -> None:
+    rng = np.random.default_rng(7)
     for layout, _, _ in surveyed:
-        graph = graph_of(layout)
+        graph = nx.Graph()
+        for a, b in zip(*np.nonzero(layout.linked), strict=True):
+            graph.add_edge(int(a), int(b), metres=math.dist(layout.position[a], layout.position[b]))
         routes = sample_routes(layout, 80, rng)
-        assert len(routes) == 80
-        assert len({(route.stands[0], route.stands[-1]) for route in routes}) == 80
-        for route in routes:
+        ends = [(route.stands[0], route.stands[-1]) for route in routes]
+        assert len(set(ends)) == len(routes) == 80
+        assert np.mean([layout.visible[pair] for pair in ends]) < 0.2
+        for route, (start, goal) in zip(routes, ends, strict=True):
             assert 4 <= len(route.stands) - 1 <= 6
             assert route.distance >= 5.0
             assert nx.path_weight(graph, route.stands, "metres") == pytest.approx(route.distance)
-            shortest = nx.shortest_path_length(graph, route.stands[0], route.stands[-1], "metres")
+            shortest = nx.shortest_path_length(graph, start, goal, "metres")
             assert route.distance == pytest.approx(shortest)
             assert 0 <= route.heading <= 2 * math.pi
-            rooms = [layout.house.stands[place].room for place in (route.stands[0], route.stands[-1])]
-            assert rooms[0] != rooms[1]
-
-
-def test_most_goals_are_out_of_sight(surveyed: list[Surveyed], rng: np.random.Generator) -> None:
-    for layout, _, _ in surveyed:
-        routes = sample_routes(layout, 80, rng)
-        assert np.mean([layout.visible[route.stands[0], route.stands[-1]] for route in routes]) < 0.2
+            assert layout.house.stands[start].room != layout.house.stands[goal].room
 
 
 def test_asking_for_more_routes_than_there_are_gives_all(two_floors: Surveyed) -> None:
     layout, _, _ = two_floors
-    routes = sample_routes(layout, 10**6, np.random.default_rng(0))
+    routes, again = (sample_routes(layout, 10**6, np.random.default_rng(0)) for _ in range(2))
     assert 300 < len(routes) < len(layout.position) ** 2
-    again = sample_routes(layout, 10**6, np.random.default_rng(0))
     assert routes == again

@@ -54,8 +54,7 @@ def _trainer(
     return Trainer(agent, episodes, config, 0, SINGLE, augmentation)
 
 
-def _mask(width: int = 8) -> Tensor:
-    return torch.ones(width)
+MASK = torch.ones(8)
 
 
 def _same(one: EpisodeSet, other: EpisodeSet) -> bool:
@@ -63,14 +62,14 @@ def _same(one: EpisodeSet, other: EpisodeSet) -> bool:
 
 
 def test_what_is_drawn_depends_on_seed_and_iteration_alone(translation: BackTranslation) -> None:
-    first = translation.draw(7, BATCH, _mask(), SINGLE)
-    translation.draw(8, BATCH, _mask(), SINGLE)
-    assert _same(translation.draw(7, BATCH, _mask(), SINGLE), first)
-    assert not _same(translation.draw(8, BATCH, _mask(), SINGLE), first)
+    first = translation.draw(7, BATCH, MASK, SINGLE)
+    translation.draw(8, BATCH, MASK, SINGLE)
+    assert _same(translation.draw(7, BATCH, MASK, SINGLE), first)
+    assert not _same(translation.draw(8, BATCH, MASK, SINGLE), first)
 
 
 def test_paths_are_shortest_paths_of_the_pool(translation: BackTranslation) -> None:
-    drawn = translation.draw(0, 20, _mask(), SINGLE)
+    drawn = translation.draw(0, 20, MASK, SINGLE)
     world = translation.speaker.environment.world
     assert len(drawn) == len(drawn.texts) == 20
     assert torch.equal(drawn.path[:, 0], drawn.start)
@@ -81,9 +80,9 @@ def test_paths_are_shortest_paths_of_the_pool(translation: BackTranslation) -> N
 
 
 def test_a_process_group_shares_the_paths_of_one_process(translation: BackTranslation) -> None:
-    whole = translation.draw(5, BATCH, _mask(), SINGLE)
+    whole = translation.draw(5, BATCH, MASK, SINGLE)
     for rank in range(2):
-        own = translation.draw(5, BATCH, _mask(), ProcessGroup(rank, 2))
+        own = translation.draw(5, BATCH, MASK, ProcessGroup(rank, 2))
         assert torch.equal(own.start, whole.start[rank::2])
         assert torch.equal(own.heading, whole.heading[rank::2])
 
@@ -125,11 +124,11 @@ def test_a_step_learns_from_both_batches(
 
 def test_episodes_of_a_file_are_drawn_in_the_same_way(agent: TrainedAgent, episodes: EpisodeSet) -> None:
     stored = StoredEpisodes(episodes, seed=1)
-    first = stored.draw(2, BATCH, _mask(), SINGLE)
+    first = stored.draw(2, BATCH, MASK, SINGLE)
     assert set(first.instruction_ids) <= set(episodes.instruction_ids)
-    assert first.instruction_ids == stored.draw(2, BATCH, _mask(), SINGLE).instruction_ids
-    assert first.instruction_ids != stored.draw(3, BATCH, _mask(), SINGLE).instruction_ids
-    own = stored.draw(2, BATCH, _mask(), ProcessGroup(1, 2))
+    assert first.instruction_ids == stored.draw(2, BATCH, MASK, SINGLE).instruction_ids
+    assert first.instruction_ids != stored.draw(3, BATCH, MASK, SINGLE).instruction_ids
+    own = stored.draw(2, BATCH, MASK, ProcessGroup(1, 2))
     assert own.instruction_ids == first.instruction_ids[1::2]
     assert set(_trainer(agent, episodes, stored).step().losses) >= {"augmented teacher_forcing"}
 

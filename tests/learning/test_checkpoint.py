@@ -44,38 +44,6 @@ def test_other_weights_are_refused_by_name_and_shape(tmp_path: Path) -> None:
         load_network(nn.Sequential(nn.Linear(3, 2, bias=False)), checkpoint, "c")
 
 
-def test_files_that_are_no_checkpoints_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such checkpoint"):
-        read_checkpoint(tmp_path / "none")
-    (tmp_path / "text").write_text("hello")
-    with pytest.raises(DataError, match="not a checkpoint of SceneMem, or damaged"):
-        read_checkpoint(tmp_path / "text")
-    save_file({"x": torch.zeros(1)}, tmp_path / "foreign")
-    with pytest.raises(DataError, match="not a checkpoint of SceneMem, or damaged"):
-        read_checkpoint(tmp_path / "foreign")
-    write_checkpoint(tmp_path / "whole", nn.Linear(3, 2), {})
-    content = (tmp_path / "whole").read_bytes()
-    (tmp_path / "half").write_bytes(content[: len(content) // 2])
-    with pytest.raises(DataError, match="damaged"):
-        read_checkpoint(tmp_path / "half")
-    save_file({"x": torch.zeros(1)}, tmp_path / "old", metadata={"scenemem": '{"version": 0}'})
-    with pytest.raises(DataError, match=r"written by another version \(0\); expected checkpoint version 3"):
-        read_checkpoint(tmp_path / "old")
-
-
-@pytest.mark.parametrize("text", ["[]", '"text"', "3", "null", "{", "[" * 100_000])
-def test_a_description_that_is_no_object_is_refused(tmp_path: Path, text: str) -> None:
-    save_file({"x": torch.zeros(1)}, tmp_path / "c", metadata={"scenemem": text})
-    with pytest.raises(DataError, match="not a checkpoint of SceneMem, or damaged"):
-        read_checkpoint(tmp_path / "c")
-
-
-def test_a_checkpoint_that_lost_its_checksum_is_refused(tmp_path: Path) -> None:
-    save_file({"x": torch.zeros(1)}, tmp_path / "c", metadata={"scenemem": '{"version": 3}'})
-    with pytest.raises(DataError, match=r"damaged .it lost its checksum"):
-        read_checkpoint(tmp_path / "c")
-
-
 def test_moments_of_another_network_are_refused(tmp_path: Path) -> None:
     network = nn.Linear(3, 2)
     write_checkpoint(tmp_path / "c", network, {}, _stepped(network))
@@ -84,3 +52,33 @@ def test_moments_of_another_network_are_refused(tmp_path: Path) -> None:
         optimiser = torch.optim.AdamW(other.parameters())
         with pytest.raises(DataError, match="belongs to no parameter of this network"):
             load_optimiser(optimiser, checkpoint)
+
+
+NO_CHECKPOINT = "not a checkpoint of SceneMem, or damaged"
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        (None, rf"{NO_CHECKPOINT} \(it has no description\)"),
+        *((text, NO_CHECKPOINT) for text in ("[]", '"text"', "3", "null", "{", "[" * 100_000)),
+        ('{"version": 0}', r"written by another version \(0\); expected checkpoint version 3"),
+        ('{"version": 3}', rf"{NO_CHECKPOINT} \(it lost its checksum\)"),
+    ],
+)
+def test_files_of_other_programs_are_refused(tmp_path: Path, description: str | None, message: str) -> None:
+    metadata = None if description is None else {"scenemem": description}
+    save_file({"x": torch.zeros(1)}, tmp_path / "c", metadata=metadata)
+    with pytest.raises(DataError, match=message):
+        read_checkpoint(tmp_path / "c")
+
+
+def test_files_that_are_missing_or_cut_off_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such checkpoint"):
+        read_checkpoint(tmp_path / "none")
+    write_checkpoint(tmp_path / "whole", nn.Linear(3, 2), {})
+    content = (tmp_path / "whole").read_bytes()
+    for part in (b"hello", content[: len(content) // 2]):
+        (tmp_path / "part").write_bytes(part)
+        with pytest.raises(DataError, match=NO_CHECKPOINT):
+            read_checkpoint(tmp_path / "part")

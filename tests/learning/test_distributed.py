@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,14 @@ import torch
 from torch import distributed
 
 from scenemem.errors import UserError
-from scenemem.learning.distributed import SINGLE, ProcessGroup, process_group
+from scenemem.learning.distributed import (
+    SINGLE,
+    Precision,
+    ProcessGroup,
+    _seconds,
+    process_group,
+    use_precision,
+)
 from scenemem.runs.folder import RunFolder
 
 CONFIG = """
@@ -154,13 +161,10 @@ def test_a_process_on_its_own_is_a_group_of_one() -> None:
         assert group.wrap(module) is module
 
 
-def test_only_the_first_process_writes() -> None:
-    assert [ProcessGroup(rank, 3).is_main for rank in range(3)] == [True, False, False]
-
-
 def test_shares_are_disjoint_and_complete() -> None:
-    rows = torch.arange(10)
-    shares = [ProcessGroup(rank, 3).share(rows) for rank in range(3)]
+    rows, groups = torch.arange(10), [ProcessGroup(rank, 3) for rank in range(3)]
+    assert [group.is_main for group in groups] == [True, False, False], "one of them writes"
+    shares = [group.share(rows) for group in groups]
     assert torch.cat(shares).sort().values.tolist() == rows.tolist()
 
 
@@ -212,3 +216,42 @@ def test_a_missing_device_is_said() -> None:
         process_group("cuda"),
     ):
         pass
+
+
+@pytest.fixture
+def _precision_as_before() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.usefixtures("_precision_as_before")
+@pytest.mark.parametrize(
+    ("wanted", "seconds", "device", "tried", "used"),
+    [
+        ("fast", 1.75, "cpu", False, "highest"),
+        ("fast", 0.5, "cpu", False, "medium"),
+        ("full", 0.5, "cpu", False, "highest"),
+        ("fast", 9.0, "cuda", False, "medium"),
+        ("fast", 9.0, "cpu", True, "medium"),
+    ],
+    ids=[
+        "slower here",
+        "faster here",
+        "full",
+        "a card is not tried",
+        "a run goes on with what it began with",
+    ],
+)
+def test_products_are_fast_where_that_pays(
+    wanted: Precision, seconds: float, device: str, tried: bool, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _seconds("medium") > 0
+    assert torch.get_float32_matmul_precision() == "highest", "trying leaves it full"
+    torch.set_float32_matmul_precision("medium")
+    measured = {"medium": seconds, "highest": 1.0}.__getitem__
+    monkeypatch.setattr("scenemem.learning.distributed._seconds", measured)
+    told = use_precision(wanted, device, tried=tried)
+    assert torch.get_float32_matmul_precision() == used
+    slow = "--precision fast makes products 1.8 times slower on this processor; full is used"
+    assert told == (slow if (wanted, used) == ("fast", "highest") else None)

@@ -104,7 +104,7 @@ def test_broken_features_stop_the_run(tiny_trainable: Path) -> None:
     store = speaking.environment.store
     speaking.environment.store = replace(store, values=torch.full_like(store.values, torch.nan))
     trainer = SpeakerTrainer(speaking.speaker, speaking.episodes("train"), SMALL.learning, seed=0)
-    with pytest.raises(UserError, match="the loss is not a finite number at step 1; the last good"):
+    with pytest.raises(UserError, match="loss 'words' is not a finite number at step 1; the last good"):
         trainer.step()
 
 

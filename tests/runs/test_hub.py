@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scenemem.errors import DataError, UserError
-from scenemem.runs.hub import weights_file
+from scenemem.runs.weights import weights_file
 from tests.commands.helpers import typed
 
 constants: Any = pytest.importorskip("huggingface_hub.constants", reason="needs huggingface_hub")

@@ -14,7 +14,7 @@ import pytest
 from scenemem.cli import main
 from scenemem.errors import UserError
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.loggers import TensorBoardLogger, open_loggers, scalars
+from scenemem.runs.loop import TensorBoardLogger, open_loggers, scalars
 
 LINE = {
     "iteration": 7,

@@ -15,40 +15,22 @@ import torch
 import scenemem as sm
 from scenemem import __version__
 from scenemem.commands import train
-from scenemem.formats import digests
-from scenemem.formats.connectivity import Scan, read_scan, write_scan
-from scenemem.formats.digests import code_digest, file_digest
+from scenemem.formats import decoding
+from scenemem.formats.connectivity import read_scan
+from scenemem.formats.decoding import code_digest, file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_stamp
 from scenemem.formats.traces import Origin, read_trace
-from scenemem.learning import precision
+from scenemem.learning import distributed
+from scenemem.learning.checkpoint import NETWORK, read_checkpoint, write_tensors
 from scenemem.models.navigator import LSTMUpdater
-from scenemem.runs import opened
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import kept_results
 from tests.commands.helpers import Shell, typed
+from tests.runs.conftest import SMALL
 
-SMALL = (
-    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--learning.batch", 4),
-    *("--selection.every", 2, "--selection.save-every", 2, "--no-replays"),
-)
-
-
-@pytest.fixture(scope="module")
-def evaluated(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A data folder, and a run trained on it that has walked val_unseen."""
-    root = tmp_path_factory.mktemp("evaluated")
-    data = Path(shutil.copytree(tiny_trainable, root / "data"))
-    assert typed("train", "ssm", "--data", data, "--out", root / "run", "--iterations", 2, *SMALL) == 0
-    assert typed("eval", root / "run", "--data", data, "--json") == 0
-    return data, root / "run"
-
-
-@pytest.fixture
-def copied(evaluated: tuple[Path, Path], tmp_path: Path) -> tuple[Path, RunFolder]:
-    """Copies that a test may change."""
-    data, run = (shutil.copytree(place, tmp_path / place.name) for place in evaluated)
-    return Path(data), RunFolder(Path(run))
+Change = Callable[[Path, RunFolder], object]
+RESULTS = ("val_unseen.json", "val_unseen.jsonl", "val_unseen.stamp.json")
 
 
 def _kept(copied: tuple[Path, RunFolder]) -> bool:
@@ -118,40 +100,116 @@ def test_results_of_a_newer_version_are_neither_shown_nor_replaced(
     assert stamp.read_text() == '{"version": 99}'
 
 
-@pytest.mark.parametrize("change", [_change_episodes, _stretch_graph, _reverse_features])
-def test_results_of_other_data_are_not_shown(
-    copied: tuple[Path, RunFolder], change: Callable[[Path], None]
-) -> None:
-    change(copied[0])
+def _edit(name: str, end: bytes = b" \n") -> Change:
+    """Other bytes at the end of a result file."""
+
+    def edit(_data: Path, run: RunFolder) -> None:
+        file = run.root / "results" / name
+        file.write_bytes(file.read_bytes()[:-2] + end)
+
+    return edit
+
+
+def _restamp(**changed: Any) -> Change:
+    def restamp(_data: Path, run: RunFolder) -> None:
+        stamp = json.loads(run.stamp("val_unseen").read_bytes())
+        run.stamp("val_unseen").write_text(json.dumps({**stamp, **changed}))
+
+    return restamp
+
+
+def _change_weights(_data: Path, run: RunFolder) -> None:
+    checkpoint = read_checkpoint(run.last)
+    write_tensors(run.last, checkpoint.tensors, {**checkpoint.metadata, "more": 1})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(lambda data, _, of=of: of(data) for of in (_change_episodes, _stretch_graph, _reverse_features)),
+        _change_weights,
+        *map(_edit, ("val_unseen.json", "val_unseen.jsonl", "val_unseen.stamp.json")),
+        *(lambda _, run, name=name: (run.root / "results" / name).unlink() for name in RESULTS),
+        _restamp(code="other"),
+        *(_restamp(files={**dict.fromkeys(RESULTS[:2], "0"), name: "0"}) for name in ("", "..", "a/b")),
+    ],
+)
+def test_results_of_anything_else_are_not_shown(copied: tuple[Path, RunFolder], change: Change) -> None:
+    assert _kept(copied)
+    change(*copied)
     assert not _kept(copied)
 
 
-def test_results_of_other_weights_are_not_shown(copied: tuple[Path, RunFolder]) -> None:
-    data, run = copied
-    other = run.root.with_name("other")
-    assert typed("train", "ssm", "--data", data, "--out", other, "--iterations", 2, "--seed", 1, *SMALL) == 0
-    shutil.copytree(other / "checkpoints", run.root / "checkpoints", dirs_exist_ok=True)
-    assert not _kept(copied), "another seed was trained to the same iteration"
-
-
-@pytest.mark.parametrize("name", ["val_unseen.json", "val_unseen.jsonl", "val_unseen.stamp.json"])
-def test_results_that_were_edited_or_lost_their_stamp_are_not_shown(
-    copied: tuple[Path, RunFolder], name: str
-) -> None:
-    file = copied[1].root / "results" / name
-    file.write_bytes(file.read_bytes()[:-2] + b" \n")
-    assert not _kept(copied)
-    file.unlink()
-    assert not _kept(copied)
+def _reorder(_data: Path, run: RunFolder) -> None:
+    """Whole, and of these weights, but the outcomes of other episodes."""
+    outcomes = run.results("val_unseen").with_suffix(".jsonl")
+    first, *others = outcomes.read_text(encoding="utf-8").splitlines(keepends=True)
+    outcomes.write_text("".join([*others, first]), encoding="utf-8")
+    files = json.loads(run.stamp("val_unseen").read_bytes())["files"]
+    _restamp(files={**files, outcomes.name: file_digest(outcomes)})(_data, run)
 
 
 @pytest.mark.filterwarnings("ignore:.*other navigation graphs")
-@pytest.mark.parametrize("change", [_change_episodes, _stretch_graph])
-def test_a_report_walks_again_after_the_data_changed(
-    copied: tuple[Path, RunFolder], change: Callable[[Path], None]
+@pytest.mark.parametrize(
+    "change", [lambda data, _: _stretch_graph(data), _restamp(features="other"), _reorder]
+)
+def test_a_comparison_walks_again_when_anything_changed(
+    copied: tuple[Path, RunFolder], change: Change
+) -> None:
+    change(*copied)
+    assert _walked(copied).walked == 1
+
+
+def test_a_comparison_walks_again_with_parts_of_others(
+    copied: tuple[Path, RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LSTMUpdater, "__module__", "another.package")
+    assert _walked(copied).walked == 1
+
+
+def test_other_features_are_refused_and_other_graphs_warned_about(
+    copied: tuple[Path, RunFolder], shell: Shell
+) -> None:
+    data, run = copied
+    _stretch_graph(data)
+    with pytest.warns(UserWarning, match="was trained on other navigation graphs than those in"):
+        shell("eval", run.root, "--data", data, "--json")
+    _reverse_features(data)
+    assert "the file changed, build the store again" in shell.refused("eval", run.root, "--data", data)
+
+
+def _reword(data: Path, **changed: Any) -> None:
+    """Change the first training record."""
+    file = data / "r2r" / "R2R_train.json"
+    records = json.loads(file.read_text(encoding="utf-8"))
+    records[0].update(changed)
+    file.write_text(json.dumps(records), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (_stretch_graph, "graphs"),
+        (lambda data: _reword(data, heading=1.0), "train"),
+        (lambda data: _reword(data, instructions=["Fly up and away."] * 3), "train"),
+    ],
+    ids=["stretched graph", "same words, another heading", "other words"],
+)
+def test_a_run_is_not_resumed_on_other_data(
+    copied: tuple[Path, RunFolder], shell: Shell, change: Callable[[Path], None], what: str
 ) -> None:
     data, run = copied
     change(data)
+    message = shell.refused("train", "ssm", "--data", data, "--out", run.root, "--resume", "--no-replays")
+    assert f"has changed since it was started: {what} (sha256 " in message
+    assert "put the file back, or begin a new run" in message
+    assert len(message) < 600
+
+
+@pytest.mark.filterwarnings("ignore:.*other navigation graphs")
+def test_a_report_walks_again_after_the_data_changed(copied: tuple[Path, RunFolder]) -> None:
+    data, run = copied
+    _stretch_graph(data)
     before = json.loads(run.stamp("val_unseen").read_bytes())
     assert typed("report", run.root, "--data", data, "--splits", "val_unseen", "--no-replays") == 0
     after = json.loads(run.stamp("val_unseen").read_bytes())
@@ -163,11 +221,17 @@ def _walked(copied: tuple[Path, RunFolder], **how: Any) -> sm.Comparison:
     return sm.compare([copied[1].root], data=copied[0], **how)
 
 
-def test_a_comparison_reads_what_was_kept_to_the_last_bit(copied: tuple[Path, RunFolder]) -> None:
+def test_a_comparison_reads_what_was_kept_to_the_last_bit(
+    copied: tuple[Path, RunFolder], shell: Shell
+) -> None:
+    for again in ((), ("--again",)):
+        told = shell("compare", copied[1].root, "--data", copied[0], *again)
+        said = "1 of 1 runs had walked val_unseen already; --again walks with all of them" in told
+        assert said is not bool(again)
     kept, walked = _walked(copied), _walked(copied, again=True)
     assert (kept.walked, walked.walked) == (0, 1)
     assert kept.rows == walked.rows
-    assert _walked(copied, split="val_seen").walked == 1, "nobody has walked it"
+    assert _walked(copied, split="val_seen").walked == 1, "it was not walked before"
     shutil.copy(copied[1].last, copied[1].best)
     assert _walked(copied, checkpoint="best").walked == 1, "it was walked as the last one"
 
@@ -185,19 +249,10 @@ def test_some_may_walk_and_others_not(copied: tuple[Path, RunFolder]) -> None:
     assert (found.rows, found.distances) == (expected.rows, expected.distances)
 
 
-def test_results_of_other_code_are_not_shown(
-    copied: tuple[Path, RunFolder], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stamp = json.loads(copied[1].stamp("val_unseen").read_bytes())
-    assert stamp["code"] == code_digest()
-    monkeypatch.setattr(opened, "code_digest", lambda: "other")
-    assert not _kept(copied)
-
-
 def test_the_sum_of_the_code_is_that_of_all_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "package"
     (package / "formats").mkdir(parents=True)
-    monkeypatch.setattr(digests, "__file__", str(package / "formats" / "digests.py"))
+    monkeypatch.setattr(decoding, "__file__", str(package / "formats" / "decoding.py"))
     (package / "one.py").write_text("a = 1\n")
     sums = [code_digest.__wrapped__()]
     (package / "one.py").write_text("a = 2\n")
@@ -205,13 +260,6 @@ def test_the_sum_of_the_code_is_that_of_all_modules(tmp_path: Path, monkeypatch:
     (package / "one.py").rename(package / "formats" / "one.py")
     sums.append(code_digest.__wrapped__())
     assert len(set(sums)) == 3
-
-
-def test_results_on_other_features_are_not_shown(copied: tuple[Path, RunFolder]) -> None:
-    run = copied[1]
-    stamp = json.loads(run.stamp("val_unseen").read_bytes())
-    run.stamp("val_unseen").write_text(json.dumps({**stamp, "features": "other"}))
-    assert _walked(copied).walked == 1
 
 
 def test_results_are_walked_in_full_precision(
@@ -224,89 +272,13 @@ def test_results_are_walked_in_full_precision(
         return tmp_path
 
     monkeypatch.setattr(train, "report_on", walked)
-    monkeypatch.setattr(precision, "_seconds", {"medium": 0.5, "highest": 1.0}.__getitem__)
+    monkeypatch.setattr(distributed, "_seconds", {"medium": 0.5, "highest": 1.0}.__getitem__)
     words = ("train", "basic", "--data", tiny_trainable, "--out", tmp_path / "run", "--iterations", 2)
     assert typed(*words, *SMALL, "--precision", "fast") == 0
     assert seen == ["highest"]
 
 
-@pytest.mark.filterwarnings("ignore:.*other navigation graphs")
-@pytest.mark.parametrize("change", [_change_episodes, _stretch_graph])
-def test_a_comparison_walks_again_after_the_data_changed(
-    copied: tuple[Path, RunFolder], change: Callable[[Path], None]
-) -> None:
-    change(copied[0])
-    assert _walked(copied).walked == 1
-
-
-def test_a_comparison_walks_again_when_other_episodes_were_kept(copied: tuple[Path, RunFolder]) -> None:
-    run = copied[1]
-    outcomes = run.outcomes("val_unseen")
-    first, *others = outcomes.read_text(encoding="utf-8").splitlines(keepends=True)
-    outcomes.write_text("".join([*others, first]), encoding="utf-8")
-    stamp = json.loads(run.stamp("val_unseen").read_bytes())
-    stamp["files"]["val_unseen.jsonl"] = file_digest(outcomes)
-    run.stamp("val_unseen").write_text(json.dumps(stamp))
-    assert _kept(copied), "whole, and of these weights"
-    assert _walked(copied).walked == 1
-
-
-def test_a_comparison_walks_again_with_parts_of_somebody_elses(
-    copied: tuple[Path, RunFolder], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LSTMUpdater, "__module__", "somebody.elses")
-    assert _walked(copied).walked == 1
-
-
-def test_it_is_said_when_results_were_kept(copied: tuple[Path, RunFolder], shell: Shell) -> None:
-    data, run = copied
-    for again in ((), ("--again",)):
-        told = shell("compare", run.root, "--data", data, *again)
-        said = "1 of 1 runs had walked val_unseen already; --again walks with all of them" in told
-        assert said is not bool(again)
-
-
-def test_features_that_changed_are_refused(copied: tuple[Path, RunFolder], shell: Shell) -> None:
-    _reverse_features(copied[0])
-    assert "the file changed, build the store again" in shell.refused(
-        "eval", copied[1].root, "--data", copied[0]
-    )
-
-
-def test_other_graphs_are_warned_about(copied: tuple[Path, RunFolder]) -> None:
-    _stretch_graph(copied[0])
-    with pytest.warns(UserWarning, match="was trained on other navigation graphs than those in"):
-        assert typed("eval", copied[1].root, "--data", copied[0], "--json") == 0
-
-
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        (lambda data: shutil.copy(data / "r2r/R2R_val_seen.json", data / "r2r/R2R_train.json"), ""),
-        (_stretch_graph, "graphs"),
-        (lambda data: _reword(data / "r2r" / "R2R_train.json"), "train"),
-    ],
-    ids=["other episodes", "stretched graph", "same words, another heading"],
-)
-def test_a_run_is_not_resumed_on_other_data(
-    copied: tuple[Path, RunFolder], shell: Shell, change: Callable[[Path], None], what: str
-) -> None:
-    data, run = copied
-    change(data)
-    message = shell.refused("train", "ssm", "--data", data, "--out", run.root, "--resume", "--no-replays")
-    if what:
-        assert f"has changed since it was started: {what} (sha256 " in message
-        assert "put the file back, or begin a new run" in message
-
-
-def _reword(file: Path) -> None:
-    """Change something that neither the words nor the number of episodes show."""
-    records = json.loads(file.read_text(encoding="utf-8"))
-    records[0]["heading"] = 1.0
-    file.write_text(json.dumps(records), encoding="utf-8")
-
-
-def test_an_unrelated_store_without_its_record_is_nobodys_business(copied: tuple[Path, RunFolder]) -> None:
+def test_an_unrelated_store_without_its_record_is_skipped(copied: tuple[Path, RunFolder]) -> None:
     data, run = copied
     np.save(data / "features" / "broken.npy", np.zeros(3))
     (data / "features" / "other.npy").write_bytes(b"")
@@ -328,7 +300,7 @@ def test_everything_that_decides_about_the_numbers_is_written_down(
     out = run.root.with_name("begun")
     words = ("train", "ssm", "--data", data, "--out", out, *SMALL, "--precision", "fast", "--threads", 2)
     seconds = {"medium": 0.5, "highest": 1.0}
-    monkeypatch.setattr(precision, "_seconds", seconds.__getitem__)
+    monkeypatch.setattr(distributed, "_seconds", seconds.__getitem__)
     try:
         assert typed(*words, "--begin", run.root, "--iterations", 2) == 0
         seconds["medium"] = 2.0  # a busy moment, in which fast products look slow, does not change a run
@@ -378,8 +350,90 @@ def test_a_run_that_lost_its_checkpoints_is_not_begun_again_in_silence(
     assert run.metrics.read_bytes() == before
 
 
-def test_scans_are_compared_by_content(copied: tuple[Path, RunFolder], tmp_path: Path) -> None:
-    data = copied[0]
-    scan = read_scan(data / "connectivity" / "grid_connectivity.json")
-    write_scan(data / "connectivity", Scan("grid", scan.viewpoints))
-    assert _kept(copied), "the same bytes were written again"
+def _told(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_that_cannot_be_written_is_shown_elsewhere(
+    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = copied
+    out = run.root.with_name("out")
+    shutil.rmtree(run.root / "results", ignore_errors=True)
+    (run.root / "results").write_text("in the way of everything that is written")
+    assert typed("eval", run.root, "--data", data) == 2
+    assert "choose another place with --out" in _told(capsys)
+    assert typed("eval", run.root, "--data", data, "--out", out / "eval", "--traces", 1) == 0
+    names = {"val_unseen.json", "val_unseen.jsonl", "val_unseen.stamp.json", "traces"}
+    assert {file.name for file in (out / "eval").iterdir()} == names
+    assert typed("view", run.root, "--data", data, "--out", out / "view", "--count", 1) == 0
+    assert typed("report", run.root, "--data", data, "--out", out / "report.html", "--no-replays") == 0
+    assert (out / "report.html").is_file()
+
+
+def _reseed(run: RunFolder, seed: Any) -> None:
+    for file in (run.last, run.best):
+        checkpoint = read_checkpoint(file)
+        write_tensors(file, checkpoint.tensors, {**checkpoint.metadata, "seed": seed})
+
+
+def test_a_run_counts_once_in_a_comparison(copied: tuple[Path, RunFolder]) -> None:
+    data, run = copied
+    copy = RunFolder(Path(shutil.copytree(run.root, run.root.with_name("copy"))))
+    again = RunFolder(Path(shutil.copytree(run.root, run.root.with_name("again"))))
+    checkpoint = read_checkpoint(again.last)
+    for tensor in checkpoint.tensors.values():
+        tensor += 0  # other weights of the same seed
+    write_tensors(again.last, checkpoint.tensors, {**checkpoint.metadata, "more": 1})
+    found = sm.compare([run.root, run.root, copy.root, again.root], data=data)
+    assert found.rows["ssm"]["sr"].n == 1
+    assert found.remarks == (
+        f"{run.root} is named twice, and counts once",
+        f"{copy.root} has the weights of {run.root}, which count once",
+        f"{again.root} has the seed 0 of {run.root}, which counts once",
+    )
+    _reseed(again, 1)
+    found = sm.compare([run.root, again.root], data=data)
+    assert found.rows["ssm"]["sr"].n == 2
+    assert found.remarks == (f"{again.root} says seed 0, but its checkpoint was trained with seed 1",)
+
+
+def test_other_training_episodes_are_noticed(copied: tuple[Path, RunFolder]) -> None:
+    data, run = copied
+    _reword(data, heading=1.0)
+    for split in ("train", "dev_unseen"):
+        with pytest.warns(UserWarning, match="the training episodes of r2r are not those it was trained on"):
+            assert typed("eval", run.root, "--data", data, "--split", split, "--json") == 0
+    assert typed("eval", run.root, "--data", data, "--json") == 0, "it says nothing about other splits"
+
+
+def test_a_run_does_not_begin_again_with_other_weights(
+    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = copied
+    words = ("train", "ssm", "--data", data, "--out", run.root, "--resume", "--begin", run.root)
+    assert typed(*words, "--no-replays") == 2
+    assert f"began with fresh weights, not with {run.root}; leave out --begin" in _told(capsys)
+
+
+@pytest.mark.parametrize("seed", [None, "x", 0.5, [1]])
+def test_a_seed_that_is_no_number_is_one_line(
+    copied: tuple[Path, RunFolder], seed: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = copied
+    _reseed(run, seed)
+    assert typed("eval", run.root, "--data", data) == 2
+    assert "does not say how far and with which seed it was trained" in _told(capsys)
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.bool])
+def test_weights_that_are_no_fractions_are_refused(
+    copied: tuple[Path, RunFolder], kind: torch.dtype, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = copied
+    checkpoint = read_checkpoint(run.last)
+    name = next(name for name in checkpoint.tensors if name.startswith(NETWORK))
+    checkpoint.tensors[name] = checkpoint.tensors[name].to(kind)
+    write_tensors(run.last, checkpoint.tensors, checkpoint.metadata)
+    assert typed("eval", run.root, "--data", data) == 2
+    assert "expected torch.float32" in _told(capsys)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from scenemem.errors import UserError
-from scenemem.features.tracks import TRACKS
+from scenemem.features.store import TRACKS
 from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
-from scenemem.runs.folder import RunFolder, halved, published, unpacked, write_published
-from scenemem.runs.opened import model_card
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.weights import halved, model_card, published, unpacked, write_published
 
 METADATA = {
     "preset": {"data": {"task": "r2r"}, "selection": {"split": "val_unseen"}},
@@ -43,19 +43,18 @@ def test_only_the_weights_are_kept_and_in_half_precision(trained: Checkpoint) ->
     assert packed.metadata == {**METADATA, "progress": {"iteration": 7}}
 
 
-def test_a_speaker_stays_one(trained: Checkpoint, tmp_path: Path) -> None:
+def test_all_weights_of_a_folder_are_listed_and_a_speaker_stays_one(
+    trained: Checkpoint, tmp_path: Path
+) -> None:
+    write_published(tmp_path / "agent.safetensors", halved(trained), DESCRIPTION, {"val_seen": REACHED})
     trained.metadata["kind"] = "speaker"
     write_published(tmp_path / "voice.safetensors", halved(trained), DESCRIPTION, {})
-    write_published(tmp_path / "agent.safetensors", _agent(trained), DESCRIPTION, {})
-    assert [(entry.name, entry.is_speaker) for entry in published(tmp_path)] == [
-        ("agent", False),
-        ("voice", True),
+    agent, voice = published(tmp_path)
+    assert [(one.name, one.is_speaker, one.metrics) for one in (agent, voice)] == [
+        ("agent", False, {"val_seen": REACHED}),
+        ("voice", True, {}),
     ]
-
-
-def _agent(trained: Checkpoint) -> Checkpoint:
-    metadata = {name: value for name, value in trained.metadata.items() if name != "kind"}
-    return halved(Checkpoint(trained.tensors, metadata))
+    assert agent.description == DESCRIPTION
 
 
 def test_weights_too_large_for_half_precision_are_refused(trained: Checkpoint) -> None:
@@ -77,15 +76,9 @@ def test_they_unpack_to_a_run_folder_with_the_same_numbers(trained: Checkpoint, 
         assert torch.equal(weights, packed.tensors["network.layer"].float())
         assert stored.metadata["progress"] == {"iteration": 7}
     assert unpacked("mine", tmp_path) == run.root
-
-
-def test_other_weights_of_the_same_name_unpack_to_another_place(trained: Checkpoint, tmp_path: Path) -> None:
-    file = tmp_path / "mine.safetensors"
-    write_published(file, halved(trained), DESCRIPTION, {})
-    first = unpacked("mine", tmp_path)
     trained.tensors["network.layer"][0, 0] = 0.25
-    write_published(file, halved(trained), DESCRIPTION, {})
-    assert unpacked("mine", tmp_path) != first
+    write_published(tmp_path / "mine.safetensors", halved(trained), DESCRIPTION, {})
+    assert unpacked("mine", tmp_path) != run.root, "other weights of the same name"
 
 
 def test_an_unknown_name_lists_the_known_ones(trained: Checkpoint, tmp_path: Path) -> None:
@@ -97,15 +90,6 @@ def test_an_unknown_name_lists_the_known_ones(trained: Checkpoint, tmp_path: Pat
         unpacked("his", tmp_path)
     with pytest.raises(UserError, match="no weights called"):
         unpacked("../mine", tmp_path / "inner")
-
-
-def test_a_list_of_what_there_is(trained: Checkpoint, tmp_path: Path) -> None:
-    write_published(tmp_path / "b.safetensors", halved(trained), DESCRIPTION, {"val_seen": REACHED})
-    write_published(tmp_path / "a.safetensors", halved(trained), DESCRIPTION, {})
-    found = published(tmp_path)
-    assert [entry.name for entry in found] == ["a", "b"]
-    assert found[1].metrics == {"val_seen": REACHED}
-    assert found[0].description == DESCRIPTION
 
 
 def test_what_comes_with_the_package_is_complete_and_small() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 from scenemem.sources import convert, table
+from tests.formats.helpers import packed
 from tests.sources.server import Served, serving
 
 VIEWPOINT = "0123456789abcdef0123456789abcdef"
@@ -26,18 +26,9 @@ MAPPING = "index\traw_category\tcategory\tmpcat40\n1\tkitchen counter\tcounter\t
 
 def repository(content: bytes | None = None) -> bytes:
     """A snapshot of a repository as code hosts pack it: one folder, other JSON files among the boxes."""
-    files = {
-        "REVERIE-0fe/connectivity/x_connectivity.json": b"[]",
-        f"REVERIE-0fe/{table.BOXES_IN_ARCHIVE}17DRP5sb8fy_{VIEWPOINT}.json": content
-        or json.dumps(BOXES).encode(),
-    }
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name, text in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text))
-    return packed.getvalue()
+    boxes = f"REVERIE-0fe/{table.BOXES_IN_ARCHIVE}17DRP5sb8fy_{VIEWPOINT}.json"
+    other = "REVERIE-0fe/connectivity/x_connectivity.json"
+    return packed({other: b"[]", boxes: content or json.dumps(BOXES).encode()})
 
 
 def glove_table() -> bytes:

@@ -29,7 +29,7 @@ def test_a_track_is_fetched_and_converted(mirror: Mirror, tmp_path: Path) -> Non
     told: list[tuple[int, int]] = []
     planned = plan(tmp_path / "data", find_sources(("oracle",)))
     done = fetch(planned, QUICK, lambda *amount: told.append(amount))
-    assert len(done.files) == len(planned.fetch) == 9
+    assert (len(done), len(planned.fetch)) == (5, 9)
     assert told[-1][0] == sum(len(content) for content in originals().values())
     assert told[-1][0] == told[-1][1]
     data = tmp_path / "data"
@@ -79,7 +79,7 @@ def test_a_result_that_was_deleted_is_converted_again_without_a_network(
     (tmp_path / "rooms" / "viewpoint_rooms.tsv").unlink()
     planned = plan(tmp_path, find_sources(("rooms",)))
     assert planned.fetch == ()
-    assert [one.file.name for one in fetch(planned, QUICK).converted] == ["viewpoint_rooms.tsv"]
+    assert [one.file.name for one in fetch(planned, QUICK)] == ["viewpoint_rooms.tsv"]
 
 
 def test_one_wrong_file_stops_the_fetch_and_the_others_stay(mirror: Mirror, tmp_path: Path) -> None:
@@ -89,7 +89,10 @@ def test_one_wrong_file_stops_the_fetch_and_the_others_stay(mirror: Mirror, tmp_
         fetch(plan(tmp_path, find_sources(("r2r",))), QUICK)
     assert {file.name for file in (tmp_path / "r2r").iterdir()} == {"R2R_train.json"}
     served.content = b'["test"]'
-    assert fetch(plan(tmp_path, find_sources(("r2r",))), QUICK).files == ["r2r/R2R_test.json"]
+    planned = plan(tmp_path, find_sources(("r2r",)))
+    assert [file.target for file in planned.fetch] == ["r2r/R2R_test.json"]
+    assert fetch(planned, QUICK) == []
+    assert (tmp_path / "r2r" / "R2R_test.json").read_bytes() == b'["test"]'
 
 
 def test_an_archive_is_judged_by_what_is_in_it(mirror: Mirror, tmp_path: Path) -> None:

@@ -137,14 +137,11 @@ def test_a_single_building_cannot_be_held_out() -> None:
         held_out_scans(["a"])
 
 
-def test_r4r_that_is_there_is_read(tmp_path: Path, world: World) -> None:
-    write_episodes(tmp_path / "r4r" / "R4R_train.json", [episode("g00", "g10")])
-    assert load_split(DataFolder(tmp_path), world, "r4r", "train").name == "r4r train"
-
-
-def test_gzipped_splits_are_found(tmp_path: Path, world: World) -> None:
-    write_episodes(tmp_path / "reverie" / "REVERIE_val.json.gz", [episode("g00", "g10")])
-    assert len(load_split(DataFolder(tmp_path), world, "reverie", "val")) == 1
+@pytest.mark.parametrize(("task", "name"), [("r4r", "R4R_val.json"), ("reverie", "REVERIE_val.json.gz")])
+def test_splits_of_every_task_are_found(tmp_path: Path, world: World, task: str, name: str) -> None:
+    write_episodes(tmp_path / task / name, [episode("g00", "g10")])
+    found = load_split(DataFolder(tmp_path), world, task, "val")
+    assert (len(found), found.name) == (1, f"{task} val")
 
 
 @pytest.fixture(scope="module")

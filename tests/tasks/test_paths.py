@@ -61,16 +61,12 @@ def test_many_paths_at_once_equal_single_ones(world: World) -> None:
         assert set(walked[length[row] :]) <= {NONE}
 
 
-def test_a_path_to_where_one_stands_is_one_viewpoint(world: World) -> None:
-    path, length = shortest_paths(world, torch.tensor([3]), torch.tensor([3]))
-    assert path.tolist() == [[3]]
-    assert length.tolist() == [1]
-
-
 def test_a_path_names_every_viewpoint_on_the_way(world: World) -> None:
     ends = (torch.tensor([world.index_of("spiral", name)]) for name in ("s0", "s5"))
     path, _ = shortest_paths(world, *ends)
     assert [world.viewpoints[viewpoint] for viewpoint in path[0].tolist()] == ["s0", "s4", "s5"]
+    path, length = shortest_paths(world, torch.tensor([3]), torch.tensor([3]))
+    assert (path.tolist(), length.tolist()) == ([[3]], [1])
 
 
 @pytest.mark.parametrize("target", [("grid", "g-alone"), ("spiral", "s0")])
@@ -187,23 +183,12 @@ def test_a_path_may_follow_itself(corridors: World) -> None:
 
 
 def test_pairs_come_in_file_order_scan_by_scan(corridors: World) -> None:
-    episodes = [
-        episode(3, 1, 2, scan="twin"),
-        episode(1, 2, 3),
-        episode(2, 2, 1, scan="twin"),
-        episode(4, 2, 1),
-    ]
+    twins = episode(3, 1, 2, scan="twin"), episode(2, 2, 1, scan="twin")
+    episodes = [twins[0], episode(1, 2, 3), twins[1], episode(4, 2, 1)]
     joined = list(join_paths(corridors, episodes, "R2R.json"))
-    assert [(e.scan, e.first_path_id, e.second_path_id) for e in joined] == [
-        ("twin", 3, 3),
-        ("twin", 3, 2),
-        ("twin", 2, 3),
-        ("twin", 2, 2),
-        ("corridor", 1, 1),
-        ("corridor", 1, 4),
-        ("corridor", 4, 1),
-        ("corridor", 4, 4),
-    ]
+    pairs = [("twin", one, other) for one in (3, 2) for other in (3, 2)]
+    pairs += [("corridor", one, other) for one in (1, 4) for other in (1, 4)]
+    assert [(e.scan, e.first_path_id, e.second_path_id) for e in joined] == pairs
     assert [e.path_id for e in joined] == list(range(8))
 
 

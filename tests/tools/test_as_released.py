@@ -35,7 +35,7 @@ def _looks_aside(walk: list[str], neighbours: dict[str, list[str]]) -> list[str]
 
 
 def test_releases_leave_out_what_was_walked_for_a_look(tmp_path: Path, tiny_trainable: Path) -> None:
-    """First visits keep the way out and jump on from there; a chosen route knows nothing of it."""
+    """First visits keep the way out and jump on from there; a chosen route has no trace of it."""
     episodes = sm.episodes("val_unseen", data=tiny_trainable)
     neighbours: dict[str, list[str]] = {}
     for file in (tiny_trainable / "connectivity").glob("*_connectivity.json"):

@@ -36,7 +36,7 @@ else:
 
 
 class Repository:
-    """The script and the tool it calls, with a command that only notes what it is asked."""
+    """The script and the tool it calls, with a command that only records its words."""
 
     def __init__(self, folder: Path) -> None:
         for name in ("runs/family.sh", "tools/family_table.py", "tools/as_released.py"):
@@ -65,7 +65,7 @@ class Repository:
         }
 
     def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """What the script says."""
+        """Run the script."""
         return subprocess.run(
             [self.folder / "runs" / "family.sh", *words],
             env=self.environment | environment,
@@ -75,7 +75,7 @@ class Repository:
         )
 
     def called(self, command: str) -> list[list[str]]:
-        """What the command was asked."""
+        """The words the command was called with."""
         lines = self.calls.read_text(encoding="utf-8").splitlines()
         return [words for words in map(json.loads, lines) if words[0] == command]
 

@@ -24,7 +24,7 @@ def test_a_file_with_another_checksum_is_refused() -> None:
     assert compare(report, HASHES) == ([told], [])
 
 
-def test_what_nobody_knows_a_checksum_of_is_named() -> None:
+def test_what_has_no_known_checksum_is_named() -> None:
     local = _item("scenemem", "0", "")
     local["download_info"] = {"url": "file:///checkout", "dir_info": {"editable": True}}
     report = {"install": [_item("other", "3", "cc"), _item("other", "2", ""), local]}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -21,6 +23,23 @@ in_every_scheme = pytest.mark.parametrize("scheme", ["light", "dark"])
 CUT_OFF = """() => [...document.querySelectorAll("button, output, h1, thead th")]
   .filter((one) => one.checkVisibility() && one.clientWidth && one.scrollWidth > one.clientWidth + 1)
   .map((one) => one.textContent)"""
+
+
+@contextmanager
+def quiet(page: Page, own: Callable[[str], bool], pardoned: str = "no such text") -> Iterator[None]:
+    """The page prints nothing on the console, makes no error and loads nothing but its own addresses."""
+    wrong: list[str] = []
+    listeners: dict[Any, Callable[..., None]] = {
+        "console": lambda message: None if pardoned in message.text else wrong.append(message.text),
+        "pageerror": lambda error: wrong.append(str(error)),
+        "request": lambda asked: None if own(asked.url) else wrong.append(asked.url),
+    }
+    for event, listener in listeners.items():
+        page.on(event, listener)
+    yield
+    for event, listener in listeners.items():
+        page.remove_listener(event, listener)
+    assert not wrong, wrong
 
 
 def faults(page: Page) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,7 +12,8 @@ from PIL import Image
 
 from scenemem.errors import UserError
 from scenemem.formats.traces import Trace
-from scenemem.viewer.drawing import FIGURES, DrawnWalk, draw_figure, draw_thumbnail, write_figure
+from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnail, write_figure
+from scenemem.viewer.narration import Walk
 from scenemem.viewer.scenery import Doorway, RoomOutline, Scenery
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -28,7 +30,7 @@ ROOMS = Scenery(
 def _kinds(trace: Trace) -> dict[str, list[dict[str, str]]]:
     """What is drawn, by kind."""
     kinds: dict[str, list[dict[str, str]]] = {}
-    for element in ElementTree.fromstring(draw_thumbnail(DrawnWalk.of(trace), ROOMS)):
+    for element in ElementTree.fromstring(draw_thumbnail(Walk.of(trace, {}), ROOMS)):
         kinds.setdefault(element.attrib["class"], []).append(element.attrib)
     return kinds
 
@@ -44,7 +46,7 @@ def test_every_floor_of_the_walk_is_drawn_and_the_goal_with_it(turning_back: Tra
     building = {"wall": 1, "gap": 1, "path": 3}
     walk = {"reference": 4, "walked": 5, "jumped": 1, "begin": 1, "goal": 1, "finish": 1}
     assert kinds == {**building, **walk, "name": 2}
-    picture = ElementTree.fromstring(draw_thumbnail(DrawnWalk.of(turning_back), ROOMS))
+    picture = ElementTree.fromstring(draw_thumbnail(Walk.of(turning_back, {}), ROOMS))
     assert [text.text for text in picture.findall(f"{SVG}text")] == ["Floor 1", "Floor 2"]
     assert picture.get("aria-label") == "Map: the path ssm walked, going back on the way"
 
@@ -56,7 +58,7 @@ def test_one_floor_needs_no_name_and_a_secret_goal_is_not_drawn(turning_back: Tr
     assert "goal" not in _kinds(msgspec.structs.replace(flat, task=secret))
 
 
-def test_everything_is_inside_the_frame_and_north_is_up(turning_back: Trace) -> None:
+def test_everything_is_inside_the_frame_and_north_is_up_and_returns_are_beside(turning_back: Trace) -> None:
     kinds = _kinds(_on_one_floor(turning_back))
     lines = [line for kind in ("walked", "reference", "path", "gap") for line in kinds[kind]]
     assert all(0 <= float(line[name]) <= 300 for line in lines for name in ("x1", "x2"))
@@ -66,23 +68,19 @@ def test_everything_is_inside_the_frame_and_north_is_up(turning_back: Trace) -> 
     north = kinds["reference"][1]  # from place 1 to 3
     assert float(north["y2"]) < float(north["y1"])
     assert north["x1"] == north["x2"]
-
-
-def test_going_back_is_drawn_beside_having_come(turning_back: Trace) -> None:
-    kinds = _kinds(_on_one_floor(turning_back))
     came, back = kinds["walked"][1], kinds["jumped"][0]  # 1 to 2, and 2 to 1
     assert (back["x1"], back["x2"]) == (came["x2"], came["x1"])
     assert abs(float(back["y1"]) - float(came["y2"])) == pytest.approx(6.0, abs=0.11)
 
 
 def test_names_are_only_text(turning_back: Trace) -> None:
-    nasty = DrawnWalk.of(msgspec.structs.replace(turning_back, agent='"><script>'))
+    nasty = Walk.of(msgspec.structs.replace(turning_back, agent='"><script>'), {})
     assert "<script" not in draw_thumbnail(nasty, Scenery())
 
 
 def test_a_figure_has_a_map_per_walk_and_explains_its_signs(turning_back: Trace, tmp_path: Path) -> None:
-    first = DrawnWalk.of(turning_back, "Turned back and reached the goal")
-    second = DrawnWalk("other", first.scene, first.task, (0, 1), outcome="Stopped 5.6 m from the goal")
+    first = Walk.of(turning_back, {})
+    second = replace(first, name="other", path=(0, 1), headline="Stopped 5.6 m from the goal")
     figure = draw_figure([first, second], ROOMS)
     size = write_figure(tmp_path / "f.svg", figure)
     assert size == (tmp_path / "f.svg").stat().st_size
@@ -98,7 +96,7 @@ def test_a_figure_has_a_map_per_walk_and_explains_its_signs(turning_back: Trace,
 
 @pytest.mark.parametrize("kind", FIGURES)
 def test_figures_are_written_as_pictures_too(kind: str, turning_back: Trace, tmp_path: Path) -> None:
-    figure = draw_figure([DrawnWalk.of(turning_back)], ROOMS)
+    figure = draw_figure([Walk.of(turning_back, {})], ROOMS)
     write_figure(tmp_path / f"f{kind}", figure)
     content = (tmp_path / f"f{kind}").read_bytes()
     begin = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF"}
@@ -113,4 +111,4 @@ def test_an_unknown_kind_of_figure_is_named(turning_back: Trace, tmp_path: Path)
     with pytest.raises(
         UserError, match=r"f\.gif: unknown kind of figure; expected a name ending in \.svg, \.png"
     ):
-        write_figure(tmp_path / "f.gif", draw_figure([DrawnWalk.of(turning_back)], ROOMS))
+        write_figure(tmp_path / "f.gif", draw_figure([Walk.of(turning_back, {})], ROOMS))

@@ -16,10 +16,11 @@ from jinja2 import UndefinedError
 from scenemem.agents.rollout import DECISION_TYPES
 from scenemem.formats.results import EpisodeResult
 from scenemem.formats.traces import Origin, Trace, Word
+from scenemem.viewer.drawing import draw_thumbnail
+from scenemem.viewer.narration import Walk
 from scenemem.viewer.pages import embedded, render, static_text
 from scenemem.viewer.replay import (
     DRAWING,
-    AgentCard,
     Chosen,
     Replay,
     instructive,
@@ -44,6 +45,11 @@ def _renamed(trace: Trace, text: str) -> Trace:
     return msgspec.structs.replace(trace, task=task, agent=text)
 
 
+def _page(*traces: Trace, scenery: Scenery | None = None) -> str:
+    scenery = scenery or Scenery()
+    return replay_page([Walk.of(trace, scenery.room_of) for trace in traces], scenery)
+
+
 def _data(page: str) -> Any:
     return json.loads(Html(page).scripts[0])
 
@@ -55,7 +61,7 @@ _ORIGIN = Origin(
 
 def test_a_page_tells_what_it_was_made_from(turning_back: Trace) -> None:
     stamped = msgspec.structs.replace(turning_back, origin=_ORIGIN)
-    page = replay_page([stamped, turning_back], Scenery())
+    page = _page(stamped, turning_back)
     assert "What this page was made from" in page
     for told in ("<dt>scenemem</dt><dd>0.1.0</dd>", "<dt>torch</dt><dd>&lt;2&gt;</dd>"):
         assert told in page
@@ -64,7 +70,7 @@ def test_a_page_tells_what_it_was_made_from(turning_back: Trace) -> None:
     assert "episodes, sha256" not in page, "nobody knows them"
     stored = [agent["origin"] for agent in _data(page)["agents"]]
     assert msgspec.convert(stored, list[Origin | None]) == [_ORIGIN, None]
-    assert "What this page was made from" not in replay_page([turning_back], Scenery())
+    assert "What this page was made from" not in _page(turning_back)
 
 
 def test_a_page_holds_the_whole_trace_and_nothing_from_elsewhere(turning_back: Trace, tmp_path: Path) -> None:
@@ -82,10 +88,7 @@ def test_a_page_holds_the_whole_trace_and_nothing_from_elsewhere(turning_back: T
 def test_untrusted_text_stays_text(turning_back: Trace) -> None:
     look = Look(labels=(Label(NASTY, 0.0, 0.0),), captions={1: NASTY})
     scenery = Scenery(room_of={1: NASTY}, looks={0: look})
-    harmless, nasty = (
-        replay_page([turning_back], Scenery()),
-        replay_page([_renamed(turning_back, NASTY)], scenery),
-    )
+    harmless, nasty = _page(turning_back), _page(_renamed(turning_back, NASTY), scenery=scenery)
     assert Html(nasty).tags == Html(harmless).tags
     data = _data(nasty)
     assert data["task"]["text"] == NASTY
@@ -107,17 +110,17 @@ def test_any_text_survives_embedding_and_never_closes_the_script(text: str) -> N
 def test_agents_stand_side_by_side_on_the_same_episode_only(turning_back: Trace) -> None:
     cut = msgspec.structs.replace(turning_back.task, words=turning_back.task.words[:2])
     rival = msgspec.structs.replace(turning_back, agent="basic", task=cut, moves=())
-    data = _data(replay_page([turning_back, rival], Scenery()))
+    data = _data(_page(turning_back, rival))
     assert [agent["name"] for agent in data["agents"]] == ["ssm", "basic"]
     assert [len(agent["task"]["words"]) for agent in data["agents"]] == [5, 2], "each has read its own words"
     with pytest.raises(ValueError, match="at least one trace, and all of them of the same episode"):
-        replay_page([turning_back, _renamed(turning_back, "Other")], Scenery())
+        _page(turning_back, _renamed(turning_back, "Other"))
     with pytest.raises(ValueError, match="at least one trace"):
-        replay_page([], Scenery())
+        _page()
 
 
 def test_a_page_can_be_filled_elsewhere(turning_back: Trace) -> None:
-    whole, frame = replay_page([turning_back], Scenery()), replay_frame()
+    whole, frame = _page(turning_back), replay_frame()
     assert frame.count("{{data}}") == frame.count("{{") == 1
     data = embedded(_data(whole))
     assert _data(frame.replace("{{data}}", data)) == _data(whole)
@@ -125,15 +128,8 @@ def test_a_page_can_be_filled_elsewhere(turning_back: Trace) -> None:
 
 
 def test_values_are_escaped_and_filled_once() -> None:
-    values = {
-        "title": "<b>{{ policy }}</b>",
-        "policy": "'",
-        "style": "",
-        "script": "",
-        "data": "",
-        "back": "",
-        "origins": [],
-    }
+    names = ("title", "policy", "style", "script", "data", "back", "origins")
+    values = {**dict.fromkeys(names, ""), "title": "<b>{{ policy }}</b>", "policy": "'"}
     page = render("replay.html", **values)
     assert "<title>&lt;b&gt;{{ policy }}&lt;/b&gt;</title>" in page
     assert 'content="&#39;"' in page
@@ -142,18 +138,9 @@ def test_values_are_escaped_and_filled_once() -> None:
 
 
 def test_scripts_only_ever_write_text() -> None:
+    dangers = r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|import\("
     for name in (*DRAWING, "replay"):
-        script = static_text(f"{name}.js")
-        for danger in (
-            "innerHTML",
-            "outerHTML",
-            "insertAdjacent",
-            "document.write",
-            "eval(",
-            "fetch(",
-            "import(",
-        ):
-            assert danger not in script, f"{name}.js uses {danger}"
+        assert re.findall(dangers, static_text(f"{name}.js")) == [], name
 
 
 def test_the_page_knows_every_kind_of_decision() -> None:
@@ -195,18 +182,11 @@ def test_each_kind_of_episode_gets_its_turn() -> None:
         _episode("8_0", spl=0.7),
     ]
     chosen = instructive(results, 10)
-    assert chosen[:4] == [
-        Chosen("1_0", "fixed"),
-        Chosen("2_0", "wrong stop"),
-        Chosen("5_0", "lost"),
-        Chosen("7_0", "straight"),
-    ], "the plainest of each kind: one return, a short walk, far away, a long way"
-    assert chosen[4:] == [
-        Chosen("0_0", "fixed"),
-        Chosen("3_0", "wrong stop"),
-        Chosen("4_0", "lost"),
-        Chosen("6_0", "straight"),
-    ], "a detour without turning back is no story"
+    assert [one.story for one in chosen] == ["fixed", "wrong stop", "lost", "straight"] * 2
+    ids = [one.instruction_id for one in chosen]
+    plainest = "the plainest of each kind: one return, a short walk, far away, a long way"
+    assert ids[:4] == ["1_0", "2_0", "5_0", "7_0"], plainest
+    assert ids[4:] == ["0_0", "3_0", "4_0", "6_0"], "a detour without turning back is no story"
     assert instructive(results, 2) == chosen[:2]
     assert instructive(results, 1, favoured={"0_0"}) == [Chosen("0_0", "fixed")]
     assert instructive([], 3) == []
@@ -236,17 +216,12 @@ def test_taking_another_way_is_told_from_stopping(turning_back: Trace) -> None:
 
 
 def _replay(file: Path, *traces: Trace) -> Replay:
-    scenery = Scenery(room_of={1: "hall"})
-    return Replay(file, traces[0].task, tuple(AgentCard.of(trace, scenery) for trace in traces), 1)
+    walks = [Walk.of(trace, {1: "hall"}) for trace in traces]
+    return Replay(file, [(walk, draw_thumbnail(walk, Scenery())) for walk in walks], 1)
 
 
-def _nasty(trace: Trace) -> Trace:
-    task = msgspec.structs.replace(trace.task, text=NASTY)
-    return msgspec.structs.replace(trace, task=task, agent=NASTY)
-
-
-def test_the_index_links_every_page(turning_back: Trace, tmp_path: Path) -> None:
-    nasty = _nasty(turning_back)
+def test_the_index_and_the_report_link_every_page(turning_back: Trace, tmp_path: Path) -> None:
+    nasty = _renamed(turning_back, NASTY)
     shown = [
         _replay(tmp_path / "one.html", turning_back),
         _replay(tmp_path / "two.html", nasty, turning_back),
@@ -258,16 +233,13 @@ def test_the_index_links_every_page(turning_back: Trace, tmp_path: Path) -> None
     assert "At move 3 it turned back to place 2 (hall); at move 5 it stopped at the goal." in page
     assert not {"script", "img"} & {*Html(page).tags}
     assert "ssm <b>" not in page
-
-
-def test_a_report_links_replays_below_it(turning_back: Trace, tmp_path: Path) -> None:
-    nasty = _replay(tmp_path / "replays" / "a&b.html", _nasty(turning_back), turning_back)
-    section = replays_section([nasty], "val_unseen", tmp_path)
-    page = Html(section.body)
-    assert section.title == "Replays of val_unseen"
-    assert page.values("href") == ["replays/a&b.html"]
-    assert page.tags.count("svg") == 2
-    assert "script" not in page.tags
+    beside = _replay(tmp_path / "replays" / "a&b.html", nasty, turning_back)
+    section = replays_section([beside], "dev", tmp_path)
+    below = Html(section.body)
+    assert section.title == "Replays of dev"
+    assert below.values("href") == ["replays/a&b.html"]
+    assert below.tags.count("svg") == 2
+    assert "script" not in below.tags
 
 
 def test_file_names_are_plain() -> None:

@@ -15,8 +15,7 @@ import pytest
 from scenemem.formats.results import EpisodeResult, Outcome
 from scenemem.formats.traces import Origin
 from scenemem.viewer.pages import note_section
-from scenemem.viewer.report import write_run_report
-from scenemem.viewer.runs import ReportRun, contenders, curves, grouped
+from scenemem.viewer.report import ReportRun, contenders, curves, grouped, write_run_report
 from tests.viewer.html import Html
 
 METRICS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
@@ -40,13 +39,7 @@ def _episode(number: int, seed: int, outcome: Outcome = "reached", **changes: An
         "ndtw": value / 2,
         "sdtw": value / 2 * success,
     }
-    return EpisodeResult(
-        f"{number}_0",
-        "last",
-        200,
-        outcome,
-        **{**facts, **changes},
-    )
+    return EpisodeResult(f"{number}_0", "last", 200, outcome, **{**facts, **changes})
 
 
 SETTINGS = {"agent": "ssm", "selection": {"split": "dev_unseen"}, "learning": {"iterations": 200}}
@@ -120,16 +113,8 @@ def test_a_curve_ends_where_one_of_its_runs_does() -> None:
 
 
 def test_ways_to_fail_are_shares_of_all_episodes(tmp_path: Path) -> None:
-    results = [
-        _episode(0, 0, "reached"),
-        _episode(1, 0, "passed"),
-        _episode(2, 0, "cut"),
-        _episode(3, 0, "early"),
-        _episode(4, 0, "astray", ne=5.9),
-        _episode(5, 0, "astray", ne=6.0),
-        _episode(6, 0, "astray", ne=11.9),
-        _episode(7, 0, "astray", ne=12.0),
-    ]
+    results = [_episode(number, 0, outcome) for number, outcome in enumerate(OUTCOMES[:4])]
+    results += [_episode(4, 0, "astray", ne=metres) for metres in (5.9, 6.0, 11.9, 12.0)]
     run = replace(_run("ssm", 0), results={"val_unseen": results})
     _, tables = _page(tmp_path / "r.html", [run])
     head, row = tables["How the episodes of val_unseen end"]
@@ -176,26 +161,13 @@ def test_the_ablation_table_has_the_papers_numbers_and_ours_where_there_are_any(
     assert spans == ["", "val_seen", "val_unseen"]
     assert head[1:6] == ["SR ↑", "NE ↓", "TL ↓", "OSR ↑", "SPL ↑"]
     by_name = {row[0]: row[1:] for row in rows}
-    assert by_name["Full model (paper)"] == [
-        "0.71",
-        "3.10",
-        "14.7",
-        "0.80",
-        "0.62",
-        "0.62",
-        "4.32",
-        "20.7",
-        "0.73",
-        "0.45",
-    ]
+    numbers = ["0.71", "3.10", "14.7", "0.80", "0.62", "0.62", "4.32", "20.7", "0.73", "0.45"]
+    assert by_name["Full model (paper)"] == numbers
     assert by_name["without iterative reasoning (paper)"][5] == "0.57"
     scores = tables["val_unseen: 60 instructions; mean ± standard deviation over runs"][1]
     assert by_name["ssm (ours)"] == ["-"] * 5 + [scores[2], scores[5], scores[6], scores[4], scores[3]]
     assert by_name["ssm-local (ours)"] == ["-"] * 10
     assert len(rows) == 12
-
-
-def test_rows_of_the_scoreboard_stand_below_the_papers_row_of_their_agent(tmp_path: Path) -> None:
     runs = [_run("ssm-r2r-captions", 0), _run("ssm-r2r-oracle-augmented", 0)]
     _, tables = _page(tmp_path / "r.html", runs)
     names = [row[0] for row in tables["Ablations in the layout of the paper's table 3"][2:]]
@@ -241,22 +213,11 @@ def test_the_best_and_the_worst_agent_are_the_contenders() -> None:
     assert contenders(grouped(runs[:1]), "val_unseen") == [runs[0]], "one agent has nobody beside it"
 
 
-def test_a_run_under_way_says_how_far_it_is(tmp_path: Path) -> None:
-    run = _run("ssm", 0, learning={"iterations": 5000})
-    _, tables = _page(tmp_path / "r.html", [run])
-    assert tables["The runs in this report"][1][3] == "200 of 5,000"
-
-
 def test_names_from_outside_are_only_ever_text(tmp_path: Path) -> None:
     nasty = "<script>alert('\"&1')</script>"
     run = _run(nasty, 0, splits=(nasty,), selection={"split": nasty}, agent="ssm")
-    page, tables = _page(
-        tmp_path / "r.html",
-        [run],
-        world=nasty,
-        remarks=[nasty],
-        references={nasty: {nasty: dict.fromkeys(METRICS, 0.5)}},
-    )
+    references = {nasty: {nasty: dict.fromkeys(METRICS, 0.5)}}
+    page, tables = _page(tmp_path / "r.html", [run], world=nasty, remarks=[nasty], references=references)
     assert "script" not in Html(page).tags
     assert f"{nasty}: 60 instructions; mean ± standard deviation over runs" in tables
 
@@ -287,18 +248,13 @@ def test_a_run_that_has_walked_nothing_still_has_its_curves(tmp_path: Path) -> N
     assert "Nothing has been logged yet." in page
 
 
-def test_the_runs_are_listed_with_what_was_measured(tmp_path: Path) -> None:
+def test_the_runs_are_listed_with_what_was_measured_and_how_far_they_are(tmp_path: Path) -> None:
     _, tables = _page(tmp_path / "r.html", RUNS)
     head, first, *_ = tables["The runs in this report"]
-    assert dict(zip(head, first, strict=True)) == {
-        "folder": "ssm-0",
-        "agent": "ssm",
-        "seed": "0",
-        "iterations": "200",
-        "weights measured": "last at 200",
-        "features": "random numbers",
-        "versions": "torch 2",
-    }
+    assert head == ["folder", "agent", "seed", "iterations", "weights measured", "features", "versions"]
+    assert first == ["ssm-0", "ssm", "0", "200", "last at 200", "random numbers", "torch 2"]
+    _, tables = _page(tmp_path / "r.html", [_run("ssm", 0, learning={"iterations": 5000})])
+    assert tables["The runs in this report"][1][3] == "200 of 5,000"
 
 
 def test_the_files_behind_the_numbers_are_told(tmp_path: Path) -> None:
@@ -347,13 +303,7 @@ def test_packed_weights_show_their_card(tmp_path: Path) -> None:
     packed = replace(_run("ssm", 1), log=[], packed=1000, card=card)
     page, tables = _page(tmp_path / "r.html", [packed])
     assert "Nothing has been logged yet" not in page
-    assert tables["What these weights reached when they were packed"][1] == [
-        "ssm, seed 1",
-        "val_unseen",
-        "0.623",
-        "0.500",
-        "0.700",
-        "4.100",
-    ]
+    cells = ["ssm, seed 1", "val_unseen", "0.623", "0.500", "0.700", "4.100"]
+    assert tables["What these weights reached when they were packed"][1] == cells
     assert "1,000, packed weights" in page
     assert "0 of 1,000" not in page

@@ -12,7 +12,7 @@ import pytest
 from scenemem.formats.folder import DataFolder
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.pages import report_on
-from tests.viewer.checks import DESKTOP, Scheme, faults, in_every_scheme, on_every_screen
+from tests.viewer.checks import DESKTOP, Scheme, faults, in_every_scheme, on_every_screen, quiet
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -32,23 +32,10 @@ def report(
 @pytest.fixture
 def opened(tab: Page, report: Path) -> Iterator[Page]:
     """The report in a browser that must not complain and not leave the folder."""
-    complaints: list[str] = []
-    inside = report.parent.as_uri()
-    listeners = {
-        "console": lambda message: complaints.append(message.text),
-        "pageerror": lambda error: complaints.append(str(error)),
-        "request": lambda asked: (
-            None if asked.url.startswith((inside, "data:")) else complaints.append(asked.url)
-        ),
-    }
-    for event, listener in listeners.items():
-        tab.on(event, listener)  # type: ignore[call-overload]
-    tab.set_viewport_size({"width": DESKTOP[0], "height": DESKTOP[1]})
-    tab.goto(report.as_uri())
-    yield tab
-    for event, listener in listeners.items():
-        tab.remove_listener(event, listener)
-    assert complaints == []
+    with quiet(tab, lambda url: url.startswith((report.parent.as_uri(), "data:"))):
+        tab.set_viewport_size({"width": DESKTOP[0], "height": DESKTOP[1]})
+        tab.goto(report.as_uri())
+        yield tab
 
 
 def test_every_link_opens_a_replay_that_plays(opened: Page, report: Path) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -117,30 +118,21 @@ def test_an_agent_that_runs_out_of_decisions_is_traced_to_its_last_place(experim
         assert trace.ending.stopped
 
 
-def test_scores_are_made_of_their_cues(traces: list[Trace]) -> None:
+def test_scores_are_made_of_their_cues(traces: list[Trace], experiment: Make) -> None:
     assert _decisions(traces, "frontier")
-    for _, move, number in _decisions(traces, "action"):
+    made = experiment("ssm-plus-no-hints")
+    without = trace_episodes(made.agent, made.episodes("val_unseen"))
+    scored = [*_decisions(traces, "action"), *_decisions(without, "frontier")]
+    for _, move, number in scored:  # nothing but view and direction
         decision = move.decisions[number]
         for option in decision.options:
             parts = cues(decision, option)
             assert parts is not None
-            assert option.stop or parts[2] == pytest.approx(0.0, abs=2e-3), (
-                "nothing but view and direction scores a neighbour"
-            )
+            assert option.stop or parts[2] == pytest.approx(0.0, abs=2e-3)
         likely = sum(math.exp(option.logit) for option in decision.options)
         assert [option.probability for option in decision.options] == pytest.approx(
             [math.exp(option.logit) / likely for option in decision.options], abs=1e-3
         )
-
-
-def test_without_hints_frontiers_have_no_other_cues_either(experiment: Make) -> None:
-    made = experiment("ssm-plus-no-hints")
-    traces = trace_episodes(made.agent, made.episodes("val_unseen"))
-    for _, move, number in _decisions(traces, "frontier"):
-        for option in move.decisions[number].options:
-            parts = cues(move.decisions[number], option)
-            assert parts is not None
-            assert parts[2] == pytest.approx(0.0, abs=2e-3)
 
 
 def test_every_word_is_attended_to_and_the_marks_take_the_rest(traces: list[Trace]) -> None:
@@ -178,20 +170,24 @@ def test_the_memory_is_the_one_the_walk_has_built(traces: list[Trace]) -> None:
             walked += move.walk[1:]
 
 
+def _point(trace: Trace, place: int) -> tuple[float, float, float]:
+    found = trace.scene.places[place]
+    return found.x, found.y, found.z
+
+
 def test_options_say_where_they_lead(traces: list[Trace]) -> None:
     for trace, move, number in _decisions(traces, "action"):
         stood = move.walk[0] if move.back_to is None else move.back_to
+        here = _point(trace, stood)
         for option in move.decisions[number].options:
-            here, there = trace.scene.places[stood], trace.scene.places[option.place]
             if option.stop:
                 assert option.place == stood
                 continue
-            metres = math.dist((here.x, here.y, here.z), (there.x, there.y, there.z))
-            assert option.walk == pytest.approx(metres, abs=0.02)
+            there = _point(trace, option.place)
+            assert option.walk == pytest.approx(math.dist(here, there), abs=0.02)
             assert option.heading is not None
-            assert math.sin(option.heading - math.atan2(there.x - here.x, there.y - here.y)) == pytest.approx(
-                0.0, abs=1e-2
-            )
+            bearing = math.atan2(there[0] - here[0], there[1] - here[1])
+            assert math.cos(option.heading - bearing) == pytest.approx(1.0, abs=1e-3)
             assert option.compass == compass(option.heading)
     for trace, move, number in _decisions(traces, "frontier"):
         assert move.memory is not None
@@ -199,12 +195,7 @@ def test_options_say_where_they_lead(traces: list[Trace]) -> None:
             assert option.node is not None
             assert move.memory.nodes[option.node] == option.place
             assert option.walk is not None
-            at_least = math.dist(
-                *(
-                    (p.x, p.y, p.z)
-                    for p in (trace.scene.places[move.walk[0]], trace.scene.places[option.place])
-                )
-            )
+            at_least = math.dist(_point(trace, move.walk[0]), _point(trace, option.place))
             assert option.walk >= at_least - 0.02
 
 
@@ -261,19 +252,15 @@ def test_secret_goals_leave_nothing_to_score(experiment: Make) -> None:
     assert all(place.to_goal is None for place in trace.scene.places)
 
 
-def test_traces_hold_together_on_disk(traces: list[Trace], tmp_path: object) -> None:
-    for number, trace in enumerate(traces):
-        write_trace(f"{tmp_path}/{number}.json", trace)
-        assert read_trace(f"{tmp_path}/{number}.json") == trace
-
-
-def test_words_are_those_of_the_text(experiment: Make) -> None:
+def test_words_are_those_of_the_text(experiment: Make, tmp_path: Path) -> None:
     made = experiment("ssm")
     episodes = made.episodes("val_unseen").select([0, 1])
     long = "Zigzag " + "round " * 200
     odd = "İn the KITCHEN…  wait"  # its first letter is longer in small
     changed = type(episodes)(**{**vars(episodes), "texts": (long, odd)})
     read, strange = trace_episodes(made.agent, changed)
+    write_trace(tmp_path / "t.json", strange)
+    assert read_trace(tmp_path / "t.json") == strange
     joined = "".join(word.before + word.text for word in read.task.words)
     assert long.startswith(joined)
     assert len(read.task.words) == made.agent.limits.max_words - 2

@@ -26,10 +26,9 @@ from scenemem.presets import PRESETS, PUBLISHED, Preset
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import NONE, World
-from scenemem.zoo.exploration import ExplorerLabels
 from scenemem.zoo.exploring import ExploringActions
-from scenemem.zoo.labels import LowLevelExpert
 from scenemem.zoo.low_level import LowLevelActions
+from scenemem.zoo.objectives import ExplorerLabels, LowLevelExpert
 from tests.agents.helpers import known_graph
 
 SMALL: dict[str, Any] = {
@@ -231,6 +230,28 @@ class Noting:
         nodes = space.memory.node[request.episode].clone()
         self.noted.append((request, label, nodes))
         return self._choose(request, label), None
+
+
+class NearTheGoal:
+    """A scorer of routes that reads the goal."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def score_routes(self, episodes: EpisodeSet, route: Tensor, /) -> Tensor:
+        assert torch.equal(route[:, 0], episodes.start)
+        last = (route != NONE).sum(dim=1, keepdim=True) - 1
+        return -self._world.geodesic(route.gather(1, last).squeeze(1), episodes.goal)
+
+
+class Constant:
+    """A scorer that gives every route the same score."""
+
+    def __init__(self, score: float) -> None:
+        self._score = score
+
+    def score_routes(self, episodes: EpisodeSet, _route: Tensor, /) -> Tensor:
+        return torch.full((len(episodes),), self._score)
 
 
 def imported_by(file: Path) -> set[str]:

@@ -16,8 +16,8 @@ from scenemem.presets import PRESETS
 from scenemem.viewer.traces import trace_episodes
 from scenemem.world.graph import NONE, World
 from scenemem.zoo.active_perception import ActivePerception, entropy, first_visits
-from scenemem.zoo.exploration import COST, exploration_reward, gate_imitation
 from scenemem.zoo.exploring import EXPLORE, EXPLORED, GATE
+from scenemem.zoo.objectives import EXPLORATION_COST, exploration_reward, gate_imitation
 from tests.zoo.helpers import Setting, Walk, places_of, roam, way_over, with_heads, with_logits
 
 NAME = "active-perception"
@@ -161,7 +161,7 @@ def test_an_exploration_costs_and_the_moves_earn(setting: Setting, walk: Walk) -
     context = setting.context(rollout, reward=RewardConfig(rule="exploration"))
     gate, explore, move = (rollout.decisions[kind] for kind in (GATE, EXPLORE, ACTION))
     opened = exploration_reward(gate, rollout, context)
-    torch.testing.assert_close(opened, torch.where(gate.choice == 0, -COST, 0.0))
+    torch.testing.assert_close(opened, torch.where(gate.choice == 0, -EXPLORATION_COST, 0.0))
     assert not exploration_reward(explore, rollout, context).any()
     expected = distance_reward(move, rollout, context)
     assert torch.equal(exploration_reward(move, rollout, context), expected)

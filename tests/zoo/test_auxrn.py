@@ -11,9 +11,9 @@ from scenemem.learning.objectives import LOSSES
 from scenemem.models.navigator import InstructionEncoder
 from scenemem.models.speaker import WordDecoder
 from scenemem.tasks.vocabulary import BOS, EOS, PAD, UNK
-from scenemem.zoo.auxiliary import matching, next_angle, next_directions, step_progress
 from scenemem.zoo.auxrn import AUXILIARY, AuxRN
-from scenemem.zoo.telling import SpelledInstructions, retelling_loss, spelled
+from scenemem.zoo.encoders import SpelledInstructions, spelled
+from scenemem.zoo.objectives import matching, next_angle, next_directions, retelling_cost, step_progress
 from tests.zoo.helpers import Setting, Walk, roam, with_heads
 
 
@@ -33,15 +33,15 @@ def test_retelling_is_the_mean_cost_of_known_words() -> None:
     decoder = WordDecoder(11, 4, 6, dropout=0.0)
     states, mask = torch.randn(2, 5, 6), torch.arange(5) < torch.tensor([[5], [2]])
     tokens = torch.tensor([[BOS, 7, UNK, 9, EOS], [BOS, 8, EOS, PAD, PAD]])
-    found = retelling_loss(decoder, states, mask, tokens)
+    found = retelling_cost(decoder, states, mask, tokens)
     for row, length in enumerate((5, 3)):
         own = states[row : row + 1, : int(mask[row].sum())]
         alone = torch.ones(1, own.shape[1], dtype=torch.bool)
-        expected = retelling_loss(decoder, own, alone, tokens[row : row + 1, :length])
+        expected = retelling_cost(decoder, own, alone, tokens[row : row + 1, :length])
         torch.testing.assert_close(found[row : row + 1], expected)
     torch.nn.init.zeros_(decoder.words.weight)
     torch.nn.init.zeros_(decoder.words.bias)
-    uniform = retelling_loss(decoder, states[:1], mask[:1], torch.tensor([[BOS, 8, EOS]]))
+    uniform = retelling_cost(decoder, states[:1], mask[:1], torch.tensor([[BOS, 8, EOS]]))
     # padding, unknown and begin are never said
     assert float(uniform.detach()[0]) == pytest.approx(math.log(11 - 3), rel=1e-5)
 
@@ -84,9 +84,7 @@ def test_another_instruction_is_matched_with_every_walk(agent: AuxRN, walk: Walk
 def test_words_go_with_their_instructions(agent: AuxRN, setting: Setting) -> None:
     read = setting.inputs(agent).instructions
     assert isinstance(read, SpelledInstructions)
-    twice = read.repeat(2)
-    assert torch.equal(twice.tokens[: len(read.tokens)], read.tokens)
-    assert len(twice.tokens) == len(twice.context) == 2 * len(read.tokens)
+    assert torch.equal(read.repeat(2).tokens, read.tokens.repeat(2, 1))
     plain = InstructionEncoder(9, 4, 6, 0.0, PAD)(torch.tensor([[1, 2]]), torch.tensor([2]))
     with pytest.raises(TypeError, match="build it with a SpellingEncoder"):
         spelled(plain)

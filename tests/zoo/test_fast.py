@@ -13,8 +13,8 @@ from scenemem.agents.agent import Agent, LocalActions
 from scenemem.agents.rollout import ACTION, GLOBAL
 from scenemem.agents.walker import take_best
 from scenemem.world.graph import NONE, World
-from scenemem.zoo.fast import Fast, FastConfig
-from scenemem.zoo.rank_pairs import rank_pairs, walked_routes
+from scenemem.zoo.fast import Fast, FastConfig, walked_routes
+from scenemem.zoo.objectives import rank_pairs
 from scenemem.zoo.search import END, SearchActions
 from tests.zoo.helpers import Setting, Walk, places_of, roam, way_over, with_heads
 

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from scenemem.agents.agent import LocalActions
-from scenemem.agents.rollout import DecisionRequest
+from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import FollowLabels, collect
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
-from scenemem.world.graph import NONE, STAY, Pose, Simulator, World
-from scenemem.zoo.labels import LowLevelExpert
+from scenemem.world.graph import NONE, STAY, Simulator, World
 from scenemem.zoo.low_level import (
     DOWN,
     END,
@@ -32,7 +31,10 @@ from scenemem.zoo.low_level import (
     low_level_expert,
     turned,
 )
+from scenemem.zoo.objectives import LowLevelExpert, LowLevelPath
 from scenemem.zoo.student_forcing import WALK
+from tests.agents.helpers import walks_of
+from tests.zoo.helpers import places_of
 
 
 def _relative(world: World, place: int, slot: int, view: int) -> tuple[float, float]:
@@ -78,15 +80,28 @@ def test_what_was_done_is_seen_from_the_views() -> None:
         assert bool((done[~changed] == END).all())
 
 
-def test_the_expert_gets_to_every_goal(world: World, episodes: EpisodeSet) -> None:
-    space = LowLevelActions(world, len(episodes), 60)
-    rule = LowLevelExpert(world, episodes.goal)
-    rollout = collect(world, episodes, space, FollowLabels(), max_steps=61, label_rule=rule)
+def _led(world: World, episodes: EpisodeSet, limit: int, rule: LowLevelExpert | None = None) -> Rollout:
+    """Walks that follow labels, by default those that lead to the goal."""
+    space = LowLevelActions(world, len(episodes), limit)
+    rule = rule or LowLevelExpert(world, episodes.goal)
+    return collect(world, episodes, space, FollowLabels(), max_steps=limit + 6, label_rule=rule)
+
+
+def _arrived(rollout: Rollout, goal: Tensor) -> Tensor:
     ends = rollout.viewpoint.gather(1, (rollout.length - 1).unsqueeze(1)).squeeze(1)
-    assert torch.equal(ends, episodes.goal)
-    assert bool(rollout.stopped.all())
+    return (ends == goal) & rollout.stopped
+
+
+def test_the_expert_gets_to_every_goal(world: World, episodes: EpisodeSet) -> None:
+    rollout = _led(world, episodes, 60)
+    assert bool(_arrived(rollout, episodes.goal).all())
     table = rollout.decisions[LOW_LEVEL]
     assert set(table.choice.tolist()) >= {LEFT, RIGHT, FORWARD, END}
+    ahead = forward_slot(
+        world, rollout.viewpoint[table.episode, table.step], rollout.view[table.episode, table.step]
+    )
+    assert torch.equal(table.options[:, FORWARD], ahead != NONE), "where something is ahead"
+    assert bool(table.options[:, [LEFT, RIGHT, UP, DOWN, END]].all())
     # a turn keeps the place, a step keeps the view
     for episode, step, choice in zip(table.episode, table.step, table.choice, strict=True):
         if int(choice) == END:
@@ -97,19 +112,27 @@ def test_the_expert_gets_to_every_goal(world: World, episodes: EpisodeSet) -> No
         assert int(views[1]) == int(turned(views[:1], choice.view(1)))
 
 
+def test_the_low_level_expert_of_a_path_visits_all_its_points(world: World, episodes: EpisodeSet) -> None:
+    some = episodes.select(range(0, len(episodes), 9))
+    rule = LowLevelPath(world, some.path, passes_over=False)
+    for row, walked in enumerate(walks_of(_led(world, some, 80, rule))):
+        rest = iter(walked)
+        assert all(point in rest for point in places_of(some.path[row])), "in their order"
+        assert walked[-1] == places_of(some.path[row])[-1]
+
+
+def test_walks_are_cut_off_after_their_decisions(world: World, episodes: EpisodeSet) -> None:
+    assert _led(world, episodes, 3).length.tolist() == [4] * len(episodes)
+
+
 def test_in_r2r_the_labels_lead_to_nearly_every_goal_within_the_limits_of_the_family(real_data: Path) -> None:
     """So a low-level agent that learns little is not kept from it by its labels or by the length of walks."""
     folder = DataFolder(real_data)
     world = load_world(folder.connectivity)
     episodes = load_split(folder, world, "r2r", "val_unseen")
     limits = WALK.max_decisions, PRESETS["student-forcing"].learning.max_decisions
-    reached = []
-    for limit in limits:
-        space = LowLevelActions(world, len(episodes), limit)
-        rule = LowLevelExpert(world, episodes.goal)
-        rollout = collect(world, episodes, space, FollowLabels(), max_steps=limit + 1, label_rule=rule)
-        ends = rollout.viewpoint.gather(1, (rollout.length - 1).unsqueeze(1)).squeeze(1)
-        reached.append(float(((ends == episodes.goal) & rollout.stopped).double().mean()))
+    walks = (_led(world, episodes, limit) for limit in limits)
+    reached = [float(_arrived(rollout, episodes.goal).double().mean()) for rollout in walks]
     assert reached == pytest.approx([0.990, 0.927], abs=0.001)  # evaluated, and while learning
 
 
@@ -138,35 +161,6 @@ def test_the_expert_turns_before_it_tilts_before_it_walks(world: World, episodes
             assert int(label[row]) == expected
     at_goal = low_level_expert(world, goal, torch.full_like(goal, 12), goal)
     assert set(at_goal.tolist()) == {END}
-
-
-class _Offered:
-    """Turns on the spot, and keeps what was offered."""
-
-    def __init__(self) -> None:
-        self.requests: list[tuple[DecisionRequest, Tensor]] = []
-
-    def observe(self, *_: object) -> None:
-        pass
-
-    def decide(
-        self, request: DecisionRequest, _label: Tensor, pose: Pose, _space: object, /
-    ) -> tuple[Tensor, None]:
-        self.requests.append((request, pose.view[request.episode]))
-        return torch.full_like(request.episode, RIGHT), None
-
-
-def test_forward_is_offered_where_something_is_ahead(world: World, episodes: EpisodeSet) -> None:
-    some, policy = episodes.select(range(0, len(episodes), 8)), _Offered()
-    rollout = collect(world, some, LowLevelActions(world, len(some), 12), policy, max_steps=20)
-    assert bool((rollout.viewpoint == some.start.unsqueeze(1)).all()), "a turn stays"
-    assert rollout.length.tolist() == [13] * len(some)
-    for request, view in policy.requests:
-        ahead = forward_slot(world, some.start[request.episode], view)
-        assert torch.equal(request.options[:, FORWARD], ahead != NONE)
-        others = [LEFT, RIGHT, UP, DOWN, END]
-        assert bool(request.options[:, others].all())
-    assert not all(bool(request.options.all()) for request, _ in policy.requests)
 
 
 def test_staying_is_no_step_and_no_stop(world: World, episodes: EpisodeSet) -> None:

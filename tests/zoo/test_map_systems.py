@@ -5,19 +5,21 @@ from __future__ import annotations
 import networkx as nx
 import pytest
 import torch
+from torch import Tensor
 
-from scenemem.agents.agent import DecisionPoint
-from scenemem.agents.rollout import FINAL, GLOBAL
+from scenemem.agents.agent import ActionSpace, DecisionPoint
+from scenemem.agents.rollout import FINAL, GLOBAL, DecisionRequest
 from scenemem.agents.walker import FollowLabels, collect, take_best
+from scenemem.evaluation.metrics import measure
 from scenemem.learning.objectives import ReferencePath
 from scenemem.ssm.graph import WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, Pose, World
 from scenemem.zoo.duet import Duet, go_back
 from scenemem.zoo.egp import EGP
-from scenemem.zoo.labels import ReferenceIndex, ShortestDetour
-from scenemem.zoo.place_actions import PlaceActions
-from scenemem.zoo.seen_places import SeenPlaces
+from scenemem.zoo.objectives import BestNDTW, ReferenceIndex, ShortestDetour
+from scenemem.zoo.places import PlaceActions, SeenPlaces
+from tests.agents.helpers import Roaming, known_graph
 from tests.zoo.helpers import Noting, Setting, places_of, roam
 
 # EGP
@@ -78,7 +80,7 @@ def test_a_teacher_leads_it_along_a_path_that_comes_back(world: World, episodes:
 def test_the_graph_has_every_known_way_and_stop(name: str, setting: Setting) -> None:
     agent, world = setting.loud(EGP, name), setting.world
     point = setting.walk(agent, roam(1), learning=True).points[3]
-    seen = SeenPlaces.of(point.memory(), world)
+    seen = SeenPlaces.of(point.memory())
     edges = agent._edges(seen, agent.embedded(point.observations)[point.row, -1])
     for row in range(len(point.row)):
         everything = [*seen.all[row].tolist(), "stop"]
@@ -90,6 +92,44 @@ def test_the_graph_has_every_known_way_and_stop(name: str, setting: Setting) -> 
         nodes = places_of(seen.graph.viewpoint[row])
         known = {(place, other) for place in nodes for other in places_of(world.neighbour[place])}
         assert drawn == known | {(int(point.viewpoint[row]), "stop")}
+
+
+def _ndtw(world: World, walk: list[int], path: list[int]) -> float:
+    found = measure(world, torch.tensor([walk]), torch.tensor([path]))
+    return float(found.ndtw[0])
+
+
+def test_the_label_has_the_best_ndtw_of_all_options(world: World, episodes: EpisodeSet) -> None:
+    some, walks, jumped = episodes.select(range(0, len(episodes), 12)), dict[int, list[int]](), 0
+
+    class Checked(Roaming):
+        def observe(self, *given: object) -> None:
+            pose, arrival, _ = given
+            for episode in arrival.episodes.tolist():  # type: ignore[attr-defined]
+                walks.setdefault(episode, []).append(int(pose.viewpoint[episode]))  # type: ignore[attr-defined]
+
+        def decide(
+            self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /
+        ) -> tuple[Tensor, None]:
+            nonlocal jumped
+            for row, episode in enumerate(request.episode.tolist()):
+                walk, path = walks[episode], places_of(some.path[episode])
+                visited = list(dict.fromkeys(walk))
+                values = {request.stop: _ndtw(world, walk, path)}
+                for option in request.options[row, :-1].nonzero().squeeze(1).tolist():
+                    seen_from = visited[option // world.neighbour.shape[1]]
+                    known = known_graph(world, visited)
+                    way = nx.dijkstra_path(known, walk[-1], seen_from, weight="metres")[1:]
+                    place = int(request.viewpoint[row, option])
+                    values[option] = _ndtw(world, [*walk, *way, place], path)
+                    jumped += len(way) > 0
+                assert values[int(label[row])] == pytest.approx(max(values.values()), abs=1e-6)
+            return super().decide(request, label, pose, space)
+
+    rule = BestNDTW(world, some.path, some.goal)
+    space = PlaceActions(world, len(some), 4)
+    collect(world, some, space, Checked(stops=1e-6), max_steps=20, label_rule=rule)
+    assert jumped > 10
 
 
 # DUET
@@ -113,7 +153,7 @@ def test_a_place_that_is_not_next_to_here_is_scored_by_the_ways_back(
     graph = point.memory()
     torch.manual_seed(0)
     here = torch.randn(len(point.row), world.neighbour.shape[1])
-    found = go_back(here, SeenPlaces.of(graph, world), world.neighbour_mask[point.viewpoint])
+    found = go_back(here, SeenPlaces.of(graph), world.neighbour_mask[point.viewpoint])
     slots = graph.open.shape[2]
     far = 0
     for row in range(len(found)):
@@ -143,10 +183,10 @@ def test_a_place_has_one_score_whichever_node_leads_there(
     agent: Duet, point: DecisionPoint, world: World
 ) -> None:
     logits = agent.score(point)[GLOBAL][:, :-1]
-    seen = SeenPlaces.of(point.memory(), world)
+    seen = SeenPlaces.of(point.memory())
     several = 0
     for row in range(len(logits)):
-        for number in range(int(seen.mask[row].sum())):
+        for number in range(len(places_of(seen.viewpoint[row]))):
             own = logits[row][seen.of_way[row] == number]
             torch.testing.assert_close(own, own[:1].expand_as(own))
             several += len(own) > 1
@@ -158,7 +198,7 @@ def test_farther_places_are_attended_less_when_the_bias_says_so(
     agent: Duet, point: DecisionPoint, world: World
 ) -> None:
     """The map's attention depends on the distances through the bias alone."""
-    seen = SeenPlaces.of(point.memory(), world)
+    seen = SeenPlaces.of(point.memory())
     _, bias = agent.map_tokens(point, seen, seen.positions(point.heading))
     weight, constant = agent.distance.weight.item(), agent.distance.bias.item()
     places = seen.all >= 0

@@ -15,19 +15,17 @@ from scenemem.agents.rollout import ACTION
 from scenemem.agents.walker import collect
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import Pose, World
-from scenemem.zoo.panoramic import ProgressMonitor
-from scenemem.zoo.place_actions import RememberingActions
-from scenemem.zoo.progress import (
+from scenemem.zoo.objectives import (
     hops_done,
     metres_done,
     progress_in_hops,
     progress_in_metres,
-    squared_error,
 )
-from scenemem.zoo.regretful import MARKS, Regretful
+from scenemem.zoo.panoramic import ProgressMonitor
+from scenemem.zoo.regretful import MARKS, Regretful, RememberingActions
 from scenemem.zoo.search import AcceptActions
 from scenemem.zoo.self_monitoring import SelfMonitoring
-from tests.zoo.helpers import Noting, Setting, places_of, roam, way_over, with_heads
+from tests.zoo.helpers import Noting, Setting, places_of, roam, way_over
 
 # Self-Monitoring
 
@@ -46,23 +44,18 @@ def test_hops_are_the_edges_of_the_shortest_path(world: World, episodes: Episode
     assert found.tolist() == (episodes.path_length - 1).tolist()
 
 
-def test_only_counted_steps_are_summed() -> None:
-    """As losses of decisions are: over the steps of an episode, then averaged over episodes."""
-    progress = torch.tensor([[0.0, 1.0, 5.0], [2.0, 7.0, 7.0]])
-    target = torch.tensor([[9.0, 0.0, 3.0], [1.0, 0.0, 0.0]])
-    counted = torch.tensor([[False, True, True], [True, False, False]])
-    assert float(squared_error(progress, target, counted)) == pytest.approx((1 + 4 + 1) / 2)
-
-
-def test_progress_in_metres_leaves_out_the_first_step_and_progress_in_hops_does_not(setting: Setting) -> None:
+@pytest.mark.parametrize("first", [1, 0], ids=["metres, without the first step", "hops"])
+def test_errors_of_progress_are_summed_over_steps_and_averaged_over_episodes(
+    first: int, setting: Setting
+) -> None:
     rollout = setting.walk(setting.loud(SelfMonitoring, "self-monitoring"), roam(1)).rollout
-    changed, context = rollout.heads["progress"].clone(), setting.context(rollout)
-    changed[:, 0] += 1.0
-    for loss, matters in ((progress_in_metres, False), (progress_in_hops, True)):
-        before, after = (
-            float(loss(found, context).detach()) for found in (rollout, with_heads(rollout, progress=changed))
-        )
-        assert (abs(before - after) > 0.1) is matters
+    goal, world, expected = setting.episodes.goal.unsqueeze(1), setting.world, 0.0
+    metres, hops = world.geodesic(rollout.viewpoint, goal), world.hops(rollout.viewpoint, goal)
+    target, loss = (metres_done(metres), progress_in_metres) if first else (hops_done(hops), progress_in_hops)
+    for episode, length in enumerate(rollout.length.tolist()):
+        error = rollout.heads["progress"][episode, first:length] - target[episode, first:length]
+        expected += float(error.square().sum().detach()) / len(goal)
+    assert float(loss(rollout, setting.context(rollout)).detach()) == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_monitor_reads_padded_words_alike() -> None:
@@ -154,7 +147,7 @@ def test_progress_inference_walks_as_the_plain_one(
     scores[:, -1] -= 0.3
     progress = torch.rand(len(world.viewpoints), generator=random)
     some = episodes.select(range(0, len(episodes), 9))
-    space = AcceptActions(world, len(some), decisions, column="progress", tries=tries)
+    space = AcceptActions(world, len(some), decisions, tries=tries)
     rollout = collect(world, some, space, _Table(scores, progress), max_steps=200)
     for walked, start in zip(rollout.walked, some.start.tolist(), strict=True):
         assert places_of(walked) == _plain(world, start, scores, progress, decisions, tries)

@@ -14,8 +14,8 @@ from scenemem.features.store import Environment
 from scenemem.ssm.graph import MemoryGraph
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, Simulator, World
-from scenemem.zoo.place_actions import PlaceActions, first_of_cheapest
-from scenemem.zoo.seen_places import SeenPlaces
+from scenemem.zoo.places import PlaceActions, SeenPlaces, first_of_cheapest
+from tests.zoo.helpers import places_of
 
 
 @pytest.fixture(scope="module", params=[1, 2, 7])
@@ -26,7 +26,7 @@ def seen(
     episodes: EpisodeSet,
 ) -> SeenPlaces:
     some = episodes.select(range(0, len(episodes), 9))
-    return SeenPlaces.of(_explored(random_environment(world, 2), some, request.param), world)
+    return SeenPlaces.of(_explored(random_environment(world, 2), some, request.param))
 
 
 def _explored(environment: Environment, episodes: EpisodeSet, steps: int) -> MemoryGraph:
@@ -46,13 +46,11 @@ def _explored(environment: Environment, episodes: EpisodeSet, steps: int) -> Mem
 def _known(seen: SeenPlaces, row: int) -> nx.Graph:
     """What an episode knows, as networkx has it."""
     graph, world = nx.Graph(), seen.world
-    nodes = [place for place in seen.graph.viewpoint[row].tolist() if place != NONE]
-    graph.add_nodes_from(nodes)
+    graph.add_nodes_from(nodes := places_of(seen.graph.viewpoint[row]))
     for place in nodes:
-        for other in world.neighbour[place].tolist():
-            if other != NONE:
-                length = math.dist(world.position[place].tolist(), world.position[other].tolist())
-                graph.add_edge(place, other, metres=length)
+        for other in places_of(world.neighbour[place]):
+            length = math.dist(world.position[place].tolist(), world.position[other].tolist())
+            graph.add_edge(place, other, metres=length)
     return graph
 
 
@@ -60,8 +58,7 @@ def test_every_unvisited_place_is_there_once(seen: SeenPlaces) -> None:
     slots = seen.world.neighbour.shape[1]
     for row in range(len(seen.all)):
         known, nodes = _known(seen, row), set(seen.graph.viewpoint[row].tolist())
-        places = [place for place in seen.viewpoint[row].tolist() if place != NONE]
-        assert places == sorted(set(known) - nodes)
+        assert places_of(seen.viewpoint[row]) == sorted(set(known) - nodes)
         for way, number in enumerate(seen.of_way[row].tolist()):
             node, slot = divmod(way, slots)
             if bool(seen.graph.open[row, node, slot]):
@@ -80,7 +77,7 @@ def test_ways_to_a_place_are_averaged_or_the_largest_taken(seen: SeenPlaces) -> 
     back = seen.per_way(torch.randn(seen.viewpoint.shape))
     assert not back[seen.of_way == seen.viewpoint.shape[1]].any()
     for row in range(len(ways)):
-        for number in range(int(seen.mask[row].sum())):
+        for number in range(len(places_of(seen.viewpoint[row]))):
             own = ways[row][seen.of_way[row] == number]
             torch.testing.assert_close(mean[row, number], own.mean(0))
             torch.testing.assert_close(largest[row, number], own.amax(0))
@@ -89,7 +86,7 @@ def test_ways_to_a_place_are_averaged_or_the_largest_taken(seen: SeenPlaces) -> 
 def test_distances_are_those_of_the_known_map(seen: SeenPlaces) -> None:
     for row in range(len(seen.all)):
         known = _known(seen, row)
-        nodes = {place for place in seen.graph.viewpoint[row].tolist() if place != NONE}
+        nodes = set(places_of(seen.graph.viewpoint[row]))
         for one, first in enumerate(seen.all[row].tolist()):
             for other, second in enumerate(seen.all[row].tolist()):
                 if NONE in (first, second):
@@ -126,7 +123,7 @@ def test_of_equal_places_the_cheapest_is_kept() -> None:
 
 def test_where_everything_was_visited_no_place_is_left(seen: SeenPlaces) -> None:
     graph = replace(seen.graph, open=torch.zeros_like(seen.graph.open))
-    closed, ways = SeenPlaces.of(graph, seen.world), torch.randn(0, 3)
+    closed, ways = SeenPlaces.of(graph), torch.randn(0, 3)
     rows, nodes = graph.viewpoint.shape
     assert closed.viewpoint.shape == (rows, 0)
     assert closed.mean(ways).shape == closed.maximum(ways).shape == (rows, 0, 3)
@@ -141,7 +138,7 @@ def test_ways_lead_to_nodes_and_to_places_that_can_be_chosen(revisits: bool, see
     if revisits:
         ways = world.neighbour_mask[graph.viewpoint.clamp_min(0)] & (graph.viewpoint != NONE).unsqueeze(-1)
         graph = replace(graph, open=ways)
-        seen = SeenPlaces.of(graph, world)
+        seen = SeenPlaces.of(graph)
     links = seen.links()
     for row, everything in enumerate(seen.all.tolist()):
         columns = (links.node, links.slot, links.place, links.mask)

@@ -8,20 +8,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from scenemem.agents.agent import Agent
 from scenemem.agents.walker import TrainedAgent, WalkConfig
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.learning.speaker import Speaker
 from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
-from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE
 from scenemem.zoo import reranking
 from scenemem.zoo.reranking import PragmaticSearch, searches, standardised
 from scenemem.zoo.search import END, routes_to
 from scenemem.zoo.speaker_follower import chosen_route
-from tests.zoo.helpers import Setting, Walk, places_of
+from tests.zoo.helpers import Constant, Setting, Walk, places_of
 
 SEARCHES = ("speaker-follower-search", "fast-long")
 
@@ -39,23 +37,6 @@ def speaker(setting: Setting) -> Speaker:
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return Speaker(network, setting.environment, setting.vocabulary, max_words=40)
-
-
-class NearTheGoal:
-    """An oracle: knows where the goal is."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def score_routes(self, episodes: EpisodeSet, route: Tensor, /) -> Tensor:
-        assert torch.equal(route[:, 0], episodes.start)
-        last = (route != NONE).sum(dim=1, keepdim=True) - 1
-        return -self._world.geodesic(route.gather(1, last).squeeze(1), episodes.goal)
-
-
-class Broken:
-    def score_routes(self, episodes: EpisodeSet, _route: Tensor, /) -> Tensor:
-        return torch.full((len(episodes),), torch.nan)
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -114,15 +95,6 @@ def test_without_a_say_the_speaker_changes_nothing(name: str, setting: Setting, 
     assert torch.equal(loud.walked[:, :before], plain.walked[:, :before]), "it searches as before"
 
 
-@pytest.mark.parametrize("name", SEARCHES)
-def test_an_oracle_ends_at_the_nearest_place_found(name: str, setting: Setting) -> None:
-    agent, world, episodes = _agent(setting, name), setting.world, setting.episodes
-    walked = PragmaticSearch(agent, NearTheGoal(world), 1.0).walk(episodes).walked
-    for row, goal in zip(walked, episodes.goal, strict=True):
-        metres = world.geodesic(row[row != NONE], goal)
-        assert float(metres[-1]) == pytest.approx(float(metres.min()))
-
-
 def test_an_episode_walks_alike_whatever_walks_beside_it(setting: Setting, speaker: Speaker) -> None:
     """Instructions belong to episodes, however many walk at once, and in whatever order they end."""
     agent = PragmaticSearch(_agent(setting, SEARCHES[0]), speaker, 0.8)
@@ -145,7 +117,7 @@ def test_only_a_long_search_has_routes_to_choose_among(setting: Setting, speaker
     with pytest.raises(SettingError, match=r"the speaker's weight must be in \[0, 1\], got 1.5"):
         PragmaticSearch(_agent(setting, "fast-long"), speaker, 1.5)
     with pytest.raises(NotFiniteError, match="a score of decision 'final' is not a finite number"):
-        PragmaticSearch(_agent(setting, "fast-long"), Broken(), 0.5).walk(setting.episodes)
+        PragmaticSearch(_agent(setting, "fast-long"), Constant(torch.nan), 0.5).walk(setting.episodes)
 
 
 def test_routes_are_read_off_the_tree_of_a_search() -> None:

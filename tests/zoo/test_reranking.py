@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenemem.agents.rollout import FINAL, Decisions, Rollout
+from scenemem.agents.rollout import FINAL, Rollout
 from scenemem.agents.walker import TrainedAgent, WalkConfig
 from scenemem.errors import NotFiniteError, SettingError
 from scenemem.features.store import Environment
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE
 from scenemem.zoo.reranking import Candidates, Reranking, RerankingAgent, without_detours
-from tests.agents.helpers import Setting
+from tests.agents.helpers import Setting, same_scores
+from tests.zoo.helpers import Constant, NearTheGoal
 
 NAMES = ("basic", "ssm-local", "ssm", "ssm-global")
 
@@ -49,28 +49,6 @@ def agent(tiny: Setting) -> TrainedAgent:
     return _agent(tiny, "ssm")
 
 
-class NearTheGoal:
-    """An oracle: knows where the goal is."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def score_routes(self, episodes: EpisodeSet, route: Tensor, /) -> Tensor:
-        assert torch.equal(route[:, 0], episodes.start)
-        last = (route != NONE).sum(dim=1, keepdim=True) - 1
-        return -self._world.geodesic(route.gather(1, last).squeeze(1), episodes.goal)
-
-
-class Indifferent:
-    def score_routes(self, episodes: EpisodeSet, _route: Tensor, /) -> Tensor:
-        return torch.zeros(len(episodes))
-
-
-class Broken:
-    def score_routes(self, episodes: EpisodeSet, _route: Tensor, /) -> Tensor:
-        return torch.full((len(episodes),), torch.nan)
-
-
 def _ends(rollout: Rollout) -> Tensor:
     return rollout.viewpoint.gather(1, rollout.length.unsqueeze(1) - 1).squeeze(1)
 
@@ -88,12 +66,7 @@ def test_one_candidate_is_the_greedy_walk_itself(name: str, tiny: Setting) -> No
     chosen = RerankingAgent(greedy, NearTheGoal(tiny.world), Reranking(candidates=1)).walk(tiny.episodes)
     for column in ("viewpoint", "view", "alive", "stopped"):
         assert torch.equal(getattr(plain, column), getattr(chosen, column))
-    assert plain.decisions.keys() == chosen.decisions.keys()
-    for table, same in zip(plain.decisions.values(), chosen.decisions.values(), strict=True):
-        for item in fields(Decisions):
-            torch.testing.assert_close(
-                getattr(table, item.name), getattr(same, item.name), rtol=0, atol=0, equal_nan=True
-            )
+    same_scores(chosen, plain, tolerance=0.0)
 
 
 @pytest.mark.parametrize(("name", "most"), [*((name, 6) for name in NAMES), ("ssm-plus", 2)])
@@ -112,7 +85,7 @@ def test_with_an_oracle_no_walk_ends_farther_from_the_goal(name: str, most: int,
 
 def test_candidates_follow_the_seed_and_nothing_else(agent: TrainedAgent, batch: EpisodeSet) -> None:
     def walks(rows: slice, candidates: int, seed: int) -> Tensor:
-        reranking = RerankingAgent(agent, Indifferent(), Reranking(candidates, seed=seed))
+        reranking = RerankingAgent(agent, Constant(0.0), Reranking(candidates, seed=seed))
         found = _per_candidate(reranking.candidates(batch.select(range(len(batch))[rows])))
         return torch.nn.functional.pad(found, (0, 12 - found.shape[2]), value=NONE)
 
@@ -127,7 +100,7 @@ def test_candidates_follow_the_seed_and_nothing_else(agent: TrainedAgent, batch:
 
 
 def test_confidence_is_the_mean_log_probability_of_choices(agent: TrainedAgent, batch: EpisodeSet) -> None:
-    found = RerankingAgent(agent, Indifferent(), Reranking(candidates=3)).candidates(batch)
+    found = RerankingAgent(agent, Constant(0.0), Reranking(candidates=3)).candidates(batch)
     total, taken = torch.zeros(2, 3 * len(batch)).unbind(0)
     for table in found.rollout.decisions.values():
         chance = table.logits.log_softmax(dim=-1).gather(1, table.choice.unsqueeze(1)).squeeze(1)
@@ -149,23 +122,8 @@ def test_the_weight_says_whose_score_counts(
         )
 
 
-def test_the_answer_keeps_its_own_decisions(
-    agent: TrainedAgent, environment: Environment, batch: EpisodeSet
-) -> None:
-    found = RerankingAgent(agent, NearTheGoal(environment.world), Reranking(candidates=5)).candidates(batch)
-    best = found.best(1.0)
-    numbers = found.score.argmax(dim=0) * len(batch) + torch.arange(len(batch))
-    assert torch.equal(best.stopped, found.rollout.stopped[numbers])
-    for kind, table in best.decisions.items():
-        whole = found.rollout.decisions[kind]
-        for row, number in enumerate(numbers.tolist()):
-            assert (
-                table.choice[table.episode == row].tolist() == whole.choice[whole.episode == number].tolist()
-            )
-
-
 def test_looking_at_candidates_leaves_training_as_it_was(agent: TrainedAgent, batch: EpisodeSet) -> None:
-    reranking = RerankingAgent(agent, Indifferent(), Reranking(candidates=2))
+    reranking = RerankingAgent(agent, Constant(0.0), Reranking(candidates=2))
     for training in (True, False):
         agent.network.train(training)
         assert not reranking.candidates(batch).confidence.requires_grad
@@ -174,14 +132,14 @@ def test_looking_at_candidates_leaves_training_as_it_was(agent: TrainedAgent, ba
 
 def test_an_agent_that_may_not_move_has_nothing_to_choose(agent: TrainedAgent, batch: EpisodeSet) -> None:
     rooted = TrainedAgent(agent.network, agent.environment, agent.vocabulary, WalkConfig(6, 1, 12))
-    found = RerankingAgent(rooted, Indifferent(), Reranking(candidates=3)).candidates(batch)
+    found = RerankingAgent(rooted, Constant(0.0), Reranking(candidates=3)).candidates(batch)
     assert bool((found.confidence == 0).all())
     assert found.best(0.5).viewpoint.squeeze(1).tolist() == batch.start.tolist()
 
 
 def test_scores_that_are_not_numbers_are_refused(agent: TrainedAgent, batch: EpisodeSet) -> None:
     with pytest.raises(NotFiniteError, match="the score of a candidate route is not a finite number; look"):
-        RerankingAgent(agent, Broken(), Reranking(candidates=2)).walk(batch)
+        RerankingAgent(agent, Constant(torch.nan), Reranking(candidates=2)).walk(batch)
 
 
 @pytest.mark.parametrize(
@@ -211,10 +169,3 @@ def test_a_route_has_no_loop_and_only_hops_of_its_walk(walks: list[list[int]]) -
         assert set(itertools.pairwise(route)) <= hops
         if len(set(walk)) == len(walk):
             assert route == walk
-
-
-def test_detours_are_left_out() -> None:
-    walked = torch.tensor(
-        [[1, 2, 3, 2, 4, 5, NONE], [1, 2, 1, 2, 3, 1, 6], [7, 8, 9, NONE, NONE, NONE, NONE]]
-    )
-    assert without_detours(walked).tolist() == [[1, 2, 4, 5], [1, 6, NONE, NONE], [7, 8, 9, NONE]]

@@ -1,4 +1,4 @@
-"""What all commands share: flags, where text goes, progress bars, tables, JSON and the data folder."""
+"""What all commands share: flags, where text goes, progress, tables, JSON, and checks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -33,11 +35,10 @@ from scenemem.registry import suggestion
 if TYPE_CHECKING:  # listing the commands must not take the second that torch takes
     from scenemem.api import LoadedAgent
     from scenemem.formats.folder import DataFolder
-    from scenemem.runs.folder import RunFolder, Which
     from scenemem.runs.loop import TrainingStatus
 
 console = Console(stderr=True)
-"""Progress, tables for people and messages go to standard error or here; results go to standard output."""
+"""Progress and messages for people go to standard error; results go to standard output."""
 
 output = Console()
 """Tables that are the command's result."""
@@ -47,10 +48,7 @@ Run = Annotated[Path, Positional, arg(metavar="RUN", help="a run folder, or weig
 Runs = Annotated[
     tuple[Path, ...],
     Positional,
-    arg(
-        metavar="RUN ...",
-        help="run folders, or weights:NAME; runs of the same preset and settings are one row.",
-    ),
+    arg(metavar="RUN ...", help="run folders, or weights:NAME; equal presets and settings are one row."),
 ]
 Rival = Annotated[
     Path | None,
@@ -64,18 +62,63 @@ Split = Annotated[
     str,
     arg(metavar="SPLIT", help="which episodes: train, val_seen, val_unseen, test, or dev_unseen of a run."),
 ]
-Data = Annotated[Path | None, arg(metavar="DIR", help="the data folder; the embedded houses when left out.")]
-Checkpoint = Annotated[
-    Literal["best", "last"],
-    arg(help="the last weights of a run, or those that did best on its selection split."),
+FileTask = Annotated[
+    str, arg(help="the task that a result file belongs to: r2r, r4r, reverie; a run has its own.")
 ]
+Data = Annotated[Path | None, arg(metavar="DIR", help="the data folder; the embedded houses when left out.")]
 Threads = Annotated[int, arg(help="torch threads; more than one only pays on an otherwise idle machine.")]
-Device = Annotated[str, arg(help="where to compute: cpu or cuda.")]
 Processes = Annotated[
-    int, arg(help="how many walk at once, each with one thread; pays on large splits and idle processors.")
+    int, arg(help="number of processes, each with one thread; pays on large splits and idle processors.")
 ]
 Beam = Annotated[int, arg(help="texts kept at once in beam search; 1 takes the most likely word each time.")]
 Json = Annotated[bool, arg(help="print one JSON object instead of text.")]
+
+
+@dataclass(frozen=True)
+class OpenFlags:
+    """How a run is opened."""
+
+    data: Data = None
+    checkpoint: Literal["best", "last"] = "last"
+    """the last weights of a run, or those that did best on its selection split"""
+    threads: Threads = 1
+
+    def check(self, *runs: Path) -> None:
+        """Refuse what is impossible and runs that are not there, before anything slow begins."""
+        use_threads(self.threads)
+        for run in runs:
+            check_run(run, self.data, self.checkpoint)
+
+
+@dataclass(frozen=True)
+class WalkFlags(OpenFlags):
+    """How the agent of a run is opened."""
+
+    device: str = "cpu"
+    """where to compute: cpu or cuda"""
+
+    def check(self, *runs: Path) -> None:
+        """Refuse what is impossible and runs that are not there, before anything slow begins."""
+        from scenemem.learning.distributed import check_device
+
+        super().check(*runs)
+        check_device(self.device)
+
+    def agent(self, run: Path, split: str) -> LoadedAgent:
+        """The agent of a run; the split is checked before it is loaded."""
+        from scenemem import api
+
+        self.check(run)
+        folder = open_data(self.data)
+        check_split(folder, task_of(run), split)
+        return api.load(
+            run, data=folder.root, checkpoint=self.checkpoint, device=self.device, progress=progress_bar
+        )
+
+
+Opening = Annotated[OpenFlags, arg(name="")]
+Walking = Annotated[WalkFlags, arg(name="")]
+WALKING = WalkFlags()
 
 # metric -> what it is called in tables, how it is shown, what it means
 METRICS = {
@@ -91,39 +134,46 @@ METRICS = {
 }
 
 
+def say(text: str, to: Console | None = None) -> None:
+    """Print a line as it is, for people on standard error."""
+    (to or console).print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+def write(text: str) -> None:
+    """Print a line as it is, as a result on standard output."""
+    say(text, output)
+
+
 def print_json(value: Any) -> None:
     """Print one JSON object on standard output and nothing else."""
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
     sys.stdout.flush()
 
 
-def say(text: str) -> None:
-    """Print a line for people on standard error."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def hush(text: str) -> None:
-    """Print nothing, in a process that is not the main one."""
+def show(json: bool, value: Any, *shown: Table | str) -> None:
+    """Print a result: as JSON, or as tables and lines for people."""
+    if json:
+        print_json(value)
+        return
+    for one in shown:
+        write(one) if isinstance(one, str) else output.print(one)
 
 
 def say_next(command: str, *words: object, note: str = "") -> None:
     """Print a command that could be typed next, its words quoted for the shell where needed."""
-    said = f"next: {shlex.quote(program())} {command} {shlex.join(map(str, words))}".rstrip()
-    say(f"{said}   # {note}" if note else said)
+    typed = f"next: {shlex.quote(program())} {command} {shlex.join(map(str, words))}".rstrip()
+    say(f"{typed}   # {note}" if note else typed)
 
 
 def program() -> str:
     """``scenemem``, or where it lies when the shell would not find it, as in an environment not activated."""
-    started = Path(sys.argv[0])
-    if started.name != "scenemem" or shutil.which("scenemem") is not None:
-        return "scenemem"
-    here = Path.cwd()
-    return str(started.relative_to(here) if started.is_relative_to(here) else started)
+    found = Path(sys.argv[0]).name != "scenemem" or shutil.which("scenemem")
+    return "scenemem" if found else sys.argv[0]
 
 
-def table(title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+def table(title: str, header: Iterable[str | Column], rows: Iterable[Iterable[str]], **style: Any) -> Table:
     """A table for people."""
-    made = Table(*header, title=title)
+    made = Table(*header, title=title or None, **style)
     for row in rows:
         made.add_row(*row)
     return made
@@ -138,30 +188,26 @@ def print_whole(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
         rows: the cells.
         kept: columns at the left that every part has.
     """
-    turned = [list(column) for column in zip(header, *rows, strict=True)]
-    if sum(_widths(header, rows)) >= output.width > sum(_widths(turned[0], turned[1:])):
-        header, rows, kept = turned[0], turned[1:], 1
-    widths = _widths(header, rows)
-    fixed, parts = sum(widths[:kept]) + 1, list[list[int]]()
-    for column in range(kept, len(header)):
-        if not parts or fixed + sum(widths[one] for one in (*parts[-1], column)) > output.width:
-            parts.append([])
-        parts[-1].append(column)
+    lines = [tuple(header), *map(tuple, rows)]
+    columns = list(zip(*lines, strict=True))
+    if _width(columns) > output.width >= _width(lines):
+        columns, kept = lines, 1
+    parts = [columns[:kept]]
+    for column in columns[kept:]:
+        if len(parts[-1]) > kept and _width([*parts[-1], column]) > output.width:
+            parts.append(columns[:kept])
+        parts[-1] = [*parts[-1], column]
     for number, part in enumerate(parts):
-        columns = [*range(kept), *part]
-        shown = table(
-            title if not number else "",
-            [header[column] for column in columns],
-            [[row[column] for column in columns] for row in rows],
-        )
+        head, *cells = zip(*part, strict=True)
+        shown = table("" if number else title, head, cells)
         for shown_column in shown.columns:
             shown_column.no_wrap = True
-        output.print(shown, crop=False, width=max(output.width, fixed + sum(widths[one] for one in part)))
+        output.print(shown, crop=False, width=max(output.width, _width(part)))
 
 
-def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """What every column takes, with its lines."""
-    return [max(map(cell_len, cells)) + 3 for cells in zip(header, *rows, strict=True)]
+def _width(columns: Iterable[Iterable[str]]) -> int:
+    """What columns take, with their lines."""
+    return 1 + sum(max(map(cell_len, column)) + 3 for column in columns)
 
 
 def metric_table(title: str, means: Mapping[str, float]) -> Table:
@@ -170,17 +216,26 @@ def metric_table(title: str, means: Mapping[str, float]) -> Table:
     return table(title, ("metric", "mean", ""), rows)
 
 
+LINE_EVERY = 30.0
+"""Seconds between two lines about work whose output is no terminal."""
+
+_WIDE, _MIDDLE = 120, 72  # characters; narrower terminals show no bar, then only count and remaining time
+
+
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(title: str, *, of_bytes: bool = False) -> Iterator[Callable[[int, int], None]]:
     """Draw a progress bar on standard error; yields the function to call with (done, total).
 
     Off a terminal a plain line comes every half minute instead.
     """
     if not console.is_terminal:
-        yield _told_now_and_then(title, lambda done, total: f"{done:,} of {total:,}")
+        yield _lines_now_and_then(title, of_bytes)
         return
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+    counts: list[ProgressColumn] = [MofNCompleteColumn(), TimeElapsedColumn()]
+    if of_bytes:
+        counts = [DownloadColumn(), TransferSpeedColumn()]
+    columns: list[str | ProgressColumn] = ["{task.description}", BarColumn(), *counts, TimeRemainingColumn()]
+    bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task(title, total=None)
 
     def advance(done: int, total: int) -> None:
@@ -193,61 +248,43 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         bar.stop()
 
 
-@contextmanager
-def bytes_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """The same for a download: (bytes there, bytes in all)."""
-    if not console.is_terminal:
-        yield _told_now_and_then(title, lambda done, total: f"{done / 1e6:.1f} of {total / 1e6:.1f} MB")
-        return
-    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+bytes_bar = partial(progress_bar, of_bytes=True)
+"""The same for a download: (bytes there, bytes in all)."""
 
 
-LINE_EVERY = 30.0
-"""Seconds between two lines about work whose output is no terminal."""
-
-
-def _told_now_and_then(title: str, amount: Callable[[int, int], str]) -> Callable[[int, int], None]:
-    """Says how far something is, every half minute; work that takes less says nothing."""
-    began = told = time.monotonic()
+def _lines_now_and_then(title: str, of_bytes: bool) -> Callable[[int, int], None]:
+    """Print how far something is, every half minute; work that takes less prints nothing."""
+    began = printed = time.monotonic()
 
     def advance(done: int, total: int) -> None:
-        nonlocal told
+        nonlocal printed
         now = time.monotonic()
-        if 0 < done < total and now - told >= LINE_EVERY:
-            told = now
-            from scenemem.runs.cost import duration
-
-            say(f"{title}: {amount(done, total)}, {duration((now - began) / done * (total - done))} left")
+        if 0 < done < total and now - printed >= LINE_EVERY:
+            printed = now
+            amount = f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if of_bytes else f"{done:,} of {total:,}"
+            say(f"{title}: {amount}, {_time_left(now - began, done, total - done)}")
 
     return advance
 
 
-_WIDE, _MIDDLE = 120, 72  # characters; narrower terminals show no bar, then only count and remaining time
+def _time_left(seconds: float, done: int, left: int) -> str:
+    from scenemem.runs.loop import duration
+
+    return f"{duration(seconds / done * left)} left"
 
 
 @contextmanager
 def training_bars(
     names: Iterable[str], metric: str, *, unit: str = "episodes", shown: bool = True
 ) -> Iterator[Callable[[str, TrainingStatus], None]]:
-    """Tell about trainings: a bar each on a terminal, else a plain line now and then.
+    """Report on trainings: a bar each on a terminal, else a plain line now and then.
 
-    Both have count, remaining time, speed, losses and the last validation; yields what is told name and
-    status of a run.
+    Both have count, remaining time, speed, losses and the last validation; yields the function to call with
+    the name and the status of a run.
     """
-    if not shown:
-        yield lambda _name, _status: None
-    elif console.is_terminal:
-        with _bars(names, metric, unit) as watch:
-            yield watch
-    else:
-        yield _Lines(metric, unit)
-
-
-@contextmanager
-def _bars(names: Iterable[str], metric: str, unit: str) -> Iterator[Callable[[str, TrainingStatus], None]]:
+    if not shown or not console.is_terminal:
+        yield _TrainingLines(metric, unit) if shown else lambda _name, _status: None
+        return
     columns: list[str | ProgressColumn] = ["[bold]{task.description}"]
     columns += [MofNCompleteColumn(table_column=Column(no_wrap=True))]
     columns += [TimeRemainingColumn(table_column=Column(no_wrap=True))]
@@ -257,35 +294,31 @@ def _bars(names: Iterable[str], metric: str, unit: str) -> Iterator[Callable[[st
         tasks = {name: bars.add_task(name, total=None, facts="") for name in names}
 
         def watch(name: str, status: TrainingStatus) -> None:
-            told = "  ".join(_facts(status, metric, unit))
-            bars.update(tasks[name], completed=status.iteration, total=status.iterations, facts=told)
+            facts = "  ".join(_facts(status, metric, unit))
+            bars.update(tasks[name], completed=status.iteration, total=status.iterations, facts=facts)
 
         yield watch
 
 
-class _Lines:
+class _TrainingLines:
     """A line per run: at its first step, every half minute, after a validation and at its end."""
 
     def __init__(self, metric: str, unit: str) -> None:
         self._metric, self._unit = metric, unit
-        self._begun: dict[str, tuple[float, int]] = {}  # when and at which step a run was first heard of
-        self._told: dict[str, float] = {}
-        self._validation: dict[str, Any] = {}
+        self._begun: dict[str, tuple[float, int]] = {}  # time and step of the first status of a run
+        self._printed: dict[str, tuple[float, Any]] = {}  # time and validation of its last line
 
     def __call__(self, name: str, status: TrainingStatus) -> None:
-        now, ends = time.monotonic(), status.iteration == status.iterations
+        now, left = time.monotonic(), status.iterations - status.iteration
         began, first = self._begun.setdefault(name, (now, status.iteration))
-        validated = status.validation != self._validation.get(name)
-        if name in self._told and not ends and not validated and now - self._told[name] < LINE_EVERY:
+        printed, validation = self._printed.get(name, (-LINE_EVERY, None))
+        if left and now - printed < LINE_EVERY and status.validation == validation:
             return
-        self._told[name], self._validation[name] = now, status.validation
+        self._printed[name] = now, status.validation
         facts = [f"{name}: step {status.iteration:,} of {status.iterations:,}"]
         facts += _facts(status, self._metric, self._unit)
-        done, left = status.iteration - first, status.iterations - status.iteration
-        if done and left:
-            from scenemem.runs.cost import duration
-
-            facts.append(f"{duration((now - began) / done * left)} left")
+        if left and status.iteration > first:
+            facts.append(_time_left(now - began, status.iteration - first, left))
         say(", ".join(facts))
 
 
@@ -321,38 +354,28 @@ def open_data(data: Path | None, *, quiet: bool = False) -> DataFolder:
     return opened(data, progress_bar)
 
 
-def existing_run(path: Path, data: Path | None, checkpoint: Which = "last") -> RunFolder:
-    """The run in a folder, checked before anything slow begins.
-
-    Raises:
-        UserError: there is no run or no checkpoint, or it was trained on a data folder and none is named.
-    """
+def check_run(path: Path, data: Path | None, checkpoint: Literal["best", "last"] = "last") -> None:
+    """Refuse a folder without a run or checkpoint, and a run on a data folder when none is named."""
+    from scenemem.houses.house import ENCODER
     from scenemem.runs.folder import RunFolder
 
     run = RunFolder(path)
-    described = run.describe()
+    learned_from = run.describe().get("data", {})
     if not run.checkpoint(checkpoint).is_file():
         raise UserError(f"{path} has no {checkpoint} checkpoint yet; let it train on with --resume")
-    learned_from = described.get("data", {})
-    if data is None and learned_from.get("features", _HOUSES) != _HOUSES:
+    if data is None and learned_from.get("features", ENCODER) != ENCODER:
         folder = f" in '{learned_from['folder']}'" if "folder" in learned_from else ""
         raise UserError(
             f"{path} was trained on '{learned_from['features']}'{folder}, not on the embedded houses; "
             "name that data folder with --data DIR"
         )
-    return run
 
 
-def load_agent(run: Path, split: str, data: Path | None, checkpoint: Which, device: str) -> LoadedAgent:
-    """The agent of a run; that there are a run, the device and the split is checked before it is loaded."""
-    from scenemem import api
-    from scenemem.learning.distributed import check_device
+def task_of(run: Path) -> str:
+    """The task that a run was trained on."""
+    from scenemem.runs.folder import RunFolder
 
-    described = existing_run(run, data, checkpoint).describe()
-    check_device(device)
-    folder = open_data(data)
-    check_split(folder, described["preset"]["data"]["task"], split)
-    return api.load(run, data=folder.root, checkpoint=checkpoint, device=device, progress=progress_bar)
+    return str(RunFolder(run).describe()["preset"]["data"]["task"])
 
 
 def check_split(folder: DataFolder, task: str, split: str, *, run: bool = True) -> None:
@@ -366,6 +389,3 @@ def check_split(folder: DataFolder, task: str, split: str, *, run: bool = True) 
         raise UserError(
             f"{folder.root} has no split '{split}' of {task}; {suggestion(split, dict.fromkeys(there))}"
         )
-
-
-_HOUSES = "scenemem.houses.features"  # what runs on the embedded houses see

@@ -10,15 +10,8 @@ from pathlib import Path
 import torch
 
 from scenemem.agents.scripted import SCRIPTED
-from scenemem.commands.console import (
-    METRICS,
-    open_data,
-    print_whole,
-    progress_bar,
-    say,
-    say_next,
-    training_bars,
-)
+from scenemem.commands import console
+from scenemem.commands.console import METRICS, open_data, progress_bar, say, say_next
 from scenemem.errors import Interrupted
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.folder import DataFolder
@@ -27,10 +20,10 @@ from scenemem.houses.pictures import draw_map, draw_panorama
 from scenemem.presets import PRESETS
 from scenemem.runs.comparison import METRICS as COLUMNS
 from scenemem.runs.config import changed
-from scenemem.runs.folder import find_run
 from scenemem.runs.opened import OpenedRun, evaluate_scripted, open_run
 from scenemem.runs.pages import report_on
 from scenemem.runs.training import train_side_by_side
+from scenemem.runs.weights import find_run
 from scenemem.tasks.episode_set import load_split
 from scenemem.viewer.pages import Section, picture_section
 from scenemem.world.build import load_world
@@ -61,18 +54,15 @@ def demo(out: Path = Path("demo"), *, iterations: int = 300, seed: int = 0, repl
     torch.set_num_threads(1)  # two that wait for each other beside another program are far slower
     folder = open_data(None, quiet=True)
     pause = max(1, iterations // 4)  # four validations
-    selection = {"every": pause, "save_every": pause}
-    short = {"learning": {"iterations": iterations}, "selection": selection}
+    short = {"learning": {"iterations": iterations}, "selection": {"every": pause, "save_every": pause}}
     presets = {name: changed(PRESETS[name], short) for name in TRAINED}
     say(f"Two agents learn side by side, {iterations} steps each, and then walk houses they never saw.")
     try:
-        with training_bars(TRAINED, "sr") as watch:
+        with console.training_bars(TRAINED, "sr") as watch:
             runs = train_side_by_side(presets, folder, out / "runs", seed, watch)
     except KeyboardInterrupt as stopped:
-        kept = (
-            f"interrupted; what was learnt is kept in {out / 'runs'}, and the same command goes on from there"
-        )
-        raise Interrupted(kept, getattr(stopped, "number", signal.SIGINT)) from None
+        kept = f"what was learnt is kept in {out / 'runs'}, and the same command goes on from there"
+        raise Interrupted(f"interrupted; {kept}", getattr(stopped, "number", signal.SIGINT)) from None
     runs |= {name: find_run(f"weights:{name}") for name in PACKAGED}
     opened = {name: open_run(run, folder, "last", progress_bar) for name, run in runs.items()}
     references = {split: _evaluate(folder, opened, split, seed) for split in SPLITS}
@@ -105,7 +95,7 @@ def _evaluate(
         for agent, found in (scripted | trained).items()
     ]
     title = f"houses {split}: {scripted['expert'].n} instructions"
-    print_whole(title, ("agent", *(METRICS[name][0] for name in COLUMNS)), rows)
+    console.print_whole(title, ("agent", *(METRICS[name][0] for name in COLUMNS)), rows)
     return {name: found.metrics for name, found in scripted.items()}
 
 

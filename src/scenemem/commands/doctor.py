@@ -8,17 +8,19 @@ import platform
 import shutil
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from scenemem import __version__
-from scenemem.commands import console
-from scenemem.commands.console import Data, Json
+from scenemem.commands.console import Data, Json, progress_bar, show, table
 from scenemem.errors import UserError
 from scenemem.formats.folder import SPLITS, DataFolder, cache_folder
 from scenemem.registry import load_installed_plugins, loaded_plugins
 
-_PACKAGES = ("torch", "numpy", "safetensors", "msgspec", "gymnasium", "tyro", "rich", "jinja2", "pillow")
-_OPTIONAL = ("h5py", "transformers", "fastapi", "uvicorn", "sacrebleu", "tensorboard", "wandb")
+_PACKAGES = (
+    *("torch", "numpy", "safetensors", "msgspec", "gymnasium", "tyro", "rich", "jinja2", "pillow"),
+    *("h5py", "transformers", "fastapi", "uvicorn", "sacrebleu", "tensorboard", "wandb"),  # optional ones
+)
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SCENEMEM_CACHE", "SCENEMEM_DATA")
 _TASKS = ("r2r", "r4r", "reverie", "rxr")
 
@@ -31,27 +33,22 @@ def doctor(data: Data = None, json: Json = False) -> None:
     found = {"versions": _versions(), "machine": _machine(), "cache": _cache()}
     if data is not None:
         found["data"] = _data(DataFolder(data))
-    if json:
-        console.print_json(found)
-        return
-    for title, facts in found.items():
-        rows = [(name, str(value)) for name, value in facts.items()]
-        console.output.print(console.table(title, ("", ""), rows))
+    rows = {title: [(name, str(value)) for name, value in facts.items()] for title, facts in found.items()}
+    show(json, found, *(table(title, ("", ""), lines) for title, lines in rows.items()))
 
 
 def _versions() -> dict[str, Any]:
-    def version(package: str) -> str:
+    versions = dict.fromkeys(_PACKAGES, "not installed")
+    for package in _PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
-            return importlib.metadata.version(package)
-        return "not installed"
-
+            versions[package] = importlib.metadata.version(package)
     with suppress(UserError):  # a broken plugin is named below by its absence
         load_installed_plugins()
     return {
         "scenemem": __version__,
         "python": f"{platform.python_version()} ({sys.implementation.name})",
         "system": platform.platform(),
-        **{package: version(package) for package in (*_PACKAGES, *_OPTIONAL)},
+        **versions,
         "plugins": ", ".join(loaded_plugins()) or "none",
     }
 
@@ -84,7 +81,6 @@ def _cache() -> dict[str, Any]:
 
 
 def _data(folder: DataFolder) -> dict[str, Any]:
-    from scenemem.formats.features import verify_store
     from scenemem.world.build import graph_digest
 
     facts: dict[str, Any] = {"folder": str(folder.root), "derived files": str(folder.derived)}
@@ -94,17 +90,21 @@ def _data(folder: DataFolder) -> dict[str, Any]:
         facts["graphs"] = str(error)
     for task in _TASKS:
         there = [split for split in SPLITS if folder.episodes(task, split).is_file()]
-        if there:
-            facts[f"{task} splits"] = ", ".join(there)
+        facts |= {f"{task} splits": ", ".join(there)} if there else {}
     stores = folder.feature_files()
-    with console.progress_bar("verifying features") as advance:
+    with progress_bar("verifying features") as advance:
         for done, store in enumerate(stores, start=1):
-            try:
-                info = verify_store(store)
-                track = info.track or "none"
-                told = f"track {track}, {info.width} columns, {len(info.keys)} viewpoints"
-                facts[f"store {store.stem}"] = f"{told}, sha256 {info.sha256[:16]}"
-            except UserError as error:
-                facts[f"store {store.stem}"] = f"broken: {error}"
+            facts[f"store {store.stem}"] = _store(store)
             advance(done, len(stores))
     return facts
+
+
+def _store(file: Path) -> str:
+    from scenemem.formats.features import verify_store
+
+    try:
+        info = verify_store(file)
+    except UserError as error:
+        return f"broken: {error}"
+    columns = f"{info.width} columns, {len(info.keys)} viewpoints"
+    return f"track {info.track or 'none'}, {columns}, sha256 {info.sha256[:16]}"

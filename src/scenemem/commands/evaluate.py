@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
-import tyro
 from rich.table import Table
+from tyro.conf import Positional, arg
 
 from scenemem import api
 from scenemem.agents.scripted import SCRIPTED
 from scenemem.commands import console
-from scenemem.commands.console import Checkpoint, Data, Device, Json, Processes, Run, Runs, Split, Threads
+from scenemem.commands.console import (
+    WALKING,
+    Data,
+    FileTask,
+    Json,
+    Processes,
+    Run,
+    Runs,
+    Split,
+    Walking,
+    progress_bar,
+)
 from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Estimate
-from scenemem.evaluation.following import Agreement
-from scenemem.evaluation.grounding import OWN, GroundingQuality
+from scenemem.evaluation.following import OWN, GroundingQuality
 from scenemem.evaluation.score import check_walks, with_angles
 from scenemem.formats.atomic import atomic_file
 from scenemem.formats.results import read_trajectories, write_trajectories
-from scenemem.learning.distributed import check_device
-from scenemem.runs import hub
-from scenemem.runs.folder import AGENT_METRICS, PREFIX, SPEAKER_METRICS, RunFolder, published, read_published
-from scenemem.runs.opened import (
-    open_run,
+from scenemem.runs.folder import RunFolder
+from scenemem.runs.opened import Evaluation, open_run
+from scenemem.runs.weights import (
+    AGENT_METRICS,
+    PREFIX,
+    SPEAKER_METRICS,
     pack_weights,
+    published,
+    read_published,
 )
 from scenemem.tasks.episode_set import load_split
 from scenemem.world.build import load_world
@@ -33,18 +46,15 @@ from scenemem.zoo.reranking import Reranking
 
 
 def eval_run(
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    run: Annotated[str, Positional, arg(metavar="RUN")],
     split: Split = "val_unseen",
-    data: Data = None,
+    walking: Walking = WALKING,
     *,
     out: Path | None = None,
     traces: int = 0,
-    checkpoint: Checkpoint = "last",
     task: str = "r2r",
     seed: int = 0,
-    threads: Threads = 1,
     processes: Processes = 1,
-    device: Device = "cpu",
     speaker: Path | None = None,
     candidates: int = 1,
     speaker_weight: float = Reranking.weight,
@@ -67,7 +77,7 @@ def eval_run(
         speaker_weight: of the speaker's log-likelihood per word; the agent's per decision has the rest (of a
             search both are divided by their deviation, and the agent's is that of the whole route).
     """
-    console.use_threads(threads)
+    console.use_threads(walking.threads)
     console.at_least_one(processes=processes)
     if speaker is None and candidates != 1:
         raise UserError(f"--candidates {candidates} needs a --speaker to help choose among them")
@@ -77,53 +87,50 @@ def eval_run(
             raise UserError(f"'{run}' is no run and keeps nothing; leave out --out and --traces")
         if speaker is not None:
             raise UserError(f"'{run}' draws no candidates; --speaker needs a trained run")
-        folder = console.open_data(data)
+        folder = console.open_data(walking.data)
         console.check_split(folder, task, split, run=False)
-        progress = console.progress_bar
-        found = api.evaluate(run, split, data=folder.root, task=task, seed=seed, progress=progress)
+        found = api.evaluate(run, split, data=folder.root, task=task, seed=seed, progress=progress_bar)
     else:
-        agent = console.load_agent(Path(run), split, data, checkpoint, device)
+        agent = walking.agent(Path(run), split)
+        chosen: dict[str, Any] = {"candidates": candidates, "speaker_weight": speaker_weight, "seed": seed}
         found, written = agent.record(
-            split,
-            out=out,
-            traces=traces,
-            processes=processes,
-            speaker=speaker,
-            candidates=candidates,
-            speaker_weight=speaker_weight,
-            seed=seed,
+            split, out=out, traces=traces, processes=processes, speaker=speaker, **chosen
         )
-        where = f"{run} on {agent.preset.data.task} {split}, track {agent.experiment.track or 'unknown'}"
+        where = f"{run} on {_walked(agent, split)}"
         for file in written:
             console.say(f"written to {file}")
-    if json:
-        console.print_json(found.summary())
-        return
     title = f"{where}: {found.n} instructions, {found.jumps:.2f} jumps each"
-    table = console.metric_table(title, found.metrics)
-    if found.reranking is not None and "all_walked" not in found.reranking:
-        table.caption = f"{found.reranking['speaker']} helped to choose where searches end"
-    elif found.reranking is not None:
-        all_walked = found.reranking["all_walked"]
+    console.show(json, found.summary(), _evaluation_table(title, found))
+
+
+def _walked(agent: api.LoadedAgent, split: str) -> str:
+    """What an agent walks, and what it perceives."""
+    return f"{agent.preset.data.task} {split}, track {agent.experiment.track or 'unknown'}"
+
+
+def _evaluation_table(title: str, found: Evaluation) -> Table:
+    """All metrics; below a line what was walked besides the answers that a speaker helped to choose."""
+    table, chosen = console.metric_table(title, found.metrics), found.reranking
+    if chosen is not None and "all_walked" not in chosen:
+        table.caption = f"{chosen['speaker']} helped to choose where searches end"
+    elif chosen is not None:
+        all_walked, count = chosen["all_walked"], chosen["candidates"]
         table.add_section()
-        table.add_row("TL, all walked", f"{all_walked['tl']:.2f} m", f"length of all {candidates} candidates")
+        table.add_row("TL, all walked", f"{all_walked['tl']:.2f} m", f"length of all {count} candidates")
         table.add_row("SPL, all walked", f"{all_walked['spl']:.3f}", "success, weighted with that length")
         table.caption = (
-            f"the best of {candidates} walks per episode, not comparable with agents that walk once; "
+            f"the best of {count} walks per episode, not comparable with agents that walk once; "
             "metrics above the line are those of the walk chosen"
         )
-    console.output.print(table)
+    return table
 
 
 def follow(
     run: Run,
     split: Split = "val_unseen",
-    data: Data = None,
+    walking: Walking = WALKING,
     *,
     grounding: bool = False,
-    checkpoint: Checkpoint = "last",
-    threads: Threads = 1,
-    device: Device = "cpu",
     json: Json = False,
 ) -> None:
     """Lead an agent along the reference paths and print how often it would have chosen what is right.
@@ -131,30 +138,21 @@ def follow(
     Args:
         grounding: measure instead how well the word attention agrees with hand-made labels (lar2r/).
     """
-    console.use_threads(threads)
-    agent = console.load_agent(run, split, data, checkpoint, device)
-    where = f"{run} led along {agent.preset.data.task} {split}, track {agent.experiment.track or 'unknown'}"
-    found: dict[str, object] = {"split": split, "iteration": agent.iteration}
+    agent = walking.agent(run, split)
+    where = f"{run} led along {_walked(agent, split)}"
+    found: dict[str, Any] = {"split": split, "iteration": agent.iteration}
     if grounding:
-        quality = agent.grounding(split)
-        found["grounding"], table = quality, grounding_table(where, quality)
+        found["grounding"] = quality = agent.grounding(split)
+        table = _grounding_table(where, quality)
     else:
         agreements = agent.following(split)
         found["following"] = {one.decisions: {"share": one.share, "of": one.of} for one in agreements}
-        table = following_table(where, agreements)
-    if json:
-        console.print_json(found)
-    else:
-        console.output.print(table)
+        rows = [(one.decisions, f"{one.share:.3f}", f"{one.of:,}") for one in agreements]
+        table = console.table(where, ("decision: what is right", "chosen", "of"), rows)
+    console.show(json, found, table)
 
 
-def following_table(title: str, agreements: list[Agreement]) -> Table:
-    """One row per kind of decision."""
-    rows = [(one.decisions, f"{one.share:.3f}", f"{one.of:,}") for one in agreements]
-    return console.table(title, ("decision: what is right", "chosen", "of"), rows)
-
-
-def grounding_table(title: str, quality: GroundingQuality) -> Table:
+def _grounding_table(title: str, quality: GroundingQuality) -> Table:
     """One row per kind of words and attention; intervals are 95 %."""
     header = ("words", "attention", "mass", "chance", "lift", "lift elsewhere", "pointing")
     rows = [
@@ -169,13 +167,13 @@ def grounding_table(title: str, quality: GroundingQuality) -> Table:
         )
         for row in quality.attention
     ]
-    table, covered = console.table(title, header, rows), quality.coverage
-    table.caption = (
+    covered = quality.coverage
+    caption = (
         f"{quality.episodes} instructions of {quality.paths} paths; {covered.measured} of {covered.labels} "
         f"labels measured: {covered.empty} are empty, {covered.beyond} point past the end, "
         f"{covered.cut} past what is read, {covered.unvisited} lie off the walk"
     )
-    return table
+    return console.table(title, header, rows, caption=caption)
 
 
 def _interval(estimate: Estimate, digits: int) -> str:
@@ -185,15 +183,12 @@ def _interval(estimate: Estimate, digits: int) -> str:
 def compare(
     runs: Runs,
     split: Split = "val_unseen",
-    data: Data = None,
+    walking: Walking = WALKING,
     *,
-    checkpoint: Checkpoint = "last",
     against: str | None = None,
     again: bool = False,
     out: Path | None = None,
-    threads: Threads = 1,
     processes: Processes = 1,
-    device: Device = "cpu",
     json: Json = False,
 ) -> None:
     """Evaluate runs on a split and print mean +- standard deviation per preset.
@@ -207,24 +202,19 @@ def compare(
         out: also write the tables to this file, as Markdown (.md) or HTML (.html), or (with --against) how
             far the rows are apart as a picture (.svg).
     """
+    console.at_least_one(processes=processes)
     if not runs:
         raise UserError("name at least one run folder: scenemem compare RUN RUN ...")
-    _check_table(out, against)
-    console.at_least_one(processes=processes)
-    for run in runs:
-        console.existing_run(run, data, checkpoint)
-    console.use_threads(threads)
-    comparison = api.compare(
-        runs,
-        split,
-        data=data,
-        checkpoint=checkpoint,
-        against=against,
-        again=again,
-        processes=processes,
-        device=device,
-        progress=console.progress_bar,
-    )
+    if out is not None and out.suffix not in (".md", ".html", ".svg"):
+        raise UserError(
+            f"{out}: unknown kind of table '{out.suffix}'; expected a name ending in .md, .html or .svg"
+        )
+    if out is not None and out.suffix == ".svg" and against is None:
+        raise UserError(f"{out}: a picture shows distances from a row; name it with --against ROW")
+    walking.check(*runs)
+    where: dict[str, Any] = {"data": walking.data, "device": walking.device, "progress": progress_bar}
+    how: dict[str, Any] = {"checkpoint": walking.checkpoint, "again": again, "processes": processes}
+    comparison = api.compare(runs, split, against=against, **where, **how)
     counted = sum(row["sr"].n for row in comparison.rows.values())
     if kept := counted - comparison.walked:
         console.say(f"{kept} of {counted} runs had walked {split} already; --again walks with all of them")
@@ -233,38 +223,23 @@ def compare(
     if out is not None:
         comparison.write(out)
         console.say(f"written to {out}")
-    if json:
-        found = {"against": comparison.distances, "against_by_building": comparison.by_building}
-        distances = {name: {against: value} for name, value in found.items()} if against else {}
-        told = {
-            "split": split,
-            "tracks": comparison.tracks,
-            "cpu_seconds": comparison.cpu_seconds,
-            "rows": comparison.rows,
-        }
-        console.print_json({**told, **distances, "remarks": comparison.remarks})
+    if not json:
+        for shown in comparison.tables():
+            console.print_whole(shown.title, shown.header, shown.cells, kept=shown.header.index("sr"))
         return
-    for shown in comparison.tables():
-        console.print_whole(shown.title, shown.header, shown.cells, kept=shown.header.index("sr"))
-
-
-def _check_table(out: Path | None, against: str | None) -> None:
-    """Refuse a file that could not be written in the end."""
-    if out is None:
-        return
-    if out.suffix not in (".md", ".html", ".svg"):
-        raise UserError(
-            f"{out}: unknown kind of table '{out.suffix}'; expected a name ending in .md, .html or .svg"
-        )
-    if out.suffix == ".svg" and against is None:
-        raise UserError(f"{out}: a picture shows distances from a row; name it with --against ROW")
+    found: dict[str, Any] = {"split": split, "tracks": comparison.tracks}
+    found |= {"cpu_seconds": comparison.cpu_seconds, "rows": comparison.rows}
+    if against is not None:
+        found["against"] = {against: comparison.distances}
+        found["against_by_building"] = {against: comparison.by_building}
+    console.print_json({**found, "remarks": comparison.remarks})
 
 
 def score(
-    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")],
+    file: Annotated[Path, Positional, arg(metavar="FILE")],
     split: Split,
     data: Data = None,
-    task: str = "r2r",
+    task: FileTask = "r2r",
     json: Json = False,
     per_episode: Path | None = None,
     partial: bool = False,
@@ -275,41 +250,28 @@ def score(
 
     Args:
         file: the result file.
-        task: which task the split belongs to: r2r, r4r, reverie.
         per_episode: write the metrics of every instruction to this file as JSON lines.
         partial: allow instructions without a trajectory.
         allow_jumps: charge steps without an edge the geodesic distance instead of refusing them.
         keep_repeats: do not merge repeated viewpoints before nDTW and SDTW.
     """
-    found = api.score(
-        file,
-        split,
-        data=data,
-        task=task,
-        partial=partial,
-        allow_jumps=allow_jumps,
-        keep_repeats=keep_repeats,
-        progress=console.progress_bar,
-    )
+    rules = {"partial": partial, "allow_jumps": allow_jumps, "keep_repeats": keep_repeats}
+    found = api.score(file, split, data=data, task=task, progress=progress_bar, **rules)
     if per_episode is not None:
         with atomic_file(per_episode) as unfinished, unfinished.open("wb") as stream:
             for instruction_id, metrics in found.per_episode.items():
                 stream.write(msgspec.json.encode({"instr_id": instruction_id, **metrics}) + b"\n")
-    if json:
-        console.print_json(found.summary())
-    else:
-        missing = f", {found.missing} missing" if found.missing else ""
-        console.output.print(console.metric_table(f"{split}: {found.n} instructions{missing}", found.metrics))
+    missing = f", {found.missing} missing" if found.missing else ""
+    title = f"{split}: {found.n} instructions{missing}"
+    console.show(json, found.summary(), console.metric_table(title, found.metrics))
 
 
 def submit(
-    source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|FILE")],
+    source: Annotated[Path, Positional, arg(metavar="RUN|FILE")],
     split: Split,
     out: Path,
-    data: Data = None,
-    task: str = "r2r",
-    checkpoint: Checkpoint = "last",
-    device: Device = "cpu",
+    walking: Walking = WALKING,
+    task: FileTask = "r2r",
 ) -> None:
     """Validate results (start, ids, every edge) and write the leaderboard file.
 
@@ -319,17 +281,13 @@ def submit(
     Args:
         source: a run folder, weights:NAME, or a result file in leaderboard or DUET style, plain or .gz.
         out: the leaderboard file to write.
-        task: which task a result file belongs to: r2r, r4r, reverie; a run has its own.
     """
-    console.use_threads(1)
     if not source.exists():
         raise UserError(f"{source}: no such run folder and no such result file")
+    walking.check(*([source] if source.is_dir() else []))
+    folder = console.open_data(walking.data)
     if source.is_dir():
-        console.existing_run(source, data, checkpoint)
-        check_device(device)
-    folder = console.open_data(data)
-    if source.is_dir():
-        opened = open_run(RunFolder(source), folder, checkpoint, console.progress_bar, device)
+        opened = open_run(RunFolder(source), folder, walking.checkpoint, progress_bar, walking.device)
         world, walks = opened.world, opened.walk(split)
         episodes, trajectories = walks.episodes, walks.trajectories(world)
     else:
@@ -344,12 +302,8 @@ def weights(json: Json = False) -> None:
     """List the weights that come with SceneMem; ``weights:NAME`` stands for a run in every command."""
     found = published()
     if json:
-        console.print_json(
-            {
-                entry.name: {**entry.description, "track": entry.track, "metrics": entry.metrics}
-                for entry in found
-            }
-        )
+        facts = {one.name: {"track": one.track, "metrics": one.metrics} for one in found}
+        console.print_json({one.name: {**one.description, **facts[one.name]} for one in found})
         return
     for what, columns, speaks in (("agents", AGENT_METRICS, False), ("speakers", SPEAKER_METRICS, True)):
         rows = [
@@ -365,11 +319,9 @@ def weights(json: Json = False) -> None:
 def weights_pack(
     run: Run,
     out: Path,
-    data: Data = None,
+    walking: Walking = WALKING,
     *,
     splits: tuple[str, ...] = ("val_seen", "val_unseen"),
-    checkpoint: Checkpoint = "last",
-    device: Device = "cpu",
 ) -> None:
     """Pack the weights of a run in half precision, measure them, and write them with a model card.
 
@@ -382,17 +334,9 @@ def weights_pack(
         raise UserError(
             f"{out}: the name of packed weights ends in .safetensors, that of a folder in nothing"
         )
-    console.use_threads(1)
-    console.existing_run(run, data, checkpoint)
-    check_device(device)
-    folder = console.open_data(data)
-    file = out if out.suffix else out / hub.WEIGHTS
-    card = pack_weights(RunFolder(run), file, folder, splits, checkpoint, console.progress_bar, device)
-    written = [file, card]
+    walking.check(run)
+    what = RunFolder(run), out, console.open_data(walking.data), splits, walking.checkpoint
+    file, *cards = pack_weights(*what, progress_bar, walking.device)
+    console.say(f"{file} ({file.stat().st_size / 1e6:.1f} MB) and {', '.join(map(str, cards))}")
     if not out.suffix:
-        card.unlink()  # the folder has one of its own
-        written = hub.write_hub_files(out)
-    console.say(f"{file} ({file.stat().st_size / 1e6:.1f} MB) and {', '.join(map(str, written[1:]))}")
-    if not out.suffix:
-        command = "speak eval" if read_published(file).is_speaker else "eval"
-        console.say_next(command, f"weights:{out}{'' if '/' in str(out) else '/'}")
+        console.say_next(read_published(file).command, f"weights:{out}{'' if '/' in str(out) else '/'}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import tyro
-from rich.table import Table
+from rich.table import Column
+from tyro.conf import Positional, arg
 
-from scenemem.commands.console import bytes_bar, output, print_json, say
+from scenemem.commands.console import Json, bytes_bar, output, print_json, say, table, write
 from scenemem.errors import UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.sources.convert import KNOWN, Converted, convert
@@ -19,13 +19,13 @@ _RETRIES = RetryPolicy()
 
 
 def data_fetch(
-    what: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[WHAT ...]")] = (),
+    what: Annotated[tuple[str, ...], Positional, arg(metavar="[WHAT ...]")] = (),
     data: Path | None = None,
     *,
     instructions: bool = False,
     replace: bool = False,
     timeout: float = _RETRIES.seconds,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Fetch the public files that a task or a track needs, check them, and convert what has to be converted.
 
@@ -38,12 +38,11 @@ def data_fetch(
         instructions: fetch nothing; print the commands that fetch the same files on another machine.
         replace: fetch files again that are there but are not the published ones.
         timeout: seconds without a byte after which a connection counts as broken.
-        json: print one JSON object instead of text.
     """
     if not what:
-        _show_table(json)
+        print_json(_tables()) if json else _show_tables()
         return
-    sources, by_hand = find_sources(what), [GOALS[name].by_hand for name in what if name in GOALS]
+    sources, goals = find_sources(what), [GOALS[name] for name in what if name in GOALS]
     if data is None:
         raise UserError(f"name the folder to fill: scenemem data fetch {' '.join(what)} --data DIR")
     retries = RetryPolicy(seconds=timeout)
@@ -62,29 +61,25 @@ def data_fetch(
         say(f"  scenemem data fetch {' '.join(what)} --data {data} --instructions")
         raise
     if json:
-        converted = [{"file": str(one.file), "records": one.records} for one in done.converted]
-        print_json(
-            {
-                "fetched": done.files,
-                "there": planned.there,
-                "not_the_published_files": planned.unlike,
-                "converted": converted,
-            }
-        )
+        converted = [{"file": str(one.file), "records": one.records} for one in done]
+        fetched = [file.target for file in planned.fetch]
+        found = {"fetched": fetched, "there": planned.there, "not_the_published_files": planned.unlike}
+        print_json({**found, "converted": converted})
         return
-    _show_converted(done.converted)
-    for one in filter(None, by_hand):
-        _show_by_hand(one)
-    steps = [step for name in what if name in GOALS for step in GOALS[name].next]
+    _show_converted(done)
+    for goal in goals:
+        if goal.by_hand is not None:
+            _show_by_hand(goal.by_hand)
+    steps = [step for goal in goals for step in goal.next]
     for step in dict.fromkeys((f"scenemem data check --data {data}", *steps)):
         say(f"next: {step.replace('DIR', str(data))}")
 
 
 def data_convert(
-    originals: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="ORIGINAL ...")],
+    originals: Annotated[tuple[Path, ...], Positional, arg(metavar="ORIGINAL ...")],
     data: Path,
     *,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Convert files that their authors publish in another form than the data folder has.
 
@@ -96,67 +91,55 @@ def data_convert(
     Args:
         originals: the files or folders; their order does not matter.
         data: the data folder they belong to.
-        json: print one JSON object instead of text.
     """
     if not originals:
         raise UserError(f"name the files to convert: {KNOWN}")
     done = convert(originals, DataFolder(data))
-    if json:
-        print_json(
-            {
-                "converted": [
-                    {"original": str(one.original), "file": str(one.file), "records": one.records}
-                    for one in done
-                ]
-            }
-        )
-    else:
+    if not json:
         _show_converted(done)
+        return
+    rows = [{"original": str(one.original), "file": str(one.file), "records": one.records} for one in done]
+    print_json({"converted": rows})
 
 
-def size_text(source: Source) -> str:
+def _size(source: Source) -> str:
     """How much is fetched, for people: ``23.8 MB``."""
     known = sum(file.size or 0 for file in source.files)
     unknown = any(file.size is None for file in source.files)
     return "size not known" if unknown and not known else f"{known / 1e6:.1f} MB"
 
 
-def _show_table(json: bool) -> None:
-    if json:
-        print_json(
-            {
-                "goals": {name: {"what": goal.what, "sources": goal.sources} for name, goal in GOALS.items()},
-                "sources": {
-                    name: {
-                        "what": source.what,
-                        "page": source.page,
-                        "licence": source.licence,
-                        "matterport_terms": source.about_buildings,
-                        "files": source.files,
-                    }
-                    for name, source in SOURCES.items()
-                },
-                "by_hand": {
-                    one.name: one for one in (*(g.by_hand for g in GOALS.values() if g.by_hand), *MORE)
-                },
+def _tables() -> dict[str, Any]:
+    """Everything that can be fetched, and what cannot."""
+    by_hand = [goal.by_hand for goal in GOALS.values() if goal.by_hand]
+    return {
+        "goals": {name: {"what": goal.what, "sources": goal.sources} for name, goal in GOALS.items()},
+        "sources": {
+            name: {
+                "what": source.what,
+                "page": source.page,
+                "licence": source.licence,
+                "matterport_terms": source.about_buildings,
+                "files": source.files,
             }
-        )
-        return
-    goals = Table("what for", "", "sources", title="scenemem data fetch WHAT --data DIR", box=None)
-    for name, goal in GOALS.items():
-        goals.add_row(name, goal.what, ", ".join(goal.sources))
-    files = Table("source", box=None)
-    files.add_column("", overflow="fold")  # an address that is cut short leads nowhere
-    files.add_column("size")
-    files.add_column("licence")
-    for name, source in SOURCES.items():
-        files.add_row(name, f"{source.what}\n[dim]{source.page}[/]", size_text(source), source.licence)
-    output.print(goals)
+            for name, source in SOURCES.items()
+        },
+        "by_hand": {one.name: one for one in (*by_hand, *MORE)},
+    }
+
+
+def _show_tables() -> None:
+    goals = [(name, goal.what, ", ".join(goal.sources)) for name, goal in GOALS.items()]
+    title = "scenemem data fetch WHAT --data DIR"
+    output.print(table(title, ("what for", "", "sources"), goals, box=None))
+    sources = [
+        (name, f"{source.what}\n[dim]{source.page}[/]", _size(source), source.licence)
+        for name, source in SOURCES.items()
+    ]
+    about = Column("", overflow="fold")  # an address that is cut short leads nowhere
     output.print()
-    output.print(files)
-    output.print(
-        f"\nAll but 'words' also fall under the {MATTERPORT}:\n{TERMS}\n", highlight=False, soft_wrap=True
-    )
+    output.print(table("", ("source", about, "size", "licence"), sources, box=None))
+    write(f"\nAll but 'words' also fall under the {MATTERPORT}:\n{TERMS}\n")
     for one in MORE:
         _show_by_hand(one)
 
@@ -177,12 +160,12 @@ def _show_instructions(planned: Plan, what: tuple[str, ...]) -> None:
         "checks and converts them:"
     )
     for line in fetch_script(planned):
-        output.print(line, markup=False, highlight=False, soft_wrap=True)
+        write(line)
 
 
 def _announce(planned: Plan) -> None:
+    kept = "is there, but is not the published file; kept (--replace fetches it again)"
     for name in planned.unlike:
-        kept = "is there, but is not the published file; kept (--replace fetches it again)"
         say(f"{planned.root / name}: {kept}")
     if not planned.fetch:
         say(f"all {len(planned.there)} files are there")

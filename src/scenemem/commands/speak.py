@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from scenemem import api
+from scenemem.agents.walker import TrainedAgent
 from scenemem.commands import console
-from scenemem.commands.console import Beam, Checkpoint, Data, Json, Speaker, Split, Threads
-from scenemem.commands.train import RunArguments, outcome, read_arguments, train_run
+from scenemem.commands.console import Beam, Json, OpenFlags, Opening, Speaker, Split
+from scenemem.commands.train import RunArguments, outcome, read_arguments, say_what_next, train_run
 from scenemem.errors import UserError
 from scenemem.runs.experiment import SPEAKERS, SpeakerPreset
-from scenemem.runs.speakers import FOLLOWED
+from scenemem.runs.speakers import FOLLOWED, LoadedSpeaker
 
+_BEST = OpenFlags(checkpoint="best")
 _MEANINGS = {
     "bleu": "the speaker's descriptions against all instructions of their paths",
     "retrieval": "the first instruction of the most similar training path instead",
@@ -33,24 +36,32 @@ def parse_train(words: Sequence[str]) -> None:
     out, _ = train_run(settings, arguments)
     if arguments.dry_run:
         return
-    named = () if arguments.folder is None else ("--data", arguments.folder)
     console.say(f"The run: {out.root}")
-    console.say_next("speak eval", out.root, *named)
-    console.say_next("speak describe", out.root, *named, "--count", 3)
+    say_what_next(out, arguments.folder, ("speak eval",), ("speak describe", "--count", 3))
     if arguments.json:
         console.print_json(outcome(out))
+
+
+def _opened(
+    run: Path, opening: OpenFlags, agent: Path | None = None
+) -> tuple[LoadedSpeaker, TrainedAgent | None]:
+    """A speaker and, when one is named, an agent on the same data; both are checked first."""
+    opening.check(run)
+    if agent is not None:
+        console.check_run(agent, opening.data)
+    data = console.open_data(opening.data).root
+    walker = None if agent is None else api.load(agent, data=data).experiment.agent
+    return api.load_speaker(run, data=data, checkpoint=opening.checkpoint), walker
 
 
 def speak_eval(
     run: Speaker,
     split: Split = "val_unseen",
-    data: Data = None,
+    opening: Opening = _BEST,
     *,
     agent: Path | None = None,
     beam: Beam = 1,
-    checkpoint: Checkpoint = "best",
     seed: int = 0,
-    threads: Threads = 1,
     json: Json = False,
 ) -> None:
     """Describe all paths of a split; print corpus BLEU-4, a retrieval baseline and a shuffled control.
@@ -59,33 +70,25 @@ def speak_eval(
     descriptions of other paths.
 
     Args:
-        agent: a run folder or weights:NAME; how well does it follow the descriptions?
+        agent: a run folder or weights:NAME; it walks by the descriptions.
         seed: of the shuffled controls.
     """
-    console.use_threads(threads)
     console.at_least_one(beam=beam)
-    console.existing_run(run, data, checkpoint)
-    if agent is not None:
-        console.existing_run(agent, data)
-    folder = console.open_data(data).root
-    walker = None if agent is None else api.load(agent, data=folder).experiment.agent
-    speaker = api.load_speaker(run, data=folder, checkpoint=checkpoint)
+    speaker, walker = _opened(run, opening, agent)
     report = speaker.evaluate(split, agent=walker, beam=beam, seed=seed, progress=console.progress_bar)
-    if json:
-        console.print_json(report)
-        return
     title = f"{run} on {split}: {report['n']} paths, {report['words']:.1f} words each"
     rows = [(name, f"{report[name]:.4f}", meaning) for name, meaning in _MEANINGS.items()]
-    console.output.print(console.table(title, ("", "BLEU-4", ""), rows))
+    tables = [console.table(title, ("", "BLEU-4", ""), rows)]
     if followed := report.get("followed"):
-        header = ("text", *(name.upper() if name != "ndtw" else "nDTW" for name in FOLLOWED))
+        header = ("text", *(console.METRICS[name][0] for name in FOLLOWED))
         lines = [(text, *(f"{found[name]:.3f}" for name in FOLLOWED)) for text, found in followed.items()]
-        console.output.print(console.table(f"{agent} walks the same paths by", header, lines))
+        tables.append(console.table(f"{agent} walks the same paths by", header, lines))
+    console.show(json, report, *tables)
 
 
 def speak_describe(
     run: Speaker,
-    data: Data = None,
+    opening: Opening = _BEST,
     *,
     path: str | None = None,
     scan: str | None = None,
@@ -96,8 +99,6 @@ def speak_describe(
     split: str = "val_unseen",
     seed: int = 0,
     beam: Beam = 1,
-    checkpoint: Checkpoint = "best",
-    threads: Threads = 1,
     json: Json = False,
 ) -> None:
     """Describe a path: one you list, the shortest one between two viewpoints, or some of a split.
@@ -112,34 +113,21 @@ def speak_describe(
         split: where those come from.
         seed: chooses them.
     """
-    console.use_threads(threads)
-    console.existing_run(run, data, checkpoint)
-    speaker = api.load_speaker(run, data=console.open_data(data).root, checkpoint=checkpoint)
-    descriptions = speaker.describe(
-        None if path is None else path.split(","),
-        scan=scan,
-        start=start,
-        goal=goal,
-        heading=heading,
-        count=count,
-        split=split,
-        seed=seed,
-        beam=beam,
-    )
-    if json:
-        console.print_json({"descriptions": descriptions})
-        return
+    listed = None if path is None else path.split(",")
+    ends: dict[str, Any] = {"scan": scan, "start": start, "goal": goal, "heading": heading}
+    drawn: dict[str, Any] = {"count": count, "split": split, "seed": seed}
+    descriptions = _opened(run, opening)[0].describe(listed, **ends, **drawn, beam=beam)
+    lines: list[str] = []
     for entry in descriptions:
-        title = f"[dim]{entry['scan']}, {len(entry['path'])} viewpoints[/]"
-        console.output.print(title, highlight=False)
-        for text in (entry["text"], *(f"    people: {said.strip()}" for said in entry["references"])):
-            console.output.print(text, markup=False, highlight=False, soft_wrap=True)
+        lines += [f"{entry['scan']}, {len(entry['path'])} viewpoints", entry["text"]]
+        lines += [f"    people: {text.strip()}" for text in entry["references"]]
+    console.show(json, {"descriptions": descriptions}, *lines)
 
 
 def speak_augment(
     run: Speaker,
     out: Path,
-    data: Data = None,
+    opening: Opening = _BEST,
     *,
     count: int = 10_000,
     seed: int = 0,
@@ -147,8 +135,6 @@ def speak_augment(
     descriptions: int = 1,
     keep: float = 1.0,
     agent: Path | None = None,
-    checkpoint: Checkpoint = "best",
-    threads: Threads = 1,
     json: Json = False,
 ) -> None:
     """Describe random shortest paths of the buildings the speaker learned in; write an R2R-format file.
@@ -165,29 +151,12 @@ def speak_augment(
         keep: the share of paths to keep, those with the likeliest descriptions.
         agent: a run folder or weights:NAME; how likely it walks the path by a description counts as well.
     """
-    console.use_threads(threads)
     console.at_least_one(count=count)
     if agent is not None and descriptions == 1 and keep == 1:
         raise UserError("--agent helps to choose; say among what with --descriptions or --keep")
-    console.existing_run(run, data, checkpoint)
-    if agent is not None:
-        console.existing_run(agent, data)
-    folder = console.open_data(data).root
-    walker = None if agent is None else api.load(agent, data=folder).experiment.agent
-    speaker = api.load_speaker(run, data=folder, checkpoint=checkpoint)
+    speaker, walker = _opened(run, opening, agent)
+    choice: dict[str, Any] = {"sample": sample, "descriptions": descriptions, "keep": keep, "agent": walker}
     with console.progress_bar("describing paths") as progress:
-        report = speaker.augment(
-            out,
-            count=count,
-            seed=seed,
-            sample=sample,
-            descriptions=descriptions,
-            keep=keep,
-            agent=walker,
-            progress=progress,
-        )
-    if json:
-        console.print_json(report)
-        return
-    text = "{out}: {count:,} of {pool:,} paths described, {paths_per_second} per second".format(**report)
-    console.output.print(text, highlight=False, soft_wrap=True)
+        report = speaker.augment(out, count=count, seed=seed, progress=progress, **choice)
+    text = "{out}: {count:,} of {pool:,} paths described, {paths_per_second} per second"
+    console.show(json, report, text.format(**report))

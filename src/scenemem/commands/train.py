@@ -13,8 +13,8 @@ import tyro
 
 from scenemem.commands.console import (
     Data,
+    Json,
     Threads,
-    hush,
     open_data,
     output,
     print_json,
@@ -27,12 +27,11 @@ from scenemem.commands.console import (
 from scenemem.errors import UserError
 from scenemem.features.store import converted_once
 from scenemem.formats.folder import DataFolder
-from scenemem.learning.distributed import SINGLE, ProcessGroup, process_group
-from scenemem.learning.precision import Precision, use_precision
+from scenemem.learning.distributed import SINGLE, Precision, ProcessGroup, process_group, use_precision
 from scenemem.presets import PRESETS, PUBLISHED, Overlays, Preset
 from scenemem.registry import Registry, listed, load_installed_plugins, load_plugin
 from scenemem.runs.config import Sources, changed, nested
-from scenemem.runs.experiment import begun
+from scenemem.runs.experiment import RunMetadata, begun
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.pages import report_on
 from scenemem.runs.training import Settings, choose_preset, run_training
@@ -61,9 +60,8 @@ class RunArguments(Generic[P]):
     """continue the run in --out"""
     threads: Threads = 1
     dry_run: bool = False
-    """say what the training will cost on this device, from two measured steps, and end"""
-    json: bool = False
-    """print one JSON object at the end"""
+    """print what the training will cost on this device, from two measured steps, and end"""
+    json: Json = False
 
 
 @dataclass(frozen=True)
@@ -113,52 +111,46 @@ def parse(words: Sequence[str]) -> None:
         output.print(shown, markup=False, highlight=False)
         return
     settings, arguments = read_arguments(TrainArguments, PRESETS, words, "scenemem train")
-    if remark := use_precision(arguments.precision, arguments.device, tried=_begun_fast(settings, arguments)):
+    run = settings.run_folder(arguments.out)
+    tried = arguments.resume and begun(run, Preset).computing.get("precision") == "fast"
+    if remark := use_precision(arguments.precision, arguments.device, tried=tried):
         say(remark)
     with process_group(arguments.device) as group:
         out, folder = train_run(settings, arguments, group)
     if not group.is_main or arguments.dry_run:
         return
     use_precision("full", arguments.device)  # results are walked as 'eval' walks them
+    selection = settings.preset.selection
     page = report_on(
         [out],
         folder,
         out.root / "report.html",
-        splits=[settings.preset.selection.split],
+        splits=[selection.split],
         replays=arguments.replays,
         remark=say,
         progress=progress_bar,
     )
     say(f"The report: {page}")
-    _say_what_next(settings, out, arguments.folder)
+    last = outcome(out)
+    reached = (last["validation"] or {}).get(selection.metric)
+    best = "" if reached is None else f": {selection.metric} {reached:.3f} on {selection.split}"
+    say(f"The run: {out.root}, {last['iteration']:,} steps{best}")
+    say_what_next(out, arguments.folder, ("eval",), ("view",), ("compare", "OTHER_RUN"))
     if arguments.json:
-        print_json({**outcome(out), "report": str(page)})
+        print_json({**last, "report": str(page)})
 
 
-def _begun_fast(settings: Settings[Any], arguments: RunArguments[Any]) -> bool:
-    """Whether a run that is resumed was begun with fast products."""
-    if not arguments.resume:
-        return False
-    run = begun(settings.run_folder(arguments.out), type(settings.preset))
-    return run.computing.get("precision") == "fast"
-
-
-def _say_what_next(settings: Settings[Any], run: RunFolder, data: Path | None) -> None:
-    """What one does with a run that is trained."""
-    selection, last = settings.preset.selection, list(run.logged())[-1]
-    reached = last.get("validation", {}).get(selection.metric)
-    told = "" if reached is None else f": {selection.metric} {reached:.3f} on {selection.split}"
-    say(f"The run: {run.root}, {last['iteration']:,} steps{told}")
+def say_what_next(run: RunFolder, data: Path | None, *commands: tuple[object, ...]) -> None:
+    """Print the commands that go on from a run that is trained."""
     named = () if data is None else ("--data", data)
-    say_next("eval", run.root, *named)
-    say_next("view", run.root, *named)
-    say_next("compare", run.root, "OTHER_RUN", *named)
+    for command, *more in commands:
+        say_next(str(command), run.root, *more, *named)
 
 
 def read_arguments(
     kind: type[A], presets: Registry[Any], words: Sequence[str], program: str, default: str | None = None
 ) -> tuple[Settings[Any], A]:
-    """Read a preset's name (or the configuration that has it), then its flags; returns both as they say.
+    """Read a preset's name (or the configuration that has it), then its flags  ->  what they set, the flags
 
     Flags that the defaults of the others depend on (configuration, overlays, sources) are read first. A run
     that is resumed has the settings it was begun with, so that no flag is needed again.
@@ -167,44 +159,47 @@ def read_arguments(
     flags, first = list(words[named:]), _read_first(words)
     name = words[0] if named else (default if first.config is None else None)
     data = partial(open_data, first.data, quiet=True)
-    store = first.features
-    if store is not None and Path(store).is_file() and not first.help:
-        store = converted_once(store, data().derived / "features", progress_bar)
+    if first.features is not None and Path(first.features).is_file() and not first.help:
+        first.features = converted_once(first.features, data().derived / "features", progress_bar)
     out = RunFolder(first.out) if first.resume and first.out else None
-    if out is not None and named and ":" in words[0]:
-        load_plugin(words[0].rpartition(":")[0])  # which the run needs
     if out is None:
         if name is None and first.config is None:
             raise UserError(
                 f"name a preset first: {program} PRESET; there are: {listed(presets)}; "
                 f"'{program} --help' lists all"
             )
-        overlays = Overlays(store, first.task, first.recipe)
+        overlays = Overlays(first.features, first.task, first.recipe)
         sources = Sources(first.begin, first.speaker, first.augment)
-        looked_up = None if first.help else data
-        settings: Settings[Any] = choose_preset(
-            presets, name, first.config, overlays, sources, data=looked_up
-        )
+        look_up = None if first.help else data
+        settings: Settings[Any] = choose_preset(presets, name, first.config, overlays, sources, data=look_up)
         arguments = _parsed(kind, settings, flags, program)
+    elif named and ":" in words[0]:
+        load_plugin(words[0].rpartition(":")[0])  # which the run needs
     short: dict[str, Any] = {}
     if first.resume:
         out = out or replace(settings, seed=arguments.seed).run_folder(None)
         run = begun(out, type(next(iter(presets.values()))))
-        if first.begin is not None and str(first.begin) != run.begin.get("run"):
-            raise UserError(
-                f"{out.root} began with {run.begin.get('run', 'fresh weights')}, not with {first.begin}; "
-                "leave out --begin to continue it, or begin a new run in another --out"
-            )
-        places = {**run.augmentation, **({"begin": run.begin["run"]} if "run" in run.begin else {})}
-        sources = Sources(**{name: Path(place) for name, place in places.items()})
-        settings = Settings(run.name, run.preset, run.seed, sources)
+        settings = _resumed(out, run, first.begin)
         arguments = _parsed(kind, settings, flags, program, run.computing)
-        short |= {"data.features": store, "data.task": first.task}
+        short = {"data.features": first.features, "data.task": first.task}
     short |= {"learning.iterations": arguments.iterations}
     changes = nested({name: value for name, value in short.items() if value is not None})
     preset = changed(arguments.preset, changes)
     sources = arguments if isinstance(arguments, Sources) else Sources()
     return replace(settings, preset=preset, seed=arguments.seed, sources=sources), arguments
+
+
+def _resumed(out: RunFolder, run: RunMetadata, begin: Path | None) -> Settings[Any]:
+    """The settings a run was begun with."""
+    own = run.begin.get("run")
+    if begin is not None and str(begin) != own:
+        raise UserError(
+            f"{out.root} began with {own or 'fresh weights'}, not with {begin}; "
+            "leave out --begin to continue it, or begin a new run in another --out"
+        )
+    places = {**run.augmentation, **({"begin": own} if own else {})}
+    sources = Sources(**{name: Path(place) for name, place in places.items()})
+    return Settings(run.name, run.preset, run.seed, sources)
 
 
 def train_run(
@@ -217,14 +212,13 @@ def train_run(
     name, metric = settings.name, settings.preset.selection.metric
     unit = "episodes" if isinstance(settings.preset, Preset) else "pairs"
     with training_bars([name], metric, unit=unit, shown=group.is_main) as watch:
-        tell = partial(watch, name)
         run_training(
             settings,
             folder,
             out,
             resume=arguments.resume,
-            watch=tell,
-            announce=say if group.is_main else hush,
+            watch=partial(watch, name),
+            announce=say if group.is_main else lambda _: None,
             dry_run=arguments.dry_run,
             group=group,
         )
@@ -240,7 +234,7 @@ def outcome(run: RunFolder) -> dict[str, Any]:
 def _parsed(
     kind: type[A], settings: Settings[Any], flags: list[str], program: str, computing: Mapping[str, Any] = {}
 ) -> A:
-    """The flags of a run; what they leave out is as its settings and, when resumed, its record say."""
+    """The flags of a run; what they leave out is as its settings and, when resumed, its record have it."""
     typed: Any = kind
     known = {"preset": settings.preset, "seed": settings.seed}
     if isinstance(computing.get("threads"), int):

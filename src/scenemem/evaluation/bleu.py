@@ -51,7 +51,7 @@ def paths_of(episodes: EpisodeSet) -> PathSet:
 def describe_paths(
     speaker: Speaker, paths: PathSet, *, beams: int = 1, progress: Progress | None = None
 ) -> list[str]:
-    """What the speaker says about every path: greedily, or the best of several beams."""
+    """A description of every path: greedily, or the best of several beams."""
     texts: list[str] = []
     for rows in in_order(len(paths), _BATCH, progress):
         path, heading = paths.episodes.path[rows], paths.episodes.heading[rows]
@@ -63,9 +63,6 @@ def corpus_bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> fl
     """Corpus BLEU-4 in [0, 1], without smoothing; words are cut and lower-cased as for the vocabulary.
 
     ``references`` holds all that was said about every path; their number may differ from path to path.
-
-    Raises:
-        UserError: the library that counts is not installed.
     """
     # the library takes the first references of all paths, then all second ones, ...; None where there is none
     streams = zip_longest(*([_spaced(text) for text in group] for group in references))
@@ -74,7 +71,7 @@ def corpus_bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> fl
 
 
 def bleu_scorer() -> Any:
-    """The library's scorer; ask for it early to learn about a missing library before the work is done.
+    """The library's scorer; made early, it shows a missing library before the work is done.
 
     Raises:
         UserError: sacrebleu is not installed.
@@ -87,24 +84,16 @@ def bleu_scorer() -> Any:
 
 
 def other_paths(paths: int, seed: int) -> list[int]:
-    """Another path for each of some paths, at random; none is its own.
-
-    Raises:
-        UserError: there is only one path.
-    """
+    """Another path for each of some paths, at random; none is its own."""
     if paths < 2:
         raise UserError(f"the shuffled control needs two paths or more, got {paths}")
     order = torch.randperm(paths, generator=torch.Generator().manual_seed(seed)).tolist()
-    other = dict(zip(order, order[1:] + order[:1], strict=True))  # one big cycle: nobody keeps its own
+    other = dict(zip(order, order[1:] + order[:1], strict=True))  # one big cycle: no path keeps its own
     return [other[number] for number in range(paths)]
 
 
 def shuffled_bleu(texts: Sequence[str], references: Sequence[Sequence[str]], seed: int) -> float:
-    """BLEU of the same texts, each against the references of some other path: what style alone earns.
-
-    Raises:
-        UserError: there is only one path.
-    """
+    """BLEU of the same texts, each against the references of some other path: what style alone earns."""
     return corpus_bleu(texts, [references[other] for other in other_paths(len(texts), seed)])
 
 
@@ -124,23 +113,18 @@ def retrieved_texts(
 
 
 def path_features(environment: Environment, episodes: EpisodeSet) -> Tensor:
-    """What a path looks like and how it turns, both as unit vectors.
+    """The mean view along a path, and the directions walked, both as unit vectors  ->  (B, D + 4 * moves)
 
-    The look is the mean feature of the views walked along; the turns are the directions walked, each relative
-    to where the walker looked before, in their order.
-
-    ->  (B, D + 4 * moves)
+    A direction is relative to where the walker looked before.
     """
-    return torch.cat(
-        [_features_of(environment, episodes.select(rows)) for rows in in_order(len(episodes), _BATCH)]
-    )
-
-
-def _features_of(environment: Environment, episodes: EpisodeSet) -> Tensor:
-    views = views_along(environment, steps_along(environment.world, episodes.path, episodes.heading))
-    look = views.chosen.sum(dim=1)  # a unit vector does not care about the number of moves
-    turns = functional.pad(views.direction, (0, 0, 0, _MOVES))[:, :_MOVES].flatten(1)
-    return torch.cat([functional.normalize(look, dim=1), functional.normalize(turns, dim=1)], dim=1)
+    parts = []
+    for rows in in_order(len(episodes), _BATCH):
+        some = episodes.select(rows)
+        views = views_along(environment, steps_along(environment.world, some.path, some.heading))
+        look = views.chosen.sum(dim=1)  # a unit vector does not depend on the number of moves
+        turns = functional.pad(views.direction, (0, 0, 0, _MOVES))[:, :_MOVES].flatten(1)
+        parts.append(torch.cat([functional.normalize(part, dim=1) for part in (look, turns)], dim=1))
+    return torch.cat(parts)
 
 
 def _spaced(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Bootstrap intervals of means, ratios of sums and paired differences, resampling whole clusters.
+"""Statistics over runs: means and deviations, and bootstrap intervals that resample whole clusters.
 
 Shape letters: N rows (episodes), P clusters (paths), R draws, n and m runs of two agents.
 """
@@ -6,13 +6,45 @@ Shape letters: N rows (episodes), P clusters (paths), R draws, n and m runs of t
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+import statistics
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 DRAWS = 4000
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One metric over the runs of a group."""
+
+    mean: float
+    sd: float | None  # sample standard deviation; None with a single run
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" if self.sd is None else f"{self.mean:.3f} ± {self.sd:.3f}"
+
+
+def spreads(runs: Sequence[tuple[str, Mapping[str, float]]]) -> dict[str, dict[str, Spread]]:
+    """Gather runs of the same group; groups keep the order in which they first come.
+
+    runs: (group, metrics of one run)
+    """
+    groups: dict[str, list[Mapping[str, float]]] = {}
+    for group, metrics in runs:
+        groups.setdefault(group, []).append(metrics)
+    return {
+        group: {name: _spread([metrics[name] for metrics in members]) for name in members[0]}
+        for group, members in groups.items()
+    }
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    sd = statistics.stdev(values) if len(values) > 1 else None
+    return Spread(statistics.fmean(values), sd, len(values))
 
 
 @dataclass(frozen=True)
@@ -71,8 +103,8 @@ def difference(ours: Tensor, theirs: Tensor, path: Tensor, *, draws: int = DRAWS
     """How much better one agent is than another on the same episodes: the mean of ``ours`` minus ``theirs``.
 
     Both sources of chance are drawn again: the seeds of each agent, and the paths, because the instructions
-    of one path are not independent. What two agents find hard alike cancels out. Two or three seeds say
-    little about how much seeds differ, so such intervals are rough; one seed says nothing about it.
+    of one path are not independent. What two agents find hard alike cancels out. Two or three seeds show
+    little about how much seeds differ, so such intervals are rough; one seed shows nothing of it.
 
     ours: (n, N) a metric of every run on every episode  theirs: (m, N)  path: (N,) int64 of every episode
     """

@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import TrainedAgent, Walker
@@ -52,8 +53,7 @@ class Walks:
         return list(map(Trajectory, self.episodes.instruction_ids, points))
 
 
-_TOGETHER = 1024
-"""Episodes whose instructions are kept in memory at the same time."""
+_TOGETHER = 1024  # episodes whose instructions are kept in memory at the same time
 
 
 def walk_split(
@@ -64,44 +64,44 @@ def walk_split(
     ``batch_size`` episodes walk at once. A trained agent takes the next episode whenever one is over, those
     with short instructions first, because words are padded to the longest instruction beside them.
     """
+    order, rollouts = torch.arange(len(episodes)), list[_Kept]()
     if not isinstance(agent, TrainedAgent):
-        order = torch.arange(len(episodes))
-        batches = in_order(len(episodes), batch_size, progress)
-        parts = [_part(agent.walk(episodes.select(rows))) for rows in batches]
+        for rows in in_order(len(episodes), batch_size, progress):
+            rollouts.append(_kept(agent.walk(episodes.select(rows))))
     else:
-        words = torch.tensor([len(split_words(text)) for text in episodes.texts])
-        order, parts = words.argsort(stable=True), []
+        order = torch.tensor([len(split_words(text)) for text in episodes.texts]).argsort(stable=True)
         for rows in in_order(len(episodes), max(_TOGETHER, batch_size)):
             counted = _counted_from(int(rows[0]), len(episodes), progress)
             walked = agent.walk(episodes.select(order[rows]), at_once=batch_size, progress=counted)
-            parts.append(_part(walked))
-    viewpoint, view, jumps, stopped = zip(*parts, strict=True)
-    longest = max(table.shape[1] for table in viewpoint)
+            rollouts.append(_kept(walked))
+    viewpoint, view, jumps, stopped = zip(*rollouts, strict=True)
     place = order.argsort()  # of every episode among the walks
     return Walks(
         episodes,
-        viewpoint=_stacked(viewpoint, longest, NONE)[place],
-        view=_stacked(view, longest, 0)[place],
+        viewpoint=_stacked(viewpoint, NONE)[place],
+        view=_stacked(view, 0)[place],
         jumps=torch.cat(jumps)[place],
         stopped=torch.cat(stopped)[place],
     )
 
 
-def _part(rollout: Rollout) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+_Kept = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def _kept(rollout: Rollout) -> _Kept:
     """What is kept of some walks; the options of every decision would fill the memory on a long split."""
     return rollout.walked, rollout.view.masked_fill(~rollout.alive, 0), rollout.jumps, rollout.stopped
 
 
 def _counted_from(first: int, whole: int, progress: Progress | None) -> Callable[[int], None] | None:
-    """Tells ``progress`` how many episodes are over, after ``first`` others."""
+    """Passes the number of episodes that are over to ``progress``, after ``first`` others."""
     return None if progress is None else lambda over: progress(first + over, whole)
 
 
-def _stacked(tables: Sequence[Tensor], longest: int, pad: int) -> Tensor:
+def _stacked(tables: Sequence[Tensor], pad: int) -> Tensor:
     """(B, t) each  ->  (N, T)"""
-    return torch.cat(
-        [torch.nn.functional.pad(table, (0, longest - table.shape[1]), value=pad) for table in tables]
-    )
+    longest = max(table.shape[1] for table in tables)
+    return torch.cat([functional.pad(table, (0, longest - table.shape[1]), value=pad) for table in tables])
 
 
 def episode_results(
@@ -113,6 +113,7 @@ def episode_results(
     columns["reference"] = path_length(world, episodes.path).tolist()
     columns["hops"] = ((collapse_repeats(walks.viewpoint) != NONE).sum(1) - 1).tolist()
     columns["jumps"] = walks.jumps.tolist()
+    facts = zip(episodes.instruction_ids, episodes.texts, _outcomes(world, walks, metrics), strict=True)
     return [
         EpisodeResult(
             instr_id=name,
@@ -122,13 +123,7 @@ def episode_results(
             words=len(split_words(text)),
             **dict(zip(columns, values, strict=True)),
         )
-        for name, text, outcome, *values in zip(
-            episodes.instruction_ids,
-            episodes.texts,
-            _outcomes(world, walks, metrics),
-            *columns.values(),
-            strict=True,
-        )
+        for (name, text, outcome), *values in zip(facts, *columns.values(), strict=True)
     ]
 
 

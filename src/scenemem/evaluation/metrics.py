@@ -40,11 +40,9 @@ class Metrics:
 def measure(world: World, walked: Tensor, reference: Tensor, *, collapse: bool = True) -> Metrics:
     """All metrics of a batch; the goal is the end of the reference path.
 
-    Args:
-        world: gives the distances.
-        walked: (B, T) int64, padded with -1; at least one viewpoint each.
-        reference: (B, L) int64, padded with -1; at least one viewpoint each.
-        collapse: merge repeated viewpoints (turns in place) into one before nDTW and SDTW.
+    With ``collapse``, repeated viewpoints (turns in place) are merged into one before nDTW and SDTW.
+
+    walked: (B, T), reference: (B, L), both int64 and padded with -1, at least one viewpoint each
     """
     goal = last_viewpoint(reference)
     error = world.geodesic(last_viewpoint(walked), goal)
@@ -152,9 +150,5 @@ def _distances(world: World, walked: Tensor, reference: Tensor, *, pad: float) -
 def _in_chunks(score: Callable[[Tensor, Tensor], Tensor], walked: Tensor, reference: Tensor) -> Tensor:
     """Apply ``score`` to some episodes at a time, to bound memory.  (B, T), (B, L)  ->  (B, ...)"""
     rows = max(1, _CHUNK_ENTRIES // (walked.shape[1] * reference.shape[1]))
-    return torch.cat(
-        [
-            score(walked[first : first + rows], reference[first : first + rows])
-            for first in range(0, len(walked), rows)
-        ]
-    )
+    chunks = zip(torch.split(walked, rows), torch.split(reference, rows), strict=True)
+    return torch.cat([score(*both) for both in chunks])

@@ -16,8 +16,7 @@ from scenemem.formats.results import Point, Trajectory
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World, view_elevation, view_heading
 
-MOST_POINTS = 10_000
-"""Of one trajectory: all are padded to the longest, so an endless one would eat the memory."""
+MOST_POINTS = 10_000  # of one trajectory: all are padded to the longest, so an endless one fills the memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,26 +47,16 @@ def score_trajectories(
     collapse: bool = True,
     source: StrPath = "trajectories",
 ) -> Scores:
-    """Measure trajectories against the reference paths of a split.
+    """Measure trajectories, checked by ``check_walks``, against the reference paths of a split.
 
-    Args:
-        world: the graphs and distances.
-        episodes: the split; its goals must be known.
-        trajectories: one per instruction, in any order.
-        partial: allow instructions without a trajectory; they are counted, not scored.
-        allow_jumps: charge a step without an edge the geodesic distance instead of refusing it.
-        collapse: merge repeated viewpoints before nDTW and SDTW.
-        source: the file the trajectories came from, named in errors.
+    With ``collapse``, repeated viewpoints are merged before nDTW and SDTW.
 
     Raises:
         UserError: the split has no goals.
-        DataError: see ``check_walks``.
     """
     if not episodes.has_goals:
-        raise UserError(
-            f"the goals of {episodes.name} are not public, so it cannot be scored here; "
-            "write a leaderboard file with 'scenemem submit' instead"
-        )
+        reason = f"the goals of {episodes.name} are not public, so it cannot be scored here"
+        raise UserError(f"{reason}; write a leaderboard file with 'scenemem submit' instead")
     walks = check_walks(
         world, episodes, trajectories, partial=partial, allow_jumps=allow_jumps, source=source
     )
@@ -84,7 +73,10 @@ def check_walks(
     allow_jumps: bool = False,
     source: StrPath = "trajectories",
 ) -> CheckedWalks:
-    """Trajectories as viewpoint indices, each known to be a possible walk for its instruction.
+    """Trajectories, one per instruction in any order, as viewpoint indices of walks that are possible.
+
+    ``partial`` allows instructions without a trajectory, ``allow_jumps`` steps without an edge; ``source`` is
+    the file named in errors.
 
     Raises:
         DataError: an instruction is unknown or (unless ``partial``) missing, a viewpoint is unknown, a walk
@@ -98,7 +90,12 @@ def check_walks(
         for scan, trajectory in zip(scans, trajectories, strict=True)
     ]
     viewpoint = pad_sequence(walked, batch_first=True, padding_value=NONE).to(world.device)
-    _check_starts(world, episodes.start[row], viewpoint, trajectories, source)
+    wrong = viewpoint[:, 0] != episodes.start[row]
+    if wrong.any():
+        number = int(wrong.nonzero()[0, 0])
+        seen, expected = trajectories[number].points[0].viewpoint, episodes.start[row[number]]
+        reason = f"begins at '{seen}', expected the start viewpoint '{world.viewpoints[expected]}'"
+        raise DataError(source, reason, record=_record(trajectories[number].instruction_id, 0))
     _check_steps(world, viewpoint, trajectories, allow_jumps, source)
     return CheckedWalks(row, viewpoint, missing=len(episodes) - len(trajectories))
 
@@ -127,11 +124,8 @@ def with_angles(
 
 
 def _filled(point: Point, heading: float, elevation: float) -> Point:
-    return Point(
-        point.viewpoint,
-        heading if point.heading is None else point.heading,
-        elevation if point.elevation is None else point.elevation,
-    )
+    heading = heading if point.heading is None else point.heading
+    return Point(point.viewpoint, heading, elevation if point.elevation is None else point.elevation)
 
 
 def _matched_rows(
@@ -170,18 +164,6 @@ def _viewpoints(world: World, scan: str, trajectory: Trajectory, source: StrPath
             record = _record(trajectory.instruction_id, step)
             raise DataError(source, f"{error}{before}", record=record) from error
     return indices
-
-
-def _check_starts(
-    world: World, start: Tensor, viewpoint: Tensor, trajectories: Sequence[Trajectory], source: StrPath
-) -> None:
-    """start: (B,)  viewpoint: (B, T)"""
-    wrong = viewpoint[:, 0] != start
-    if wrong.any():
-        number = int(wrong.nonzero()[0, 0])
-        seen, expected = trajectories[number].points[0].viewpoint, world.viewpoints[start[number]]
-        reason = f"begins at '{seen}', expected the start viewpoint '{expected}'"
-        raise DataError(source, reason, record=_record(trajectories[number].instruction_id, 0))
 
 
 def _check_steps(

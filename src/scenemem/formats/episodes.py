@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import itertools
-import math
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, Union, cast
+from typing import Any, BinaryIO, Union
 
 import msgspec
 
@@ -17,15 +15,6 @@ from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.decoding import fitted, read_records
 
 Identifier = Union[int, str]  # noqa: UP007 (evaluated at run time, also on Python 3.10)
-
-
-class FieldError(ValueError):
-    """A field that cannot be right; readers add file and record."""
-
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field} {reason}")
-        self.field = field
-        self.reason = reason
 
 
 class Episode(msgspec.Struct, frozen=True):
@@ -48,16 +37,14 @@ class Episode(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.path:
-            raise FieldError("path", "is empty, expected at least the start viewpoint")
-        if not math.isfinite(self.heading):
-            raise FieldError("heading", f"is {self.heading}, expected a finite number of radians")
+            raise ValueError("path is empty, expected at least the start viewpoint")
         if not self.instructions:
-            raise FieldError("instructions", "is empty, expected at least one")
+            raise ValueError("instructions is empty, expected at least one")
         for field in ("instruction_ids", "instr_encodings"):
             entries = getattr(self, field)
             if entries is not None and len(entries) != len(self.instructions):
                 expected = f"{len(self.instructions)}, one per instruction"
-                raise FieldError(field, f"holds {len(entries)} entries, expected {expected}")
+                raise ValueError(f"{field} holds {len(entries)} entries, expected {expected}")
 
 
 def read_episodes(file: StrPath) -> list[Episode]:
@@ -68,12 +55,16 @@ def read_episodes(file: StrPath) -> list[Episode]:
             not finite, or an instruction id that occurs twice.
     """
     episodes: list[Episode] = []
-    seen = _Seen()
-    for place, record in _records(file):
+    seen: dict[str, str] = {}
+    numbers: Counter[Identifier] = Counter()
+    kind: type[_Route] | None = None
+    for place, record in read_records(file):
+        if kind is None:  # the first record decides the format
+            kind = _Spoken if "instruction_id" in record else _RoomToRoom
         try:
-            episode = record.episode(seen)
-        except FieldError as error:
-            raise DataError(file, error.reason, record=place, field=error.field) from error
+            episode = fitted(record, kind, file, place).episode(numbers)
+        except ValueError as error:
+            raise DataError(file, str(error), record=place) from error
         for instruction_id in episode.instruction_ids:
             earlier = seen.setdefault(instruction_id, place)
             if earlier != place:
@@ -92,34 +83,21 @@ def write_episodes(file: StrPath, episodes: Iterable[Episode]) -> int:
     Returns:
         how many episodes were written.
     """
-    with atomic_file(file) as partial, _sink(partial, packed=Path(file).suffix == ".gz") as stream:
-        return write_json_list(stream, map(_written, episodes))
+    with atomic_file(file) as partial, partial.open("wb") as raw:
+        if Path(file).suffix != ".gz":
+            return write_json_list(raw, map(_written, episodes))
+        # without name and time the bytes depend on the content alone
+        with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
+            return write_json_list(stream, map(_written, episodes))
 
 
-def write_json_list(stream: BinaryIO, records: Iterable[Any]) -> int:
+def write_json_list(stream: BinaryIO | gzip.GzipFile, records: Iterable[Any]) -> int:
     """Write a JSON list, one record per line, taking one record at a time  ->  how many there were"""
     count = 0
     for count, record in enumerate(records, start=1):
         stream.write((b"[\n" if count == 1 else b",\n") + msgspec.json.encode(record))
     stream.write(b"\n]\n" if count else b"[]\n")
     return count
-
-
-class _Seen(dict[str, str]):
-    """instruction id -> where it stands, in the records read so far"""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._numbers: dict[Identifier, int] = {}  # path id -> the number to try next; those below are taken
-
-    def next_id(self, path_id: Identifier) -> str:
-        """The first id of a path that is free."""
-        for number in itertools.count(self._numbers.get(path_id, 0)):
-            name = f"{path_id}_{number}"
-            if name not in self:
-                self._numbers[path_id] = number
-                return name
-        raise AssertionError("counting has no end")
 
 
 class _Route(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -132,8 +110,8 @@ class _Route(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     distance: float | None = None
     language: str | None = None
 
-    def episode(self, seen: _Seen) -> Episode:
-        """The record as an ``Episode``; ``seen`` holds the instruction ids of the records before it."""
+    def episode(self, numbers: Counter[Identifier]) -> Episode:
+        """The record as an ``Episode``; ``numbers`` counts the instructions of every path id so far."""
         raise NotImplementedError
 
 
@@ -150,29 +128,28 @@ class _RoomToRoom(_Route, frozen=True, kw_only=True, omit_defaults=True):
     shortest_path: tuple[str, ...] | None = None
     shortest_path_distance: float | None = None
 
-    def episode(self, seen: _Seen) -> Episode:
+    def episode(self, numbers: Counter[Identifier]) -> Episode:
         path_id = self.id if self.path_id is None else self.path_id
         if path_id is None:
-            raise FieldError("path_id", "is missing, and so is id; expected one of them")
+            raise ValueError("path_id is missing, and so is id; expected one of them")
         return Episode(
             path_id=path_id,
-            instruction_ids=self._instruction_ids(path_id, seen),
+            instruction_ids=self._instruction_ids(path_id, numbers),
             object_id=self.objId,
             **_fields(self, "path_id", "id", "objId", "instr_id"),
         )
 
-    def _instruction_ids(self, path_id: Identifier, seen: _Seen) -> tuple[str, ...]:
+    def _instruction_ids(self, path_id: Identifier, numbers: Counter[Identifier]) -> tuple[str, ...]:
         count = len(self.instructions)
         if self.instr_id is not None:
             if count != 1:
-                raise FieldError("instr_id", f"names one instruction, but instructions holds {count}")
+                raise ValueError(f"instr_id names one instruction, but instructions holds {count}")
             return (self.instr_id,)
         if self.id is not None:
             return _numbered(self.id, count)
-        if count == 1:
-            # augmentation files repeat a path_id with one instruction each: the n-th one is number n
-            return (seen.next_id(path_id),)
-        return _numbered(path_id, count)
+        numbers[path_id] += count
+        # augmentation files repeat a path_id with one instruction each: the n-th one is number n
+        return (f"{path_id}_{numbers[path_id] - 1}",) if count == 1 else _numbered(path_id, count)
 
 
 class _Spoken(_Route, frozen=True, kw_only=True):
@@ -182,7 +159,7 @@ class _Spoken(_Route, frozen=True, kw_only=True):
     instruction: str
     instr_encoding: tuple[int, ...] | None = None
 
-    def episode(self, seen: _Seen) -> Episode:  # noqa: ARG002 (ids are given)
+    def episode(self, numbers: Counter[Identifier]) -> Episode:  # noqa: ARG002 (ids are given)
         return Episode(
             path_id=self.instruction_id if self.path_id is None else self.path_id,
             instructions=(self.instruction,),
@@ -190,14 +167,6 @@ class _Spoken(_Route, frozen=True, kw_only=True):
             instr_encodings=None if self.instr_encoding is None else (self.instr_encoding,),
             **_fields(self, "path_id", "instruction_id", "instruction", "instr_encoding"),
         )
-
-
-def _records(file: StrPath) -> Iterator[tuple[str, _Route]]:
-    kind: type[_Route] | None = None
-    for place, record in read_records(file):
-        if kind is None:  # the first record decides the format
-            kind = _Spoken if "instruction_id" in record else _RoomToRoom
-        yield place, fitted(record, kind, file, place)
 
 
 def _written(episode: Episode) -> _RoomToRoom:
@@ -218,17 +187,6 @@ def _written(episode: Episode) -> _RoomToRoom:
 def _fields(record: msgspec.Struct, *without: str) -> dict[str, Any]:
     """The fields that two kinds of records share: all but those named."""
     return {name: value for name, value in msgspec.structs.asdict(record).items() if name not in without}
-
-
-@contextmanager
-def _sink(target: Path, *, packed: bool) -> Iterator[BinaryIO]:
-    """A stream to ``target``; packed bytes carry no name and no time, so they depend on the content alone."""
-    with target.open("wb") as raw:
-        if not packed:
-            yield raw
-            return
-        with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
-            yield cast(BinaryIO, stream)
 
 
 def _numbered(stem: Identifier, count: int) -> tuple[str, ...]:

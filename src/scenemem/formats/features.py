@@ -11,7 +11,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -21,8 +21,7 @@ import numpy.typing as npt
 
 from scenemem.errors import DataError, UserError
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.decoding import check_growth, library_errors, read_json, read_lines
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import check_growth, file_digest, library_errors, read_json, read_lines
 
 VIEWS = 36  # views of a panorama: 12 headings x 3 elevations
 _LARGEST = float(np.finfo(np.float16).max)
@@ -73,34 +72,12 @@ class FeatureRow(NamedTuple):
 
 
 def write_store(
-    target: StrPath,
-    keys: Sequence[str],
-    rows: Iterable[npt.NDArray[Any]],
-    *,
-    width: int,
-    source: str,
-    encoder: str,
-    columns: Sequence[Column] = (),
-    track: str = "",
-    sensor: str = "",
+    target: StrPath, keys: Sequence[str], rows: Iterable[npt.NDArray[Any]], **about: Any
 ) -> StoreInfo:
-    """Write the store ``target`` (``.../<name>.npy``) row by row; see ``stream_store``.
-
-    ``keys`` names every row; ``rows`` holds one (36, width) array per key, in the same order.
-    """
+    """Write a store from one (36, width) array per key; ``about`` as in ``stream_store``."""
     pairs = enumerate(zip(keys, rows, strict=True))
     named = (FeatureRow(key, values, f"row {number}") for number, (key, values) in pairs)
-    return stream_store(
-        target,
-        named,
-        origin=target,
-        width=width,
-        source=source,
-        encoder=encoder,
-        columns=columns,
-        track=track,
-        sensor=sensor,
-    )
+    return stream_store(target, named, origin=target, **about)
 
 
 def stream_store(
@@ -120,21 +97,8 @@ def stream_store(
     A store that is replaced is never gone: the new ``.json`` waits under a hidden name until the new ``.npy``
     stands in its place, and a reader that finds the two apart takes the one whose checksum fits.
 
-    Args:
-        target: the ``.npy`` file to write; the ``.json`` file goes beside it.
-        rows: the rows, in the order of the store.
-        origin: the file the rows come from; only used to locate errors.
-        source: the files the features were made from.
-        encoder: the network or procedure that made them.
-        width: columns per view; that of the first row when not given.
-        columns: what the columns are, when that is known.
-        track: the kind of features, see ``scenemem.features.tracks``.
-        sensor: what they stand for.
-
-    Raises:
-        DataError: a row has the wrong shape, repeats a viewpoint or holds NaN, Inf or a number that float16
-            cannot hold; or there is no row at all.
-        UserError: the place cannot be written or the disk is full.
+    ``rows`` come in the order of the store, out of the file ``origin``, which only locates errors; ``width``
+    is that of the first row when not given, and the rest is noted in ``StoreInfo``.
     """
     target, record = _store_paths(target)
     with atomic_file(target) as partial:
@@ -147,65 +111,44 @@ def stream_store(
     return info
 
 
-def read_store(
-    target: StrPath, *, verify: bool = True
-) -> tuple[StoreInfo, np.memmap[Any, np.dtype[np.float16]]]:
-    """Open a store.
-
-    Args:
-        target: the ``.npy`` file.
-        verify: compare the values with their checksum, which is remembered as long as size and time of the
-            file stay the same; otherwise the values are not read.
+def read_store(target: StrPath) -> tuple[StoreInfo, np.memmap[Any, np.dtype[np.float16]]]:
+    """Open a store (its ``.npy`` file); the values are compared with their checksum.
 
     Returns:
         what it holds, and the memory-mapped values (V, 36, D), copy-on-write: nothing done to them reaches
         the file.
-
-    Raises:
-        DataError: one of the two files is missing or broken, they do not belong together, or the values
-            differ from their checksum.
     """
     target, record = _store_paths(target)
-    info = _finished(target) or read_store_info(target)
-    with library_errors(target, "not a readable .npy file"):
-        values = np.load(target, mmap_mode="c", allow_pickle=False)
-        if not isinstance(values, np.memmap):  # a zip file under the name of an array
-            raise ValueError("it is an archive")
+    info = read_store_info(target)
+    values = mapped_array(target)
     expected = (len(info.keys), VIEWS, info.width)
     if values.shape != expected or values.dtype != np.float16 or not values.flags.c_contiguous:
         says = f"'{record.name}' says float16 {expected}, C order; build the store again"
         raise DataError(target, f"holds {values.dtype} {values.shape}, but {says}")
-    if verify and (seen := file_digest(target)) != info.sha256:
+    if (seen := file_digest(target)) != info.sha256:
         reason = f"its sha256 is {seen}, expected {info.sha256}; the file changed, build the store again"
         raise DataError(target, reason)
     return info, values
 
 
 def read_store_info(target: StrPath) -> StoreInfo:
-    """The record of a store.
-
-    Raises:
-        DataError: one of the two files is missing, or the ``.json`` file is broken.
-    """
+    """The record of a store."""
     target, record = _store_paths(target)
     if not target.exists():
-        reason = (
-            "no such feature store; build it with `scenemem data captions`, `data objects` or `data features`"
-        )
-        raise DataError(target, reason)
-    finished = _finished(target)
-    if finished is None and not record.exists():
+        commands = "`scenemem data captions`, `data objects` or `data features`"
+        raise DataError(target, f"no such feature store; build it with {commands}")
+    with suppress(DataError):  # of a writer that was killed before the last step
+        waiting = read_json(_waiting(record), StoreInfo)
+        if file_digest(target) == waiting.sha256:
+            return waiting
+    if not record.exists():
         reason = f"incomplete feature store, '{record.name}' is missing beside it; build the store again"
         raise DataError(target, reason)
-    return finished or read_json(record, StoreInfo)
+    return read_json(record, StoreInfo)
 
 
 def verify_store(target: StrPath) -> StoreInfo:
-    """What a store holds, its values compared with their checksum; raises as ``read_store`` does.
-
-    Raises:
-        DataError: the same as ``read_store``, and for a number that is not finite.
-    """
+    """What a store holds, its values compared with their checksum; raises as ``read_store`` does."""
     info, values = read_store(target)
     for key, panorama in zip(info.keys, values, strict=True):
         if not np.isfinite(panorama).all():
@@ -215,16 +158,13 @@ def verify_store(target: StrPath) -> StoreInfo:
     return info
 
 
-def _finished(target: Path) -> StoreInfo | None:
-    """The record that still waits beside a store whose writer was killed, when it is the right one."""
-    waiting = _waiting(_store_paths(target)[1])
-    if not waiting.is_file():
-        return None
-    try:
-        info = read_json(waiting, StoreInfo)
-        return info if file_digest(target) == info.sha256 else None
-    except DataError:
-        return None
+def mapped_array(file: StrPath) -> np.memmap[Any, Any]:
+    """The array in an ``.npy`` file, memory-mapped, copy-on-write; a declared size is not believed."""
+    with library_errors(file, "not a readable .npy file"):
+        values = np.load(file, mmap_mode="c", allow_pickle=False)
+        if not isinstance(values, np.memmap):  # a zip file under the name of an array
+            raise ValueError("it is an archive")
+        return values
 
 
 def _waiting(record: Path) -> Path:
@@ -234,26 +174,18 @@ def _waiting(record: Path) -> Path:
 def read_feature_tsv(file: StrPath, columns: int | None = None) -> Iterator[FeatureRow]:
     """Stream the rows of a feature TSV in file order, one line in memory at a time.
 
-    Lines are split here rather than by the csv module: its fields are limited in size, these are not.
-
-    Args:
-        file: the text file, plain or ``.gz``, without a header line.
-        columns: keep only the first columns of every view.
-
-    Raises:
-        DataError: the file cannot be read, or a line does not hold six fields, valid base64 or a number of
-            bytes that makes 36 equal views; the line is named.
+    Only the first ``columns`` of every view are kept. Lines are split here rather than by the csv module: its
+    fields are limited in size, these are not.
     """
     for number, line in enumerate(read_lines(file), start=1):
+        place, fields = f"line {number}", line.split("\t")
         if not line:
             continue
-        place = f"line {number}"
-        fields = line.split("\t")
         if len(fields) != len(_TSV_FIELDS):
             expected = f"{len(_TSV_FIELDS)}: {' '.join(_TSV_FIELDS)}"
             reason = f"holds {len(fields)} tab-separated fields, expected {expected}"
             raise DataError(file, reason, record=place)
-        for name, value in zip(_TSV_FIELDS[:2], fields[:2], strict=True):
+        for name, value in zip(_TSV_FIELDS[:2], fields, strict=False):
             if not value:
                 raise DataError(file, "is empty, expected an id", record=place, field=name)
         try:
@@ -291,14 +223,7 @@ def count_feature_hdf5(file: StrPath) -> int:
 def read_feature_hdf5(file: StrPath, columns: int | None = None) -> Iterator[FeatureRow]:
     """Stream the data sets of an HDF5 file in the order of their names, one in memory at a time.
 
-    Args:
-        file: the HDF5 file; any float type, compressed or not.
-        columns: keep only the first columns of every view (some files append class scores).
-
-    Raises:
-        DataError: the file or a data set cannot be read, a data set is not a (36, D) table of floats, or
-            they hold far more than the file, as those do that were never written.
-        UserError: h5py is not installed.
+    Only the first ``columns`` of every view are kept; some files append class scores.
     """
     grown = 0
     with _opened(file) as (source, keys):
@@ -313,21 +238,21 @@ def _hdf5_row(source: Any, key: str, columns: int | None, file: StrPath) -> Feat
     """One data set that lies in this file and nowhere else, and is no larger than features can be."""
     import h5py
 
-    place = f"data set '{key}'"
+    place, expected = f"data set '{key}'", f"expected floats of shape ({VIEWS}, D)"
     with library_errors(file, "cannot be unpacked", place):
-        entry = None if not isinstance(source.get(key, getlink=True), h5py.HardLink) else source[key]
+        reason = None
+        entry: Any = source[key] if isinstance(source.get(key, getlink=True), h5py.HardLink) else None
         if entry is None:
-            raise DataError(file, "is a link, expected a data set of this file", record=place)
-        if not isinstance(entry, h5py.Dataset):
-            raise DataError(file, f"holds a group, expected floats of shape ({VIEWS}, D)", record=place)
-        shape, kind = entry.shape, entry.dtype
-        if shape is None or len(shape) != 2 or kind.kind != "f":
-            seen = f"{kind} of shape {shape}"
-            raise DataError(file, f"holds {seen}, expected floats of shape ({VIEWS}, D)", record=place)
-        if entry.is_virtual or entry.external:
-            raise DataError(file, "takes its values from another file, which is not followed", record=place)
-        if max(math.prod(shape), math.prod(entry.chunks or ())) > VIEWS * _MOST_COLUMNS:
-            reason = f"has the shape {shape}, expected ({VIEWS}, D) with D at most {_MOST_COLUMNS}"
+            reason = "is a link, expected a data set of this file"
+        elif not isinstance(entry, h5py.Dataset):
+            reason = f"holds a group, {expected}"
+        elif entry.shape is None or len(entry.shape) != 2 or entry.dtype.kind != "f":
+            reason = f"holds {entry.dtype} of shape {entry.shape}, {expected}"
+        elif entry.is_virtual or entry.external:
+            reason = "takes its values from another file, which is not followed"
+        elif max(math.prod(entry.shape), math.prod(entry.chunks or ())) > VIEWS * _MOST_COLUMNS:
+            reason = f"has the shape {entry.shape}, expected ({VIEWS}, D) with D at most {_MOST_COLUMNS}"
+        if reason is not None:
             raise DataError(file, reason, record=place)
         return FeatureRow(key, np.asarray(entry[:, :columns]), place)
 
@@ -340,11 +265,8 @@ def _opened(file: StrPath) -> Iterator[Any]:
     except ImportError as error:
         advice = "run: pip install 'scenemem[features]'"
         raise UserError(f"{file}: reading HDF5 needs h5py, which is not installed; {advice}") from error
-    with library_errors(file, "not a readable HDF5 file"):
-        source = h5py.File(file, "r")
-        names = list(source)
-    with source:
-        yield source, names
+    with library_errors(file, "not a readable HDF5 file"), h5py.File(file, "r") as source:
+        yield source, list(source)
 
 
 def _store_paths(target: StrPath) -> tuple[Path, Path]:
@@ -359,31 +281,27 @@ def _write_rows(
 ) -> tuple[tuple[str, ...], int]:
     """Write header and rows; the header is written again at the end, when the number of rows is known."""
     places: dict[str, str] = {}
-    body = None
     for row in rows:
         if width is None:
             width = row.values.shape[-1] if row.values.ndim else 0
-        if body is None:
-            body = _write_header(stream, 0, width)
+        if not places:
+            _write_header(stream, 0, width)
         if row.key in places:
             raise DataError(origin, f"'{row.key}' already stands in {places[row.key]}", record=row.place)
         places[row.key] = row.place
         stream.write(_half_precision(row, width, origin).tobytes())
-    if body is None or width is None:
+    if width is None or not places:
         raise DataError(origin, "holds no viewpoint, expected at least one")
     stream.seek(0)
-    if _write_header(stream, len(places), width) != body:
-        raise AssertionError("the .npy header changed its length with the number of rows")
+    _write_header(stream, len(places), width)
     stream.flush()
     return tuple(places), width
 
 
-def _write_header(stream: BinaryIO, rows: int, width: int) -> int:
-    """Write the .npy header at the current place; numpy pads it so that the number of rows may grow."""
-    descr = np.lib.format.dtype_to_descr(np.dtype(np.float16))
-    header = {"descr": descr, "fortran_order": False, "shape": (rows, VIEWS, width)}
+def _write_header(stream: BinaryIO, rows: int, width: int) -> None:
+    """Write the .npy header; numpy pads it, so that its length is the same for any number of rows."""
+    header = {"descr": np.dtype(np.float16).str, "fortran_order": False, "shape": (rows, VIEWS, width)}
     np.lib.format.write_array_header_1_0(stream, header)
-    return stream.tell()
 
 
 def _half_precision(row: FeatureRow, width: int, origin: StrPath) -> npt.NDArray[np.float16]:

@@ -23,11 +23,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class DataFolder:
-    """The layout of a data folder (``--data``); building one only checks that the folder exists.
-
-    Raises:
-        DataError: there is no such folder.
-    """
+    """The layout of a data folder (``--data``); building one only checks that the folder exists."""
 
     root: Path
 
@@ -95,11 +91,7 @@ class DataFolder:
         return [found[name] for name in sorted(found)]
 
     def feature_file(self, name: str) -> Path:
-        """The feature store ``features/<name>.npy``, in the folder or among the derived files.
-
-        Raises:
-            DataError: there is no such store; the message lists the ones there are.
-        """
+        """The feature store ``features/<name>.npy``, in the folder or among the derived files."""
         stores = {file.stem: file for file in self.feature_files()}
         if name not in stores:
             there = f"there are: {', '.join(stores)}" if stores else "there is none yet"

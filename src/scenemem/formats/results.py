@@ -11,7 +11,7 @@ import msgspec
 from scenemem.errors import DataError
 from scenemem.formats.atomic import StrPath, atomic_file
 from scenemem.formats.decoding import check_version, fitted, read_json, read_json_lines, read_records
-from scenemem.formats.episodes import FieldError, write_json_list
+from scenemem.formats.episodes import write_json_list
 from scenemem.formats.traces import Origin
 
 _DEEPEST = 3  # trajectory[action][point][part]; anything deeper is not a trajectory
@@ -124,24 +124,21 @@ def read_trajectories(file: StrPath) -> list[Trajectory]:
 
     An entry of ``trajectory`` may be ``[viewpoint, heading, elevation]`` (leaderboard), a viewpoint, or a
     list of these (DUET: the route walked by one action); lists of lists are flattened.
-
-    Raises:
-        DataError: wrong schema, an empty trajectory, or an instruction id that occurs twice.
     """
     trajectories: list[Trajectory] = []
     seen: dict[str, str] = {}
     for place, record in read_records(file):
         result = fitted(record, _Result, file, place)
         name = str(result.instr_id)
+        if name in seen:
+            reason = f"instruction id '{name}' already stands in {seen[name]}; ids must be unique"
+            raise DataError(file, reason, record=place)
         try:
-            if name in seen:
-                earlier = f"already stands in {seen[name]}; ids must be unique"
-                raise FieldError("instr_id", f"instruction id '{name}' {earlier}")
             points = tuple(_points(result.trajectory, "trajectory"))
-            if not points:
-                raise FieldError("trajectory", "is empty, expected at least the start viewpoint")
-        except FieldError as error:
-            raise DataError(file, error.reason, record=place, field=error.field) from error
+        except (ValueError, OverflowError) as error:  # JSON has integers of any length
+            raise DataError(file, str(error), record=place) from error
+        if not points:
+            raise DataError(file, "trajectory is empty, expected at least the start viewpoint", record=place)
         seen[name] = place
         trajectories.append(Trajectory(name, points))
     return trajectories
@@ -152,9 +149,6 @@ def write_trajectories(file: StrPath, trajectories: Iterable[Trajectory]) -> int
 
     Returns:
         how many trajectories were written.
-
-    Raises:
-        ValueError: a point has no heading or elevation, which the leaderboard requires.
     """
 
     def record(trajectory: Trajectory) -> dict[str, Any]:
@@ -167,11 +161,7 @@ def write_trajectories(file: StrPath, trajectories: Iterable[Trajectory]) -> int
 
 
 def read_episode_results(file: StrPath) -> list[EpisodeResult]:
-    """Read a file that ``write_episode_results`` wrote.
-
-    Raises:
-        DataError: the file is missing, empty, damaged or mixes the results of different weights.
-    """
+    """Read a file that ``write_episode_results`` wrote."""
     results = [result for _, result in read_json_lines(file, EpisodeResult)]
     if not results:
         raise DataError(file, "holds no episode; evaluate the run again with 'scenemem eval'")
@@ -193,29 +183,16 @@ def _points(entry: Any, field: str) -> Iterator[Point]:
     if isinstance(entry, str):
         yield Point(entry)
     elif isinstance(entry, list) and _is_point(entry):
-        yield Point(entry[0], _angle(entry[1], f"{field}[1]"), _angle(entry[2], f"{field}[2]"))
+        yield Point(entry[0], float(entry[1]), float(entry[2]))
     elif isinstance(entry, list) and field.count("[") < _DEEPEST:
         for number, part in enumerate(entry):
             yield from _points(part, f"{field}[{number}]")
     else:
+        seen = msgspec.json.encode(entry).decode()[:80]
         expected = "[viewpoint, heading, elevation], a viewpoint or a list of these"
-        raise _unexpected(field, entry, expected)
+        raise ValueError(f"{field} holds {seen}, expected {expected}")
 
 
 def _is_point(entry: list[Any]) -> bool:
-    return (
-        len(entry) == 3
-        and isinstance(entry[0], str)
-        and all(isinstance(angle, (int, float)) and not isinstance(angle, bool) for angle in entry[1:])
-    )
-
-
-def _angle(value: float, field: str) -> float:
-    try:
-        return float(value)
-    except OverflowError as error:  # JSON has integers of any length
-        raise _unexpected(field, value, "an angle in radians") from error
-
-
-def _unexpected(field: str, entry: Any, expected: str) -> FieldError:
-    return FieldError(field, f"holds {msgspec.json.encode(entry).decode()[:80]}, expected {expected}")
+    kinds = [type(part) for part in entry]
+    return len(kinds) == 3 and kinds[0] is str and set(kinds[1:]) <= {int, float}

@@ -32,10 +32,7 @@ def write_tensor_file(
     """Write tensors and texts; the file appears complete or not at all.
 
     The bytes are written here and not by the library, which would leave a file of its own behind when it is
-    killed, and readable by its owner only.
-
-    Args:
-        previous: keep the file that was there before under this name.
+    killed, and readable by its owner only. The file that was there before is kept as ``previous``.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     content = save(plain, metadata={**texts, CHECKSUM: tensor_digest(plain, texts)})
@@ -44,14 +41,9 @@ def write_tensor_file(
 
 
 def read_tensor_file(file: StrPath, what: str = "tensor file") -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and texts of a file, its checksum among the latter.
+    """The tensors and texts of a file, its checksum among the latter; ``what`` it should be, for errors.
 
-    Args:
-        what: what the file should be, for errors.
-
-    Raises:
-        DataError: the file is missing, damaged, or differs from its checksum. One without a checksum is
-            read as it is: those of older versions have none.
+    A file without a checksum is read as it is: those of older versions have none.
     """
     if not Path(file).exists():
         raise DataError(file, f"no such {what}")

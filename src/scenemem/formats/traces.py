@@ -21,7 +21,9 @@ Number = Annotated[int, msgspec.Meta(ge=0)]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Metres = Annotated[float, msgspec.Meta(ge=0.0)]
 
-KINDS = ("frontier", "action", "global", "final", "low_level", "gate", "explore")
+# frontier, action (a neighbour or stop), global (any sub-node or stop), final (where to end), low_level,
+# gate (explore first, or go on), explore (a neighbour, or come back)
+Kind = Annotated[str, msgspec.Meta(pattern=r"^(frontier|action|global|final|low_level|gate|explore)\Z")]
 
 _ROUNDING = 0.02  # probabilities are rounded when written, so their sum is not exactly 1
 
@@ -120,9 +122,7 @@ class Attention(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     """One choice among some options."""
 
-    # frontier, action (a neighbour or stop), global (any sub-node or stop), final (where to end), low_level,
-    # gate (explore first, or go on), explore (a neighbour, or come back)
-    kind: str
+    kind: Kind
     options: tuple[Option, ...]
     choice: Number  # index into options
     weights: tuple[float, float] | None = None  # of the visual and the geometric confidence in the logit
@@ -130,8 +130,6 @@ class Decision(msgspec.Struct, frozen=True):
     numbers: dict[str, float] = {}  # further outputs of the agent, for example its progress
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"kind is '{self.kind}', expected {', '.join(KINDS[:-1])} or {KINDS[-1]}")
         if self.choice >= len(self.options):
             raise ValueError(f"choice is {self.choice}, but there are {len(self.options)} options")
         total = sum(option.probability for option in self.options)
@@ -148,14 +146,12 @@ class Move(msgspec.Struct, frozen=True):
     """One move: what was known, what was decided, where it led."""
 
     heading: float  # the agent faces when it decides
-    walk: tuple[Number, ...]  # every place stood at, from where it decided to where that led
-    decisions: tuple[Decision, ...]  # one, or a frontier and then a neighbour of it
+    # every place stood at, from where it decided to where that led
+    walk: Annotated[tuple[Number, ...], msgspec.Meta(min_length=1)]
+    # one, or a frontier and then a neighbour of it
+    decisions: Annotated[tuple[Decision, ...], msgspec.Meta(min_length=1)]
     memory: Memory | None = None  # when the move began; None for agents without a memory
     to_goal: Metres | None = None  # when the move began
-
-    def __post_init__(self) -> None:
-        if not self.walk or not self.decisions:
-            raise ValueError("a move has at least one place and one decision")
 
     @property
     def stops(self) -> bool:
@@ -255,11 +251,7 @@ def write_trace(file: StrPath, trace: Trace) -> None:
 
 
 def read_trace(file: StrPath) -> Trace:
-    """Read a trace, plain or ``.gz``.
-
-    Raises:
-        DataError: the file is missing, of another version, or does not hold together.
-    """
+    """Read a trace, plain or ``.gz``."""
     content = read_json(file, dict[str, Any])
     check_version(content, VERSION, "a trace", file, "write it again with 'scenemem view'")
     return fitted(content, Trace, file)

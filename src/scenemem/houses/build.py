@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -26,12 +26,10 @@ from scenemem.formats.folder import cache_folder
 from scenemem.houses.features import WIDTH, columns, view_features
 from scenemem.houses.furniture import furnish
 from scenemem.houses.house import ENCODER, SENSOR, TRACK, House
-from scenemem.houses.instructions import write_instructions
-from scenemem.houses.landmarks import survey
+from scenemem.houses.instructions import Phrase, write_instructions
 from scenemem.houses.plan import draw_plan
-from scenemem.houses.raycast import Panorama, cast_panorama
-from scenemem.houses.scene import Scene, build_scene
-from scenemem.houses.viewpoints import Layout, Route, place_viewpoints, sample_routes, scan_of
+from scenemem.houses.scene import Panorama, Scene, build_scene, cast_panorama
+from scenemem.houses.viewpoints import Layout, Route, place_viewpoints, sample_routes, scan_of, survey
 from scenemem.processes import end_with_parent
 from scenemem.world.build import Progress
 
@@ -86,15 +84,14 @@ class BuiltHouse:
     house: House
     scan: Scan
     features: npt.NDArray[np.float16]  # (V, 36, D)
-    routes: tuple[Route, ...]
-    instructions: tuple[tuple[str, ...], ...]  # per route
+    episodes: list[Episode]  # of its split, or of train and then val_seen
 
 
 def build_house(config: HousesConfig, number: int) -> BuiltHouse:
     """House ``number``; the same config and number always give the same house."""
     layout, scene = lay_out(config.seed, number)
     panoramas = cast_panoramas(layout, scene)
-    around = survey(layout.house, scene, layout.position, panoramas)
+    around = survey(layout, scene, panoramas)
     unseen = config.is_unseen(number)
     count = config.val_unseen_routes if unseen else config.train_routes + config.val_seen_routes
     routes = sample_routes(layout, count, _rng(config.seed, number, 1))
@@ -103,10 +100,23 @@ def build_house(config: HousesConfig, number: int) -> BuiltHouse:
         house=layout.house,
         scan=scan_of(layout),
         features=np.stack([view_features(scene, panorama) for panorama in panoramas]),
-        routes=tuple(routes),
-        instructions=tuple(
-            tuple(phrase.text for phrase in write_instructions(around, route, rng)) for route in routes
-        ),
+        episodes=[
+            _episode(layout.house, path_id, route, write_instructions(around, route, rng))
+            for path_id, route in enumerate(routes, number * _IDS_PER_HOUSE)
+        ],
+    )
+
+
+def _episode(house: House, path_id: int, route: Route, phrases: Sequence[Phrase]) -> Episode:
+    """A route as a record of R2R."""
+    return Episode(
+        scan=house.name,
+        path_id=path_id,
+        path=tuple(house.stands[stand].viewpoint for stand in route.stands),
+        heading=route.heading,
+        instructions=tuple(phrase.text for phrase in phrases),
+        instruction_ids=tuple(f"{path_id}_{n}" for n in range(len(phrases))),
+        distance=round(route.distance, 2),
     )
 
 
@@ -124,11 +134,8 @@ def lay_out(seed: int, number: int) -> tuple[Layout, Scene]:
 
 def cast_panoramas(layout: Layout, scene: Scene) -> list[Panorama]:
     """The panoramas of all viewpoints."""
-    house = layout.house
-    return [
-        cast_panorama(scene, eye, house.rooms[stand.room].floor, both_storeys=house.sees_both_storeys(stand))
-        for eye, stand in zip(layout.position, house.stands, strict=True)
-    ]
+    seen = map(layout.house.storeys_seen, layout.house.stands)
+    return [cast_panorama(scene, eye, storeys) for eye, storeys in zip(layout.position, seen, strict=True)]
 
 
 def _rng(seed: int, number: int, stream: int) -> np.random.Generator:
@@ -229,28 +236,13 @@ def _written(
         summary.houses += 1
         summary.viewpoints += len(built.scan.viewpoints)
         summary.edges += sum(sum(viewpoint.unobstructed) for viewpoint in built.scan.viewpoints) // 2
-        for index, episode in enumerate(_episodes(built, number)):
+        for index, episode in enumerate(built.episodes):
             seen_split = "train" if index < config.train_routes else "val_seen"
             episodes["val_unseen" if config.is_unseen(number) else seen_split].append(episode)
         for stand, values in zip(built.house.stands, built.features, strict=True):
             yield FeatureRow(f"{name}_{stand.viewpoint}", values, name)
         if progress is not None:
             progress(number + 1, config.houses)
-
-
-def _episodes(built: BuiltHouse, number: int) -> Iterator[Episode]:
-    """The routes of a house as records of R2R."""
-    first_id = number * _IDS_PER_HOUSE
-    for path_id, (route, texts) in enumerate(zip(built.routes, built.instructions, strict=True), first_id):
-        yield Episode(
-            scan=built.house.name,
-            path_id=path_id,
-            path=tuple(built.house.stands[stand].viewpoint for stand in route.stands),
-            heading=route.heading,
-            instructions=texts,
-            instruction_ids=tuple(f"{path_id}_{n}" for n in range(len(texts))),
-            distance=round(route.distance, 2),
-        )
 
 
 def _built_houses(config: HousesConfig, jobs: int) -> Iterator[BuiltHouse]:

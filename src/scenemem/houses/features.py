@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scenemem.formats.features import VIEWS, Column
-from scenemem.houses.catalogue import COLOURS, KINDS, MATERIALS, SEEN_KINDS
-from scenemem.houses.raycast import AZIMUTHS, ELEVATIONS, NOTHING, Panorama
-from scenemem.houses.scene import FloatArray, IntArray, Scene
+from scenemem.houses.house import COLOURS, KINDS, MATERIALS, SEEN_KINDS
+from scenemem.houses.scene import AZIMUTHS, ELEVATIONS, NOTHING, FloatArray, IntArray, Panorama, Scene
 
 _GRID_X, _GRID_Y = 24, 18  # rays per view
 _HALF_Y = np.tan(np.pi / 6)  # half the height of a view at distance 1: vertical field of view 60 degrees
@@ -25,7 +24,9 @@ _FARTHEST = 12.0  # metres; depths are cut off here
 _GROUPS = ("seat", "bed", "furniture", "fixture", "decoration", "wall", "floor", "door")
 _SIDED = ("door frame", "door", "window", "stairs")
 _SKY = SEEN_KINDS.index("sky")
-_GROUP_OF_SURFACE = {"wall": "wall", "floor": "floor", "door": "door", "front door": "door"}
+_GROUP_OF: dict[str, str] = {name: kind.group for name, kind in KINDS.items()}
+_GROUP_OF |= {"wall": "wall", "floor": "floor", "door": "door", "front door": "door"}
+_GROUP = np.array([(*_GROUPS, "").index(_GROUP_OF.get(kind, "")) for kind in SEEN_KINDS])  # the last is none
 
 
 def columns() -> tuple[Column, ...]:
@@ -64,7 +65,7 @@ def view_features(scene: Scene, panorama: Panorama) -> npt.NDArray[np.float16]:
     depth = np.minimum(panorama.depth.ravel()[rays], _FARTHEST)
     sky = box == NOTHING
     kind = np.where(sky, _SKY, scene.kind[box])
-    group = _group_numbers()[kind]  # the last number stands for "none"
+    group = _GROUP[kind]
     third = np.tile(np.arange(_GRID_X) * _THIRDS // _GRID_X, _GRID_Y)  # (R,) of the view: left, middle, right
     by_third = _counts(kind * _THIRDS + third, len(SEEN_KINDS) * _THIRDS).reshape(VIEWS, -1, _THIRDS)
     colour = _counts(group * len(COLOURS) + scene.colour[box], (len(_GROUPS) + 1) * len(COLOURS))
@@ -96,13 +97,6 @@ def _nearness(group: IntArray, depth: FloatArray) -> FloatArray:
     """group, depth: (36, R)  ->  (36, groups)"""
     nearest = [np.where(group == number, depth, np.inf).min(axis=1) for number in range(len(_GROUPS))]
     return np.asarray(1 / (1 + np.stack(nearest, axis=1)))
-
-
-@cache
-def _group_numbers() -> IntArray:
-    """Number of the group of every seen kind; ``len(_GROUPS)`` for kinds without one."""
-    names = [KINDS[kind].group if kind in KINDS else _GROUP_OF_SURFACE.get(kind, "") for kind in SEEN_KINDS]
-    return np.array([_GROUPS.index(name) if name in _GROUPS else len(_GROUPS) for name in names])
 
 
 @cache

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from scenemem.houses.catalogue import KINDS, ROOM_KINDS, Kind
-from scenemem.houses.house import STOREY, WALL, Box, House, Rect, RectSide, Thing
+from scenemem.houses.house import KINDS, ROOM_KINDS, STOREY, WALL, Box, House, Kind, Rect, RectSide, Thing
 
 _TRIES = 30  # spots tried before a thing is left out
 _FRONT_OF_DOOR = 0.95  # metres kept clear on both sides of a door
@@ -57,29 +56,29 @@ class _Furnisher:
         model = KINDS[kind]
         if kind == "bed" and any(thing.kind == "bunk bed" for thing in self.things):
             return
-        colour, material = self._pick(model.colours), self._pick(model.materials)
+        look = self._pick(model.colours), self._pick(model.materials)
         twin = next((thing for thing in self.things if thing.kind == kind), None)
         if twin is not None and model.group == "fixture":  # counters and the like match
-            colour, material = twin.colour, twin.material
+            look = twin.colour, twin.material
         width, depth, height = (
             float(self.rng.uniform(*span)) for span in (model.width, model.depth, model.height)
         )
         for _ in range(_TRIES):
             footprint, facing = self._propose(model, width, depth)
             if self._fits(kind, footprint, facing, height):
-                self._attach(self._add(kind, colour, material, footprint, facing, height))
+                self._add(kind, look, footprint, facing, height)
+                self._attach(self.things[-1])
                 return
 
     def _pick(self, options: tuple[str, ...]) -> str:
         return options[int(self.rng.integers(len(options)))]
 
     def _add(
-        self, kind: str, colour: str, material: str, footprint: Rect, facing: tuple[int, int], height: float
-    ) -> Thing:
+        self, kind: str, look: tuple[str, str], footprint: Rect, facing: tuple[int, int], height: float
+    ) -> None:
         bottom = self.base + KINDS[kind].above
         box = Box(*(round(number, 3) for number in footprint.box(bottom, bottom + height)))
-        self.things.append(Thing(kind, colour, material, self.number, box, facing))
-        return self.things[-1]
+        self.things.append(Thing(kind, *look, self.number, box, facing))
 
     def _propose(self, model: Kind, width: float, depth: float) -> tuple[Rect, tuple[int, int]]:
         if model.placement == "centre":
@@ -92,7 +91,7 @@ class _Furnisher:
             at = (low + 0.05, high - 0.05)[int(self.rng.integers(2))]
         else:
             at = float(self.rng.uniform(low, high))
-        return _at_wall(wall, at, width, depth), wall.facing
+        return wall.strip(at - width / 2, at + width / 2, depth), wall.facing
 
     def _in_the_middle(self, width: float, depth: float) -> tuple[Rect, tuple[int, int]]:
         inside = self.inside
@@ -142,49 +141,38 @@ class _Furnisher:
         taken += [thing.box.footprint for thing in self.things if thing.box.z1 - self.base > above - 0.05]
         return not any(zone.overlaps(footprint.grown(0.05)) for zone in taken)
 
-    def _attach(self, thing: Thing) -> None:
+    def _attach(self, host: Thing) -> None:
         """Add what comes with a thing: chairs at tables, nightstands at beds, a chair at a desk."""
-        if thing.kind == "dining table":
-            self._add_chairs(thing)
-        elif thing.kind == "desk":
-            self._add_beside(thing, "office chair", ((0.5, 0.0),), front=True)
-        elif thing.kind == "bed":
-            self._add_beside(thing, "nightstand", ((0.0, -1), (1.0, 1)), front=False)
+        rect, (dx, dy) = host.box.footprint, host.facing
+        if host.kind == "dining table":  # two or three chairs along both long sides
+            model, count = KINDS["chair"], 3 if max(rect.width, rect.depth) > 1.6 else 2
+            look = self._pick(model.colours), self._pick(model.materials)
+            for side in rect.sides[2:] if rect.width > rect.depth else rect.sides[:2]:
+                for number in range(count):
+                    at = side.start + (number + 0.5) / count * side.length
+                    self._add_beside(host, "chair", look, side, at, under=0.12)
+        elif host.kind == "desk":
+            look = self._pick(KINDS["office chair"].colours), KINDS["office chair"].materials[0]
+            front = rect.side((-dx, -dy))
+            self._add_beside(host, "office chair", look, front, front.start + 0.5 * front.length, under=0.1)
+        elif host.kind == "bed":
+            model = KINDS["nightstand"]
+            look, away = (self._pick(model.colours), model.materials[0]), model.width[0] / 2 + 0.05
+            wall, bed = self.inside.side(host.facing), rect.side(host.facing)
+            for at in (bed.start - away, bed.start + bed.length + away):
+                self._add_beside(host, "nightstand", look, wall, at)
 
     def _add_beside(
-        self, thing: Thing, kind: str, spots: tuple[tuple[float, float], ...], *, front: bool
+        self, host: Thing, kind: str, look: tuple[str, str], side: RectSide, at: float, under: float = 0.0
     ) -> None:
-        """Copies of ``kind`` in front of a thing or against the wall on its two sides."""
+        """Add a thing centred at ``at`` along a wall, or along a side of ``host`` and partly ``under`` it."""
         model = KINDS[kind]
-        colour = self._pick(model.colours)
-        width, depth, height = model.width[0], model.depth[0], model.height[0]
-        wall = next(wall for wall in self.inside.sides if wall.facing == thing.facing)
-        rect, (dx, dy) = thing.box.footprint, thing.facing
-        low, high = (rect.y0, rect.y1) if dx else (rect.x0, rect.x1)
-        for share, sign in spots:
-            at = low + share * (high - low) + sign * (width / 2 + 0.05)
-            spot, facing = _at_wall(wall, at, width, depth), thing.facing
-            if front:
-                moved = (rect.width if dx else rect.depth) - 0.1
-                x, y = dx * moved, dy * moved
-                spot, facing = Rect(spot.x0 + x, spot.y0 + y, spot.x1 + x, spot.y1 + y), (-dx, -dy)
-            if self._free(spot, thing):
-                self._add(kind, colour, model.materials[0], spot, facing, height)
-
-    def _add_chairs(self, table: Thing) -> None:
-        """Two or three chairs along both long sides of a table."""
-        model = KINDS["chair"]
-        colour, material = self._pick(model.colours), self._pick(model.materials)
-        size, rect = model.width[0], table.box.footprint
-        count = 3 if max(rect.width, rect.depth) > 1.6 else 2
-        for side in rect.sides[2:] if rect.width > rect.depth else rect.sides[:2]:
-            for number in range(count):
-                at = side.start + (number + 0.5) / count * (side.stop - side.start)
-                line = side.line - side.inward * (size / 2 - 0.12)
-                x, y = (line, at) if side.across == "x" else (at, line)
-                spot = Rect(x, y, x, y).grown(size / 2)
-                if self._free(spot, table):
-                    self._add("chair", colour, material, spot, side.facing, model.height[0])
+        half, depth = model.width[0] / 2, model.depth[0]
+        if under:
+            side = side._replace(line=side.line + side.inward * (under - depth))
+        spot = side.strip(at - half, at + half, depth)
+        if self._free(spot, host):
+            self._add(kind, look, spot, side.facing, model.height[0])
 
     def _free(self, spot: Rect, host: Thing) -> bool:
         """Whether a spot beside ``host`` is inside the room and clear of doors and other things."""
@@ -195,8 +183,3 @@ class _Furnisher:
         ]
         inside = self.inside.grown(0.001).encloses(spot)
         return inside and not any(zone.overlaps(spot) for zone in self.clear + others)
-
-
-def _at_wall(wall: RectSide, at: float, width: float, depth: float) -> Rect:
-    """What a thing centred at ``at`` along a wall covers of the floor."""
-    return wall.strip(at - width / 2, at + width / 2, depth)

@@ -1,4 +1,4 @@
-"""What a house is made of: rooms, doors, windows, stairs, furniture, viewpoints; and its file.
+"""What a house is made of: rooms, doors, windows, stairs, furniture, viewpoints; its file and the catalogue.
 
 All that other rooms need of the houses is here and in ``pictures``; everything else generates them.
 World frame: metres, x east, y north, z up. Rectangles and boxes are axis-aligned.
@@ -7,20 +7,18 @@ World frame: metres, x east, y north, z up. Rectangles and boxes are axis-aligne
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from scenemem.formats.decoding import read_json
 
-TRACK = "houses"
-"""Of the view features of houses."""
-
-SENSOR = "a perfect detector and a depth sensor, in the embedded houses"
-"""What they stand for."""
-
-ENCODER = "scenemem.houses.features"
-"""What made them."""
+TRACK = "houses"  # of the view features
+SENSOR = "a perfect detector and a depth sensor, in the embedded houses"  # what they stand for
+ENCODER = "scenemem.houses.features"  # what made them
 
 CEILING = 2.6  # height of a room, metres
 STOREY = 3.0  # from one floor to the next
@@ -77,15 +75,14 @@ class Rect(NamedTuple):
         """The same rectangle with ``margin`` more on every side (less when negative)."""
         return Rect(self.x0 - margin, self.y0 - margin, self.x1 + margin, self.y1 + margin)
 
+    def side(self, facing: tuple[int, int]) -> RectSide:
+        """The side through which a unit vector points into the rectangle."""
+        return next(side for side in self.sides if side.facing == facing)
+
     def beyond(self, facing: tuple[int, int], depth: float) -> Rect:
         """The strip of ``depth`` metres in front of the side that a unit vector points out of."""
-        dx, dy = facing
-        return Rect(
-            self.x1 if dx > 0 else self.x0 - depth * (dx < 0),
-            self.y1 if dy > 0 else self.y0 - depth * (dy < 0),
-            self.x0 if dx < 0 else self.x1 + depth * (dx > 0),
-            self.y0 if dy < 0 else self.y1 + depth * (dy > 0),
-        )
+        side = self.side((-facing[0], -facing[1]))
+        return side.strip(side.start, side.stop, -depth)
 
     def box(self, z0: float, z1: float) -> Box:
         """The box above this rectangle between two heights."""
@@ -118,9 +115,19 @@ class RectSide(NamedTuple):
     stop: float
 
     @property
+    def length(self) -> float:
+        """Metres from one end to the other."""
+        return self.stop - self.start
+
+    @property
     def facing(self) -> tuple[int, int]:
         """Unit vector into the rectangle."""
-        return along(self.across, self.inward)
+        return (self.inward, 0) if self.across == "x" else (0, self.inward)
+
+    def point(self, at: float) -> tuple[float, float]:
+        """The point at a coordinate along the side, to the millimetre."""
+        x, y = (self.line, at) if self.across == "x" else (at, self.line)
+        return round(x, 3), round(y, 3)
 
     def strip(self, start: float, stop: float, depth: float) -> Rect:
         """The floor along a piece of the side, ``depth`` metres deep."""
@@ -143,16 +150,11 @@ class Box(NamedTuple):
         return Rect(self.x0, self.y0, self.x1, self.y1)
 
 
-def along(axis: Axis, sign: int) -> tuple[int, int]:
-    """Unit vector along an axis."""
-    return (sign, 0) if axis == "x" else (0, sign)
-
-
 @dataclass(frozen=True)
 class Room:
     """One room; its number is its index in ``House.rooms``."""
 
-    kind: str  # a key of catalogue.ROOM_KINDS
+    kind: str  # a key of ROOM_KINDS
     floor: int  # 0 is the ground floor
     rect: Rect
     wall_colour: str
@@ -163,6 +165,8 @@ class Room:
 class _Opening:
     """What doors and windows have in common: a gap in a wall."""
 
+    bottom = 0.0  # above the floor, metres
+    height: float  # of its upper edge
     x: float  # middle of the gap
     y: float
     across: Axis  # the direction one walks or looks in through it
@@ -213,6 +217,8 @@ class Door(_Opening):
 class Window(_Opening):
     """A window in an outer wall."""
 
+    bottom = SILL
+    height = PANE_TOP
     room: int
     x: float
     y: float
@@ -235,7 +241,7 @@ class Stairs:
 class Thing:
     """A piece of furniture or a fixture; its number is its index in ``House.things``."""
 
-    kind: str  # a key of catalogue.KINDS
+    kind: str  # a key of KINDS
     colour: str
     material: str
     room: int
@@ -279,17 +285,15 @@ class House:
 
     def landmarks(self) -> tuple[Thing, ...]:
         """Everything an instruction can name: things, then windows, then front doors as flat boxes."""
-        return (*self.things, *map(self._flat, self.windows), *map(self._flat, self.front_doors()))
+        panes = (self._flat(pane, pane.room, "window", "blue", "glass") for pane in self.windows)
+        doors = (self._flat(d, d.rooms[0], "front door", d.colour, "wood") for d in self.front_doors())
+        return (*self.things, *panes, *doors)
 
-    def _flat(self, gap: Door | Window) -> Thing:
-        """A window or front door as a box without thickness."""
-        if isinstance(gap, Window):
-            number, bottom, top, look = gap.room, SILL, PANE_TOP, ("window", "blue", "glass")
-        else:
-            number, bottom, top, look = gap.rooms[0], 0.0, gap.height, ("front door", gap.colour, "wood")
+    def _flat(self, gap: Door | Window, number: int, kind: str, colour: str, material: str) -> Thing:
         room = self.rooms[number]
-        box = gap.area(0.0).box(room.floor * STOREY + bottom, room.floor * STOREY + top)
-        return Thing(*look, number, box, along(gap.across, gap.towards(room.rect)))
+        base, into = room.floor * STOREY, gap.towards(room.rect)
+        box = gap.area(0.0).box(base + gap.bottom, base + gap.height)
+        return Thing(kind, colour, material, number, box, (into, 0) if gap.across == "x" else (0, into))
 
     def leaf_box(self, door: Door) -> Box:
         """The open leaf of a door: at right angles to the wall, hinged at the end nearer to a corner."""
@@ -308,10 +312,16 @@ class House:
         fits = (n for n, room in enumerate(self.rooms) if room.floor == floor and room.rect.holds(x, y))
         return next(fits, -1)
 
-    def sees_both_storeys(self, stand: Stand) -> bool:
-        """Whether more than its own storey can be seen from a viewpoint: on stairs, on a porch."""
-        rooms = self.doors[stand.door].rooms if stand.door >= 0 else (stand.room,)
-        return any(self.rooms[room].kind in ("stairs", "porch") for room in rooms)
+    def rooms_of(self, stand: Stand) -> tuple[int, ...]:
+        """The rooms a viewpoint belongs to: two in a doorway and on the stairs."""
+        if stand.door >= 0:
+            return self.doors[stand.door].rooms
+        return self.stairs.rooms if self.stairs is not None and stand.stairs else (stand.room,)
+
+    def storeys_seen(self, stand: Stand) -> Sequence[int]:
+        """The storeys that can be seen from a viewpoint: all from stairs and from a porch."""
+        beyond = any(self.rooms[room].kind in ("stairs", "porch") for room in self.rooms_of(stand))
+        return range(self.floors) if beyond else (self.rooms[stand.room].floor,)
 
 
 def read_plan(folder: Path, scan: str) -> House:
@@ -321,3 +331,74 @@ def read_plan(folder: Path, scan: str) -> House:
         DataError: there is no such plan or it is not one.
     """
     return read_json(Path(folder) / "plans" / f"{scan}.json", House)
+
+
+MATERIALS = ("wood", "metal", "glass", "leather", "fabric", "stone", "tile", "carpet", "plaster", "plant")
+SURFACES = ("wall", "ceiling", "floor", "door frame", "door", "front door", "window", "stairs", "railing")
+OUTDOORS = ("grass", "sky")
+
+Placement = Literal["wall", "hung", "centre", "corner", "attached"]
+Group = Literal["seat", "bed", "furniture", "fixture", "decoration"]
+
+
+class Kind(NamedTuple):
+    """One kind of thing."""
+
+    words: tuple[str, ...]  # what people call it
+    width: tuple[float, float]  # along the wall, metres, least and most
+    depth: tuple[float, float]  # away from the wall
+    height: tuple[float, float]
+    colours: tuple[str, ...]
+    materials: tuple[str, ...]
+    placement: Placement  # how it is put into a room
+    shape: str  # a key of SHAPES
+    group: Group
+    above: float = 0.0  # metres between the floor and its underside
+
+
+class Part(NamedTuple):
+    """One box of a shape in fractions of the thing's own box: left to right, back to front, bottom to top."""
+
+    left: float
+    right: float
+    back: float
+    front: float
+    bottom: float
+    top: float
+    paint: str | None = None  # a colour name; None for the thing's own colour
+
+
+class Furnishing(NamedTuple):
+    """A kind of thing a room may hold."""
+
+    kind: str  # a key of KINDS
+    chance: float  # of being there
+    most: int = 1  # copies tried when it is there
+
+
+class RoomKind(NamedTuple):
+    """One kind of room."""
+
+    words: tuple[str, ...]  # what people call it
+    width: tuple[float, float]  # along the hallway, metres, least and most
+    walls: tuple[str, ...]  # colours
+    grounds: tuple[tuple[str, str], ...]  # materials and colours of the floor
+    furnishings: tuple[Furnishing, ...]  # in the order they are put in: the large ones first
+
+
+class _Catalogue(msgspec.Struct):
+    colours: dict[str, tuple[int, int, int]]  # red, green, blue
+    kinds: dict[str, Kind]  # of things, by the name used in files
+    rooms: dict[str, RoomKind]  # kinds of rooms, by the name used in files
+    shapes: dict[str, tuple[Part, ...]]  # boxes by which people recognise a thing in the pictures
+    material_words: dict[str, str]  # adjectives; materials without one are not worth mentioning
+
+
+_CATALOGUE = msgspec.toml.decode(Path(__file__).with_name("catalogue.toml").read_bytes(), type=_Catalogue)
+
+COLOURS = _CATALOGUE.colours
+MATERIAL_WORDS = _CATALOGUE.material_words
+KINDS = _CATALOGUE.kinds
+ROOM_KINDS = _CATALOGUE.rooms
+SHAPES = _CATALOGUE.shapes
+SEEN_KINDS = (*SURFACES, *OUTDOORS, *KINDS)  # all that a view can show, in the order of the feature columns

@@ -12,18 +12,8 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from scenemem.houses.catalogue import KINDS, MATERIAL_WORDS, ROOM_KINDS
-from scenemem.houses.house import Stand
-from scenemem.houses.landmarks import (
-    LandmarkFinder,
-    Leg,
-    Side,
-    Surroundings,
-    cut_into_legs,
-    doors_ahead,
-    turn_between,
-)
-from scenemem.houses.viewpoints import Route
+from scenemem.houses.house import KINDS, MATERIAL_WORDS, ROOM_KINDS, Stand
+from scenemem.houses.viewpoints import Leg, Route, Side, Surroundings, Walk, turn_between
 
 _T = TypeVar("_T")
 
@@ -109,11 +99,18 @@ class Phrase(NamedTuple):
 _EMPTY = Phrase("")
 
 
-def joined(*parts: Phrase | str) -> Phrase:
-    """Phrases and plain words in one phrase; empty ones leave no trace."""
-    phrases = [Phrase(part) if isinstance(part, str) else part for part in parts]
-    text = " ".join(phrase.text for phrase in phrases if phrase)
-    return Phrase(text, tuple(claim for phrase in phrases for claim in phrase.claims))
+def joined(*parts: Phrase | Claim | str) -> Phrase:
+    """Phrases, plain words and claims in one phrase; what is empty leaves no trace."""
+    words: list[str] = []
+    claims: list[Claim] = []
+    for part in parts:
+        if isinstance(part, Claim):
+            claims.append(part)
+        else:
+            phrase = Phrase(part) if isinstance(part, str) else part
+            words += [phrase.text] if phrase else []
+            claims += phrase.claims
+    return Phrase(" ".join(words), tuple(claims))
 
 
 def turn_word(angle: float) -> Side | Literal["around"]:
@@ -146,28 +143,26 @@ STYLES = (
 
 def write_instructions(around: Surroundings, route: Route, rng: np.random.Generator) -> tuple[Phrase, ...]:
     """Differently worded instructions for one route, one per style."""
-    finder, legs = LandmarkFinder(around, route), cut_into_legs(around, route)
-    return tuple(_Speaker(finder, legs, style, rng).instruction() for style in STYLES)
+    walk = Walk(around, route)
+    return tuple(_Speaker(walk, style, rng).instruction() for style in STYLES)
 
 
 class _Speaker:
     """Describes one route in one style."""
 
-    def __init__(
-        self, finder: LandmarkFinder, legs: Sequence[Leg], style: Style, rng: np.random.Generator
-    ) -> None:
-        self.finder = finder
-        self.around = finder.around
-        self.house = finder.around.house
-        self.stands = finder.route.stands
-        self.legs = legs
+    def __init__(self, walk: Walk, style: Style, rng: np.random.Generator) -> None:
+        self.walk = walk
+        self.house = walk.house
+        self.landmarks = walk.around.landmarks
+        self.stands = [walk.house.stands[number] for number in walk.stands]
         self.style = style
         self.rng = rng
         self.named: set[int] = set()  # landmarks mentioned so far
 
     def instruction(self) -> Phrase:
         """Clauses joined into sentences of one to three clauses; the last one says where to stop."""
-        clauses = [clause for number in range(len(self.legs)) if (clause := self._clause(number))]
+        legs = zip(self.walk.legs, (None, *self.walk.legs), strict=False)
+        clauses = [clause for leg, before in legs if (clause := self._clause(leg, before))]
         clauses.append(self._stop())
         sentences: list[Phrase] = []
         while clauses:
@@ -192,43 +187,43 @@ class _Speaker:
 
     # Clauses: one per leg.
 
-    def _clause(self, number: int) -> Phrase:
+    def _clause(self, leg: Leg, before: Leg | None) -> Phrase:
         """The clause of a leg; empty when the leg goes without saying."""
-        leg = self.legs[number]
         if leg.climb:
             return self._climb(leg)
-        if self.house.rooms[leg.room].kind == "stairs":
+        if self._kind(leg.room) == "stairs":
             return _EMPTY  # stepping off the stairs
-        if leg.into >= 0 and self.house.rooms[leg.into].kind == "stairs":
+        if leg.into < 0:
+            return self._inside(leg, first=before is None)
+        if self._kind(leg.into) == "stairs":
             return self._to_stairs(leg)
-        if leg.into >= 0:
-            return self._through_door(leg, self.legs[number - 1] if number else None)
-        return self._inside(leg, first=number == 0)
+        return self._through_door(leg, before)
+
+    def _kind(self, room: int) -> str:
+        return self.house.rooms[room].kind
 
     def _climb(self, leg: Leg) -> Phrase:
         way: Literal["up", "down"] = "up" if leg.climb > 0 else "down"
         noun = self._pick(("stairs", "stairs", "staircase", "steps"))
         verb = self._pick(("go", "walk", "climb" if leg.climb > 0 else "go", "head"))
-        end = self.house.stands[self.stands[leg.stop]].stairs
-        ending = ""
+        end, ending = self.stands[leg.stop].stairs, ""
         if end in ("top", "bottom") and self._chance(0.35):
             ending = f"to the {end}"
         if end == "top" and self._chance(0.2):
             ending = "to the upper floor"
-        claim = Claim("stairs", leg.start, leg.stop, side=way)
-        return joined(verb, Phrase(f"{way} the {noun}", (claim,)), ending)
+        return joined(verb, way, "the", noun, ending, Claim("stairs", leg.start, leg.stop, side=way))
 
     def _to_stairs(self, leg: Leg) -> Phrase:
         turn = self._turn(leg)
         if not turn:
-            return self._walk(leg) if self.finder.length(leg) > _LONG else _EMPTY
+            return self._go(leg) if self.walk.length(leg) > _LONG else _EMPTY
         goal = self._pick(("to the stairs", "towards the stairs", "to the staircase"))
         return joined(turn, "and", self._pick(_WALK[:3]), goal)
 
     def _through_door(self, leg: Leg, before: Leg | None) -> Phrase:
         """Leave a room for the hallway, or enter the next room."""
-        out = self.house.rooms[leg.into].kind == "hallway"
-        long = self.finder.length(leg) > _LONG
+        out = self._kind(leg.into) == "hallway"
+        long = self.walk.length(leg) > _LONG
         past = self._past(leg) if long and self._chance(self.style.landmarks) else _EMPTY
         if out:
             core = self._leave(leg)
@@ -237,7 +232,7 @@ class _Speaker:
             if self._chance(self.style.rooms):
                 core = joined(core, f"{self._within(leg.into)}to", self._room(leg.into, leg.stop))
         else:
-            verb = self._pick(_ONTO if self.house.rooms[leg.into].kind == "porch" else _ENTER)
+            verb = self._pick(_ONTO if self._kind(leg.into) == "porch" else _ENTER)
             core = joined(verb, self._room(leg.into, leg.stop), self._on_door_side(leg, share=0.6))
         move = joined(past, "and" if past else "", core)
         sided = "on the" in core.text or "on your" in core.text
@@ -249,20 +244,13 @@ class _Speaker:
             return 0.8
         return 0.5 if self.style.rooms > 0.5 else 0.7
 
-    def _on_door_side(self, leg: Leg, share: float = 1.0) -> Phrase:
-        """The side of a door where it can be told, in ``share`` of all cases."""
-        side = self._door_side(leg)
-        if not side or (share < 1 and not self._chance(share)):
-            return _EMPTY
-        return Phrase(self._on(side), (Claim("door side", leg.start, door=leg.door, side=side),))
-
     def _leave(self, leg: Leg) -> Phrase:
         """Out into the hallway."""
         if self._chance(0.25):
             return joined(self._pick(("go", "walk", "head")), "out into", self._room(leg.into, leg.stop))
         core = joined(self._pick(_EXIT), self._room(leg.room, leg.start))
         if self._chance(self.style.landmarks * 0.5):
-            near = self._unnamed(self.finder.beside_door(leg.door, leg.stop - 1))
+            near = self._unnamed(self.walk.beside_door(leg))
             if near:
                 landmark = self._landmark(near[0], leg.stop - 1)
                 core = joined(core, "through the door", self._pick(_BESIDE[:3]), landmark)
@@ -272,11 +260,11 @@ class _Speaker:
 
     def _inside(self, leg: Leg, *, first: bool) -> Phrase:
         """Walk within a room."""
-        turn, short = self._turn(leg), self.finder.length(leg) < _SHORT
+        turn, short = self._turn(leg), self.walk.length(leg) < _SHORT
         if not turn and short and not first:
             return _EMPTY
         detailed = bool(turn) or self._chance(self.style.detail)
-        move = self._walk(leg, plain=not short and detailed)
+        move = self._go(leg, plain=not short and detailed)
         return self._turned(leg, move, needed=True) if move else turn
 
     def _turned(self, leg: Leg, move: Phrase, *, needed: bool, share: float = 1.0) -> Phrase:
@@ -285,63 +273,64 @@ class _Speaker:
         if not turn or not self._chance(1.0 if needed else share * self.style.turns):
             return move
         if leg.start > 0 and self._chance(0.3 * self.style.landmarks):
-            near = self._unnamed(self.finder.near(leg.start, 1.1))
+            near = self._unnamed(self.walk.near(leg.start, 1.1))
             if near:
                 at = joined(self._pick(_REACHED), self._landmark(near[0], leg.start))
                 return joined(Phrase(f"{at.text},", at.claims), turn, "and", move)
         return joined(turn, "and", move)
 
-    def _walk(self, leg: Leg, *, plain: bool = True) -> Phrase:
+    def _go(self, leg: Leg, *, plain: bool = True) -> Phrase:
         """Walk past, towards or along something; without ``plain`` only where there is a landmark."""
         verb = self._pick(_WALK)
         if self._chance(self.style.landmarks):
-            past, ahead = self._past(leg), self._unnamed(self.finder.ahead(leg))
+            past, ahead = self._past(leg), self._unnamed(self.walk.ahead(leg))
             if past and (not ahead or self._chance(0.55)):
                 return past
             if ahead:
-                landmark = self._landmark(ahead[0], leg.start)
-                claim = Claim("ahead", leg.start, leg.stop, ahead[0])
-                return joined(verb, Phrase(self._pick(_TOWARDS), (claim,)), landmark)
+                landmark, claim = (
+                    self._landmark(ahead[0], leg.start),
+                    Claim("ahead", leg.start, leg.stop, ahead[0]),
+                )
+                return joined(verb, self._pick(_TOWARDS), landmark, claim)
         if not plain:
             return _EMPTY
-        if self.house.rooms[leg.room].kind == "hallway":
+        if self._kind(leg.room) == "hallway":
             way = "to the end of" if self._ends_hallway(leg) else self._pick(("down", "along", "through"))
             return joined(verb, way, self._room(leg.room, leg.start))
-        if self.finder.length(leg) > _LONG and self._chance(0.7):
+        if self.walk.length(leg) > _LONG and self._chance(0.7):
             return joined(verb, self._pick(("across", "through")), self._room(leg.room, leg.start))
         return joined(verb, self._pick(_FORWARD))
 
     def _past(self, leg: Leg) -> Phrase:
-        passed = [(number, side) for number, side in self.finder.passed(leg) if number not in self.named]
+        passed = [(number, side) for number, side in self.walk.passed(leg) if number not in self.named]
         if not passed or not self._chance(max(0.5, self.style.landmarks)):
             return _EMPTY
         number, side = passed[0] if self._chance(0.7) else self._pick(passed)
         claim = Claim("passes", leg.start, leg.stop, number, side if side and self._chance(0.35) else "")
         landmark = self._landmark(number, leg.start)
         where = self._on(claim.side) if claim.side else ""
-        return joined(Phrase(self._pick(_PAST), (claim,)), landmark, where)
+        return joined(self._pick(_PAST), landmark, where, claim)
 
     def _ends_hallway(self, leg: Leg) -> bool:
         """Whether a leg leads to the end of a hallway."""
-        rect = self.house.rooms[leg.room].rect
-        x, y, _ = (float(value) for value in self.around.position[self.stands[leg.stop]])
+        rect, (x, y, _) = self.house.rooms[leg.room].rect, self.walk.spot(leg.stop)
         east, north = math.sin(leg.heading), math.cos(leg.heading)
         if abs(east) > abs(north):
             left = rect.x1 - x if east > 0 else x - rect.x0
         else:
             left = rect.y1 - y if north > 0 else y - rect.y0
-        return left < 1.3 and self.finder.length(leg) > 2.0
+        return left < 1.3 and self.walk.length(leg) > 2.0
 
     # Phrases: names of landmarks, rooms, turns and doors.
 
     def _landmark(self, number: int, step: int) -> Phrase:
         """A landmark as seen from a viewpoint of the route: 'the blue sofa', 'a wooden desk'."""
         self.named.add(number)
-        thing = self.around.landmarks[number]
+        thing = self.landmarks[number]
         model = KINDS.get(thing.kind)
-        others = self.finder.same_kind(number, step)
+        others = self.walk.same_kind(number, step)
         adjectives = []
-        telling = any(self.around.landmarks[other].colour != thing.colour for other in others)
+        telling = any(other.colour != thing.colour for other in others)
         if model and len(model.colours) > 1 and self._chance(0.9 if telling else self.style.colours):
             adjectives.append(thing.colour)
         material = MATERIAL_WORDS.get(thing.material)
@@ -350,7 +339,7 @@ class _Speaker:
         noun = " ".join([*adjectives, self._pick(model.words if model else _BUILDING_WORDS[thing.kind])])
         indefinite = "an" if noun[0] in "aeiou" else "a"
         article = "the" if not others or self._chance(0.5) else indefinite
-        return Phrase(f"{article} {noun}", (Claim("sees", step, landmark=number),))
+        return joined(article, noun, Claim("sees", step, landmark=number))
 
     def _unnamed(self, numbers: Sequence[int]) -> list[int]:
         """The landmarks among these that were not mentioned yet."""
@@ -358,13 +347,13 @@ class _Speaker:
 
     def _room(self, number: int, step: int) -> Phrase:
         """A room that is at, or entered from, a viewpoint of the route: 'the kitchen'."""
-        words = ROOM_KINDS[self.house.rooms[number].kind].words
+        words = ROOM_KINDS[self._kind(number)].words
         word = words[0] if self._chance(0.7) else self._pick(words)
-        return Phrase(f"the {word}", (Claim("room", step, room=number),))
+        return joined("the", word, Claim("room", step, room=number))
 
     def _within(self, number: int) -> str:
         """The preposition for being in a room."""
-        return "on" if self.house.rooms[number].kind == "porch" else "in"
+        return "on" if self._kind(number) == "porch" else "in"
 
     def _on(self, side: str) -> str:
         return f"on {self._pick(('the', 'your'))} {side}"
@@ -375,7 +364,7 @@ class _Speaker:
         if not side:
             return _EMPTY
         slight = abs(leg.turn) < _CLEAR and self._chance(0.5)
-        return Phrase(self._pick((_BEAR if slight else _TURN)[side]), (Claim("turn", leg.start, side=side),))
+        return joined(self._pick((_BEAR if slight else _TURN)[side]), Claim("turn", leg.start, side=side))
 
     def _door(self, leg: Leg, before: Leg | None) -> Phrase:
         """The door at the end of a leg: which one it is, as well as the surroundings allow."""
@@ -385,49 +374,46 @@ class _Speaker:
         options = [self._door_beside, self._door_on_side]
         if not self._chance(0.5):
             options.reverse()
-        return options[0](leg) or options[1](leg) or counted or Phrase(f"the {self._door_word(leg)}")
+        return options[0](leg) or options[1](leg) or counted or joined("the", self._door_word(leg))
 
     def _door_word(self, leg: Leg) -> str:
         return "opening" if self.house.doors[leg.door].style == "opening" else self._pick(_DOORWAY)
 
     def _door_beside(self, leg: Leg) -> Phrase:
-        step = leg.stop - 1
-        near = self._unnamed(self.finder.beside_door(leg.door, step))
+        near = self._unnamed(self.walk.beside_door(leg))
         if not near:
             return _EMPTY
-        landmark = self._landmark(near[0], step)
+        landmark = self._landmark(near[0], leg.stop - 1)
         return joined("the", self._door_word(leg), self._pick(_BESIDE[:4]), landmark)
 
     def _door_on_side(self, leg: Leg) -> Phrase:
         where = self._on_door_side(leg)
         return joined("the", self._door_word(leg), where) if where else _EMPTY
 
-    def _door_side(self, leg: Leg) -> Side:
-        """The side a door lies on when one arrives at the start of a leg; empty when it is ahead or far."""
-        if self.finder.length(leg) > _AT_HAND:
-            return ""
-        door = self.house.doors[leg.door]
-        x, y, _ = self.around.position[self.stands[leg.start]]
-        bearing = turn_between(leg.before, math.atan2(door.x - float(x), door.y - float(y)))
-        if not math.radians(30) < abs(bearing) < math.radians(150):
-            return ""
-        return "right" if bearing > 0 else "left"
+    def _on_door_side(self, leg: Leg, share: float = 1.0) -> Phrase:
+        """The side of a door near the start of a leg and not ahead, in ``share`` of all cases."""
+        door, (x, y, _) = self.house.doors[leg.door], self.walk.spot(leg.start)
+        bearing = turn_between(leg.before, math.atan2(door.x - x, door.y - y))
+        aside = math.radians(30) < abs(bearing) < math.radians(150)
+        if self.walk.length(leg) > _AT_HAND or not aside or (share < 1 and not self._chance(share)):
+            return _EMPTY
+        side: Side = "right" if bearing > 0 else "left"
+        return joined(self._on(side), Claim("door side", leg.start, door=leg.door, side=side))
 
     def _counted_door(self, leg: Leg, before: Leg | None) -> Phrase:
         """'the second door on the left', counted from where one starts down the hallway."""
-        if self.house.rooms[leg.room].kind != "hallway":
+        if self._kind(leg.room) != "hallway":
             return _EMPTY
-        walk = before if before is not None and before.room == leg.room and before.door < 0 else leg
-        x, y = (float(value) for value in self.around.position[self.stands[walk.start]][:2])
+        walked = before if before is not None and before.room == leg.room and before.door < 0 else leg
         sides: tuple[Side, Side] = ("left", "right")
         for side in sides:
-            doors = doors_ahead(self.house, leg.room, x, y, walk.heading, side)
+            doors = self.walk.doors_ahead(walked, side)
             if leg.door in doors and len(doors) > 1:
                 number = doors.index(leg.door)
                 last = number == len(doors) - 1 and self._chance(0.4)
                 word = "last" if last else _ORDINALS[number]
-                claim = Claim("ordinal", walk.start, door=leg.door, side=side, number=number + 1)
-                return Phrase(f"the {word} door {self._on(side)}", (claim,))
+                claim = Claim("ordinal", walked.start, door=leg.door, side=side, number=number + 1)
+                return joined("the", word, "door", self._on(side), claim)
         return _EMPTY
 
     # The last clause: where to stop, and how one knows.
@@ -435,11 +421,11 @@ class _Speaker:
     def _stop(self) -> Phrase:
         """A clause such as 'stop next to the blue sofa' or 'wait in the doorway of the kitchen'."""
         step = len(self.stands) - 1
-        stand = self.house.stands[self.stands[step]]
+        stand = self.stands[step]
         verb = self._pick(_STOP)
         if stand.stairs:
             where = "on the landing" if stand.stairs == "landing" else f"at the {stand.stairs} of the stairs"
-            return Phrase(f"{verb} {where}", (Claim("doorway", step, room=stand.room),))
+            return joined(verb, where, Claim("doorway", step, room=stand.room))
         if stand.door >= 0:
             return joined(verb, self._in_doorway(stand, step))
         return joined(verb, self._beside_thing(stand, step) or self._in_room(stand, step))
@@ -447,8 +433,8 @@ class _Speaker:
     def _in_doorway(self, stand: Stand, step: int) -> Phrase:
         """In a doorway, named after the room that is not entered any more."""
         door = self.house.doors[stand.door]
-        a, b = self.around.position[self.stands[step - 1]], self.around.position[self.stands[step]]
-        x, y = (0.2 * a + 0.8 * b)[:2].tolist()
+        a, b = self.stands[step - 1], self.stands[step]
+        x, y = 0.2 * a.x + 0.8 * b.x, 0.2 * a.y + 0.8 * b.y
         come_from = min(door.rooms, key=lambda room: self.house.rooms[room].rect.distance(x, y))
         onward = next(room for room in door.rooms if room != come_from)
         room = self._room(onward, step)
@@ -457,26 +443,25 @@ class _Speaker:
             if door.style == "opening"
             else ("in the doorway of", "at the door of", "in the doorway to", "at the entrance to")
         )
-        return joined(Phrase(where, (Claim("doorway", step, door=stand.door, room=onward),)), room)
+        return joined(where, room, Claim("doorway", step, door=stand.door, room=onward))
 
     def _beside_thing(self, stand: Stand, step: int) -> Phrase:
         """Beside, before or on something close by."""
-        near = [n for n in self.finder.near(step) if self.around.landmarks[n].room == stand.room]
+        near = [n for n in self.walk.near(step) if self.landmarks[n].room == stand.room]
         if not near:
             return _EMPTY
         number = near[0] if len(near) == 1 or self._chance(0.7) else near[1]
-        thing, landmark = self.around.landmarks[number], self._landmark(number, step)
+        thing, landmark = self.landmarks[number], self._landmark(number, step)
         claim = Claim("near", step, landmark=number)
         if thing.kind == "rug":
-            on_it = thing.box.footprint.holds(stand.x, stand.y)
-            return joined(Phrase("on" if on_it else "by", (claim,)), landmark)
+            return joined("on" if thing.box.footprint.holds(stand.x, stand.y) else "by", landmark, claim)
         x, y = thing.box.footprint.centre
         east, north = stand.x - x, stand.y - y
         ahead = east * thing.facing[0] + north * thing.facing[1]
         where = self._pick(_BESIDE)
         if ahead / max(math.hypot(east, north), 1e-9) > 0.8 and self._chance(0.6):
             where = "in front of"
-        phrase = joined(Phrase(where, (claim,)), landmark)
+        phrase = joined(where, landmark, claim)
         if self._chance(0.25):
             phrase = joined(phrase, self._within(stand.room), self._room(stand.room, step))
         return phrase
@@ -487,6 +472,6 @@ class _Speaker:
         if math.hypot(stand.x - x, stand.y - y) < 0.9 and room.kind != "hallway":
             return joined("in the middle of", name)
         within = self._within(stand.room)
-        just_entered = self.house.stands[self.stands[step - 1]].door >= 0
+        just_entered = self.stands[step - 1].door >= 0
         arriving = (f"once you are {within}", "when you reach", "as you enter") if just_entered else ()
         return joined(self._pick((within, *arriving)), name)

@@ -11,10 +11,8 @@ import numpy as np
 from jinja2 import Template
 from PIL import Image
 
-from scenemem.houses.catalogue import COLOURS, KINDS, MATERIALS, SEEN_KINDS
-from scenemem.houses.house import STOREY, House, Rect, Stand
-from scenemem.houses.raycast import NOTHING, cast_rays
-from scenemem.houses.scene import FloatArray, IntArray, Scene, build_scene, treads
+from scenemem.houses.house import COLOURS, KINDS, MATERIALS, SEEN_KINDS, STOREY, House, Rect, Stand
+from scenemem.houses.scene import NOTHING, FloatArray, IntArray, Scene, build_scene, cast_rays, treads
 
 _WIDTH, _HEIGHT = 640, 480  # of a view, pixels
 _FIELD = math.pi / 3  # vertical field of view, radians
@@ -96,12 +94,9 @@ def _cast_tiles(
     """
     rows, columns = direction.shape[:2]
     tiles = direction.reshape(rows // _TILE, _TILE, columns // _TILE, _TILE, 3).swapaxes(1, 2)
-    box, depth, axis = cast_rays(scene, eye, tiles.reshape(-1, 3))
-
-    def untiled(values: Any) -> Any:
-        return values.reshape(tiles.shape[:4]).swapaxes(1, 2).reshape(rows, columns)
-
-    return untiled(box), untiled(depth), untiled(axis)
+    cast: tuple[Any, ...] = cast_rays(scene, eye, tiles.reshape(-1, 3))
+    box, depth, axis = (v.reshape(tiles.shape[:4]).swapaxes(1, 2).reshape(rows, columns) for v in cast)
+    return box, depth, axis
 
 
 def _shaded(scene: Scene, hits: _Hits) -> FloatArray:

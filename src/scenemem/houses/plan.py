@@ -11,8 +11,19 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from scenemem.houses.catalogue import ROOM_KINDS
-from scenemem.houses.house import FOOT, Axis, Door, DoorStyle, House, Rect, RectSide, Room, Stairs, Window
+from scenemem.houses.house import (
+    FOOT,
+    ROOM_KINDS,
+    Axis,
+    Door,
+    DoorStyle,
+    House,
+    Rect,
+    RectSide,
+    Room,
+    Stairs,
+    Window,
+)
 
 _GRID = 0.25  # walls lie on multiples of this, metres
 _CORNER = 0.22  # kept free between a door or window and the corner of a room
@@ -57,81 +68,73 @@ class Draft:
         self.rooms.append(Room(kind, floor, rect, wall, ground, colour))
         return len(self.rooms) - 1
 
+    def wall(self, a: int, b: int) -> RectSide | None:
+        """The wall two rooms share; None on different floors."""
+        one, other = self.rooms[a], self.rooms[b]
+        return shared_wall(one.rect, other.rect) if one.floor == other.floor else None
+
     def share(self, a: int, b: int) -> float:
-        """Length of the wall two rooms share; 0 on different floors."""
-        if self.rooms[a].floor != self.rooms[b].floor:
-            return 0.0
-        wall = shared_wall(self.rooms[a].rect, self.rooms[b].rect)
-        return wall.stop - wall.start if wall else 0.0
+        """Length of the wall two rooms share; 0 without one."""
+        wall = self.wall(a, b)
+        return wall.length if wall else 0.0
 
     def join(
         self, a: int, b: int, style: DoorStyle = "door", width: float = 0.9, at: float | None = None
     ) -> None:
         """Put a door into the wall two rooms share: at a given coordinate along it, else anywhere."""
-        wall = shared_wall(self.rooms[a].rect, self.rooms[b].rect)
+        wall = self.wall(a, b)
         if wall is None:
             raise ValueError(f"rooms {a} and {b} share no wall")
         if at is None:
-            width = min(width, wall.stop - wall.start - 2 * _CORNER)
-            at = self._spot(wall.start, wall.stop, width)
-        self._add_door((a, b), wall.across, wall.line, at, width, style)
+            width = min(width, wall.length - 2 * _CORNER)
+            at = self._spot(wall, width)
+        self.add_door((a, b), wall, at, width, style)
 
-    def add_front_door(self, room: int, line: float) -> None:
-        """Put a shut door into the middle of the outer wall at x = ``line``."""
-        self._add_door((room, -1), "x", line, self.rooms[room].rect.centre[1], 1.0, "front door")
+    def add_door(
+        self, rooms: tuple[int, int], wall: RectSide, at: float, width: float, style: DoorStyle
+    ) -> None:
+        """Put a door into a wall, at a coordinate along it."""
+        colour = _DOOR_COLOURS[self.rng.integers(len(_DOOR_COLOURS))]
+        height = 2.3 if style == "opening" else 2.05
+        leaf = style == "door" and bool(self.rng.random() < 0.6)
+        x, y = wall.point(at)
+        self.doors.append(Door(rooms, x, y, wall.across, round(width, 3), height, style, colour, leaf))
 
     def add_windows(self) -> None:
         """Put windows into the stretches of outer wall that are long enough."""
         for number, room in enumerate(self.rooms):
-            if room.kind in ("porch", "closet", "stairs"):
-                continue
-            for wall in self._outer_walls(number):
-                if wall.stop - wall.start < 1.5 or self.rng.random() > 0.8:
+            outer = [] if room.kind in ("porch", "closet", "stairs") else self._outer_walls(number)
+            for wall in outer:
+                if wall.length < 1.5 or self.rng.random() > 0.8:
                     continue
-                width = min(float(self.rng.uniform(0.9, 1.8)), wall.stop - wall.start - 2 * _CORNER)
-                x, y = _point(wall.across, wall.line, self._spot(wall.start, wall.stop, width))
+                width = min(float(self.rng.uniform(0.9, 1.8)), wall.length - 2 * _CORNER)
+                x, y = wall.point(self._spot(wall, width))
                 self.windows.append(Window(number, x, y, wall.across, round(width, 3)))
+
+    def _spot(self, wall: RectSide, width: float) -> float:
+        """The middle of a gap anywhere in a wall."""
+        low, high = wall.start + _CORNER + width / 2, wall.stop - _CORNER - width / 2
+        return float(self.rng.uniform(low, high)) if high > low else (wall.start + wall.stop) / 2
+
+    def _outer_walls(self, number: int) -> list[RectSide]:
+        """The walls of a room that no other room and no front door touches."""
+        others = (n for n in range(len(self.rooms)) if n != number)
+        taken = {wall[:2] for other in others if (wall := self.wall(number, other))}
+        taken |= {(door.across, door.line) for door in self.doors if door.rooms == (number, -1)}
+        return [side for side in self.rooms[number].rect.sides if side[:2] not in taken]
 
     def finished(self, name: str) -> House:
         """The plan as a house, mirrored and turned at random so that no direction is special."""
         flip_x, flip_y, swap = (bool(bit) for bit in self.rng.integers(2, size=3))
         turn = _Turn(-1 if flip_x else 1, -1 if flip_y else 1, swap)
-        stairs = self.stairs and replace(
-            self.stairs,
-            lower=turn.rect(self.stairs.lower),
-            landing=turn.rect(self.stairs.landing),
-            upper=turn.rect(self.stairs.upper),
-            inward=turn.vector(self.stairs.inward),
-        )
         return House(
             name=name,
             floors=1 + max(room.floor for room in self.rooms),
             rooms=tuple(replace(room, rect=turn.rect(room.rect)) for room in self.rooms),
             doors=tuple(turn.gap(door) for door in self.doors),
             windows=tuple(turn.gap(window) for window in self.windows),
-            stairs=stairs,
+            stairs=self.stairs and turn.stairs(self.stairs),
         )
-
-    def _add_door(
-        self, rooms: tuple[int, int], across: Axis, line: float, at: float, width: float, style: DoorStyle
-    ) -> None:
-        colour = _DOOR_COLOURS[self.rng.integers(len(_DOOR_COLOURS))]
-        height = 2.3 if style == "opening" else 2.05
-        leaf = style == "door" and bool(self.rng.random() < 0.6)
-        x, y = _point(across, line, at)
-        self.doors.append(Door(rooms, x, y, across, round(width, 3), height, style, colour, leaf))
-
-    def _spot(self, start: float, stop: float, width: float) -> float:
-        low, high = start + _CORNER + width / 2, stop - _CORNER - width / 2
-        return float(self.rng.uniform(low, high)) if high > low else (start + stop) / 2
-
-    def _outer_walls(self, number: int) -> list[RectSide]:
-        """The walls of a room that no other room and no front door touches."""
-        room = self.rooms[number]
-        others = [r.rect for n, r in enumerate(self.rooms) if n != number and r.floor == room.floor]
-        taken = {wall[:2] for other in others if (wall := shared_wall(room.rect, other))}
-        taken |= {(door.across, door.line) for door in self.doors if door.rooms == (number, -1)}
-        return [side for side in room.rect.sides if side[:2] not in taken]
 
 
 class _Turn(NamedTuple):
@@ -145,10 +148,6 @@ class _Turn(NamedTuple):
         x, y = self.sign_x * x + 0.0, self.sign_y * y + 0.0  # + 0.0 turns -0.0 into 0.0
         return (y, x) if self.swap else (x, y)
 
-    def vector(self, vector: tuple[int, int]) -> tuple[int, int]:
-        x, y = self.sign_x * vector[0], self.sign_y * vector[1]
-        return (y, x) if self.swap else (x, y)
-
     def rect(self, rect: Rect) -> Rect:
         (xa, ya), (xb, yb) = self.point(rect.x0, rect.y0), self.point(rect.x1, rect.y1)
         return Rect(min(xa, xb), min(ya, yb), max(xa, xb), max(ya, yb))
@@ -158,6 +157,11 @@ class _Turn(NamedTuple):
         across: Axis = "x" if (gap.across == "x") != self.swap else "y"
         return replace(gap, x=x, y=y, across=across)
 
+    def stairs(self, stairs: Stairs) -> Stairs:
+        x, y = self.point(*stairs.inward)
+        lower, landing, upper = map(self.rect, (stairs.lower, stairs.landing, stairs.upper))
+        return Stairs(stairs.rooms, lower, landing, upper, (int(x), int(y)))
+
 
 class _Bands(NamedTuple):
     """How a floor is cut along y: rooms, hallway, rooms."""
@@ -165,6 +169,14 @@ class _Bands(NamedTuple):
     hall_low: float
     hall_high: float
     depth: float
+
+
+class _Wing(NamedTuple):
+    """A hallway with rooms on both sides, by their numbers."""
+
+    bands: _Bands
+    hall: int
+    rooms: list[int]
 
 
 def draw_plan(rng: np.random.Generator, name: str) -> House:
@@ -184,10 +196,9 @@ def _draw_one_wing(draft: Draft) -> None:
     bands = _bands(draft.rng)
     wide = _length(draft.rng, 4.5, 6.0)
     long = wide + _length(draft.rng, 10.0, 12.5)
-    hall, rooms = _add_wing(draft, 0, wide, long, bands, _shuffled(draft.rng, _GROUND_WISHES))
-    zone = _add_zone(draft, 0, Rect(0, 0, wide, bands.depth), [bands], _day_rooms(draft.rng))
-    _join_zone(draft, zone, [hall], rooms)
-    _add_ways_out(draft, zone, hall, long, Rect(-2.5, 0, 0, bands.depth))
+    wing = _add_wing(draft, 0, (wide, long), bands, _shuffled(draft.rng, _GROUND_WISHES))
+    zone = _add_zone(draft, 0, Rect(0, 0, wide, bands.depth), [wing], _day_rooms(draft.rng))
+    _add_ways_out(draft, zone, wing, Rect(-2.5, 0, 0, bands.depth))
 
 
 def _draw_two_wings(draft: Draft) -> None:
@@ -197,11 +208,10 @@ def _draw_two_wings(draft: Draft) -> None:
     stop = start + _length(draft.rng, 4.5, 5.5)
     long = stop + _length(draft.rng, 6.0, 7.0)
     wishes = _shuffled(draft.rng, _GROUND_WISHES)
-    west, west_rooms = _add_wing(draft, 0, 0.0, start, left, wishes)
-    east, east_rooms = _add_wing(draft, 0, stop, long, right, wishes)
-    zone = _add_zone(draft, 0, Rect(start, 0, stop, depth), [left, right], _day_rooms(draft.rng))
-    _join_zone(draft, zone, [west, east], west_rooms + east_rooms)
-    _add_ways_out(draft, zone, east, long, Rect(start, -2.5, stop, 0))
+    west = _add_wing(draft, 0, (0.0, start), left, wishes)
+    east = _add_wing(draft, 0, (stop, long), right, wishes)
+    zone = _add_zone(draft, 0, Rect(start, 0, stop, depth), [west, east], _day_rooms(draft.rng))
+    _add_ways_out(draft, zone, east, Rect(start, -2.5, stop, 0))
 
 
 def _draw_two_floors(draft: Draft) -> None:
@@ -213,16 +223,13 @@ def _draw_two_floors(draft: Draft) -> None:
     left = wide if rng.random() < 0.5 else long - _STAIR_WIDTH
     low, high = (0.0, bands.hall_low) if low_side else (bands.hall_high, bands.depth)
     well = Rect(left, low, left + _STAIR_WIDTH, high)
-    ground, ground_rooms = _add_wing(draft, 0, wide, long, bands, _shuffled(rng, _GROUND_WISHES[:5]), well)
-    zone = _add_zone(draft, 0, Rect(0, 0, wide, bands.depth), [bands], _day_rooms(rng))
-    _join_zone(draft, zone, [ground], ground_rooms)
-    upper, upper_rooms = _add_wing(draft, 1, wide, long, bands, _shuffled(rng, _UPPER_WISHES), well)
-    start = max(0.0, wide - 4.25)
+    ground = _add_wing(draft, 0, (wide, long), bands, _shuffled(rng, _GROUND_WISHES[:5]), well)
+    zone = _add_zone(draft, 0, Rect(0, 0, wide, bands.depth), [ground], _day_rooms(rng))
+    upper = _add_wing(draft, 1, (wide, long), bands, _shuffled(rng, _UPPER_WISHES), well)
     kinds = _shuffled(rng, ("bedroom", "family room", "office", "bedroom"))[:2]
-    above = _add_zone(draft, 1, Rect(start, 0, wide, bands.depth), [bands], kinds)
-    _join_zone(draft, above, [upper], upper_rooms)
-    _add_stairs(draft, well, low_side, ground, upper)
-    _add_ways_out(draft, zone, ground, long, Rect(-2.5, 0, 0, bands.depth))
+    _add_zone(draft, 1, Rect(max(0.0, wide - 4.25), 0, wide, bands.depth), [upper], kinds)
+    _add_stairs(draft, well, low_side, ground.hall, upper.hall)
+    _add_ways_out(draft, zone, ground, Rect(-2.5, 0, 0, bands.depth))
 
 
 def _bands(rng: np.random.Generator, depth: float | None = None, *, stairs: bool = False) -> _Bands:
@@ -243,22 +250,20 @@ def _day_rooms(rng: np.random.Generator) -> list[str]:
 def _add_wing(
     draft: Draft,
     floor: int,
-    start: float,
-    stop: float,
+    span: tuple[float, float],
     bands: _Bands,
     wishes: list[str],
     well: Rect | None = None,
-) -> tuple[int, list[int]]:
-    """A hallway from ``start`` to ``stop`` with rooms on both sides; ``well`` is left free for the stairs."""
+) -> _Wing:
+    """A hallway along ``span`` with rooms on both sides; ``well`` is left free for the stairs."""
+    start, stop = span
     hall = draft.add_room("hallway", floor, Rect(start, bands.hall_low, stop, bands.hall_high))
     rooms: list[int] = []
     for low, high in ((0.0, bands.hall_low), (bands.hall_high, bands.depth)):
-        spans = [(start, stop)]
-        if well is not None and (well.y0, well.y1) == (low, high):
-            spans = [(a, b) for a, b in ((start, well.x0), (well.x1, stop)) if b > a]
-        for a, b in spans:
+        free = [(start, well.x0), (well.x1, stop)] if well is not None and well.y0 == low else [span]
+        for a, b in free:
             rooms += _fill_strip(draft, floor, Rect(a, low, b, high), hall, wishes)
-    return hall, rooms
+    return _Wing(bands, hall, rooms)
 
 
 def _fill_strip(draft: Draft, floor: int, strip: Rect, hall: int, wishes: list[str]) -> list[int]:
@@ -297,10 +302,9 @@ def _bedroom_beside(draft: Draft, number: int, rooms: list[int]) -> int | None:
     return next((other for other in bedrooms if draft.share(number, other) > 2), None)
 
 
-def _add_zone(draft: Draft, floor: int, zone: Rect, wings: list[_Bands], kinds: list[str]) -> list[int]:
-    """Cut a zone into rooms stacked along y, none of the cuts where a hallway opens into it."""
-    cuts = _cuts(draft.rng, zone.depth, wings, len(kinds) - 1)
-    edges = [0.0, *cuts, zone.depth]
+def _add_zone(draft: Draft, floor: int, zone: Rect, wings: list[_Wing], kinds: list[str]) -> list[int]:
+    """Cut a zone into rooms stacked along y, and join them with each other and with the wings."""
+    edges = [0.0, *_cuts(draft.rng, zone.depth, wings, len(kinds) - 1), zone.depth]
     rooms = [
         draft.add_room(kind, floor, Rect(zone.x0, low, zone.x1, high))
         for kind, (low, high) in zip(kinds, itertools.pairwise(edges), strict=False)
@@ -311,13 +315,36 @@ def _add_zone(draft: Draft, floor: int, zone: Rect, wings: list[_Bands], kinds: 
             draft.join(a, b, "opening", float(draft.rng.uniform(1.5, 2.4)))
         else:
             draft.join(a, b)
+    for wing in wings:
+        _join_hall(draft, rooms, wing.hall)
+    for room in itertools.chain.from_iterable(wing.rooms for wing in wings):
+        _join_room(draft, rooms, room)
     return rooms
 
 
-def _cuts(rng: np.random.Generator, depth: float, wings: list[_Bands], most: int) -> list[float]:
-    """Up to ``most`` places to cut ``depth``, rooms at least 2.75 m deep, ends of hallways whole."""
+def _join_hall(draft: Draft, zone: list[int], hall: int) -> None:
+    """Let a hallway open into the room of a zone at its end."""
+    room = max(zone, key=lambda number: draft.share(number, hall))
+    if draft.rng.random() < 0.65:
+        draft.join(room, hall, "opening", draft.rooms[hall].rect.depth - 0.45)
+    else:
+        draft.join(room, hall)
+
+
+def _join_room(draft: Draft, zone: list[int], room: int) -> None:
+    """Give a room of a wing a second way, to a room of the zone beside it, in some houses."""
+    private = draft.rooms[room].kind in ("bathroom", "closet")
+    for number in zone:
+        if draft.share(number, room) >= _LEAST_SHARED and not private and draft.rng.random() < 0.35:
+            draft.join(number, room)
+            return
+
+
+def _cuts(rng: np.random.Generator, depth: float, wings: list[_Wing], most: int) -> list[float]:
+    """Up to ``most`` places to cut ``depth``, rooms at least 2.75 m deep, none where a hallway ends."""
+    halls = [wing.bands for wing in wings]
     places = np.arange(2.75, depth - 2.5, 0.25)
-    free = [float(y) for y in places if all(y <= w.hall_low or y >= w.hall_high for w in wings)]
+    free = [float(y) for y in places if all(y <= w.hall_low or y >= w.hall_high for w in halls)]
     for count in range(most, 0, -1):
         for _ in range(20):
             cuts = sorted(free[i] for i in rng.integers(len(free), size=count)) if free else []
@@ -325,22 +352,6 @@ def _cuts(rng: np.random.Generator, depth: float, wings: list[_Bands], most: int
             if len(cuts) == count and np.diff(edges).min() >= 2.75:
                 return cuts
     return []
-
-
-def _join_zone(draft: Draft, zone: list[int], halls: list[int], rooms: list[int]) -> None:
-    """Join each hallway to the zone, and sometimes a room of the wing to it as well (a second way)."""
-    for hall in halls:
-        room = max(zone, key=lambda number: draft.share(number, hall))
-        if draft.rng.random() < 0.65:
-            draft.join(room, hall, "opening", draft.rooms[hall].rect.depth - 0.45)
-        else:
-            draft.join(room, hall)
-    for room in rooms:
-        private = draft.rooms[room].kind in ("bathroom", "closet")
-        for number in zone:
-            if draft.share(number, room) >= _LEAST_SHARED and not private and draft.rng.random() < 0.35:
-                draft.join(number, room)
-                break
 
 
 def _add_stairs(draft: Draft, well: Rect, low_side: bool, ground: int, upper: int) -> None:
@@ -365,15 +376,15 @@ def _add_stairs(draft: Draft, well: Rect, low_side: bool, ground: int, upper: in
     draft.join(upper, above, "opening", 1.05, at=sum(second) / 2)
 
 
-def _add_ways_out(draft: Draft, zone: list[int], hall: int, end: float, outside: Rect) -> None:
+def _add_ways_out(draft: Draft, zone: list[int], wing: _Wing, outside: Rect) -> None:
     """A front door at the end of the hallway and a porch beside a day room, each in most houses."""
-    rng = draft.rng
+    rng, hall = draft.rng, draft.rooms[wing.hall].rect
     if rng.random() < 0.8:
-        draft.add_front_door(hall, end)
+        draft.add_door((wing.hall, -1), hall.sides[1], hall.centre[1], 1.0, "front door")
     if rng.random() > 0.75:
         return
-    sides = [n for n in zone if draft.rooms[n].rect.x0 == outside.x1 or draft.rooms[n].rect.y0 == outside.y1]
-    room = sides[int(rng.integers(len(sides)))]
+    beside = [n for n in zone if shared_wall(draft.rooms[n].rect, outside)]
+    room = beside[int(rng.integers(len(beside)))]
     rect = draft.rooms[room].rect
     porch = (
         Rect(outside.x0, rect.y0, outside.x1, min(rect.y1, rect.y0 + 4.5))
@@ -386,12 +397,6 @@ def _add_ways_out(draft: Draft, zone: list[int], hall: int, end: float, outside:
 def _length(rng: np.random.Generator, least: float, most: float) -> float:
     """A random length on the grid."""
     return round(rng.uniform(least, most) / _GRID) * _GRID
-
-
-def _point(across: Axis, line: float, at: float) -> tuple[float, float]:
-    """The point ``at`` along a wall, to the millimetre."""
-    x, y = (line, at) if across == "x" else (at, line)
-    return round(x, 3), round(y, 3)
 
 
 def _shuffled(rng: np.random.Generator, items: tuple[str, ...]) -> list[str]:

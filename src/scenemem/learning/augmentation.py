@@ -29,13 +29,7 @@ class Augmentation(Protocol):
 
 
 class BackTranslation:
-    """A speaker describes random paths of the training buildings as they look under the agent's own mask.
-
-    Args:
-        speaker: describes the paths; on the features of the agent.
-        pool: the paths.
-        seed: of paths, headings and words.
-    """
+    """A speaker describes random paths of the training buildings as they look under the agent's own mask."""
 
     def __init__(self, speaker: Speaker, pool: PathPool, seed: int) -> None:
         self.speaker = speaker
@@ -79,12 +73,7 @@ def described_episodes(
 
 
 class StoredEpisodes:
-    """Episodes of a file, for example written by ``scenemem speak augment`` or published by others.
-
-    Args:
-        episodes: all of them.
-        seed: of their order.
-    """
+    """Episodes of a file, for example written by ``scenemem speak augment`` or published by others."""
 
     def __init__(self, episodes: EpisodeSet, seed: int) -> None:
         if not len(episodes) or not episodes.has_goals:

@@ -77,11 +77,7 @@ def write_tensors(
 
 
 def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
-    """Read a checkpoint.
-
-    Raises:
-        DataError: the file is missing, damaged, or was written by another version.
-    """
+    """Read a checkpoint."""
     tensors, texts = read_tensor_file(file, "checkpoint")
     damaged = "not a checkpoint of SceneMem, or damaged"
     if _DESCRIPTION not in texts:
@@ -95,7 +91,7 @@ def read_checkpoint(file: str | os.PathLike[str]) -> Checkpoint:
         expected = f"expected checkpoint version {VERSION}"
         raise DataError(file, f"was written by another version ({version!r}); {expected}")
     if CHECKSUM not in texts:
-        raise DataError(file, "not a checkpoint of SceneMem, or damaged (it lost its checksum)")
+        raise DataError(file, f"{damaged} (it lost its checksum)")
     return Checkpoint(tensors, metadata)
 
 
@@ -105,9 +101,6 @@ def stored_network(build: Callable[[], N], checkpoint: Checkpoint, file: str | o
     The settings of the network come from the file, too, and may name any size. Building ends when it has more
     numbers or tensors than the file has and some to spare; a tensor is counted before it is filled, and takes
     no memory until then.
-
-    Raises:
-        DataError: names or shapes differ, or the settings make no network.
     """
     weights = checkpoint.network().values()
     stored = sum(tensor.numel() for tensor in weights)
@@ -134,11 +127,7 @@ def stored_network(build: Callable[[], N], checkpoint: Checkpoint, file: str | o
 
 
 def load_network(network: nn.Module, checkpoint: Checkpoint, file: str | os.PathLike[str]) -> None:
-    """Load weights strictly; an error names what differs.
-
-    Raises:
-        DataError: names, shapes or kinds of numbers differ.
-    """
+    """Load weights strictly; an error names what differs."""
     stored, expected = checkpoint.network(), network.state_dict()
     missing, unknown = sorted(expected.keys() - stored.keys()), sorted(stored.keys() - expected.keys())
     if missing or unknown:
@@ -162,11 +151,7 @@ def load_network(network: nn.Module, checkpoint: Checkpoint, file: str | os.Path
 def load_optimiser(
     optimiser: Optimizer, checkpoint: Checkpoint, file: str | os.PathLike[str] = "checkpoint"
 ) -> None:
-    """Restore the moments of every parameter, in the order of the optimiser's parameters, where these are.
-
-    Raises:
-        DataError: they belong to another network.
-    """
+    """Restore the moments of every parameter, in the order of the optimiser's parameters, where these are."""
     parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     for name, tensor in checkpoint.tensors.items():
         if not name.startswith(_OPTIMISER):
@@ -179,13 +164,8 @@ def load_optimiser(
             )
         parameter = parameters[int(number)]
         # the count of steps stays on the CPU unless the optimiser keeps it beside the moments
-        beside = tensor.dim() or _counts_beside(optimiser)
+        beside = tensor.dim() or any(group.get("fused") for group in optimiser.param_groups)
         optimiser.state[parameter][key] = tensor.to(parameter.device if beside else "cpu", copy=True)
-
-
-def _counts_beside(optimiser: Optimizer) -> bool:
-    """Whether the optimiser keeps its counts of steps on the device of the parameters."""
-    return any(group.get("fused") or group.get("capturable") for group in optimiser.param_groups)
 
 
 def _optimiser_tensors(optimiser: Optimizer) -> dict[str, Tensor]:

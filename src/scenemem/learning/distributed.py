@@ -1,21 +1,28 @@
-"""The processes that train one agent together; a single process is a group of one.
+"""Where and how training computes: the processes of a group, their devices, the precision of products.
 
-Started by ``torchrun``. All processes draw the same random numbers and each takes its share, so that training
-gives the same result as in one process.
+A single process is a group of one. ``torchrun`` starts several: all draw the same random numbers and each
+takes its share, so that training gives the same result as in one process.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from scenemem.errors import UserError
+
+Precision = Literal["full", "fast"]
+"""Of matrix products."""
+
+_SIZE, _PRODUCTS = 512, 5  # of the matrices that are timed, and how many
 
 
 @dataclass(frozen=True)
@@ -67,11 +74,7 @@ SINGLE = ProcessGroup()
 
 
 def check_device(device: str) -> str:
-    """A device that this machine has.
-
-    Raises:
-        UserError: there is no such device.
-    """
+    """A device that this machine has."""
     try:
         kind = torch.device(device).type
     except RuntimeError as error:
@@ -85,14 +88,7 @@ def check_device(device: str) -> str:
 
 @contextmanager
 def process_group(device: str = "cpu") -> Iterator[ProcessGroup]:
-    """The group ``torchrun`` started this process in; a group of one when it did not.
-
-    Args:
-        device: ``cpu``, or ``cuda`` for one graphics card per process.
-
-    Raises:
-        UserError: the device is not there, or another process of the group is gone.
-    """
+    """The group ``torchrun`` started this process in; a group of one when it did not."""
     check_device(device)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
@@ -115,3 +111,35 @@ def process_group(device: str = "cpu") -> Iterator[ProcessGroup]:
         distributed.barrier()
     finally:
         distributed.destroy_process_group()
+
+
+def use_precision(precision: Precision, device: str, *, tried: bool = False) -> str | None:
+    """Let products use TF32 or bfloat16 inside (``fast``), or not; weights and gradients stay as they are.
+
+    A processor without units for bfloat16 converts every number and is slower, so it is tried first.
+
+    A run that was begun with ``fast`` goes on with it: it is ``tried``.  ->  why ``fast`` is not used
+    """
+    torch.set_float32_matmul_precision("highest")
+    if precision == "full":
+        return None
+    slower = 1.0 if tried or device != "cpu" else _seconds("medium") / _seconds("highest")
+    if slower > 1.0:
+        return f"--precision fast makes products {slower:.1f} times slower on this processor; full is used"
+    torch.set_float32_matmul_precision("medium")
+    return None
+
+
+def _seconds(precision: str) -> float:
+    """Of a square product, the fastest of some; the precision is full again afterwards."""
+    matrix = torch.rand(_SIZE, _SIZE)
+    torch.set_float32_matmul_precision(precision)
+    try:
+        taken = []
+        for _ in range(_PRODUCTS + 1):  # the first one prepares
+            begun = time.perf_counter()
+            torch.mm(matrix, matrix)
+            taken.append(time.perf_counter() - begun)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    return min(taken[1:])

@@ -43,11 +43,7 @@ from scenemem.world.graph import (
 class Speaker:
     """Puts paths into words, in evaluation mode and without gradients.
 
-    Args:
-        network: the parameters.
-        environment: the world and the features of its views.
-        vocabulary: its words.
-        max_words: tokens of the longest text, both marks included.
+    Its longest text has ``max_words`` tokens, both marks included.
     """
 
     def __init__(
@@ -66,46 +62,36 @@ class Speaker:
         feature_mask: Tensor | None = None,
         choose: Choose = take_best,
     ) -> Descriptions:
-        """Describe paths, word by word.
+        """Describe paths, word by word; ``choose`` picks the next one.
 
-        Args:
-            path: (B, T) int64 viewpoints, padded with -1.
-            heading: (B,) radians at the start.
-            feature_mask: (D,) environment dropout, the mask an agent will learn under; None drops nothing.
-            choose: picks the next word: ``take_best``, or ``Sample(generator)`` of ``agents.walker``.
-
-        Raises:
-            UserError: a path is impossible, or the features hold something that is not a number.
+        path: (B, T) int64 viewpoints, padded with -1  heading: (B,) radians at the start
+        feature_mask: (D,) environment dropout, the mask an agent will learn under; None drops nothing
         """
         with torch.no_grad(), evaluating(self.network):
             encoded = self._encoded(path, heading, feature_mask)
             return speak(self.network.decoder, encoded, choose, self.max_words)
 
-    def describe_best(
-        self, path: Tensor, heading: Tensor, beams: int, *, feature_mask: Tensor | None = None
-    ) -> Descriptions:
+    def describe_best(self, path: Tensor, heading: Tensor, beams: int) -> Descriptions:
         """Describe paths by beam search, which never ends up with worse than the greedy text.
 
-        path: (B, T)  heading: (B,)  feature_mask: (D,)
+        path: (B, T)  heading: (B,)
         """
         if beams < 1:
             raise SettingError(f"the number of beams must be 1 or more, got {beams}")
         if beams == 1:
-            return self.describe(path, heading, feature_mask=feature_mask)
+            return self.describe(path, heading)
         with torch.no_grad(), evaluating(self.network):
-            encoded = self._encoded(path, heading, feature_mask)
+            encoded = self._encoded(path, heading, None)
             return beam_search(self.network.decoder, encoded, beams, self.max_words)
 
-    def score(
-        self, path: Tensor, heading: Tensor, tokens: Tensor, *, feature_mask: Tensor | None = None
-    ) -> Likelihood:
+    def score(self, path: Tensor, heading: Tensor, tokens: Tensor) -> Likelihood:
         """How likely texts are, each given its path.
 
-        path: (B, T)  heading: (B,)  tokens: (B, L) in this speaker's vocabulary, padded  feature_mask: (D,)
+        path: (B, T)  heading: (B,)  tokens: (B, L) in this speaker's vocabulary, padded
         """
         with torch.no_grad(), evaluating(self.network):
             views = views_along(self.environment, steps_along(self.environment.world, path, heading))
-            return self.network.likelihood(views, self._mask(feature_mask), tokens)
+            return self.network.likelihood(views, self._mask(None), tokens)
 
     def score_routes(self, episodes: EpisodeSet, route: Tensor, /) -> Tensor:
         """How likely a word of each instruction is on average, given a route; for re-ranking.
@@ -160,9 +146,6 @@ def steps_along(world: World, path: Tensor, heading: Tensor) -> Steps:
     """How one walks along paths: after a hop the walker faces the view it walked along.
 
     path: (B, T) int64, padded with -1  heading: (B,) radians at the start
-
-    Raises:
-        UserError: a path is empty, or goes where there is no edge.
     """
     if path.shape[1] == 0 or bool((path[:, 0] == NONE).any()):
         raise UserError("a path is empty, expected at least one viewpoint")

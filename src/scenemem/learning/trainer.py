@@ -1,8 +1,12 @@
-"""The trainer: draws batches, lets teacher and agent walk, and steps the optimiser on their losses."""
+"""The trainer: draws batches, lets teacher and agent walk, and steps the optimiser on their losses.
+
+The speaker's trainer shares its optimiser steps (``Learner``).
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -157,6 +161,95 @@ class InterventionPolicy:
         return torch.where(lost & (label != NONE), label, choice), logits
 
 
+class Learner(ABC):
+    """What a run trains: a network, its optimiser, and everything else that a step changes.
+
+    Args:
+        network: the parameters that learn.
+        config: how long, how fast and in which stages.
+        lengths: (N,) words of every instruction, from which batches are drawn.
+        seed: of batches, dropout and sampling.
+        group: the processes that train together; each takes its share of every batch.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        config: LearningConfig,
+        lengths: Tensor,
+        seed: int,
+        group: ProcessGroup = SINGLE,
+    ) -> None:
+        self.network = network
+        self.config = config
+        self.group = group
+        self.iteration = 0
+        self.optimiser = make_optimiser(network, config)
+        self.average = WeightAverage(network, config.average)
+        self.sampling = torch.Generator().manual_seed(seed + 1)
+        self.batches = Batches(
+            len(lengths), config.batch, seed, lengths=lengths, rank=group.rank, world_size=group.size
+        )
+
+    @abstractmethod
+    def batch_losses(self, rows: Tensor) -> tuple[Weighted, int]:
+        """Losses of a batch, and the number of episodes learnt from.  rows: (B,) of the episodes"""
+
+    def step(self) -> StepReport:
+        """One optimiser step.
+
+        Raises:
+            UserError: a loss or a gradient is not a number; the first bad tensor is named.
+        """
+        self.network.train()
+        self._set_learning_rate()
+        rows = next(self.batches)
+        try:
+            losses, episodes = self.batch_losses(rows)
+        except NotFiniteError as error:
+            raise self._not_finite(error.what) from error
+        for name, (_, loss) in losses.items():
+            if not bool(loss.isfinite()):
+                raise self._not_finite(f"loss '{name}'")
+        total = torch.stack([weight * loss for weight, loss in losses.values()]).sum()
+        self.optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(total)
+        gradient = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
+        if not bool(gradient.isfinite()):
+            raise self._bad_gradient()
+        self.optimiser.step()
+        self.iteration += 1
+        if self.config.average:
+            self.average.update(self.iteration)
+        named = {name: float(loss.detach()) for name, (_, loss) in losses.items()}
+        if self.group.size > 1:
+            named = self.group.means(named)
+        return StepReport(named, float(gradient), episodes)
+
+    def _set_learning_rate(self) -> None:
+        rate = self.config.learning_rate
+        if self.config.schedule == "cosine":
+            share = self.iteration / self.config.iterations
+            rate *= 0.5 * (1.0 + math.cos(math.pi * min(share, 1.0)))
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+
+    def _bad_gradient(self) -> UserError:
+        """Names the first parameter whose gradient is not a number."""
+        bad = (
+            name
+            for name, parameter in self.network.named_parameters()
+            if parameter.grad is not None and not bool(parameter.grad.isfinite().all())
+        )
+        return self._not_finite(f"gradient of '{next(bad, 'all parameters together')}'")
+
+    def _not_finite(self, what: str) -> UserError:
+        return UserError(
+            f"{what} is not a finite number at step {self.iteration + 1}; the last good checkpoint is kept; "
+            "look for broken features, or lower the learning rate"
+        )
+
+
 class LossModule(nn.Module):
     """The losses of a batch as a module, as distributed training requires."""
 
@@ -170,8 +263,8 @@ class LossModule(nn.Module):
         return self._trainer.losses(rows, episodes, stage)
 
 
-class Trainer:
-    """Everything a training run changes; the loop around it decides when to validate and save.
+class Trainer(Learner):
+    """Teaches an agent by its own walks and those of a teacher.
 
     Unless a step is large, the process keeps the memory that steps free (``allocator``).
 
@@ -183,6 +276,8 @@ class Trainer:
         group: the processes that train together; each takes its share of every batch.
         augmentation: where stages that learn from augmented episodes get them from.
     """
+
+    network: Agent
 
     def __init__(
         self,
@@ -205,54 +300,19 @@ class Trainer:
         self._label_rule = LABEL_RULES[config.labels]
         self._reward = REWARDS[config.reward.rule]
         self.agent = agent
-        self.network: Agent = agent.network
         self.episodes = episodes
         self.augmentation = augmentation
-        self.config = config
-        self.group = group
-        self.iteration = 0
-        self.optimiser = make_optimiser(agent.network, config)
-        self.average = WeightAverage(agent.network, config.average)
-        self.sampling = torch.Generator().manual_seed(seed + 1)
-        tokens, lengths = agent.vocabulary.encode_batch(episodes.texts, agent.limits.max_words)
-        self._tokens, self._lengths = tokens, lengths
-        self.batches = Batches(
-            len(episodes), config.batch, seed, lengths=lengths, rank=group.rank, world_size=group.size
-        )
+        self._tokens, self._lengths = agent.vocabulary.encode_batch(episodes.texts, agent.limits.max_words)
+        super().__init__(agent.network, config, self._lengths, seed, group)
         self._losses = group.wrap(LossModule(self)) if group.size > 1 else self.losses
         if config.batch * agent.environment.width <= _SMALL:
             keep_freed_memory()
 
-    def step(self) -> StepReport:
-        """One optimiser step.
-
-        Raises:
-            UserError: a loss or a gradient is not a number; the first bad tensor is named.
-        """
-        self.network.train()
+    def batch_losses(self, rows: Tensor) -> tuple[Weighted, int]:
+        """Losses of a batch in the stage that it belongs to, and the number of walks."""
         stage = self._stages[min(self.iteration, len(self._stages) - 1)]
-        self._set_learning_rate()
-        rows = next(self.batches)
-        episodes = self.episodes.select(rows)
-        try:
-            losses = self._losses(rows, episodes, stage)
-        except NotFiniteError as error:
-            raise self._not_finite(error.what) from error
-        total = torch.stack([weight * loss for weight, loss in losses.values()]).sum()
-        self.optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(total)
-        gradient = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
-        if not bool(gradient.isfinite()):
-            raise self._bad_gradient()
-        self.optimiser.step()
-        self.iteration += 1
-        if self.config.average:
-            self.average.update(self.iteration)
-        named = {name: float(loss.detach()) for name, (_, loss) in losses.items()}
-        if self.group.size > 1:
-            named = self.group.means(named)
-        walked = self.config.batch * sum(walks.copies for walks in self._walks[stage.name])
-        return StepReport(named, float(gradient), walked)
+        losses = self._losses(rows, self.episodes.select(rows), stage)
+        return losses, self.config.batch * sum(walks.copies for walks in self._walks[stage.name])
 
     def losses(self, rows: Tensor, episodes: EpisodeSet, stage: Stage) -> Weighted:
         """Named losses with their weights.  rows: (B,) of the episodes"""
@@ -269,9 +329,6 @@ class Trainer:
             read = self.agent.vocabulary.encode_batch(more.texts, self.agent.limits.max_words)
             found = self._learn(more, *read, own, masks, replace(stage, losses=stage.augmented), augmented)
             losses |= {f"augmented {name}": loss for name, loss in found.items()}
-        for name, (_, loss) in losses.items():
-            if not bool(loss.isfinite()):
-                raise self._not_finite(f"loss '{name}'")
         return losses
 
     def _masks(self, copies: int) -> tuple[Tensor, DropoutMasks]:
@@ -354,26 +411,3 @@ class Trainer:
         drawn = torch.rand(most, self.config.batch, generator=self.sampling)
         own = drawn[:, self.group.rank :: self.group.size].to(self.agent.environment.world.device)
         return own.repeat(1, episodes // own.shape[1])
-
-    def _set_learning_rate(self) -> None:
-        rate = self.config.learning_rate
-        if self.config.schedule == "cosine":
-            share = self.iteration / self.config.iterations
-            rate *= 0.5 * (1.0 + math.cos(math.pi * min(share, 1.0)))
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
-
-    def _bad_gradient(self) -> UserError:
-        """Names the first parameter whose gradient is not a number."""
-        bad = (
-            name
-            for name, parameter in self.network.named_parameters()
-            if parameter.grad is not None and not bool(parameter.grad.isfinite().all())
-        )
-        return self._not_finite(f"gradient of '{next(bad, 'all parameters together')}'")
-
-    def _not_finite(self, what: str) -> UserError:
-        return UserError(
-            f"{what} is not a finite number at step {self.iteration + 1}; the last good checkpoint is kept; "
-            "look for broken features, or lower the learning rate"
-        )

@@ -94,13 +94,7 @@ class Likelihood:
 
 
 class SpeakerNetwork(nn.Module):
-    """Path -> text: an encoder of paths, and a decoder that attends to their steps.
-
-    Args:
-        config: sizes and dropout.
-        words: size of the vocabulary.
-        visual: columns D of the view features.
-    """
+    """Path -> text: an encoder of paths, and a decoder that attends to their steps."""
 
     def __init__(self, config: SpeakerConfig, words: int, visual: int) -> None:
         super().__init__()
@@ -278,11 +272,7 @@ class Descriptions:
 def speak(decoder: WordDecoder, paths: EncodedPaths, choose: Choose, longest: int) -> Descriptions:
     """Describe paths word by word; a path that has got its end mark costs nothing any more.
 
-    Args:
-        decoder: scores the next word.
-        paths: what to describe.
-        choose: picks the next word from the log-probabilities.
-        longest: tokens of a text, both marks included; a longer one is ended there.
+    ``choose`` picks the next word; a text of ``longest`` tokens, both marks included, is ended there.
     """
     tokens = paths.mask.new_full((len(paths.mask), longest), PAD, dtype=torch.int64)
     tokens[:, 0] = BOS
@@ -315,7 +305,8 @@ def beam_search(
     tokens, total = _search(decoder, paths, beams, longest, length_power)
     greedy = speak(decoder, paths, lambda chances: chances.argmax(dim=-1), longest)
     found = _trimmed(tokens, total)
-    better = _rank(greedy, length_power) > _rank(found, length_power)
+    rank, other = (one.log_likelihood / (one.lengths - 1) ** length_power for one in (greedy, found))
+    better = rank > other
     padded = functional.pad(greedy.tokens, (0, longest - greedy.tokens.shape[1]), value=PAD)
     return _trimmed(
         torch.where(better.unsqueeze(1), padded, tokens), torch.where(better, greedy.log_likelihood, total)
@@ -356,10 +347,6 @@ def _search(
             break
     best = (total / said**length_power).argmax(dim=1)
     return tokens[row[:, 0], best], total[row[:, 0], best]
-
-
-def _rank(descriptions: Descriptions, length_power: float) -> Tensor:
-    return descriptions.log_likelihood / (descriptions.lengths - 1) ** length_power
 
 
 def _trimmed(tokens: Tensor, total: Tensor) -> Descriptions:

@@ -12,11 +12,10 @@ from markupsafe import Markup
 from torch import Tensor
 
 from scenemem.errors import UserError
-from scenemem.evaluation.bootstrap import Estimate, connected, difference
+from scenemem.evaluation.bootstrap import Estimate, Spread, connected, difference, spreads
 from scenemem.evaluation.metrics import Metrics
-from scenemem.evaluation.tables import Spread, spreads
 from scenemem.formats.atomic import StrPath, atomic_file
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import Preset
@@ -26,7 +25,7 @@ from scenemem.runs.opened import OpenedRun
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.viewer.charts import draw_intervals
 from scenemem.viewer.pages import Section, note_section, table_section, write_page, write_report
-from scenemem.viewer.runs import group_names
+from scenemem.viewer.report import group_names
 
 METRICS = ("sr", "spl", "osr", "ne", "tl", "cls", "ndtw", "sdtw")
 """The columns of a comparison."""
@@ -134,11 +133,7 @@ class Comparison:
         return draw_intervals({name: of[metric] for name, of in rows}, across=across, alone=alone)
 
     def write(self, file: StrPath) -> None:
-        """Write the tables as Markdown (.md) or HTML (.html), or how far rows are apart as a picture (.svg).
-
-        Raises:
-            UserError: a picture of rows that are measured from none.
-        """
+        """Write the tables as Markdown (.md) or HTML (.html), or a picture (.svg) of distances."""
         out = Path(file)
         if out.suffix == ".svg":
             if not self.by_building:

@@ -154,7 +154,7 @@ def _changed(whole: Any, part: P, changes: Mapping[str, Any], prefix: str) -> P:
 
 def _converted(value: Any, hint: Any, name: str) -> Any:
     try:
-        converted = msgspec.convert(value, hint) if value != _NONE else msgspec.convert(None, hint)
+        converted = msgspec.convert(None if value == _NONE else value, hint)
         _check_keys(value, converted, name)
         return converted
     except msgspec.ValidationError as error:
@@ -176,19 +176,18 @@ def _check_keys(value: Any, converted: Any, name: str) -> None:
 
 
 def _nearest(name: str, preset: Any, *, top: bool) -> str:
-    known = [*setting_names(preset), *(_TOP if top else ())]
+    known = [*_setting_names(preset), *(_TOP if top else ())]
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     # a name without its table: "width" is "model.width"
     near = near or [one for one in known if one.rpartition(".")[2] == name.rpartition(".")[2]]
     return f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(known)}"
 
 
-def setting_names(preset: Any, prefix: str = "") -> Iterator[str]:
-    """The dotted names of all settings of a preset."""
+def _setting_names(preset: Any, prefix: str = "") -> Iterator[str]:
     for known in dataclasses.fields(preset):
         value = getattr(preset, known.name)
         if dataclasses.is_dataclass(value):
-            yield from setting_names(value, f"{prefix}{known.name}.")
+            yield from _setting_names(value, f"{prefix}{known.name}.")
         else:
             yield prefix + known.name
 

@@ -7,21 +7,25 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from scenemem.errors import DataError, UserError
-from scenemem.features.tracks import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS
+from scenemem.features.store import CAPTIONS, IMAGES, JOINT, OBJECTS, ORACLE, TRACKS
 from scenemem.formats.annotations import (
+    PUBLISHED,
+    CaptionFiles,
     ObjectPosition,
     ViewpointRoom,
+    find_captions,
     find_view_objects,
     landmark_label_file,
+    read_captions,
     read_labels,
     read_landmark_labels,
     read_table,
     read_view_objects,
     read_word_vectors,
 )
-from scenemem.formats.captions import PUBLISHED, CaptionFiles, find_captions, read_captions
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.features import verify_store
 from scenemem.formats.folder import SPLITS, DataFolder
@@ -32,6 +36,8 @@ from scenemem.tasks.episode_set import load_split
 from scenemem.tasks.paths import path_pool
 from scenemem.world.build import load_world
 from scenemem.world.graph import World
+
+T = TypeVar("T")
 
 TASKS = {
     "r2r": "Room-to-Room",
@@ -124,6 +130,14 @@ class FolderReport:
         except DataError as error:
             self.problems.append(Problem(error.file, error.record, error.field, error.reason))
 
+    def read_each(self, title: str, items: list[T], read: Callable[[T], object], progress: Progress) -> None:
+        """Read one thing after the other, with a progress bar; problems are collected."""
+        with progress(title) as advance:
+            for done, item in enumerate(items, start=1):
+                with self.collecting_problems():
+                    read(item)
+                advance(done, len(items))
+
 
 def inspect_folder(folder: DataFolder, progress: Progress = silent) -> FolderReport:
     """Read every file a folder offers and report on it; problems are collected, not raised."""
@@ -150,11 +164,7 @@ def _check_graphs(report: FolderReport, folder: DataFolder, progress: Progress) 
     files: list[Path] = []
     with report.collecting_problems():
         files = connectivity_files(folder.connectivity)
-    with progress("reading graphs") as advance:
-        for done, file in enumerate(files, start=1):
-            with report.collecting_problems():
-                read_scan(file)
-            advance(done, len(files))
+    report.read_each("reading graphs", files, read_scan, progress)
     if not files or report.problems:
         return None
     world = load_world(folder.connectivity)
@@ -167,22 +177,22 @@ def _check_graphs(report: FolderReport, folder: DataFolder, progress: Progress) 
 
 
 def _count_episodes(report: FolderReport, folder: DataFolder, world: World, progress: Progress) -> None:
+    def count(of: tuple[str, str]) -> None:
+        task, split = of
+        episodes = load_split(folder, world, task, split)
+        report.splits.setdefault(task, {})[split] = SplitCount(
+            paths=len(set(episodes.record.tolist())),
+            instructions=len(episodes),
+            scans=len(set(episodes.scan.tolist())),
+        )
+        if of == ("r2r", "train"):
+            report.path_pool = 0
+            with suppress(UserError):  # no path obeys the rule: a small folder, not a broken one
+                scans = {world.scans[scan] for scan in episodes.scan.tolist()}
+                report.path_pool = len(path_pool(world, scans))
+
     there = [(task, split) for task in TASKS for split in SPLITS if folder.episodes(task, split).is_file()]
-    with progress("reading episodes") as advance:
-        for done, (task, split) in enumerate(there, start=1):
-            with report.collecting_problems():
-                episodes = load_split(folder, world, task, split)
-                report.splits.setdefault(task, {})[split] = SplitCount(
-                    paths=len(set(episodes.record.tolist())),
-                    instructions=len(episodes),
-                    scans=len(set(episodes.scan.tolist())),
-                )
-                if (task, split) == ("r2r", "train"):
-                    report.path_pool = 0
-                    with suppress(UserError):  # no path obeys the rule: a small folder, not a broken one
-                        scans = {world.scans[scan] for scan in episodes.scan.tolist()}
-                        report.path_pool = len(path_pool(world, scans))
-            advance(done, len(there))
+    report.read_each("reading episodes", there, count, progress)
 
 
 def _count_annotations(report: FolderReport, folder: DataFolder) -> None:
@@ -213,17 +223,13 @@ def _count_annotations(report: FolderReport, folder: DataFolder) -> None:
 def _check_features(
     report: FolderReport, folder: DataFolder, world: World | None, progress: Progress
 ) -> None:
-    files = folder.feature_files()
-    with progress("verifying features") as advance:
-        for done, file in enumerate(files, start=1):
-            with report.collecting_problems():
-                info = verify_store(file)
-                complete = world is not None and set(world.names) <= set(info.keys)
-                track = info.track
-                report.features.append(
-                    StoreState(file.stem, info.width, len(info.keys), complete, track, info.encoder)
-                )
-            advance(done, len(files))
+    def verify(file: Path) -> None:
+        info = verify_store(file)
+        complete = world is not None and set(world.names) <= set(info.keys)
+        about = info.width, len(info.keys), complete, info.track, info.encoder
+        report.features.append(StoreState(file.stem, *about))
+
+    report.read_each("verifying features", folder.feature_files(), verify, progress)
 
 
 def _either(file: Path) -> Path:
@@ -236,20 +242,18 @@ def _tracks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
 
     That of the houses and unions are listed when they are there.
     """
+    compact = find_view_objects(folder.objects)
     lacks = {
         _GRAPHS: not report.scans,
-        _BOXES: find_view_objects(folder.objects) is None,
+        _BOXES: compact is None,
         _ROOMS: not (folder.root / _ROOMS).is_file(),
         _WORDS: not folder.word_vectors.is_file(),
         _CAPTIONS: not _caption_files(folder),
         _LABELS: not (folder.root / _LABELS).is_file(),
         _POSITIONS: not _either(folder.root / _POSITIONS).is_file(),
     }
-    details = [_WORDS]
-    compact = find_view_objects(folder.objects)
-    if compact is not None and not compact.name.startswith("view_objects"):  # which has its labels in it
-        details.append(_LABELS)
-    details.append(_POSITIONS)
+    named = compact is None or compact.name.startswith("view_objects")  # has its labels in it
+    details = [_WORDS, *([] if named else [_LABELS]), _POSITIONS]
     needed = {
         CAPTIONS.name: ([_GRAPHS, _CAPTIONS], [_WORDS]),
         OBJECTS.name: ([_GRAPHS, _BOXES], details),
@@ -305,9 +309,8 @@ def _tasks(report: FolderReport, folder: DataFolder) -> dict[str, Readiness]:
     for task, what in TASKS.items():
         splits = SPLITS if task in ("r2r", "reverie") else SPLITS[:3]
         present = [split for split in splits if folder.episodes(task, split).is_file()]
-        there = (
-            report.splits.get(task, {}) if report.scans else dict.fromkeys(present)
-        )  # not read without graphs
+        # not read without graphs
+        there = report.splits.get(task, {}) if report.scans else dict.fromkeys(present)
         name = "rxr/rxr_{1}_guide.jsonl.gz" if task == "rxr" else "{0}/{2}_{1}.json"
         missing = [name.format(task, split, task.upper()) for split in splits if split not in there]
         if not there:

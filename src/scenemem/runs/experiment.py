@@ -1,7 +1,4 @@
-"""Experiments: a preset of an agent or of a speaker, opened on a data folder.
-
-Everything the runs know about the classes of agents, speakers and presets is here and in ``training``.
-"""
+"""Experiments: a preset of an agent or of a speaker, opened on a data folder."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from scenemem.errors import DataError, SettingError, UserError
 from scenemem.features.store import Environment, check_identity, covered_scans, identity, open_store
 from scenemem.features.words import first_embeddings
 from scenemem.formats.annotations import read_word_vectors
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.features import StoreInfo, read_store_info
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import Checkpoint, load_network, read_checkpoint, stored_network
@@ -36,7 +33,7 @@ from scenemem.learning.speaker_trainer import SpeakerLearning
 from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
 from scenemem.presets import DataConfig, Preset
 from scenemem.registry import Registry, UnknownNameError, require_plugins
-from scenemem.runs.folder import SPEAKER, RunFolder, published, unpacked
+from scenemem.runs.folder import SPEAKER, RunFolder
 from scenemem.tasks.episode_set import EpisodeSet, load_split, split_off
 from scenemem.tasks.vocabulary import SPECIAL, Vocabulary
 from scenemem.world.build import graph_digest, load_world
@@ -182,14 +179,24 @@ class Opened(Generic[P]):
 class Experiment(Opened[Preset[Any]]):
     """An agent on a data folder."""
 
-    agent: TrainedAgent
+    network: Agent
+
+    @cached_property
+    def agent(self) -> TrainedAgent:
+        """The agent, ready to walk."""
+        return TrainedAgent(self.network, self.environment, self.vocabulary, self.preset.walk)
 
 
 @dataclass(frozen=True, eq=False)
 class SpeakerExperiment(Opened[SpeakerPreset]):
     """A speaker on a data folder."""
 
-    speaker: Speaker
+    network: SpeakerNetwork
+
+    @cached_property
+    def speaker(self) -> Speaker:
+        """The speaker, ready to describe paths."""
+        return Speaker(self.network, self.environment, self.vocabulary, max_words=self.preset.words)
 
 
 def split_inputs(folder: DataFolder, task: str, split: str) -> dict[str, str]:
@@ -216,9 +223,7 @@ def new_experiment(preset: Preset[Any], folder: DataFolder, seed: int, device: s
             f"the agent '{preset.agent}' has the settings {expected.__name__}, "
             f"got {type(preset.model).__name__}; begin with a preset of that agent"
         )
-    opened = _opened(preset, folder, device)
-    torch.manual_seed(seed)
-    experiment = _with_agent(*opened, _agent_network(*opened))
+    experiment = Experiment(*_begun(preset, folder, seed, device))
     if preset.data.word_vectors and folder.word_vectors.is_file():
         _begin_with_word_vectors(experiment)
     return experiment
@@ -228,9 +233,7 @@ def new_speaker(
     preset: SpeakerPreset, folder: DataFolder, seed: int, device: str = "cpu"
 ) -> SpeakerExperiment:
     """The same for a speaker."""
-    opened = _opened(preset, folder, device)
-    torch.manual_seed(seed)
-    return _with_speaker(*opened, _speaker_network(*opened))
+    return SpeakerExperiment(*_begun(preset, folder, seed, device))
 
 
 def stored_experiment(file: Path, folder: DataFolder, device: str = "cpu") -> tuple[Experiment, Checkpoint]:
@@ -241,9 +244,7 @@ def stored_experiment(file: Path, folder: DataFolder, device: str = "cpu") -> tu
     checkpoint = read_checkpoint(file)
     if checkpoint.metadata.get("kind") == SPEAKER:
         raise DataError(file, "holds a speaker, which describes paths; use it with 'scenemem speak'")
-    opened = _reopened(checkpoint, file, Preset, folder, device)
-    network = stored_network(lambda: _agent_network(*opened), checkpoint, file)
-    experiment = _with_agent(*opened, network)
+    experiment = Experiment(*_reopened(checkpoint, file, Preset, folder, device))
     trained = checkpoint.metadata.get("inputs")
     if isinstance(trained, dict) and trained.get("graphs") != graph_digest(folder.connectivity):
         warnings.warn(
@@ -259,26 +260,7 @@ def stored_speaker(file: Path, folder: DataFolder, device: str = "cpu") -> Speak
     checkpoint = read_checkpoint(file)
     if checkpoint.metadata.get("kind") != SPEAKER:
         raise DataError(file, "holds no speaker; train one with 'scenemem speak train'")
-    opened = _reopened(checkpoint, file, SpeakerPreset, folder, device)
-    network = stored_network(lambda: _speaker_network(*opened), checkpoint, file)
-    return _with_speaker(*opened, network)
-
-
-def packaged_speaker(experiment: Experiment) -> tuple[str, Speaker] | None:
-    """The speaker that comes with SceneMem and sees what a data folder has, and its name; None without one.
-
-    One of the agent's own track is preferred; any other describes the same paths from other features.
-    """
-    speakers = [entry for entry in published() if entry.is_speaker]
-    stores = {info.sha256: info.track for _, info in complete_stores(experiment.folder)}
-    for entry in sorted(speakers, key=lambda entry: entry.track != experiment.track):
-        features = entry.metadata["features"]
-        if features["sha256"] in stores or features["track"] in stores.values():
-            run = RunFolder(unpacked(entry.name))
-            with suppress(UserError):  # features of the same track, but of other buildings
-                device = str(experiment.environment.world.device)
-                return entry.name, stored_speaker(run.best, experiment.folder, device).speaker
-    return None
+    return SpeakerExperiment(*_reopened(checkpoint, file, SpeakerPreset, folder, device))
 
 
 def speaker_beside(run: RunFolder, experiment: Experiment) -> Speaker:
@@ -295,58 +277,60 @@ def begin_with(experiment: Experiment, run: RunFolder) -> None:
     """Load the trained weights of another run, on the same words and features, into a new experiment."""
     checkpoint = read_checkpoint(run.last)
     trained = checkpoint.metadata.get("features", {})
-    differs = {
-        "vocabulary": checkpoint.metadata.get("vocabulary") != experiment.metadata["vocabulary"],
-        "features": trained.get("sha256") != experiment.environment.store.info.sha256,
+    same = {
+        "vocabulary": checkpoint.metadata.get("vocabulary") == experiment.metadata["vocabulary"],
+        "features": trained.get("sha256") == experiment.environment.store.info.sha256,
     }
-    for name in (name for name, different in differs.items() if different):
-        raise UserError(
-            f"{run.root} has another {name}; begin with a run on the same data and held-out buildings"
-        )
+    for name, kept in same.items():
+        if not kept:
+            advice = "begin with a run on the same data and held-out buildings"
+            raise UserError(f"{run.root} has another {name}; {advice}")
     load_network(experiment.network, checkpoint, run.last)
 
 
-@dataclass(frozen=True)
-class RunMetadata(Generic[P]):
+class Features(msgspec.Struct, frozen=True):
+    """The features a run has learned from."""
+
+    features: str  # what made them
+    sha256: str  # of the store
+    track: str = ""  # empty when it is not known
+
+
+class RunMetadata(msgspec.Struct, frozen=True):
     """The settings and sources a run was started with."""
 
-    run: RunFolder
     name: str
     seed: int
-    preset: P
-    data: Mapping[str, str]  # features: what made them; sha256: of the store; track: empty if unknown
-    versions: Mapping[str, str]
-    augmentation: Mapping[str, str]  # where augmented episodes came from: speaker or augment
-    plugins: tuple[str, ...]
-    computing: Mapping[str, Any] = field(default_factory=dict)  # threads, precision, device, processes
-    begin: Mapping[str, str] = field(default_factory=dict)  # the run it began with, and the sha256 of that
+    preset: Any
+    data: Features
+    versions: dict[str, str]
+    augmentation: dict[str, str] = {}  # where augmented episodes came from: speaker or augment
+    plugins: tuple[str, ...] = ()
+    computing: dict[str, Any] = {}  # threads, precision, device, processes
+    began: dict[str, str] | None = msgspec.field(default=None, name="begin")
+
+    @property
+    def begin(self) -> dict[str, str]:
+        """The run it began with, and the sha256 of its weights; empty for fresh ones."""
+        return self.began or {}
 
 
-def begun(run: RunFolder, kind: type[P]) -> RunMetadata[P]:
+def begun(run: RunFolder, kind: type[P]) -> RunMetadata:
     """The description of a run; plugins it names have to be loaded already."""
-    described = run.describe()
+    content = run.describe()
+    with _described_in(run.description, "a run"):
+        described = msgspec.convert(content, RunMetadata)
+        preset = read_preset(described.preset, kind, run.description, described.plugins)
+    return msgspec.structs.replace(described, preset=preset)
+
+
+@contextmanager
+def _described_in(file: Path, what: str) -> Iterator[None]:
+    """Turn what is wrong with plain values in a file into ``DataError``."""
     try:
-        plugins = tuple(str(name) for name in described.get("plugins", ()))
-        return RunMetadata(
-            run,
-            str(described["name"]),
-            int(described["seed"]),
-            read_preset(described["preset"], kind, run.description, plugins),
-            _data_of(described),
-            dict(described["versions"]),
-            {str(name): str(place) for name, place in dict(described.get("augmentation", {})).items()},
-            plugins,
-            dict(described.get("computing", {})),
-            {str(name): str(value) for name, value in dict(described.get("begin") or {}).items()},
-        )
+        yield
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-        raise DataError(run.description, f"does not describe a run ({error})") from error
-
-
-def _data_of(described: Mapping[str, Any]) -> dict[str, str]:
-    """What the description of a run says about its features."""
-    features, sha256 = (str(described["data"][name]) for name in ("features", "sha256"))
-    return {"features": features, "sha256": sha256, "track": str(described["data"].get("track", ""))}
+        raise DataError(file, f"does not describe {what} ({error})") from error
 
 
 def read_preset(described: Mapping[str, Any], kind: type[P], file: Path, plugins: tuple[str, ...]) -> P:
@@ -362,40 +346,15 @@ def read_preset(described: Mapping[str, Any], kind: type[P], file: Path, plugins
         ) from error
 
 
-_Parts = tuple[P, DataFolder, Environment, Vocabulary]  # what an experiment consists of but its network
+_Parts = tuple[P, DataFolder, Environment, Vocabulary, Any]  # what an experiment consists of
 
 
-def _agent_network(
-    preset: Preset[Any], _: DataFolder, environment: Environment, vocabulary: Vocabulary
-) -> Agent:
+def _network(preset: Preset[Any] | SpeakerPreset, environment: Environment, vocabulary: Vocabulary) -> Any:
+    """The network of an agent or of a speaker, with fresh weights."""
+    if isinstance(preset, SpeakerPreset):
+        return SpeakerNetwork(preset.model, len(vocabulary), environment.width)
     sizes = DataSizes(words=len(vocabulary), visual=environment.width)
     return AGENTS[preset.agent].build(preset.model, sizes)
-
-
-def _with_agent(
-    preset: Preset[Any], folder: DataFolder, environment: Environment, vocabulary: Vocabulary, network: Agent
-) -> Experiment:
-    network = network.to(environment.world.device)
-    agent = TrainedAgent(network, environment, vocabulary, preset.walk)
-    return Experiment(preset, folder, environment, vocabulary, network, agent)
-
-
-def _speaker_network(
-    preset: SpeakerPreset, _: DataFolder, environment: Environment, vocabulary: Vocabulary
-) -> SpeakerNetwork:
-    return SpeakerNetwork(preset.model, len(vocabulary), environment.width)
-
-
-def _with_speaker(
-    preset: SpeakerPreset,
-    folder: DataFolder,
-    environment: Environment,
-    vocabulary: Vocabulary,
-    network: SpeakerNetwork,
-) -> SpeakerExperiment:
-    network = network.to(environment.world.device)
-    speaker = Speaker(network, environment, vocabulary, max_words=preset.words)
-    return SpeakerExperiment(preset, folder, environment, vocabulary, network, speaker)
 
 
 def _begin_with_word_vectors(experiment: Experiment) -> None:
@@ -408,15 +367,17 @@ def _begin_with_word_vectors(experiment: Experiment) -> None:
     encoder.initialise_words(torch.from_numpy(known), torch.from_numpy(begin))
 
 
-def _opened(preset: P, folder: DataFolder, device: str) -> _Parts[P]:
-    """A preset with the name of its feature store, and the words of its training split."""
+def _begun(preset: P, folder: DataFolder, seed: int, device: str) -> _Parts[P]:
+    """A preset with the name of its feature store, the words of its training split, and fresh weights."""
     store = _chosen_store(preset.data, folder)
-    preset = replace(preset, data=replace(preset.data, features=store.stem))  # so that a run knows its store
+    preset = replace(preset, data=replace(preset.data, features=store.stem))  # so that a run names its store
     environment = _environment(store, folder, device)
     whole = load_split(folder, environment.world, preset.data.task, "train")
     held_in = split_off(whole)[0] if preset.selection.split == DEV_UNSEEN else whole
     vocabulary = Vocabulary.build(held_in.texts, min_count=preset.data.min_count)
-    return preset, folder, environment, vocabulary
+    torch.manual_seed(seed)
+    network = _network(preset, environment, vocabulary)
+    return preset, folder, environment, vocabulary, network.to(environment.world.device)
 
 
 def _reopened(
@@ -424,20 +385,18 @@ def _reopened(
 ) -> _Parts[P]:
     """What a checkpoint was trained with; its features are found whatever they are called here."""
     run = RunFolder(file.parent.parent)
-    try:
+    with _described_in(file, "its experiment" if kind is Preset else "its speaker"):
         plugins = tuple(run.describe().get("plugins", ())) if run.description.is_file() else ()
         preset = read_preset(checkpoint.metadata["preset"], kind, file, plugins)
         vocabulary = Vocabulary(msgspec.convert(checkpoint.metadata["vocabulary"], tuple[str, ...]))
-    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-        what = "experiment" if kind is Preset else "speaker"
-        raise DataError(file, f"does not describe its {what} ({error})") from error
     trained = checkpoint.metadata.get("features", {})
     if not isinstance(trained, dict):
         raise DataError(file, "does not say which features it was trained on")
     same = [store for store, info in complete_stores(folder) if info.sha256 == trained.get("sha256")]
     environment = _environment(same[0] if same else _chosen_store(preset.data, folder), folder, device)
     check_identity(trained, environment.store, file)
-    return preset, folder, environment, vocabulary
+    network = stored_network(lambda: _network(preset, environment, vocabulary), checkpoint, file)
+    return preset, folder, environment, vocabulary, network.to(environment.world.device)
 
 
 def _environment(store: Path, folder: DataFolder, device: str) -> Environment:
@@ -453,7 +412,7 @@ def _environment(store: Path, folder: DataFolder, device: str) -> Environment:
 
 
 def complete_stores(folder: DataFolder) -> Iterator[tuple[Path, StoreInfo]]:
-    """The stores that can be read, with what they hold; a broken one that nobody asks for hurts nobody."""
+    """The stores that can be read, with what they hold; unreadable ones are skipped."""
     for store in folder.feature_files():
         with suppress(DataError):
             yield store, read_store_info(store)

@@ -1,22 +1,31 @@
-"""The training loop of agents and speakers: steps, validates, logs, saves, stops on request, resumes."""
+"""The training loop of agents and speakers: steps, validates, logs, saves, stops on request, resumes.
+
+``measured_cost`` takes some steps beforehand, to estimate what the whole training will take; curves are also
+written for TensorBoard and Weights & Biases.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import resource
+import secrets
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
-from torch import nn
 
 from scenemem.errors import DataError, Interrupted, UserError
+from scenemem.formats.atomic import atomic_file
 from scenemem.learning.checkpoint import (
     Checkpoint,
     load_network,
@@ -24,61 +33,25 @@ from scenemem.learning.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from scenemem.learning.distributed import ProcessGroup
-from scenemem.learning.objectives import Stage
-from scenemem.learning.trainer import StepReport, WeightAverage
+from scenemem.learning.trainer import Learner, StepReport, WeightAverage
+from scenemem.presets import SelectionConfig
 from scenemem.processes import ENDING, handling
+from scenemem.runs.experiment import SpeakerSelection
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.loggers import open_loggers
-from scenemem.tasks.episode_set import Batches
 
 Validate = Callable[[], dict[str, float]]
 """Measures what is being trained, as it is now."""
 
+PROJECT = "WANDB_PROJECT"
+"""The environment variable that switches Weights & Biases on, and names the project."""
+
+WORTH_MEASURING = 100
+"""Steps of a training from which on its cost is measured first."""
+
 _SHOWN = 70  # characters of a setting in a message
+_NUMBER = 4  # bytes
+_DAY = 86_400  # seconds
 _GLOBAL, _SAMPLING, _DEVICE = "random.global", "random.sampling", "random.device"
-
-
-class Course(Protocol):
-    """How long a run trains, and in which stages."""
-
-    @property
-    def iterations(self) -> int:
-        """Optimiser steps of the whole run."""
-
-    def stage_at(self, iteration: int, /) -> Stage:
-        """The stage that a step belongs to."""
-
-
-class Learner(Protocol):
-    """What a run trains, step by step: the trainer of an agent or of a speaker."""
-
-    iteration: int  # steps done
-    group: ProcessGroup
-    optimiser: torch.optim.Optimizer
-    batches: Batches
-    sampling: torch.Generator
-    average: WeightAverage  # of the weights, which is what is validated and kept
-
-    @property
-    def config(self) -> Course:
-        """How long it trains."""
-
-    @property
-    def network(self) -> nn.Module:
-        """The parameters that learn."""
-
-    def step(self) -> StepReport:
-        """One optimiser step."""
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """When a loop saves and validates."""
-
-    save_every: int  # iterations between two checkpoints
-    validate_every: int  # iterations between two validations
-    metric: str  # the validation metric that decides about the best checkpoint
 
 
 @dataclass(frozen=True)
@@ -113,28 +86,20 @@ class Unlogged:
 
 
 class StopRequest:
-    """Catches Ctrl-C and signals that ask the program to end, until the work comes to a good place to stop.
+    """Catches Ctrl-C and signals that end a program, until the work comes to a good place to stop.
 
-    A second one ends the program at once. Used as a context manager; outside of the main thread nothing is
-    caught.
+    A second one ends the program at once. Outside of the main thread nothing is caught.
     """
 
     def __init__(self) -> None:
         self.number: int | None = None  # of the signal that came
         self._at_once = False
-        self._stack = ExitStack()
 
-    def __enter__(self) -> StopRequest:
-        self._stack.enter_context(handling(dict.fromkeys((signal.SIGINT, *ENDING), self._ask)))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    @property
-    def came(self) -> bool:
-        """Whether a signal came."""
-        return self.number is not None
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Catch the signals inside of this block."""
+        with handling(dict.fromkeys((signal.SIGINT, *ENDING), self._request)):
+            yield
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -145,11 +110,10 @@ class StopRequest:
         finally:
             self._at_once = False
 
-    def _ask(self, number: int, _frame: FrameType | None) -> None:
-        if self.came or self._at_once:
-            self.number = number
+    def _request(self, number: int, _frame: FrameType | None) -> None:
+        second, self.number = self.number is not None, number
+        if second or self._at_once:
             raise Interrupted("interrupted; the last checkpoint is kept, continue with --resume", number)
-        self.number = number
 
 
 @dataclass(eq=False)
@@ -159,7 +123,7 @@ class TrainingLoop:
     trainer: Learner
     folder: RunFolder
     validate: Validate
-    schedule: Schedule
+    selection: SelectionConfig | SpeakerSelection  # when to save, to validate, and which weights are best
     metadata: Mapping[str, Any]  # plain values stored with every checkpoint: preset, vocabulary, ...
     watch: Callable[[TrainingStatus], None] | None = None  # called after every step
     advice: str = "continue with --resume"  # how to go on, when the run is stopped
@@ -171,22 +135,13 @@ class TrainingLoop:
         self._earlier = 0.0  # processor seconds spent on the run before this process
         self._started = time.process_time()
         self._unlogged = Unlogged()
-        is_main = self.trainer.group.is_main
-        self._loggers = open_loggers(self.folder) if is_main else []
+        self._stop = StopRequest()
+        self._loggers = open_loggers(self.folder) if self.trainer.group.is_main else []
 
     def resume(self) -> None:
         """Continue from the newest good checkpoint, which has to have the same metadata."""
         checkpoint, file = self._newest()
-        # other episodes have other words; what changed is the file
-        for name, value in sorted(self.metadata.items(), key=lambda item: item[0] != "inputs"):
-            before = checkpoint.metadata.get(name)
-            if name == "inputs":
-                self._check_inputs(value, before or {})
-                continue
-            if before != value:
-                seen = "; ".join(differences(before, value)[:3])
-                advice = "resume with the settings and the version it was started with"
-                raise UserError(f"{self.folder.root} was started with another {name} ({seen}); {advice}")
+        self._check_same(checkpoint.metadata)
         trainer = self.trainer
         load_network(trainer.network, checkpoint, file)
         load_optimiser(trainer.optimiser, checkpoint, file)
@@ -195,8 +150,8 @@ class TrainingLoop:
             trainer.batches.load_state_dict(progress["batches"])
             trainer.iteration = int(progress["iteration"])
             self._best, self._validation = progress["best"], progress["validation"]
-            self._earlier = float(progress.get("cpu_seconds", 0.0))
-            self._unlogged = Unlogged(**progress.get("unlogged", {}))
+            self._earlier = float(progress["cpu_seconds"])
+            self._unlogged = Unlogged(**progress["unlogged"])
             restore_randomness(checkpoint.tensors, trainer)
             trainer.average.resume(checkpoint.tensors)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -206,50 +161,49 @@ class TrainingLoop:
 
     def _newest(self) -> tuple[Checkpoint, Path]:
         """The last checkpoint, or the one before it when the last one is damaged or gone."""
-        problems: list[DataError] = []
-        for file in (self.folder.last, self.folder.previous):
-            try:
-                checkpoint = read_checkpoint(file)
-            except DataError as error:
-                problems.append(error)
-                continue
-            if problems:
-                warnings.warn(f"{problems[0]}; the run goes on from the one before it, {file}", stacklevel=3)
-            return checkpoint, file
-        raise (
-            problems[0]
-            if not self.folder.previous.exists()
-            else DataError(
-                self.folder.root,
-                f"has no good checkpoint: {problems[0]}; {problems[1]}; begin again with --out",
-            )
-        )
+        last, previous = self.folder.last, self.folder.previous
+        try:
+            return read_checkpoint(last), last
+        except DataError as error:
+            if not previous.exists():
+                raise
+            problem = error
+        try:
+            checkpoint = read_checkpoint(previous)
+        except DataError as error:
+            reason = f"has no good checkpoint: {problem}; {error}; begin again with --out"
+            raise DataError(self.folder.root, reason) from error
+        warnings.warn(f"{problem}; the run goes on from the one before it, {previous}", stacklevel=3)
+        return checkpoint, previous
 
-    def _check_inputs(self, now: Mapping[str, str], before: Mapping[str, str]) -> None:
-        """Refuse data that changed since the run was started."""
-        for name in sorted(now.keys() | before.keys()):
-            if now.get(name) != before.get(name):
-                seen = f"sha256 {before.get(name)} then, {now.get(name)} now"
+    def _check_same(self, before: Mapping[str, Any]) -> None:
+        """Refuse data and settings that changed since the run was started."""
+        then, now = before.get("inputs", {}), self.metadata.get("inputs", {})
+        for name in sorted(then.keys() | now.keys()):  # first: other episodes have other words, too
+            if then.get(name) != now.get(name):
+                seen = f"sha256 {then.get(name)} then, {now.get(name)} now"
                 raise UserError(
                     f"the data of {self.folder.root} has changed since it was started: {name} ({seen}); "
                     "put the file back, or begin a new run"
                 )
+        for name, value in self.metadata.items():
+            if changed := differences(before.get(name), value):
+                raise UserError(
+                    f"{self.folder.root} was started with another {name} ({'; '.join(changed[:3])}); "
+                    "resume with the settings and the version it was started with"
+                )
 
     def run(self) -> None:
-        """Train to the end; may be killed at any time and resumed.
-
-        Raises:
-            Interrupted: a signal asked to stop; the run was saved first.
-        """
+        """Train to the end; may be killed at any time and resumed."""
         trainer, last = self.trainer, self.trainer.config.iterations
-        with StopRequest() as stop, ExitStack() as logging:
+        with self._stop.caught(), ExitStack() as logging:
             for logger in self._loggers:
                 logging.callback(logger.close)
             if trainer.iteration == 0:
                 self._save()
             seconds, walked = 0.0, 0  # of steps; validating and saving do not count
             if self._unlogged.steps and self._is_due():  # it was stopped while it validated
-                self._log(0.0, stop)
+                self._log(0.0)
             while trainer.iteration < last:
                 started = time.perf_counter()
                 report = trainer.step()
@@ -260,16 +214,16 @@ class TrainingLoop:
                 if self.watch is not None and trainer.group.is_main:
                     self.watch(TrainingStatus(trainer.iteration, last, report, speed, self._validation))
                 if self._is_due():
-                    self._log(speed, stop)
-                if trainer.group.any(stop.came):
-                    self._stop(stop)
+                    self._log(speed)
+                if trainer.group.any(self._stop.number is not None):
+                    self._save_and_end()
 
     def _is_due(self) -> bool:
         """Whether it is time to log and save."""
         iteration = self.trainer.iteration
-        return iteration == self.trainer.config.iterations or iteration % self.schedule.save_every == 0
+        return iteration == self.trainer.config.iterations or iteration % self.selection.save_every == 0
 
-    def _log(self, speed: float, stop: StopRequest) -> None:
+    def _log(self, speed: float) -> None:
         """Log, validate when it is time, and save."""
         trainer, ends = self.trainer, self.trainer.iteration == self.trainer.config.iterations
         line: dict[str, Any] = {
@@ -281,10 +235,10 @@ class TrainingLoop:
             "cpu_seconds": self._cpu_seconds(),
         }
         better = False
-        if ends or trainer.iteration % self.schedule.validate_every == 0:
-            self._validation = self._validated(stop)
+        if ends or trainer.iteration % self.selection.every == 0:
+            self._validation = self._validated()
             line["validation"] = self._validation
-            value = self._validation[self.schedule.metric]
+            value = self._validation[self.selection.metric]
             better = self._best is None or value > self._best["value"]
             if better:
                 self._best = {"iteration": trainer.iteration, "value": value}
@@ -298,24 +252,20 @@ class TrainingLoop:
                     write_checkpoint(self.folder.best, trainer.network, self._described())
         self._save()
 
-    def _validated(self, stop: StopRequest) -> dict[str, float]:
+    def _validated(self) -> dict[str, float]:
         """Validate; a request to stop does not wait for it, the resumed run validates again."""
-        if self.trainer.group.size > 1:  # the others would wait for this process's share
-            with self.trainer.average.applied():
-                return self.validate()
-        before = random_states(self.trainer)
-        try:
-            with stop.at_once(), self.trainer.average.applied():
+        before, alone = random_states(self.trainer), self.trainer.group.size == 1
+        try:  # of several processes, the others would wait for the share of this one
+            with self._stop.at_once() if alone else nullcontext(), self.trainer.average.applied():
                 return self.validate()
         except Interrupted:
             restore_randomness(before, self.trainer)
-            self._stop(stop)
+            self._save_and_end()
 
-    def _stop(self, stop: StopRequest) -> NoReturn:
-        """Save and end."""
+    def _save_and_end(self) -> NoReturn:
         self._save()
         place = f"{self.folder.root} is saved at iteration {self.trainer.iteration}"
-        raise Interrupted(f"interrupted; {place}; {self.advice}", stop.number or 0)
+        raise Interrupted(f"interrupted; {place}; {self.advice}", self._stop.number or 0)
 
     def _save(self) -> None:
         trainer, folder = self.trainer, self.folder
@@ -351,11 +301,8 @@ class TrainingLoop:
 def random_states(trainer: Learner) -> dict[str, torch.Tensor]:
     """All states that training draws from, by name; all processes of a group have the same."""
     states = {_GLOBAL: torch.get_rng_state(), _SAMPLING: trainer.sampling.get_state()}
-    device = torch.device(trainer.group.device)
-    if device.type == "cuda":  # dropout masks are drawn where they are used
-        states[_DEVICE] = torch.cuda.get_rng_state(device)
-    elif device.type == "mps":
-        states[_DEVICE] = torch.mps.get_rng_state()
+    if trainer.group.device.startswith("cuda"):  # dropout masks are drawn where they are used
+        states[_DEVICE] = torch.cuda.get_rng_state(trainer.group.device)
     return states
 
 
@@ -363,11 +310,8 @@ def restore_randomness(states: Mapping[str, torch.Tensor], trainer: Learner) -> 
     """Go on drawing from where the states were taken."""
     torch.set_rng_state(states[_GLOBAL])
     trainer.sampling.set_state(states[_SAMPLING])
-    device = torch.device(trainer.group.device)
-    if device.type == "cuda" and _DEVICE in states:
-        torch.cuda.set_rng_state(states[_DEVICE], device)
-    elif device.type == "mps" and _DEVICE in states:
-        torch.mps.set_rng_state(states[_DEVICE])
+    if trainer.group.device.startswith("cuda") and _DEVICE in states:
+        torch.cuda.set_rng_state(states[_DEVICE], trainer.group.device)
 
 
 def differences(before: Any, now: Any, name: str = "") -> list[str]:
@@ -385,3 +329,140 @@ def differences(before: Any, now: Any, name: str = "") -> list[str]:
 def _shown(value: Any) -> str:
     text = "nothing" if value is None else json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def measured_cost(trainer: Learner) -> str:
+    """Take two steps, time the second, and undo both: training begins as if nothing had happened.
+
+    Memory is the most this process has held so far, disk is that of the checkpoints.
+    """
+    network, optimiser, steps = trainer.network, trainer.optimiser, trainer.config.iterations
+    weights = {name: value.clone() for name, value in network.state_dict().items()}
+    random, batches = random_states(trainer), trainer.batches.state_dict()
+    trainer.step()
+    begun = time.perf_counter()
+    trainer.step()
+    seconds = time.perf_counter() - begun
+    kept = [value for state in optimiser.state.values() for value in state.values()]
+    moments = sum(value.numel() for value in kept if isinstance(value, torch.Tensor))
+    numbers = sum(value.numel() for value in weights.values())
+
+    network.load_state_dict(weights)
+    optimiser.state.clear()
+    optimiser.zero_grad(set_to_none=True)
+    trainer.average = WeightAverage(network, trainer.config.average)
+    trainer.batches.load_state_dict(batches)
+    trainer.iteration = 0
+    restore_randomness(random, trainer)
+    # the last checkpoint and the one before it hold the optimiser as well, the best one does not
+    disk = _NUMBER * (2 * (numbers + moments) + numbers)
+    return (
+        f"{steps:,} steps, about {seconds:.2g} s each on this device: {duration(steps * seconds)}; "
+        f"memory {_size(_memory(trainer.group.device))}, disk {_size(disk)}"
+    )
+
+
+def duration(seconds: float) -> str:
+    """A span of time for people: ``45 s``, ``12 min``, ``3 h 05 min``, ``26 days``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60:02d} min" if seconds < 2 * _DAY else f"{seconds / _DAY:.0f} days"
+
+
+def _memory(device: str) -> int:
+    if device.startswith("cuda"):
+        return torch.cuda.max_memory_allocated(device)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def _size(size: int) -> str:
+    return f"{size / 2**30:.1f} GB" if size >= 2**30 else f"{size / 2**20:.0f} MB"
+
+
+class TensorBoardLogger:
+    """Scalars in ``RUN/tensorboard``."""
+
+    def __init__(self, run: RunFolder) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # needs the optional package
+
+        self._writer = SummaryWriter(str(run.root / "tensorboard"))
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Add the numbers of one line at its iteration."""
+        for name, value in scalars(line).items():
+            self._writer.add_scalar(name, value, line["iteration"])
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._writer.close()
+
+
+class WandbLogger:
+    """A run of a Weights & Biases project, begun with the first line; its files are in ``RUN/wandb``.
+
+    A resumed training goes on in the same run. ``WANDB_MODE=offline`` keeps everything on this machine.
+    """
+
+    def __init__(self, run: RunFolder, project: str) -> None:
+        if importlib.util.find_spec("wandb") is None:
+            raise UserError(
+                f"{PROJECT} is set, but Weights & Biases is not installed; "
+                f"install it with: pip install 'scenemem[wandb]', or unset {PROJECT}"
+            )
+        self._run, self._project = run, project
+        self._begun: Any = None
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Add the numbers of one line at its iteration."""
+        import wandb  # needs the optional package
+
+        if self._begun is None:
+            root = self._run.root
+            self._begun = wandb.init(
+                project=self._project,
+                name=root.resolve().name,
+                id=self._id(),
+                dir=str(root),
+                config=self._run.describe(),
+                resume="allow",
+            )
+        self._begun.log(scalars(line), step=line["iteration"])
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        if self._begun is not None:
+            self._begun.finish()
+
+    def _id(self) -> str:
+        """The name of the run at Weights & Biases, the same after every resume."""
+        file = self._run.root / "wandb" / "id"
+        if not file.is_file():
+            with atomic_file(file) as partial:
+                partial.write_text(secrets.token_hex(8), encoding="utf-8")
+        return file.read_text(encoding="utf-8")
+
+
+def open_loggers(run: RunFolder) -> list[TensorBoardLogger | WandbLogger]:
+    """TensorBoard where it is installed (extra ``log``); Weights & Biases where ``WANDB_PROJECT`` is set."""
+    loggers: list[TensorBoardLogger | WandbLogger] = []
+    if project := os.environ.get(PROJECT):
+        loggers.append(WandbLogger(run, project))
+    if importlib.util.find_spec("tensorboard") is not None:
+        loggers.append(TensorBoardLogger(run))
+    return loggers
+
+
+def scalars(line: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    """All numbers of a nested line, by ``outer/inner`` name; the iteration itself is left out."""
+    found: dict[str, float] = {}
+    for name, value in line.items():
+        if isinstance(value, dict):
+            found.update(scalars(value, f"{prefix}{name}/"))
+        elif isinstance(value, (int, float)) and name != "iteration":
+            found[prefix + name] = float(value)
+    return found

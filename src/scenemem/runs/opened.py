@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import repeat
 from pathlib import Path
@@ -25,12 +24,15 @@ from scenemem.agents.scripted import ExpertAgent, RandomAgent, StopAgent
 from scenemem.agents.walker import TrainedAgent, Walker
 from scenemem.errors import DataError, UserError
 from scenemem.evaluation.evaluate import Walks, episode_results, walk_split
-from scenemem.evaluation.following import Agreement, measure_following
-from scenemem.evaluation.grounding import GroundingQuality, measure_grounding
+from scenemem.evaluation.following import (
+    Agreement,
+    GroundingQuality,
+    measure_following,
+    measure_grounding,
+)
 from scenemem.evaluation.metrics import Metrics
 from scenemem.formats.annotations import landmark_label_file, read_landmark_labels
-from scenemem.formats.atomic import atomic_file
-from scenemem.formats.digests import code_digest, file_digest
+from scenemem.formats.decoding import code_digest, file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import (
     EpisodeResult,
@@ -42,7 +44,7 @@ from scenemem.formats.results import (
     write_trajectories,
 )
 from scenemem.formats.traces import Origin
-from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
+from scenemem.learning.checkpoint import Checkpoint
 from scenemem.learning.objectives import ClosestToGoal
 from scenemem.processes import end_with_parent
 from scenemem.registry import load_plugin, loaded_plugins
@@ -58,18 +60,9 @@ from scenemem.runs.experiment import (
     stored_experiment,
 )
 from scenemem.runs.folder import (
-    PREFIX,
-    SPEAKER,
-    SPEAKER_METRICS,
-    Published,
     RunFolder,
     Which,
-    halved,
-    read_published,
-    unpack,
-    write_published,
 )
-from scenemem.runs.speakers import evaluate_speaker, open_speaker
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.build import graph_digest, load_world
@@ -104,11 +97,10 @@ class Evaluation:
     @cached_property
     def per_episode(self) -> dict[str, dict[str, float]]:
         """The metrics of every instruction, by its id."""
-        names = [field.name for field in fields(Metrics)]
-        columns = [getattr(self.measured, name).tolist() for name in names]
+        columns = {name: values.tolist() for name, values in vars(self.measured).items()}
         return {
-            instruction_id: dict(zip(names, values, strict=True))
-            for instruction_id, *values in zip(self.instruction_ids, *columns, strict=True)
+            instruction_id: {name: column[number] for name, column in columns.items()}
+            for number, instruction_id in enumerate(self.instruction_ids)
         }
 
     def summary(self) -> dict[str, Any]:
@@ -145,6 +137,14 @@ class WithSpeaker:
         """For stamps and traces: the settings, and the sum of the speaker's weights."""
         return {**self.settings, "speaker": file_digest(self.speaker.best)}
 
+    def facts(self, walks: Walks, world: World) -> dict[str, Any]:
+        """What belongs to an evaluation: the speaker, the settings, and what all candidates walked."""
+        facts = {"speaker": str(self.speaker.root), **self.settings}
+        if isinstance(self.walker, CandidateWalker):  # the walk of a search holds all that was walked
+            all_walked = {"tl": self.walker.metres, "spl": self.walker.spl(walks, world)}
+            facts["all_walked"] = {name: float(values.mean()) for name, values in all_walked.items()}
+        return facts
+
 
 @dataclass(frozen=True, eq=False)
 class OpenedRun:
@@ -175,7 +175,7 @@ class OpenedRun:
         return self.experiment.environment.world
 
     def episodes(self, split: str) -> EpisodeSet:
-        """The episodes of a split; a warning tells when it was trained on other training episodes."""
+        """The episodes of a split, with a warning when it was trained on other training episodes."""
         before = self.stored.metadata.get("inputs")
         if split in ("train", DEV_UNSEEN) and isinstance(before, dict) and "train" in before:
             task = self.experiment.preset.data.task
@@ -189,41 +189,54 @@ class OpenedRun:
                 )
         return self.experiment.episodes(split)
 
-    def walk(self, split: str, processes: int = 1) -> Walks:
-        """Walk a split, alone or with copies in several processes."""
-        agent, checkpoint = self.experiment.agent, self.run.checkpoint(self.checkpoint)
-        walker: AbstractContextManager[Walker] = nullcontext(agent)
-        if processes > 1 and self.world.device.type != "cpu":
+    def walk(self, split: str, processes: int = 1, helped: WithSpeaker | None = None) -> Walks:
+        """Walk a split, alone, with copies in several processes, or with a speaker's help."""
+        checkpoint, episodes = self.run.checkpoint(self.checkpoint), self.episodes(split)
+        walker: AbstractContextManager[Walker] = nullcontext(self.experiment.agent)
+        at_once = _AT_ONCE * processes
+        if helped is not None:
+            walker = nullcontext(helped.walker)
+            at_once = max(1, _AT_ONCE // helped.settings.get("candidates", 1))
+        elif processes > 1 and self.world.device.type != "cpu":
             raise UserError("several processes walk on the CPU; leave out --processes or --device")
-        if processes > 1:
+        elif processes > 1:
             walker = WorkerPool(checkpoint, self.experiment.folder, processes)
         with walker as opened:
-            episodes, at_once = self.episodes(split), _AT_ONCE * processes
             return _walk(opened, episodes, self.run.root.name, self.progress, at_once)
 
     def record(
-        self, split: str, processes: int = 1, place: Path | None = None, *, optional: bool = False
+        self,
+        split: str,
+        processes: int = 1,
+        place: Path | None = None,
+        helped: WithSpeaker | None = None,
+        *,
+        optional: bool = False,
     ) -> tuple[Walks, list[EpisodeResult]]:
         """Walk a split; trajectories and (unless goals are secret) outcomes are kept with a stamp.
 
-        Args:
-            split: what to walk.
-            processes: that walk.
-            place: the folder for the results; that of the run when left out.
-            optional: go on where they cannot be written.
+        They are written to ``place``, the results of the run when left out; if that is ``optional``, an error
+        is ignored. With a speaker's help outcomes are not kept.
         """
         stamp = self.stamp(split)  # before the walk, because files may change meanwhile
-        walks = self.walk(split, processes)
+        walks = self.walk(split, processes, helped)
         results: list[EpisodeResult] = []
-        if walks.episodes.has_goals:
-            results = episode_results(self.world, walks, checkpoint=self.checkpoint, iteration=self.iteration)
+        if walks.episodes.has_goals and helped is None:
+            results = self._results(walks)
+        else:
+            stamp = msgspec.structs.replace(stamp, reranking=helped and helped.reranking)
         file = (place or self.run.results(split).parent) / f"{split}.json"
+        outcomes = file.with_suffix(".jsonl")
         with suppress(UserError) if optional else nullcontext():
             write_trajectories(file, walks.trajectories(self.world))
             if results:
-                write_episode_results(file.with_suffix(".jsonl"), results)
-            self._write_stamp(file.with_suffix(".stamp.json"), stamp)
+                write_episode_results(outcomes, results)
+            files = {one.name: file_digest(one) for one in (file, outcomes) if one.is_file()}
+            write_stamp(file.with_suffix(".stamp.json"), msgspec.structs.replace(stamp, files=files))
         return walks, results
+
+    def _results(self, walks: Walks) -> list[EpisodeResult]:
+        return episode_results(self.world, walks, checkpoint=self.checkpoint, iteration=self.iteration)
 
     def origin(self, split: str | None = None) -> Origin:
         """What walks of a split, or of an instruction that stands in none, come from now."""
@@ -251,19 +264,17 @@ class OpenedRun:
             code=code_digest(),
         )
 
-    def _write_stamp(
-        self, file: Path, stamp: ResultStamp, reranking: Mapping[str, Any] | None = None
-    ) -> None:
-        stem = file.name.removesuffix(".stamp.json")
-        written = [file.with_name(stem + end) for end in (".json", ".jsonl")]
-        files = {one.name: file_digest(one) for one in written if one.is_file()}
-        told = None if reranking is None else dict(reranking)
-        write_stamp(file, msgspec.structs.replace(stamp, files=files, reranking=told))
-
-    def evaluate(self, split: str, processes: int = 1, place: Path | None = None) -> Evaluation:
+    def evaluate(
+        self,
+        split: str,
+        processes: int = 1,
+        place: Path | None = None,
+        helped: WithSpeaker | None = None,
+    ) -> Evaluation:
         """Walk and ``record`` a split, and measure the walks; goals must be known."""
-        walks, _ = self.record(split, processes, place)
-        return _evaluation(walks, self.world, split, self.experiment.track)
+        walks, _ = self.record(split, processes, place, helped)
+        found = _evaluation(walks, self.world, split, self.experiment.track)
+        return found if helped is None else replace(found, reranking=helped.facts(walks, self.world))
 
     def with_speaker(self, speaker: RunFolder, reranking: Reranking) -> WithSpeaker:
         """The agent with a speaker that helps to choose its answers.
@@ -283,21 +294,6 @@ class OpenedRun:
         weight = reranking.weight
         return WithSpeaker(PragmaticSearch(agent, scorer, weight), speaker, {"weight": weight})
 
-    def evaluate_with(self, helped: WithSpeaker, split: str, place: Path | None = None) -> Evaluation:
-        """Walk a split with a speaker's help; trajectories lie apart from ordinary ones."""
-        walker, stamp, episodes = helped.walker, self.stamp(split), self.episodes(split)
-        at_once = max(1, _AT_ONCE // helped.settings.get("candidates", 1))
-        walks = _walk(walker, episodes, self.run.root.name, self.progress, at_once)
-        file = (place or self.run.root / "results" / "reranked") / f"{split}.json"
-        write_trajectories(file, walks.trajectories(self.world))
-        self._write_stamp(file.with_suffix(".stamp.json"), stamp, helped.reranking)
-        evaluation = _evaluation(walks, self.world, split, self.experiment.track)
-        facts = {"speaker": str(helped.speaker.root), **helped.settings}
-        if isinstance(walker, CandidateWalker):  # the walk of a search holds all that was walked
-            all_walked = {"tl": walker.metres, "spl": walker.spl(walks, self.world)}
-            facts["all_walked"] = {name: float(values.mean()) for name, values in all_walked.items()}
-        return replace(evaluation, reranking=facts)
-
     def traced(self, name: str, split: str, helped: WithSpeaker | None = None) -> TracedAgent:
         """The agent, watched while it walks a split; a speaker may choose where its searches end."""
         agent, episodes, origin = self.experiment.agent, self.episodes(split), self.origin(split)
@@ -308,18 +304,15 @@ class OpenedRun:
                 f"{self.run.root} does not search, and a walk chosen among candidates cannot be watched; "
                 "leave out --speaker"
             )
-        name, origin = (
-            f"{name} with {helped.speaker.root.name}",
-            msgspec.structs.replace(origin, reranking=helped.reranking),
-        )
+        name = f"{name} with {helped.speaker.root.name}"
+        origin = msgspec.structs.replace(origin, reranking=helped.reranking)
         return TracedAgent(name, helped.walker, episodes, origin)
 
     def results_of(self, watched: TracedAgent, split: str) -> Sequence[EpisodeResult]:
         """The outcome of every episode of a split; with a speaker's help it is walked now and not kept."""
         if watched.agent is self.experiment.agent:
             return self.results(split)
-        walks = _walk(watched.agent, watched.episodes, watched.name, self.progress)
-        return episode_results(self.world, walks, checkpoint=self.checkpoint, iteration=self.iteration)
+        return self._results(_walk(watched.agent, watched.episodes, watched.name, self.progress))
 
     def results(self, split: str) -> Sequence[EpisodeResult]:
         """The outcome of every episode of a split, walked now unless these weights have walked it already."""
@@ -329,7 +322,7 @@ class OpenedRun:
     def kept(self, split: str) -> Sequence[EpisodeResult] | None:
         """What these weights have walked already of a split, with the data that is there now.
 
-        None for an agent with a part of somebody's own: nobody knows whether its code is what it was.
+        None for an agent with parts from outside of the package, whose code has no checksum.
         """
         agent = self.experiment.agent
         makers = {type(part).__module__ for part in agent.network.modules()}
@@ -403,30 +396,26 @@ def kept_results(
 
 def _is_whole(outcomes: Path, stamp: ResultStamp) -> bool:
     """Whether the result files of a stamp are all there, unchanged."""
-    places = {outcomes.with_name(Path(name).name): digest for name, digest in stamp.files.items()}
-    return outcomes in places and all(
-        place.is_file() and file_digest(place) == digest for place, digest in places.items()
+    files = {outcomes.with_name(name): digest for name, digest in stamp.files.items()}
+    return outcomes in files and all(
+        place.is_file() and file_digest(place) == digest for place, digest in files.items()
     )
 
 
 def _is_of(folder: DataFolder, split: str, stamp: ResultStamp) -> bool:
     """Whether results come from the data in a folder as it is now; missing features do not contradict."""
     try:
-        if split_inputs(folder, stamp.task, split) != {"episodes": stamp.episodes, "graphs": stamp.graphs}:
-            return False
+        same = split_inputs(folder, stamp.task, split) == {"episodes": stamp.episodes, "graphs": stamp.graphs}
         name = stamp.preset.get("data", {}).get("features")
-        stores = [
-            store
-            for store, info in complete_stores(folder)
-            if store.stem == name or info.sha256 == stamp.features
-        ]
-        return not stores or stamp.features in map(file_digest, stores)
+        known = {store: info.sha256 for store, info in complete_stores(folder)}
+        stores = [store for store, sha256 in known.items() if name == store.stem or sha256 == stamp.features]
+        return same and (not stores or stamp.features in map(file_digest, stores))
     except DataError:
         return False
 
 
 def run_names(runs: Sequence[Path]) -> dict[str, Path]:
-    """The folders by what people call them: their own names, with their parents' where those are the same."""
+    """The folders by their own names, with their parents' where those are the same."""
     paths = [path.resolve() for path in runs]
     if len(set(paths)) < len(paths):
         raise UserError(f"{runs[0]} is named twice; name another run to compare it with")
@@ -493,97 +482,3 @@ def _evaluation(walks: Walks, world: World, split: str, track: str = "") -> Eval
     jumps = float(walks.jumps.double().mean())
     measured = walks.measured(world)
     return Evaluation(split, walks.episodes.instruction_ids, measured, jumps=jumps, track=track)
-
-
-def pack_weights(
-    run: RunFolder,
-    out: Path,
-    folder: DataFolder,
-    splits: Sequence[str],
-    checkpoint: Which = "last",
-    progress: Progress = silent,
-    device: str = "cpu",
-) -> Path:
-    """Pack the weights of a run in half precision, measure them, write them and a card, which is returned."""
-    description = run.describe()
-    # what it learned from, without where that lay on this machine
-    description["data"].pop("folder", None)
-    sources = description.get("augmentation", {})
-    description["augmentation"] = {name: Path(place).name for name, place in sources.items()}
-    description["plugins"] = [Path(name).name for name in description.get("plugins", ())]
-    packed = halved(read_checkpoint(run.checkpoint(checkpoint)))
-    metrics: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory() as place:  # what the packed weights reach, not those they come from
-        file, copy = Path(place) / "packed.safetensors", RunFolder(Path(place) / "packed")
-        write_published(file, packed, description, {})
-        unpack(file, copy.root)
-        if packed.metadata.get("kind") == SPEAKER:
-            speaker = open_speaker(copy, folder)
-            for split in splits:
-                found = evaluate_speaker(speaker, split, beams=1, seed=0, progress=progress)
-                metrics[split] = {name: found[name] for name in SPEAKER_METRICS}
-        else:
-            opened = open_run(copy, folder, "last", progress, device)
-            for split in splits:
-                metrics[split] = opened.evaluate(split).metrics
-    write_published(out, packed, description, metrics)
-    card = out.with_suffix(".md")
-    with atomic_file(card) as partial:
-        partial.write_text(model_card(read_published(out)), encoding="utf-8")
-    return card
-
-
-def model_card(entry: Published) -> str:
-    """What somebody who finds the file has to know, in Markdown."""
-    metadata, data, features = entry.metadata, entry.description["data"], entry.metadata["features"]
-    held_out = metadata["preset"]["selection"]["split"] == DEV_UNSEEN
-    columns = entry.card
-    rows = "\n".join(
-        f"| {split} | " + " | ".join(f"{metrics[name]:.3f}" for name in columns) + " |"
-        for split, metrics in entry.metrics.items()
-    )
-    command = "speak eval" if entry.is_speaker else "eval"
-    return f"""# {PREFIX}{entry.name}
-
-Preset `{metadata["name"]}`, seed {metadata["seed"]}, {metadata["progress"]["iteration"]} iterations, \
-{len(metadata["vocabulary"])} words, half precision.
-
-- Task: {metadata["preset"]["data"]["task"]}. Features: {metadata["preset"]["data"]["features"]} \
-({data["features"]}), track {entry.track or "unknown"}, {features["width"]} columns, \
-SHA-256 `{features["sha256"]}`.
-- Trained on {"the training buildings without dev_unseen" if held_out else "all training buildings"}.
-- {_expected(entry)}
-- Made with {", ".join(f"{name} {text}" for name, text in entry.description["versions"].items())}.
-{_data_of(entry)}\
-- The file of the weights has the SHA-256 `{file_digest(entry.file)}`.
-- Weights only: no data is included. Use them with features of the same checksum; buildings of
-  Matterport3D are under its own terms of use (non-commercial, academic).
-
-| split | {" | ".join(columns)} |
-|---{"|---" * len(columns)}|
-{rows}
-
-`scenemem {command} {PREFIX}{entry.name} --split val_unseen`, with `--data` for R2R, prints them.
-"""
-
-
-def _data_of(entry: Published) -> str:
-    """A line about the files they were trained on; none for weights of versions that did not note them."""
-    files = [f"{name} `{digest}`" for name, digest in entry.description.get("inputs", {}).items()]
-    return f"- Data files, SHA-256: {', '.join(files)}.\n" if files else ""
-
-
-def _expected(entry: Published) -> str:
-    """Which seed of how many these weights are, and what a run of one's own may reach."""
-    own, known = entry.metadata["seed"], entry.seeds
-    if known is None:
-        return f"Seed {own} is the only one that was trained; expect others to differ by a few hundredths."
-    others = ", ".join(map(str, known.seeds))
-    means = ", ".join(
-        f"{name} {mean:.3f} ± {deviation:.3f}"
-        for name, (mean, deviation) in (("SR", known.sr), ("SPL", known.spl))
-    )
-    return (
-        f"Seed {own} of {len(known.seeds)} ({others}), not chosen by its result.\n"
-        f"  Expect of a run of your own on val_unseen what all seeds reach: {means}."
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -13,23 +14,24 @@ from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_stamp
 from scenemem.houses.house import ENCODER
 from scenemem.learning.checkpoint import read_checkpoint
+from scenemem.learning.speaker import Speaker
 from scenemem.presets import Preset
 from scenemem.runs.experiment import (
     Experiment,
     Progress,
     RunMetadata,
     begun,
+    complete_stores,
     open_data,
-    packaged_speaker,
     silent,
     stored_speaker,
 )
 from scenemem.runs.folder import RunFolder, Which
 from scenemem.runs.opened import OpenedRun, WithSpeaker, kept_results, open_run, run_names
+from scenemem.runs.weights import published, unpacked
 from scenemem.viewer.pages import Section, note_section
 from scenemem.viewer.replay import BackLink, Replay, plain, replays_section, telling, write_replays
-from scenemem.viewer.report import Scores, write_run_report
-from scenemem.viewer.runs import ReportRun, contenders, grouped, splits_of
+from scenemem.viewer.report import ReportRun, Scores, contenders, grouped, splits_of, write_run_report
 from scenemem.viewer.scenery import SMALL_WIDTH, Sceneries
 from scenemem.viewer.traces import TracedAgent
 from scenemem.world.graph import NONE
@@ -45,7 +47,7 @@ _HOW = "They are written by 'scenemem report RUN ... --data DIR', DIR being what
 _SUGGESTION_SPLITS = ("val_unseen", "val_seen", "train")
 _SUGGESTIONS = 8  # per house
 
-Opener = Callable[[RunFolder], OpenedRun]
+Opener = Callable[[Path], OpenedRun]
 """Loads the agent of a run."""
 
 
@@ -74,30 +76,34 @@ def report_on(
         replays: write replays of telling episodes beside the page, and link them.
         remark: gets a sentence about everything that is missing.
     """
-    described = [begun(run, Preset) for run in runs]
-    _check_same_data(described)
-    first = described[0]
-    features, task = first.data["features"], first.preset.data.task
+    described = {run.root: begun(run, Preset) for run in runs}
+    first = _same_data(described)
+    features, task = first.data.features, first.preset.data.task
     if folder is None and features == ENCODER:
         folder = open_data(None, progress)
     opened: Opener | None = None
     if folder is not None:  # runs are opened when they are needed, and the last two are kept
-        opened = lru_cache(maxsize=2)(lambda run: open_run(run, folder, checkpoint, progress, device))
+        opened = lru_cache(maxsize=2)(
+            lambda root: open_run(RunFolder(root), folder, checkpoint, progress, device)
+        )
     place = "The embedded houses" if features == ENCODER else f"{task.upper()}, features: {features}"
     remarks: list[str] = []
-    shown = [_with_results(one, opened, folder, splits, checkpoint, remarks) for one in described]
+    shown = {
+        root: _with_results(RunFolder(root), one, opened, folder, splits, checkpoint, remarks)
+        for root, one in described.items()
+    }
     if remark is not None:
         for text in remarks:
             remark(text)
     write_run_report(
         out,
-        f"Report on {shown[0].folder}" if len(shown) == 1 else f"Report on {len(shown)} runs",
-        shown,
-        world=f"{place}, track {first.data['track'] or 'unknown'}",
+        f"Report on {runs[0].root.resolve().name}" if len(shown) == 1 else f"Report on {len(shown)} runs",
+        list(shown.values()),
+        world=f"{place}, track {first.data.track or 'unknown'}",
         task=None if features == ENCODER else task,
         references=references,
         more=more,
-        replays=_replays(out, described, shown, opened, progress) if replays else None,
+        replays=_replays(out, shown, opened, progress) if replays else None,
         remarks=remarks,
     )
     return out
@@ -140,8 +146,9 @@ def open_live_state(
         for name, path in run_names(runs).items()
     }
     opened = {name: run.experiment for name, run in runs_by_name.items()}
+    first = next(iter(opened.values()))
     if speaker is None:
-        speaks = packaged_speaker(next(iter(opened.values())))
+        speaks = _packaged_speaker(first)
     else:
         speaks = speaker.resolve().name, stored_speaker(RunFolder(speaker).best, folder, device).speaker
     return LiveServerState(
@@ -150,12 +157,29 @@ def open_live_state(
         sceneries=Sceneries(folder),
         speaker=speaks and speaks[1],
         speaker_name=speaks[0] if speaks else "speaker",
-        examples=suggestions(next(iter(opened.values()))),
-        groups=house_groups(next(iter(opened.values()))),
+        examples=suggestions(first),
+        groups=_house_groups(first),
     )
 
 
-def house_groups(experiment: Experiment) -> dict[str, str]:
+def _packaged_speaker(experiment: Experiment) -> tuple[str, Speaker] | None:
+    """The speaker that comes with SceneMem and sees what a data folder has, and its name; None without one.
+
+    One of the agent's own track is preferred; any other describes the same paths from other features.
+    """
+    speakers = [entry for entry in published() if entry.is_speaker]
+    stores = {info.sha256: info.track for _, info in complete_stores(experiment.folder)}
+    for entry in sorted(speakers, key=lambda entry: entry.track != experiment.track):
+        features = entry.metadata["features"]
+        if features["sha256"] in stores or features["track"] in stores.values():
+            run = RunFolder(unpacked(entry.name))
+            with suppress(UserError):  # features of the same track, but of other buildings
+                device = str(experiment.environment.world.device)
+                return entry.name, stored_speaker(run.best, experiment.folder, device).speaker
+    return None
+
+
+def _house_groups(experiment: Experiment) -> dict[str, str]:
     """The split every house belongs to; one that is in several counts as seen in training."""
     world, found = experiment.environment.world, dict[str, str]()
     for split in ("train", "val_seen", "val_unseen", "test"):
@@ -186,22 +210,25 @@ def suggestions(experiment: Experiment) -> Mapping[str, list[Example]]:
     return found
 
 
-def _check_same_data(described: Sequence[RunMetadata[Preset[Any]]]) -> None:
-    first = described[0]
-    for other in described[1:]:
+def _same_data(described: Mapping[Path, RunMetadata]) -> RunMetadata:
+    """The first of some runs, after all were compared with it."""
+    (place, first), *others = described.items()
+    for root, other in others:
         for what, mine, theirs in (
             ("tasks", first.preset.data.task, other.preset.data.task),
-            ("features", first.data["sha256"], other.data["sha256"]),
+            ("features", first.data.sha256, other.data.sha256),
         ):
             if mine != theirs:
                 raise UserError(
-                    f"{first.run.root} and {other.run.root} were trained on different {what}, "
+                    f"{place} and {root} were trained on different {what}, "
                     "so their numbers cannot be compared; write a report for each"
                 )
+    return first
 
 
 def _with_results(
-    described: RunMetadata[Preset[Any]],
+    run: RunFolder,
+    described: RunMetadata,
     opened: Opener | None,
     folder: DataFolder | None,
     splits: Sequence[str],
@@ -209,7 +236,6 @@ def _with_results(
     remarks: list[str],
 ) -> ReportRun:
     """A run with the outcome of every episode; what cannot be had is remarked."""
-    run = described.run
     results = kept_results(run, checkpoint, folder)
     missing = [split for split in splits if split not in results]
     if missing and opened is None:
@@ -217,10 +243,10 @@ def _with_results(
             f"{run.root.name} has not walked {', '.join(missing)}; name its data folder with --data"
         )
     elif opened is not None:
-        results |= {split: opened(run).results(split) for split in missing}
+        results |= {split: opened(run.root).results(split) for split in missing}
     card: Mapping[str, Any] = {}
-    packed = None
-    if not list(run.logged()) and run.last.is_file():  # packed weights have no log
+    packed, log = None, list(run.logged())
+    if not log and run.last.is_file():  # packed weights have none
         metadata = read_checkpoint(run.last).metadata
         card = metadata.get("metrics", {})
         packed = int(metadata["progress"]["iteration"]) if card else None
@@ -231,9 +257,9 @@ def _with_results(
         seed=described.seed,
         folder=run.root.resolve().name,
         settings=settings,
-        features=described.data["features"],
+        features=described.data.features,
         versions=described.versions,
-        log=list(run.logged()),
+        log=log,
         results={split: episodes for split, episodes in results.items() if episodes},
         origins={split: stamp for split in results if (stamp := read_stamp(run.stamp(split))) is not None},
         packed=packed,
@@ -243,8 +269,7 @@ def _with_results(
 
 def _replays(
     page: Path,
-    described: Sequence[RunMetadata[Preset[Any]]],
-    shown: Sequence[ReportRun],
+    shown: Mapping[Path, ReportRun],
     opened: Opener | None,
     progress: Progress,
 ) -> Section | None:
@@ -252,16 +277,16 @@ def _replays(
 
     They go into the folder ``replays`` beside the page; None when no episode stands out.
     """
-    groups = grouped(shown)
+    groups = grouped(list(shown.values()))
     splits = splits_of(groups)
     if not splits:
         return None
     split, chosen = splits[0], contenders(groups, splits[0])
-    roots = [one.run.root for run in chosen for one, its in zip(described, shown, strict=True) if its is run]
+    roots = [root for run in chosen for root, its in shown.items() if its is run]
     try:
         if opened is None:
             raise UserError("the data of the runs was not named")
-        runs = {name: opened(RunFolder(root)) for name, root in run_names(roots).items()}
+        runs = {name: opened(root) for name, root in run_names(roots).items()}
         walkers, results = _walkers(runs, split), [run.results[split] for run in chosen]
         episodes = telling(walkers[0], results[0], MOST_REPLAYS, *results[1:])
         if not episodes:

@@ -54,64 +54,6 @@ def open_speaker(run: RunFolder, folder: DataFolder, checkpoint: Which = "best")
     return stored_speaker(run.checkpoint(checkpoint), folder)
 
 
-def evaluate_speaker(
-    opened: SpeakerExperiment,
-    split: str,
-    beams: int,
-    seed: int,
-    progress: Progress = silent,
-    agent: TrainedAgent | None = None,
-) -> dict[str, Any]:
-    """Corpus BLEU-4 of the descriptions of a split, of a retrieval baseline and of a shuffled control.
-
-    With an ``agent`` also how well it follows the descriptions.
-    """
-    bleu_scorer()  # before the descriptions
-    episodes = opened.episodes(split)
-    paths = paths_of(episodes)
-    with progress(f"describing {split}") as advance:
-        texts = describe_paths(opened.speaker, paths, beams=beams, progress=advance)
-    known = paths_of(opened.episodes("train"))
-    retrieved = retrieved_texts(opened.environment, paths, known)
-    return {
-        "split": split,
-        "n": len(paths),
-        "beam": beams,
-        "words": sum(len(split_words(text)) for text in texts) / len(texts),
-        "bleu": corpus_bleu(texts, paths.references),
-        "retrieval": corpus_bleu(retrieved, paths.references),
-        "shuffled": shuffled_bleu(texts, paths.references, seed),
-        **({} if agent is None else {"followed": _followed(agent, episodes, paths, texts, seed, progress)}),
-    }
-
-
-def _followed(
-    agent: TrainedAgent,
-    episodes: EpisodeSet,
-    paths: PathSet,
-    texts: Sequence[str],
-    seed: int,
-    progress: Progress,
-) -> dict[str, dict[str, float]]:
-    """Means of metrics of one agent that walks the paths by different texts.
-
-    By the speaker's ``descriptions``, by the instructions of ``people``, and by descriptions of other paths
-    (``shuffled``): what it reaches in these buildings without information about the path.
-    """
-    others = tuple(texts[other] for other in other_paths(len(texts), seed))
-    sources = {
-        "descriptions": replace(paths.episodes, texts=tuple(texts)),
-        "people": episodes,
-        "shuffled": replace(paths.episodes, texts=others),
-    }
-    found = {}
-    for name, said in sources.items():
-        with progress(f"walking by {name}") as advance:
-            metrics = walk_split(agent, said, progress=advance).measured(agent.environment.world)
-        found[name] = {key: float(getattr(metrics, key).mean()) for key in FOLLOWED}
-    return found
-
-
 class LoadedSpeaker:
     """A trained speaker on a data folder; made by ``scenemem.load_speaker``."""
 
@@ -129,8 +71,56 @@ class LoadedSpeaker:
         seed: int = 0,
         progress: Progress = silent,
     ) -> dict[str, Any]:
-        """``evaluate_speaker`` with this one; ``seed`` is that of the shuffled controls."""
-        return evaluate_speaker(self.experiment, split, beam, seed, progress, agent)
+        """Corpus BLEU-4 of the descriptions of a split, of a retrieval baseline and of a shuffled control.
+
+        With an ``agent`` also how well it follows them; ``seed`` is that of the shuffled controls.
+        """
+        bleu_scorer()  # before the descriptions
+        episodes = self.experiment.episodes(split)
+        paths = paths_of(episodes)
+        with progress(f"describing {split}") as advance:
+            texts = describe_paths(self.speaker, paths, beams=beam, progress=advance)
+        known = paths_of(self.experiment.episodes("train"))
+        retrieved = retrieved_texts(self.experiment.environment, paths, known)
+        found = {
+            "split": split,
+            "n": len(paths),
+            "beam": beam,
+            "words": sum(len(split_words(text)) for text in texts) / len(texts),
+            "bleu": corpus_bleu(texts, paths.references),
+            "retrieval": corpus_bleu(retrieved, paths.references),
+            "shuffled": shuffled_bleu(texts, paths.references, seed),
+        }
+        if agent is not None:
+            found["followed"] = self._followed(agent, episodes, paths, texts, seed, progress)
+        return found
+
+    def _followed(
+        self,
+        agent: TrainedAgent,
+        episodes: EpisodeSet,
+        paths: PathSet,
+        texts: Sequence[str],
+        seed: int,
+        progress: Progress,
+    ) -> dict[str, dict[str, float]]:
+        """Means of metrics of one agent that walks the paths by different texts.
+
+        By the speaker's ``descriptions``, by the instructions of ``people``, and by descriptions of other
+        paths (``shuffled``): what it reaches in these buildings without information about the path.
+        """
+        shuffled = tuple(texts[other] for other in other_paths(len(texts), seed))
+        sources = {
+            "descriptions": replace(paths.episodes, texts=tuple(texts)),
+            "people": episodes,
+            "shuffled": replace(paths.episodes, texts=shuffled),
+        }
+        found = {}
+        for name, said in sources.items():
+            with progress(f"walking by {name}") as advance:
+                means = walk_split(agent, said, progress=advance).measured(self.world).means()
+            found[name] = {key: means[key] for key in FOLLOWED}
+        return found
 
     def describe(
         self,
@@ -159,14 +149,14 @@ class LoadedSpeaker:
         references: Sequence[tuple[str, ...]] = ((),)
         if count is not None:
             viewpoints, headings, references = self._random_paths(split, count, seed)
-        elif path is not None:
-            viewpoints = _viewpoints(self.world, scan, path).unsqueeze(0)
-            headings = self._first_heading(viewpoints, heading)
-        elif start is None or goal is None:
-            raise UserError("a shortest path needs both ends: --start A --goal B")
         else:
-            ends = _viewpoints(self.world, scan, [start, goal])
-            viewpoints = shortest_paths(self.world, ends[:1], ends[1:])[0]
+            if path is not None:
+                viewpoints = _viewpoints(self.world, scan, path).unsqueeze(0)
+            elif start is None or goal is None:
+                raise UserError("a shortest path needs both ends: --start A --goal B")
+            else:
+                ends = _viewpoints(self.world, scan, [start, goal])
+                viewpoints = shortest_paths(self.world, ends[:1], ends[1:])[0]
             headings = self._first_heading(viewpoints, heading)
         found = self.speaker.describe_best(viewpoints, headings, beam)
         columns = zip(

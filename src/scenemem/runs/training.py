@@ -11,9 +11,8 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -25,14 +24,14 @@ from scenemem import __version__
 from scenemem.errors import Interrupted, UserError
 from scenemem.evaluation.bleu import bleu_scorer, corpus_bleu, describe_paths, paths_of
 from scenemem.evaluation.evaluate import walk_split
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.episodes import read_episodes
 from scenemem.formats.features import read_store_info
 from scenemem.formats.folder import DataFolder, cache_folder
 from scenemem.learning.augmentation import Augmentation, BackTranslation, StoredEpisodes
 from scenemem.learning.distributed import SINGLE, ProcessGroup
 from scenemem.learning.speaker_trainer import SpeakerTrainer
-from scenemem.learning.trainer import Trainer
+from scenemem.learning.trainer import Learner, Trainer
 from scenemem.presets import NO_OVERLAYS, PRESETS, R2R_TRACKS, Overlays, Preset, overlaid
 from scenemem.processes import end_with_parent
 from scenemem.registry import Registry, load_plugin, loaded_plugins
@@ -45,26 +44,26 @@ from scenemem.runs.config import (
     read_config,
     write_config,
 )
-from scenemem.runs.cost import WORTH_MEASURING, measured_cost
 from scenemem.runs.experiment import (
     SPEAKERS,
     Experiment,
     SpeakerExperiment,
     SpeakerPreset,
     begin_with,
+    begun,
     new_experiment,
     new_speaker,
     read_preset,
     speaker_beside,
 )
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.loop import Learner, Schedule, TrainingLoop, TrainingStatus, Validate
+from scenemem.runs.loop import WORTH_MEASURING, TrainingLoop, TrainingStatus, Validate, measured_cost
 from scenemem.tasks.episode_set import bind_episodes
 from scenemem.tasks.paths import path_pool
 
 P = TypeVar("P", Preset[Any], SpeakerPreset)
 
-_GRACE = 10.0  # seconds a training that is asked to end has for its step and its checkpoint
+_GRACE = 10.0  # seconds for the last step and its checkpoint of a training that is ended
 
 
 @dataclass(frozen=True)
@@ -160,53 +159,46 @@ def run_training(
 ) -> None:
     """Train an agent or a speaker into a run folder; a run that is there already is only resumed if asked.
 
-    Args:
-        settings: what to train.
-        folder: the data.
-        out: the run folder.
-        resume: continue the run that is there.
-        watch: called after every step.
-        announce: gets the cost of the training, as a sentence, before it begins.
-        dry_run: end after that, and write nothing.
-        group: the processes that train together.
+    ``watch`` is called after every step, ``announce`` with the cost of the training before it begins; a dry
+    run ends after that and writes nothing.
     """
     if settings.seed < 0:
         raise UserError(f"--seed must be 0 or more, got {settings.seed}")
-    selection = settings.preset.selection
     experiment, trainer, validate = (
         _speaker_job(settings, folder)
         if isinstance(settings.preset, SpeakerPreset)
         else _agent_job(settings, folder, group)
     )
-    schedule = Schedule(selection.save_every, selection.every, selection.metric)
     inputs = {**experiment.inputs, **_source_digests(settings.sources)}
     metadata = {**experiment.metadata, "inputs": inputs, "seed": settings.seed, "name": settings.name}
     if dry_run:
-        (announce or print)(str(measured_cost(trainer)))
+        (announce or print)(measured_cost(trainer))
         return
     advice = _advice(settings, folder, out)
-    loop = TrainingLoop(trainer, out, validate, schedule, metadata, watch, advice)
+    loop = TrainingLoop(trainer, out, validate, settings.preset.selection, metadata, watch, advice)
     with out.locked() if group.is_main else nullcontext():
         if resume and out.has_checkpoint:
             loop.resume()
-            if group.is_main:
+            if group.is_main and out.description.is_file():
                 _continue(out, trainer.iteration, group)
         else:  # only now that everything could be opened
             begin = _begin_with(settings, experiment, out, resume=resume)
             if group.is_main:
-                _begin(out, settings, experiment, group, inputs, begin)
+                description, config = _described(settings, experiment, inputs, begin)
+                conditions = _conditions(group)
+                session = {"iteration": 0, **conditions}
+                out.begin({**description, **conditions, "sessions": [session]}, config)
             if announce is not None and trainer.config.iterations >= WORTH_MEASURING:
-                announce(str(measured_cost(trainer)))
+                announce(measured_cost(trainer))
         loop.run()
 
 
 def _source_digests(sources: Sources) -> dict[str, str]:
     """The sha256 of what augmented episodes come from."""
-    files = {
-        "augment": sources.augment,
-        "speaker": None if sources.speaker is None else RunFolder(sources.speaker).best,
-    }
-    return {name: file_digest(file) for name, file in files.items() if file is not None}
+    found = {} if sources.augment is None else {"augment": file_digest(sources.augment)}
+    if sources.speaker is not None:
+        found["speaker"] = file_digest(RunFolder(sources.speaker).best)
+    return found
 
 
 def _begin_with(
@@ -221,16 +213,16 @@ def _begin_with(
             f"{out.root} has metrics but no checkpoint to continue from (neither '{out.last.name}' nor "
             f"'{out.previous.name}' in {out.last.parent}); put one back, or begin again in another --out"
         )
-    noted = out.describe().get("begin") if resume and out.description.is_file() else None
-    place = settings.sources.begin
-    if place is None and isinstance(noted, dict) and "run" in noted:
-        place = Path(str(noted["run"]))
+    noted: dict[str, str] = {}
+    if resume and out.description.is_file():
+        noted = begun(out, type(settings.preset)).begin
+    place = settings.sources.begin or noted.get("run")
     if place is None or not isinstance(experiment, Experiment):
         return {}
-    run = RunFolder(place)
+    run = RunFolder(Path(place))
     begin_with(experiment, run)
     digest = file_digest(run.last)
-    if isinstance(noted, dict) and noted.get("sha256", digest) != digest:
+    if noted.get("sha256", digest) != digest:
         raise UserError(
             f"{out.root} was to begin with {run.root}, whose weights have changed since then; "
             "begin again in another --out"
@@ -238,19 +230,18 @@ def _begin_with(
     return {"run": str(place), "sha256": digest}
 
 
-def _computing(group: ProcessGroup) -> dict[str, Any]:
-    """How numbers are computed, which decides about their last bits."""
+def _conditions(group: ProcessGroup) -> dict[str, dict[str, Any]]:
+    """What numbers are computed with, which decides about their last bits."""
     precision = "full" if torch.get_float32_matmul_precision() == "highest" else "fast"
     return {
-        "threads": torch.get_num_threads(),
-        "precision": precision,
-        "device": group.device if group.size == 1 else group.device.partition(":")[0],
-        "processes": group.size,
+        "versions": _versions(),
+        "computing": {
+            "threads": torch.get_num_threads(),
+            "precision": precision,
+            "device": group.device if group.size == 1 else group.device.partition(":")[0],
+            "processes": group.size,
+        },
     }
-
-
-def _session(iteration: int, group: ProcessGroup) -> dict[str, Any]:
-    return {"iteration": iteration, "versions": _versions(), "computing": _computing(group)}
 
 
 def _versions() -> dict[str, str]:
@@ -258,17 +249,16 @@ def _versions() -> dict[str, str]:
 
 
 def _continue(out: RunFolder, iteration: int, group: ProcessGroup) -> None:
-    """Note how a resumed run goes on; say so when that differs from before."""
-    before, now = None, _session(iteration, group)
-    if out.description.is_file():
-        before = out.add_session(now)
-    if before is not None:
-        changed = [
-            f"{name} {before.get(part, {}).get(name)} -> {value}"
-            for part in ("versions", "computing")
-            for name, value in now[part].items()
-            if before.get(part, {}).get(name) != value
-        ]
+    """Note how a resumed run goes on, with a warning when that differs from before."""
+    now = _conditions(group)
+    before = out.add_session({"iteration": iteration, **now})
+    changed = [
+        f"{name} {before.get(part, {}).get(name)} -> {value}"
+        for part, values in now.items()
+        for name, value in values.items()
+        if before.get(part, {}).get(name) != value
+    ]
+    if changed:
         warnings.warn(
             f"{out.root} goes on under other conditions ({', '.join(changed)}); "
             "it may not end bit for bit as it would have, and preset.json notes that",
@@ -309,17 +299,19 @@ def train_side_by_side(
         process.start()
     try:
         while running:
-            try:
+            with suppress(queue.Empty):
                 name, message = news.get(timeout=1.0)
-            except queue.Empty:
-                _check_alive(running)
+                if isinstance(message, TrainingStatus):
+                    watch(name, message)
+                elif message is not None:
+                    raise UserError(f"training '{name}' failed: {message}")
+                else:
+                    del running[name]
                 continue
-            if isinstance(message, TrainingStatus):
-                watch(name, message)
-            elif message is not None:
-                raise UserError(f"training '{name}' failed: {message}")
-            else:
-                del running[name]
+            for name, process in running.items():
+                if not process.is_alive():
+                    advice = "is there enough memory? Start again to continue it"
+                    raise UserError(f"training '{name}' ended with exit code {process.exitcode}; {advice}")
     finally:
         for process in processes:
             process.terminate()  # which lets it save; harmless when it has ended
@@ -387,39 +379,32 @@ def _found(presets: Registry[P], name: str | P) -> tuple[str, P]:
     return own, presets[own]
 
 
-def _begin(
-    out: RunFolder,
+def _described(
     settings: Settings[Any],
     experiment: Experiment | SpeakerExperiment,
-    group: ProcessGroup,
     inputs: Mapping[str, str],
     begin: Mapping[str, str],
-) -> None:
-    """Write what the run was asked to do, and the configuration that repeats it."""
+) -> tuple[dict[str, Any], str]:
+    """What a run trains, as its folder says it, and the configuration that repeats it."""
     name, seed, sources = settings.name, settings.seed, settings.sources
     preset, info, folder = experiment.preset, experiment.environment.store.info, experiment.folder.root.name
-    versions = _versions()
     augmentation = {"speaker": sources.speaker, "augment": sources.augment}
     description = {
         "name": name,
         "seed": seed,
         "preset": msgspec.to_builtins(preset),
         "data": {"folder": folder, "features": info.encoder, "sha256": info.sha256, "track": info.track},
-        "versions": versions,
         "augmentation": {what: str(place) for what, place in augmentation.items() if place is not None},
         "plugins": loaded_plugins(),
         "inputs": dict(inputs),
         "begin": dict(begin) or None,
-        "computing": _computing(group),
-        "sessions": [_session(0, group)],
     }
     known: Registry[Any] = SPEAKERS if isinstance(preset, SpeakerPreset) else PRESETS
-    # a preset that was never registered is told as a change of the one that is most like it
+    # a preset that was never registered is written as a change of the one that is most like it
     row = next((one for one in (settings.row, name) if one in known), None)
     base = row or min(known, key=lambda other: len(str(differences(known[other], preset))))
     overlays = settings.overlays if base == settings.row else NO_OVERLAYS
-    begins = _overlaid(base, known[base], overlays, sources, lambda: experiment.folder)
-    changes = differences(begins, preset)
+    changes = differences(_overlaid(base, known[base], overlays, sources, lambda: experiment.folder), preset)
     changes.get("learning", {}).pop("iterations", None)  # which stands at the top
     config = TrainingConfig(
         begin=Path(begin["run"]) if begin else None,
@@ -436,9 +421,9 @@ def _begin(
         changes={table: values for table, values in changes.items() if values != {}},
     )
     command = "speak train" if isinstance(preset, SpeakerPreset) else "train"
-    made_with = ", ".join(f"{what} {version}" for what, version in versions.items())
+    made_with = ", ".join(f"{what} {version}" for what, version in _versions().items())
     comment = f"'scenemem {command} --config FILE' repeats this run (made with {made_with})"
-    out.begin(description, write_config(config, comment))
+    return description, write_config(config, comment)
 
 
 def _train(
@@ -455,23 +440,13 @@ def _train(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
 
-    def tell(what: TrainingStatus | str | None) -> None:
-        news.put((name, what))
-
     try:
         for plugin in plugins:
             load_plugin(plugin)
         settings = Settings(name, read_preset(preset, Preset, run.description, plugins), seed)
-        run_training(settings, folder, run, resume=True, watch=tell)
-        tell(None)
+        run_training(settings, folder, run, resume=True, watch=lambda status: news.put((name, status)))
+        news.put((name, None))
     except UserError as error:
-        tell(str(error))
+        news.put((name, str(error)))
     except Interrupted:
         sys.exit(1)  # it is saved; the parent reports why
-
-
-def _check_alive(running: Mapping[str, BaseProcess]) -> None:
-    for name, process in running.items():
-        if not process.is_alive():
-            advice = "is there enough memory? Start again to continue it"
-            raise UserError(f"training '{name}' ended with exit code {process.exitcode}; {advice}")

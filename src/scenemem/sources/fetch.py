@@ -13,13 +13,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from scenemem import __version__
 from scenemem.errors import DataError, UserError
-from scenemem.formats.digests import file_digest
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.sources.convert import Converted, check_boxes, convert
 from scenemem.sources.table import RemoteFile, Source, missing_results
@@ -49,21 +49,10 @@ class Plan:
         return sum(file.size is None for file in self.fetch)
 
 
-@dataclass
-class Fetched:
-    """What a fetch did."""
-
-    files: list[str] = field(default_factory=list)
-    converted: list[Converted] = field(default_factory=list)
-
-
 def plan(root: Path, sources: Sequence[Source], *, replace: bool = False) -> Plan:
-    """Look at a data folder and say what has to be fetched; nothing is changed.
+    """Look at a data folder, which need not be there yet, and list what has to be fetched.
 
-    Args:
-        root: the data folder, which need not be there yet.
-        sources: what is wanted.
-        replace: fetch files again that are there but are not the published ones.
+    Files that are there but are not the published ones are fetched again with ``replace``.
     """
     states: dict[_State, list[RemoteFile]] = {"fetch": [], "there": [], "unlike": []}
     for source in sources:
@@ -74,15 +63,16 @@ def plan(root: Path, sources: Sequence[Source], *, replace: bool = False) -> Pla
     return Plan(root, tuple(sources), tuple(states["fetch"]), there, unlike)
 
 
-def fetch(plan: Plan, retries: RetryPolicy | None = None, progress: Progress | None = None) -> Fetched:
-    """Carry out a plan: fetch its files one after the other, then convert the originals.
+def fetch(
+    plan: Plan, retries: RetryPolicy | None = None, progress: Progress | None = None
+) -> list[Converted]:
+    """Carry out a plan: fetch its files one after the other, then convert originals without a result.
 
     Raises:
         UserError: a server cannot be reached, a file is not the published one, or a place cannot be written.
             What has arrived until then is kept.
     """
     plan.root.mkdir(parents=True, exist_ok=True)
-    done = Fetched()
     arrived, total = 0, plan.size
 
     def told(further: int) -> None:
@@ -94,9 +84,14 @@ def fetch(plan: Plan, retries: RetryPolicy | None = None, progress: Progress | N
 
     for file in plan.fetch:
         download(file, plan.root / file.target, retries, told)
-        done.files.append(file.target)
-    done.converted = _convert(plan)
-    return done
+    originals = []
+    for source in plan.sources:
+        fresh = any(file in plan.fetch for file in source.files)
+        if source.converter is not None and (fresh or missing_results(source, plan.root)):
+            originals.append(plan.root / source.files[0].target)
+            if source.archive is not None:
+                check_boxes(originals[-1])
+    return convert(originals, DataFolder(plan.root))
 
 
 def fetch_script(plan: Plan) -> Iterator[str]:
@@ -135,23 +130,12 @@ def _published(file: RemoteFile, target: Path) -> bool:
     return file.sha256 is None or file_digest(target) == file.sha256
 
 
-def _convert(plan: Plan) -> list[Converted]:
-    """Convert the originals whose result is missing or older."""
-    originals = []
-    for source in plan.sources:
-        fresh = any(file in plan.fetch for file in source.files)
-        if source.converter is None or not (fresh or missing_results(source, plan.root)):
-            continue
-        place = plan.root / source.files[0].target
-        if source.archive is not None:
-            check_boxes(place)
-        originals.append(place)
-    return convert(originals, DataFolder(plan.root))
-
-
 _BLOCK = 1 << 16
 _PAGE = (b"<!doctype html", b"<html")
 _OFFLINE = "is there a network? 'scenemem data fetch NAME --instructions' prints how to fetch it elsewhere"
+_BREAKS = (TimeoutError, ConnectionError, http.client.HTTPException)  # worth another attempt
+_BUSY = (429, 500, 502, 503, 504)  # answers, the same
+_TOO_FAR = 416  # more was there than the file has
 
 Arrived = Callable[[int], None]
 """Called with the number of further bytes that have arrived; negative when some have to come again."""
@@ -184,18 +168,12 @@ def download(
 ) -> None:
     """Fetch a file; what has arrived before is kept beside it, hidden, and not fetched again.
 
-    Args:
-        file: what to fetch, with its size and sha256 as far as they are known.
-        target: where it goes.
-        retries: how long to wait for it.
-        progress: told about bytes that have arrived.
-
     Raises:
         NoAnswerError: the server cannot be reached or has no such file.
         DataError: what arrived is not the file; nothing of it is kept.
         UserError: the connection broke too often, or the place cannot be written.
     """
-    retries, told = retries or RetryPolicy(), progress or (lambda _bytes: None)
+    retries = retries or RetryPolicy()
     if not file.url.startswith(("https://", "http://")):
         raise UserError(f"{file.url}: only http and https addresses are fetched")
     part = target.with_name(f".{target.name}.part")
@@ -204,24 +182,28 @@ def download(
         for attempt in range(retries.attempts):
             if attempt:
                 time.sleep(retries.pause * 2 ** (attempt - 1))
-            if _received(file, part, retries.seconds, told):
+            if _received(file, part, retries.seconds, progress or (lambda _bytes: None)):
                 break
         else:
-            have = part.stat().st_size if part.exists() else 0
             of = f" of {file.size:,}" if file.size is not None else ""
             raise UserError(
-                f"{file.url}: the connection broke {retries.attempts} times, {have:,}{of} bytes have "
+                f"{file.url}: the connection broke {retries.attempts} times, {_size(part):,}{of} bytes have "
                 "arrived; the same command goes on from there"
             )
-        _check(file, part, target)
+        if file.sha256 is not None and (seen := file_digest(part)) != file.sha256:
+            raise _wrong(file, part, f"has sha256 {seen}, expected {file.sha256}")
         os.replace(part, target)
     except OSError as error:
         raise UserError(f"{target}: cannot be written ({error.strerror or error})") from error
 
 
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
+
+
 def _received(file: RemoteFile, part: Path, seconds: float, progress: Arrived) -> bool:
     """One connection; whether the file is complete now."""
-    have = part.stat().st_size if part.exists() else 0
+    have = _size(part)
     if have and have == file.size:
         return True
     try:
@@ -229,62 +211,46 @@ def _received(file: RemoteFile, part: Path, seconds: float, progress: Arrived) -
             begins = _first_byte(answer)
             if begins != have:  # the server sends everything, or another piece than was requested
                 progress(-have)
-                have = 0
+                part.unlink(missing_ok=True)
                 if begins:
-                    part.unlink(missing_ok=True)
                     return False
-            length = answer.headers.get("Content-Length")
-            whole = have + int(length) if length and length.isdigit() else None
-            if file.size is not None and whole is not None and whole != file.size:
-                raise _WrongFileError(f"has {whole:,} bytes, expected {file.size:,}", answer.read(64))
-            with part.open("ab" if have else "wb") as stream:
-                have = _copied(answer, stream, have, file.size, progress)
-                stream.flush()
-                os.fsync(stream.fileno())
-            return have == (file.size if file.size is not None else whole) or (
-                file.size is None and whole is None
-            )
-    except _WrongFileError as error:
-        part.unlink(missing_ok=True)
-        raise _refused(file, str(error), error.start) from error
+            return _stored(file, part, answer, progress)
     except urllib.error.HTTPError as error:
-        if error.code == 416:  # more was there than the file has; begin again
+        if error.code == _TOO_FAR:
             progress(-have)
             part.unlink(missing_ok=True)
-            return False
-        if error.code in (429, 500, 502, 503, 504):
-            return False
-        raise NoAnswerError(
-            f"{file.url}: the server answers {error.code} {error.reason}; {_OFFLINE}"
-        ) from error
+        elif error.code not in _BUSY:
+            reason = f"the server answers {error.code} {error.reason}"
+            raise NoAnswerError(f"{file.url}: {reason}; {_OFFLINE}") from error
     except urllib.error.URLError as error:
-        if isinstance(error.reason, (TimeoutError, ConnectionError)):
-            return False
-        raise NoAnswerError(f"{file.url}: cannot be reached ({error.reason}); {_OFFLINE}") from error
-    except (TimeoutError, ConnectionError, http.client.HTTPException):
-        return False
+        if not isinstance(error.reason, _BREAKS):
+            raise NoAnswerError(f"{file.url}: cannot be reached ({error.reason}); {_OFFLINE}") from error
+    except _BREAKS:
+        pass
+    return False
 
 
-class _WrongFileError(Exception):
-    """Something else than the file arrived."""
-
-    def __init__(self, reason: str, start: bytes) -> None:
-        super().__init__(reason)
-        self.start = start
-
-
-def _copied(answer: Any, stream: Any, have: int, size: int | None, progress: Arrived) -> int:
-    """Write what arrives; the number of bytes that are there then, also when the connection breaks."""
-    with suppress(TimeoutError, ConnectionError, http.client.HTTPException):
-        while block := answer.read1(_BLOCK):
-            if size is not None and have + len(block) > size:
-                raise _WrongFileError(
-                    f"has more than the expected {size:,} bytes", block if not have else b""
-                )
-            stream.write(block)
-            have += len(block)
-            progress(len(block))
-    return have
+def _stored(file: RemoteFile, part: Path, answer: Any, progress: Arrived) -> bool:
+    """Append what arrives to what is there, also when the connection breaks; whether that is all."""
+    have, length = _size(part), answer.headers.get("Content-Length", "")
+    whole = have + int(length) if length.isdigit() else None
+    with part.open("ab") as stream:
+        with suppress(*_BREAKS):
+            while block := answer.read1(_BLOCK):
+                stream.write(block)
+                have += len(block)
+                progress(len(block))
+                if file.size is not None and have > file.size:
+                    break
+        stream.flush()
+        os.fsync(stream.fileno())
+    if file.size is None:
+        return whole is None or have == whole
+    if whole is not None and whole != file.size:
+        raise _wrong(file, part, f"has {whole:,} bytes, expected {file.size:,}")
+    if have > file.size:
+        raise _wrong(file, part, f"has more than the expected {file.size:,} bytes")
+    return have == file.size
 
 
 def _opened(url: str, have: int, seconds: float) -> Any:
@@ -303,20 +269,10 @@ def _first_byte(answer: Any) -> int:
     return int(begin) if begin.isdigit() else -1
 
 
-def _check(file: RemoteFile, part: Path, target: Path) -> None:
-    """Refuse what is not the file; a file without a checksum is taken as it is."""
-    if file.sha256 is None:
-        return
-    seen = file_digest(part)
-    if seen != file.sha256:
-        with part.open("rb") as stream:
-            start = stream.read(64)
-        part.unlink()
-        raise _refused(file, f"has sha256 {seen}, expected {file.sha256}", start, target)
-
-
-def _refused(file: RemoteFile, reason: str, start: bytes, target: Path | None = None) -> DataError:
-    page = " (it is a web page)" if start.lstrip().lower().startswith(_PAGE) else ""
+def _wrong(file: RemoteFile, part: Path, reason: str) -> DataError:
+    """Something else than the file arrived; nothing of it is kept."""
+    with part.open("rb") as stream:
+        page = " (it is a web page)" if stream.read(64).lstrip().lower().startswith(_PAGE) else ""
+    part.unlink()
     advice = "it was changed or damaged on the way; nothing of it was kept. Try again, or fetch it by hand"
-    where = f" to {target}" if target is not None else ""
-    return DataError(file.url, f"{reason}{page}; {advice}{where}")
+    return DataError(file.url, f"{reason}{page}; {advice}")

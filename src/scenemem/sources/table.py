@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -58,19 +58,16 @@ class Source:
     def files(self) -> tuple[RemoteFile, ...]:
         """Everything to fetch; addresses follow ``SCENEMEM_MIRROR``."""
         listed = [
-            RemoteFile(
-                _mirrored(f"{self.address}/{row.file}"), f"{self.folder}/{row.file}", row.bytes, row.sha256
-            )
+            RemoteFile(f"{self.address}/{row.file}", f"{self.folder}/{row.file}", row.bytes, row.sha256)
             for row in _rows()
             if row.source == self.name
         ]
-        if self.archive is not None:
-            listed.append(
-                RemoteFile(
-                    _mirrored(self.archive.url), self.archive.target, self.archive.size, self.archive.sha256
-                )
-            )
-        return tuple(listed)
+        listed += [self.archive] if self.archive is not None else []
+        mirror = os.environ.get(MIRROR)
+        if not mirror:
+            return tuple(listed)
+        place = f"{mirror.rstrip('/')}/"
+        return tuple(replace(file, url=place + file.url.partition("://")[2]) for file in listed)
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -116,13 +113,7 @@ SOURCES = {name: msgspec.convert({"name": name, **row}, Source) for name, row in
 """Every source by its name."""
 
 GOALS = {
-    name: Goal(
-        name,
-        row["what"],
-        tuple(row["sources"]),
-        tuple(row.get("next", ())),
-        _BY_HAND.pop(row["by_hand"]) if "by_hand" in row else None,
-    )
+    name: Goal(**{"name": name, **row, "by_hand": _BY_HAND.pop(row.get("by_hand", ""), None)})
     for name, row in _TABLE["goals"].items()
 }
 """The first words of ``scenemem data fetch``, by name."""
@@ -132,11 +123,7 @@ MORE = tuple(_BY_HAND.values())
 
 
 def find_sources(names: tuple[str, ...]) -> list[Source]:
-    """The sources behind names of goals or sources, each once, in the order of the table.
-
-    Raises:
-        UserError: there is no such name.
-    """
+    """The sources behind names of goals or sources, each once, in the order of the table."""
     wanted: set[str] = set()
     for name in names:
         if name not in GOALS and name not in SOURCES:
@@ -165,8 +152,3 @@ class _Row(msgspec.Struct, frozen=True):
 @cache
 def _rows() -> tuple[_Row, ...]:
     return tuple(read_table(Path(__file__).with_name("files.tsv"), _Row))
-
-
-def _mirrored(url: str) -> str:
-    mirror = os.environ.get(MIRROR)
-    return url if not mirror else f"{mirror.rstrip('/')}/{url.partition('://')[2]}"

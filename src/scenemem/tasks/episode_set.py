@@ -69,22 +69,14 @@ class EpisodeSet:
         )
 
     def row_of(self, instruction_id: str) -> int:
-        """The row of an instruction.
-
-        Raises:
-            UserError: there is none.
-        """
+        """The row of an instruction."""
         if instruction_id not in self._rows:
             seen = f"'{self.name}' has no instruction '{instruction_id}'"
             raise UserError(f"{seen}; its ids look like '{self.instruction_ids[0]}'")
         return self._rows[instruction_id]
 
     def restrict(self, scans: Collection[str]) -> EpisodeSet:
-        """The rows that lie in the given scans.
-
-        Raises:
-            UserError: the world has no such scan.
-        """
+        """The rows that lie in the given scans."""
         chosen = scan_mask(self.scans, scans).to(self.scan.device)
         return self.select(chosen[self.scan].nonzero().squeeze(1))
 
@@ -100,21 +92,15 @@ def load_split(folder: DataFolder, world: World, task: str, split: str) -> Episo
     """The episodes of one split, e.g. ``load_split(folder, world, "r2r", "val_unseen")``.
 
     Those in buildings of the folder that the world leaves out are left out, with a warning.
-
-    Raises:
-        DataError: the file is missing, is not an episode file or does not fit the world.
     """
     file = folder.episodes(task, split)
     if not file.is_file() and task == "r4r":
         raise DataError(file, "no such file; write R4R from R2R with 'scenemem data r4r'")
     episodes = read_episodes(file)
-    elsewhere = {
-        scan
-        for scan in {episode.scan for episode in episodes} - set(world.scans)
-        if (folder.connectivity / f"{scan}{SUFFIX}").is_file()
-    }
+    scans = {episode.scan for episode in episodes} - set(world.scans)
+    elsewhere = {scan for scan in scans if (folder.connectivity / f"{scan}{SUFFIX}").is_file()}
     within = [episode for episode in episodes if episode.scan not in elsewhere]
-    if not within and elsewhere:
+    if not within:
         seen = f"all of its {len(episodes):,} paths lie in buildings without features"
         raise DataError(file, f"{seen}; choose another split, for training with --selection.split dev_unseen")
     if elsewhere:
@@ -138,7 +124,7 @@ def bind_episodes(world: World, episodes: Sequence[Episode], file: StrPath, *, n
     if bool(told.any()) and not bool(told.all()):
         number = int((~told).nonzero()[0, 0])
         reason = "its path is only a start, but other records show their goals; a split shows all or none"
-        raise DataError(file, reason, record=_place(episodes[number], number), field="path")
+        raise _misfit(file, episodes, number, "path", reason)
     goal = last if bool(told.any()) else torch.full_like(last, NONE)
     texts_per_record = torch.tensor([len(episode.instructions) for episode in episodes], device=world.device)
     row = torch.repeat_interleave(texts_per_record)
@@ -163,16 +149,14 @@ def bind_paths(world: World, episodes: Sequence[Episode], file: StrPath) -> tupl
 
     Arguments and errors as ``bind_episodes``.
     """
-    paths = [
-        torch.tensor(_viewpoints(world, episode, number, file)) for number, episode in enumerate(episodes)
-    ]
+    paths = [torch.tensor(_viewpoints(world, episodes, number, file)) for number in range(len(episodes))]
     path = pad_sequence(paths, batch_first=True, padding_value=NONE).to(world.device)
     _check_steps(world, path, episodes, file)
     return path, (path != NONE).sum(1)
 
 
 def held_out_scans(scans: Iterable[str]) -> tuple[str, ...]:
-    """The scans that form ``dev_unseen``, chosen by the hash of their names: everyone gets the same."""
+    """The scans that form ``dev_unseen``, chosen by the hash of their names."""
     names = sorted(set(scans), key=lambda name: hashlib.sha256(name.encode()).hexdigest())
     if len(names) < 2:
         advice = "select checkpoints on another split with --selection.split"
@@ -187,15 +171,15 @@ def split_off(episodes: EpisodeSet) -> tuple[EpisodeSet, EpisodeSet]:
     return episodes.restrict(set(scans) - set(held_out)), episodes.restrict(held_out)
 
 
-def _viewpoints(world: World, episode: Episode, number: int, file: StrPath) -> list[int]:
+def _viewpoints(world: World, episodes: Sequence[Episode], number: int, file: StrPath) -> list[int]:
     """The path of an episode as global viewpoint indices."""
-    indices: list[int] = []
-    for step, viewpoint in enumerate(episode.path):
+    indices, scan = [], episodes[number].scan
+    for step, viewpoint in enumerate(episodes[number].path):
         try:
-            indices.append(world.index_of(episode.scan, viewpoint))
+            indices.append(world.index_of(scan, viewpoint))
         except UserError as error:
-            field = f"path[{step}]" if episode.scan in world.scans else "scan"
-            raise DataError(file, str(error), record=_place(episode, number), field=field) from error
+            field = f"path[{step}]" if scan in world.scans else "scan"
+            raise _misfit(file, episodes, number, field, str(error)) from error
     return indices
 
 
@@ -205,18 +189,19 @@ def _check_steps(world: World, path: Tensor, episodes: Sequence[Episode], file: 
     if isolated.any():
         number = int(isolated.nonzero()[0, 0])
         reason = f"the start '{episodes[number].path[0]}' has no neighbour, so no way leads anywhere"
-        raise DataError(file, reason, record=_place(episodes[number], number), field="path[0]")
+        raise _misfit(file, episodes, number, "path[0]", reason)
     here, there = path[:, :-1].clamp_min(0), path[:, 1:]
     missing = (world.slot_of(here, there) == NONE) & (there != NONE)
     if missing.any():
         number, step = (int(value) for value in missing.nonzero()[0])
         here_id, there_id = episodes[number].path[step : step + 2]
         reason = f"the path goes from '{here_id}' to '{there_id}', but there is no edge between the two"
-        raise DataError(file, reason, record=_place(episodes[number], number), field=f"path[{step + 1}]")
+        raise _misfit(file, episodes, number, f"path[{step + 1}]", reason)
 
 
-def _place(episode: Episode, number: int) -> str:
-    return f"record {number} (path_id {episode.path_id})"
+def _misfit(file: StrPath, episodes: Sequence[Episode], number: int, field: str, reason: str) -> DataError:
+    record = f"record {number} (path_id {episodes[number].path_id})"
+    return DataError(file, reason, record=record, field=field)
 
 
 _STRETCH = 32  # batches that are sorted by length together
@@ -226,18 +211,11 @@ class Batches:
     """An endless stream of row numbers: one shuffled pass over all rows (an epoch) after the other.
 
     Every batch is full; one that reaches the end of an epoch takes the rest from the next. The order depends
-    on the seed and the epoch alone, so position and epoch are all there is to remember.
+    on the seed and the epoch alone, so position and epoch are all there is to remember. Of ``world_size``
+    shards, ``rank`` gets rows rank, rank + world_size, ... of each batch.
 
-    With ``lengths`` rows of similar length come together, which saves padding: stretches of the shuffled
-    order are sorted by length and cut into batches, and the batches are shuffled again.
-
-    Args:
-        count: number of rows.
-        batch_size: rows per batch over all shards.
-        seed: chooses the order.
-        lengths: (count,) of the rows, e.g. words of their instructions; None mixes all lengths.
-        rank: which shard this is; shard r gets rows r, r + world_size, ... of each batch.
-        world_size: number of shards.
+    With ``lengths`` (count,), e.g. words of instructions, rows of similar length come together, which saves
+    padding: stretches of the shuffled order are sorted and cut into batches, which are shuffled again.
     """
 
     def __init__(
@@ -287,11 +265,7 @@ class Batches:
         return {"count": self.count, "seed": self.seed, "epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue where ``state_dict`` was taken.
-
-        Raises:
-            UserError: the state belongs to another number of rows or another seed, or is no such state.
-        """
+        """Continue where ``state_dict`` was taken."""
         expected = self.state_dict()
         if state.keys() != expected.keys():
             seen = f"the state of the batches holds {sorted(state)}, expected {sorted(expected)}"
@@ -312,7 +286,12 @@ class Batches:
         order = torch.randperm(self.count, generator=generator)
         if self._lengths is None:
             return order
-        return _similar_together(order, self._lengths, self.batch_size, generator)
+        stretches = torch.split(order, _STRETCH * self.batch_size)
+        rows = torch.cat([rows[self._lengths[rows].argsort(stable=True)] for rows in stretches])
+        whole = self.count // self.batch_size * self.batch_size
+        batches = rows[:whole].view(-1, self.batch_size)
+        shuffled = batches[torch.randperm(len(batches), generator=generator)]
+        return torch.cat([shuffled.flatten(), rows[whole:]])
 
     def _go_to(self, epoch: int, position: int) -> None:
         if epoch != self.epoch:
@@ -331,13 +310,3 @@ def in_order(count: int, batch_size: int, progress: Progress | None = None) -> I
         yield torch.arange(first, end)
         if progress is not None:
             progress(end, count)
-
-
-def _similar_together(order: Tensor, lengths: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
-    """order: (count,)  ->  the same rows, batches of similar length in random order, a short one last"""
-    stretches = torch.split(order, _STRETCH * batch_size)
-    sorted_rows = torch.cat([rows[lengths[rows].argsort(stable=True)] for rows in stretches])
-    whole = len(sorted_rows) // batch_size * batch_size
-    batches = sorted_rows[:whole].view(-1, batch_size)
-    mixed = batches[torch.randperm(len(batches), generator=generator)]
-    return torch.cat([mixed.flatten(), sorted_rows[whole:]])

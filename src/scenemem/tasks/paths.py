@@ -15,6 +15,8 @@ from scenemem.tasks.episode_set import bind_paths
 from scenemem.world.build import Progress
 from scenemem.world.graph import NONE, World, scan_mask
 
+_Way = tuple[tuple[str, ...], float]  # viewpoints, metres
+
 JOIN_METRES = 3.0
 """R4R joins two paths of a scan when one ends no further than this from the start of the other."""
 
@@ -56,11 +58,7 @@ class PathPool:
 
 
 def path_pool(world: World, scans: Collection[str], rule: PathRule | None = None) -> PathPool:
-    """All ordered pairs within ``scans`` that obey ``rule``, sorted by start, then goal.
-
-    Raises:
-        UserError: the world has no such scan, or no pair obeys the rule.
-    """
+    """All ordered pairs within ``scans`` that obey ``rule``, sorted by start, then goal."""
     rule = rule or PathRule()
     start, goal = _pairs(world, scans)
     metres = world.geodesic(start, goal)
@@ -78,9 +76,6 @@ def shortest_paths(world: World, start: Tensor, goal: Tensor) -> tuple[Tensor, T
     """The viewpoints of many shortest paths at once, both ends included.
 
     start, goal: (B,) int64  ->  path (B, L) int64 padded with -1, viewpoints per path (B,) int64
-
-    Raises:
-        UserError: there is no way between a pair.
     """
     lost = ~world.geodesic(start, goal).isfinite()
     if lost.any():
@@ -117,19 +112,16 @@ def write_r4r(
 
     The distances of ``world`` decide which paths are joined; the published counts need panorama centres.
     ``source`` is the file the episodes came from; ``progress`` is called with (scans done, scans in all).
-
-    Raises:
-        DataError: the episodes do not fit the world or have no reference paths.
     """
-    instructions = 0
+    counts: list[int] = []
 
-    def counted(joined: Episode) -> Episode:
-        nonlocal instructions
-        instructions += len(joined.instructions)
-        return joined
+    def counted() -> Iterator[Episode]:
+        for joined in join_paths(world, episodes, source, progress=progress):
+            counts.append(len(joined.instructions))
+            yield joined
 
-    paths = write_episodes(target, map(counted, join_paths(world, episodes, source, progress=progress)))
-    return R4RCounts(paths, instructions)
+    write_episodes(target, counted())
+    return R4RCounts(len(counts), sum(counts))
 
 
 def join_paths(
@@ -160,29 +152,25 @@ def join_paths(
             progress(done, len(scans))
 
 
-@dataclass(frozen=True)
-class _Way:
-    viewpoints: tuple[str, ...]
-    metres: float
-
-
 def _joined(path_id: int, first: Episode, second: Episode, bridge: _Way, direct: _Way) -> Episode:
     """One R4R episode; as in the public files its length is made of the lengths R2R states."""
     texts = tuple(a + b for a in first.instructions for b in second.instructions)
+    (bridged, between), (shortest, metres) = bridge, direct
+    distance = None
+    if first.distance is not None and second.distance is not None:
+        distance = first.distance + between + second.distance
     return Episode(
         scan=first.scan,
         path_id=path_id,
-        path=(*first.path[:-1], *bridge.viewpoints, *second.path[1:]),
+        path=(*first.path[:-1], *bridged, *second.path[1:]),
         heading=first.heading,
         instructions=texts,
         instruction_ids=tuple(f"{path_id}_{number}" for number in range(len(texts))),
-        distance=None
-        if first.distance is None or second.distance is None
-        else first.distance + bridge.metres + second.distance,
+        distance=distance,
         first_path_id=first.path_id,
         second_path_id=second.path_id,
-        shortest_path=direct.viewpoints,
-        shortest_path_distance=direct.metres,
+        shortest_path=shortest,
+        shortest_path_distance=metres,
     )
 
 
@@ -191,21 +179,17 @@ def _named_paths(world: World, start: Tensor, goal: Tensor) -> list[_Way]:
     path, length = shortest_paths(world, start, goal)
     metres = world.geodesic(start, goal)
     return [
-        _Way(tuple(world.viewpoints[viewpoint] for viewpoint in row[:count]), far)
+        (tuple(world.viewpoints[viewpoint] for viewpoint in row[:count]), far)
         for row, count, far in zip(path.tolist(), length.tolist(), metres.tolist(), strict=True)
     ]
 
 
 def _pairs(world: World, scans: Collection[str]) -> tuple[Tensor, Tensor]:
     """All ordered pairs of viewpoints that share one of the scans  ->  (P,), (P,)"""
-    chosen = scan_mask(world.scans, scans).to(world.device)
-    viewpoint = chosen[world.scan_of].nonzero().squeeze(1)
-    size = torch.bincount(world.scan_of, minlength=len(world.scans))[world.scan_of]
-    first_of_scan = torch.arange(len(size), device=world.device) - world.local
-    start = viewpoint.repeat_interleave(size[viewpoint])
-    row_begin = (size[viewpoint].cumsum(0) - size[viewpoint]).repeat_interleave(size[viewpoint])
-    within = torch.arange(len(start), device=world.device) - row_begin
-    return start, first_of_scan[start] + within
+    chosen = scan_mask(world.scans, scans).nonzero().squeeze(1).tolist()
+    groups = [(world.scan_of == scan).nonzero().squeeze(1) for scan in chosen]
+    start, goal = torch.cat([torch.cartesian_prod(group, group) for group in groups]).unbind(1)
+    return start, goal
 
 
 def _edges_up_to(world: World, start: Tensor, goal: Tensor, most: int) -> Tensor:

@@ -82,11 +82,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, file: StrPath) -> Vocabulary:
-        """Read one word per line; public files without ``<BOS>`` get it as their fourth word.
-
-        Raises:
-            DataError: the file does not begin with the marks or holds a word twice.
-        """
+        """Read one word per line; public files without ``<BOS>`` get it as their fourth word."""
         words = tuple(islice(read_lines(file), MOST_WORDS + 1))
         if len(words) > MOST_WORDS:
             raise DataError(file, f"holds more than {MOST_WORDS:,} words; is it a vocabulary?")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from markupsafe import Markup
 
@@ -20,6 +21,7 @@ _LEAST_SPAN = 1e-6  # below it all values count as the same
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _MOST_TICKS = 8
 _TOP = 14  # pixels above a chart
+_ROW_HEIGHT = 24  # pixels of an interval
 _LEAST_PRINTED = 0.08  # a narrower part of a bar has no room for its number
 
 
@@ -88,18 +90,14 @@ class Frame:
         return "L".join(f"{self.x(x)} {self.y(y)}" for x, y in corners)
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A series as it is drawn."""
-
+class _Line(NamedTuple):
     series: int
     path: str
     band: str = ""
     marks: Sequence[tuple[float, float]] = ()
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A point of a curve."""
 
     x: float
@@ -110,7 +108,7 @@ class Point:
 def draw_curves(
     curves: Mapping[str, Sequence[Point]], *, across: str, up: str, limits: Axis | None = None
 ) -> Markup:
-    """A line per name; ``up`` says what is shown, for screen readers.
+    """A line per name; ``up`` names what is shown, for screen readers.
 
     ``limits`` is the vertical axis; round numbers around the data when left out.
     """
@@ -137,10 +135,6 @@ def _line(frame: Frame, curve: Sequence[Point], series: int) -> _Line:
     return _Line(series, frame.path((point.x, point.y) for point in curve), band, marks)
 
 
-ROW_HEIGHT = 24
-"""Pixels of an interval."""
-
-
 def draw_intervals(differences: Mapping[str, Estimate], *, across: str, alone: bool = False) -> Markup:
     """A line from end to end of each interval and a mark at its value, beside a line at zero.
 
@@ -151,19 +145,20 @@ def draw_intervals(differences: Mapping[str, Estimate], *, across: str, alone: b
     axis = round_axis(across, [0.0, *ends], about=8)
     signed = {tick: f"{tick:+g}" if tick else "0" for tick in axis.ticks}
     left = min(330, 24 + 7 * max(map(len, differences), default=0))  # names of about 7 pixels a letter
-    bottom = 8 + ROW_HEIGHT * len(differences)
+    bottom = 8 + _ROW_HEIGHT * len(differences)
     frame = Frame(replace(axis, ticks=signed), axis, width=760, height=bottom + 40, left=left, right=600)
-    kinds = [
-        ("above", 2) if one.low > 0 else ("below", 4) if one.high < 0 else ("unsure", 0)
-        for one in differences.values()
-    ]
     rows = [
-        (name, one, 8 + ROW_HEIGHT * (number + 0.5), *kind)
-        for number, ((name, one), kind) in enumerate(zip(differences.items(), kinds, strict=True))
+        (name, one, 8 + _ROW_HEIGHT * (number + 0.5), *_side(one))
+        for number, (name, one) in enumerate(differences.items())
     ]
     told = "; ".join(f"{name} {one.signed}" for name, one in differences.items())
     style = styles("charts") if alone else ""
     return render_macro("charts.html", "intervals", frame, rows, f"{across}: {told}", style)
+
+
+def _side(one: Estimate) -> tuple[str, int]:
+    """The side of zero an interval lies on, and the number of its mark."""
+    return ("above", 2) if one.low > 0 else ("below", 4) if one.high < 0 else ("unsure", 0)
 
 
 @dataclass(frozen=True)
@@ -184,10 +179,8 @@ class Bins:
 
     def shares(self, values: Sequence[float]) -> list[float]:
         """Which part of the values falls into each bin."""
-        counts = [0] * len(self)
-        for value in values:
-            counts[self.number(value)] += 1
-        return [count / max(1, len(values)) for count in counts]
+        counts = Counter(map(self.number, values))
+        return [counts[number] / max(1, len(values)) for number in range(len(self))]
 
     def names(self) -> list[str]:
         """What each bin holds, in words."""

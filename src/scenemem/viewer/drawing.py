@@ -15,9 +15,9 @@ from markupsafe import Markup
 from PIL import Image, ImageDraw, ImageFont
 
 from scenemem.errors import UserError
-from scenemem.formats.atomic import atomic_file
-from scenemem.formats.traces import Move, Scene, Task, Trace
-from scenemem.viewer.pages import render_macro
+from scenemem.formats.traces import Scene
+from scenemem.viewer.narration import Walk
+from scenemem.viewer.pages import render_macro, write_page
 from scenemem.viewer.scenery import Scenery
 
 FIGURES = (".svg", ".png", ".pdf")
@@ -39,24 +39,25 @@ _HEAD = (6 + 0j, -4 + 4.5j, -4 - 4.5j)  # an arrow that points right
 
 
 class _Style(NamedTuple):
+    form: Literal["rect", "line", "circle", "polygon", "text"]
     stroke: str | None = None
     width: float = 0.0
     dash: tuple[float, ...] = ()
     fill: str | None = None
 
 
-_STYLES = {  # of figures; cards have those of cards.css, which know dark screens
-    "wall": _Style("#b9b7ae", 2, fill="#ffffff"),
-    "gap": _Style("#ffffff", 3),
-    "path": _Style("#d4d2cb", 1),
-    "reference": _Style("#007a59", 3.5, (0.1, 7)),
-    "walked": _Style("#0072b2", 4),
-    "jumped": _Style("#c24a00", 3, (7, 6)),
-    "head": _Style(fill="#00476f"),
-    "begin": _Style("#0072b2", 3, fill="#ffffff"),
-    "finish": _Style("#ffffff", 1.5, fill="#0072b2"),
-    "goal": _Style("#ffffff", 1.5, fill="#007a59"),
-    "name": _Style(fill="#1b1e22"),
+_STYLES = {  # of figures; cards have those of cards.css, for light and dark screens
+    "wall": _Style("rect", "#b9b7ae", 2, fill="#ffffff"),
+    "gap": _Style("line", "#ffffff", 3),
+    "path": _Style("line", "#d4d2cb", 1),
+    "reference": _Style("line", "#007a59", 3.5, (0.1, 7)),
+    "walked": _Style("line", "#0072b2", 4),
+    "jumped": _Style("line", "#c24a00", 3, (7, 6)),
+    "head": _Style("polygon", fill="#00476f"),
+    "begin": _Style("circle", "#0072b2", 3, fill="#ffffff"),
+    "finish": _Style("circle", "#ffffff", 1.5, fill="#0072b2"),
+    "goal": _Style("polygon", "#ffffff", 1.5, fill="#007a59"),
+    "name": _Style("text", fill="#1b1e22"),
 }
 _LEGEND = {
     "reference": "described path",
@@ -71,14 +72,13 @@ _LEGEND = {
 class Shape:
     """Something drawn; y points down."""
 
-    form: Literal["rect", "line", "circle", "polygon", "text"]
     kind: str  # a key of the styles
     points: tuple[Spot, ...]  # two corners, two ends, a centre, corners, or where a text begins
     text: str = ""
 
     @property
     def style(self) -> _Style:
-        """How it looks in a figure."""
+        """Its form, and how it looks in a figure."""
         return _STYLES[self.kind]
 
 
@@ -92,61 +92,31 @@ class Drawing:
     label: str  # what it shows, for screen readers
 
 
-@dataclass(frozen=True)
-class DrawnWalk:
-    """What a map shows of a walk."""
-
-    name: str
-    scene: Scene
-    task: Task
-    path: Sequence[int]  # places
-    dashed: frozenset[Step] = frozenset()  # steps that are drawn so
-    meaning: str = "going back"  # of dashes
-    outcome: str = ""  # in a few words
-
-    @classmethod
-    def of(cls, trace: Trace, outcome: str = "") -> DrawnWalk:
-        """The walk of a trace; the steps that lead back are dashed."""
-        returns = frozenset(step for move in trace.moves for step in _returning(move))
-        return cls(trace.agent, trace.scene, trace.task, trace.path, returns, outcome=outcome)
-
-    @property
-    def shown(self) -> list[int]:
-        """All places that must be on the map."""
-        goal = [] if self.task.goal is None else [self.task.goal]
-        return [*self.task.reference, *self.path, *goal]
+def _shown(walk: Walk) -> list[int]:
+    """All places that must be on the map."""
+    goal = [] if walk.task.goal is None else [walk.task.goal]
+    return [*walk.task.reference, *walk.path, *goal]
 
 
-def _returning(move: Move) -> Iterable[Step]:
-    """The steps of a move that lead back to a remembered place."""
-    if move.back_to is None:
-        return ()
-    # a walk that was cut off on its way back is all return
-    end = move.walk.index(move.back_to) + 1 if move.back_to in move.walk else len(move.walk)
-    return pairwise(move.walk[:end])
-
-
-def draw_thumbnail(walk: DrawnWalk, scenery: Scenery) -> Markup:
+def draw_thumbnail(walk: Walk, scenery: Scenery) -> Markup:
     """A small map (SVG) for a card, which gives it its style."""
-    width, height = _THUMBNAIL
-    shapes = tuple(_floors(walk, scenery, _Frame.around([walk], 0j, width, height)))
+    shapes = tuple(_floors(walk, scenery, _Frame.around([walk], 0j, *_THUMBNAIL)))
     turned = f", {walk.meaning} on the way" if walk.dashed else ""
-    label = f"Map: the path {walk.name} walked{turned}"
-    return render_macro("cards.html", "map", Drawing(width, height, shapes, label))
+    drawing = Drawing(*_THUMBNAIL, shapes, f"Map: the path {walk.name} walked{turned}")
+    return render_macro("cards.html", "map", drawing)
 
 
-def draw_figure(walks: Sequence[DrawnWalk], scenery: Scenery) -> Drawing:
+def draw_figure(walks: Sequence[Walk], scenery: Scenery) -> Drawing:
     """Walks of one episode side by side, to the same scale, with a legend."""
     block, height = _BLOCK
     shapes: list[Shape] = []
     for number, walk in enumerate(walks):
         left = number * (block + _GAP)
-        title = f"{walk.name}: {walk.outcome[:1].lower()}{walk.outcome[1:]}" if walk.outcome else walk.name
+        title = f"{walk.name}: {walk.headline[:1].lower()}{walk.headline[1:]}"
         shown = title if len(title) <= _LETTERS else f"{title[: _LETTERS - 1]}…"
-        shapes.append(Shape("text", "name", (complex(left + 4, _LINE - 6),), shown))
-        shapes += _floors(
-            walk, scenery, _Frame.around(walks, complex(left, _LINE), block, height), heads=True
-        )
+        shapes.append(Shape("name", (complex(left + 4, _LINE - 6),), shown))
+        frame = _Frame.around(walks, complex(left, _LINE), block, height)
+        shapes += _floors(walk, scenery, frame, heads=True)
     width = len(walks) * (block + _GAP) - _GAP
     kinds = {shape.kind for shape in shapes}
     signs = {**_LEGEND, "jumped": walks[0].meaning}
@@ -162,15 +132,10 @@ def write_figure(file: Path, drawing: Drawing) -> int:
     if file.suffix not in FIGURES:
         raise UserError(f"{file}: unknown kind of figure; expected a name ending in {', '.join(FIGURES)}")
     if file.suffix == ".svg":
-        content = render_macro("cards.html", "map", drawing, alone=True).encode()
-    else:
-        stream = io.BytesIO()
-        dots = 96 * _FINER
-        _painted(drawing).save(stream, file.suffix[1:].upper(), dpi=(dots, dots), resolution=dots)
-        content = stream.getvalue()
-    with atomic_file(file) as partial:
-        partial.write_bytes(content)
-    return len(content)
+        return write_page(file, render_macro("cards.html", "map", drawing, alone=True))
+    stream, dots = io.BytesIO(), 96 * _FINER
+    _painted(drawing).save(stream, file.suffix[1:].upper(), dpi=(dots, dots), resolution=dots)
+    return write_page(file, stream.getvalue())
 
 
 @dataclass(frozen=True)
@@ -185,9 +150,9 @@ class _Frame:
     panel: Spot  # the size of a floor
 
     @classmethod
-    def around(cls, walks: Sequence[DrawnWalk], corner: Spot, width: float, height: float) -> _Frame:
+    def around(cls, walks: Sequence[Walk], corner: Spot, width: float, height: float) -> _Frame:
         """A frame that holds everything that is shown of some walks."""
-        places = [walk.scene.places[number] for walk in walks for number in walk.shown]
+        places = [walk.scene.places[number] for walk in walks for number in _shown(walk)]
         floors = tuple(sorted({place.floor for place in places}))
         west, east = _span(place.x for place in places)
         south, north = _span(place.y for place in places)
@@ -203,14 +168,13 @@ class _Frame:
 
     def inside(self, floor: int, spot: Spot) -> Spot:
         """The nearest spot that is on the panel of a floor."""
-        offset = spot - self.spot(floor, self.west, self.north)
-        kept = complex(
-            min(max(offset.real, 0.0), self.panel.real), min(max(offset.imag, 0.0), self.panel.imag)
-        )
-        return spot - offset + kept
+        first = self.spot(floor, self.west, self.north)
+        last = first + self.panel
+        across = min(max(spot.real, first.real), last.real)
+        return complex(across, min(max(spot.imag, first.imag), last.imag))
 
 
-def _floors(walk: DrawnWalk, scenery: Scenery, frame: _Frame, *, heads: bool = False) -> Iterable[Shape]:
+def _floors(walk: Walk, scenery: Scenery, frame: _Frame, *, heads: bool = False) -> Iterable[Shape]:
     """The building, the described path and the walk on every floor; ``heads`` show which way it goes."""
     places, steps = walk.scene.places, list(pairwise(walk.path))
 
@@ -221,7 +185,7 @@ def _floors(walk: DrawnWalk, scenery: Scenery, frame: _Frame, *, heads: bool = F
     def lines(kind: str, steps: Iterable[Step], aside: float = 0.0) -> Iterable[Shape]:
         for a, b in dict.fromkeys(steps):  # a step between floors is drawn on both
             for floor in sorted({places[a].floor, places[b].floor}):
-                yield Shape("line", kind, _beside(spot(a, floor), spot(b, floor), aside))
+                yield Shape(kind, _beside(spot(a, floor), spot(b, floor), aside))
 
     yield from _building(walk.scene, scenery, frame)
     yield from lines("reference", pairwise(walk.task.reference))
@@ -231,35 +195,33 @@ def _floors(walk: DrawnWalk, scenery: Scenery, frame: _Frame, *, heads: bool = F
         if places[a].floor == places[b].floor and spot(a) != spot(b):
             begin, end = _beside(spot(a), spot(b), _ASIDE * ((a, b) in walk.dashed))
             turn = (end - begin) / abs(end - begin)
-            yield Shape("polygon", "head", tuple((begin + end) / 2 + corner * turn for corner in _HEAD))
-    yield Shape("circle", "begin", (spot(walk.path[0]),))
+            yield Shape("head", tuple((begin + end) / 2 + corner * turn for corner in _HEAD))
+    yield Shape("begin", (spot(walk.path[0]),))
     if walk.task.goal is not None:
-        yield Shape("polygon", "goal", _star(spot(walk.task.goal)))
-    yield Shape("circle", "finish", (spot(walk.path[-1]),))
+        yield Shape("goal", _star(spot(walk.task.goal)))
+    yield Shape("finish", (spot(walk.path[-1]),))
     for floor in frame.floors if len(frame.floors) > 1 else ():
-        yield Shape(
-            "text", "name", (frame.spot(floor, frame.west, frame.north) + 4 + 14j,), f"Floor {floor + 1}"
-        )
+        corner = frame.spot(floor, frame.west, frame.north)
+        yield Shape("name", (corner + 4 + 14j,), f"Floor {floor + 1}")
 
 
 def _building(scene: Scene, scenery: Scenery, frame: _Frame) -> Iterable[Shape]:
     """Rooms, doors and the navigation graph, as far as they are in the frame."""
-    lines = [("gap", door.floor, door.ends) for door in scenery.doorways]
-    ends = [(scene.places[a], scene.places[b]) for a, b in scene.edges]
-    lines += [("path", a.floor, (a.x, a.y, b.x, b.y)) for a, b in ends if a.floor == b.floor]
-    rects = [("wall", room.floor, room.rect) for room in scenery.rooms if room.rect]
-    for kind, floor, (x, y, to_x, to_y) in (*rects, *lines):
-        if floor not in frame.floors:
-            continue
-        if kind == "wall":  # west, south, east, north
-            corners = frame.spot(floor, x, to_y), frame.spot(floor, to_x, y)
-            first, last = (frame.inside(floor, corner) for corner in corners)
+    for room in scenery.rooms:
+        if room.rect and room.floor in frame.floors:
+            west, south, east, north = room.rect
+            corners = frame.spot(room.floor, west, north), frame.spot(room.floor, east, south)
+            first, last = (frame.inside(room.floor, corner) for corner in corners)
             if first.real < last.real and first.imag < last.imag:
-                yield Shape("rect", kind, (first, last))
-        else:
+                yield Shape("wall", (first, last))
+    ends = [(scene.places[a], scene.places[b]) for a, b in scene.edges]
+    lines = [("gap", door.floor, door.ends) for door in scenery.doorways]
+    lines += [("path", a.floor, (a.x, a.y, b.x, b.y)) for a, b in ends if a.floor == b.floor]
+    for kind, floor, (x, y, to_x, to_y) in lines:
+        if floor in frame.floors:
             spots = frame.spot(floor, x, y), frame.spot(floor, to_x, to_y)
             if all(abs(frame.inside(floor, spot) - spot) < 0.1 for spot in spots):
-                yield Shape("line", kind, spots)
+                yield Shape(kind, spots)
 
 
 def _legend(signs: Mapping[str, str], top: float, width: float) -> Iterable[Shape]:
@@ -269,13 +231,9 @@ def _legend(signs: Mapping[str, str], top: float, width: float) -> Iterable[Shap
         wide = 44 + 7.2 * len(text)
         if spot.real + wide > width:
             spot = complex(8, spot.imag + _LINE)
-        if kind in ("begin", "finish"):
-            yield Shape("circle", kind, (spot + 14,))
-        elif kind == "goal":
-            yield Shape("polygon", kind, _star(spot + 14, 9))
-        else:
-            yield Shape("line", kind, (spot, spot + 28))
-        yield Shape("text", "name", (spot + 36 + 4j,), text)
+        signs_of = {"circle": (spot + 14,), "polygon": _star(spot + 14, 9), "line": (spot, spot + 28)}
+        yield Shape(kind, signs_of[_STYLES[kind].form])
+        yield Shape("name", (spot + 36 + 4j,), text)
         spot += wide
 
 
@@ -305,15 +263,13 @@ def _painted(drawing: Drawing) -> Image.Image:
     for shape in drawing.shapes:
         style, width = shape.style, round(shape.style.width * _FINER)
         spots = [(spot.real * _FINER, spot.imag * _FINER) for spot in shape.points]
-        if shape.form == "text":
+        if style.form == "text":
             pen.text(spots[0], shape.text, fill=style.fill, font=font, anchor="ls")
-        elif shape.form == "rect":
-            (x, y), (to_x, to_y) = spots
-            pen.rectangle([x, y, to_x, to_y], style.fill)
-            pen.line([(x, y), (to_x, y), (to_x, to_y), (x, to_y), (x, y)], style.stroke, width)
-        elif shape.form == "circle":
+        elif style.form == "rect":
+            pen.rectangle(spots, style.fill, style.stroke, width)
+        elif style.form == "circle":
             pen.circle(spots[0], 5 * _FINER + width / 2, style.fill, style.stroke, width)
-        elif shape.form == "polygon":
+        elif style.form == "polygon":
             pen.polygon(spots, style.fill, style.stroke)
         else:
             for part in _dashes(shape.points[0], shape.points[1], style.dash):

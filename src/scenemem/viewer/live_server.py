@@ -1,4 +1,4 @@
-"""The server of the live page: which requests are answered, and how long a client may keep it waiting."""
+"""The server of the live page: its routes, what it answers, and how long a client may keep it waiting."""
 
 from __future__ import annotations
 
@@ -6,17 +6,39 @@ import ipaddress
 import logging
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
+import msgspec
 import uvicorn
+from fastapi import FastAPI, HTTPException, Path, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from scenemem.errors import UserError
+from scenemem.viewer.live_state import (
+    NO_SPEAKER,
+    BusyError,
+    LiveServerState,
+    LiveWorker,
+    UnknownError,
+    encoded,
+)
+from scenemem.viewer.pages import render, scripts, styles
+from scenemem.viewer.replay import DRAWING, replay_frame
+
 log = logging.getLogger(__name__)
+
+WAITING = 16
+"""Walks and descriptions that may wait for the one under way."""
 
 LARGEST = 64 * 1024
 """Bytes of a request's body."""
@@ -36,6 +58,145 @@ HEADERS = {
 
 _GRACE = 2  # seconds for open streams when the server is stopped
 _LARGEST_HEADERS = 16 * 1024  # bytes
+_OWN_SCRIPTS = ("live_stream", "live_map", "live_player", "live_keep", "live")
+
+
+def _says_something(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the instruction is empty; say where to go")
+    return text
+
+
+Name = Annotated[str, Field(max_length=200)]
+Degrees = Annotated[float, Field(ge=-360.0, le=360.0, allow_inf_nan=False)]
+Instruction = Annotated[str, Field(min_length=1, max_length=2_000), AfterValidator(_says_something)]
+
+
+class WalkRequest(BaseModel, extra="forbid"):
+    """Let every agent follow an instruction; the agents never see the goal."""
+
+    house: Name
+    start: Name  # viewpoint
+    heading_degrees: Degrees = 0.0  # clockwise from north
+    instruction: Instruction
+    goal: Name | None = None  # viewpoint
+
+
+class DescriptionRequest(BaseModel, extra="forbid"):
+    """Let the speaker describe the shortest route between two viewpoints."""
+
+    house: Name
+    start: Name
+    goal: Name
+    heading_degrees: Degrees | None = None  # along the route when left out
+
+
+def live_app(state: LiveServerState, *, local: bool = True, waiting: int = WAITING) -> FastAPI:
+    """The live page as an application; ``local`` as in ``Guards``, ``waiting`` as in ``LiveWorker``."""
+    worker = LiveWorker(state, waiting)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        worker.close()
+
+    app = FastAPI(lifespan=lifespan, openapi_url=None)
+    app.add_middleware(Guards, local=local)
+    for error in (RequestValidationError, UserError, BusyError):
+        app.add_exception_handler(error, _explained)
+    _add_files(app)
+    _add_houses(app, state, worker)
+    _add_walks(app, state, worker)
+    return app
+
+
+def _add_files(app: FastAPI) -> None:
+    files = {
+        "/": (render("live.html"), "text/html"),
+        "/static/replay.html": (replay_frame(), "text/plain"),  # no page before its data is in it
+        "/static/live.js": (scripts(*DRAWING, *_OWN_SCRIPTS), "text/javascript"),
+        "/static/live.css": (styles("replay", "live"), "text/css"),
+    }
+    for path, (content, kind) in files.items():
+        app.add_route(path, partial(_file, content, kind))
+
+
+async def _file(content: str, kind: str, _request: Request) -> Response:
+    return Response(content, media_type=kind)
+
+
+def _add_houses(app: FastAPI, state: LiveServerState, worker: LiveWorker) -> None:
+    @app.get("/api/session")
+    async def session() -> dict[str, Any]:
+        """Agents, houses and the speaker, or why there is none."""
+        off = None if state.speaker else NO_SPEAKER
+        speaker = {"name": state.speaker_name if state.speaker else None, "off_because": off}
+        houses = [
+            {
+                "house": name,
+                "places": places,
+                "examples": len(state.examples.get(name, ())),
+                "split": state.groups.get(name, ""),
+            }
+            for name, places in state.houses.items()
+        ]
+        return {"agents": list(state.agents), "speaker": speaker, "houses": houses}
+
+    @app.get("/api/houses/{house}")
+    async def view(house: str) -> Response:
+        """The places of a house, its rooms, and instructions to try in it."""
+        return _json(await worker.draw(state.view, house))
+
+    @app.get("/api/houses/{house}/looks/{place}")
+    async def look(house: str, place: Annotated[int, Path(ge=0, le=1_000_000)]) -> Response:
+        """What one sees all around a place: a picture, or the names of things."""
+        return _json(await worker.draw(state.look, house, place))
+
+
+def _add_walks(app: FastAPI, state: LiveServerState, worker: LiveWorker) -> None:
+    @app.post("/api/walks")
+    async def walk(request: WalkRequest) -> StreamingResponse:
+        """Let every agent follow an instruction; each move is sent as it happens (server-sent events)."""
+        episode = state.episode(
+            request.house, request.start, request.heading_degrees, request.instruction, request.goal
+        )
+        view = await worker.draw(state.view, request.house)
+        events = worker.walk(episode, view.scenery.room_of)
+        return StreamingResponse((encoded(event) async for event in events), media_type="text/event-stream")
+
+    @app.post("/api/descriptions")
+    async def describe(request: DescriptionRequest) -> Response:
+        """Let the speaker put the shortest route between two places into words."""
+        if state.speaker is None:
+            raise HTTPException(409, NO_SPEAKER)
+        route = request.house, request.start, request.goal, request.heading_degrees
+        return _json(await worker.submit(state.describe, *route))
+
+
+async def _explained(_request: Request, error: Exception) -> JSONResponse:
+    """The answer to a request that failed."""
+    if isinstance(error, RequestValidationError):
+        return _refused(422, _first_mistake(error))
+    status = 503 if isinstance(error, BusyError) else 404 if isinstance(error, UnknownError) else 422
+    return _refused(status, str(error))
+
+
+def _first_mistake(error: RequestValidationError) -> str:
+    """One line; what was sent is not repeated, it may be large or impossible to encode."""
+    mistake = error.errors()[0]
+    if mistake["type"] == "json_invalid":
+        return "the body is not JSON"
+    where = ".".join(str(part) for part in mistake["loc"][1:]) or "the body"
+    return f"{where}: {mistake['msg'].removeprefix('Value error, ')}"
+
+
+def _refused(status: int, detail: str) -> JSONResponse:
+    plain = detail.encode("utf-8", "replace").decode()  # names of houses come from outside
+    return JSONResponse({"detail": plain}, status_code=status)
+
+
+def _json(record: object) -> Response:
+    return Response(msgspec.json.encode(record), media_type="application/json")
 
 
 @dataclass(frozen=True)
@@ -93,9 +254,8 @@ class _LiveServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Called by uvicorn every 0.1 seconds."""
         connections = [one for one in self.server_state.connections if isinstance(one, H11Protocol)]
-        now, before = time.monotonic(), self._looked
-        self._looked = now
-        waits = {one: self._wait(one, now - before) for one in connections}
+        before, self._looked = self._looked, time.monotonic()
+        waits = {one: self._wait(one, self._looked - before) for one in connections}
         self._waits = {one: wait for one, wait in waits.items() if wait is not None}
         self._close_slow(connections)
         return await super().on_tick(counter)
@@ -234,10 +394,6 @@ def _again(body: bytes, receive: Receive) -> Receive:
         return await receive()
 
     return receive_again
-
-
-def _refused(status: int, detail: str) -> ASGIApp:
-    return JSONResponse({"detail": detail}, status_code=status)
 
 
 def _split(address: str) -> tuple[str, str]:

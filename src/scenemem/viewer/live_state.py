@@ -24,14 +24,23 @@ from scenemem.learning.speaker import Speaker
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.paths import shortest_paths
 from scenemem.tasks.vocabulary import as_sentences
-from scenemem.viewer.narration import Marks, captions, headline, letters, marks, summary
+from scenemem.viewer.narration import Marks, Walk
 from scenemem.viewer.scenery import Look, Sceneries, Scenery
 from scenemem.viewer.traces import open_scene, open_traces, trace_episodes
 from scenemem.world.graph import NONE, World
 
 NO_SPEAKER = "no packaged speaker knows these features; start the page with --speaker RUN"
 
+FAILED = "this could not be finished; the log of the server says why"
+
+PICTURES = 64
+"""Pictures that may wait for the one that is drawn."""
+
 _BEAMS = 3  # texts the speaker keeps at once
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 class UnknownError(UserError):
@@ -66,7 +75,10 @@ class Description(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class LiveServerState:
-    """Everything a live page needs; requests do not change it."""
+    """Everything a live page needs; requests do not change it.
+
+    Methods raise ``UnknownError`` for a house or place that is not there, ``UserError`` for what cannot be.
+    """
 
     agents: Mapping[str, TrainedAgent]  # by the names people see; all in the same world
     sceneries: Sceneries
@@ -97,11 +109,7 @@ class LiveServerState:
         return dict(zip(self.world.scans, counts, strict=True))
 
     def view(self, house: str) -> HouseView:
-        """A house as people see it; the first time takes a while.
-
-        Raises:
-            UnknownError: there is no such house.
-        """
+        """A house as people see it; the first time takes a while."""
         if house not in self._views:
             scene = open_scene(self.world, self._scan(house), NONE)
             scenery = self.sceneries.of(scene, ())
@@ -109,23 +117,14 @@ class LiveServerState:
         return self._views[house]
 
     def look(self, house: str, place: int) -> Look:
-        """What one sees all around a place; may take a while.
-
-        Raises:
-            UnknownError: there is no such house or place.
-        """
+        """What one sees all around a place; may take a while."""
         scene = self.view(house).scene
         if place >= len(scene.places):
             raise UnknownError(f"'{house}' has {len(scene.places)} places, no number {place}")
         return self.sceneries.of(scene, (place,)).looks.get(place, Look())
 
     def episode(self, house: str, start: str, degrees: float, text: str, goal: str | None) -> EpisodeSet:
-        """One walk to take, as a set of one episode.
-
-        Raises:
-            UnknownError: there is no such house or place.
-            UserError: no way leads on from the start, or none to the goal.
-        """
+        """One walk to take, as a set of one episode."""
         world, scan, begin = self.world, self._scan(house), self._viewpoint(house, start)
         if not int(world.degree[begin]):
             raise UserError(f"no way leads on from '{start}'; choose another start")
@@ -146,15 +145,7 @@ class LiveServerState:
         ).to(world.device)
 
     def describe(self, house: str, start: str, goal: str, degrees: float | None) -> Description:
-        """The shortest route between two places in the words of the speaker.
-
-        Without a heading one looks along the route.
-
-        Raises:
-            UnknownError: there is no such house or place.
-            UserError: the two are the same, no way leads from one to the other, or there is no speaker.
-        """
-        self._scan(house)
+        """The shortest route between two places in the words of the speaker, begun along it by default."""
         begin, end = self._viewpoint(house, start), self._viewpoint(house, goal)
         if begin == end:
             raise UserError("start and goal are the same place; choose two")
@@ -178,28 +169,15 @@ class LiveServerState:
         return self.world.scans.index(house)
 
     def _viewpoint(self, house: str, name: str) -> int:
+        self._scan(house)
         try:
             return self.world.index_of(house, name)
         except UserError:
             raise UnknownError(f"'{house}' has no place '{name}'") from None
 
 
-FAILED = "this could not be finished; the log of the server says why"
-
-PICTURES = 64
-"""Pictures that may wait for the one that is drawn."""
-
-log = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
-
-
 class BusyError(Exception):
     """Too much waits; try again later."""
-
-
-class _AbandonedError(Exception):
-    """The visitor has left, or the server is closing."""
 
 
 class WalkOpened(msgspec.Struct, frozen=True, tag="opened"):
@@ -219,15 +197,15 @@ class WalkMove(msgspec.Struct, frozen=True, tag="move"):
     number: int  # from 0
     move: Move
     caption: str
-    letters: dict[int, str]  # names of the unvisited places that could be chosen
-    marks: list[Marks | None]  # per decision: the words it marks
+    letters: Mapping[int, str]  # names of the unvisited places that could be chosen
+    marks: Sequence[Marks | None]  # per decision: the words it marks
 
 
 class WalkEnded(msgspec.Struct, frozen=True, tag="ended"):
     """An agent has stopped or was cut off."""
 
     agent: int
-    ending: Ending
+    ending: Ending | None
     caption: str
     headline: str
     story: str  # what happened in all, one sentence
@@ -241,6 +219,7 @@ class WalkFailed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 WalkEvent = WalkOpened | WalkMove | WalkEnded | WalkFailed
+_Tell = Callable[[WalkEvent], None]
 
 
 def encoded(event: WalkEvent) -> bytes:
@@ -258,11 +237,7 @@ class _Queue:
         self._free = threading.Semaphore(waiting + 1)
 
     def submit(self, work: Callable[..., Result], *values: object) -> asyncio.Future[Result]:
-        """Do something when it is its turn.
-
-        Raises:
-            BusyError: too much waits.
-        """
+        """Do something when it is its turn; ``BusyError`` when too much waits."""
         if not self._free.acquire(blocking=False):
             raise BusyError(f"too many {self._what} are waiting; try again in a moment")
         future = asyncio.get_running_loop().run_in_executor(self._thread, work, *values)
@@ -294,22 +269,18 @@ class LiveWorker:
         self._pictures.close()
 
     def walk(self, episode: EpisodeSet, room_of: Mapping[int, str]) -> AsyncIterator[WalkEvent]:
-        """Let every agent walk an episode, one after the other; what happens is yielded as it happens.
-
-        Raises:
-            BusyError: too many wait.
-        """
+        """Let every agent walk an episode, one after the other; what happens is yielded as it happens."""
         loop, left = asyncio.get_running_loop(), threading.Event()
         events: asyncio.Queue[WalkEvent | None] = asyncio.Queue()
 
         def tell(event: WalkEvent) -> None:
             if left.is_set() or self._closing.is_set():
-                raise _AbandonedError
+                raise asyncio.CancelledError
             with suppress(RuntimeError):  # the loop is gone
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
         def work() -> None:
-            with suppress(_AbandonedError):
+            with suppress(asyncio.CancelledError):
                 for number in range(len(self._state.agents)):
                     self._walk(number, episode, room_of, tell)
 
@@ -326,37 +297,24 @@ class LiveWorker:
 
         return follow()
 
-    def _walk(
-        self, number: int, episode: EpisodeSet, room_of: Mapping[int, str], tell: Callable[[WalkEvent], None]
-    ) -> None:
+    def _walk(self, number: int, episode: EpisodeSet, room_of: Mapping[int, str], tell: _Tell) -> None:
         name, agent = list(self._state.agents.items())[number]
         try:
-            (trace,) = open_traces(agent, episode, name=name)
-            left, origin = tuple(place.to_goal for place in trace.scene.places), self._state.origins.get(name)
-            tell(WalkOpened(number, name, trace.task, left, origin))
+            (opened,) = open_traces(agent, episode, name=name)
+            left = tuple(place.to_goal for place in opened.scene.places)
+            tell(WalkOpened(number, name, opened.task, left, self._state.origins.get(name)))
+            moves: list[Move] = []
 
             def on_move(_episode: int, move: Move) -> None:
-                nonlocal trace
-                trace = Trace(name, trace.task, trace.scene, (*trace.moves, move))
-                words = captions(trace, room_of)[-1], letters(trace)[-1], marks(trace)[-1]
-                tell(WalkMove(number, len(trace.moves) - 1, move, *words))
+                moves.append(move)
+                walk = Walk.of(Trace(name, opened.task, opened.scene, tuple(moves)), room_of)
+                words = walk.captions[-1], walk.letters[-1], walk.marks[-1]
+                tell(WalkMove(number, len(moves) - 1, move, *words))
 
-            (whole,) = trace_episodes(agent, episode, on_move, name=name)
-            tell(_ended(number, whole, room_of))
-        except _AbandonedError:
-            raise
+            (trace,) = trace_episodes(agent, episode, on_move, name=name)
+            walk, stopped = Walk.of(trace, room_of), "Stopped" if trace.moves[-1].stops else "Was cut off"
+            headline = stopped if trace.task.goal is None else walk.headline
+            tell(WalkEnded(number, walk.ending, walk.captions[-1], headline, walk.story))
         except Exception as error:
             log.warning("a walk on the live page failed", exc_info=error)
             tell(WalkFailed(number, str(error) if isinstance(error, UserError) else FAILED))
-
-
-def _ended(number: int, trace: Trace, room_of: Mapping[int, str]) -> WalkEnded:
-    ending = trace.ending
-    if ending is None:
-        raise ValueError("the walk has not ended")
-    caption, title = captions(trace, room_of)[-1], headline(trace)
-    if trace.task.goal is None:  # a walk without a goal is not scored
-        how = "stopped" if ending.stopped else "was cut off"
-        title = how.capitalize()
-        caption = f"The end: it {how} after {len(trace.moves)} moves. No goal was set, so it is not scored."
-    return WalkEnded(number, ending, caption, title, summary(trace, room_of))

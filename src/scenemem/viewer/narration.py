@@ -1,29 +1,36 @@
-"""What happens in a trace, in words: a caption per move, a headline, a summary, and the words to mark."""
+"""Walks in words: a caption per move, a headline, a story, and the words of the instruction to mark."""
 
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, pairwise, product
+from typing import ClassVar
 
-from scenemem.formats.traces import Decision, Ending, Move, Option, Trace, Word
+import msgspec
+
+from scenemem.formats.traces import (
+    Decision,
+    Ending,
+    Memory,
+    Move,
+    Option,
+    Origin,
+    Scene,
+    Scores,
+    Task,
+    Trace,
+    Word,
+)
 from scenemem.tasks.episode_set import SUCCESS_METRES
 
 FAULTLESS = 0.99
 """SPL from which a walk counts as straight."""
 
-TITLES = {
-    "fixed": "Turned back and reached the goal",
-    "wrong stop": "Passed the goal without stopping",
-    "lost": "Did not find the goal",
-    "straight": "Went straight to the goal",
-}
-"""The headlines of the four kinds of episodes worth showing."""
-
 QUOTED = 3
 """The strongest level of a mark: exactly the words that are quoted."""
 
-_GLOBAL, _FINAL = "global", "final"  # kinds of decisions
 _MANY = 4  # moves listed in a sentence
 _THERE = 0.05  # metres; nearer is at the goal
 _NOTICEABLE = 0.05  # a cue that rounds to nothing in the table is no reason
@@ -54,15 +61,100 @@ class Marks:
     direction: tuple[int, ...]  # where to go
 
 
-def marks_of(words: Sequence[Word], decision: Decision) -> Marks | None:
+class Step(msgspec.Struct, frozen=True):
+    """A move of which nothing is known but where it led."""
+
+    heading: float
+    walk: tuple[int, ...]
+    decisions: tuple[Decision, ...] = ()
+    memory: Memory | None = None
+    back_to: ClassVar[None] = None
+
+
+Rooms = Callable[[Scene], Mapping[int, str]]
+"""Gives the names of the rooms of a building, by place."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What pages show of one agent or system in one episode."""
+
+    name: str
+    task: Task  # vocabularies differ
+    scene: Scene
+    path: Sequence[int]  # places
+    headline: str  # how it came out, in a few words
+    story: str  # what happens in all, one sentence
+    captions: Sequence[str]  # one per move, a line for each decision it explains, and one for the end
+    letters: Sequence[Mapping[int, str]]  # per move: names of the unvisited places that could be chosen
+    marks: Sequence[Sequence[Marks | None]]  # per move and decision: the words it marks
+    moves: Sequence[Move | Step]
+    ending: Ending | None
+    dashed: frozenset[tuple[int, int]] = frozenset()  # steps drawn as dashes
+    meaning: str = "going back"  # of dashes
+    origin: Origin | None = None
+    trace: Trace | None = None  # None for a route that was read
+
+    @classmethod
+    def of(cls, trace: Trace, room_of: Mapping[int, str]) -> Walk:
+        """A trace and what is said about it; ``room_of`` names the rooms of places."""
+        narrator = _Narrator(trace, room_of)
+        return cls(
+            name=trace.agent,
+            task=trace.task,
+            scene=trace.scene,
+            path=trace.path,
+            headline=headline(trace.ending, turned=bool(narrator.turns)),
+            story=narrator.story(),
+            captions=narrator.captions(),
+            letters=narrator.letters,
+            marks=[[marks(trace.task.words, one) for one in move.decisions] for move in trace.moves],
+            moves=trace.moves,
+            ending=trace.ending,
+            dashed=frozenset(step for move in trace.moves for step in _returning(move)),
+            origin=trace.origin,
+            trace=trace,
+        )
+
+    @property
+    def scores(self) -> Scores | None:
+        """None when the goal is secret."""
+        return None if self.ending is None else self.ending.scores
+
+    @property
+    def shown(self) -> set[int]:
+        """The places whose surroundings a page shows: of decisions, of returns, of the end."""
+        returns = {move.back_to for move in self.moves if move.back_to is not None}
+        return {move.walk[0] for move in self.moves} | returns | {self.path[-1]}
+
+
+def _returning(move: Move) -> Iterable[tuple[int, int]]:
+    """The steps of a move that lead back to a remembered place."""
+    if move.back_to is None:
+        return ()
+    # a walk that was cut off on its way back is all return
+    end = move.walk.index(move.back_to) + 1 if move.back_to in move.walk else len(move.walk)
+    return pairwise(move.walk[:end])
+
+
+def headline(ending: Ending | None, *, turned: bool) -> str:
+    """How an episode came out, in a few words; ``turned``: the agent turned back."""
+    if ending is None:
+        return "Walking"
+    if ending.to_goal is None or ending.scores is None:
+        return "Walked to an unknown goal"
+    if ending.to_goal < SUCCESS_METRES:
+        straight = "Went straight to the goal" if ending.scores.spl >= FAULTLESS else "Reached the goal"
+        return "Turned back and reached the goal" if turned else straight
+    if ending.scores.osr > 0:
+        return "Passed the goal without stopping"
+    return f"Stopped {ending.to_goal:.1f} m from the goal" if ending.stopped else "Cut off before it stopped"
+
+
+def marks(words: Sequence[Word], decision: Decision) -> Marks | None:
     """The marks of a decision; None for an agent without attention."""
     shares = decision.attention
     return None if shares is None else Marks(levels(words, shares.perception), levels(words, shares.action))
-
-
-def marks(trace: Trace) -> list[list[Marks | None]]:
-    """Per move, the marks of every decision."""
-    return [[marks_of(trace.task.words, decision) for decision in move.decisions] for move in trace.moves]
 
 
 def levels(words: Sequence[Word], shares: Sequence[float]) -> tuple[int, ...]:
@@ -101,29 +193,16 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def letters(trace: Trace) -> list[dict[int, str]]:
-    """Per move, letters for the unvisited places that could be chosen, clockwise from north."""
-    visited, names = {trace.task.start}, []
-    for move in trace.moves:
-        ways = [option for option in move.decisions[-1].options if option.place not in visited]
-        ways.sort(key=lambda option: option.heading or 0.0)
-        places = dict.fromkeys(option.place for option in ways)
-        names.append({place: _letter(number) for number, place in enumerate(places)})
-        visited.update(move.walk)
-    return names
-
-
-def _letter(number: int) -> str:
+def _letters() -> Iterator[str]:
     """A to Z, then AA, AB and so on."""
-    alphabet = string.ascii_uppercase
-    before = "" if number < len(alphabet) else _letter(number // len(alphabet) - 1)
-    return before + alphabet[number % len(alphabet)]
+    for length in count(1):
+        yield from map("".join, product(string.ascii_uppercase, repeat=length))
 
 
 def cues(decision: Decision, option: Option) -> tuple[float, float, float] | None:
     """What an option's logit is made of: view, direction and the rest; None when it is not known.
 
-    The rest are hints about a frontier; of the option to stop it is what the memory says about the place.
+    The rest are hints about a frontier; of the option to stop it is the judgement of the memory.
     """
     if decision.weights is None or option.visual is None or option.geometric is None:
         return None
@@ -134,34 +213,41 @@ def cues(decision: Decision, option: Option) -> tuple[float, float, float] | Non
 
 def compared(decision: Decision) -> tuple[float, float, float] | None:
     """The cues of the choice against the average option, as the table of a replay shows them."""
-    made_of = [cues(decision, option) for option in decision.options]
-    known = [cue for cue in made_of if cue is not None]
-    if len(known) < len(made_of):
+    known = [cue for option in decision.options if (cue := cues(decision, option)) is not None]
+    if len(known) < len(decision.options):
         return None
-    view, direction, rest = (
-        known[decision.choice][kind] - sum(cue[kind] for cue in known) / len(known) for kind in range(3)
-    )
+    chosen, kinds = known[decision.choice], zip(*known, strict=True)
+    view, direction, rest = (own - sum(cue) / len(cue) for own, cue in zip(chosen, kinds, strict=True))
     return view, direction, rest
-
-
-def captions(trace: Trace, room_of: Mapping[int, str]) -> list[str]:
-    """A caption for every move, and one for the end."""
-    narrator = _Narrator(trace, room_of)
-    texts = [narrator.move(number) for number in range(len(trace.moves))]
-    return texts if trace.ending is None else [*texts, _ended(trace, trace.ending)]
 
 
 class _Narrator:
     def __init__(self, trace: Trace, room_of: Mapping[int, str]) -> None:
         self._trace, self._room_of = trace, room_of
-        self._letters = letters(trace)
         self._number = {place: number for number, place in enumerate(dict.fromkeys(trace.path), start=1)}
+        self.letters = list(self._lettered())
+        moves = enumerate(trace.moves, start=1)
+        self.turns = {number: move.back_to for number, move in moves if move.back_to is not None}
 
-    def move(self, number: int) -> str:
+    def _lettered(self) -> Iterator[dict[int, str]]:
+        """Per move, letters for the unvisited places that could be chosen, clockwise from north."""
+        visited = {self._trace.task.start}
+        for move in self._trace.moves:
+            ways = [option for option in move.decisions[-1].options if option.place not in visited]
+            ways.sort(key=lambda option: option.heading or 0.0)
+            yield dict(zip(dict.fromkeys(option.place for option in ways), _letters(), strict=False))
+            visited.update(move.walk)
+
+    def captions(self) -> list[str]:
+        """A caption for every move, and one for the end."""
+        texts = [self._move(number) for number in range(len(self._trace.moves))]
+        return texts if self._trace.ending is None else [*texts, self._ended(self._trace.ending)]
+
+    def _move(self, number: int) -> str:
         """What happens in a move; when it has two decisions, a line for each."""
         move = self._trace.moves[number]
         last, back = move.decisions[-1], move.back_to
-        if last.kind == _FINAL:
+        if last.kind == "final":
             return f"Move {number + 1}: no decisions are left; it {self._ends(move, back)}"
         parts = [] if back is None else [self._returns(number, back)]
         if last.kind == "frontier":  # cut off before it could go on
@@ -183,11 +269,11 @@ class _Narrator:
         decision, walk = move.decisions[0], move.decisions[0].chosen.walk
         dead_end = "is in a dead end (no unvisited neighbour) and " if _dead_end(move) else ""
         turns = f"{dead_end}turns back to {self._place(back)}"
-        if decision.kind == _GLOBAL:
+        if decision.kind == "global":
             return f"{turns}."
         distance = "" if walk is None else f", {walk:.1f} m back on its map"
         odds = self._odds(number, decision)
-        return f"{turns}{distance}{odds}.{self._reason(number, decision)}{self._attention(decision)}"
+        return f"{turns}{distance}{odds}.{self._reason(decision)}{self._attention(decision)}"
 
     def _odds(self, number: int, decision: Decision) -> str:
         """The chance of going back against that of staying, and against any other that came close."""
@@ -200,30 +286,15 @@ class _Narrator:
         tie = "" if close is None else "a close call, "
         return f" ({tie}{_percent(decision.chosen)} against {against})"
 
-    def _reason(self, number: int, decision: Decision) -> str:
+    def _reason(self, decision: Decision) -> str:
         """Which cue counts most for going back, and which count against it."""
         shares, strongest = compared(decision), _strongest(decision)
         if shares is None or strongest is None:
             return ""
-        remembered = self._last_chance(number, decision.chosen) if strongest == 2 else ""
         against = [name for name, cue in zip(_CUES, shares, strict=True) if cue < -_NOTICEABLE]
         one = len(against) == 1 and against[0] != "the hints"
         but = f"; {' and '.join(against)} count{'s' if one else ''} against it" if against else ""
-        return f" {_REASONS[strongest]}{remembered}{but}."
-
-    def _last_chance(self, number: int, option: Option) -> str:
-        """The chance that the best open way of a place had when the agent was last there."""
-        move, names = self._trace.moves[number], self._letters[number]
-        ways = () if move.memory is None else move.memory.ways
-        open_places = {way.place for way in ways if way.node == option.node}
-        for before in reversed(self._trace.moves[:number]):
-            decision = before.decisions[-1]
-            if decision.kind == "action" and decision.chosen.node == option.node:
-                left = [way for way in decision.options if way.place in open_places and not way.stop]
-                if left:
-                    best = max(left, key=lambda way: way.probability)
-                    return f" ({_percent(best)} for {names.get(best.place, 'it')} on the last visit)"
-        return ""
+        return f" {_REASONS[strongest]}{but}."
 
     def _goes_on(self, number: int) -> str:
         move = self._trace.moves[number]
@@ -257,7 +328,7 @@ class _Narrator:
     def _attention(self, decision: Decision) -> str:
         """The words marked for a decision; when it stops, only those for the view."""
         words = self._trace.task.words
-        found = marks_of(words, decision)
+        found = marks(words, decision)
         if found is None:
             return ""
         view, direction = quoted(words, found.view), quoted(words, found.direction)
@@ -268,7 +339,7 @@ class _Narrator:
 
     def _called(self, number: int, option: Option) -> str:
         """What an option is called in a move."""
-        move, names = self._trace.moves[number], self._letters[number]
+        move, names = self._trace.moves[number], self.letters[number]
         if option.stop:
             return "stopping"
         if option.place in names:
@@ -282,6 +353,66 @@ class _Narrator:
 
     def _room(self, place: int) -> str:
         return f" ({self._room_of[place]})" if self._room_of.get(place) else ""
+
+    def _ended(self, ending: Ending) -> str:
+        how = self._how_it_ended(ending)
+        if ending.to_goal is None or ending.scores is None:
+            return f"The end: it {how}. Without a known goal it is not scored."
+        near = ending.to_goal < SUCCESS_METRES
+        verdict = f"a {'success' if near else 'failure'} (less than {SUCCESS_METRES:.0f} m is needed)"
+        turns = len(self.turns)
+        times = {0: "never turned back", 1: "turned back once"}.get(turns, f"turned back {turns} times")
+        return (
+            f"The end: it {how} {ending.to_goal:.1f} m from the goal: {verdict}. "
+            f"It walked {ending.scores.tl:.1f} m and {times}."
+        )
+
+    def _how_it_ended(self, ending: Ending) -> str:
+        return "stopped" if ending.stopped else f"was cut off after {len(self._trace.moves)} moves"
+
+    def story(self) -> str:
+        """What happened in an episode, in one sentence; empty while it goes on."""
+        ending = self._trace.ending
+        if ending is None:
+            return ""
+        ended, returned = self._how_it_ended(ending), self._returned()
+        if ending.to_goal is not None:
+            ended += " at the goal" if ending.to_goal < _THERE else f" {ending.to_goal:.1f} m from the goal"
+        if ending.to_goal is None or ending.to_goal < SUCCESS_METRES:
+            last = len(self._trace.moves)
+            when = "it" if not ending.stopped else "then it" if last in self.turns else f"at move {last} it"
+            return f"{returned}; {when} {ended}." if returned else f"It never turned back and {ended}."
+        nearest, number = self._nearest()
+        if nearest < SUCCESS_METRES:
+            return f"It came within {nearest:.1f} m of the goal at move {number}, walked on and {ended}."
+        begin = returned or self._left_path()
+        return f"{begin + ', ' if begin else 'It '}never came nearer than {nearest:.1f} m and {ended}."
+
+    def _left_path(self) -> str:
+        """When the first move led to a place that the described path does not pass; empty when none did."""
+        described = {*self._trace.task.reference}
+        for number, move in enumerate(self._trace.moves, start=1):
+            if described and not described.issuperset(move.walk):
+                return f"It left the described path at move {number}"
+        return ""
+
+    def _returned(self) -> str:
+        """When and where to it turned back; empty when it never did."""
+        if not self.turns:
+            return ""
+        (number, place), *others = self.turns.items()
+        if not others:
+            return f"At move {number} it turned back to {self._place(place)}"
+        moves = f"at moves {_listed(list(map(str, self.turns)))}"
+        when = moves if len(self.turns) <= _MANY else f"first at move {number}"
+        return f"It turned back {len(self.turns)} times ({when})"
+
+    def _nearest(self) -> tuple[float, int]:
+        """The least distance to the goal and the number of the move, from 1, that led there."""
+        moves = enumerate(self._trace.moves, start=1)
+        stood = [(self._trace.task.start, 1), *((place, n) for n, move in moves for place in move.walk[1:])]
+        distances = [(self._trace.scene.places[place].to_goal, number) for place, number in stood]
+        return min((metres, number) for metres, number in distances if metres is not None)
 
 
 def _dead_end(move: Move) -> bool:
@@ -308,94 +439,5 @@ def _close_rival(decision: Decision) -> Option | None:
     return rival if close else None
 
 
-def _ended(trace: Trace, ending: Ending) -> str:
-    how = _how_it_ended(trace, ending)
-    if ending.to_goal is None or ending.scores is None:
-        return f"The end: it {how}. The goal is not public."
-    near = ending.to_goal < SUCCESS_METRES
-    verdict = f"a {'success' if near else 'failure'} (less than {SUCCESS_METRES:.0f} m is needed)"
-    turns = len(_turns(trace))
-    times = {0: "never turned back", 1: "turned back once"}.get(turns, f"turned back {turns} times")
-    return (
-        f"The end: it {how} {ending.to_goal:.1f} m from the goal: {verdict}. "
-        f"It walked {ending.scores.tl:.1f} m and {times}."
-    )
-
-
-def _how_it_ended(trace: Trace, ending: Ending) -> str:
-    return "stopped" if ending.stopped else f"was cut off after {len(trace.moves)} moves"
-
-
 def _percent(option: Option) -> str:
     return f"{100 * option.probability:.0f} %"
-
-
-def headline(trace: Trace) -> str:
-    """How an episode came out, in a few words."""
-    ending = trace.ending
-    if ending is None or ending.to_goal is None or ending.scores is None:
-        return "Walking" if ending is None else "Walked to an unknown goal"
-    if ending.to_goal < SUCCESS_METRES:
-        straight = not _turns(trace) and ending.scores.spl >= FAULTLESS
-        return TITLES["straight"] if straight else TITLES["fixed"] if _turns(trace) else "Reached the goal"
-    if ending.scores.osr > 0:
-        return TITLES["wrong stop"]
-    return TITLES["lost"] if ending.stopped else "Cut off before it stopped"
-
-
-def summary(trace: Trace, room_of: Mapping[int, str]) -> str:
-    """What happened in an episode, in one sentence; empty while it goes on."""
-    ending = trace.ending
-    if ending is None:
-        return ""
-    ended, returned = _how_it_ended(trace, ending), _returned(trace, room_of)
-    if ending.to_goal is not None:
-        ended += " at the goal" if ending.to_goal < _THERE else f" {ending.to_goal:.1f} m from the goal"
-    if ending.to_goal is None or ending.to_goal < SUCCESS_METRES:
-        last = len(trace.moves)
-        when = "it" if not ending.stopped else "then it" if last in _turns(trace) else f"at move {last} it"
-        return f"{returned}; {when} {ended}." if returned else f"It never turned back and {ended}."
-    nearest, number = _nearest(trace)
-    if nearest < SUCCESS_METRES:
-        return f"It came within {nearest:.1f} m of the goal at move {number}, walked on and {ended}."
-    left = _left_path(trace)
-    begin = returned or (f"It left the described path at move {left}" if left else "")
-    return f"{begin + ', ' if begin else 'It '}never came nearer than {nearest:.1f} m and {ended}."
-
-
-def _left_path(trace: Trace) -> int | None:
-    """The number, from 1, of the first move to a place that the described path does not pass."""
-    described = {*trace.task.reference}
-    for number, move in enumerate(trace.moves, start=1):
-        if described and not described.issuperset(move.walk):
-            return number
-    return None
-
-
-def _returned(trace: Trace, room_of: Mapping[int, str]) -> str:
-    """When and where to it turned back; empty when it never did."""
-    turns = _turns(trace)
-    if not turns:
-        return ""
-    if len(turns) > _MANY:
-        return f"It turned back {len(turns)} times (first at move {next(iter(turns))})"
-    if len(turns) > 1:
-        return f"It turned back {len(turns)} times (at moves {_listed([str(number) for number in turns])})"
-    (number, place), *_ = turns.items()
-    numbers = list(dict.fromkeys(trace.path))
-    room = f" ({room_of[place]})" if place in room_of else ""
-    return f"At move {number} it turned back to place {numbers.index(place) + 1}{room}"
-
-
-def _turns(trace: Trace) -> dict[int, int]:
-    """Numbers, from 1, of the moves that turn back, and the place each turned back to."""
-    backs = ((number, move.back_to) for number, move in enumerate(trace.moves, start=1))
-    return {number: place for number, place in backs if place is not None}
-
-
-def _nearest(trace: Trace) -> tuple[float, int]:
-    """The least distance to the goal and the number of the move, from 1, that led there."""
-    stood = [(trace.task.start, 1)]
-    stood += [(place, number) for number, move in enumerate(trace.moves, start=1) for place in move.walk[1:]]
-    distances = [(trace.scene.places[place].to_goal, number) for place, number in stood]
-    return min((metres, number) for metres, number in distances if metres is not None)

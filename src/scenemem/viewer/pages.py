@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from scenemem.formats.atomic import StrPath, atomic_file
@@ -39,7 +39,7 @@ class Table:
 
 
 @cache
-def _environment() -> Environment:
+def _template(name: str) -> Template:
     return Environment(
         loader=PackageLoader("scenemem.viewer"),
         autoescape=True,
@@ -47,22 +47,17 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-    )
+    ).get_template(name)
 
 
 def render(template: str, **values: Any) -> str:
     """A template filled with values; text is escaped, ``Markup`` is not."""
-    return _environment().get_template(template).render(values)
-
-
-@cache
-def _macros(template: str) -> Any:
-    return _environment().get_template(template).module
+    return _template(template).render(values)
 
 
 def render_macro(template: str, macro: str, *values: Any, **named: Any) -> Markup:
     """What a macro of a template makes of some values."""
-    return Markup(getattr(_macros(template), macro)(*values, **named))  # escaped by the template
+    return Markup(getattr(_template(template).module, macro)(*values, **named))  # escaped by the template
 
 
 def section(title: str, macro: str, *values: Any, **named: Any) -> Section:
@@ -89,18 +84,15 @@ def picture_section(title: str, text: str, drawing: str, photograph: bytes) -> S
 def write_report(file: StrPath, title: str, sections: Iterable[Section], *, lead: str = "") -> None:
     """Write a page of sections below a headline and a lead, with a table of contents when there are many."""
     shown, style = list(sections), styles("charts", "report", "cards")
-    contents = len(shown) >= _LEAST_CONTENTS
-    write_page(
-        file, render("report.html", title=title, lead=lead, sections=shown, contents=contents, style=style)
-    )
+    words = {"title": title, "lead": lead, "contents": len(shown) >= _LEAST_CONTENTS}
+    write_page(file, render("report.html", sections=shown, style=style, **words))
 
 
-def write_page(file: StrPath, page: str) -> int:
-    """Write a page, complete or not at all, and return its size in bytes."""
-    content = page.encode()
+def write_page(file: StrPath, page: str | bytes) -> int:
+    """Write a page or a picture, complete or not at all, and return its size in bytes."""
+    content = page.encode() if isinstance(page, str) else page
     with atomic_file(file) as partial:
-        partial.write_bytes(content)
-    return len(content)
+        return partial.write_bytes(content)
 
 
 @cache
@@ -136,7 +128,5 @@ def content_policy(style: str, script: str = "") -> str:
     def digest(text: str) -> str:
         return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
-    return (
-        f"default-src 'none'; img-src data:; script-src 'sha256-{digest(script)}'; "
-        f"style-src 'sha256-{digest(style)}'; base-uri 'none'; form-action 'none'"
-    )
+    own = f"script-src 'sha256-{digest(script)}'; style-src 'sha256-{digest(style)}'"
+    return f"default-src 'none'; img-src data:; {own}; base-uri 'none'; form-action 'none'"

@@ -1,33 +1,32 @@
-"""Replays: one self-contained page per episode, which episodes to show, and the cards that link them."""
+"""Replays: a self-contained page per episode, of traces or of routes in result files of any system.
+
+Also which episodes to show, and the cards that link their pages.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, count, zip_longest
+from itertools import chain, groupby, pairwise, zip_longest
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import msgspec
+import torch
 from markupsafe import Markup
 
+from scenemem.errors import UserError
+from scenemem.evaluation.metrics import Metrics, measure
+from scenemem.evaluation.score import CheckedWalks, check_walks
 from scenemem.formats.atomic import StrPath
-from scenemem.formats.results import EpisodeResult
-from scenemem.formats.traces import (
-    Decision,
-    Ending,
-    Memory,
-    Move,
-    Origin,
-    Scene,
-    Scores,
-    Task,
-    Trace,
-    write_trace,
-)
-from scenemem.viewer.drawing import FIGURES, DrawnWalk, draw_figure, draw_thumbnail, write_figure
-from scenemem.viewer.narration import FAULTLESS, TITLES, Marks, captions, headline, letters, marks, summary
+from scenemem.formats.results import EpisodeResult, Trajectory, read_trajectories
+from scenemem.formats.traces import Ending, Origin, Scene, Task, Trace, Word, write_trace
+from scenemem.tasks.episode_set import SUCCESS_METRES, EpisodeSet
+from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnail, write_figure
+from scenemem.viewer.narration import FAULTLESS, Rooms, Step, Walk, headline
 from scenemem.viewer.pages import (
     Section,
     content_policy,
@@ -39,98 +38,45 @@ from scenemem.viewer.pages import (
     write_page,
 )
 from scenemem.viewer.scenery import Sceneries, Scenery
-from scenemem.viewer.traces import TracedAgent
+from scenemem.viewer.traces import TracedAgent, compass, open_scene, open_task, scores_of
 from scenemem.world.build import Progress
+from scenemem.world.graph import FULL_TURN, NONE, World
 
 DRAWING = ("model", "dom", "words", "said", "look", "decision", "labels", "map", "legend", "player")
 """The scripts that draw a walk."""
 
-
-class Step(msgspec.Struct, frozen=True):
-    """A move of which nothing is known but where it led."""
-
-    heading: float
-    walk: tuple[int, ...]
-    decisions: tuple[Decision, ...] = ()
-    memory: Memory | None = None
+_SHOWN = ("name", "task", "headline", "story", "captions", "letters", "marks", "moves", "ending", "origin")
 
 
-@dataclass(frozen=True)
-class ReplayedWalk:
-    """What a page shows of one agent."""
-
-    name: str
-    task: Task  # agents may know different words
-    headline: str
-    story: str  # what happens in all, one sentence
-    captions: Sequence[str]  # one per move, a line for each decision it explains, and one for the end
-    letters: Sequence[Mapping[int, str]]  # per move: names of the unvisited places that could be chosen
-    marks: Sequence[Sequence[Marks | None]]  # per move and decision: the words it marks
-    moves: Sequence[Move | Step]
-    ending: Ending | None
-    origin: Origin | None = None
-
-    @classmethod
-    def of(cls, trace: Trace, scenery: Scenery) -> ReplayedWalk:
-        """A trace and what is said about it."""
-        return cls(
-            name=trace.agent,
-            task=trace.task,
-            headline=outcome(trace),
-            story=summary(trace, scenery.room_of),
-            captions=captions(trace, scenery.room_of),
-            letters=letters(trace),
-            marks=marks(trace),
-            moves=trace.moves,
-            ending=trace.ending,
-            origin=trace.origin,
-        )
-
-
-@dataclass(frozen=True)
-class BackLink:
+class BackLink(NamedTuple):
     """The page a replay belongs to."""
 
     address: str  # relative to the replay
     text: str
 
 
-def outcome(trace: Trace) -> str:
-    """How an episode came out, in a few words; a miss is told in metres."""
-    words, ending = headline(trace), trace.ending
-    if words == TITLES["lost"] and ending is not None and ending.to_goal is not None:
-        return f"Stopped {ending.to_goal:.1f} m from the goal"
-    return words
-
-
 def write_replay(
     file: StrPath, traces: Sequence[Trace], scenery: Scenery, back: BackLink | None = None
 ) -> int:
-    """Write the replay of one episode, one trace per agent, and return the size of the page in bytes."""
-    return write_page(file, replay_page(traces, scenery, back))
-
-
-def replay_page(traces: Sequence[Trace], scenery: Scenery, back: BackLink | None = None) -> str:
-    """The page as text, with a link to the page it belongs to.
+    """Write the replay of one episode, one trace per agent, and return the size of the page in bytes.
 
     Raises:
         ValueError: there is no trace, or they are not of the same episode.
     """
-    if len({(trace.scene.scan, trace.task.instruction_id, trace.task.text) for trace in traces}) != 1:
+    walks = [Walk.of(trace, scenery.room_of) for trace in traces]
+    return write_page(file, replay_page(walks, scenery, back))
+
+
+def replay_page(walks: Sequence[Walk], scenery: Scenery, back: BackLink | None = None) -> str:
+    """The page that replays walks of one episode side by side, with a link to the page it belongs to."""
+    if len({(walk.scene.scan, walk.task.instruction_id, walk.task.text) for walk in walks}) != 1:
         raise ValueError("a replay needs at least one trace, and all of them of the same episode")
-    walks = [ReplayedWalk.of(trace, scenery) for trace in traces]
-    return page_of_walks(walks, traces[0].scene, scenery, back)
-
-
-def page_of_walks(
-    walks: Sequence[ReplayedWalk], scene: Scene, scenery: Scenery, back: BackLink | None = None
-) -> str:
-    """The page that replays some walks of one episode side by side."""
-    task = walks[0].task
-    titles = " / ".join(walk.headline for walk in walks)
-    data = embedded({"task": task, "scene": scene, "scenery": scenery, "agents": walks})
+    first = walks[0]
+    shown = [{name: getattr(walk, name) for name in _SHOWN} for walk in walks]
+    data = embedded({"task": first.task, "scene": first.scene, "scenery": scenery, "agents": shown})
     origins = [(walk.name, _origin_lines(walk.origin)) for walk in walks if walk.origin is not None]
-    return _page(f"{titles} - instruction {task.instruction_id}", data, back, origins)
+    title = f"{' / '.join(walk.headline for walk in walks)} - instruction {first.task.instruction_id}"
+    return _page(title, data, back, origins)
 
 
 def _origin_lines(origin: Origin) -> list[tuple[str, str]]:
@@ -169,9 +115,9 @@ REPLAYS = (
 """What an index of replays begins with."""
 
 _DETOUR = 6.0  # metres; a longer one makes a mistake no plainer
-_FAR = 10.0  # metres; more tell nothing more
+_FAR = 10.0  # metres; beyond, all are alike
 _PER_JUMP, _PER_HOP = 3.0, 0.5  # metres that one more return and one more hop cost in plainness
-_PLAINNESS: dict[str, Callable[[EpisodeResult], float]] = {
+_PLAINNESS: dict[str, Callable[[EpisodeResult], float]] = {  # by kind of episode
     "fixed": lambda result: min(_DETOUR, result.tl * (1 - result.spl)) - _PER_JUMP * result.jumps,
     "wrong stop": lambda result: min(_FAR, result.ne) - _PER_HOP * result.hops,
     "lost": lambda result: result.ne,
@@ -179,12 +125,11 @@ _PLAINNESS: dict[str, Callable[[EpisodeResult], float]] = {
 }
 
 
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(NamedTuple):
     """An episode to show."""
 
     instruction_id: str
-    story: str  # a key of TITLES
+    story: str  # a key of _PLAINNESS
 
 
 def instructive(
@@ -211,7 +156,7 @@ def instructive(
         return [Chosen(result.instr_id, story) for result in kind]
 
     routes: dict[str, Chosen] = {}
-    for chosen in chain(*zip_longest(*(ranked(story) for story in TITLES))):
+    for chosen in chain(*zip_longest(*map(ranked, _PLAINNESS))):
         if chosen is not None:  # instructions of one route are numbered after their last underscore
             name = chosen.instruction_id
             routes.setdefault(name.rpartition("_")[0] or name, chosen)
@@ -243,95 +188,71 @@ def went_on(trace: Trace) -> bool:
 
 
 @dataclass(frozen=True)
-class AgentCard:
-    """One agent's part of a card that links a replay."""
-
-    agent: str
-    headline: str  # how it came out
-    summary: str  # what happened, one sentence
-    thumbnail: Markup
-    scores: Scores | None = None  # None when the goal is secret
-
-    @classmethod
-    def of(cls, trace: Trace, scenery: Scenery) -> AgentCard:
-        """What a card says of a trace."""
-        words = outcome(trace), summary(trace, scenery.room_of)
-        scores = None if trace.ending is None else trace.ending.scores
-        return cls(trace.agent, *words, draw_thumbnail(DrawnWalk.of(trace), scenery), scores)
-
-
-@dataclass(frozen=True)
 class Replay:
     """A page that was written, and what it shows."""
 
     file: Path
-    task: Task
-    agents: tuple[AgentCard, ...]
+    walks: Sequence[tuple[Walk, Markup]]  # each with a small map
     size: int  # bytes
+
+    @property
+    def task(self) -> Task:
+        """What was to be done."""
+        return self.walks[0][0].task
 
     @property
     def title(self) -> str:
         """How the episode came out."""
-        if len(self.agents) == 1:
-            return self.agents[0].headline
-        return "; ".join(f"{part.agent}: {part.headline.lower()}" for part in self.agents)
-
-    @property
-    def instruction(self) -> str:
-        """What the agents were told."""
-        return self.task.text
+        if len(self.walks) == 1:
+            return self.walks[0][0].headline
+        return "; ".join(f"{walk.name}: {walk.headline.lower()}" for walk, _ in self.walks)
 
     def link(self, folder: Path) -> str:
         """The address of the page, seen from a page in ``folder``."""
         return self.file.relative_to(folder).as_posix()
 
 
+class WalkSource(Protocol):
+    """Has walks of episodes: an agent that is traced, or a result file."""
+
+    def walks(self, instruction_ids: Sequence[str], rooms: Rooms, /) -> list[Walk]:
+        """The walks of some instructions."""
+
+
 def write_replays(
-    agents: Sequence[TracedAgent],
+    sources: Sequence[WalkSource],
     instruction_ids: Sequence[str],
     sceneries: Sceneries,
     file_of: Callable[[str], Path],
     progress: Progress | None = None,
     back: BackLink | None = None,
 ) -> list[Replay]:
-    """Trace the given instructions with every agent and write one page for each, traces beside it.
+    """Write one page for each instruction, which shows all sources, and the traces of agents beside it.
 
     ``file_of`` gives the page of an instruction, or a figure (.svg, .png, .pdf); ``progress`` is called with
-    (panoramas drawn, panoramas in all); ``back`` is the page that links them.
+    (pages written, pages in all); ``back`` is the page that links them.
 
     Raises:
         UserError: a split lacks an instruction.
     """
-    together = list(zip(*(agent.trace(instruction_ids) for agent in agents), strict=True))
-    shown = [
-        set() if file_of(name).suffix in FIGURES else set(chain(*map(_shown_places, traces)))
-        for name, traces in zip(instruction_ids, together, strict=True)
-    ]
-    total, done, replays = sum(map(len, shown)), count(1), list[Replay]()
-
-    def count_picture() -> None:
-        if progress is not None:
-            progress(next(done), total)
-
-    for name, traces, places in zip(instruction_ids, together, shown, strict=True):
+    together = zip(*(one.walks(instruction_ids, sceneries.rooms) for one in sources), strict=True)
+    replays = []
+    for done, (name, walks) in enumerate(zip(instruction_ids, together, strict=True), start=1):
         file = file_of(name)
-        for trace in traces:
-            write_trace(file.with_name(f"{file.stem}.{plain(trace.agent)}.trace.json"), trace)
-        scenery = sceneries.of(traces[0].scene, places, count_picture)
-        if file.suffix in FIGURES:
-            drawn = [DrawnWalk.of(trace, outcome(trace)) for trace in traces]
-            size = write_figure(file, draw_figure(drawn, scenery))
+        for walk in walks:
+            if walk.trace is not None:
+                write_trace(file.with_name(f"{file.stem}.{plain(walk.name)}.trace.json"), walk.trace)
+        figure = file.suffix in FIGURES
+        shown = set() if figure else {place for walk in walks for place in walk.shown}
+        scenery = sceneries.of(walks[0].scene, shown)
+        if figure:
+            size = write_figure(file, draw_figure(walks, scenery))
         else:
-            size = write_replay(file, traces, scenery, back)
-        cards = tuple(AgentCard.of(trace, scenery) for trace in traces)
-        replays.append(Replay(file, traces[0].task, cards, size))
+            size = write_page(file, replay_page(walks, scenery, back))
+        replays.append(Replay(file, [(walk, draw_thumbnail(walk, scenery)) for walk in walks], size))
+        if progress is not None:
+            progress(done, len(instruction_ids))
     return replays
-
-
-def _shown_places(trace: Trace) -> set[int]:
-    """The places a replay shows the surroundings of: where it decides, where it returns to, where it ends."""
-    begun = {move.walk[0] for move in trace.moves}
-    return begun | {move.back_to for move in trace.moves if move.back_to is not None} | {trace.path[-1]}
 
 
 def write_index(file: Path, title: str, replays: Sequence[Replay], lead: str = REPLAYS) -> None:
@@ -349,3 +270,142 @@ def replays_section(replays: Sequence[Replay], split: str, folder: Path) -> Sect
 def plain(name: str) -> str:
     """A name that can be part of a file name."""
     return _NOT_IN_NAMES.sub("_", name)
+
+
+@dataclass(frozen=True, eq=False)
+class RouteFile:
+    """The routes of one system through the episodes of a split."""
+
+    name: str
+    trajectories: Mapping[str, Trajectory]  # by instruction
+    checked: CheckedWalks  # in the same order
+    metrics: Metrics | None  # None for a split whose goals are secret
+    world: World
+    episodes: EpisodeSet
+
+    @classmethod
+    def read(
+        cls, file: StrPath, name: str, world: World, episodes: EpisodeSet, only: str | None = None
+    ) -> RouteFile:
+        """A result file, or one instruction of it; steps without an edge are allowed, so that they are seen.
+
+        Raises:
+            DataError: the file is no result file, or does not fit the split.
+            UserError: the file has no route for the instruction.
+        """
+        trajectories = read_trajectories(file)
+        if only is not None:
+            known = trajectories[0].instruction_id if trajectories else "none"
+            trajectories = [one for one in trajectories if one.instruction_id == only]
+            if not trajectories:
+                raise UserError(f"{file} has no instruction '{only}'; its ids look like '{known}'")
+        walks = check_walks(world, episodes, trajectories, partial=True, allow_jumps=True, source=file)
+        metrics = None
+        if episodes.has_goals:
+            metrics = measure(world, walks.viewpoint, episodes.path[walks.row])
+        return cls(name, {one.instruction_id: one for one in trajectories}, walks, metrics, world, episodes)
+
+    def results(self) -> list[EpisodeResult]:
+        """The outcome of every route, as far as choosing among them needs it."""
+        if self.metrics is None:
+            return []
+        hops = (self.checked.viewpoint != NONE).sum(1).sub(1).tolist()
+        scores = [msgspec.structs.asdict(scores_of(self.metrics, number)) for number in range(len(hops))]
+        return [
+            EpisodeResult(name, "last", 0, "astray", 0, 0.0, count, 0, **values)
+            for name, count, values in zip(self.trajectories, hops, scores, strict=True)
+        ]
+
+    def walks(self, instruction_ids: Sequence[str], rooms: Rooms) -> list[Walk]:
+        """Where the system went for instructions of the file, with the words of pages."""
+        return [self._walk(list(self.trajectories).index(name), rooms) for name in instruction_ids]
+
+    def _walk(self, number: int, rooms: Rooms) -> Walk:
+        row, world, episodes = int(self.checked.row[number]), self.world, self.episodes
+        words = (Word(word, before) for before, word in re.findall(r"(\s*)(\S+)", episodes.texts[row]))
+        scene = open_scene(world, int(episodes.scan[row]), int(episodes.goal[row]))
+        points = groupby(self.checked.viewpoint[number].tolist())  # without turns in place
+        walked = torch.tensor([place for place, _ in points if place != NONE])
+        path, edges = world.local[walked].tolist(), world.slot_of(walked[:-1], walked[1:]) != NONE
+        steps = list(pairwise(path))
+        broken = frozenset(step for step, edge in zip(steps, edges.tolist(), strict=True) if not edge)
+        scores = None if self.metrics is None else scores_of(self.metrics, number)
+        ending = Ending(True, path[-1], to_goal=scene.places[path[-1]].to_goal, scores=scores)
+        headings = [float(episodes.heading[row]), *(_heading(scene, step) for step in steps)]
+        room_of = rooms(scene)
+        captions = [_route_move(scene, path, done, room_of, broken) for done in range(1, len(path))]
+        return Walk(
+            name=self.name,
+            task=open_task(world, episodes, row, tuple(words)),
+            scene=scene,
+            path=path,
+            headline=headline(ending, turned=False),
+            story=_route_story(ending, len(steps), len(broken)),
+            captions=[*captions, _route_end(ending)],
+            letters=[{}] * len(steps),
+            marks=[[]] * len(steps),
+            moves=[Step(heading, step) for heading, step in zip(headings, steps, strict=False)],
+            ending=ending,
+            dashed=broken,
+            meaning="no edge",
+        )
+
+
+def _heading(scene: Scene, step: tuple[int, int]) -> float:
+    here, there = (scene.places[number] for number in step)
+    return math.atan2(there.x - here.x, there.y - here.y) % FULL_TURN
+
+
+def _route_move(
+    scene: Scene,
+    path: Sequence[int],
+    number: int,
+    room_of: Mapping[int, str],
+    broken: Collection[tuple[int, int]],
+) -> str:
+    """A move in words; ``number`` counts from 1."""
+    step = path[number - 1], path[number]
+    here, there = (scene.places[place] for place in step)
+    metres = math.dist((here.x, here.y, here.z), (there.x, there.y, there.z))
+    place = list(dict.fromkeys(path)).index(step[1]) + 1
+    room = f" ({room_of[step[1]]})" if step[1] in room_of else ""
+    back = "back " if step[1] in path[:number] else ""
+    way = f"{compass(_heading(scene, step))} {back}to place {place}{room}"
+    edge = ", where no edge leads" if step in broken else ""
+    return f"Move {number}: it goes {way}, {metres:.1f} m{edge}."
+
+
+def _route_story(ending: Ending, steps: int, broken: int) -> str:
+    """What happened in all, one sentence."""
+    walked = "" if ending.scores is None else f"{ending.scores.tl:.1f} m in "
+    away = "" if ending.to_goal is None else f" {ending.to_goal:.1f} m from the goal"
+    jumps = f" ({broken} without an edge)" if broken else ""
+    return f"It walked {walked}{steps} step{'s' * (steps != 1)}{jumps} and stopped{away}."
+
+
+def _route_end(ending: Ending) -> str:
+    left, scores = ending.to_goal, ending.scores
+    if left is None or scores is None:
+        return "The end: it stops here. Without a known goal it is not scored."
+    verdict = "a success" if left < SUCCESS_METRES else "a failure"
+    told = f"It walked {scores.tl:.1f} m; SPL {scores.spl:.2f}, nDTW {scores.ndtw:.2f}."
+    return f"The end: it stops {left:.1f} m from the goal, {verdict}. {told}"
+
+
+ROUTES = (
+    "Each page plays the routes of one instruction step by step. On the small maps the star is the goal, the "
+    "dotted line the described path, the full line the path walked from the ring to the dot; dashes join "
+    "places without an edge. Floors stand side by side."
+)
+"""What an index of such pages begins with."""
+
+
+def choose_routes(files: Sequence[RouteFile], count: int) -> list[str]:
+    """Instructions to show: those on which the files differ first, then failures and successes in turn."""
+    first, *others = files
+    common = [name for name in first.trajectories if all(name in other.trajectories for other in others)]
+    if not common:
+        raise UserError(f"{first.name} and {others[0].name} have no instruction in common")
+    results = [result for result in first.results() if result.instr_id in set(common)]
+    rival = others[0].results() if others else []
+    return [one.instruction_id for one in instructive(results, count, rival)] or common[:count]

@@ -1,19 +1,25 @@
-"""The report on runs: scores, curves, outcomes, distributions, and the paper's numbers beside ours."""
+"""The report on runs: scores, curves, outcomes, distributions, and the paper's numbers beside ours.
+
+Seeds of the same settings stand together, their curves and metrics averaged.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
-from statistics import fmean
+from itertools import chain, pairwise
+from statistics import fmean, stdev
+from typing import Any
 
 import msgspec
 from markupsafe import Markup
 
-from scenemem.evaluation.tables import Spread
-from scenemem.features.tracks import TRACKS
+from scenemem.evaluation.bootstrap import Spread, spreads
+from scenemem.features.store import TRACKS
 from scenemem.formats.atomic import StrPath
 from scenemem.formats.results import EpisodeResult
+from scenemem.formats.traces import Origin
 from scenemem.tasks.episode_set import SUCCESS_METRES
 from scenemem.viewer.charts import (
     FRACTIONS,
@@ -24,19 +30,17 @@ from scenemem.viewer.charts import (
     draw_shares,
     round_bins,
 )
-from scenemem.viewer.pages import Section, Table, note_section, section, static_text, write_report
-from scenemem.viewer.runs import (
-    METRICS,
-    Groups,
-    ReportRun,
-    curves,
-    grouped,
-    logged_names,
-    metric_cell,
-    metric_spreads,
-    pooled,
-    splits_of,
+from scenemem.viewer.pages import (
+    Section,
+    Table,
+    note_section,
+    section,
+    static_text,
+    write_report,
 )
+
+METRICS = {name.lower(): name for name in ("SR", "SPL", "OSR", "NE", "TL", "CLS", "nDTW", "SDTW")}
+"""The metrics a report shows, and what they are called."""
 
 Scores = Mapping[str, Mapping[str, float]]
 """agent -> metric -> mean, of agents that are no runs"""
@@ -44,7 +48,8 @@ Scores = Mapping[str, Mapping[str, float]]
 Spreads = Mapping[str, Mapping[str, Mapping[str, Spread]]]
 """split -> preset -> metric -> mean and standard deviation over runs"""
 
-_LOST = ((6.0, "stopped 3 to 6 m away"), (12.0, "stopped 6 to 12 m away"))
+_ROUGH = ("ne", "tl", "jumps", "hops")  # metres and counts; the others are fractions
+_LOST = {6.0: "stopped 3 to 6 m away", 12.0: "stopped 6 to 12 m away"}  # by the metres it stays below
 _FAR = "stopped 12 m or more away"
 _ENDS = {
     "reached": "stopped at the goal",
@@ -54,6 +59,153 @@ _ENDS = {
 }
 _DIGITS = 16  # of a checksum, enough to tell files apart
 _JUMPS = ("no jump", "1 jump", "2 jumps", "3 or more")
+
+
+@dataclass(frozen=True)
+class ReportRun:
+    """A run as a report shows it."""
+
+    name: str  # of its preset
+    seed: int
+    folder: str
+    settings: Mapping[str, Any]  # the whole preset, nested
+    features: str  # what it sees
+    versions: Mapping[str, str]  # what it was made with
+    log: Sequence[Mapping[str, Any]]  # one line per logged iteration
+    results: Mapping[str, Sequence[EpisodeResult]]  # by split
+    origins: Mapping[str, Origin] = field(default_factory=dict)  # split -> what its results come from
+    packed: int | None = None  # iterations behind packed weights, which have no log
+    card: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # split -> scores on their card
+
+    @property
+    def iterations(self) -> int:
+        """How far the training has come."""
+        if self.packed is not None:
+            return self.packed
+        return int(self.log[-1]["iteration"]) if self.log else 0
+
+    @property
+    def progress(self) -> str:
+        """The iterations, and how many were planned when the training is not over."""
+        if self.packed is not None:
+            return f"{self.packed:,}, packed weights"
+        planned = self.settings["learning"]["iterations"]
+        return f"{self.iterations:,}" + ("" if self.iterations >= planned else f" of {planned:,}")
+
+    @property
+    def checkpoints(self) -> str:
+        """Which weights were measured; all episodes of a split were walked by the same."""
+        firsts = [results[0] for results in self.results.values()]
+        names = dict.fromkeys(f"{first.checkpoint} at {first.iteration:,}" for first in firsts)
+        return ", ".join(names) or "-"
+
+
+Groups = Mapping[str, Sequence[ReportRun]]
+"""what a group is called -> its runs, which differ in their seed only"""
+
+Episodes = Mapping[str, Sequence[EpisodeResult]]
+"""what a group is called -> the episodes of all its runs"""
+
+
+def grouped(runs: Sequence[ReportRun]) -> dict[str, list[ReportRun]]:
+    """Runs of the same preset and the same settings together, in the order in which they first come.
+
+    Groups are called as their preset; where a preset was trained with different settings, the settings that
+    differ are added to its name.
+    """
+    names = group_names([(run.name, run.settings) for run in runs])
+    pairs = list(zip(names, runs, strict=True))
+    return {name: [run for group, run in pairs if group == name] for name in dict.fromkeys(names)}
+
+
+def group_names(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """What the group of every run is called: its preset, and the settings in which namesakes differ.
+
+    runs: (name of the preset, its settings)
+    """
+    flat, names = [(name, _flat(settings)) for name, settings in runs], []
+    for name, own in flat:
+        namesakes = [other for namesake, other in flat if namesake == name]
+        differing = [
+            f"{setting} {value}"
+            for setting, value in own.items()
+            if any(other.get(setting) != value for other in namesakes)
+        ]
+        names.append(f"{name} ({', '.join(differing)})" if differing else name)
+    return names
+
+
+def _metric_spreads(groups: Groups, split: str) -> dict[str, dict[str, Spread]]:
+    """Mean and standard deviation over the runs of every group that walked a split."""
+    members = ((name, run.results) for name, runs in groups.items() for run in runs)
+    walked = [(name, results[split]) for name, results in members if split in results]
+    shown = (*METRICS, "jumps")
+    means = [[fmean(getattr(one, metric) for one in results) for metric in shown] for _, results in walked]
+    names = [name for name, _ in walked]
+    return spreads(
+        [(name, dict(zip(shown, row, strict=True))) for name, row in zip(names, means, strict=True)]
+    )
+
+
+def _pooled(groups: Groups, split: str) -> dict[str, list[EpisodeResult]]:
+    """The episodes of all runs of every group that walked a split."""
+    walked = {name: [run.results.get(split, ()) for run in runs] for name, runs in groups.items()}
+    return {name: [*chain(*results)] for name, results in walked.items() if any(results)}
+
+
+def curves(groups: Groups, kind: str, name: str) -> dict[str, list[Point]]:
+    """Mean and deviation over the runs of every group of a number logged in ``losses`` or ``validation``.
+
+    Only iterations that all runs of the group have logged: a mean over fewer would jump.
+    """
+    found: dict[str, list[Point]] = {}
+    for group, runs in groups.items():
+        lines = [[line for line in run.log if name in line.get(kind, {})] for run in runs]
+        logs = [{line["iteration"]: line[kind][name] for line in log} for log in lines]
+        common = sorted(set.intersection(*map(set, logs)))
+        values = [[log[iteration] for log in logs] for iteration in common]
+        deviations = [stdev(ys) if len(ys) > 1 else 0.0 for ys in values]
+        found[group] = [*map(Point, common, map(fmean, values), deviations)]
+    return found
+
+
+def _logged_names(groups: Groups, kind: str) -> list[str]:
+    """The losses or validation metrics that were logged, in the order in which they first come."""
+    lines = (line for runs in groups.values() for run in runs for line in run.log)
+    return list(dict.fromkeys(name for line in lines for name in line.get(kind, {})))
+
+
+def splits_of(groups: Groups) -> list[str]:
+    """The splits that were walked: unseen buildings first, then in the order in which they first come."""
+    seen = dict.fromkeys(split for runs in groups.values() for run in runs for split in run.results)
+    return sorted(seen, key=lambda split: split != "val_unseen")
+
+
+def contenders(groups: Groups, split: str) -> list[ReportRun]:
+    """The first run of the best agent on a split and, when there are several, that of the worst."""
+    rates = {name: fmean(one.sr for one in results) for name, results in _pooled(groups, split).items()}
+    ranked = sorted(rates, key=lambda name: rates[name], reverse=True)
+    best_and_worst = dict.fromkeys((ranked[0], ranked[-1]))
+    return [next(run for run in groups[name] if split in run.results) for name in best_and_worst]
+
+
+def _metric_cell(metric: str, spread: Spread) -> str:
+    """A metric as tables show it: metres and counts with two digits, fractions with three."""
+    digits = 2 if metric in _ROUGH else 3
+    text = f"{spread.mean:.{digits}f}"
+    return text if spread.sd is None else f"{text} ± {spread.sd:.{digits}f}"
+
+
+def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted names."""
+    if isinstance(settings, (list, tuple)):
+        settings = dict(enumerate(settings))
+    if not isinstance(settings, Mapping):
+        return {prefix: settings}
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{prefix}.{name}" if prefix else str(name))
+    return flat
 
 
 def write_run_report(
@@ -70,10 +222,10 @@ def write_run_report(
 ) -> None:
     """Write the report on some runs, all trained on the same features.
 
-    ``world`` says in words what they were trained and measured on, ``task`` (r2r or r4r) whose published
+    ``world`` is what they were trained and measured on, in words, ``task`` (r2r or r4r) whose published
     numbers are shown; None shows none, as for the embedded houses, for which there are none.
     ``references`` are agents that are no runs, by split; ``more`` are sections before the published numbers,
-    ``remarks`` what the reader should know, for example what is missing.
+    ``remarks`` for the reader, for example about what is missing.
     """
     groups = grouped(runs)
     splits = splits_of(groups)
@@ -81,18 +233,14 @@ def write_run_report(
     sections += [] if replays is None else [replays]
     sections.append(_curves_section(groups, runs))
     if splits:
+        episodes = _pooled(groups, splits[0])
         sections.append(_outcomes_section(groups, splits))
-        sections.append(_distributions_section(groups, splits[0]))
-        sections.append(_lengths_section(groups, splits[0]))
-        walked = pooled(groups, splits[0])
-        jumping = {
-            name: groups[name] for name, results in walked.items() if any(one.jumps for one in results)
-        }
-        if jumping:
-            sections.append(_jumps_section(jumping, splits[0]))
+        sections += [_distributions_section(episodes, splits[0]), _lengths_section(episodes, splits[0])]
+        jumping = {name: results for name, results in episodes.items() if any(one.jumps for one in results)}
+        sections += [_jumps_section(jumping, splits[0])] if jumping else []
     sections += more
-    ours = {split: metric_spreads(groups, split) for split in splits}
     if task is not None:
+        ours = {split: _metric_spreads(groups, split) for split in splits}
         sections += [_ablation_section(ours, world), _published_section(task)]
         sections += [_recent_section()] if task == "r2r" else []
     sections.append(_runs_section(groups))
@@ -106,20 +254,20 @@ def _scores_section(
     tables = []
     for split in splits:
         rows = [
-            [name, "-", *(metric_cell(metric, Spread(means[metric], None, 1)) for metric in METRICS), "-"]
+            [name, "-", *(_metric_cell(metric, Spread(means[metric], None, 1)) for metric in METRICS), "-"]
             for name, means in references.get(split, {}).items()
         ]
         quiet = range(len(rows))
-        for name, cells in metric_spreads(groups, split).items():
-            shown = [metric_cell(metric, cells[metric]) for metric in (*METRICS, "jumps")]
+        for name, cells in _metric_spreads(groups, split).items():
+            shown = [_metric_cell(metric, cells[metric]) for metric in (*METRICS, "jumps")]
             rows.append([name, str(cells["sr"].n), *shown])
         episodes = max(len(run.results.get(split, ())) for runs in groups.values() for run in runs)
         caption = f"{split}: {episodes:,} instructions; mean ± standard deviation over runs"
         tables.append(Table(caption, ["agent", "runs", *METRICS.values(), "jumps"], rows, quiet=quiet))
     first = splits[0] if splits else ""
     cards = [
-        (name, metric_cell("sr", cells["sr"]), metric_cell("spl", cells["spl"]))
-        for name, cells in metric_spreads(groups, first).items()
+        (name, _metric_cell("sr", cells["sr"]), _metric_cell("spl", cells["spl"]))
+        for name, cells in _metric_spreads(groups, first).items()
     ]
     return section("Scores", "scores", [*remarks, *_unequal(groups)], cards, first, tables)
 
@@ -135,80 +283,72 @@ def _unequal(groups: Groups) -> list[str]:
 
 def _curves_section(groups: Groups, runs: Sequence[ReportRun]) -> Section:
     selection = ", ".join(dict.fromkeys(str(run.settings["selection"]["split"]) for run in runs))
-    validated = logged_names(groups, "validation")
+    validated = _logged_names(groups, "validation")
     metrics = [metric for metric in ("sr", "spl") if metric in validated]
     charts = [("validation", metric, f"{METRICS[metric]} on {selection}", FRACTIONS) for metric in metrics]
-    losses = [("losses", loss, f"{loss} loss", None) for loss in logged_names(groups, "losses")]
-    drawings, tables = list[tuple[Markup, str]](), list[Table]()
+    losses = [("losses", loss, f"{loss} loss", None) for loss in _logged_names(groups, "losses")]
+    figures = list[tuple[Markup, str, Table]]()
     for kind, name, caption, limits in [*charts, *losses]:
         lines = curves(groups, kind, name)
-        ordered = {group: lines.get(group, []) for group in groups}  # so that styles agree with the legend
-        drawings.append((draw_curves(ordered, across="iterations", up=caption, limits=limits), caption))
-        tables.append(_curve_table(caption, lines))
-    if not drawings and any(run.card for run in runs):
+        drawing = draw_curves(lines, across="iterations", up=caption, limits=limits)
+        figures.append((drawing, caption, _curve_table(caption, lines)))
+    if not figures and any(run.card for run in runs):
         return _card_section(runs)
-    if not drawings:
+    if not figures:
         return note_section("Learning curves", "Nothing has been logged yet.")
     told = "Lines are means over runs, bands one standard deviation to each side."
     if all(len(members) == 1 for members in groups.values()):
         told = "One run each."
-    return section("Learning curves", "figures", list(groups), drawings, told, tables)
+    return section("Learning curves", "figures", list(groups), figures, told)
 
 
 def _card_section(runs: Sequence[ReportRun]) -> Section:
-    """What the cards of packed weights say; their training left no log."""
+    """Scores on the cards of packed weights; their training left no log."""
     metrics = ("sr", "spl", "osr", "ne")
     rows = [
         [f"{run.name}, seed {run.seed}", split, *(f"{means[metric]:.3f}" for metric in metrics)]
         for run in runs
         for split, means in run.card.items()
     ]
-    shown = Table(
-        "What these weights reached when they were packed", ["weights", "split", *_headed(metrics)], rows
+    caption, head = (
+        "What these weights reached when they were packed",
+        ["weights", "split", *_headed(metrics)],
     )
     text = "Packed weights come without a training log, so there are no learning curves. "
     text += "Scores above that differ from these by more than rounding were reached on other features."
-    return section("Model card", "published", shown, text)
+    return section("Model card", "published", Table(caption, head, rows), text)
 
 
 def _curve_table(caption: str, lines: Mapping[str, Sequence[Point]]) -> Table:
-    def at(point: Point | None) -> str:
-        if point is None:
-            return "-"
-        return f"{point.y:.3f} ± {point.spread:.3f}" if point.spread else f"{point.y:.3f}"
-
-    iterations = sorted({point.x for points in lines.values() for point in points})
-    columns = [{point.x: point for point in points} for points in lines.values()]
-    rows = [[f"{x:,g}", *(at(column.get(x)) for column in columns)] for x in iterations]
-    return Table(caption, ["iterations", *lines], rows)
+    shown = {group: line for group, line in lines.items() if line}
+    cells = [{x: str(Spread(y, spread or None, 1)) for x, y, spread in line} for line in shown.values()]
+    rows = [[f"{x:,g}", *(column.get(x, "-") for column in cells)] for x in sorted({*chain(*cells)})]
+    return Table(caption, ["iterations", *shown], rows)
 
 
 def _outcomes_section(groups: Groups, splits: Sequence[str]) -> Section:
     """How the episodes of every split end."""
     parts = []
     for split in splits:
-        rows = {name: _ends(results) for name, results in pooled(groups, split).items()}
+        rows = {name: _ends(results) for name, results in _pooled(groups, split).items()}
         cells = [[name, *_percent(ends.values())] for name, ends in rows.items()]
-        head = ["agent", *next(iter(rows.values()))]
-        drawing = draw_shares(rows, tones="ends")
-        parts.append((drawing, Table(f"How the episodes of {split} end", head, cells)))
+        table = Table(f"How the episodes of {split} end", ["agent", *next(iter(rows.values()))], cells)
+        parts.append((draw_shares(rows, tones="ends"), table))
     return section("Where it fails", "outcomes", parts)
 
 
 def _ends(results: Sequence[EpisodeResult]) -> dict[str, float]:
     """The share of every way to end, all of them, in order."""
-    names = [*_ENDS.values(), *(name for _, name in _LOST), _FAR]
     found = [
-        _ENDS.get(result.outcome) or next((name for limit, name in _LOST if result.ne < limit), _FAR)
-        for result in results
+        _ENDS.get(one.outcome) or next((name for limit, name in _LOST.items() if one.ne < limit), _FAR)
+        for one in results
     ]
-    return {name: found.count(name) / len(found) for name in names}
+    return {name: found.count(name) / len(found) for name in (*_ENDS.values(), *_LOST.values(), _FAR)}
 
 
-def _distributions_section(groups: Groups, split: str) -> Section:
+def _distributions_section(episodes: Episodes, split: str) -> Section:
     """Histograms of length, hops and distance to the goal."""
-    episodes = pooled(groups, split)
-    drawings, tables = [], []
+    figures = []
     for name, title, unit, line in (
         ("tl", "Length walked", "metres", None),
         ("hops", "Hops", "hops", None),
@@ -216,51 +356,48 @@ def _distributions_section(groups: Groups, split: str) -> Section:
     ):
         values = {agent: [float(getattr(r, name)) for r in results] for agent, results in episodes.items()}
         bins = round_bins([v for column in values.values() for v in column], whole=unit == "hops")
-        drawings.append((draw_histogram(values, bins, title=title, across=unit, line=line), title))
         columns = [_percent(bins.shares(column)) for column in values.values()]
         rows = list(zip(bins.names(), *columns, strict=True))
-        tables.append(Table(f"{title}, share of the episodes of {split}", [unit, *values], rows))
+        table = Table(f"{title}, share of the episodes of {split}", [unit, *values], rows)
+        figures.append((draw_histogram(values, bins, title=title, across=unit, line=line), title, table))
     told = f"Episodes of {split}, all runs together. The last step also holds everything beyond it."
-    return section("Distributions", "figures", list(episodes), drawings, told, tables)
+    return section("Distributions", "figures", list(episodes), figures, told)
 
 
-def _lengths_section(groups: Groups, split: str) -> Section:
+def _lengths_section(episodes: Episodes, split: str) -> Section:
     """SR by the length of the path and of the instruction."""
-    episodes = pooled(groups, split)
-    drawings, tables = [], []
+    figures = []
     for name, title, unit in (
         ("reference", "SR by length of the reference path", "metres"),
         ("words", "SR by length of the instruction", "words"),
     ):
-        bins = round_bins([float(getattr(r, name)) for rs in episodes.values() for r in rs], about=6)
+        bins = round_bins([float(getattr(one, name)) for one in chain(*episodes.values())], about=6)
         rates = {agent: _success_by(results, name, bins) for agent, results in episodes.items()}
         middles = [(low + high) / 2 for low, high in pairwise(bins.edges)]
         lines = {
             agent: [Point(x, rate) for x, (rate, n) in zip(middles, column, strict=True) if n]
             for agent, column in rates.items()
         }
-        drawings.append((draw_curves(lines, across=unit, up=title, limits=FRACTIONS), title))
-        rows = [
-            [stretch, *(f"{rate:.3f} ({n:,})" for rate, n in (column[number] for column in rates.values()))]
-            for number, stretch in enumerate(bins.names())
-        ]
-        tables.append(Table(f"{title} (episodes)", [unit, *rates], rows))
+        columns = [[f"{rate:.3f} ({n:,})" for rate, n in column] for column in rates.values()]
+        rows = list(zip(bins.names(), *columns, strict=True))
+        drawing = draw_curves(lines, across=unit, up=title, limits=FRACTIONS)
+        figures.append((drawing, title, Table(f"{title} (episodes)", [unit, *rates], rows)))
     told = f"Episodes of {split}, all runs together."
-    return section("Success by length", "figures", list(episodes), drawings, told, tables)
+    return section("Success by length", "figures", list(episodes), figures, told)
 
 
 def _success_by(results: Sequence[EpisodeResult], name: str, bins: Bins) -> list[tuple[float, int]]:
     """SR and number of episodes in each bin."""
-    sorted_in: list[list[float]] = [[] for _ in range(len(bins))]
+    sorted_in: list[list[float]] = [[] for _ in bins.names()]
     for result in results:
         sorted_in[bins.number(getattr(result, name))].append(result.sr)
-    return [(fmean(values) if values else 0.0, len(values)) for values in sorted_in]
+    return [(fmean(values or [0.0]), len(values)) for values in sorted_in]
 
 
-def _jumps_section(groups: Groups, split: str) -> Section:
+def _jumps_section(episodes: Episodes, split: str) -> Section:
     """How often agents go back to another frontier, and how often they succeed then."""
     shares, rows = {}, []
-    for name, results in pooled(groups, split).items():
+    for name, results in episodes.items():
         jumps = [min(result.jumps, len(_JUMPS) - 1) for result in results]
         shares[name] = {part: jumps.count(number) / len(jumps) for number, part in enumerate(_JUMPS)}
         rates = [[result.sr for result in results if bool(result.jumps) == some] for some in (False, True)]
@@ -280,130 +417,97 @@ _ARROWS = {"ne": "↓", "tl": "↓"}
 _ENDINGS = ("", *(f"-r2r-{track}{more}" for track in TRACKS for more in ("", "-augmented")))
 
 
-class _MainTable(msgspec.Struct, frozen=True):
-    caption: str
-    splits: tuple[str, ...]
-    columns: tuple[str, ...]  # metrics of each split
-    rows: dict[str, str]  # model -> its numbers
-
-
-class _Recent(msgspec.Struct, frozen=True):
-    name: str
-    year: int  # of the venue
-    sees: str  # a key of ``_Published.sees``
-    numbers: (
-        str  # NE OSR SR SPL on val_unseen, SR SPL on test; a question mark where not checked in the paper
-    )
-    title: str  # of the paper
-    venue: str
-    arxiv: str  # its number there
-
-
-class _Published(msgspec.Struct, frozen=True):
-    ablation: dict[str, tuple[str, str]]  # preset -> what the paper calls it, its numbers
-    main: dict[str, _MainTable]  # by task
-    sees: dict[str, str]  # kind of input -> what it is
-    recent: tuple[_Recent, ...]  # later results on R2R
-
-
 @cache
-def _published() -> _Published:
-    return msgspec.toml.decode(static_text("published.toml"), type=_Published)
+def _published() -> Any:
+    """The numbers of ``static/published.toml``, where their layout is explained."""
+    return msgspec.toml.decode(static_text("published.toml"))
 
 
 def _ablation_section(ours: Spreads, world: str) -> Section:
     """Table 3 of the paper with our numbers below each of its rows; what was not trained is a dash."""
     rows, published_rows = list[list[str]](), []
-    for preset, (title, published) in _published().ablation.items():
+    for preset, (title, published) in _published()["ablation"].items():
         published_rows.append(len(rows))
-        rows.append([f"{title} (paper)", *published.split()])
-        for name in _variants(ours, preset):
-            cells = [_ours(ours, split, name, metric) for split in _SPLITS for metric in _COLUMNS]
-            rows.append([f"{name} (ours)", *cells])
+        rows += [[f"{title} (paper)", *published.split()], *_ours(ours, preset)]
     head = ["model", *_headed(_COLUMNS) * 2]
-    spans = [("", 1), *((split, len(_COLUMNS)) for split in _SPLITS)]
     text = (
         f"Rows marked (paper) are table 3 of {_PAPER}: R2R, ResNet-152 features, back-translation. "
         f"Ours: {world}. Only differences within one of the two can be compared."
     )
-    shown = Table("Ablations in the layout of the paper's table 3", head, rows, spans, published_rows)
+    caption = "Ablations in the layout of the paper's table 3"
+    shown = Table(caption, head, rows, _spans(_SPLITS, _COLUMNS), published_rows)
     return section("Ablations, beside the paper's", "published", shown, text)
 
 
 def _published_section(task: str) -> Section:
     """Rows of the paper's main table for a task, for reference."""
-    table = _published().main[task]
-    rows = [[name, *cells.split()] for name, cells in table.rows.items()]
-    head = ["model", *_headed(table.columns) * len(table.splits)]
-    spans = [("", 1), *((split, len(table.columns)) for split in table.splits)]
+    table = _published()["main"][task]
+    splits, columns = table["splits"], table["columns"]
+    rows = [[name, *cells.split()] for name, cells in table["rows"].items()]
+    head = ["model", *_headed(columns) * len(splits)]
     text = f"{_PAPER}. An asterisk marks data augmentation by back-translation, a dash a missing number."
-    shown = Table(f"{table.caption} of the paper (a selection)", head, rows, spans)
+    shown = Table(f"{table['caption']} of the paper (a selection)", head, rows, _spans(splits, columns))
     return section("Published results", "published", shown, text)
 
 
 def _recent_section() -> Section:
     """Later results on R2R, filterable by what the agents see."""
-    published = _published()
+    kinds, systems = _published()["sees"], _published()["recent"]
     head = ["model", "sees", *_headed(("ne", "osr", "sr", "spl")), "SR, test", "SPL, test", "source"]
     rows = [
-        (one.sees, [one.name, published.sees[one.sees], *one.numbers.split()], one)
-        for one in sorted(published.recent, key=lambda one: (one.year, one.name))
+        (one["sees"], [one["name"], kinds[one["sees"]], *one["numbers"].split()], one)
+        for one in sorted(systems, key=lambda one: (one["year"], one["name"]))
     ]
-    kinds = {kind: text for kind, text in published.sees.items() if any(row[0] == kind for row in rows)}
     return section("Later results on R2R", "recent", head, rows, kinds)
+
+
+def _spans(splits: Sequence[str], columns: Sequence[str]) -> list[tuple[str, int]]:
+    return [("", 1), *((split, len(columns)) for split in splits)]
 
 
 def _headed(columns: Sequence[str]) -> list[str]:
     return [f"{METRICS[metric]} {_ARROWS.get(metric, '↑')}" for metric in columns]
 
 
-def _variants(ours: Spreads, preset: str) -> list[str]:
-    """What there is of a preset, on its own and as rows of the scoreboard; the preset itself if nothing."""
-    known = [preset + ending for ending in _ENDINGS if any(preset + ending in rows for rows in ours.values())]
-    return known or [preset]
-
-
-def _ours(ours: Spreads, split: str, preset: str, metric: str) -> str:
-    cells = ours.get(split, {}).get(preset)
-    return "-" if cells is None else metric_cell(metric, cells[metric])
+def _ours(ours: Spreads, preset: str) -> list[list[str]]:
+    """Rows of a preset, on its own and as rows of the scoreboard; dashes for the preset itself if nothing."""
+    names = [preset + ending for ending in _ENDINGS]
+    known = [name for name in names if any(name in of_split for of_split in ours.values())]
+    rows = []
+    for name in known or [preset]:
+        means = [(ours.get(split, {}).get(name, {}).get(one), one) for split in _SPLITS for one in _COLUMNS]
+        cells = ["-" if mean is None else _metric_cell(metric, mean) for mean, metric in means]
+        rows.append([f"{name} (ours)", *cells])
+    return rows
 
 
 def _runs_section(groups: Groups) -> Section:
-    rows = [
-        [
-            run.folder,
-            name,
-            str(run.seed),
-            run.progress,
-            run.checkpoints,
-            run.features,
-            ", ".join(f"{tool} {version}" for tool, version in run.versions.items()),
-        ]
-        for name, runs in groups.items()
-        for run in runs
-    ]
+    rows = []
+    for name, runs in groups.items():
+        for run in runs:
+            measured = run.progress, run.checkpoints, run.features, _listed(run.versions)
+            rows.append([run.folder, name, str(run.seed), *measured])
     head = ["folder", "agent", "seed", "iterations", "weights measured", "features", "versions"]
     return section("Runs", "table", Table("The runs in this report", head, rows))
 
 
 def _origin_sections(groups: Groups) -> list[Section]:
     """What the numbers come from: versions, and the sha256 of every file behind them."""
-    rows = [
-        [
-            run.folder,
-            split,
-            ", ".join(f"{tool} {version}" for tool, version in origin.versions.items()),
-            *(value[:_DIGITS] for value in (origin.weights, origin.episodes, origin.graphs, origin.features)),
-        ]
-        for runs in groups.values()
-        for run in runs
-        for split, origin in run.origins.items()
-    ]
+    files = ("weights", "episodes", "graphs", "features")
+    rows = []
+    for run in chain(*groups.values()):
+        for split, origin in run.origins.items():
+            sums = (getattr(origin, name)[:_DIGITS] for name in files)
+            rows.append([run.folder, split, _listed(origin.versions), *sums])
     if not rows:
         return []
-    head = ["folder", "split", "walked with", "weights", "episodes", "graphs", "features"]
+    head = ["folder", "split", "walked with", *files]
     caption = f"Versions, and the first {_DIGITS} digits of the sha256 of the files the scores come from"
     return [section("Where the numbers come from", "table", Table(caption, head, rows))]
+
+
+def _listed(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{tool} {version}" for tool, version in versions.items())
 
 
 def _percent(shares: Iterable[float]) -> list[str]:

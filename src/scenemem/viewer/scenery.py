@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from statistics import fmean
 
 import numpy as np
 import torch
 
 from scenemem.evaluation.bootstrap import connected
-from scenemem.features.buildings import (
+from scenemem.features.objects import (
     UNKNOWN,
     VIEW_DIRECTIONS,
     Annotations,
     Building,
-    FloatArray,
     load_annotations,
+    seen_labels,
 )
-from scenemem.features.objects import seen_labels
-from scenemem.formats.annotations import find_view_objects
-from scenemem.formats.captions import find_captions, read_captions
+from scenemem.features.words import FloatArray
+from scenemem.formats.annotations import find_captions, find_view_objects, read_captions
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.traces import Place, Scene
 from scenemem.houses.house import EYE, STOREY, House, read_plan
@@ -91,35 +91,26 @@ class Scenery:
 
 
 class Sceneries:
-    """Looks up scenery in a data folder: plans of the embedded houses, else public annotations and captions.
-
-    ``width`` is that of pictures, in pixels.
-    """
+    """Looks up scenery in a data folder: plans of the embedded houses, else annotations and captions."""
 
     def __init__(self, folder: DataFolder, width: int = WIDTH) -> None:
-        self._folder = folder
-        self._width = width
+        self._folder, self._width = folder, width  # of pictures
         self._looks: dict[tuple[str, str], Look] = {}  # drawing takes about a second, so each is kept
-        self._annotations: Annotations | None = None
-        self._captions: dict[str, Mapping[str, tuple[str, ...]]] = {}  # of the scans asked for last
+        self._captions_of = lru_cache(_BUILDINGS)(self._read_captions)
 
-    def of(
-        self, scene: Scene, visited: Collection[int], on_picture: Callable[[], None] | None = None
-    ) -> Scenery:
-        """The scenery of a scan, with looks from the places in ``visited``; ``on_picture`` follows each.
+    def rooms(self, scene: Scene) -> Mapping[int, str]:
+        """The names of the rooms of a scan, by place."""
+        return self.of(scene, ()).room_of
 
-        Raises:
-            DataError: a plan, an annotation or a caption is broken.
-        """
+    def of(self, scene: Scene, visited: Collection[int]) -> Scenery:
+        """The scenery of a scan, with looks from the places in ``visited``."""
         if (self._folder.root / "plans" / f"{scene.scan}.json").is_file():
-            return self._of_house(read_plan(self._folder.root, scene.scan), scene, visited, on_picture)
+            return self._of_house(read_plan(self._folder.root, scene.scan), scene, visited)
         annotated = find_view_objects(self._folder.objects) is not None
         scenery = self._of_annotations(scene, visited) if annotated else Scenery()
         return self._with_captions(scenery, scene, visited)
 
-    def _of_house(
-        self, house: House, scene: Scene, visited: Collection[int], on_picture: Callable[[], None] | None
-    ) -> Scenery:
+    def _of_house(self, house: House, scene: Scene, visited: Collection[int]) -> Scenery:
         stands = {stand.viewpoint: number for number, stand in enumerate(house.stands)}
         looks = {}
         for number in sorted(visited):
@@ -127,25 +118,16 @@ class Sceneries:
             if key not in self._looks:
                 self._looks[key] = Look(picture=_picture(house, stands[key[1]], self._width))
             looks[number] = self._looks[key]
-            if on_picture is not None:
-                on_picture()
+        storeys = [_storey(scene, room.floor) for room in house.rooms]
+        outlines = [
+            RoomOutline(room.kind, floor, *room.rect.centre, room.rect)
+            for room, floor in zip(house.rooms, storeys, strict=True)
+        ]
+        doorways = [Doorway(storeys[door.rooms[0]], door.area(0.0)) for door in house.doors]
         rooms = [house.rooms[house.stands[stands[place.id]].room].kind for place in scene.places]
-        return Scenery(
-            rooms=tuple(
-                RoomOutline(room.kind, _storey(scene, room.floor), *room.rect.centre, room.rect)
-                for room in house.rooms
-            ),
-            doorways=tuple(
-                Doorway(_storey(scene, house.rooms[door.rooms[0]].floor), door.area(0.0))
-                for door in house.doors
-            ),
-            room_of=dict(enumerate(rooms)),
-            looks=looks,
-        )
+        return Scenery(tuple(outlines), tuple(doorways), dict(enumerate(rooms)), looks)
 
     def _of_annotations(self, scene: Scene, visited: Collection[int]) -> Scenery:
-        if self._annotations is None:
-            self._annotations = load_annotations(self._folder)
         known, prefix = self._annotations, f"{scene.scan}_"
         first = f"{prefix}{scene.places[0].id}"
         building = next(item for item in known.buildings if first in item.keys)
@@ -153,38 +135,33 @@ class Sceneries:
         names = [_room_name(known, building, row[place.id]) for place in scene.places]
         present, weight = seen_labels(building)
         texts = [known.labels[label].category for label in present]
-        spots = {number: row[scene.places[number].id] for number in visited}
-        return Scenery(
-            rooms=_named_regions(scene, names),
-            room_of={number: name for number, name in enumerate(names) if name},
-            looks={
-                number: Look(labels=_rooms_ahead(known, building, spot) + _labels(texts, weight[spot]))
-                for number, spot in spots.items()
-            },
-        )
+        looks = {}
+        for number in visited:
+            spot = row[scene.places[number].id]
+            looks[number] = Look(labels=_rooms_ahead(known, building, spot) + _labels(texts, weight[spot]))
+        room_of = {number: name for number, name in enumerate(names) if name}
+        return Scenery(_named_regions(scene, names), room_of=room_of, looks=looks)
 
     def _with_captions(self, scenery: Scenery, scene: Scene, visited: Collection[int]) -> Scenery:
-        """The same scenery with what a captioner says about the ways that lead on from ``visited``."""
-        told = self._captions_of(scene.scan) if visited else {}
+        """The same scenery with captions of the ways that lead on from ``visited``."""
+        found = self._captions_of(scene.scan) if visited else {}
         looks = dict(scenery.looks)
         for number in visited:
-            captions = told.get(scene.places[number].id)
+            captions = found.get(scene.places[number].id)
             if captions is not None:
                 ahead = {place: captions[view] for place, view in _views_along_edges(scene, number).items()}
                 looks[number] = replace(looks.get(number, Look()), captions=ahead)
         return replace(scenery, looks=looks)
 
-    def _captions_of(self, scan: str) -> Mapping[str, tuple[str, ...]]:
+    @cached_property
+    def _annotations(self) -> Annotations:
+        return load_annotations(self._folder)
+
+    def _read_captions(self, scan: str) -> Mapping[str, tuple[str, ...]]:
         """Viewpoint -> captions of its 36 views; empty when there are none. No other building is read."""
-        told = self._captions.get(scan)
-        if told is None:
-            files = find_captions(self._folder.captions, "langnav")
-            records = () if files is None else read_captions(files, scan)
-            told = {record.viewpoint: record.captions for record in records}
-            self._captions[scan] = told
-            for old in list(self._captions)[:-_BUILDINGS]:
-                self._captions.pop(old, None)
-        return told
+        files = find_captions(self._folder.captions, "langnav")
+        records = () if files is None else read_captions(files, scan)
+        return {record.viewpoint: record.captions for record in records}
 
 
 def _views_along_edges(scene: Scene, number: int) -> dict[int, int]:
@@ -209,7 +186,7 @@ def _storey(scene: Scene, floor: int) -> int:
 
 
 def _room_name(known: Annotations, building: Building, row: int) -> str:
-    """Empty when the room is not known or says nothing."""
+    """Empty for an unknown or meaningless room."""
     room = int(building.room[row])
     name = "" if room == UNKNOWN else known.rooms[room].room
     return "" if name in _NAMELESS else name
@@ -227,13 +204,11 @@ def _named_regions(scene: Scene, names: list[str]) -> tuple[RoomOutline, ...]:
         if name:
             members.setdefault((group, name), []).append(place)
 
-    def middle(places: list[Place], axis: str) -> float:
-        return round(fmean(getattr(place, axis) for place in places), 2)
-
-    return tuple(
-        RoomOutline(name, places[0].floor, middle(places, "x"), middle(places, "y"))
-        for (_, name), places in members.items()
-    )
+    outlines = []
+    for (_, name), places in members.items():
+        x, y = fmean(place.x for place in places), fmean(place.y for place in places)
+        outlines.append(RoomOutline(name, places[0].floor, round(x, 2), round(y, 2)))
+    return tuple(outlines)
 
 
 def _rooms_ahead(known: Annotations, building: Building, row: int) -> tuple[Label, ...]:

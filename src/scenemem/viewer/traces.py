@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 import torch
 from torch import Tensor
 
 from scenemem.agents.agent import ActionSpace, Observations
-from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL
 from scenemem.agents.walker import Decided, TrainedAgent
 from scenemem.evaluation.metrics import Metrics, measure
 from scenemem.formats.traces import (
@@ -36,6 +36,7 @@ from scenemem.formats.traces import (
 )
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary, split_words
+from scenemem.viewer.narration import Rooms, Walk
 from scenemem.world.graph import FULL_TURN, NONE, Pose, World
 
 OnMove = Callable[[int, Move], None]
@@ -58,29 +59,26 @@ class TracedAgent:
     origin: Origin | None = None  # of its traces
 
     def trace(self, instruction_ids: Sequence[str]) -> list[Trace]:
-        """Walk the episodes of some instructions.
-
-        Raises:
-            UserError: the split has no such instruction.
-        """
+        """Walk the episodes of some instructions."""
         if not instruction_ids:
             return []
         episodes = self.episodes.select([self.episodes.row_of(name) for name in instruction_ids])
         traces = trace_episodes(self.agent, episodes, name=self.name)
         return [msgspec.structs.replace(trace, origin=self.origin) for trace in traces]
 
+    def walks(self, instruction_ids: Sequence[str], rooms: Rooms) -> list[Walk]:
+        """The same with the words of pages."""
+        return [Walk.of(trace, rooms(trace.scene)) for trace in self.trace(instruction_ids)]
+
 
 def open_traces(agent: TrainedAgent, episodes: EpisodeSet, *, name: str = "agent") -> list[Trace]:
     """Traces before the first move: the task and the scene."""
-    world = agent.environment.world
-    return [
-        Trace(
-            agent=name,
-            task=_open_task(world, episodes, row, agent.vocabulary, agent.limits.max_words),
-            scene=open_scene(world, int(episodes.scan[row]), int(episodes.goal[row])),
-        )
-        for row in range(len(episodes))
-    ]
+    world, traces = agent.environment.world, []
+    for row, text in enumerate(episodes.texts):
+        task = open_task(world, episodes, row, _words(text, agent.vocabulary, agent.limits.max_words))
+        scene = open_scene(world, int(episodes.scan[row]), int(episodes.goal[row]))
+        traces.append(Trace(name, task, scene))
+    return traces
 
 
 @torch.no_grad()
@@ -103,7 +101,7 @@ class _TraceRecorder:
         self._space: ActionSpace  # known from the first observation on
         self._opened, self._on_move = opened, on_move
         self._moves: list[list[Move]] = [[] for _ in opened]
-        self._open: list[_OpenMove | None] = [None] * len(opened)
+        self._open: list[Move | None] = [None] * len(opened)
 
     def observed(self, observations: Observations, _pose: Pose, space: ActionSpace, /) -> None:
         """Note where the episodes stand."""
@@ -112,17 +110,20 @@ class _TraceRecorder:
         for episode, place in zip(observations.episode.tolist(), places, strict=True):
             move = self._open[episode]
             if move is not None:
-                move.walk.append(place)
+                self._open[episode] = msgspec.structs.replace(move, walk=(*move.walk, place))
 
     def decided(self, decided: Decided, /) -> None:
         """Note what could be chosen, and what was."""
         for row, episode in enumerate(decided.request.episode.tolist()):
+            decision = _decision(decided, row, len(self._opened[episode].task.words))
             move = self._open[episode]
-            if move is None or not move.continues_with(decided.request):
+            before = [] if move is None else [one.kind for one in move.decisions]
+            if move is not None and before == [FRONTIER.name] and decided.request.type == ACTION:
+                decisions = (*move.decisions, decision)  # a neighbour of the frontier just chosen
+                self._open[episode] = msgspec.structs.replace(move, decisions=decisions)
+            else:
                 self._close(episode)
-                move = self._begin(episode, decided.pose, decided.space)
-            words = len(self._opened[episode].task.words)
-            move.decisions.append(_decision(decided, row, words))
+                self._open[episode] = self._begin(episode, decided, decision)
 
     def finished(self, metrics: Metrics | None) -> list[Trace]:
         """The whole traces, when every episode has ended."""
@@ -136,110 +137,84 @@ class _TraceRecorder:
                 place=place,
                 memory=_memory(self._space, episode),
                 to_goal=opened.scene.places[place].to_goal,
-                scores=None if metrics is None else _scores(metrics, episode),
+                scores=None if metrics is None else scores_of(metrics, episode),
             )
             traces.append(Trace(opened.agent, opened.task, opened.scene, tuple(moves), ending))
         return traces
 
-    def _begin(self, episode: int, pose: Pose, space: ActionSpace) -> _OpenMove:
-        place = int(space.world.local[pose.viewpoint[episode]])
+    def _begin(self, episode: int, decided: Decided, decision: Decision) -> Move:
+        pose, space = decided.pose, decided.space
+        place, heading = int(space.world.local[pose.viewpoint[episode]]), float(pose.heading[episode])
         to_goal = self._opened[episode].scene.places[place].to_goal
-        move = _OpenMove(float(pose.heading[episode]), _memory(space, episode), to_goal, [place])
-        self._open[episode] = move
-        return move
+        return Move(round(heading, 4), (place,), (decision,), _memory(space, episode), to_goal)
 
     def _close(self, episode: int) -> None:
         move, self._open[episode] = self._open[episode], None
         if move is not None:
-            self._moves[episode].append(move.finished())
+            self._moves[episode].append(move)
             if self._on_move is not None:
-                self._on_move(episode, self._moves[episode][-1])
-
-
-@dataclass
-class _OpenMove:
-    """A move that is not over yet."""
-
-    heading: float
-    memory: Memory | None
-    to_goal: float | None
-    walk: list[int]
-    decisions: list[Decision] = field(default_factory=list)
-
-    def continues_with(self, request: DecisionRequest) -> bool:
-        """Whether a decision belongs to this move: a neighbour of the frontier just chosen, nothing else."""
-        return request.type == ACTION and [decision.kind for decision in self.decisions] == [FRONTIER.name]
-
-    def finished(self) -> Move:
-        heading, walk = round(self.heading, 4), tuple(self.walk)
-        return Move(heading, walk, tuple(self.decisions), self.memory, self.to_goal)
+                self._on_move(episode, move)
 
 
 def _memory(space: ActionSpace, episode: int) -> Memory | None:
     """What an agent remembers now; None in a space without a memory."""
     if space.memory is None:
         return None
-    memory, world = space.memory, space.world
+    memory, local = space.memory, space.world.local
     count = int(memory.count[episode])
     nodes = memory.node[episode, :count]
-    ways = []
-    for node, slot in memory.subnode[episode, :count].nonzero().tolist():
-        way = int(nodes[node]), slot
-        heading, elevation = float(world.neighbour_heading[way]), float(world.neighbour_elevation[way])
-        ways.append(
-            Way(
-                node=node,
-                place=int(world.local[world.neighbour[way]]),
-                heading=round(heading, 4),
-                elevation=round(elevation, 4),
-                compass=compass(heading),
-            )
-        )
+    ways = memory.subnode[episode, :count].nonzero().tolist()
     return Memory(
         here=int(memory.here[episode]),
-        nodes=tuple(world.local[nodes].tolist()),
+        nodes=tuple(local[nodes].tolist()),
         frontier=tuple(memory.frontier[episode, :count].tolist()),
         edges=tuple((a, b) for a, b in memory.edge[episode].nonzero().tolist() if a < b),
-        ways=tuple(ways),
+        ways=tuple(_way(space.world, node, (int(nodes[node]), slot)) for node, slot in ways),
     )
 
 
+def _way(world: World, node: int, hop: tuple[int, int]) -> Way:
+    heading, elevation = float(world.neighbour_heading[hop]), float(world.neighbour_elevation[hop])
+    place = int(world.local[world.neighbour[hop]])
+    return Way(node, place, round(heading, 4), round(elevation, 4), compass(heading))
+
+
 def _decision(decided: Decided, row: int, words: int) -> Decision:
-    """One decision as plain numbers; ``row`` says of which episode, whose instruction has ``words`` words."""
-    request, space, explanation = decided.request, decided.space, decided.explanation
+    """One decision as plain numbers; of the episode in ``row``, whose instruction has ``words`` words."""
+    request, explanation = decided.request, decided.explanation
     numbers = request.options[row].nonzero().squeeze(1).tolist()
-    probability = decided.logits[row].softmax(dim=-1).tolist()
-    confidence = explanation.confidence.get(request.type)  # (M, O, 2)
-    options = []
-    for number in numbers:
-        node, walk, heading = _destination(request, row, number, space)
-        known = confidence is not None and number < confidence.shape[1]
-        visual, geometric = (
-            _pair(confidence[row, number]) if confidence is not None and known else (None, None)
-        )
-        options.append(
-            Option(
-                place=int(space.world.local[request.viewpoint[row, number]]),
-                probability=round(probability[number], 5),
-                logit=round(float(decided.logits[row, number]), 4),
-                stop=_stops(request, number),
-                node=node,
-                walk=None if walk is None else round(walk, 2),
-                heading=None if heading is None else round(heading, 4),
-                compass=None if heading is None else compass(heading),
-                name=request.type.name_of(number, request.options.shape[1]),
-                visual=visual,
-                geometric=geometric,
-            )
-        )
     mix = explanation.mix.get(request.type)  # (M, 2)
     return Decision(
         kind=request.type.name,
-        options=tuple(options),
+        options=tuple(_option(decided, row, number) for number in numbers),
         choice=numbers.index(int(decided.choice[row])),
         weights=None if mix is None else _pair(mix[row]),
         attention=_attention(decided, row, words),
         numbers={name: round(float(values[row]), 4) for name, values in explanation.numbers.items()},
+    )
+
+
+def _option(decided: Decided, row: int, number: int) -> Option:
+    request, logits = decided.request, decided.logits[row]
+    stops = bool(request.stops(torch.tensor(number)))
+    name = request.type.name_of(number, request.options.shape[1])
+    node, walk, heading = _destination(decided, row, number, stops=stops, named=name is not None)
+    visual, geometric = None, None
+    confidence = decided.explanation.confidence.get(request.type)  # (M, O, 2)
+    if confidence is not None and number < confidence.shape[1]:
+        visual, geometric = _pair(confidence[row, number])
+    return Option(
+        place=int(decided.space.world.local[request.viewpoint[row, number]]),
+        probability=round(float(logits.softmax(dim=-1)[number]), 5),
+        logit=round(float(logits[number]), 4),
+        stop=stops,
+        node=node,
+        walk=None if walk is None else round(walk, 2),
+        heading=None if heading is None else round(heading, 4),
+        compass=None if heading is None else compass(heading),
+        name=name,
+        visual=visual,
+        geometric=geometric,
     )
 
 
@@ -254,23 +229,20 @@ def _attention(decided: Decided, row: int, words: int) -> Attention | None:
 
 
 def _destination(
-    request: DecisionRequest, row: int, number: int, space: ActionSpace
+    decided: Decided, row: int, number: int, *, stops: bool, named: bool
 ) -> tuple[int | None, float | None, float | None]:
-    """How one gets to what an option offers.
+    """How to get to what an option offers.
 
     Returns:
         the node it belongs to; metres to walk, None when the agent counts hops; the heading of the last hop.
     """
-    memory, episode, world = space.memory, int(request.episode[row]), space.world
-    named = request.type.name_of(number, request.options.shape[1]) is not None
-    if named and memory is None:
-        return None, None, None
-    stops = _stops(request, number)
+    request, memory, world = decided.request, decided.space.memory, decided.space.world
+    episode = int(request.episode[row])
     if memory is None:
-        here = int(request.viewpoint[row, -1])  # the last option is to stop here
-        if stops:
-            return None, 0.0, None
-        return None, float(world.neighbour_length[here, number]), float(world.neighbour_heading[here, number])
+        hop = int(request.viewpoint[row, -1]), number  # the last option is to stop here
+        if named or stops:
+            return None, None if named else 0.0, None
+        return None, float(world.neighbour_length[hop]), float(world.neighbour_heading[hop])
     stands = int(memory.here[episode])
     if stops:
         return stands, 0.0, None
@@ -287,17 +259,13 @@ def _destination(
     return node, walk, float(world.neighbour_heading[hop])
 
 
-def _stops(request: DecisionRequest, number: int) -> bool:
-    """Whether an option ends the episode."""
-    return bool(request.stops(torch.tensor(number)))
-
-
 def _pair(values: Tensor) -> tuple[float, float]:
     first, second = values.tolist()
     return round(first, 4), round(second, 4)
 
 
-def _scores(metrics: Metrics, episode: int) -> Scores:
+def scores_of(metrics: Metrics, episode: int) -> Scores:
+    """The metrics of one walk."""
     values = {name: float(getattr(metrics, name)[episode]) for name in Scores.__struct_fields__}
     return Scores(**{name: round(value, 4) for name, value in values.items()})
 
@@ -332,14 +300,15 @@ def open_scene(world: World, scan: int, goal: int) -> Scene:
     )
 
 
-def _open_task(world: World, episodes: EpisodeSet, row: int, vocabulary: Vocabulary, max_words: int) -> Task:
+def open_task(world: World, episodes: EpisodeSet, row: int, words: tuple[Word, ...]) -> Task:
+    """The task of an episode of which an agent reads some words."""
     goal, length = int(episodes.goal[row]), int(episodes.path_length[row])
     path = episodes.path[row, :length]
     return Task(
         split=episodes.name,
         instruction_id=episodes.instruction_ids[row],
         text=episodes.texts[row],
-        words=_words(episodes.texts[row], vocabulary, max_words),
+        words=words,
         start=int(world.local[episodes.start[row]]),
         goal=None if goal == NONE else int(world.local[goal]),
         reference=() if goal == NONE else tuple(world.local[path].tolist()),

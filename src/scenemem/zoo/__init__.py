@@ -1,52 +1,38 @@
 """The family: the systems that the paper compares itself with, and DUET, one file each, on one contract.
 
-Nothing here is imported until a name is looked up that nobody knows; then ``register`` adds all of them.
+Nothing here is imported until a name is looked up that is not registered yet; then ``register`` adds all.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scenemem.extend import Preset
 
+SYSTEMS = (
+    "self-monitoring",
+    "regretful",
+    "e-dropout",
+    "oaam",
+    "duet",
+    "egp",
+    "auxrn",
+    "active-perception",
+    "rcm",
+    "speaker-follower",
+    "fast",
+    "student-forcing",
+    "rpa",
+    "pta",
+)
+
 
 def systems() -> dict[str, ModuleType]:
     """The module of every system, by the name of its row."""
-    from scenemem.zoo import (
-        active_perception,
-        auxrn,
-        duet,
-        e_dropout,
-        egp,
-        fast,
-        oaam,
-        pta,
-        rcm,
-        regretful,
-        rpa,
-        self_monitoring,
-        speaker_follower,
-        student_forcing,
-    )
-
-    return {
-        "self-monitoring": self_monitoring,
-        "regretful": regretful,
-        "e-dropout": e_dropout,
-        "oaam": oaam,
-        "duet": duet,
-        "egp": egp,
-        "auxrn": auxrn,
-        "active-perception": active_perception,
-        "rcm": rcm,
-        "speaker-follower": speaker_follower,
-        "fast": fast,
-        "student-forcing": student_forcing,
-        "rpa": rpa,
-        "pta": pta,
-    }
+    return {name: import_module(f"{__name__}.{name.replace('-', '_')}") for name in SYSTEMS}
 
 
 def rows() -> dict[str, Preset[Any]]:
@@ -55,15 +41,19 @@ def rows() -> dict[str, Preset[Any]]:
 
 
 def register() -> None:
-    """Add the agents, losses, label rules, rewards and rows of all systems; again is the same as once."""
-    from scenemem.extend import PRESETS, PUBLISHED, R4R_LABELS
+    """Add the tables of all systems and of the objectives they share; again is the same as once."""
+    from scenemem import extend
+    from scenemem.zoo import objectives
 
-    for system in systems().values():
-        system.register()
-        for registry, entries in (
-            (PRESETS, system.ROWS),
-            (PUBLISHED, system.AS_PUBLISHED),
-            (R4R_LABELS, getattr(system, "R4R_LABELS", {})),
+    for module in (objectives, *systems().values()):
+        for table, registry in (
+            ("AGENTS", extend.AGENTS),
+            ("LOSSES", extend.LOSSES),
+            ("LABEL_RULES", extend.LABEL_RULES),
+            ("REWARDS", extend.REWARDS),
+            ("ROWS", extend.PRESETS),
+            ("AS_PUBLISHED", extend.PUBLISHED),
+            ("R4R_LABELS", extend.R4R_LABELS),
         ):
-            for name, entry in entries.items():
+            for name, entry in getattr(module, table, {}).items():
                 registry.register(name, entry)

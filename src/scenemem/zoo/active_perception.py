@@ -7,21 +7,19 @@ Before every move the navigator, which is basic's, may look behind its candidate
     what      it walks on until it chooses to come back; its last state h' is added to how the way looks,
               f_k <- f_k + MLP h',  and the navigator decides again
 
-until the gate closes or everything is explored; then the navigator moves. The explorer and the gate learn
-with A2C, where an exploration costs .1 and is worth what the moves after it earn; the explorer also imitates
-the shortest way, and the gate learns to open where the entropy is above a threshold.
+until the gate closes or everything is explored; then the navigator moves. Explorer and gate learn with A2C,
+where an exploration costs .1 and is worth what the moves after it earn; the explorer also imitates the
+shortest way, and the gate learns to open where the entropy is above a threshold.
 
-Read in both released versions; the equations of the paper are not known to us. Both leave something of the
-paper out: evaluation compares the entropy with thresholds per step (.42 to .68) instead of asking the gate,
-and the later one never uses the rewards. Differences: one threshold for all steps; the explorer has the
-navigator's recurrent core and a scorer of its own, which begins as the navigator's; explorations of one place
-do not enter the same place twice; a budget bounds how many places they enter in a walk; rewards are those of
-the moves instead of the change of the navigator's best option, and every decision of an exploration discounts
-them; the gate learns from how sure the navigator is before it explores. The published row begins afresh with
-one learning rate, where the release begins with a trained navigator that hardly changes.
+Read in both released versions, not in the paper. Both evaluate without the gate, by thresholds of the entropy
+per step (.42 to .68), and the later one never uses the rewards. Differences: one threshold for all steps; the
+explorer has the navigator's core and a scorer that begins as the navigator's; explorations of one place do
+not enter a place twice, and a budget bounds their places in a walk; rewards are those of the moves instead of
+the change of the navigator's best option, discounted by every decision of an exploration; the gate learns
+from how sure the navigator is before it explores. The published row begins afresh with one learning rate, the
+release with a trained navigator that hardly changes.
 
-Every metre is walked and counted. The release leaves out most of it: ``first_visits`` shortens a walk by its
-rule, for a second column.
+Every metre is walked and counted; the release counts ``first_visits``, for a second column.
 
 Shape letters: X observations, R decision steps, K candidate slots, D visual columns, H state width, E
 explored ways.
@@ -38,11 +36,7 @@ from torch import Tensor, nn
 
 from scenemem.extend import (
     ACTION,
-    AGENTS,
-    LABEL_RULES,
-    LOSSES,
     NONE,
-    REWARDS,
     ActionSpace,
     AgentSpec,
     Basic,
@@ -55,27 +49,13 @@ from scenemem.extend import (
     ModelConfig,
     Observations,
     RewardConfig,
-    SettingError,
     Stage,
     WalkConfig,
     World,
 )
-from scenemem.zoo.exploration import (
-    GATE_IMITATION,
-    exploration_reward,
-    towards_goal,
-)
-from scenemem.zoo.exploring import (
-    EXPLORE,
-    EXPLORED,
-    GATE,
-    ExploringActions,
-)
-from scenemem.zoo.panoramic import (
-    with_stop_option,
-)
-from scenemem.zoo.parts import navigator_words
-from scenemem.zoo.recipes import published, shared
+from scenemem.zoo.exploring import EXPLORE, EXPLORED, GATE, ExploringActions
+from scenemem.zoo.panoramic import navigator_words, with_stop_option
+from scenemem.zoo.recipes import check_least, published, shared
 
 T = TypeVar("T")
 
@@ -93,14 +73,12 @@ class ActiveConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("depth", "budget"):
-            if getattr(self, name) < 0:
-                raise SettingError(f"{name} must be 0 or more, got {getattr(self, name)}")
+        check_least(self, 0, "depth", "budget")
 
 
 @dataclass(frozen=True)
 class Views:
-    """What the navigator and the explorer say about every observation, before anything is explored."""
+    """Scores of the navigator and the explorer for every observation, before anything is explored."""
 
     query: Tensor  # (X, D) of the navigator about how candidates look
     logits: Tensor  # (X, K + 1) of the navigator
@@ -177,7 +155,7 @@ class ActivePerception(Basic):
         return {**super().heads(observations), "unsure": unsure.float()}
 
     def explain(self, point: DecisionPoint) -> Explanation:
-        """The words, how sure it is, and how much it wants to explore."""
+        """The words, the entropy of the decision, and the chance to explore."""
         navigator = self.navigator(point)
         numbers = {
             "entropy": entropy(navigator, point.per_observation(self.views).options),
@@ -199,7 +177,7 @@ def first_visits(walk: Sequence[T]) -> list[T]:
     return visited[: visited.index(walk[-1]) + 1]
 
 
-SPEC = AgentSpec(ActivePerception, ActiveConfig)
+AGENTS = {"active-perception": AgentSpec(ActivePerception, ActiveConfig)}
 _SHARED = shared("active-perception", ActiveConfig, {"gate": 0.1}, depth=1, budget=12)
 _EARNS = RewardConfig(rule="exploration")
 ROWS = {
@@ -221,11 +199,3 @@ AS_PUBLISHED = {
     ),
 }
 AS_RELEASED = dict.fromkeys(ROWS, first_visits)
-
-
-def register() -> None:
-    """Its agent, its loss, its label rule and its reward."""
-    AGENTS.register("active-perception", SPEC)
-    LOSSES.register("gate", GATE_IMITATION)
-    LABEL_RULES.register("exploration", towards_goal)
-    REWARDS.register("exploration", exploration_reward)

@@ -1,16 +1,15 @@
 """AuxRN (Zhu 2020): the basic agent with four more tasks for the states of its walks.
 
-    retelling   a decoder reads the states of a walk and must say the instruction; cross-entropy of its words
+    retelling   a decoder reads the states of a walk and repeats the instruction; cross-entropy of its words
     progress    sigmoid(MLP h_t) against t / T, the share of the steps done
     matching    MLP [last state, first word]: is this the instruction of this walk, or another one's?
     angle       MLP h_t against the direction of the next hop, four sines and cosines, squared error
 
-The policy is basic's, and the heads are unused when it walks. Weights are those of the authors' later code
-(2, .25, .1, 2); those of the paper are not known. The code and the notes of the paper disagree about which
-tasks run beside reinforcement learning: here all four learn from the reference path, none from the agent's
-own walks. Other differences: retelling and matching read h~, as the others do, instead of h; every walk is
-matched with its own and with one other instruction, instead of one drawn by a coin; the decoder is not begun
-with a trained speaker.
+The policy is basic's, and the heads are unused when it walks. Weights are those of the authors' later code;
+those of the paper are not known. Sources disagree about which tasks run beside reinforcement learning: here
+all four learn from the reference path, none from the agent's own walks. Other differences: retelling and
+matching read h~ instead of h; every walk is matched with its own and with one other instruction, instead of
+one drawn by a coin; the decoder does not begin as a trained speaker.
 
 Shape letters: X observations, B episodes, T steps, H state width.
 """
@@ -23,8 +22,6 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.extend import (
-    AGENTS,
-    LOSSES,
     AgentSpec,
     Basic,
     DataSizes,
@@ -38,18 +35,10 @@ from scenemem.extend import (
     WalkConfig,
     WordDecoder,
 )
-from scenemem.zoo.auxiliary import (
-    MATCHING,
-    NEXT_ANGLE,
-    RETELLING,
-    STEP_PROGRESS,
-)
-from scenemem.zoo.parts import navigator_words, spelling_parts
+from scenemem.zoo.encoders import spelled, spelling_parts
+from scenemem.zoo.objectives import retelling_cost
+from scenemem.zoo.panoramic import navigator_words
 from scenemem.zoo.recipes import published, shared
-from scenemem.zoo.telling import (
-    retelling_loss,
-    spelled,
-)
 
 AUXILIARY = {"retelling": 2.0, "step_progress": 0.25, "matching": 0.1, "next_angle": 2.0}
 """Weights of the later code."""
@@ -60,7 +49,7 @@ class AuxRNConfig(ModelConfig):
     """Settings of AuxRN."""
 
     decoder_dropout: float = 0.25
-    """of the decoder that says instructions again"""
+    """of the decoder that repeats instructions"""
 
 
 def _mlp(width: int, out: int, entered: int | None = None) -> nn.Sequential:
@@ -92,13 +81,13 @@ class AuxRN(Basic):
         """The cost of retelling, and whether walk and instruction match."""
         states, words = rollout.heads["state"], spelled(inputs.instructions)
         episodes, steps = rollout.alive.shape
-        told = retelling_loss(self.decoder, states, rollout.alive, words.tokens)
+        cost = retelling_cost(self.decoder, states, rollout.alive, words.tokens)
         last = states[torch.arange(episodes, device=states.device), rollout.length - 1]
         first_word = words.context[:, 0].detach()
         pairs = (torch.cat([last, word], dim=-1) for word in (first_word, first_word.roll(1, dims=0)))
         matching = torch.cat([self.matching(pair) for pair in pairs], dim=-1)  # (B, 2) its own, another's
         return {
-            "retelling": told.unsqueeze(1).expand(-1, steps),
+            "retelling": cost.unsqueeze(1).expand(-1, steps),
             "matching": matching.unsqueeze(1).expand(-1, steps, -1),
         }
 
@@ -108,7 +97,7 @@ class AuxRN(Basic):
         return Explanation(navigator_words(self, point), numbers={"progress": done})
 
 
-SPEC = AgentSpec(AuxRN, AuxRNConfig)
+AGENTS = {"auxrn": AgentSpec(AuxRN, AuxRNConfig)}
 ROWS = {
     "auxrn": shared("auxrn", AuxRNConfig, AUXILIARY),
 }
@@ -121,12 +110,3 @@ AS_PUBLISHED = {
         iterations=80_000,
     ),
 }
-
-
-def register() -> None:
-    """Its agent and its losses."""
-    AGENTS.register("auxrn", SPEC)
-    LOSSES.register("retelling", RETELLING)
-    LOSSES.register("step_progress", STEP_PROGRESS)
-    LOSSES.register("matching", MATCHING)
-    LOSSES.register("next_angle", NEXT_ANGLE)

@@ -16,11 +16,10 @@ of visited neighbours, "go back". On its own walks the agent learns from a pseud
 map with the shortest d(here, v) + d(v, goal). When evaluated, every end sends it to the visited place where
 stopping was likeliest. A jump changes no state on its way.
 
-Read in the released code, with these differences: attention to the words comes from the instruction encoder
-of ``text_layers`` (0: the common LSTM) without pre-training on other data; step numbers are sinusoids; a walk
-to learn from goes on when it passes the goal, and its labels lead on from there. ``views="candidates"`` keeps
-the views that lead somewhere and the mean of all, a third of the arithmetic. On the common recipe the
-recurrent state joins the stop tokens; as published there is none.
+Read in the released code. Differences: no pre-training of the instruction encoder; step numbers are
+sinusoids; a walk to learn from goes on when it passes the goal, and its labels lead on from there.
+``views="candidates"`` is a third of the arithmetic. On the common recipe the recurrent state joins the stop
+tokens; as published there is none.
 
 Shape letters: X observations, R decision steps, K candidate slots, V further views, N nodes, U unvisited
 places, P = N + U, O = N * K ways, D visual columns, W token width, H state width.
@@ -29,7 +28,7 @@ places, P = N + U, O = N * K ways, D visual columns, W token width, H state widt
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -37,12 +36,9 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.extend import (
-    AGENTS,
     GLOBAL,
-    LABEL_RULES,
     ActionSpace,
     Agent,
-    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
@@ -50,71 +46,40 @@ from scenemem.extend import (
     Explanation,
     Instructions,
     Limit,
-    ModelConfig,
     Observation,
     Observations,
-    SettingError,
     Stage,
     State,
     StateUpdater,
     WalkConfig,
     WalkOptions,
     World,
-    lstm_modules,
 )
-from scenemem.zoo.encoders import (
-    sinusoids,
-)
-from scenemem.zoo.labels import (
-    shortest_detour,
-)
-from scenemem.zoo.panoramic import (
-    view_angles,
-)
-from scenemem.zoo.parts import read_by_transformer
-from scenemem.zoo.place_actions import (
-    PlaceActions,
-)
-from scenemem.zoo.recipes import published, shared
-from scenemem.zoo.seen_places import (
-    POSITION,
-    SeenPlaces,
-)
-from scenemem.zoo.transformer import (
-    CrossModalLayer,
-    Words,
-    hidden_bias,
-)
+from scenemem.zoo.encoders import sinusoids
+from scenemem.zoo.panoramic import view_angles
+from scenemem.zoo.places import POSITION, PlaceActions, SeenPlaces
+from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.transformer import CrossModalLayer, TokenConfig, hidden_bias, token_parts
 
 _AT_A_TIME = 256  # panoramas averaged together, so that they are never all in memory
 
 
 @dataclass(frozen=True)
-class DuetConfig(ModelConfig):
+class DuetConfig(TokenConfig):
     """Settings of DUET."""
 
-    map_width: int = 64
-    """width W of the tokens"""
     layers: int = 2
     """of the map's Transformer, and of the panorama's after it has read the words"""
     panorama_layers: int = 1
     """in which the views of a panorama attend to each other only"""
-    heads: int = 4
-    """attention heads of every layer"""
     views: Literal["candidates", "all"] = "candidates"
     """which views become tokens: all 36, or those that lead somewhere and the mean of all"""
-    text_layers: int = 0
-    """layers of a Transformer over the words; 0 keeps the common LSTM"""
     recurrent: bool = True
     """the state of the common recurrent core joins the stop tokens; False as published"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("map_width", "layers", "panorama_layers", "heads"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
-        if self.map_width % self.heads or self.map_width % 2:
-            raise SettingError(f"map_width must be even and a multiple of heads, got {self.map_width}")
+        check_least(self, 1, "layers", "panorama_layers")
 
 
 class Still(StateUpdater):
@@ -144,7 +109,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Fused:
-    """What both scales say about R decision steps."""
+    """Scores of both scales for R decision steps."""
 
     confidence: Tensor  # (R, O + 1, 2) of every option: the panorama's here', and the map's
     mix: Tensor  # (R, 2) their weights 1 - s and s
@@ -156,8 +121,9 @@ class Duet(Agent):
 
     config: DuetConfig
 
-    def __init__(self, config: DuetConfig, sizes: DataSizes, parts: AgentModules) -> None:
-        super().__init__(config, sizes, parts)
+    def __init__(self, config: DuetConfig, sizes: DataSizes) -> None:
+        make = None if config.recurrent else (lambda settings, _: Still(settings.width))
+        super().__init__(config, sizes, token_parts(config, sizes, make))
         width, heads = config.map_width, config.heads
         self.view = _normed(sizes.visual, width)
         self.angle = _normed(4, width)
@@ -187,13 +153,6 @@ class Duet(Agent):
         nn.init.normal_(self.unvisited, std=0.02)
         nn.init.normal_(self.distance.weight, std=0.02)  # of metres: larger ones would hide half of the map
         nn.init.zeros_(self.distance.bias)
-
-    @classmethod
-    def build(cls, config: DuetConfig, sizes: DataSizes) -> Duet:
-        """Fresh weights."""
-        make = None if config.recurrent else (lambda settings, _: Still(settings.width))
-        parts = lstm_modules(config, sizes, make)
-        return cls(config, sizes, read_by_transformer(parts, config, sizes, config.text_layers, config.heads))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -269,16 +228,17 @@ class Duet(Agent):
         layers = [*self.map_layers, *self.here_layers]
         return [layer for layer in layers if isinstance(layer, CrossModalLayer)]
 
-    def words_of(self, point: DecisionPoint) -> Words:
-        """The words every decision step reads."""
+    def words_of(self, point: DecisionPoint) -> tuple[tuple[Tensor, ...], Tensor]:
+        """The words of every decision step: keys and values for each layer, and a bias that hides padding."""
         seen = point.observations
         known = seen.inputs.cached(self.known_words)[seen.episode[point.row]]
-        return Words(torch.split(known, 2 * self.config.map_width, dim=-1), seen.instructions.mask[point.row])
+        padding = hidden_bias(seen.instructions.mask[point.row]).to(known)
+        return torch.split(known, 2 * self.config.map_width, dim=-1), padding
 
     def read(self, point: DecisionPoint) -> Fused:
         """Both scales, and how they are fused."""
-        graph, words = point.memory(), self.words_of(point)
-        seen = SeenPlaces.of(graph, point.observations.environment.world)
+        graph, (known, padding) = point.memory(), self.words_of(point)
+        seen = SeenPlaces.of(graph)
         codes = seen.positions(point.heading)
         places, bias = self.map_tokens(point, seen, codes)
         views, hidden = self.here_tokens(point, codes)
@@ -290,31 +250,24 @@ class Duet(Agent):
             )
             places, views = places + to_map, views + to_here
         attended: dict[str, Callable[[], Tensor]] = {}
-        of_map, of_here = words.known[: self.config.layers], words.known[self.config.layers :]
-        for map_layer, here_layer, map_words, here_words in zip(
-            self._layers, self._layers[self.config.layers :], of_map, of_here, strict=False
-        ):
+        layers, count = self._layers, self.config.layers
+        for on_map, here in zip(range(count), range(count, 2 * count), strict=True):
             attended = {
-                "action": partial(map_layer.word_weights, places, map_words, words.bias),
-                "perception": partial(here_layer.word_weights, views, here_words, words.bias),
+                "action": partial(layers[on_map].words.weights, places[:, :1], known[on_map], padding),
+                "perception": partial(layers[here].words.weights, views[:, :1], known[here], padding),
             }
-            places = map_layer(places, bias, map_words, words.bias)
-            views = here_layer(views, hidden, here_words, words.bias)
-        on_map, here = self.map_score(places).squeeze(-1), self.here_score(views).squeeze(-1)
+            places = layers[on_map](places, bias, known[on_map], padding)
+            views = layers[here](views, hidden, known[here], padding)
+        of_map, of_here = self.map_score(places).squeeze(-1), self.here_score(views).squeeze(-1)
         share = torch.sigmoid(self.fusion(torch.cat([places[:, 0], views[:, 0]], dim=-1)))
         nodes, slots = graph.open.shape[1:]
-        confidence = torch.stack(
-            [
-                go_back(here[:, 1 : 1 + slots], seen, point.candidates().mask),
-                seen.per_way(on_map[:, 1 + nodes :]),
-            ],
-            dim=-1,
-        )
-        stop = torch.stack([here[:, 0], on_map[:, 0]], dim=-1).unsqueeze(1)
+        back = go_back(of_here[:, 1 : 1 + slots], seen, point.candidates().mask)
+        ways = torch.stack([back, seen.per_way(of_map[:, 1 + nodes :])], dim=-1)
+        stop = torch.stack([of_here[:, 0], of_map[:, 0]], dim=-1).unsqueeze(1)
         return Fused(
-            torch.cat([confidence, stop], dim=1),
+            torch.cat([ways, stop], dim=1),
             torch.cat([1 - share, share], dim=-1),
-            lambda: {name: weights() for name, weights in attended.items()},
+            lambda: {name: weights().squeeze(1) for name, weights in attended.items()},
         )
 
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
@@ -354,11 +307,8 @@ def go_back(here: Tensor, seen: SeenPlaces, exists: Tensor) -> Tensor:
     return scores.gather(1, seen.of_way)
 
 
-SPEC = AgentSpec(Duet.build, DuetConfig)
-_SHARED = shared("duet", DuetConfig)
-ROWS = {
-    "duet": replace(_SHARED, learning=replace(_SHARED.learning, labels="shortest_detour")),
-}
+AGENTS = {"duet": AgentSpec(Duet, DuetConfig)}
+ROWS = {"duet": shared("duet", DuetConfig, learning={"labels": "shortest_detour"})}
 AS_PUBLISHED = {
     "duet": published(
         "duet",
@@ -382,9 +332,3 @@ AS_PUBLISHED = {
         labels="shortest_detour",
     ),
 }
-
-
-def register() -> None:
-    """Its agent and its label rule."""
-    AGENTS.register("duet", SPEC)
-    LABEL_RULES.register("shortest_detour", shortest_detour)

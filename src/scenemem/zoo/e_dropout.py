@@ -21,7 +21,3 @@ from scenemem.extend import PRESETS, PUBLISHED
 
 ROWS = {"e-dropout": PRESETS["basic"]}
 AS_PUBLISHED = {"e-dropout": PUBLISHED["basic"]}
-
-
-def register() -> None:
-    """Nothing but its rows: the agent and its losses are the toolkit's own."""

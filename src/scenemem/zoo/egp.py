@@ -11,15 +11,13 @@ finds to the nodes, in three channels. One softmax over all places that can be c
     score_j = v_j . (W [x^, h_t] + b)
 
 The agent walks to the chosen place over visited ones; every observation on the way updates its state. Read in
-the authors' later release, which calls its graph model slightly outdated. Differences: the release offers
-every way that was not taken, also to visited places (``revisits``: every place, taken or not, but the current
-one), the shared row unvisited places only; it offers stop at every visited place, here it means the current
-one; it keeps the 16 best actions of a place, more than
-any place has; the flag stands once instead of 32 times; its messages are layers of two, and its graph net
-begins with 0 and sums what ours begins with the nodes' mean and averages. As published the label is the place
-with the largest index on the reference path (``labels="reference_index"``), on R4R the one after which nDTW
-is best (``best_ndtw``), and who is two hops off the route while it learns does what is right
-(``teacher_hops``).
+the authors' later release. Differences: the release offers every way that was not taken, also to visited
+places (``revisits``: every place but the current one), the shared row unvisited places only; it offers stop
+at every visited place, here it means the current one; the flag stands once instead of 32 times; its messages
+are layers of two, and its graph net begins with 0 and sums where ours begins with the mean of the nodes and
+averages. As published the label is the place with the largest index on the reference path
+(``reference_index``), on R4R the one after which nDTW is best (``best_ndtw``), and an episode two hops off
+the route follows its labels while it learns (``teacher_hops``).
 
 Shape letters: X observations, R decision steps, K candidate slots, N nodes, U unvisited places, P = N + U, O
 = N * K ways, A width of an embedded action, H state width, W planner width.
@@ -33,13 +31,9 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.extend import (
-    AGENTS,
     ANGLE_WIDTH,
     GLOBAL,
-    LABEL_RULES,
     ActionSpace,
-    Agent,
-    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
@@ -48,27 +42,23 @@ from scenemem.extend import (
     Limit,
     ModelConfig,
     Observations,
-    SettingError,
     Stage,
     WalkConfig,
     WalkOptions,
     World,
     dots,
-    lstm_modules,
 )
-from scenemem.zoo.labels import best_ndtw, reference_index
+from scenemem.zoo.encoders import one_way_parts
 from scenemem.zoo.panoramic import (
     ActionEmbedding,
     CoGroundedState,
     CoGroundedUpdater,
-    embedded_candidates,
+    EmbedsActions,
     with_stop_option,
 )
-from scenemem.zoo.parts import one_way_parts
-from scenemem.zoo.place_actions import PlaceActions
+from scenemem.zoo.places import PlaceActions, SeenPlaces
 from scenemem.zoo.planner import Edges, ProxyPlanner
-from scenemem.zoo.recipes import published, shared
-from scenemem.zoo.seen_places import SeenPlaces
+from scenemem.zoo.recipes import check_least, published, shared
 
 
 @dataclass(frozen=True)
@@ -92,19 +82,20 @@ class EGPConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("action_width", "map_width", "proxies", "channels", "steps"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        check_least(self, 1, "action_width", "map_width", "proxies", "channels", "steps")
 
 
-class EGP(Agent):
+class EGP(EmbedsActions):
     """Scores all unvisited places it has seen, and stopping, after planning on their graph."""
 
     config: EGPConfig
 
-    def __init__(self, config: EGPConfig, sizes: DataSizes, parts: AgentModules) -> None:
+    def __init__(self, config: EGPConfig, sizes: DataSizes) -> None:
+        width, action, parts = config.width, config.action_width, None
+        if config.co_grounded:
+            core = CoGroundedUpdater(sizes.visual, width, action, raw=True, norm=False)
+            parts = one_way_parts(config, sizes, core)
         super().__init__(config, sizes, parts)
-        width, action = config.width, config.action_width
         if not config.co_grounded:
             self.embed = ActionEmbedding(sizes.visual + ANGLE_WIDTH, action, norm=False)
             self.word_query = nn.Linear(width, width, bias=False)
@@ -116,28 +107,12 @@ class EGP(Agent):
         )
         self.query = nn.Linear(2 * width, config.map_width)
 
-    @classmethod
-    def build(cls, config: EGPConfig, sizes: DataSizes) -> EGP:
-        """Fresh weights."""
-        if not config.co_grounded:
-            return cls(config, sizes, lstm_modules(config, sizes))
-        core = CoGroundedUpdater(sizes.visual, config.width, config.action_width, raw=True, norm=False)
-        return cls(config, sizes, one_way_parts(config, sizes, core, backwards=True, project=True))
-
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
     ) -> ActionSpace:
         """Every place one may go to once, or stop."""
         del learning
         return PlaceActions(world, episodes, max_decisions, WalkOptions(allow_revisits=self.config.revisits))
-
-    def embedded(self, observations: Observations) -> Tensor:
-        """g(u_k) of all candidates and stop  ->  (X, K + 1, A)"""
-        seen, mask = observations.candidates, observations.feature_mask
-        if isinstance(self.updater, CoGroundedUpdater):
-            dropped = observations.mask("embedded_action").unsqueeze(1)
-            return embedded_candidates(self.updater.embed, seen, mask) * dropped
-        return embedded_candidates(self.embed, seen, mask)
 
     def text(self, observations: Observations) -> tuple[Tensor, Tensor]:
         """x^ (X, H), and the weights of the words (X, L)"""
@@ -156,7 +131,7 @@ class EGP(Agent):
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
         """Global decisions: (R, O + 1)"""
         observations, graph = point.observations, point.memory()
-        seen = SeenPlaces.of(graph, observations.environment.world)
+        seen = SeenPlaces.of(graph)
         stop = observations.cached(self.embedded)[point.row, -1]
         unvisited = seen.maximum(graph.ways("ways", *seen.open_ways))
         options = self.enter_option(torch.cat([unvisited, stop.unsqueeze(1)], dim=1))
@@ -209,11 +184,11 @@ class EGP(Agent):
 
     def explain(self, point: DecisionPoint) -> Explanation:
         """The words, and how many places the graph holds."""
-        seen = SeenPlaces.of(point.memory(), point.observations.environment.world)
+        seen = SeenPlaces.of(point.memory())
         return Explanation(self.words_at(point), numbers={"places": (seen.all >= 0).sum(dim=1).float()})
 
 
-SPEC = AgentSpec(EGP.build, EGPConfig)
+AGENTS = {"egp": AgentSpec(EGP, EGPConfig)}
 ROWS = {
     "egp": shared("egp", EGPConfig),
     "egp-revisits": shared("egp", EGPConfig, revisits=True),
@@ -222,12 +197,7 @@ AS_PUBLISHED = {
     "egp": published(
         "egp",
         EGPConfig(
-            width=512,
-            feature_dropout=0.0,
-            co_grounded=True,
-            action_width=1024,
-            map_width=256,
-            revisits=True,
+            width=512, feature_dropout=0.0, co_grounded=True, action_width=1024, map_width=256, revisits=True
         ),
         (Stage("student", losses={"student_forcing": 1.0}),),
         walk=WalkConfig(max_decisions=10, max_steps=40),
@@ -237,12 +207,4 @@ AS_PUBLISHED = {
         teacher_hops=2,
     ),
 }
-
 R4R_LABELS = {"egp": "best_ndtw", "egp-revisits": "best_ndtw"}
-
-
-def register() -> None:
-    """Its agent and its label rules."""
-    AGENTS.register("egp", SPEC)
-    LABEL_RULES.register("reference_index", reference_index)
-    LABEL_RULES.register("best_ndtw", best_ndtw)

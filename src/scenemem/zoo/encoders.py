@@ -1,4 +1,4 @@
-"""Instruction encoders of published systems: a one-way LSTM, and a Transformer.
+"""Instruction encoders of published systems: a one-way LSTM, a Transformer, and one that keeps the words.
 
 They stand where ``InstructionEncoder`` stands and give the same record. Shape letters: B texts, L words of
 the longest, H width.
@@ -6,30 +6,26 @@ the longest, H width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from scenemem.agents.build import AgentModules, DataSizes, ModelConfig, lstm_modules
 from scenemem.errors import SettingError
-from scenemem.models.navigator import InstructionEncoder, Instructions
+from scenemem.models.navigator import InstructionEncoder, Instructions, StateUpdater
+from scenemem.tasks.vocabulary import PAD
 
 
 class OtherEncoder(InstructionEncoder):
-    """What the encoders of this module share: an embedding, and dropout of the encoding.
+    """What a one-way LSTM and a Transformer share: an embedding, and dropout of the encoding."""
 
-    Args:
-        words: size of the vocabulary.
-        word_width: width of the word embeddings.
-        width: width H of the encoding.
-        dropout: share of the encoding dropped in training.
-        padding: token number of the padding word.
-    """
-
-    def __init__(self, words: int, word_width: int, width: int, dropout: float, padding: int) -> None:
+    def __init__(self, config: ModelConfig, sizes: DataSizes) -> None:
         nn.Module.__init__(self)  # without the two LSTMs of the usual encoder
-        self.width = width
-        self.dropout = dropout
-        self.embedding = nn.Embedding(words, word_width, padding_idx=padding)
+        self.width, self.dropout = config.width, config.dropout
+        self.embedding = nn.Embedding(sizes.words, config.word_width, padding_idx=sizes.padding)
 
     def dropout_mask(self, texts: int) -> Tensor:
         """One mask per text for all its words; ones in evaluation mode  ->  (B, H)"""
@@ -38,80 +34,47 @@ class OtherEncoder(InstructionEncoder):
 
 
 class OneWayEncoder(OtherEncoder):
-    """x_l = LSTM(word_l, x_{l-1}); c_0 is the last cell, h_0 the last state, or tanh(W x_last) of it.
+    """x_l = LSTM(word_l, x_{l+1}), read last to first; c_0 is the last cell, h_0 the last state.
 
     Args:
-        words: size of the vocabulary.
-        word_width: width of the word embeddings.
-        width: width H of the encoding.
-        dropout: share of the encoding dropped in training.
-        padding: token number of the padding word.
-        backwards: read the last word first, as the systems with such an encoder do.
         project: h_0 = tanh(W x_last) instead of x_last.
     """
 
-    def __init__(
-        self,
-        words: int,
-        word_width: int,
-        width: int,
-        dropout: float,
-        padding: int,
-        *,
-        backwards: bool,
-        project: bool,
-    ) -> None:
-        super().__init__(words, word_width, width, dropout, padding)
-        self.backwards = backwards
-        self.lstm = nn.LSTM(word_width, width, batch_first=True)
-        self.initial_hidden = nn.Linear(width, width) if project else None  # type: ignore[assignment]
+    def __init__(self, config: ModelConfig, sizes: DataSizes, *, project: bool) -> None:
+        super().__init__(config, sizes)
+        self.lstm = nn.LSTM(config.word_width, config.width, batch_first=True)
+        self.initial_hidden = nn.Linear(config.width, config.width) if project else None  # type: ignore[assignment]
 
     def forward(self, tokens: Tensor, lengths: Tensor, dropout: Tensor | None = None) -> Instructions:
         """tokens: (B, L) int64  lengths: (B,) int64  dropout: (B, H) mask; nothing is dropped without it"""
         place = torch.arange(tokens.shape[1], device=tokens.device)
         length = lengths.to(tokens.device).unsqueeze(-1)
         mask = place < length
-        order = torch.where(mask, length - 1 - place, place) if self.backwards else place.expand_as(tokens)
+        order = torch.where(mask, length - 1 - place, place)
         entered = self.embedding(tokens.gather(1, order))
         packed = pack_padded_sequence(entered, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, (hidden, cell) = self.lstm(packed)
         context, _ = pad_packed_sequence(states, batch_first=True, total_length=tokens.shape[1])
-        # words keep the places they have in the text, whichever way they were read
-        context = context.gather(1, order.unsqueeze(-1).expand_as(context))
+        context = context.gather(1, order.unsqueeze(-1).expand_as(context))  # in the order of the text
         first = hidden[0] if self.initial_hidden is None else torch.tanh(self.initial_hidden(hidden[0]))
-        return Instructions(
-            context if dropout is None else context * dropout.unsqueeze(1), mask, first, cell[0]
-        )
+        context = context if dropout is None else context * dropout.unsqueeze(1)
+        return Instructions(context, mask, first, cell[0])
 
 
 class TransformerEncoder(OtherEncoder):
     """X = Transformer(words + positions); h_0 = tanh(W x_first), c_0 = 0.
 
     Args:
-        words: size of the vocabulary.
-        word_width: width of the word embeddings.
-        width: width H of the encoding.
-        dropout: share of the encoding dropped in training.
-        padding: token number of the padding word.
         layers: of the Transformer.
         heads: attention heads of a layer.
     """
 
-    def __init__(
-        self,
-        words: int,
-        word_width: int,
-        width: int,
-        dropout: float,
-        padding: int,
-        *,
-        layers: int,
-        heads: int,
-    ) -> None:
-        super().__init__(words, word_width, width, dropout, padding)
+    def __init__(self, config: ModelConfig, sizes: DataSizes, layers: int, heads: int) -> None:
+        super().__init__(config, sizes)
+        width = config.width
         if width % heads:
             raise SettingError(f"width must be a multiple of the {heads} heads, got {width}")
-        self.enter = nn.Sequential(nn.Linear(word_width, width), nn.LayerNorm(width))
+        self.enter = nn.Sequential(nn.Linear(config.word_width, width), nn.LayerNorm(width))
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True)
             for _ in range(layers)
@@ -129,6 +92,52 @@ class TransformerEncoder(OtherEncoder):
             context = layer(context, src_key_padding_mask=~mask)
         hidden = torch.tanh(self.initial_hidden(context[:, 0]))
         return Instructions(context, mask, hidden, torch.zeros_like(hidden))
+
+
+@dataclass(frozen=True)
+class SpelledInstructions(Instructions):
+    """Encoded instructions with their words, for heads that repeat them."""
+
+    tokens: Tensor  # (B, L) token numbers, padded
+
+    @classmethod
+    def joined(cls, parts: Sequence[Instructions]) -> SpelledInstructions:
+        """Several batches as one, padded to the longest text of all."""
+        plain, words = Instructions.joined(parts), [spelled(part).tokens for part in parts]
+        longest = plain.mask.shape[1]
+        tokens = [nn.functional.pad(table, (0, longest - table.shape[1]), value=PAD) for table in words]
+        return cls(plain.context, plain.mask, plain.hidden, plain.cell, torch.cat(tokens))
+
+
+class SpellingEncoder(InstructionEncoder):
+    """The usual encoder, whose record keeps the words."""
+
+    def forward(self, tokens: Tensor, lengths: Tensor, dropout: Tensor | None = None) -> SpelledInstructions:
+        """tokens: (B, L) int64  lengths: (B,) int64  dropout: (B, H) mask; nothing is dropped without it"""
+        plain = super().forward(tokens, lengths, dropout)
+        return SpelledInstructions(plain.context, plain.mask, plain.hidden, plain.cell, tokens)
+
+
+def spelled(instructions: Instructions) -> SpelledInstructions:
+    """Instructions that must have their words."""
+    if not isinstance(instructions, SpelledInstructions):
+        raise TypeError("this agent repeats instructions; build it with a SpellingEncoder")
+    return instructions
+
+
+def one_way_parts(
+    config: ModelConfig, sizes: DataSizes, core: StateUpdater, *, project: bool = True
+) -> AgentModules:
+    """A recurrent core of its own, and an LSTM that reads the words last to first."""
+    encoder = OneWayEncoder(config, sizes, project=project)
+    return AgentModules(encoder, core, lstm_modules(config, sizes).critic)
+
+
+def spelling_parts(config: ModelConfig, sizes: DataSizes, core: StateUpdater | None = None) -> AgentModules:
+    """The usual parts, with an encoder that keeps the words; ``core`` may be another one."""
+    usual = lstm_modules(config, sizes)
+    encoder = SpellingEncoder(sizes.words, config.word_width, config.width, config.dropout, sizes.padding)
+    return AgentModules(encoder, core or usual.updater, usual.critic)
 
 
 def sinusoids(length: int, width: int) -> Tensor:

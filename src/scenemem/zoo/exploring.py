@@ -1,9 +1,9 @@
 """Exploring before deciding: an action space that walks ahead, comes back, and only then moves.
 
-At a place, its *base*, an episode is first asked whether to explore (``GATE``). If so, it takes one of the
+At a place, its *base*, an episode first decides whether to explore (``GATE``). If so, it takes one of the
 ways that it has not explored there (``EXPLORE``), walks on as far as it may until it chooses to come back,
 and walks back to its base over known places. When the gate stays closed it takes a neighbour or stops
-(``ACTION``), and what it comes to is the next base. Everything is really walked, so trajectories hold every
+(``ACTION``), and where that leads is the next base. Everything is really walked, so trajectories hold every
 metre, and coming back restores the state it had at its base.
 
 Shape letters: B episodes, M some of them, N nodes of a memory, K candidate slots.
@@ -14,9 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scenemem.agents.agent import Decide, Limit
+from scenemem.agents.agent import Decide, Limit, with_last
 from scenemem.agents.rollout import DecisionRequest, DecisionType
-from scenemem.errors import SettingError
 from scenemem.ssm.agent import MemoryActions
 from scenemem.ssm.graph import WalkOptions
 from scenemem.world.graph import NONE, STOP, Pose, World
@@ -37,16 +36,12 @@ class ExploringActions(MemoryActions):
     stays there until the episode moves on.
 
     Args:
-        world: the world to walk in.
-        episodes: their number B.
         max_decisions: moves before an episode is cut off, explorations not counted; one number, or (B,).
         depth: hops an exploration may take beyond the neighbour it enters first.
         budget: places that all explorations of an episode may enter together.
     """
 
     def __init__(self, world: World, episodes: int, max_decisions: Limit, *, depth: int, budget: int) -> None:
-        if depth < 0 or budget < 0:
-            raise SettingError(f"depth and budget must be 0 or more, got {depth} and {budget}")
         # every hop of an exploration may find a place, too
         limit = torch.as_tensor(max_decisions) + budget
         super().__init__(world, episodes, limit, WalkOptions(restore_state=True, allow_revisits=True))
@@ -89,9 +84,7 @@ class ExploringActions(MemoryActions):
         action[episodes[explores]] = self._explore(episodes[explores], may_enter[explores], pose, decide)
         if len(moves := episodes[~explores]):
             self.decisions_left[moves] -= 1
-            here = pose.viewpoint[moves]
-            request = self.candidates_or_stop(moves, here, self.world.neighbour_mask[here])
-            action[moves] = self.as_action(decide(request))
+            action = self.choose_neighbour(pose, action, moves, decide)
         return action
 
     def _may_enter(self, episodes: Tensor, here: Tensor) -> Tensor:
@@ -103,29 +96,25 @@ class ExploringActions(MemoryActions):
 
     def _opens_gate(self, episodes: Tensor, can: Tensor, pose: Pose, decide: Decide) -> Tensor:
         """Which of the episodes explore, of those that ``can`` (M,)  ->  (M,) bool"""
-        explores, asked = torch.zeros_like(can), episodes[can]
-        if len(asked):
-            here = pose.viewpoint[asked].unsqueeze(1).repeat(1, len(GATE.names))
+        explores, deciding = torch.zeros_like(can), episodes[can]
+        if len(deciding):
+            here = pose.viewpoint[deciding].unsqueeze(1).repeat(1, len(GATE.names))
             options = torch.ones_like(here, dtype=torch.bool)
-            explores[can] = decide(DecisionRequest(GATE, asked, options, here)) == 0
+            explores[can] = decide(DecisionRequest(GATE, deciding, options, here)) == 0
         return explores
 
     def _explore(self, episodes: Tensor, may_enter: Tensor, pose: Pose, decide: Decide) -> Tensor:
-        """Enter a neighbour, or turn back; who can enter none is not asked.
+        """Enter a neighbour, or turn back; episodes that can enter none do not decide.
 
         may_enter: (M, K) bool  ->  (M,) slot to hop to; STOP for those on their way back
         """
         choice = torch.full_like(episodes, may_enter.shape[1])
         outside, can = self._out[episodes] > 0, may_enter.any(dim=1)
-        if len(asked := episodes[can]):
-            base = self.memory.node[asked, self._base[asked]]
-            request = DecisionRequest(
-                EXPLORE,
-                asked,
-                torch.cat([may_enter, outside.unsqueeze(1)], dim=1)[can],
-                torch.cat([self.world.neighbour[pose.viewpoint[asked]], base.unsqueeze(1)], dim=1),
-            )
-            choice[can] = decide(request)
+        if len(deciding := episodes[can]):
+            base = self.memory.node[deciding, self._base[deciding]]
+            options = with_last(may_enter, outside)[can]
+            places = with_last(self.world.neighbour[pose.viewpoint[deciding]], base)
+            choice[can] = decide(DecisionRequest(EXPLORE, deciding, options, places))
         action = self.as_action(choice)
         self._way[episodes] = torch.where(outside, self._way[episodes], choice)
         back, enters = episodes[action == STOP], episodes[action != STOP]

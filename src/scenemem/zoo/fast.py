@@ -11,33 +11,28 @@ long    best-first until the decisions are used up, then a walk to the candidate
 The follower is Self-Monitoring with progress in hops, target 1 - hops left / hops of the route. As published
 it reads raw candidates and actions instead of embedded ones. Read in the released code. Differences: a place
 is entered once, the release only forbids places of the same route; it walks over walked edges, here over all
-edges between visited places. Every step of the search is walked and counted. As published, a follower that is
-two hops off its route while it learns does what is right (``teacher_hops``); the row is without the 50,000
-steps on described paths. In the release a rewind may also pop the stop of an earlier place, and who has used
-up 40 steps walks to the best candidate; here a short search ends where it stands.
+edges between visited places; its rewind may also pop the stop of an earlier place, and after 40 steps it
+walks to the best candidate, where a short search ends where it stands. As published, a follower two hops off
+its route follows its labels while it learns (``teacher_hops``), without the 50,000 steps on described paths.
 
-Re-ranker (``fast-long-reranked``): the candidate to walk to is the one with the largest w . x, x the number
-of decisions of its route, the sums and means of logits and log-probabilities, and the progress. It learns
-from pairs of places of one walk, one at the goal and one not, with a hinge. The release has a small network
-on these six and the score of a speaker, learnt from candidates of finished searches.
+Re-ranker (``fast-long-reranked``): the candidate to walk to has the largest w . x, x the six
+``route_numbers``. It learns from pairs of places of one walk, one at the goal and one not, with a hinge. The
+release has a small network on these six and the score of a speaker, learnt from finished searches.
 
-``SearchMixin`` goes with any local agent: ``fast-over-basic`` searches with the basic agent, whose trained
-weights it can begin with (``--begin``).
+``fast-over-basic`` searches with the basic agent, whose trained weights it can begin with (``--begin``).
 
-Shape letters: X observations.
+Shape letters: R decision steps, N nodes, B episodes, T steps, M decisions, J = 6 numbers about a route.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from scenemem.extend import (
     ACTION,
-    AGENTS,
-    LOSSES,
-    AgentModules,
     AgentSpec,
     Basic,
     DataSizes,
@@ -46,23 +41,13 @@ from scenemem.extend import (
     Rollout,
     RolloutInputs,
     Stage,
-    lstm_modules,
-)
-from scenemem.zoo.progress import (
-    PROGRESS_HOPS,
-)
-from scenemem.zoo.rank_pairs import (
-    RANK_PAIRS,
-    ROUTE_NUMBERS,
-    route_numbers,
-    walked_routes,
 )
 from scenemem.zoo.recipes import SEARCH_WALK, published, shared
-from scenemem.zoo.search import (
-    SearchConfig,
-    SearchMixin,
-)
-from scenemem.zoo.self_monitoring import SelfMonitoring, SelfMonitoringConfig, co_grounded_parts
+from scenemem.zoo.search import SearchConfig, SearchMixin
+from scenemem.zoo.self_monitoring import SelfMonitoring, SelfMonitoringConfig
+
+ROUTE_NUMBERS = 6
+"""J: decisions, sum and mean of logits, sum and mean of log-probabilities, progress."""
 
 
 @dataclass(frozen=True)
@@ -77,20 +62,14 @@ class Fast(SearchMixin, SelfMonitoring):  # type: ignore[misc]  # scores more th
     """Self-Monitoring's follower, which searches when it is evaluated."""
 
     config: FastConfig
+    raw = True
 
-    def __init__(self, config: FastConfig, sizes: DataSizes, parts: AgentModules) -> None:
-        super().__init__(config, sizes, parts)
+    def __init__(self, config: FastConfig, sizes: DataSizes) -> None:
+        super().__init__(config, sizes)
         if config.rerank:  # begins as the sum of logits
             self.rank = nn.Linear(ROUTE_NUMBERS, 1, bias=False)
             nn.init.zeros_(self.rank.weight)
             nn.init.ones_(self.rank.weight[:, 1])
-
-    @classmethod
-    def make(cls, config: FastConfig, sizes: DataSizes) -> Fast:
-        """Fresh weights."""
-        if config.co_grounded:
-            return cls(config, sizes, co_grounded_parts(config, sizes, raw=True))
-        return cls(config, sizes, lstm_modules(config, sizes))
 
     def route_numbers(self, point: DecisionPoint) -> Tensor:
         """What the re-ranker reads about every node as the end of its route  ->  (R, N, 6)"""
@@ -118,6 +97,30 @@ class Fast(SearchMixin, SelfMonitoring):  # type: ignore[misc]  # scores more th
         return {"rank": self.rank(numbers).squeeze(-1)}
 
 
+def route_numbers(depth: Tensor, logits: Tensor, log_p: Tensor, progress: Tensor) -> Tensor:
+    """What is known of routes that end somewhere; sums count the decision to stop.
+
+    depth: hops  logits, log_p: sums  progress: of the monitor  (...) each  ->  (..., J)
+    """
+    count = depth + 1
+    return torch.stack([depth, logits, logits / count, log_p, log_p / count, progress], dim=-1)
+
+
+def walked_routes(rollout: Rollout, logits: Tensor, progress: Tensor) -> Tensor:
+    """The numbers of every place of local walks, as if they had ended there; 0 where nothing was decided.
+
+    logits: (M, K + 1) of all actions  progress: (B, T)  ->  (B, T, J)
+    """
+    table = rollout.decisions[ACTION]
+    both = torch.stack([logits, logits.log_softmax(dim=-1)], dim=-1)  # (M, K + 1, 2)
+    taken = both.gather(1, table.choice.view(-1, 1, 1).expand(-1, 1, 2)).squeeze(1)
+    shape, at = (*rollout.alive.shape, 2), (table.episode, table.step)
+    chosen, stop = (both.new_zeros(shape).index_put(at, values) for values in (taken, both[:, -1]))
+    totals = chosen.cumsum(dim=1) - chosen + stop
+    depth = torch.arange(shape[1], device=logits.device).to(logits).expand(shape[:2])
+    return route_numbers(depth, totals[..., 0], totals[..., 1], progress)
+
+
 @dataclass(frozen=True)
 class FastBasicConfig(ModelConfig, SearchConfig):
     """Settings of the basic agent with a search."""
@@ -127,16 +130,16 @@ class FastBasic(SearchMixin, Basic):  # type: ignore[misc]  # scores more than a
     """The basic agent, which searches when it is evaluated."""
 
 
-SPEC = AgentSpec(Fast.make, FastConfig)
-BASIC_SPEC = AgentSpec(FastBasic, FastBasicConfig)
-_SHORT = shared("fast", FastConfig, {"progress_hops": 0.5}, search="short")
+AGENTS = {
+    "fast": AgentSpec(Fast, FastConfig),
+    "fast-basic": AgentSpec(FastBasic, FastBasicConfig),
+}
+_PROGRESS = {"progress_hops": 0.5}
+_RANKED = {**_PROGRESS, "rank_pairs": 1.0}
 ROWS = {
-    "fast": _SHORT,
-    "fast-long": replace(_SHORT, model=replace(_SHORT.model, search="long"), walk=SEARCH_WALK),
-    "fast-long-reranked": replace(
-        shared("fast", FastConfig, {"progress_hops": 0.5, "rank_pairs": 1.0}, search="long", rerank=True),
-        walk=SEARCH_WALK,
-    ),
+    "fast": shared("fast", FastConfig, _PROGRESS, search="short"),
+    "fast-long": shared("fast", FastConfig, _PROGRESS, walk=SEARCH_WALK, search="long"),
+    "fast-long-reranked": shared("fast", FastConfig, _RANKED, walk=SEARCH_WALK, search="long", rerank=True),
     "fast-over-basic": shared("fast-basic", FastBasicConfig, search="short"),
 }
 AS_PUBLISHED = {
@@ -152,11 +155,3 @@ AS_PUBLISHED = {
         teacher_hops=2,
     ),
 }
-
-
-def register() -> None:
-    """Its agents and its losses."""
-    AGENTS.register("fast", SPEC)
-    AGENTS.register("fast-basic", BASIC_SPEC)
-    LOSSES.register("progress_hops", PROGRESS_HOPS)
-    LOSSES.register("rank_pairs", RANK_PAIRS)

@@ -44,13 +44,7 @@ IN_SIGHT = math.radians(40.0)
 
 
 class LowLevelActions(ActionSpace):
-    """Six options: left, right, up, down, forward, stop. Tilting beyond the highest view changes nothing.
-
-    Args:
-        world: the world to walk in.
-        episodes: their number B.
-        max_decisions: an episode that has decided this often is cut off where it stands; one number, or (B,).
-    """
+    """Six options: left, right, up, down, forward, stop. Tilting beyond the highest view changes nothing."""
 
     def __init__(self, world: World, episodes: int, max_decisions: Limit) -> None:
         super().__init__(world, episodes, max_decisions)

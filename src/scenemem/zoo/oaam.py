@@ -21,11 +21,8 @@ from torch import Tensor, nn
 
 from scenemem.extend import (
     ACTION,
-    AGENTS,
     ANGLE_WIDTH,
-    LOSSES,
     Agent,
-    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
@@ -36,10 +33,6 @@ from scenemem.extend import (
     WalkConfig,
     dots,
     fold_angles,
-    lstm_modules,
-)
-from scenemem.zoo.fidelity import (
-    PATH,
 )
 from scenemem.zoo.recipes import published, shared
 
@@ -60,7 +53,7 @@ class Stream(nn.Module):
 
 @dataclass(frozen=True)
 class Decoupled:
-    """What the two streams say about every observation."""
+    """Scores of the two streams for every observation."""
 
     confidence: Tensor  # (X, K + 1, 2) of every option, by object and by action
     mix: Tensor  # (X, 2) their weights
@@ -71,18 +64,13 @@ class Decoupled:
 class OAAM(Agent):
     """Scores how candidates look and where they lie apart, and weighs the two by the words."""
 
-    def __init__(self, config: ModelConfig, sizes: DataSizes, parts: AgentModules) -> None:
-        super().__init__(config, sizes, parts)
+    def __init__(self, config: ModelConfig, sizes: DataSizes) -> None:
+        super().__init__(config, sizes)
         self.object = Stream(config.width)
         self.action = Stream(config.width)
         self.score_object = nn.Linear(config.width, sizes.visual, bias=False)
         self.score_action = nn.Linear(config.width, ANGLE_WIDTH, bias=False)
         self.mix = nn.Linear(2 * config.width, 2)
-
-    @classmethod
-    def build(cls, config: ModelConfig, sizes: DataSizes) -> OAAM:
-        """Fresh weights."""
-        return cls(config, sizes, lstm_modules(config, sizes))
 
     def decouple(self, observations: Observations) -> Decoupled:
         """Both scores of every candidate, and their weights."""
@@ -120,7 +108,7 @@ class OAAM(Agent):
         )
 
 
-SPEC = AgentSpec(OAAM.build, ModelConfig)
+AGENTS = {"oaam": AgentSpec(OAAM, ModelConfig)}
 ROWS = {
     "oaam": shared("oaam", ModelConfig, {"path": 0.5}),
 }
@@ -133,9 +121,3 @@ AS_PUBLISHED = {
         iterations=80_000,
     ),
 }
-
-
-def register() -> None:
-    """Its agent and its loss."""
-    AGENTS.register("oaam", SPEC)
-    LOSSES.register("path", PATH)

@@ -8,11 +8,13 @@ action, A width of an embedded action, H state width, L words.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
+from scenemem.agents.agent import Agent, DecisionPoint, Observations
 from scenemem.features.store import CandidateFeatures
 from scenemem.models.navigator import (
     Instructions,
@@ -50,6 +52,12 @@ def with_stop_option(mask: Tensor) -> Tensor:
     return nn.functional.pad(mask, (0, 1), value=True)
 
 
+def navigator_words(agent: Agent, point: DecisionPoint) -> dict[str, Tensor]:
+    """The words the recurrent core attends to, for what it sees and how it moves alike  ->  name: (R, L)"""
+    words = agent.words_at(point)["navigator"]
+    return {"perception": words, "action": words}
+
+
 def action_taken(observation: Observation, faced: Tensor) -> Tensor:
     """The action u that led here, as it looked from where the agent stood; 0 at the start.
 
@@ -81,30 +89,19 @@ class FollowerState(State):
         return {"navigator": self.word_attention}
 
 
-class FollowerUpdater(StateUpdater):
-    """Speaker-Follower: h_t = LSTM([u_{t-1}, v_t], h_{t-1}), v_t = attention of h_{t-1} over the 36 views.
+class CarryingUpdater(StateUpdater):
+    """h_t = LSTM(what entered, h_{t-1}) is carried; h~_t = tanh(W [sum_l a_l x_l, h_t]) decides."""
 
-    h~_t = tanh(W [sum_l a_l x_l, h_t]) decides; h_t, not h~_t, is carried.
-
-    Args:
-        visual: columns D of the view features.
-        width: H of the state.
-        inner: width in which states and views are compared.
-    """
-
-    def __init__(self, visual: int, width: int, inner: int = 256) -> None:
-        super().__init__()
-        self.width = width
-        self.action_width = visual + ANGLE_WIDTH
-        self.view_query = nn.Linear(width, inner)
-        self.view_key = nn.Linear(self.action_width, inner)
-        self.lstm = nn.LSTMCell(2 * self.action_width, width)
+    def add_layers(self, entered: int, width: int) -> None:
+        """The last layers of a core, after those of its own."""
+        self.entered, self.width = entered, width
+        self.lstm = nn.LSTMCell(entered, width)
         self.word_query = nn.Linear(width, width, bias=False)
         self.join = nn.Linear(2 * width, width, bias=False)
 
     def mask_widths(self) -> dict[str, int]:
         """Masks on what enters the LSTM, and on its output."""
-        return {"lstm_input": 2 * self.action_width, "output": self.width}
+        return {"lstm_input": self.entered, "output": self.width}
 
     def initial_state(self, instructions: Instructions) -> FollowerState:
         """The summaries of the instruction; nothing is faced yet."""
@@ -113,25 +110,41 @@ class FollowerUpdater(StateUpdater):
         faced = torch.zeros_like(hidden[:, 0], dtype=torch.long)
         return FollowerState(hidden, hidden, instructions.cell, nothing, faced)
 
+    @abstractmethod
+    def entering(self, state: FollowerState, observation: Observation) -> list[Tensor]:
+        """What the LSTM reads beside its state, as (M, W) each."""
+
     def forward(self, state: FollowerState, observation: Observation) -> FollowerState:
         """One update."""
         words, masks = observation.instructions, observation.masks
-        views = views_as_actions(observation)  # (M, 36, U)
-        attention = dots(self.view_key(views), self.view_query(state.output)).softmax(dim=-1)
-        view = torch.bmm(attention.unsqueeze(1), views).squeeze(1)
-        entered = torch.cat([action_taken(observation, state.faced), view], dim=-1) * masks["lstm_input"]
+        entered = torch.cat(self.entering(state, observation), dim=-1) * masks["lstm_input"]
         output, cell = self.lstm(entered, (state.output, state.cell))
         dropped = output * masks["output"]
-        weights = masked_softmax(dots(words.context, self.word_query(dropped)), words.mask)
-        text = torch.bmm(weights.unsqueeze(1), words.context).squeeze(1)
+        text, weights = words.attend(self.word_query(dropped))
         hidden = torch.tanh(self.join(torch.cat([text, dropped], dim=-1)))
         return FollowerState(hidden, output, cell, weights, observation.view)
 
 
-def views_as_actions(observation: Observation) -> Tensor:
-    """All 36 views with their directions relative to the view faced  ->  (M, 36, U)"""
-    angles = tiled(view_angles(observation.view)).to(observation.panorama)
-    return torch.cat([observation.panorama * observation.masks.feature, angles], dim=-1)
+class FollowerUpdater(CarryingUpdater):
+    """Speaker-Follower: h_t = LSTM([u_{t-1}, v_t], h_{t-1}), v_t = attention of h_{t-1} over the 36 views.
+
+    Args:
+        inner: width in which states and views are compared.
+    """
+
+    def __init__(self, visual: int, width: int, inner: int = 256) -> None:
+        super().__init__()
+        self.view_query = nn.Linear(width, inner)
+        self.view_key = nn.Linear(visual + ANGLE_WIDTH, inner)
+        self.add_layers(2 * (visual + ANGLE_WIDTH), width)
+
+    def entering(self, state: FollowerState, observation: Observation) -> list[Tensor]:
+        """The action taken, and the views attended to."""
+        angles = tiled(view_angles(observation.view)).to(observation.panorama)
+        views = torch.cat([observation.panorama * observation.masks.feature, angles], dim=-1)  # (M, 36, U)
+        attention = dots(self.view_key(views), self.view_query(state.output)).softmax(dim=-1)
+        view = torch.bmm(attention.unsqueeze(1), views).squeeze(1)
+        return [action_taken(observation, state.faced), view]
 
 
 def view_angles(view: Tensor) -> Tensor:
@@ -158,18 +171,6 @@ class ActionEmbedding(nn.Module):
         return torch.relu(self.norm(self.linear(actions)))
 
 
-def embedded_candidates(
-    embed: ActionEmbedding, candidates: CandidateFeatures, feature_mask: Tensor
-) -> Tensor:
-    """g(u) of candidates and stop; 0 at slots without a candidate, which are most  ->  (X, K + 1, A)"""
-    real = candidates.mask
-    visual, angles = candidates.visual[real] * feature_mask, tiled(candidates.orientation[real])
-    known = embed(torch.cat([visual, angles], dim=-1))
-    stop = embed(visual.new_zeros(1, 1, embed.linear.in_features))
-    table = known.new_zeros(*real.shape, known.shape[1]).masked_scatter(real.unsqueeze(-1), known)
-    return torch.cat([table, stop.expand(len(table), 1, -1)], dim=1)
-
-
 @dataclass(frozen=True)
 class CoGroundedState(State):
     """The state of ``CoGroundedUpdater``: what it carries, and what the last update attended to."""
@@ -183,7 +184,7 @@ class CoGroundedState(State):
 
     @property
     def attention(self) -> dict[str, Tensor]:
-        """The textual grounding, which asks for things and directions alike."""
+        """The textual grounding, for things and directions alike."""
         return {"perception": self.word_attention, "action": self.word_attention}
 
 
@@ -198,9 +199,6 @@ class CoGroundedUpdater(StateUpdater):
     are summed carry no position code.
 
     Args:
-        visual: columns D of the view features.
-        width: H of the state.
-        embedded: width A of an embedded action.
         raw: the form of Tactical Rewind.
         norm: g normalises what it embeds; EGP's does not.
     """
@@ -240,10 +238,10 @@ class CoGroundedUpdater(StateUpdater):
         words, masks = observation.instructions, observation.masks
         candidates = observation.environment.candidates(observation.viewpoint, observation.view)
         code = sinusoids(words.context.shape[1], self.width).to(words.context)
-        keys = words.context + code
-        attention = masked_softmax(dots(keys, self.word_query(state.hidden)), words.mask)
-        text = torch.bmm(attention.unsqueeze(1), words.context if self.raw else keys).squeeze(1)
-
+        coded = replace(words, context=words.context + code)
+        text, attention = coded.attend(self.word_query(state.hidden))
+        if self.raw:
+            text = torch.bmm(attention.unsqueeze(1), words.context).squeeze(1)
         actions = candidate_actions(candidates, masks.feature)
         embedded = self.embed(actions) * masks["embedded_action"].unsqueeze(1)
         weights = masked_softmax(
@@ -255,6 +253,25 @@ class CoGroundedUpdater(StateUpdater):
             taken = self.embed(taken) * masks["embedded_action"]
         hidden, cell = self.lstm(torch.cat([taken, seen, text], dim=-1), (state.hidden, state.cell))
         return CoGroundedState(hidden, cell, state.hidden, text, seen, attention, observation.view)
+
+
+class EmbedsActions(Agent):
+    """Mixed into an agent that reads embedded candidates; with the common core it has an ``embed`` itself."""
+
+    embed: ActionEmbedding
+
+    def embedded(self, observations: Observations) -> Tensor:
+        """g(u) of candidates and stop; 0 at slots without a candidate, which are most  ->  (X, K + 1, A)"""
+        core, seen, real = self.updater, observations.candidates, observations.candidates.mask
+        embed = core.embed if isinstance(core, CoGroundedUpdater) else self.embed
+        visual, angles = seen.visual[real] * observations.feature_mask, tiled(seen.orientation[real])
+        known = embed(torch.cat([visual, angles], dim=-1))
+        stop = embed(visual.new_zeros(1, 1, embed.linear.in_features))
+        table = known.new_zeros(*real.shape, known.shape[1]).masked_scatter(real.unsqueeze(-1), known)
+        embedded = torch.cat([table, stop.expand(len(table), 1, -1)], dim=1)
+        if isinstance(core, CoGroundedUpdater):
+            embedded = embedded * observations.mask("embedded_action").unsqueeze(1)
+        return embedded
 
 
 class ProgressMonitor(nn.Module):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 Exchange = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""What nodes send and receive, (R, V, W) each  ->  messages summed at who receives and at who sends them"""
+"""What nodes send and receive, (R, V, W) each  ->  messages summed at their receivers and at their senders"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class GraphNet(nn.Module):
     n_v <- n_v + W [sum in, sum out, g, n_v],   g <- ReLU(W [mean n, g])
 
     A layer on [n_u, n_v, g] is the sum of a layer on each, so nodes are multiplied once instead of edges;
-    what edges say themselves is the same in every step and summed once.
+    the terms of the edges are the same in every step and summed once.
 
     Args:
         width: W of nodes, edges and the global state.
@@ -54,7 +54,7 @@ class GraphNet(nn.Module):
         along, against = (layer(edges.feature[row, edge]) for layer in self.edge)
         # a message along every edge, then one against every edge
         begins, ends = torch.cat([source, target]), torch.cat([target, source])
-        typed = torch.cat([along, against])
+        messages = torch.cat([along, against])
 
         def summed(messages: Tensor, number: Tensor) -> Tensor:
             return torch.zeros_like(nodes).flatten(0, 1).index_add(0, number, messages).view_as(nodes)
@@ -64,12 +64,12 @@ class GraphNet(nn.Module):
             message = nn.functional.elu(pairs + receives.flatten(0, 1).index_select(0, ends))
             return summed(message, ends), summed(message, begins)
 
-        return self._steps(nodes, exists, exchange, (summed(typed, ends), summed(typed, begins)))
+        return self._steps(nodes, exists, exchange, (summed(messages, ends), summed(messages, begins)))
 
     def complete(self, nodes: Tensor, pairs: Tensor) -> Tensor:
         """The same on graphs with an edge from every node to every node.
 
-        nodes: (R, V, W)  pairs: (R, V, V, W), what edges say  ->  (R, V, W)
+        nodes: (R, V, W)  pairs: (R, V, V, W), the features of the edges  ->  (R, V, W)
         """
         along, against = (layer(pairs) for layer in self.edge)
 
@@ -78,16 +78,16 @@ class GraphNet(nn.Module):
             message = nn.functional.elu(sends.unsqueeze(2) + receives.unsqueeze(1))
             return 2 * message.sum(dim=1), 2 * message.sum(dim=2)
 
-        said = along.sum(dim=1) + against.sum(dim=2), along.sum(dim=2) + against.sum(dim=1)
-        return self._steps(nodes, torch.ones_like(nodes[..., 0], dtype=torch.bool), exchange, said)
+        typed = along.sum(dim=1) + against.sum(dim=2), along.sum(dim=2) + against.sum(dim=1)
+        return self._steps(nodes, torch.ones_like(nodes[..., 0], dtype=torch.bool), exchange, typed)
 
     def _steps(
-        self, nodes: Tensor, exists: Tensor, exchange: Exchange, said: tuple[Tensor, Tensor]
+        self, nodes: Tensor, exists: Tensor, exchange: Exchange, typed: tuple[Tensor, Tensor]
     ) -> Tensor:
-        """All steps; ``said`` are sums of what edges say, at who receives and at who sends, (R, V, W) each"""
+        """All steps; ``typed`` are the terms of edges, summed at receivers and at senders, (R, V, W) each"""
         width, kept = nodes.shape[2], exists.unsqueeze(-1)
-        many = kept.sum(dim=1).clamp_min(1)
-        whole = (nodes * kept).sum(dim=1) / many
+        count = kept.sum(dim=1).clamp_min(1)
+        whole = (nodes * kept).sum(dim=1) / count
         of_ends, of_whole = self.message.weight.split_with_sizes([2 * width, width], dim=1)
         of_ends = torch.cat(of_ends.chunk(2, dim=1))  # (2W, W)
         for _ in range(self.steps):
@@ -95,16 +95,16 @@ class GraphNet(nn.Module):
             everywhere = nn.functional.linear(whole, of_whole, self.message.bias).unsqueeze(1)
             received, sent = exchange(sends, receives + everywhere)
             context = whole.unsqueeze(1).expand_as(nodes)
-            joined = torch.cat([received + said[0], sent + said[1], context, nodes], dim=-1)
+            joined = torch.cat([received + typed[0], sent + typed[1], context, nodes], dim=-1)
             nodes = (nodes + self.node(joined)) * kept
-            whole = torch.relu(self.whole(torch.cat([nodes.sum(dim=1) / many, whole], dim=-1)))
+            whole = torch.relu(self.whole(torch.cat([nodes.sum(dim=1) / count, whole], dim=-1)))
         return nodes
 
 
 class ProxyChannel(nn.Module):
-    """Pools a graph into proxies, plans there, and tells the nodes: W A^T plan(A v, A e A^T).
+    """Pools a graph into proxies, plans there, and hands the plan to the nodes: W A^T plan(A v, A e A^T).
 
-    Every proxy is a weighted mean of nodes, so that what it knows does not grow with the graph.
+    Every proxy is a weighted mean of nodes, so that its numbers do not grow with the graph.
 
     Args:
         width: W of nodes and edges.
@@ -136,8 +136,8 @@ class ProxyChannel(nn.Module):
         proxies = torch.bmm(share, nodes)
         pairs = pooled_edges(share, edges)
         planned = self.planning.complete(proxies, pairs.view(len(pairs), self.proxies, self.proxies, -1))
-        said: Tensor = self.out(torch.bmm(share.transpose(1, 2), planned))
-        return said * exists.unsqueeze(-1)
+        found: Tensor = self.out(torch.bmm(share.transpose(1, 2), planned))
+        return found * exists.unsqueeze(-1)
 
 
 class ProxyPlanner(nn.Module):

@@ -8,14 +8,12 @@ whole past, attends to the words and to the views, and both together decide:
     q = last of self-attention(past),   c_t = W [att(q; words), att(q; V)]
     high level: logit_k = ReLU(W v_k) . c_t, stop is the row v = 0;   low level: W c_t over six actions
 
-Read in the released code. Differences: words of the instruction are not filtered by a list of stop words;
-high-level options are the neighbours of here, of which several may lie in one view, instead of views of which
-the nearest neighbour wins, and stop's row has a bias; words and views are attended to by one layer without
-feed-forward, where the release has two full ones, and layers drop nothing; word vectors learn. The published
-learning rate falls when validation stands still, here along the common cosine. Fidelity as a reward:
-``--learning.reward.rule ndtw``. The paper reports R4R.
-
-On the common recipe low-level actions have teachers as in ``student_forcing``.
+Read in the released code. Differences: stop words stay; high-level options are the neighbours of here instead
+of views of which the nearest neighbour wins, and stop's row has a bias; words and views are attended to by
+one layer without feed-forward, where the release has two full ones, and layers drop nothing; word vectors
+learn; the learning rate falls along the common cosine instead of when validation stands still. Fidelity as a
+reward: ``--learning.reward.rule ndtw``. On the common recipe low-level actions have teachers as in
+``student_forcing``.
 
 Shape letters: M episodes that observe, X observations, R decision steps, K candidate slots, S remembered
 steps, W token width, H state width.
@@ -29,62 +27,44 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.extend import (
-    AGENTS,
     ActionSpace,
     Agent,
-    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
     DecisionType,
     Instructions,
     Limit,
-    ModelConfig,
     Observation,
-    SettingError,
     Stage,
     State,
     StateUpdater,
     WalkConfig,
     World,
     dots,
-    lstm_modules,
 )
 from scenemem.zoo.encoders import sinusoids
 from scenemem.zoo.low_level import LOW_LEVEL, LowLevelActions, action_between
 from scenemem.zoo.panoramic import view_angles
-from scenemem.zoo.parts import read_by_transformer
-from scenemem.zoo.recipes import published, shared
-from scenemem.zoo.student_forcing import ACTIONS, START, with_turns
-from scenemem.zoo.transformer import (
-    attend_known,
-    cross_layer,
-    keys_and_values,
-    last_of_layer,
-)
+from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.student_forcing import ACTIONS, START, TURNS
+from scenemem.zoo.transformer import TokenConfig, token_parts
 
 
 @dataclass(frozen=True)
-class PTAConfig(ModelConfig):
+class PTAConfig(TokenConfig):
     """Settings of PTA."""
 
     low_level: bool = False
     """turn, tilt and step forward instead of choosing a neighbour"""
     map_width: int = 128
     """width W of the tokens"""
-    heads: int = 4
-    """attention heads"""
-    text_layers: int = 0
-    """layers of a Transformer over the words; 0 keeps the common LSTM"""
     history: int = 40
     """S, steps of the past that are attended to"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.map_width % self.heads or self.map_width % 2:
-            raise SettingError(f"map_width must be even and a multiple of heads, got {self.map_width}")
-        if self.history < 1:
-            raise SettingError(f"history must be 1 or more, got {self.history}")
+        check_least(self, 1, "history")
 
 
 @dataclass(frozen=True)
@@ -142,31 +122,29 @@ class PerceiveTransform(StateUpdater):
 
     def forward(self, state: PastState, observation: Observation) -> PastState:
         """One decision's context."""
-        hidden_words = ~observation.instructions.mask
-        for_views, for_past = observation.per_instruction(self.known_words).chunk(2, dim=-1)
+        words, padding = observation.per_instruction(self.words), ~observation.instructions.mask
         angles = self.angle(view_angles(observation.view))
         views = self.view(observation.panorama * observation.masks.feature) + angles
         views = views * observation.masks["views"].unsqueeze(1)
-        views = cross_layer(self.views, views, for_views, hidden_words)
+        views = self.views(views, words, memory_key_padding_mask=padding)
 
         past = torch.cat([state.past[:, 1:], self._token(state, observation).unsqueeze(1)], dim=1)
         count = (state.count + 1).clamp_max(self.window)
-        longest = int(count.max())  # places before it are empty for everybody
+        longest = int(count.max())  # places before it are empty in all episodes
         empty = torch.arange(longest, device=past.device) < longest - count.unsqueeze(1)
         coded = (past + sinusoids(self.window, self.inner).to(past))[:, -longest:]
-        query = last_of_layer(self.past, coded, empty)
-        read, attention = attend_known(self.to_words, query, for_past, hidden_words)
+        query = self.past(coded, src_key_padding_mask=empty)[:, -1:]
+        read, attention = self.to_words(query, words, words, key_padding_mask=padding)
         seen, _ = self.to_views(query, views, views, need_weights=False)
         of_words, of_views = self.norms
         both = torch.cat([of_words(query + read), of_views(query + seen)], dim=-1)
         context = self.join(both).squeeze(1)
         return PastState(context, past, count, attention.squeeze(1), observation.view)
 
-    def known_words(self, instructions: Instructions) -> Tensor:
-        """Keys and values of the words, for the views and for the past  ->  (B, L, 4W)"""
-        words = self.text(instructions.context)
-        known = (keys_and_values(part, words) for part in (self.views.multihead_attn, self.to_words))
-        return torch.cat(list(known), dim=-1)
+    def words(self, instructions: Instructions) -> Tensor:
+        """(B, L, W)"""
+        words: Tensor = self.text(instructions.context)
+        return words
 
     def _token(self, state: PastState, observation: Observation) -> Tensor:
         """The newest token of the past: the action taken, or the last context  ->  (M, W)"""
@@ -184,7 +162,8 @@ class PTA(Agent):
 
     config: PTAConfig
 
-    def __init__(self, config: PTAConfig, sizes: DataSizes, parts: AgentModules) -> None:
+    def __init__(self, config: PTAConfig, sizes: DataSizes) -> None:
+        parts = token_parts(config, sizes, lambda _, data: PerceiveTransform(config, data.visual))
         super().__init__(config, sizes, parts)
         self.follows_reference = not config.low_level
         if config.low_level:
@@ -192,12 +171,6 @@ class PTA(Agent):
         else:
             self.view = nn.Linear(sizes.visual, config.width)
             self.angle = nn.Linear(4, config.width, bias=False)
-
-    @classmethod
-    def build(cls, config: PTAConfig, sizes: DataSizes) -> PTA:
-        """Fresh weights."""
-        parts = lstm_modules(config, sizes, lambda _, data: PerceiveTransform(config, data.visual))
-        return cls(config, sizes, read_by_transformer(parts, config, sizes, config.text_layers, config.heads))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -218,14 +191,14 @@ class PTA(Agent):
         return dots(torch.relu(torch.cat([views, stop], dim=1)), context)
 
 
-SPEC = AgentSpec(PTA.build, PTAConfig)
+AGENTS = {"pta": AgentSpec(PTA, PTAConfig)}
 _OWN = PTAConfig(
     word_width=300, width=512, dropout=0.1, feature_dropout=0.0, map_width=512, heads=8, text_layers=1
 )
 _STUDENT = (Stage("student", losses={"student_forcing": 1.0}),)
 ROWS = {
     "pta": shared("pta", PTAConfig),
-    "pta-low": with_turns(shared("pta", PTAConfig, low_level=True)),
+    "pta-low": shared("pta", PTAConfig, low_level=True, **TURNS),
 }
 AS_PUBLISHED = {
     "pta": published("pta", _OWN, _STUDENT, batch=32, iterations=60_000, word_vectors=True),
@@ -241,8 +214,3 @@ AS_PUBLISHED = {
     ),
 }
 R4R_LABELS = {"pta-low": "low_level_path"}
-
-
-def register() -> None:
-    """Its agent."""
-    AGENTS.register("pta", SPEC)

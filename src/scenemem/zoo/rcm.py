@@ -1,12 +1,12 @@
 """RCM (Wang 2019): cross-modal reasoning, and a matching critic whose verdict is a reward.
 
-The words are asked by the state, then the views by the words, and all three decide:
+The state attends to the words, their sum to the views, and all three decide:
 
     x^ = att(h_t; words),   v^ = att(x^; views),   logit_k = (W_c [h_t, x^, v^]) . (W_u u_k),   stop is u = 0
     att(q; Y) = sum_i softmax_i(y_i . W q) y_i
 
-The matching critic is a speaker: it reads the walk and says how likely the instruction is. Its likelihood of
-a word, times ``delta``, is earned at the end of a walk beside what the goal pays,
+The matching critic is a speaker: its likelihood of a word of the instruction, given the walk, times
+``delta``, is earned at the end of a walk beside what the goal pays,
 
     r_t = metres closer to the goal;   at the end 1 for success, and delta p(instruction | walk)
 
@@ -14,10 +14,9 @@ As published the critic learns from reference paths first and is then left alone
 imitation to reinforcement; h_t = LSTM([a_{t-1}, v_t]) reads the action just taken. Fidelity-oriented agents
 are paid for nDTW instead (``--learning.reward.rule ndtw``, the row ``rcm-fidelity``).
 
-The paper was read through notes and two re-implementations. delta and the schedule are not known: .5 is
-BabyWalk's. Differences: the likelihood is that of a word, which stays in (0, 1) for long texts; advantages
-use the critic of states as everywhere here, which reads h~; on the common recipe the goal pays what it pays
-everybody. Self-imitation in unseen houses is another task and not built.
+Read through notes and two re-implementations; delta and the schedule are not known (.5 is BabyWalk's).
+Differences: the likelihood is that of a word, which stays in (0, 1) for long texts; advantages use the common
+critic of states, which reads h~. Self-imitation in unseen houses is another task and not built.
 
 Shape letters: X observations, R decision steps, B episodes, T steps, K candidate slots, D visual columns.
 """
@@ -30,12 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.extend import (
-    AGENTS,
     ANGLE_WIDTH,
-    LOSSES,
-    REWARDS,
     Agent,
-    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
@@ -45,7 +40,6 @@ from scenemem.extend import (
     RewardConfig,
     Rollout,
     RolloutInputs,
-    SettingError,
     SpeakerConfig,
     SpeakerNetwork,
     Stage,
@@ -53,24 +47,10 @@ from scenemem.extend import (
     dots,
     evaluating,
 )
-from scenemem.zoo.fidelity import (
-    ndtw_reward,
-)
-from scenemem.zoo.matching import (
-    MATCHED_A2C,
-    MATCHING_CRITIC,
-    views_of_walk,
-)
-from scenemem.zoo.panoramic import (
-    FollowerState,
-    FollowerUpdater,
-    candidate_actions,
-)
-from scenemem.zoo.parts import spelling_parts
-from scenemem.zoo.recipes import published, shared
-from scenemem.zoo.telling import (
-    spelled,
-)
+from scenemem.zoo.encoders import spelled, spelling_parts
+from scenemem.zoo.objectives import views_of_walk
+from scenemem.zoo.panoramic import FollowerState, FollowerUpdater, candidate_actions
+from scenemem.zoo.recipes import check_least, published, shared
 
 
 @dataclass(frozen=True)
@@ -84,22 +64,12 @@ class RCMConfig(ModelConfig):
     critic_width: int = 128
     """width of the matching critic"""
     delta: float = 0.5
-    """weight of the matching critic in the reward; not known, BabyWalk's"""
+    """weight of the matching critic in the reward, 0 ignores it; not known, BabyWalk's"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.action_width < 1:
-            raise SettingError(f"action_width must be 1 or more, got {self.action_width}")
-        if self.delta < 0:
-            raise SettingError(f"delta must be 0 or more, got {self.delta}; use 0 to ignore the critic")
-
-
-@dataclass(frozen=True)
-class Reasoned:
-    """What words and views say to every observation."""
-
-    joint: Tensor  # (X, A)
-    words: Tensor  # (X, L) weights
+        check_least(self, 1, "action_width")
+        check_least(self, 0, "delta")
 
 
 class RCM(Agent):
@@ -107,8 +77,9 @@ class RCM(Agent):
 
     config: RCMConfig
 
-    def __init__(self, config: RCMConfig, sizes: DataSizes, parts: AgentModules) -> None:
-        super().__init__(config, sizes, parts)
+    def __init__(self, config: RCMConfig, sizes: DataSizes) -> None:
+        core = FollowerUpdater(sizes.visual, config.width) if config.follower else None
+        super().__init__(config, sizes, spelling_parts(config, sizes, core))
         width = config.width
         self.word_query = nn.Linear(width, width, bias=False)
         self.view_query = nn.Linear(width, sizes.visual, bias=False)
@@ -117,29 +88,22 @@ class RCM(Agent):
         speaker = SpeakerConfig(config.word_width, config.critic_width, config.dropout)
         self.matching = SpeakerNetwork(speaker, sizes.words, sizes.visual)
 
-    @classmethod
-    def build(cls, config: RCMConfig, sizes: DataSizes) -> RCM:
-        """Fresh weights."""
-        core = FollowerUpdater(sizes.visual, config.width) if config.follower else None
-        return cls(config, sizes, spelling_parts(config, sizes, core))
-
-    def reason(self, observations: Observations) -> Reasoned:
-        """Words asked by the state, views asked by the words."""
+    def reason(self, observations: Observations) -> tuple[Tensor, Tensor]:
+        """State, the words it attends to and the views these attend to (X, A); weights of the words (X, L)"""
         state, mask = observations.state, observations.feature_mask
-        hidden = (
-            state.output if isinstance(state, FollowerState) else state.hidden
-        )  # as published h_t decides, not h~
+        # as published h_t decides, not h~
+        hidden = state.output if isinstance(state, FollowerState) else state.hidden
         hidden = hidden * observations.decision_mask
         text, words = observations.instructions.attend(self.word_query(hidden))
         seen = attend_panoramas(
             self.view_query(text) * mask, observations.viewpoint, observations.environment
         )
-        return Reasoned(self.join(torch.cat([hidden, text, seen * mask], dim=-1)), words)
+        return self.join(torch.cat([hidden, text, seen * mask], dim=-1)), words
 
     def action_logits(self, observations: Observations) -> Tensor:
         """(X, K + 1)"""
         actions = candidate_actions(observations.candidates, observations.feature_mask)
-        return dots(self.of_action(actions), observations.cached(self.reason).joint)
+        return dots(self.of_action(actions), observations.cached(self.reason)[0])
 
     def score(self, point: DecisionPoint) -> Tensor:
         """Actions: (R, K + 1)"""
@@ -149,23 +113,23 @@ class RCM(Agent):
         """The verdict of the matching critic on every walk, the same at all its steps."""
         views, tokens = views_of_walk(inputs.environment, rollout), spelled(inputs.instructions).tokens
         read = views, inputs.masks.feature, tokens
-        with torch.no_grad(), evaluating(self.matching):  # a judge's layers drop nothing
+        with torch.no_grad(), evaluating(self.matching):  # nothing is dropped in a verdict
             intrinsic = self.config.delta * self.matching.likelihood(*read).per_word.exp()
         match, steps = self.matching.likelihood(*read).per_word, rollout.alive.shape[1]
         found = {"match": match, "intrinsic": intrinsic}
         return {name: values.unsqueeze(1).expand(-1, steps) for name, values in found.items()}
 
     def word_attention(self, observations: Observations) -> dict[str, Tensor]:
-        """The words that ask the views  ->  name: (X, L)"""
-        words = observations.cached(self.reason).words
+        """The words that query the views  ->  name: (X, L)"""
+        words = observations.cached(self.reason)[1]
         return {"perception": words, "action": words}
 
     def explain(self, point: DecisionPoint) -> Explanation:
-        """The words that ask the views, and what it still expects to earn."""
+        """The words that query the views, and what it still expects to earn."""
         return Explanation(self.words_at(point), numbers={"expects": self.critic(point.state.hidden)})
 
 
-SPEC = AgentSpec(RCM.build, RCMConfig)
+AGENTS = {"rcm": AgentSpec(RCM, RCMConfig)}
 _SHARED = shared("rcm", RCMConfig, {"a2c": 0.0, "matched_a2c": 1.0, "matching_critic": 1.0})
 ROWS = {
     "rcm": _SHARED,
@@ -187,11 +151,3 @@ AS_PUBLISHED = {
     ),
 }
 R4R_LABELS = {"rcm": "goal"}
-
-
-def register() -> None:
-    """Its agent, its losses and its reward."""
-    AGENTS.register("rcm", SPEC)
-    LOSSES.register("matching_critic", MATCHING_CRITIC)
-    LOSSES.register("matched_a2c", MATCHED_A2C)
-    REWARDS.register("ndtw", ndtw_reward)

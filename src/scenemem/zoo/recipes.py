@@ -19,6 +19,7 @@ from scenemem.extend import (
     LearningConfig,
     ModelConfig,
     Preset,
+    SettingError,
     Stage,
     WalkConfig,
 )
@@ -27,8 +28,21 @@ SEARCH_WALK = WalkConfig(max_decisions=40, max_steps=600)
 """How far a long search may walk back and forth."""
 
 
+def check_least(config: ModelConfig, least: int, *names: str) -> None:
+    """Refuse settings that are less than they may be."""
+    for name in names:
+        if getattr(config, name) < least:
+            raise SettingError(f"{name} must be {least} or more, got {getattr(config, name)}")
+
+
 def shared(
-    agent: str, config: type[ModelConfig], losses: Mapping[str, float] | None = None, **settings: Any
+    agent: str,
+    config: type[ModelConfig],
+    losses: Mapping[str, float] | None = None,
+    *,
+    walk: WalkConfig | None = None,
+    learning: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> Preset[Any]:
     """A system on the recipe of ``basic``.
 
@@ -36,18 +50,17 @@ def shared(
         agent: its name.
         config: its settings, those of ``ModelConfig`` being basic's.
         losses: further losses with their weights.
+        walk: how long it may walk when it is evaluated; as long as basic by default.
+        learning: other settings of ``LearningConfig``.
         **settings: that it has beside those of ``ModelConfig``.
     """
     base = PRESETS["basic"]
     (stage,) = base.learning.stages
-    model = base.model
-    common = {name: getattr(model, name) for name in ("word_width", "width", "dropout", "feature_dropout")}
-    return replace(
-        base,
-        agent=agent,
-        model=config(**common, **settings),
-        learning=replace(base.learning, stages=(replace(stage, losses={**stage.losses, **(losses or {})}),)),
-    )
+    names = ("word_width", "width", "dropout", "feature_dropout")
+    model = config(**{name: getattr(base.model, name) for name in names}, **settings)
+    stage = replace(stage, losses={**stage.losses, **(losses or {})})
+    course = replace(base.learning, stages=(stage,), **(learning or {}))
+    return replace(base, agent=agent, model=model, walk=walk or base.walk, learning=course)
 
 
 def published(
@@ -65,7 +78,7 @@ def published(
         agent: its name.
         model: its settings.
         stages: its losses.
-        walk: how long it may walk when it is evaluated; 10 decisions unless told otherwise.
+        walk: how long it may walk when it is evaluated; 10 decisions by default.
         word_vectors: words begin with GloVe.
         **learning: other settings of ``LearningConfig``; walks to learn from are as long as evaluated ones.
     """

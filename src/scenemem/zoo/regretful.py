@@ -4,45 +4,40 @@ Regret module: when progress falls, the decision moves towards the candidate tha
 
     m = w_r g(u_back) + w_f W_a [x^, h_t],   (w_r, w_f) = softmax(W (p_t - p_{t-1}))
 
-Progress marker: every candidate carries the progress that was made there, 1 where nobody was yet, 0 for stop,
+Progress marker: every candidate carries the progress that was made there, 1 where not visited, 0 for stop,
 
     logit_k = [g(u_k), p_t - mark_k] . W_m m,   the difference repeated 32 times
 
-p_0 before the first step is 0, u_back of the first step is stop. Progress enters both without gradient. Who
-has stepped from A to B and back may not step to B again at once; the release lifts that in training where B
-is right, here nothing is blocked in training. Everything else is Self-Monitoring's, and was read in the
-released code. The progress made at a place is a column of the memory.
+p_0 before the first step is 0, u_back of the first step is stop. Progress enters both without gradient. After
+steps from A to B and back the next one may not lead to B; the release lifts that in training where B is
+right, here nothing is blocked in training. Everything else is Self-Monitoring's. Read in the released code.
 
 Shape letters: R decision steps, K candidate slots, N nodes, A width of an embedded action.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from scenemem.extend import (
-    AGENTS,
-    LOSSES,
     NONE,
     ActionSpace,
-    AgentModules,
     AgentSpec,
     DataSizes,
+    Decide,
     DecisionPoint,
+    DecisionRequest,
     Explanation,
     Limit,
+    MemoryActions,
+    Pose,
     Stage,
+    WalkOptions,
     World,
     dots,
-)
-from scenemem.zoo.fidelity import (
-    NEGATIVE_ENTROPY,
-)
-from scenemem.zoo.place_actions import (
-    RememberingActions,
 )
 from scenemem.zoo.recipes import published, shared
 from scenemem.zoo.self_monitoring import SelfMonitoring, SelfMonitoringConfig
@@ -56,12 +51,43 @@ class RegretfulConfig(SelfMonitoringConfig):
     """Settings of Regretful."""
 
     block: bool = True
-    """when evaluated, who has stepped from A to B and back to A may not step to B again at once"""
+    """when evaluated, after steps from A to B and back to A the next step may not lead to B"""
+
+
+class RememberingActions(MemoryActions):
+    """The neighbours of here, or stop, with a memory of all places visited; these may be chosen again.
+
+    Args:
+        block: after steps from A to B and back to A the next step may not lead to B.
+    """
+
+    def __init__(self, world: World, episodes: int, max_decisions: Limit, *, block: bool) -> None:
+        super().__init__(world, episodes, max_decisions, WalkOptions(allow_revisits=True))
+        self._block = block
+        # (B, 2) the last two places, the newest last
+        self._came_from = torch.full((episodes, 2), NONE, device=world.device)
+
+    def choose(self, pose: Pose, action: Tensor, episodes: Tensor, decide: Decide) -> Tensor:
+        """Every episode chooses a neighbour or stops."""
+        self.decisions_left[episodes] -= 1
+        action = self.choose_neighbour(pose, action, episodes, decide)
+        here = pose.viewpoint[episodes]
+        self._came_from[episodes] = torch.stack([self._came_from[episodes, 1], here], dim=1)
+        return action
+
+    def neighbours(self, pose: Pose, episodes: Tensor) -> DecisionRequest:
+        """Options: the neighbours that may be stepped to, or stop."""
+        request = super().neighbours(pose, episodes)
+        if not self._block:
+            return request
+        before, last = self._came_from[episodes].unbind(1)
+        back = ((before == pose.viewpoint[episodes]) & (last != NONE)).unsqueeze(1)
+        return replace(request, options=request.options & ~(back & (request.viewpoint == last.unsqueeze(1))))
 
 
 @dataclass(frozen=True)
 class Regret:
-    """What the regret module says about R decision steps."""
+    """What the regret module reads at R decision steps."""
 
     progress: Tensor  # (R,) p_t
     before: Tensor  # (R,) p_{t-1}
@@ -74,8 +100,8 @@ class Regretful(SelfMonitoring):
 
     config: RegretfulConfig
 
-    def __init__(self, config: RegretfulConfig, sizes: DataSizes, parts: AgentModules) -> None:
-        super().__init__(config, sizes, parts)
+    def __init__(self, config: RegretfulConfig, sizes: DataSizes) -> None:
+        super().__init__(config, sizes)
         self.regret = nn.Linear(1, 2)
         self.move = nn.Linear(config.action_width, config.action_width + MARKS, bias=False)
 
@@ -129,25 +155,14 @@ class Regretful(SelfMonitoring):
         return Explanation(shown.words, numbers={**shown.numbers, "regret": regret})
 
 
-SPEC = AgentSpec(Regretful.build, RegretfulConfig)
-ROWS = {
-    "regretful": shared("regretful", RegretfulConfig, {"progress_metres": 0.5}),
-}
+AGENTS = {"regretful": AgentSpec(Regretful, RegretfulConfig)}
+ROWS = {"regretful": shared("regretful", RegretfulConfig, {"progress_metres": 0.5})}
+_OWN = {"student_forcing": 0.5, "progress_metres": 0.5, "negative_entropy": 0.01}
 AS_PUBLISHED = {
     "regretful": published(
         "regretful",
         RegretfulConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024),
-        (
-            Stage(
-                "student", losses={"student_forcing": 0.5, "progress_metres": 0.5, "negative_entropy": 0.01}
-            ),
-        ),
+        (Stage("student", losses=_OWN),),
         iterations=60_000,
     ),
 }
-
-
-def register() -> None:
-    """Its agent and its losses."""
-    AGENTS.register("regretful", SPEC)
-    LOSSES.register("negative_entropy", NEGATIVE_ENTROPY)

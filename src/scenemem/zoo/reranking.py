@@ -1,6 +1,6 @@
 """Re-ranking: walk several candidate routes and answer with the one that fits the instruction best.
 
-The pragmatic inference of Speaker-Follower: a follower proposes routes, a speaker says how likely the
+The pragmatic inference of Speaker-Follower: a follower proposes routes, a speaker scores how likely the
 instruction is given each of them. Routes are sampled walks of any agent (``RerankingAgent``), or those that
 one long search has found (``PragmaticSearch``). Shape letters: B episodes, K candidates, T steps, J decisions
 of a walk, M episodes that decide, N nodes of a search, P routes.
@@ -28,7 +28,7 @@ from scenemem.zoo.search import END, SearchMixin, routes_to
 
 
 class RouteScorer(Protocol):
-    """Says how well routes fit instructions; a speaker does."""
+    """Scores how well routes fit instructions, as a speaker does."""
 
     def score_routes(self, episodes: EpisodeSet, route: Tensor, /) -> Tensor:
         """Mean log-likelihood of a word of each instruction, given a route.
@@ -81,11 +81,11 @@ class Candidates:
 class RerankingAgent:
     """A trained agent that answers with the best of several walks.
 
-    It looks at more of the building than an agent that walks once, which its results have to say.
+    It looks at more of the building than an agent that walks once, which its results state.
 
     Args:
-        agent: who walks.
-        scorer: who scores the routes; it has to see the features the agent sees.
+        agent: the agent that walks.
+        scorer: scores the routes, from the same features.
         config: how many walks, and what counts.
     """
 
@@ -164,12 +164,12 @@ class PragmaticSearch(TrainedAgent):
 
         end at argmax_n  w S(n) / sd S + (1 - w) F(n) / sd F
 
-    n is every place the search has visited, S what the scorer says of the route that led there, F the agent's
-    own score of ending there; deviations are those of one search. Its walks hold every metre of the search.
+    n is every place the search has visited, S the score of the route that led there, F the agent's own score
+    of ending there; deviations are those of one search. Its walks hold every metre of the search.
 
     Args:
-        agent: who searches (see ``searches``).
-        scorer: who scores the routes; it has to see the features the agent sees.
+        agent: one that ``searches``.
+        scorer: scores the routes, from the same features.
         weight: w, in [0, 1].
     """
 
@@ -194,22 +194,18 @@ class PragmaticSearch(TrainedAgent):
         return rescore
 
     def _of_ends(self, episodes: EpisodeSet, request: DecisionRequest, space: ActionSpace) -> Tensor:
-        """What the scorer says of the route to every node  ->  (M, N), 0 at nodes that do not exist"""
-        memory = space.memory
-        if memory is None:
-            raise TypeError("a search remembers where it was, but its action space has no memory")
-        row, node = request.options.nonzero().unbind(1)
+        """The scorer's verdict of the route to every node  ->  (M, N), 0 at nodes that do not exist"""
+        memory, (row, node) = space.memory, request.options.nonzero().unbind(1)
         came_from = memory.columns["parent"][request.episode].squeeze(-1).round().long()
         route = routes_to(memory.node[request.episode], came_from, row, node)
         route = route[:, : int((route != NONE).sum(dim=1).amax())]
-        told = episodes.select(request.episode[row])
+        rows = episodes.select(request.episode[row])
         parts = torch.split(torch.arange(len(row), device=row.device), _ROUTES_AT_ONCE)
-        said = [self.scorer.score_routes(told.select(part), route[part]) for part in parts]
-        return torch.zeros(request.options.shape).to(said[0]).index_put((row, node), torch.cat(said))
+        scores = [self.scorer.score_routes(rows.select(part), route[part]) for part in parts]
+        return torch.zeros(request.options.shape).to(scores[0]).index_put((row, node), torch.cat(scores))
 
 
-_ROUTES_AT_ONCE = 512
-"""So that the panoramas along all routes of many searches are never in memory together."""
+_ROUTES_AT_ONCE = 512  # so that the panoramas along all routes of many searches are never in memory together
 
 
 def standardised(scores: Tensor, exists: Tensor) -> Tensor:
@@ -226,9 +222,7 @@ def standardised(scores: Tensor, exists: Tensor) -> Tensor:
 
 
 def without_detours(walked: Tensor) -> Tensor:
-    """Walks without the loops in them: whoever comes back to a place might have gone on from there at once.
-
-    Instructions speak of no detour, and a speaker has never described one.
+    """Walks without the loops in them: instructions and the training of speakers have no detours.
 
     walked: (B, T) viewpoints, padded with -1  ->  (B, <= T)
     """

@@ -10,13 +10,12 @@ what it imagined; the decision reads the state and all look-aheads:
     a' = softmax(W_j [h~_t, s]),   look_j = LSTM([s'_1, r'_1], ..., [s'_m, r'_m])
     logits = MLP [h~_t, look_1, ..., look_J]
 
-The environment model learns from what really happened, squared error of view and reward; decisions never
-change it. The policy learns from labels and from A2C together. No code was released: the structure is the
-paper's, read through notes; J, m, the imagined policy and the reward's constants are not known (2, 2, its own
-weights, the expected action). Differences: the model learns on the agent's own walks, as a first stage of the
-published row, instead of those of a randomised teacher; look-aheads do not imagine stopping, after which
-nothing follows; the paper ends s' with a sigmoid, right for its features (``squash``); a wrong stop costs as
-much as a right one pays.
+The environment model learns the views and rewards that followed (squared error); decisions never change it.
+The policy learns from labels and from A2C together. No code was released, the paper was read through notes;
+J, m, the imagined policy and the reward's constants are not known (2, 2, own weights, the expected action).
+Differences: the model learns on the agent's own walks, in a first stage of the published row, instead of a
+randomised teacher's; look-aheads do not imagine stopping; the paper ends s' with a sigmoid, right for its
+features (``squash``); a wrong stop costs as much as a right one pays.
 
 Shape letters: X observations, R decision steps, B episodes, T steps, D visual columns, H state width.
 """
@@ -30,29 +29,21 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from scenemem.extend import (
-    AGENTS,
-    LOSSES,
-    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
     DecisionType,
     Explanation,
-    Loss,
-    LossContext,
     Observations,
     RewardConfig,
     Rollout,
     RolloutInputs,
-    SettingError,
     Stage,
     WalkConfig,
 )
-from scenemem.zoo.low_level import (
-    LOW_LEVEL,
-)
-from scenemem.zoo.recipes import published, shared
-from scenemem.zoo.student_forcing import ACTIONS, LowLevelAgent, LowLevelConfig, low_level_parts, with_turns
+from scenemem.zoo.low_level import LOW_LEVEL
+from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.student_forcing import ACTIONS, TURNS, LowLevelAgent, LowLevelConfig
 
 
 @dataclass(frozen=True)
@@ -70,9 +61,7 @@ class RPAConfig(LowLevelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("look_aheads", "imagined_steps", "action_width"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        check_least(self, 1, "look_aheads", "imagined_steps", "action_width")
 
 
 class EnvironmentModel(nn.Module):
@@ -107,8 +96,8 @@ class RPA(LowLevelAgent):
 
     config: RPAConfig
 
-    def __init__(self, config: RPAConfig, sizes: DataSizes, parts: AgentModules) -> None:
-        super().__init__(config, sizes, parts)
+    def __init__(self, config: RPAConfig, sizes: DataSizes) -> None:
+        super().__init__(config, sizes)
         width, inner = config.width, config.action_width
         self.model = EnvironmentModel(sizes.visual, config.embedded_action, inner, squash=config.squash)
         self.ahead = nn.ModuleList(LookAhead(sizes.visual, width, inner) for _ in range(config.look_aheads))
@@ -116,11 +105,6 @@ class RPA(LowLevelAgent):
         self.act = nn.Sequential(  # type: ignore[assignment]
             nn.Linear(joined, width), nn.ReLU(), nn.Linear(width, ACTIONS)
         )
-
-    @classmethod
-    def build(cls, config: RPAConfig, sizes: DataSizes) -> RPA:  # type: ignore[override]
-        """Fresh weights."""
-        return cls(config, sizes, low_level_parts(config, sizes))
 
     def imagine(self, observations: Observations) -> Tensor:
         """The look-aheads of every observation  ->  (X, J * W)"""
@@ -144,27 +128,19 @@ class RPA(LowLevelAgent):
         store = observations.environment.store
         return store.gather_views(observations.viewpoint, observations.view) * observations.feature_mask
 
-    def logits(self, observations: Observations) -> Tensor:
-        """(X, 6)"""
-        hidden = observations.state.hidden * observations.decision_mask
-        logits: Tensor = self.act(torch.cat([hidden, observations.cached(self.imagine)], dim=-1))
-        return logits
-
     def score(self, point: DecisionPoint) -> dict[DecisionType, Tensor]:
         """Low-level decisions: (R, 6)"""
-        return {LOW_LEVEL: point.per_observation(self.logits)}
+        hidden = point.state.hidden * point.mask("decision")
+        return {LOW_LEVEL: self.act(torch.cat([hidden, point.per_observation(self.imagine)], dim=-1))}
 
     def whole_walk_heads(self, rollout: Rollout, inputs: RolloutInputs) -> dict[str, Tensor]:
         """The error of the environment model at every step that led on, 0 elsewhere."""
         table, mask, environment = rollout.decisions[LOW_LEVEL], inputs.masks.feature, inputs.environment
         later = (table.step + 1).clamp_max(rollout.alive.shape[1] - 1)
         went_on = ~table.stops & (table.step + 1 < rollout.length[table.episode])
+        gather, places = environment.store.gather_views, (rollout.viewpoint, rollout.view)
         views = [
-            environment.store.gather_views(
-                rollout.viewpoint[table.episode, step], rollout.view[table.episode, step]
-            )
-            * mask
-            for step in (table.step, later)
+            gather(*(place[table.episode, step] for place in places)) * mask for step in (table.step, later)
         ]
         chance = nn.functional.one_hot(table.choice, ACTIONS).to(views[0])
         view, reward = self.model(views[0], chance)
@@ -174,7 +150,7 @@ class RPA(LowLevelAgent):
         return {"model_error": at_step}
 
     def explain(self, point: DecisionPoint) -> Explanation:
-        """The words, and what the environment model expects of a step forward."""
+        """The words, and the reward that the environment model expects of a step forward."""
         observations = point.observations
         forward = torch.eye(ACTIONS, device=point.row.device)[4].expand(len(observations.view), -1)
         _, reward = self.model(self.view_ahead(observations), forward)
@@ -182,15 +158,8 @@ class RPA(LowLevelAgent):
         return Explanation(shown.words, numbers={"forward earns": reward[point.row, 0]})
 
 
-def environment_model(rollout: Rollout, context: LossContext) -> Tensor:
-    """Mean error of the environment model over all steps of the agent's own walks."""
-    del context
-    return rollout.heads["model_error"].sum() / rollout.alive.sum()
-
-
-MODEL = Loss(environment_model, walks="student")
-SPEC = AgentSpec(RPA.build, RPAConfig)
-ROWS = {"rpa": with_turns(shared("rpa", RPAConfig, {"environment_model": 1.0}))}
+AGENTS = {"rpa": AgentSpec(RPA, RPAConfig)}
+ROWS = {"rpa": shared("rpa", RPAConfig, {"environment_model": 1.0}, **TURNS)}
 AS_PUBLISHED = {
     "rpa": published(
         "rpa",
@@ -207,9 +176,3 @@ AS_PUBLISHED = {
     ),
 }
 R4R_LABELS = {"rpa": "low_level_path"}
-
-
-def register() -> None:
-    """Its agent and its loss."""
-    AGENTS.register("rpa", SPEC)
-    LOSSES.register("environment_model", MODEL)

@@ -8,11 +8,11 @@ nodes of a memory, K candidate slots.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from scenemem.agents.agent import (
     ActionSpace,
@@ -25,38 +25,30 @@ from scenemem.agents.agent import (
     by_type,
 )
 from scenemem.agents.rollout import ACTION, FINAL, GLOBAL, DecisionRequest, DecisionType
-from scenemem.errors import SettingError
 from scenemem.ssm.ablations import GlobalActions
 from scenemem.ssm.agent import MemoryActions
 from scenemem.ssm.graph import WalkOptions
 from scenemem.world.graph import NONE, STOP, Pose, World
+from scenemem.zoo.panoramic import with_stop_option
 
 
 class AcceptActions(MemoryActions):
     """Progress inference of Self-Monitoring: step into the likeliest neighbour, and stay if it helped.
 
-    A neighbour is accepted when the column ``column`` is larger there than at the last accepted place.
+    A neighbour is accepted when the column ``progress`` is larger there than at the last accepted place.
     Otherwise the agent goes back and tries the next one, up to ``tries``; then it takes the best it tried.
     Choosing to stop ends the episode.
 
     Args:
-        world: the world to walk in.
-        episodes: their number B.
         max_decisions: accepted moves before an episode is cut off; one number, or (B,).
-        column: (X, 1), written by the agent at every place.
         tries: neighbours tried before the best one of them is taken.
     """
 
-    def __init__(
-        self, world: World, episodes: int, max_decisions: Limit, *, column: str, tries: int = 5
-    ) -> None:
-        if tries < 1:
-            raise SettingError(f"tries must be 1 or more, got {tries}")
+    def __init__(self, world: World, episodes: int, max_decisions: Limit, *, tries: int) -> None:
         limit = torch.as_tensor(max_decisions, device=world.device)
         # every try may find a new place
         super().__init__(world, episodes, limit * tries, WalkOptions(restore_state=True, allow_revisits=True))
-        self._moves_left = limit.repeat(episodes)[:episodes].clone()  # (B,)
-        self._column = column
+        self._moves_left = limit.expand(episodes).clone()  # (B,)
         self._tries = tries
         self._trying = torch.zeros(episodes, dtype=torch.bool, device=world.device)  # has just stepped out
         self._tried = torch.zeros(episodes, world.neighbour.shape[1], dtype=torch.bool, device=world.device)
@@ -73,27 +65,30 @@ class AcceptActions(MemoryActions):
         """At an accepted place an episode tries a neighbour, or stops."""
         self._judge(episodes)
         self._settle(episodes)
-        asking = episodes[(self.target[episodes] == NONE) & ~self._trying[episodes]]
-        fresh = ~self._tried[asking].any(dim=1)
-        out = fresh & (self._moves_left[asking] == 0)
-        self._moves_left[asking] -= fresh.long()
-        asking = asking[~out]
-        if len(asking):
-            here = pose.viewpoint[asking]
-            open_slots = self.world.neighbour_mask[here] & ~self._tried[asking]
-            chosen = self.as_action(decide(self.candidates_or_stop(asking, here, open_slots)))
-            action[asking] = chosen
-            goes = chosen != STOP
-            self._tried[asking[goes], chosen[goes]] = True
-            self._trying[asking[goes]] = True
+        deciding = episodes[(self.target[episodes] == NONE) & ~self._trying[episodes]]
+        fresh = ~self._tried[deciding].any(dim=1)
+        exhausted = fresh & (self._moves_left[deciding] == 0)
+        self._moves_left[deciding] -= fresh.long()
+        deciding = deciding[~exhausted]
+        if len(deciding):
+            action = self.choose_neighbour(pose, action, deciding, decide)
+            goes = deciding[action[deciding] != STOP]
+            self._tried[goes, action[goes]] = True
+            self._trying[goes] = True
         return action
 
+    def neighbours(self, pose: Pose, episodes: Tensor) -> DecisionRequest:
+        """Options: the neighbours not tried yet, or stop."""
+        request = super().neighbours(pose, episodes)
+        untried = nn.functional.pad(~self._tried[episodes], (0, 1), value=True)
+        return replace(request, options=request.options & untried)
+
     def _judge(self, active: Tensor) -> None:
-        """Of those that have stepped out: who stays, who goes back, and who takes the best place tried."""
+        """Episodes that have stepped out stay, go back, or go to the best place tried."""
         trying = active[self._trying[active]]
         self._trying[trying] = False
         here = self.memory.here[trying]
-        value = self.memory.columns[self._column][trying, here, 0]
+        value = self.memory.columns["progress"][trying, here, 0]
         better = value > self._best[trying]
         self._best[trying] = torch.where(better, value, self._best[trying])
         self._best_node[trying] = torch.where(better, here, self._best_node[trying])
@@ -106,7 +101,7 @@ class AcceptActions(MemoryActions):
         self.target[rest] = torch.where(again, self._base[rest], self._best_node[rest])
 
     def _settle(self, active: Tensor) -> None:
-        """Those that have got back: at their base they try again, at the best place tried they stay."""
+        """Episodes that have got back try again at their base, and stay at the best place tried."""
         begins = active[self._accepted[active] == -torch.inf]
         self._accept(begins[self.target[begins] == NONE])
         arrived = active[self.target[active] == self.memory.here[active]]
@@ -117,7 +112,7 @@ class AcceptActions(MemoryActions):
         """The episodes (M,) go on from where they stand."""
         here = self.memory.here[episodes]
         self._base[episodes] = here
-        self._accepted[episodes] = self.memory.columns[self._column][episodes, here, 0]
+        self._accepted[episodes] = self.memory.columns["progress"][episodes, here, 0]
         self._tried[episodes] = False
         self._best[episodes] = -torch.inf
         self._best_node[episodes] = NONE
@@ -131,8 +126,6 @@ class SearchActions(GlobalActions):
     """Search over all open ways of all visited places; coming back restores the state of a place.
 
     Args:
-        world: the world to walk in.
-        episodes: their number B.
         max_decisions: places expanded before the search ends; one number, or (B,).
         long: search until nothing is open or all decisions are used up, then choose a visited place to end at
             (an ``END`` decision); otherwise the agent ends where it stops.
@@ -202,18 +195,18 @@ class SearchMixin(Agent):
         return SearchActions(world, episodes, max_decisions, long=self.config.search == "long")
 
     def local_scores(self, observations: Observations) -> Tensor:
-        """What the local agent says about the neighbours of every place, and stopping  ->  (X, K + 1)"""
+        """The local scores of the neighbours of every place, and of stopping  ->  (X, K + 1)"""
         rows = torch.arange(len(observations.viewpoint), device=observations.viewpoint.device)
         point = DecisionPoint(observations, rows)
         logits = by_type(super().score(point))[ACTION]  # type: ignore[safe-super]  # the agent mixed with
-        options = torch.nn.functional.pad(observations.candidates.mask, (0, 1), value=True)
+        options = with_stop_option(observations.candidates.mask)
         logits = logits.masked_fill(~options, -torch.inf)
         if self.config.priority == "log_probabilities":
             logits = logits.log_softmax(dim=-1)
         return logits.masked_fill(~options, _NOWHERE)
 
     def node_features(self, observations: Observations) -> dict[str, Tensor]:
-        """The scores of the neighbours (X, K + 1), and the place one came from (X, 1)"""
+        """The scores of the neighbours (X, K + 1), and the place before (X, 1)"""
         found = super().node_features(observations)
         if self.config.search != "none":
             found["scores"] = observations.cached(self.local_scores)
@@ -252,47 +245,36 @@ class SearchMixin(Agent):
         scores: (R, N, K + 1) of the ways of every node, and of stopping there
         """
         graph, world = point.memory(), point.observations.environment.world
-        place = graph.viewpoint.clamp_min(0)
         came_from = graph.column("parent").squeeze(-1).round().long()
-        parent = nodes_before(graph.viewpoint, came_from)
-        slot = world.slot_of(came_from.clamp_min(0), place).clamp_min(0)
-        rows = torch.arange(len(place), device=place.device)
-        along, depth = [torch.zeros_like(scores[:, 0, 0])], [torch.zeros_like(scores[:, 0, 0])]
-        for node in range(1, place.shape[1]):  # parents have smaller numbers
-            above = parent[:, node].clamp_max(node - 1)
-            step = scores[rows, above, slot[:, node]]
-            along.append(torch.stack(along, dim=1)[rows, above] + step)
-            depth.append(torch.stack(depth, dim=1)[rows, above] + 1)
-        return torch.stack(along, dim=1), torch.stack(depth, dim=1)
+        parent, on_route = tree(graph.viewpoint, came_from)
+        slot = world.slot_of(came_from.clamp_min(0), graph.viewpoint.clamp_min(0)).clamp_min(0)
+        rows = torch.arange(len(parent), device=parent.device).unsqueeze(1)
+        step = scores[rows, parent, slot].masked_fill(came_from == NONE, 0.0)
+        return (on_route * step.unsqueeze(1)).sum(dim=2), on_route.sum(dim=2).to(step) - 1
 
 
-def nodes_before(viewpoint: Tensor, came_from: Tensor) -> Tensor:
-    """The node from which a search entered every node; any for the start, which was not entered.
+def tree(viewpoint: Tensor, came_from: Tensor) -> tuple[Tensor, Tensor]:
+    """Of every node of a search the one it was entered from, any for the start, and the nodes on its route.
 
-    viewpoint: (R, N) of every node  came_from: (R, N) the viewpoint it was entered from  ->  (R, N)
+    viewpoint: (R, N) of every node  came_from: (R, N) the viewpoint it was entered from, -1 at the start
+
+    ->  (R, N) node; (R, N, N) bool, both ends included
     """
-    return (came_from.unsqueeze(2) == viewpoint.unsqueeze(1)).int().argmax(dim=2)
+    count, rows = viewpoint.shape[1], torch.arange(len(viewpoint), device=viewpoint.device)
+    parent = (came_from.unsqueeze(2) == viewpoint.unsqueeze(1)).int().argmax(dim=2)
+    on_route = torch.eye(count, dtype=torch.bool, device=viewpoint.device).repeat(len(rows), 1, 1)
+    for node in range(1, count):  # parents have smaller numbers
+        on_route[:, node] |= on_route[rows, parent[:, node].clamp_max(node - 1)]
+    return parent, on_route
 
 
 def routes_to(viewpoint: Tensor, came_from: Tensor, row: Tensor, node: Tensor) -> Tensor:
     """The way from the start of a search to some of its nodes, as viewpoints, both ends included.
 
-    Args:
-        viewpoint: (R, N) of every node.
-        came_from: (R, N) the viewpoint it was entered from, -1 at the start.
-        row: (M,) whose search.
-        node: (M,) where the routes end.
+    viewpoint, came_from: (R, N) as of ``tree``  row, node: (M,) where the routes end
 
-    Returns:
-        (M, N) viewpoints, padded with -1.
+    ->  (M, N), padded with -1
     """
-    above = nodes_before(viewpoint, came_from).masked_fill(came_from == NONE, NONE)[row]  # (M, N)
-    upwards = [node]
-    for _ in range(1, above.shape[1]):  # no route is longer
-        last = upwards[-1].unsqueeze(1)
-        upwards.append(above.gather(1, last.clamp_min(0)).masked_fill(last == NONE, NONE).squeeze(1))
-    back = torch.stack(upwards, dim=1)  # (M, N) nodes, the start last
-    length = (back != NONE).sum(dim=1, keepdim=True)
-    place = length - 1 - torch.arange(back.shape[1], device=back.device)
-    forth = back.gather(1, place.clamp_min(0))
-    return viewpoint[row].gather(1, forth.clamp_min(0)).masked_fill(place < 0, NONE)
+    there = tree(viewpoint, came_from)[1][row, node]
+    order = there.int().argsort(dim=1, descending=True, stable=True)  # nodes are numbered as they are entered
+    return viewpoint[row].masked_fill(~there, NONE).gather(1, order)

@@ -6,16 +6,16 @@ Words and candidates are grounded with the same state, and both groundings decid
     b_k = softmax_k(g(u_k) . W_v h),  v^ = sum_k b_k g(u_k)
     logit_k = g(u_k) . W_a [x^, h_t],  g(u) = ReLU(norm(W u)), stop is the row u = 0
 
-The monitor reads how the words were attended to and says how much of the way is done:
+The monitor reads how the words were attended to and estimates how much of the way is done:
 
     p_t = tanh(w [a, sigmoid(W [h, v^]) * tanh(c_t)]),  target (d_0 - d_t) / d_0, and 1 within 3 m of the goal
 
-As published the groundings use h_{t-1} and are read by the LSTM itself; ``co_grounded`` has that core. On the
-common core they are computed from its state h, and c_t is a layer of it. All of this was read in the released
-code. The release weighs the first decision, where nothing is monitored yet, twice; here all weigh the same.
-It turns the words themselves around, so that its monitor and its position code count from the last one; here
-they count from the first. Progress inference (``inference="progress"``) steps into the likeliest neighbours,
-and back unless the monitor rose; the release leaves most of these steps out, here all are walked.
+As published the groundings use h_{t-1} and are read by the LSTM itself (``co_grounded``). On the common core
+they are computed from its state h, and c_t is a layer of it. Read in the released code, which weighs the
+first decision twice and whose monitor and position code count words from the last one; here all decisions
+weigh the same, and words count from the first. Progress inference (``inference="progress"``) steps into the
+likeliest neighbours, and back unless the monitor rose; the release leaves out most of these steps, here all
+are walked.
 
 Shape letters: X observations, R decision steps, K candidate slots, A width of an embedded action, H state
 width, L words.
@@ -30,12 +30,8 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.extend import (
-    AGENTS,
     ANGLE_WIDTH,
-    LOSSES,
     ActionSpace,
-    Agent,
-    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
@@ -43,29 +39,22 @@ from scenemem.extend import (
     Limit,
     ModelConfig,
     Observations,
-    SettingError,
     Stage,
     World,
     dots,
-    lstm_modules,
     masked_softmax,
 )
+from scenemem.zoo.encoders import one_way_parts
 from scenemem.zoo.panoramic import (
     ActionEmbedding,
     CoGroundedState,
     CoGroundedUpdater,
+    EmbedsActions,
     ProgressMonitor,
-    embedded_candidates,
     with_stop_option,
 )
-from scenemem.zoo.parts import one_way_parts
-from scenemem.zoo.progress import (
-    PROGRESS_METRES,
-)
-from scenemem.zoo.recipes import published, shared
-from scenemem.zoo.search import (
-    AcceptActions,
-)
+from scenemem.zoo.recipes import check_least, published, shared
+from scenemem.zoo.search import AcceptActions
 
 
 @dataclass(frozen=True)
@@ -85,41 +74,23 @@ class SelfMonitoringConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("action_width", "monitor_words", "tries"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        check_least(self, 1, "action_width", "monitor_words", "tries")
 
 
-@dataclass(frozen=True)
-class Grounding:
-    """What the words and the candidates say to every observation."""
-
-    text: Tensor  # (X, H) x^
-    word_attention: Tensor  # (X, L)
-    seen: Tensor  # (X, A) v^
-    hidden: Tensor  # (X, H) the state the monitor's gate reads
-    cell: Tensor  # (X, H) what the monitor's gate lets through
-
-
-def co_grounded_parts(config: SelfMonitoringConfig, sizes: DataSizes, *, raw: bool = False) -> AgentModules:
-    """The published core: an LSTM that reads the words last to first, and the co-grounded LSTM.
-
-    ``raw``: that of Tactical Rewind, whose first state is a layer of the encoder's last one.
-    """
-    core = CoGroundedUpdater(sizes.visual, config.width, config.action_width, raw=raw)
-    return one_way_parts(config, sizes, core, backwards=True, project=raw)
-
-
-class SelfMonitoring(Agent):
-    """Scores candidates with grounded words, and says how far it has come."""
+class SelfMonitoring(EmbedsActions):
+    """Scores candidates with grounded words, and estimates its progress."""
 
     config: SelfMonitoringConfig
+    raw = False  # the published core in the form of Tactical Rewind
 
-    def __init__(self, config: SelfMonitoringConfig, sizes: DataSizes, parts: AgentModules) -> None:
-        super().__init__(config, sizes, parts)
+    def __init__(self, config: SelfMonitoringConfig, sizes: DataSizes) -> None:
         width, inner = config.width, config.action_width
+        parts, seen = None, inner
+        if config.co_grounded:
+            core = CoGroundedUpdater(sizes.visual, width, inner, raw=self.raw)
+            parts, seen = one_way_parts(config, sizes, core, project=self.raw), core.seen_width
+        super().__init__(config, sizes, parts)
         self.score_query = nn.Linear(2 * width, inner, bias=False)
-        seen = parts.updater.seen_width if isinstance(parts.updater, CoGroundedUpdater) else inner
         self.monitor = ProgressMonitor(width, seen, config.monitor_words)
         if not config.co_grounded:
             self.embed = ActionEmbedding(sizes.visual + ANGLE_WIDTH, inner)
@@ -127,39 +98,24 @@ class SelfMonitoring(Agent):
             self.candidate_query = nn.Linear(width, inner, bias=False)
             self.memory = nn.Linear(width, width)
 
-    @classmethod
-    def build(cls, config: SelfMonitoringConfig, sizes: DataSizes) -> SelfMonitoring:
-        """Fresh weights."""
-        make = co_grounded_parts if config.co_grounded else lstm_modules
-        return cls(config, sizes, make(config, sizes))
-
-    def embedded(self, observations: Observations) -> Tensor:
-        """g(u_k) of all candidates and stop  ->  (X, K + 1, A)"""
-        seen, mask = observations.candidates, observations.feature_mask
-        if isinstance(self.updater, CoGroundedUpdater):
-            dropped = observations.mask("embedded_action").unsqueeze(1)
-            return embedded_candidates(self.updater.embed, seen, mask) * dropped
-        return embedded_candidates(self.embed, seen, mask)
-
-    def ground(self, observations: Observations) -> Grounding:
+    def ground(self, observations: Observations) -> CoGroundedState:
         """The co-grounding of every observation; with the published core the state has it already."""
         state = observations.state
         if isinstance(state, CoGroundedState):
-            return Grounding(state.text, state.word_attention, state.seen, state.before, state.cell)
+            return state
         hidden = state.hidden * observations.decision_mask
         text, attention = observations.instructions.attend(self.word_query(hidden))
         embedded = observations.cached(self.embedded)
         options = with_stop_option(observations.candidates.mask)
         weights = masked_softmax(dots(embedded, self.candidate_query(hidden)), options)
         seen = torch.bmm(weights.unsqueeze(1), embedded).squeeze(1)
-        return Grounding(text, attention, seen, hidden, self.memory(hidden))
+        cell = self.memory(hidden)
+        return CoGroundedState(hidden, cell, hidden, text, seen, attention, observations.view)
 
     def progress(self, observations: Observations) -> Tensor:
         """The monitor's p of every observation  ->  (X,)"""
-        grounding = observations.cached(self.ground)
-        progress: Tensor = self.monitor(
-            grounding.word_attention, grounding.hidden, grounding.seen, grounding.cell
-        )
+        found = observations.cached(self.ground)
+        progress: Tensor = self.monitor(found.word_attention, found.before, found.seen, found.cell)
         return progress
 
     def query(self, observations: Observations) -> Tensor:
@@ -181,7 +137,7 @@ class SelfMonitoring(Agent):
         return {**super().heads(observations), "progress": observations.cached(self.progress)}
 
     def node_features(self, observations: Observations) -> dict[str, Tensor]:
-        """The progress is remembered at every place, for those who search  ->  (X, 1)"""
+        """The progress is remembered at every place, for searches  ->  (X, 1)"""
         return {"progress": observations.cached(self.progress).detach().unsqueeze(-1)}
 
     def action_space(
@@ -190,10 +146,10 @@ class SelfMonitoring(Agent):
         """The neighbours of here, or stop; with progress inference they are tried one after the other."""
         if self.config.inference == "greedy" or learning:
             return super().action_space(world, episodes, max_decisions, learning=learning)
-        return AcceptActions(world, episodes, max_decisions, column="progress", tries=self.config.tries)
+        return AcceptActions(world, episodes, max_decisions, tries=self.config.tries)
 
     def word_attention(self, observations: Observations) -> dict[str, Tensor]:
-        """The textual grounding, which asks for things and directions alike  ->  name: (X, L)"""
+        """The textual grounding, for things and directions alike  ->  name: (X, L)"""
         attention = observations.cached(self.ground).word_attention
         return {"perception": attention, "action": attention}
 
@@ -203,26 +159,14 @@ class SelfMonitoring(Agent):
         return Explanation(self.words_at(point), numbers={"progress": progress})
 
 
-SPEC = AgentSpec(SelfMonitoring.build, SelfMonitoringConfig)
-
-
-def register() -> None:
-    """Its agent and its loss."""
-    AGENTS.register("self-monitoring", SPEC)
-    LOSSES.register("progress_metres", PROGRESS_METRES)
-
-
-ROWS = {
-    "self-monitoring": shared("self-monitoring", SelfMonitoringConfig, {"progress_metres": 0.5}),
-}
+AGENTS = {"self-monitoring": AgentSpec(SelfMonitoring, SelfMonitoringConfig)}
+ROWS = {"self-monitoring": shared("self-monitoring", SelfMonitoringConfig, {"progress_metres": 0.5})}
 AS_PUBLISHED = {
     "self-monitoring": published(
         "self-monitoring",
-        SelfMonitoringConfig(
-            word_width=256, width=512, feature_dropout=0.0, co_grounded=True, action_width=1024
-        ),
+        SelfMonitoringConfig(width=512, feature_dropout=0.0, co_grounded=True, action_width=1024),
         (Stage("student", losses={"student_forcing": 0.5, "progress_metres": 0.5}),),
         iterations=60_000,
     ),
 }
-"""Its rows; without augmentation, which the paper adds by pre-training on described paths."""
+"""Without augmentation, which the paper adds by pre-training on described paths."""

@@ -9,17 +9,14 @@ attends to; words are read last to first. Read in the released code. On the comm
 a plain dot product as basic's: three random factors make scores so small that learning begins late.
 
 It learns from paths that a speaker described beside the instructions of people, then from the latter alone:
-the published row asks for ``--speaker`` or ``--augment``, and walks a batch of each where the release draws
-one from both.
+the published row needs ``--speaker`` or ``--augment``, and walks a batch of each.
 
 Pragmatic search: ``speaker-follower-search`` expands states best-first by the sum of log-probabilities and
 keeps the first way into each place (the release: the best one into each place and direction), up to 40
 places. Every visited place is the end of a route, and a speaker helps to choose among them:
-``scenemem eval RUN --speaker SPEAKER_RUN --speaker-weight .5`` (``PragmaticSearch``, which any agent that
-searches can have). All that was walked to find the routes counts, and so does the way to the chosen end; the
-release counts the chosen route (``chosen_route``, for a second column) unless it is asked for the physical
-walk. Differences: the release's routes are 40 at which the search chose to stop, and its deviations are those
-of all routes of a split, here of one search.
+``scenemem eval RUN --speaker SPEAKER_RUN --speaker-weight .5`` (``PragmaticSearch``). Everything walked
+counts; the release counts the ``chosen_route``, for a second column. Differences: the release's routes are 40
+at which the search chose to stop, and its deviations are those of a split, here of one search.
 
 Shape letters: X observations, R decision steps, K candidate slots.
 """
@@ -27,37 +24,27 @@ Shape letters: X observations, R decision steps, K candidate slots.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 from scenemem.extend import (
-    AGENTS,
     ANGLE_WIDTH,
     Agent,
-    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
     Explanation,
     ModelConfig,
     Observations,
-    SettingError,
     Stage,
-    lstm_modules,
 )
-from scenemem.zoo.panoramic import (
-    FollowerUpdater,
-    candidate_actions,
-)
-from scenemem.zoo.parts import navigator_words, one_way_parts
-from scenemem.zoo.recipes import SEARCH_WALK, published, shared
-from scenemem.zoo.search import (
-    SearchConfig,
-    SearchMixin,
-)
+from scenemem.zoo.encoders import one_way_parts
+from scenemem.zoo.panoramic import FollowerUpdater, candidate_actions, navigator_words
+from scenemem.zoo.recipes import SEARCH_WALK, check_least, published, shared
+from scenemem.zoo.search import SearchConfig, SearchMixin
 
 T = TypeVar("T")
 
@@ -73,8 +60,7 @@ class FollowerConfig(ModelConfig, SearchConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.action_width < 1:
-            raise SettingError(f"action_width must be 1 or more, got {self.action_width}")
+        check_least(self, 1, "action_width")
 
 
 class LocalFollower(Agent):
@@ -82,7 +68,11 @@ class LocalFollower(Agent):
 
     config: FollowerConfig
 
-    def __init__(self, config: FollowerConfig, sizes: DataSizes, parts: AgentModules) -> None:
+    def __init__(self, config: FollowerConfig, sizes: DataSizes) -> None:
+        parts = None
+        if config.follower:
+            core = FollowerUpdater(sizes.visual, config.width, config.action_width)
+            parts = one_way_parts(config, sizes, core)
         super().__init__(config, sizes, parts)
         self.of_state = nn.Linear(config.width, config.action_width)
         self.of_action = nn.Linear(sizes.visual + ANGLE_WIDTH, config.action_width)
@@ -90,14 +80,6 @@ class LocalFollower(Agent):
         self.weigh = nn.Linear(config.action_width, 1, bias=False)
         if not config.follower:
             nn.init.ones_(self.weigh.weight)
-
-    @classmethod
-    def build(cls, config: FollowerConfig, sizes: DataSizes) -> LocalFollower:
-        """Fresh weights."""
-        if not config.follower:
-            return cls(config, sizes, lstm_modules(config, sizes))
-        core = FollowerUpdater(sizes.visual, config.width, config.action_width)
-        return cls(config, sizes, one_way_parts(config, sizes, core, backwards=True, project=True))
 
     def action_logits(self, observations: Observations) -> Tensor:
         """(X, K + 1)"""
@@ -131,25 +113,20 @@ def chosen_route(walk: Sequence[T]) -> list[T]:
     return route[::-1]
 
 
-SPEC = AgentSpec(SpeakerFollower.build, FollowerConfig)
-_SHARED = shared("speaker-follower", FollowerConfig)
-_SEARCH = replace(_SHARED.model, search="long", priority="log_probabilities")
+AGENTS = {"speaker-follower": AgentSpec(SpeakerFollower, FollowerConfig)}
+_STUDENT = {"student_forcing": 1.0}
+_SEARCH: dict[str, Any] = {"search": "long", "priority": "log_probabilities"}
 ROWS = {
-    "speaker-follower": _SHARED,
-    "speaker-follower-search": replace(_SHARED, model=_SEARCH, walk=SEARCH_WALK),
+    "speaker-follower": shared("speaker-follower", FollowerConfig),
+    "speaker-follower-search": shared("speaker-follower", FollowerConfig, walk=SEARCH_WALK, **_SEARCH),
 }
 AS_PUBLISHED = {
     "speaker-follower": published(
         "speaker-follower",
         FollowerConfig(word_width=300, width=512, feature_dropout=0.0, follower=True),
         (
-            Stage(
-                "described",
-                share=5.0,
-                losses={"student_forcing": 1.0},
-                augmented={"student_forcing": 1.0},
-            ),
-            Stage("fine-tuning", share=2.0, losses={"student_forcing": 1.0}),
+            Stage("described", share=5.0, losses=_STUDENT, augmented=_STUDENT),
+            Stage("fine-tuning", share=2.0, losses=_STUDENT),
         ),
         iterations=70_000,
         word_vectors=True,
@@ -158,8 +135,3 @@ AS_PUBLISHED = {
     ),
 }
 AS_RELEASED = {"speaker-follower-search": chosen_route}
-
-
-def register() -> None:
-    """Its agent."""
-    AGENTS.register("speaker-follower", SPEC)

@@ -9,9 +9,9 @@ h_t, not h~_t, is carried; words are read last to first. On its own samples the 
 goal from where the camera looks (``labels="low_level"``). Read in the released code. The preset ``seq2seq``
 is another agent: it chooses among the neighbours of a panorama.
 
-On the common recipe the common core sees the view ahead, teachers do what the labels say instead of walking
-reference paths, which know no turns, and walks have more decisions. Turns cost no metres. Differences: stop
-ends a walk to learn from, too; in the release it goes on until all of a batch have stopped.
+On the common recipe the common core sees the view ahead, teachers follow the labels instead of reference
+paths, which have no turns, and walks have more decisions. Difference: stop ends a walk to learn from, too; in
+the release it goes on until all of a batch have stopped.
 
 Shape letters: X observations, R decision steps, M episodes that observe, D visual columns, H state width.
 """
@@ -25,48 +25,35 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.extend import (
-    AGENTS,
-    LABEL_RULES,
     ActionSpace,
     Agent,
-    AgentModules,
     AgentSpec,
     DataSizes,
     DecisionPoint,
     DecisionType,
     Explanation,
-    Instructions,
     Limit,
     ModelConfig,
     Observation,
-    Preset,
     Stage,
-    StateUpdater,
     WalkConfig,
     World,
-    dots,
     lstm_modules,
-    masked_softmax,
 )
-from scenemem.zoo.labels import (
-    low_level,
-    low_level_path,
-)
-from scenemem.zoo.low_level import (
-    LOW_LEVEL,
-    LowLevelActions,
-    action_between,
-)
-from scenemem.zoo.panoramic import (
-    FollowerState,
-)
-from scenemem.zoo.parts import navigator_words, one_way_parts
+from scenemem.zoo.encoders import one_way_parts
+from scenemem.zoo.low_level import LOW_LEVEL, LowLevelActions, action_between
+from scenemem.zoo.panoramic import CarryingUpdater, FollowerState, navigator_words
 from scenemem.zoo.recipes import published, shared
 
 ACTIONS = 6
 START = 6
 """Embedded beside the six actions, the last of which stands for nothing done."""
 WALK = WalkConfig(max_decisions=40, max_steps=41)
+TURNS: dict[str, Any] = {
+    "walk": WALK,
+    "learning": {"labels": "low_level", "max_decisions": 24, "max_steps": 25},
+}
+"""Of rows on the common recipe whose agents turn, tilt and step: longer walks, labels of their own."""
 
 
 @dataclass(frozen=True)
@@ -79,48 +66,20 @@ class LowLevelConfig(ModelConfig):
     """width of an action"""
 
 
-class ViewAheadUpdater(StateUpdater):
-    """h_t = LSTM([E(a_{t-1}), f_t], h_{t-1}), f_t the view ahead; attention to the words gives h~.
-
-    Args:
-        visual: columns D of the view features.
-        width: H of the state.
-        embedded: width of an action.
-    """
+class ViewAheadUpdater(CarryingUpdater):
+    """h_t = LSTM([E(a_{t-1}), f_t], h_{t-1}), f_t the view ahead."""
 
     def __init__(self, visual: int, width: int, embedded: int) -> None:
         super().__init__()
-        self.width = width
-        self.entered = embedded + visual
         self.action = nn.Embedding(ACTIONS + 1, embedded)
-        self.lstm = nn.LSTMCell(self.entered, width)
-        self.word_query = nn.Linear(width, width, bias=False)
-        self.join = nn.Linear(2 * width, width, bias=False)
+        self.add_layers(embedded + visual, width)
 
-    def mask_widths(self) -> dict[str, int]:
-        """Masks on what enters the LSTM, and on its output."""
-        return {"lstm_input": self.entered, "output": self.width}
-
-    def initial_state(self, instructions: Instructions) -> FollowerState:
-        """The summaries of the instruction; nothing is faced yet."""
-        hidden = instructions.hidden
-        nothing = torch.zeros_like(instructions.context[..., 0])
-        faced = torch.zeros_like(hidden[:, 0], dtype=torch.long)
-        return FollowerState(hidden, hidden, instructions.cell, nothing, faced)
-
-    def forward(self, state: FollowerState, observation: Observation) -> FollowerState:
-        """One update."""
-        words, masks, view = observation.instructions, observation.masks, observation.view
+    def entering(self, state: FollowerState, observation: Observation) -> list[Tensor]:
+        """The action taken, and the view ahead."""
+        view, rows = observation.view, torch.arange(len(observation.view), device=observation.view.device)
         taken = action_between(state.faced, view, observation.viewpoint != observation.previous)
         taken = torch.where(observation.previous < 0, START, taken)
-        ahead = observation.panorama[torch.arange(len(view), device=view.device), view] * masks.feature
-        entered = torch.cat([self.action(taken), ahead], dim=-1) * masks["lstm_input"]
-        output, cell = self.lstm(entered, (state.output, state.cell))
-        dropped = output * masks["output"]
-        weights = masked_softmax(dots(words.context, self.word_query(dropped)), words.mask)
-        text = torch.bmm(weights.unsqueeze(1), words.context).squeeze(1)
-        hidden = torch.tanh(self.join(torch.cat([text, dropped], dim=-1)))
-        return FollowerState(hidden, output, cell, weights, view)
+        return [self.action(taken), observation.panorama[rows, view] * observation.masks.feature]
 
 
 class LowLevelAgent(Agent):
@@ -129,14 +88,14 @@ class LowLevelAgent(Agent):
     config: LowLevelConfig
     follows_reference = False
 
-    def __init__(self, config: LowLevelConfig, sizes: DataSizes, parts: AgentModules) -> None:
+    def __init__(self, config: LowLevelConfig, sizes: DataSizes) -> None:
+        if config.published_core:
+            core = ViewAheadUpdater(sizes.visual, config.width, config.embedded_action)
+            parts = one_way_parts(config, sizes, core)
+        else:
+            parts = lstm_modules(replace(config, panorama=False), sizes)
         super().__init__(config, sizes, parts)
         self.act = nn.Linear(config.width, ACTIONS)
-
-    @classmethod
-    def build(cls, config: LowLevelConfig, sizes: DataSizes) -> LowLevelAgent:
-        """Fresh weights."""
-        return cls(config, sizes, low_level_parts(config, sizes))
 
     def action_space(
         self, world: World, episodes: int, max_decisions: Limit, *, learning: bool = False
@@ -154,24 +113,8 @@ class LowLevelAgent(Agent):
         return Explanation(navigator_words(self, point))
 
 
-def low_level_parts(config: LowLevelConfig, sizes: DataSizes) -> AgentModules:
-    """The common core, which sees the view ahead, or the published core and encoder."""
-    if not config.published_core:
-        return lstm_modules(replace(config, panorama=False), sizes)
-    core = ViewAheadUpdater(sizes.visual, config.width, config.embedded_action)
-    return one_way_parts(config, sizes, core, backwards=True, project=True)
-
-
-SPEC = AgentSpec(LowLevelAgent.build, LowLevelConfig)
-
-
-def with_turns(preset: Preset[Any]) -> Preset[Any]:
-    """A row on the common recipe whose agent turns, tilts and steps: longer walks, labels of their own."""
-    learning = replace(preset.learning, labels="low_level", max_decisions=24, max_steps=25)
-    return replace(preset, walk=WALK, learning=learning)
-
-
-ROWS = {"student-forcing": with_turns(shared("student-forcing", LowLevelConfig))}
+AGENTS = {"student-forcing": AgentSpec(LowLevelAgent, LowLevelConfig)}
+ROWS = {"student-forcing": shared("student-forcing", LowLevelConfig, **TURNS)}
 AS_PUBLISHED = {
     "student-forcing": published(
         "student-forcing",
@@ -185,10 +128,3 @@ AS_PUBLISHED = {
     ),
 }
 R4R_LABELS = {"student-forcing": "low_level_path"}
-
-
-def register() -> None:
-    """Its agent and its label rules."""
-    AGENTS.register("student-forcing", SPEC)
-    LABEL_RULES.register("low_level", low_level)
-    LABEL_RULES.register("low_level_path", low_level_path)

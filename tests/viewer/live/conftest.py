@@ -22,26 +22,36 @@ import uvicorn
 from scenemem.agents.walker import TrainedAgent
 from scenemem.formats.folder import DataFolder
 from scenemem.models.speaker import SpeakerConfig
-from scenemem.presets import PRESETS, DataConfig
+from scenemem.presets import DataConfig
 from scenemem.runs.experiment import SpeakerPreset, new_experiment, new_speaker
-from scenemem.viewer.live import WAITING, live_app
+from scenemem.viewer.live_server import WAITING, live_app
 from scenemem.viewer.live_state import Example, LiveServerState
 from scenemem.viewer.scenery import Sceneries
+from tests.viewer.conftest import small_preset
 
 Serve = Callable[..., AbstractContextManager[str]]
 
 
 def tiny_agent(name: str, folder: DataFolder) -> TrainedAgent:
     """An agent of a preset, 16 numbers wide."""
-    preset = PRESETS[name]
-    small = replace(
-        preset,
-        model=replace(preset.model, width=16, word_width=8),
-        data=replace(preset.data, min_count=1),
-    )
-    agent = new_experiment(small, folder, seed=0).agent
+    agent = new_experiment(small_preset(name), folder, seed=0).agent
     agent.limits = replace(agent.limits, max_steps=6)  # without training hardly any walk would end earlier
     return agent
+
+
+@contextmanager
+def running(server: uvicorn.Server) -> Iterator[int]:
+    """The port of a server while it runs."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(0.01)
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 @pytest.fixture(scope="session")
@@ -70,24 +80,11 @@ def serve() -> Serve:
     @contextmanager
     def served(state: LiveServerState, *, local: bool = True, waiting: int = WAITING) -> Iterator[str]:
         app = live_app(state, local=local, waiting=waiting)
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            timeout_graceful_shutdown=1,
-            timeout_keep_alive=120,  # a slow client must not meet a connection that is just being closed
-        )
-        server = uvicorn.Server(config)
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-            thread.start()
-            try:
-                while not server.started:
-                    time.sleep(0.01)
-                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-            finally:
-                server.should_exit = True
-                thread.join()
+        # a slow client must not meet a connection that is just being closed
+        # a slow client must not meet a connection that is just being closed
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, timeout_keep_alive=120)
+        with running(uvicorn.Server(config)) as port:
+            yield f"http://127.0.0.1:{port}"
 
     return served
 

@@ -33,6 +33,8 @@ WISH: dict[str, Any] = {
     "instruction": "Walk from g00 to g22.",
 }
 
+ROUTE = {"house": "grid", "start": "g00", "goal": "g22"}
+
 
 def events_of(text: str) -> list[dict[str, Any]]:
     """The data of server-sent events, each of which is named by its type."""
@@ -44,9 +46,8 @@ def events_of(text: str) -> list[dict[str, Any]]:
 
 def traced(state: LiveServerState, name: str, wish: dict[str, Any]) -> Trace:
     """The walk computed without any server."""
-    episode = state.episode(
-        wish["house"], wish["start"], wish.get("heading_degrees", 0.0), wish["instruction"], wish.get("goal")
-    )
+    place = wish["house"], wish["start"], wish["heading_degrees"]
+    episode = state.episode(*place, wish["instruction"], wish.get("goal"))
     return trace_episodes(state.agents[name], episode, name=name)[0]
 
 
@@ -113,8 +114,6 @@ def test_any_words_will_do(client: httpx.Client, state: LiveServerState, text: s
         ({"instruction": ""}, 422, "instruction: String should have at least 1 character"),
         ({"instruction": " \t\u3000\n"}, 422, "instruction: the instruction is empty; say where to go"),
         ({"instruction": "a" * 2001}, 422, "instruction: String should have at most 2000 characters"),
-        ({"instruction": "a" * 10_000}, 422, "instruction: String should have at most 2000 characters"),
-        ({"instruction": None}, 422, "instruction: Input should be a valid string"),
         ({"instruction": 7}, 422, "instruction: Input should be a valid string"),
         ({"heading_degrees": 361}, 422, "heading_degrees: Input should be less than or equal to 360"),
         ({"hedding": 1}, 422, "hedding: Extra inputs are not permitted"),
@@ -146,26 +145,14 @@ def test_wrong_bodies_are_explained(client: httpx.Client, content: bytes, status
     assert answer.json()["detail"].startswith(detail)
 
 
-def test_a_large_body_in_pieces_is_refused_too(client: httpx.Client) -> None:
-    answer = client.post("/api/walks", content=(b"x" * 1000 for _ in range(100)))
-    assert answer.status_code == 413
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/static/../live.py",
-        "/static/%2e%2e/live.py",
-        "/static/..%2f..%2f..%2fpyproject.toml",
-        "/static//etc/passwd",
-        "/static/live.html",
-        "/api/houses/..%2f..%2fetc",
-        "/docs",
-        "/redoc",
-        "/openapi.json",
-        "/nowhere",
-    ],
+HIDDEN = (
+    *("/static/../live.py", "/static/%2e%2e/live.py", "/static/..%2f..%2f..%2fpyproject.toml"),
+    *("/static//etc/passwd", "/static/live.html", "/api/houses/..%2f..%2fetc"),
+    *("/docs", "/redoc", "/openapi.json", "/nowhere"),
 )
+
+
+@pytest.mark.parametrize("path", HIDDEN)
 def test_there_is_nothing_to_find_beside_the_page(client: httpx.Client, path: str) -> None:
     answer = client.get(path)
     assert answer.status_code == 404
@@ -173,11 +160,8 @@ def test_there_is_nothing_to_find_beside_the_page(client: httpx.Client, path: st
 
 
 def test_the_page_is_served_with_its_guards(client: httpx.Client) -> None:
-    for path, kind in {
-        "/": "text/html",
-        "/static/live.js": "text/javascript",
-        "/static/live.css": "text/css",
-    }.items():
+    kinds = {"/": "text/html", "/static/live.js": "text/javascript", "/static/live.css": "text/css"}
+    for path, kind in kinds.items():
         answer = client.get(path)
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith(kind)
@@ -201,18 +185,11 @@ def test_names_of_this_machine_are_answered(client: httpx.Client, host: str) -> 
     assert client.get("/api/session", headers={"Host": host}).status_code == 200
 
 
-def test_other_hosts_are_answered_when_the_page_is_public(state: LiveServerState, serve: Serve) -> None:
-    with serve(state, local=False) as address:
-        assert httpx.get(f"{address}/api/session", headers={"Host": "rover.example"}).status_code == 200
-
-
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9", "http://[::1"])
 def test_other_pages_are_not_answered(client: httpx.Client, origin: str) -> None:
     answer = client.post("/api/walks", json=WISH, headers={"Origin": origin})
-    assert (answer.status_code, answer.json()["detail"]) == (
-        403,
-        "requests from other pages are not answered",
-    )
+    assert answer.status_code == 403
+    assert answer.json() == {"detail": "requests from other pages are not answered"}
     own = client.get("/api/session", headers={"Origin": str(client.base_url).rstrip("/")})
     assert own.status_code == 200
 
@@ -233,8 +210,7 @@ def test_houses_and_looks(client: httpx.Client) -> None:
 
 
 def test_the_speaker_describes_routes(client: httpx.Client, state: LiveServerState) -> None:
-    wish = {"house": "grid", "start": "g00", "goal": "g22"}
-    answer = client.post("/api/descriptions", json=wish)
+    answer = client.post("/api/descriptions", json=ROUTE)
     assert answer.status_code == 200
     world, path = state.world, answer.json()["path"]
     begin, end = (world.index_of("grid", name) for name in ("g00", "g22"))
@@ -243,18 +219,21 @@ def test_the_speaker_describes_routes(client: httpx.Client, state: LiveServerSta
     assert answer.json()["metres"] == pytest.approx(metres, abs=0.01)
     edges = {frozenset(edge) for edge in client.get("/api/houses/grid").json()["scene"]["edges"]}
     assert all(frozenset(step) in edges for step in pairwise(path))
-    again = client.post("/api/descriptions", json=wish | {"heading_degrees": 0.0}).json()
+    again = client.post("/api/descriptions", json=ROUTE | {"heading_degrees": 0.0}).json()
     assert answer.json()["log_likelihood"] != again["log_likelihood"], "the first view differs"
-    same = client.post("/api/descriptions", json=wish | {"goal": "g00"})
+    same = client.post("/api/descriptions", json=ROUTE | {"goal": "g00"})
     assert (same.status_code, same.json()["detail"]) == (422, "start and goal are the same place; choose two")
 
 
-def test_without_a_speaker_the_page_says_why(state: LiveServerState, serve: Serve) -> None:
+def test_a_public_page_without_a_speaker_answers_other_hosts_and_says_why(
+    state: LiveServerState, serve: Serve
+) -> None:
     mute = LiveServerState(state.agents, state.sceneries)
-    with serve(mute) as address, httpx.Client(base_url=address) as client:
+    with serve(mute, local=False) as address, httpx.Client(base_url=address) as client:
         reason = "no packaged speaker knows these features; start the page with --speaker RUN"
-        assert client.get("/api/session").json()["speaker"] == {"name": None, "off_because": reason}
-        answer = client.post("/api/descriptions", json={"house": "grid", "start": "g00", "goal": "g22"})
+        session = client.get("/api/session", headers={"Host": "rover.example"})
+        assert session.json()["speaker"] == {"name": None, "off_because": reason}
+        answer = client.post("/api/descriptions", json=ROUTE)
         assert (answer.status_code, answer.json()["detail"]) == (409, reason)
 
 
@@ -272,7 +251,7 @@ def test_failures_tell_nothing_of_the_inside(
         assert {"type": "failed", "agent": 0, "detail": FAILED} in events
         assert events[-1]["type"] == "ended", "the other agent is not concerned"
         state.speaker.describe_best = explode  # type: ignore[method-assign, union-attr]
-        answer = client.post("/api/descriptions", json={"house": "grid", "start": "g00", "goal": "g22"})
+        answer = client.post("/api/descriptions", json=ROUTE)
         assert answer.status_code == 500
         assert answer.json() == {"detail": "something went wrong; the log of the server says what"}
     assert "secret path" in caplog.text

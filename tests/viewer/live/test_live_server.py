@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +13,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from scenemem.viewer.live_server import Guards, Limits, live_server
+from tests.viewer.live.conftest import running
 
 HEAD = b"Host: 127.0.0.1\r\n"
 GET = b"GET / HTTP/1.1\r\n" + HEAD + b"\r\n"
@@ -37,17 +37,8 @@ async def _echo(scope: Scope, receive: Receive, send: Send) -> None:
 @contextmanager
 def _serving(limits: Limits | None = None) -> Iterator[int]:
     """The port of a server."""
-    server = live_server(Guards(_echo, local=True), limits)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            while not server.started:
-                time.sleep(0.01)
-            yield listener.getsockname()[1]
-        finally:
-            server.should_exit = True
-            thread.join()
+    with running(live_server(Guards(_echo, local=True), limits)) as port:
+        yield port
 
 
 def _sent(port: int, text: bytes, source: str = "127.0.0.1") -> socket.socket:

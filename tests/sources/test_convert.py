@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import gzip
-import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenemem.errors import DataError, UserError
+from scenemem.errors import UserError
 from scenemem.formats.annotations import (
     Label,
     ListedObject,
@@ -23,8 +21,9 @@ from scenemem.formats.annotations import (
     read_word_vectors,
 )
 from scenemem.formats.folder import DataFolder
-from scenemem.formats.originals import (
+from scenemem.sources.convert import (
     ROOMS,
+    convert,
     pack_boxes,
     read_category_mapping,
     read_glove,
@@ -32,10 +31,12 @@ from scenemem.formats.originals import (
     read_house,
     read_object_positions,
     read_room_table,
+    recognise,
+    words_of,
     write_rooms,
     write_word_vectors,
 )
-from scenemem.sources.convert import convert, recognise, words_of
+from tests.formats.helpers import put, refused
 
 NAME = "0123456789abcdef0123456789abcdef"
 OTHER = "f" * 32
@@ -66,7 +67,7 @@ def test_a_house_file_tells_the_room_of_every_panorama(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("R 1 0 0 0 B", "R 1"), "line 5: cannot be read .*expected a line of a .house file"),
+        (("R 1 0 0 0 B", "R 1"), "), expected a line of a .house file"),
         (("R 1 0 0 0 B", "R 1 0 0 0 q"), "line 7: 'q' is no kind of room, expected one of a b c"),
         (("R 1 0 0 0 B", "R 2 0 0 0 B"), "line 7: names the region 1, which the file does not describe"),
         ((f"{NAME} 0 1", f"{NAME} 0 x"), "line 7: cannot be read"),
@@ -74,39 +75,32 @@ def test_a_house_file_tells_the_room_of_every_panorama(tmp_path: Path) -> None:
 )
 def test_a_broken_house_file_is_named(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     text = HOUSE.replace(*change)
-    with pytest.raises(DataError, match=message):
-        read_house(_house(tmp_path, text if change[1] != "R 1" else text.replace("R 1 0 0", "R 1\n#")))
-    with pytest.raises(DataError, match="holds no panorama"):
-        read_house(_house(tmp_path, "H\n"))
+    text = text if change[1] != "R 1" else text.replace("R 1 0 0", "R 1\n#")
+    assert message in refused(read_house, _house(tmp_path, text))
+    assert "holds no panorama" in refused(read_house, _house(tmp_path, "H\n"))
 
 
 def test_the_room_table_and_the_house_files_agree(tmp_path: Path) -> None:
-    file = tmp_path / "vp2room_label.json"
     panoramas = {
         NAME: {"region_index": "1", "region_label": "B", "label": "B"},
         OTHER: {"region_index": -1, "region_label": "z"},
     }
-    file.write_text(json.dumps({"label_info": {}, "pano_info": {"17DRP5sb8fy": panoramas}}))
-    assert read_room_table(file) == read_house(_house(tmp_path))
+    content = {"label_info": {}, "pano_info": {"17DRP5sb8fy": panoramas}}
+    assert read_room_table(put(tmp_path / "rooms.json", content)) == read_house(_house(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("panoramas", "message"),
     [
-        (
-            {"x": {"region_index": "one", "region_label": "a"}},
-            "'x', field 'region_index': is 'one', expected a",
-        ),
+        ({"x": {"region_index": "one", "region_label": "a"}}, "'x', field 'region_index': expected `int`"),
         ({"x": {"region_index": 1, "region_label": "Q"}}, "viewpoint 'x': 'Q' is no kind of room"),
         ({"x": {"region_index": 1}}, "region_label"),
         ({}, "holds no viewpoint"),
     ],
 )
 def test_a_broken_room_table_is_named(tmp_path: Path, panoramas: Any, message: str) -> None:
-    file = tmp_path / "vp2room_label.json"
-    file.write_text(json.dumps({"pano_info": {"s": panoramas}}))
-    with pytest.raises(DataError, match=message):
-        read_room_table(file)
+    file = put(tmp_path / "rooms.json", {"pano_info": {"s": panoramas}})
+    assert message in refused(read_room_table, file)
 
 
 def test_rooms_are_written_as_they_are_read(tmp_path: Path) -> None:
@@ -118,34 +112,29 @@ def test_rooms_are_written_as_they_are_read(tmp_path: Path) -> None:
 
 
 def test_the_category_mapping_explains_raw_labels(tmp_path: Path) -> None:
-    file = tmp_path / "category_mapping.tsv"
-    file.write_text("index\traw_category\tcategory\tx\tmpcat40\n1\tbath tub\tbathtub\t-\tbathtub\n")
+    text = "index\traw_category\tcategory\tx\tmpcat40\n1\tbath tub\tbathtub\t-\tbathtub\n"
+    file = put(tmp_path / "category_mapping.tsv", text)
     assert read_category_mapping(file) == [Label("bath#tub", "bath tub", "bathtub", "bathtub")]
-    file.write_text("index\traw_category\tmpcat40\n")
-    with pytest.raises(
-        DataError, match="line 1: has no column 'category', expected raw_category category mpcat40"
-    ):
-        read_category_mapping(file)
-    file.write_text("raw_category\tcategory\tmpcat40\nbed\tbed\n")
-    with pytest.raises(DataError, match="line 2: holds 2 fields, expected 3"):
-        read_category_mapping(file)
+    message = "line 1: has no column 'category', expected raw_category category mpcat40"
+    assert refused(read_category_mapping, put(file, "index\traw_category\tmpcat40\n")) == message
+    file = put(file, "raw_category\tcategory\tmpcat40\nbed\tbed\n")
+    assert refused(read_category_mapping, file) == "line 2: holds 2 fields, expected 3"
 
 
 def test_positions_of_listed_objects_are_kept(tmp_path: Path) -> None:
-    file = tmp_path / "objpos.json"
-    file.write_text(json.dumps({"s": {"7": [0.123456, 1, 2], "9": [0, 0, 0]}, "other": {"7": [0, 0, 0]}}))
+    places = {"s": {"7": [0.123456, 1, 2], "9": [0, 0, 0]}, "other": {"7": [0, 0, 0]}}
+    file = put(tmp_path / "objpos.json", places)
     records = [ViewpointObjects("s", "v", (ListedObject(7, "bath tub", (), (), "bathtub", "bathtub"),))]
     (position,) = read_object_positions(file, records)
     assert (position.scan, position.object_id, position.x, position.category) == ("s", 7, 0.1235, "bathtub")
-    with pytest.raises(DataError, match="holds no object that a BBox file lists; do the two belong together"):
-        read_object_positions(file, [])
+    message = "holds no object that a BBox file lists; do the two belong together?"
+    assert refused(lambda file: read_object_positions(file, []), file) == message
 
 
 def _boxes(folder: Path) -> Path:
-    (folder / "BBox").mkdir(parents=True)
     for viewpoint in "wv":
         boxes = {viewpoint: {"7": {"name": "bed", "visible_pos": [1], "bbox2d": [[1, 2, 3, 4]]}}}
-        (folder / "BBox" / f"s_{viewpoint}.json").write_text(json.dumps(boxes))
+        put(folder / "BBox" / f"s_{viewpoint}.json", boxes)
     return folder / "BBox"
 
 
@@ -155,24 +144,21 @@ def test_packed_boxes_hold_the_same_records_and_the_same_bytes(tmp_path: Path) -
     assert list(read_view_objects(tmp_path / "a" / "BBox.tar.gz")) == list(read_view_objects(boxes))
     pack_boxes(tmp_path / "a" / "BBox.tar.gz", tmp_path / "b.tar.gz")
     assert (tmp_path / "b.tar.gz").read_bytes() == (tmp_path / "a" / "BBox.tar.gz").read_bytes()
-    (boxes / "s_v.json").write_text("{}")
-    with pytest.raises(DataError, match="holds 0 viewpoints"):
-        pack_boxes(boxes, tmp_path / "c.tar.gz")
+    broken = put(boxes / "s_v.json", {})
+    assert "holds 0 viewpoints" in refused(lambda _: pack_boxes(boxes, tmp_path / "c.tar.gz"), broken)
     assert not (tmp_path / "c.tar.gz").exists()
 
 
 GLOVE = "the 1.0 2.0\n. . 3 4\nbed -5e-1 6\n"
 
 
-@pytest.mark.parametrize("form", ["txt", "gz", "zip"])
+@pytest.mark.parametrize("form", ["txt", "txt.gz", "zip"])
 def test_glove_files_are_read_in_every_form(tmp_path: Path, form: str) -> None:
-    file = tmp_path / f"glove.{form}" if form != "gz" else tmp_path / "glove.txt.gz"
+    file = put(tmp_path / f"glove.{form}", GLOVE)
     if form == "zip":
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr("glove.1d.txt", "the 1\n")
             archive.writestr("glove.2d.txt", GLOVE)
-    else:
-        file.write_bytes(gzip.compress(GLOVE.encode()) if form == "gz" else GLOVE.encode())
     words, vectors = read_glove(file)
     assert words == ("the", ". .", "bed"), "a word may hold a space"
     np.testing.assert_array_equal(vectors, [[1, 2], [3, 4], [-0.5, 6]])
@@ -190,38 +176,33 @@ def test_glove_files_are_read_in_every_form(tmp_path: Path, form: str) -> None:
     ],
 )
 def test_a_broken_glove_file_is_named(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "glove.txt"
-    file.write_text(text)
-    with pytest.raises(DataError, match=message):
-        read_glove(file)
+    assert refused(read_glove, put(tmp_path / "glove.txt", text)).startswith(message)
 
 
 def test_a_broken_glove_archive_is_named(tmp_path: Path) -> None:
     file = tmp_path / "glove.zip"
-    with pytest.raises(DataError, match="no such file"):
-        read_glove(file)
-    file.write_bytes(b"PK")
-    with pytest.raises(DataError, match="not a readable archive"):
-        read_glove(file)
+    assert refused(read_glove, file) == "no such file"
+    assert refused(read_glove, put(file, b"PK")).startswith("not a readable archive (")
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("readme.md", "")
-    with pytest.raises(DataError, match=r"holds no \.txt file, expected GloVe's"):
-        read_glove(file)
+    assert refused(read_glove, file) == "holds no .txt file, expected GloVe's"
 
 
 def test_a_table_of_vectors_needs_its_vocabulary(tmp_path: Path) -> None:
-    np.save(tmp_path / "t_glove.npy", np.ones((2, 3), dtype=np.float32))
-    (tmp_path / "t_vocab.txt").write_text("a\n. .\n")
-    words, vectors = read_glove_table(tmp_path / "t_glove.npy", tmp_path / "t_vocab.txt")
+    file, vocabulary = tmp_path / "t_glove.npy", put(tmp_path / "t_vocab.txt", "a\n. .\n")
+
+    def read(file: Path) -> object:
+        return read_glove_table(file, vocabulary)
+
+    assert refused(read, file) == "no such file"
+    np.save(file, np.ones((2, 3), dtype=np.float32))
+    words, vectors = read_glove_table(file, vocabulary)
     assert (words, vectors.shape) == (("a", ". ."), (2, 3))
-    (tmp_path / "t_vocab.txt").write_text("a\n")
-    with pytest.raises(DataError, match=r"float32 \(2, 3\) and 1 words do not fit, expected floats"):
-        read_glove_table(tmp_path / "t_glove.npy", tmp_path / "t_vocab.txt")
-    np.save(tmp_path / "t_glove.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match=r"not an \.npy table of numbers"):
-        read_glove_table(tmp_path / "t_glove.npy", tmp_path / "t_vocab.txt")
-    with pytest.raises(DataError, match="no such file"):
-        read_glove_table(tmp_path / "none.npy", tmp_path / "t_vocab.txt")
+    put(vocabulary, "a\n")
+    message = "float32 (2, 3) and 1 words do not fit, expected floats (words, columns)"
+    assert refused(read, file) == message
+    np.save(file, np.array([{}], dtype=object), allow_pickle=True)
+    assert refused(read, file).startswith("not a readable .npy file")
 
 
 @given(
@@ -249,9 +230,9 @@ def test_originals_are_recognised_and_converted_in_the_order_they_need(
     own = tmp_path / "originals"
     boxes = _boxes(own)
     _house(own)
-    (own / "objpos.json").write_text(json.dumps({"s": {"7": [0, 1, 2]}}))
-    (own / "category_mapping.tsv").write_text("raw_category\tcategory\tmpcat40\nbed\tbed\tbed\n")
-    (own / "glove.txt").write_text("bed 1 2\nwalk 3 4\nunneeded 5 6\n")
+    put(own / "objpos.json", {"s": {"7": [0, 1, 2]}})
+    put(own / "category_mapping.tsv", "raw_category\tcategory\tmpcat40\nbed\tbed\tbed\n")
+    put(own / "glove.txt", "bed 1 2\nwalk 3 4\nunneeded 5 6\n")
     originals = [own / "glove.txt", own / "objpos.json", boxes, own / "category_mapping.tsv", own]
     done = convert(originals, DataFolder(data))
     assert [(one.file.name, one.records) for one in done] == [
@@ -265,13 +246,10 @@ def test_originals_are_recognised_and_converted_in_the_order_they_need(
 
 
 def test_what_is_no_original_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.md").write_text("")
-    with pytest.raises(
-        UserError, match=r"notes\.md: is no original that can be converted; expected a folder of"
-    ):
-        recognise(tmp_path / "notes.md")
-    with pytest.raises(DataError, match="no such file or folder"):
-        recognise(tmp_path / "none")
-    (tmp_path / "objpos.json").write_text("{}")
+    notes, positions = put(tmp_path / "notes.md", ""), put(tmp_path / "objpos.json", {})
+    message = r"notes\.md: is no original that can be converted; expected a folder of"
+    with pytest.raises(UserError, match=message):
+        recognise(notes)
+    assert refused(recognise, tmp_path / "none") == "no such file or folder"
     with pytest.raises(UserError, match="names no object; convert REVERIE's BBox files first, or with it"):
-        convert([tmp_path / "objpos.json"], DataFolder(tmp_path))
+        convert([positions], DataFolder(tmp_path))

@@ -1,27 +1,72 @@
-"""The places of a memory graph: visited ones are its nodes, seen but unvisited ones are merged across nodes.
+"""Places of a memory: all seen ones as one choice, and the tables of readers with each place once.
 
-A sub-node is a way from one node; the same unvisited place may be a sub-node of several nodes. Readers that
-want a place once, whoever saw it, work on ``SeenPlaces``. Where agents may go again to places they know, all
-ways are open, and visited places stand among those that can be chosen, too.
+A sub-node is a way from one node; the same unvisited place may be a sub-node of several nodes. Where agents
+may go again to visited places, all ways are open, and these places stand among those that can be chosen, too.
 
-Shape letters: R memories, N nodes, K candidate slots, O = N * K ways, U unvisited places, P = N + U places, W
-any width.
+Shape letters: M episodes that decide, R memories, N nodes, K candidate slots, O = N * K ways, U unvisited
+places, P = N + U places, E ways of the memory with the most, W any width.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.nn import functional
+from torch.nn.functional import pad
 
+from scenemem.agents.agent import Decide
+from scenemem.agents.rollout import DecisionRequest
+from scenemem.ssm.ablations import GlobalActions
 from scenemem.ssm.graph import MemoryGraph
-from scenemem.world.graph import FULL_TURN, NONE, World, direction
+from scenemem.world.graph import FULL_TURN, NONE, STOP, Pose, World, direction
 
 POSITION = 7
-"""Numbers that say where a place lies."""
+"""Numbers of the position of a place."""
+
+
+class PlaceActions(GlobalActions):
+    """All seen, unvisited places of the memory, each once, or stop.
+
+    A place that several nodes see is reached from the one with the shortest way. With ``final_backtrack``
+    every end, also a deliberate stop, leads to the visited place where stopping was likeliest. With
+    ``allow_revisits`` visited places are options, too, but for the one where the agent stands.
+    """
+
+    def choose(self, pose: Pose, action: Tensor, episodes: Tensor, decide: Decide) -> Tensor:
+        """As in one softmax over all ways; with ``final_backtrack`` a stop first leads to where to end."""
+        action = super().choose(pose, action, episodes, decide)
+        if self.final_backtrack:
+            stopping = (self.target[episodes] == self.memory.here[episodes]) & (self._then[episodes] == STOP)
+            self.target[episodes[stopping]] = NONE
+            self.end_at(episodes[stopping], decide)
+        return action
+
+    def request(self, pose: Pose, episodes: Tensor) -> DecisionRequest:
+        """One way to every place  ->  options (R, N * K + 1)"""
+        request, memory = super().request(pose, episodes), self.memory
+        node = memory.node[episodes].clamp_min(0)
+        walk = memory.walk[episodes, memory.here[episodes]].unsqueeze(-1) + self.world.neighbour_length[node]
+        ways = request.options[:, :-1] & (request.viewpoint[:, :-1] != pose.viewpoint[episodes].unsqueeze(1))
+        cost = walk.flatten(1).masked_fill(~ways, torch.inf)  # (R, N * K)
+        ways = ways & first_of_cheapest(request.viewpoint[:, :-1], cost)
+        return replace(request, options=torch.cat([ways, request.options[:, -1:]], dim=1))
+
+
+def first_of_cheapest(place: Tensor, cost: Tensor) -> Tensor:
+    """Which option is the cheapest of those that lead to the same place, the first of equals.
+
+    place: (M, O)  cost: (M, O), inf where there is no option  ->  (M, O) bool
+    """
+    order = cost.argsort(dim=1, stable=True)
+    # after sorting by cost and then, stably, by place, the first of every place is its cheapest
+    by_place = place.gather(1, order).argsort(dim=1, stable=True)
+    row = order.gather(1, by_place)
+    sorted_place = place.gather(1, row)
+    first = torch.ones_like(sorted_place, dtype=torch.bool)
+    first[:, 1:] = sorted_place[:, 1:] != sorted_place[:, :-1]
+    return torch.zeros_like(first).scatter(1, row, first) & cost.isfinite()
 
 
 @dataclass(frozen=True)
@@ -39,13 +84,13 @@ class SeenPlaces:
     """The unvisited places of R memories, each once, in the order of their viewpoint numbers."""
 
     graph: MemoryGraph
-    world: World
     viewpoint: Tensor  # (R, U), -1 where there is none
     of_way: Tensor  # (R, O) the place every open way leads to; U at ways that are not open
 
     @classmethod
-    def of(cls, graph: MemoryGraph, world: World) -> SeenPlaces:
+    def of(cls, graph: MemoryGraph) -> SeenPlaces:
         """Merge the open ways of a graph by where they lead."""
+        world = graph.environment.world
         leads_to = world.neighbour[graph.viewpoint.clamp_min(0)].flatten(1)  # (R, O)
         ways = graph.open.flatten(1)
         last = len(world.viewpoints)
@@ -53,27 +98,25 @@ class SeenPlaces:
         first = torch.ones_like(ordered, dtype=torch.bool)
         first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
         first &= ordered < last
-        many = int(first.sum(dim=1).max())
-        number = torch.where(ordered < last, first.cumsum(dim=1) - 1, many)
-        viewpoint = torch.full((len(ways), many + 1), NONE, device=ways.device)
+        count = int(first.sum(dim=1).max())
+        number = torch.where(ordered < last, first.cumsum(dim=1) - 1, count)
+        viewpoint = torch.full((len(ways), count + 1), NONE, device=ways.device)
         viewpoint.scatter_(1, number, torch.where(ordered < last, ordered, NONE))
-        of_way = torch.full_like(number, many).scatter(1, order, number)
-        return cls(graph, world, viewpoint[:, :many], of_way)
+        of_way = torch.full_like(number, count).scatter(1, order, number)
+        return cls(graph, viewpoint[:, :count], of_way)
 
     @property
-    def mask(self) -> Tensor:
-        """(R, U) bool, true at places"""
-        return self.viewpoint != NONE
+    def world(self) -> World:
+        """Where they are."""
+        return self.graph.environment.world
 
     @cached_property
-    def sees(self) -> Tensor:
-        """(R, N, U) bool, which nodes have a way to which place"""
+    def edge(self) -> Tensor:
+        """(R, N, P) bool, which nodes have a way to which place"""
         rows, nodes = self.graph.viewpoint.shape
-        linked = torch.zeros(
-            rows, nodes, self.viewpoint.shape[1] + 1, dtype=torch.bool, device=self.mask.device
-        )
-        linked.scatter_(2, self.of_way.view(rows, nodes, -1), True)
-        return linked[..., :-1]
+        table = self.graph.edge.new_zeros(rows, nodes, self.viewpoint.shape[1] + 1)
+        sees = table.scatter(2, self.of_way.view(rows, nodes, -1), True)[..., :-1]
+        return torch.cat([self.graph.edge, sees], dim=2)
 
     @cached_property
     def open_ways(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,14 +128,14 @@ class SeenPlaces:
     @cached_property
     def _places(self) -> Tensor:
         """(E,) where every open way leads, as a row of the flattened table of places"""
-        row, node, slot = self.open_ways
-        return row * self.viewpoint.shape[1] + self.of_way[row, node * self.world.neighbour.shape[1] + slot]
+        count = self.viewpoint.shape[1]
+        return self.open_ways[0] * count + self.of_way[self.of_way < count]
 
     def mean(self, ways: Tensor) -> Tensor:
         """Of all ways that lead to a place; 0 where there is none.  ways: (E, W), open ones  ->  (R, U, W)"""
         summed = ways.new_zeros(self.viewpoint.numel(), ways.shape[1]).index_add(0, self._places, ways)
-        many = torch.bincount(self._places, minlength=len(summed)).clamp_min(1).to(ways).unsqueeze(1)
-        return (summed / many).view(*self.viewpoint.shape, ways.shape[1])
+        count = torch.bincount(self._places, minlength=len(summed)).clamp_min(1).to(ways).unsqueeze(1)
+        return (summed / count).view(*self.viewpoint.shape, ways.shape[1])
 
     def maximum(self, ways: Tensor) -> Tensor:
         """Of all ways that lead to a place; 0 where there is none.  ways: (E, W), open ones  ->  (R, U, W)"""
@@ -102,8 +145,8 @@ class SeenPlaces:
         return largest.view(*self.viewpoint.shape, ways.shape[1])
 
     def per_way(self, values: Tensor) -> Tensor:
-        """What is said about places, at the ways that lead there.  (R, U)  ->  (R, O), 0 where none leads"""
-        return functional.pad(values, (0, 1)).gather(1, self.of_way)
+        """Values of places, at the ways that lead there.  (R, U)  ->  (R, O), 0 where none leads"""
+        return pad(values, (0, 1)).gather(1, self.of_way)
 
     @cached_property
     def all(self) -> Tensor:
@@ -120,8 +163,8 @@ class SeenPlaces:
         to_node, is_open = exists.flatten(1) & same.any(dim=2), self.of_way < self.viewpoint.shape[1]
         leads = torch.stack([to_node, is_open], dim=2).flatten(1)  # (R, 2 * O)
         place = torch.stack([same.int().argmax(dim=2), nodes + self.of_way], dim=2).flatten(1)
-        many = int(leads.sum(dim=1).max())
-        first = leads.int().argsort(dim=1, descending=True, stable=True)[:, :many]
+        count = int(leads.sum(dim=1).max())
+        first = leads.int().argsort(dim=1, descending=True, stable=True)[:, :count]
         way = first // 2
         return Links(way // slots, way % slots, place.gather(1, first), leads.gather(1, first))
 
@@ -130,13 +173,11 @@ class SeenPlaces:
         """The shortest ways between all places over what is known; 0 where there is no way.  (R, P, P)"""
         position = self.world.position[self.all.clamp_min(0)].float()
         straight = torch.cdist(position, position)
-        nodes = self.graph.viewpoint.shape[1]
-        edge = torch.cat([self.graph.edge, self.sees], dim=2)  # (R, N, P)
-        linked = functional.pad(edge, (0, 0, 0, self.viewpoint.shape[1]))
+        linked = pad(self.edge, (0, 0, 0, self.viewpoint.shape[1]))
         linked = linked | linked.transpose(1, 2)
         metres = straight.masked_fill(~linked, torch.inf)
         metres.diagonal(dim1=1, dim2=2).zero_()
-        for node in range(nodes):  # only visited places are walked through
+        for node in range(self.edge.shape[1]):  # only visited places are walked through
             metres = torch.minimum(metres, metres[:, :, node].unsqueeze(2) + metres[:, node].unsqueeze(1))
         return metres.masked_fill(metres.isinf(), 0.0)
 
@@ -146,8 +187,8 @@ class SeenPlaces:
         rows = torch.arange(len(self.all), device=self.all.device)
         reached = torch.zeros_like(self.graph.viewpoint, dtype=torch.bool)
         reached[rows, self.graph.here] = True
-        edge = torch.cat([self.graph.edge, self.sees], dim=2).float()
-        found = functional.pad(reached, (0, self.viewpoint.shape[1]))
+        edge = self.edge.float()
+        found = pad(reached, (0, self.viewpoint.shape[1]))
         hops = torch.zeros_like(self.all)
         for step in range(1, edge.shape[1] + 1):
             fresh = (torch.bmm(reached.float().unsqueeze(1), edge).squeeze(1) > 0) & ~found
