@@ -23,7 +23,8 @@ from scenemem.agents import walker
 from scenemem.features.store import Environment
 from scenemem.learning import trainer
 from scenemem.learning.augmentation import BackTranslation
-from scenemem.ssm.graph import MessagePassing, SceneMemory
+from scenemem.ssm.graph import SceneMemory
+from scenemem.ssm.reading import MessagePassing
 
 REFERENCE_GIGAFLOPS = 68.0
 """GFLOP/s of a square product on the core of the reference speeds; speeds are normalised to it."""

@@ -35,7 +35,7 @@ from scenemem.presets import (
 )
 from scenemem.runs.config import differences
 from scenemem.ssm.additions import SSMPlusConfig
-from scenemem.ssm.graph import SSMConfig
+from scenemem.ssm.reading import SSMConfig
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 

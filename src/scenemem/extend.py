@@ -88,21 +88,28 @@ from scenemem.presets import (
     Preset as Preset,
     SelectionConfig as SelectionConfig,
 )
-from scenemem.world.graph import STOP as STOP, Pose as Pose
 from scenemem.ssm.ablations import GlobalActions as GlobalActions, slot_confidences as slot_confidences
 from scenemem.ssm.additions import SSMPlus as SSMPlus, SSMPlusConfig as SSMPlusConfig
 from scenemem.ssm.agent import SSM as SSM
-from scenemem.ssm.graph import SSMConfig as SSMConfig
-from scenemem.ssm.agent import FrontierActions as FrontierActions
-from scenemem.ssm.agent import MemoryActions as MemoryActions
-from scenemem.ssm.graph import WalkOptions as WalkOptions
-from scenemem.ssm.graph import MemoryGraph as MemoryGraph, SceneMemory as SceneMemory
+from scenemem.ssm.deciding import FrontierActions as FrontierActions, MemoryActions as MemoryActions
 from scenemem.ssm.graph import (
+    MemoryGraph as MemoryGraph,
+    SceneMemory as SceneMemory,
+    WalkOptions as WalkOptions,
+)
+from scenemem.ssm.reading import (
     Grounded as Grounded,
     MemoryReader as MemoryReader,
     MessagePassing as MessagePassing,
+    SSMConfig as SSMConfig,
 )
 from scenemem.tasks.episode_set import SUCCESS_METRES as SUCCESS_METRES, EpisodeSet as EpisodeSet
-from scenemem.world.graph import ANGLE_WIDTH as ANGLE_WIDTH, NONE as NONE, World as World
+from scenemem.world.graph import (
+    ANGLE_WIDTH as ANGLE_WIDTH,
+    NONE as NONE,
+    STOP as STOP,
+    Pose as Pose,
+    World as World,
+)
 
 __all__ = sorted(name for name in globals() if not name.startswith("_") and name != "annotations")

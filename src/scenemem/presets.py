@@ -24,7 +24,7 @@ from scenemem.registry import Registry, listed
 from scenemem.ssm.ablations import GlobalSSM, LocalSSM
 from scenemem.ssm.additions import BasicWithEnding, EndingConfig, SSMPlus, SSMPlusConfig
 from scenemem.ssm.agent import SSM
-from scenemem.ssm.graph import GroundedConfig, SSMConfig
+from scenemem.ssm.reading import GroundedConfig, SSMConfig
 
 Model = TypeVar("Model")
 Task = Literal["r2r", "r4r"]

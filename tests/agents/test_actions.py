@@ -17,7 +17,7 @@ from scenemem.agents.walker import LabelRule, collect
 from scenemem.learning.objectives import ClosestToGoal, ReferencePath
 from scenemem.ssm.ablations import GlobalActions, LocalMemoryActions
 from scenemem.ssm.additions import HopPrior, HopPriorActions, HopPriorLocalActions
-from scenemem.ssm.agent import FrontierActions, MemoryActions
+from scenemem.ssm.deciding import FrontierActions, MemoryActions
 from scenemem.ssm.graph import WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World

@@ -42,8 +42,10 @@ from scenemem.models.navigator import (
 )
 from scenemem.ssm.ablations import GlobalSSM, LocalSSM
 from scenemem.ssm.additions import SSMPlus, SSMPlusConfig
-from scenemem.ssm.agent import SSM, FrontierActions
-from scenemem.ssm.graph import GroundedConfig, SSMConfig, WalkOptions
+from scenemem.ssm.agent import SSM
+from scenemem.ssm.deciding import FrontierActions
+from scenemem.ssm.graph import WalkOptions
+from scenemem.ssm.reading import GroundedConfig, SSMConfig
 from scenemem.world.graph import NONE, Pose, World
 from tests.agents.helpers import (
     Build,

@@ -26,7 +26,7 @@ from scenemem.learning.objectives import (
     RestOfPath,
 )
 from scenemem.ssm.ablations import GlobalActions
-from scenemem.ssm.agent import FrontierActions, MemoryActions
+from scenemem.ssm.deciding import FrontierActions, MemoryActions
 from scenemem.ssm.graph import WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import build_world, load_world

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from scenemem.features.store import Environment
-from scenemem.ssm.graph import Grounded
+from scenemem.ssm.reading import Grounded
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import World
 from tests.ssm.helpers import VISUAL, WALKS, WIDTH, MakeEnvironment, Moment, Setting, exact, randn

@@ -16,8 +16,9 @@ from scenemem.agents.walker import AgentPolicy, Sample, collect
 from scenemem.features.store import Environment
 from scenemem.models.navigator import RolloutInputs
 from scenemem.presets import PRESETS
-from scenemem.ssm.agent import FrontierActions
-from scenemem.ssm.graph import Grounded, MemoryGraph, SceneMemory, WalkOptions
+from scenemem.ssm.deciding import FrontierActions
+from scenemem.ssm.graph import MemoryGraph, SceneMemory, WalkOptions
+from scenemem.ssm.reading import Grounded
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import World

@@ -26,7 +26,7 @@ from scenemem.ssm.additions import (
     StopFromMemory,
     log_probabilities,
 )
-from scenemem.ssm.agent import FrontierActions
+from scenemem.ssm.deciding import FrontierActions
 from scenemem.ssm.graph import MemoryGraph
 from scenemem.world.graph import NONE, Pose
 from tests.ssm.helpers import WIDTH, Moment, Setting, randn, visit_all

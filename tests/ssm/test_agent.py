@@ -23,7 +23,8 @@ from scenemem.formats.episodes import read_episodes
 from scenemem.models.navigator import Instructions, LSTMState, Observation, State, StateUpdater
 from scenemem.ssm.additions import SSMPlus, SSMPlusConfig
 from scenemem.ssm.agent import SSM
-from scenemem.ssm.graph import Grounded, MakeMessages, MemoryGraph, SSMConfig
+from scenemem.ssm.graph import MemoryGraph
+from scenemem.ssm.reading import Grounded, MakeMessages, SSMConfig
 from scenemem.tasks.episode_set import bind_episodes
 from scenemem.world.build import build_world
 from scenemem.world.graph import NONE

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from scenemem.features.store import CandidateFeatures
 from scenemem.models.navigator import tiled
-from scenemem.ssm.agent import ActionScore, FrontierScore
-from scenemem.ssm.graph import Grounded
+from scenemem.ssm.deciding import ActionScore, FrontierScore
+from scenemem.ssm.reading import Grounded
 from tests.ssm.helpers import MASK, VISUAL, WIDTH, Moment, randn, repainted, slots_reversed, trained
 
 NODES = 4

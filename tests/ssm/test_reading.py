@@ -13,10 +13,10 @@ from torch.nn.functional import pad
 from scenemem.agents.build import DataSizes
 from scenemem.models import navigator
 from scenemem.models.navigator import Instructions, select_rows, tiled
-from scenemem.ssm.graph import (
+from scenemem.ssm.graph import MemoryGraph
+from scenemem.ssm.reading import (
     FineGrainedGrounding,
     Grounded,
-    MemoryGraph,
     MemoryReader,
     MessagePassing,
     OrientationRead,

@@ -13,15 +13,10 @@ from scenemem.agents.agent import Decide, DecisionPoint, Explanation, Limit, wit
 from scenemem.agents.build import DataSizes, MakeUpdater
 from scenemem.agents.rollout import ACTION, GLOBAL, DecisionRequest, DecisionType
 from scenemem.models.navigator import dots, fold_angles
-from scenemem.ssm.agent import ActionScore, GroundedAgent, MemoryActions, StopOption
-from scenemem.ssm.graph import (
-    Grounded,
-    GroundedConfig,
-    MemoryGraph,
-    MemoryReader,
-    SSMConfig,
-    WalkOptions,
-)
+from scenemem.ssm.agent import GroundedAgent
+from scenemem.ssm.deciding import ActionScore, MemoryActions, StopOption
+from scenemem.ssm.graph import MemoryGraph, WalkOptions
+from scenemem.ssm.reading import Grounded, GroundedConfig, MemoryReader, SSMConfig
 from scenemem.world.graph import ANGLE_WIDTH, NONE, STOP, Pose, World, rotated
 
 

@@ -17,8 +17,10 @@ from scenemem.agents.build import DataSizes, ModelConfig
 from scenemem.agents.rollout import ACTION, FRONTIER, DecisionRequest, DecisionType
 from scenemem.errors import SettingError
 from scenemem.ssm.ablations import LocalMemoryActions
-from scenemem.ssm.agent import SSM, FrontierActions, MemoryActions
-from scenemem.ssm.graph import Grounded, MemoryGraph, SSMConfig, WalkOptions
+from scenemem.ssm.agent import SSM
+from scenemem.ssm.deciding import FrontierActions, MemoryActions
+from scenemem.ssm.graph import MemoryGraph, WalkOptions
+from scenemem.ssm.reading import Grounded, SSMConfig
 from scenemem.world.graph import ANGLE_WIDTH, NONE, Pose, World
 
 REMEMBERED = "action_log_probabilities"

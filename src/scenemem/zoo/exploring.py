@@ -16,7 +16,7 @@ from torch import Tensor
 
 from scenemem.agents.agent import Decide, Limit, with_last
 from scenemem.agents.rollout import DecisionRequest, DecisionType
-from scenemem.ssm.agent import MemoryActions
+from scenemem.ssm.deciding import MemoryActions
 from scenemem.ssm.graph import WalkOptions
 from scenemem.world.graph import NONE, STOP, Pose, World
 

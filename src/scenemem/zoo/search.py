@@ -26,7 +26,7 @@ from scenemem.agents.agent import (
 )
 from scenemem.agents.rollout import ACTION, FINAL, GLOBAL, DecisionRequest, DecisionType
 from scenemem.ssm.ablations import GlobalActions
-from scenemem.ssm.agent import MemoryActions
+from scenemem.ssm.deciding import MemoryActions
 from scenemem.ssm.graph import WalkOptions
 from scenemem.world.graph import NONE, STOP, Pose, World
 from scenemem.zoo.panoramic import with_stop_option
