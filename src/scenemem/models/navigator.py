@@ -33,7 +33,7 @@ POSE_WIDTH = 64  # of the embedding of where the agent looks
 
 _SHIFT = 37  # columns a dropout mask is shifted by from word to word; a prime
 
-_KEPT = 2**21
+_KEPT = 2**24
 """Numbers that a part of a step may keep for the gradient; larger parts are computed again instead.
 
 At the width of the paper the panoramas and node states of a rollout would take gigabytes.
