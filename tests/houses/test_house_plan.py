@@ -61,6 +61,13 @@ def test_rooms_fit_together_and_doors_and_windows_lie_in_their_walls(house: Hous
             for spot in ((window.x + dx, window.y + dy), (window.x - dx, window.y - dy))
         ]
         assert inside.count(False) == 1
+    if house.stairs is not None:
+        below, above = (house.rooms[number] for number in house.stairs.rooms)
+        assert (below.floor, above.floor) == (0, 1)
+        assert below.rect == above.rect
+        for part in (house.stairs.lower, house.stairs.landing, house.stairs.upper):
+            assert below.rect.grown(1e-9).holds(part.x0, part.y0)
+            assert below.rect.grown(1e-9).holds(part.x1, part.y1)
 
 
 def test_plans_vary() -> None:
@@ -73,32 +80,14 @@ def test_plans_vary() -> None:
     assert {rect.width > rect.depth for rect in hallways} == {True, False}
 
 
-def test_the_two_stair_rooms_lie_above_each_other() -> None:
-    for house in PLANS:
-        if house.stairs is None:
-            continue
-        below, above = (house.rooms[number] for number in house.stairs.rooms)
-        assert (below.floor, above.floor) == (0, 1)
-        assert below.rect == above.rect
-        for part in (house.stairs.lower, house.stairs.landing, house.stairs.upper):
-            assert below.rect.grown(1e-9).holds(part.x0, part.y0)
-            assert below.rect.grown(1e-9).holds(part.x1, part.y1)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
+def test_only_rooms_that_share_a_wall_are_joined() -> None:
+    for one, other, expected in (
         (Rect(0, 0, 2, 3), Rect(2, 1, 5, 9), RectSide("x", 2, -1, 1, 3)),
         (Rect(0, 3, 2, 5), Rect(1, 0, 5, 3), RectSide("y", 3, 1, 1, 2)),
         (Rect(0, 0, 1, 1), Rect(1, 1, 2, 2), None),  # a corner is no wall
         (Rect(0, 0, 1, 1), Rect(3, 0, 4, 1), None),
-    ],
-)
-def test_shared_wall_of_rectangles(one: Rect, other: Rect, expected: RectSide | None) -> None:
-    assert shared_wall(one, other) == expected
-
-
-def test_rooms_that_share_no_wall_cannot_be_joined() -> None:
+    ):
+        assert shared_wall(one, other) == expected
     draft = Draft(np.random.default_rng(0))
     a = draft.add_room("kitchen", 0, Rect(0, 0, 3, 3))
     b = draft.add_room("office", 0, Rect(5, 0, 8, 3))
@@ -109,16 +98,7 @@ def test_rooms_that_share_no_wall_cannot_be_joined() -> None:
     assert draft.share(a, c) == 0.0  # on another floor
 
 
-def furnished(seed: int) -> House:
-    rng = np.random.default_rng(seed)
-    return furnish(draw_plan(rng, f"house_{seed:03d}"), rng)
-
-
-HOUSES = [furnished(seed) for seed in range(12)]
-
-
-def standing(house: House) -> list[Thing]:
-    return [t for t in house.things if KINDS[t.kind].placement != "hung" and t.kind != "rug"]
+HOUSES = [furnish(house, np.random.default_rng(seed)) for seed, house in enumerate(PLANS[:12])]
 
 
 def test_the_tables_agree_with_each_other() -> None:
@@ -144,13 +124,14 @@ def test_things_stand_in_their_rooms_clear_of_each_other_and_of_doors(house: Hou
         assert room.floor * STOREY <= thing.box.z0 < thing.box.z1 < room.floor * STOREY + 2.6
         assert thing.colour in KINDS[thing.kind].colours
         assert thing.material in KINDS[thing.kind].materials
-    for a, b in itertools.combinations(standing(house), 2):
+    standing = [t for t in house.things if KINDS[t.kind].placement != "hung" and t.kind != "rug"]
+    for a, b in itertools.combinations(standing, 2):
         together = {a.kind, b.kind}
         if a.room == b.room and together not in ({"chair", "dining table"}, {"desk", "office chair"}):
             assert not a.box.footprint.grown(-0.01).overlaps(b.box.footprint), (a, b)
     for door in house.doors:
         way = Rect(door.x, door.y, door.x, door.y).grown(0.4)
-        for thing in standing(house):
+        for thing in standing:
             if house.rooms[thing.room].floor == house.rooms[door.rooms[0]].floor:
                 assert not thing.box.footprint.overlaps(way), (door, thing)
 
@@ -168,16 +149,13 @@ def test_rooms_hold_what_is_typical_of_them() -> None:
     assert len({thing.colour for house in HOUSES for thing in house.things if thing.kind == "bed"}) >= 5
 
 
-@pytest.mark.parametrize(
-    ("facing", "expected"),
-    [
-        ((0, 1), (2.0, 1.5, 3.0, 2.0)),  # front to the north: its right is east
-        ((0, -1), (0.0, 1.0, 1.0, 1.5)),
-        ((1, 0), (1.5, 1.0, 3.0, 1 + 1 / 3)),
-        ((-1, 0), (0.0, 1 + 2 / 3, 1.5, 2.0)),
-    ],
-)
-def test_parts_turn_with_the_thing(facing: tuple[int, int], expected: tuple[float, ...]) -> None:
-    thing = Thing("sofa", "red", "fabric", 0, Box(0, 1, 0, 3, 2, 2), facing)
-    spot = part_box(thing, Part(2 / 3, 1, 0.5, 1, 0, 0.5))  # its right third, from the middle to the front
-    assert spot == pytest.approx((*expected[:2], 0, *expected[2:], 1))
+def test_parts_turn_with_the_thing() -> None:
+    for facing, (x0, y0, x1, y1) in {
+        (0, 1): (2.0, 1.5, 3.0, 2.0),  # front to the north: its right is east
+        (0, -1): (0.0, 1.0, 1.0, 1.5),
+        (1, 0): (1.5, 1.0, 3.0, 1 + 1 / 3),
+        (-1, 0): (0.0, 1 + 2 / 3, 1.5, 2.0),
+    }.items():
+        thing = Thing("sofa", "red", "fabric", 0, Box(0, 1, 0, 3, 2, 2), facing)
+        spot = part_box(thing, Part(2 / 3, 1, 0.5, 1, 0, 0.5))  # its right third, the middle to the front
+        assert spot == pytest.approx((x0, y0, 0, x1, y1, 1))

@@ -13,28 +13,22 @@ import pytest
 from scenemem.formats.connectivity import read_scan, write_scan
 from scenemem.houses.house import EYE, STOREY
 from scenemem.houses.viewpoints import sample_routes, scan_of
-from tests.houses.helpers import Surveyed
+from tests.houses.conftest import Surveyed
 
 
-def test_graphs_are_connected_symmetric_and_a_few_steps_apart(surveyed: list[Surveyed]) -> None:
-    for layout, _, _ in surveyed:
+def test_linked_viewpoints_see_each_other_and_are_a_step_apart(surveyed: list[Surveyed]) -> None:
+    for layout, scene, _ in surveyed:
         assert 30 <= len(layout.position) <= 70
         assert (layout.linked == layout.linked.T).all()
         assert (layout.visible == layout.visible.T).all()
         assert not layout.linked.diagonal().any()
         assert nx.is_connected(nx.from_numpy_array(layout.linked))
-        one, two = np.nonzero(layout.linked)
+        one, two = np.nonzero(np.triu(layout.linked))
         lengths = np.linalg.norm(layout.position[one] - layout.position[two], axis=1)
         assert lengths.min() > 0.5
         assert lengths.max() < 4.0
         assert 1.4 < lengths.mean() < 2.6
-
-
-def test_linked_viewpoints_see_each_other(surveyed: list[Surveyed]) -> None:
-    """Nothing stands in the way at eye height, by stepping along the line."""
-    for layout, scene, _ in surveyed:
-        one, two = np.nonzero(np.triu(layout.linked))
-        share = np.linspace(0, 1, 60)[:, None, None]
+        share = np.linspace(0, 1, 60)[:, None, None]  # nothing stands in the way at eye height
         points = layout.position[one] * (1 - share) + layout.position[two] * share  # (60, E, 3)
         inside = (points[:, :, None] > scene.low).all(axis=3) & (points[:, :, None] < scene.high).all(axis=3)
         assert not inside.any()
@@ -57,16 +51,14 @@ def test_stands_are_on_free_floor_and_doorways_lead_into_both_rooms(surveyed: li
         assert all(layout.linked[number].sum() >= 2 for number in stands.values())
 
 
-def test_stairs_are_a_chain_at_three_heights(two_floors: Surveyed) -> None:
+def test_stairs_are_a_chain_and_the_scan_is_a_valid_connectivity_file(
+    two_floors: Surveyed, tmp_path: Path
+) -> None:
     layout, _, _ = two_floors
     chain = {stand.stairs: number for number, stand in enumerate(layout.house.stands) if stand.stairs}
     bottom, landing, top = (chain[part] for part in ("bottom", "landing", "top"))
     assert layout.position[[bottom, landing, top], 2].tolist() == [1.5, 3.0, 4.5]
     assert np.flatnonzero(layout.linked[landing]).tolist() == sorted((bottom, top))
-
-
-def test_the_scan_is_a_valid_connectivity_file(two_floors: Surveyed, tmp_path: Path) -> None:
-    layout, _, _ = two_floors
     scan = scan_of(layout)
     assert read_scan(write_scan(tmp_path, scan)) == scan
     assert len({viewpoint.image_id for viewpoint in scan.viewpoints}) == len(scan.viewpoints)
@@ -94,10 +86,7 @@ def test_routes_are_shortest_paths_of_the_right_size_to_goals_mostly_out_of_sigh
             assert route.distance == pytest.approx(shortest)
             assert 0 <= route.heading <= 2 * math.pi
             assert layout.house.stands[start].room != layout.house.stands[goal].room
-
-
-def test_asking_for_more_routes_than_there_are_gives_all(two_floors: Surveyed) -> None:
-    layout, _, _ = two_floors
+    layout, _, _ = surveyed[0]
     routes, again = (sample_routes(layout, 10**6, np.random.default_rng(0)) for _ in range(2))
-    assert 300 < len(routes) < len(layout.position) ** 2
+    assert 300 < len(routes) < len(layout.position) ** 2, "all there are"
     assert routes == again
