@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 import shutil
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -150,18 +149,6 @@ def test_only_a_new_or_empty_folder_is_written(tmp_path: Path) -> None:
         build_houses(tmp_path / "empty", TINY, jobs=0)
     build_houses(tmp_path / "empty", TINY, jobs=1)
     assert json.loads((tmp_path / "empty" / "houses.json").read_bytes())["houses"] == 2
-
-
-def test_only_the_command_and_the_default_data_import_the_generator() -> None:
-    package = Path(build.__file__).parents[1]
-    generator = "build|plan|furniture|viewpoints|instructions|features"
-    pattern = re.compile(rf"from scenemem\.houses\.({generator})")
-    importing = {
-        file.relative_to(package).as_posix()
-        for file in package.rglob("*.py")
-        if file.parent.name != "houses" and pattern.search(file.read_text(encoding="utf-8"))
-    }
-    assert importing == {"commands/data.py", "runs/experiment.py", "simulator/environments.py"}
 
 
 def test_a_house_that_cannot_be_laid_out_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

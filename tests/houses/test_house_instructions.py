@@ -36,11 +36,6 @@ def examples(surveyed: list[Surveyed]) -> list[Example]:
     return found
 
 
-@pytest.fixture(scope="module")
-def phrases(examples: list[Example]) -> list[Phrase]:
-    return [phrase for _, _, described in examples for phrase in described]
-
-
 def turn(before: float, after: float) -> float:
     """Degrees clockwise, -180 to 180."""
     return (math.degrees(after - before) + 180) % 360 - 180
@@ -172,8 +167,8 @@ def test_every_landmark_word_names_a_claimed_landmark(examples: list[Example]) -
                 assert fits, (described, noun, text)
 
 
-def test_sides_ordinals_and_stairs_are_said_as_claimed(phrases: list[Phrase]) -> None:
-    for text, claims in phrases:
+def test_sides_ordinals_and_stairs_are_said_as_claimed(examples: list[Example]) -> None:
+    for text, claims in itertools.chain.from_iterable(said for _, _, said in examples):
         sides = Counter(claim.side for claim in claims if claim.side in ("left", "right"))
         assert Counter(re.findall(r"\b(left|right)\b", text)) == sides, text
         numbers = [ORDINALS.index(word) + 1 for word in re.findall("|".join(ORDINALS), text)]
@@ -184,11 +179,9 @@ def test_sides_ordinals_and_stairs_are_said_as_claimed(phrases: list[Phrase]) ->
         assert climbs == [claim.side for claim in claims if claim.about == "stairs"]
 
 
-def test_instructions_are_varied_sentences_that_end_with_where_to_stop(
-    examples: list[Example], phrases: list[Phrase]
-) -> None:
+def test_instructions_are_varied_sentences_that_end_with_where_to_stop(examples: list[Example]) -> None:
     assert all(len({phrase.text for phrase in said}) == len(STYLES) == 3 for _, _, said in examples)
-    texts = [phrase.text for phrase in phrases]
+    texts = [phrase.text for _, _, said in examples for phrase in said]
     for text in texts:
         assert re.fullmatch(r"([A-Z][^.]+\.)( [A-Z][^.]+\.)*", text), text
         assert re.search(r"(?i:stop|wait|halt|pause)[^.]*\.$", text), text
