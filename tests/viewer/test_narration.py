@@ -234,7 +234,8 @@ def _ended(
     """A walk that ends so far from the goal; its OSR and SPL."""
     scores = None
     if to_goal is not None:
-        scores = Scores(6.0, to_goal, float(to_goal < 3), *rates, 1.0, 1.0, 1.0, 1.0)
+        osr, spl = rates
+        scores = Scores(6.0, to_goal, float(to_goal < 3), osr, spl, 1.0, 1.0, 1.0, 1.0)
     walk = Walk.of(change(trace, ending=Ending(stopped, 4, None, to_goal, scores)), {1: "hall"})
     assert walk.scores == scores
     return walk

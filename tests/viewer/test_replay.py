@@ -130,7 +130,7 @@ def test_a_page_can_be_filled_elsewhere(turning_back: Trace) -> None:
     data = embedded(_data(whole))
     assert _data(frame.replace("{{data}}", data)) == _data(whole)
     assert Html(frame).scripts[1] == Html(whole).scripts[1]
-    with pytest.raises(UndefinedError, match="'title' is undefined"):
+    with pytest.raises(UndefinedError, match="'policy' is undefined"):
         render("replay.html")
 
 

@@ -107,7 +107,7 @@ def test_a_trained_agent_walks_and_its_walk_can_be_kept(
     replay.close()
 
 
-def test_a_route_is_suggested_or_chosen_on_the_map_and_described(page: Page) -> None:
+def test_a_route_is_suggested_or_chosen_on_the_map_described_or_refused(page: Page) -> None:
     page.select_option("#house", "grid")
     driver.expect(page.locator("#example option")).to_have_count(2)
     page.select_option("#example", "0")
@@ -137,8 +137,6 @@ def test_a_route_is_suggested_or_chosen_on_the_map_and_described(page: Page) -> 
     assert "m long" in page.inner_text("#status")
     assert "parrot" in page.inner_text("#speaker")
 
-
-def test_refusals_are_shown_and_an_instruction_without_a_known_word_is_told(page: Page) -> None:
     page.fill("#instruction", "   ")
     page.click("#walk")
     page.wait_for_selector("#status.bad")

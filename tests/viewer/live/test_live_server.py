@@ -269,7 +269,7 @@ def test_a_visitor_who_leaves_takes_the_walk_along(state: LiveServerState, serve
 def test_closing_gives_up_the_walk_under_way_and_what_waits(state: LiveServerState) -> None:
     gate = Gate(state.agents["ssm"])
 
-    async def visit() -> list[object]:
+    async def visit() -> list[Any]:
         worker = LiveWorker(state, waiting=1)
         episode = state.episode("grid", "g00", 0.0, "Walk on.", None)
         walking, waiting = worker.walk(episode, {}), worker.walk(episode, {})
