@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from scenemem.houses.build import cast_panoramas, lay_out
-from scenemem.houses.viewpoints import survey
-from tests.houses.helpers import Surveyed
+from scenemem.houses.scene import Scene
+from scenemem.houses.viewpoints import Layout, Surroundings, survey
+
+Surveyed = tuple[Layout, Scene, Surroundings]
 
 NUMBERS = (0, 1, 3, 4)  # two with stairs, two without; with and without a porch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
+import shutil
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from scenemem.world.build import load_world
 
 SMALL = HousesConfig(houses=3, train_routes=6, val_seen_routes=2, val_unseen_routes=5)
 TINY = HousesConfig(houses=2, train_routes=1, val_seen_routes=1, val_unseen_routes=1)
-Built = tuple[Path, HousesSummary, list[tuple[int, int]]]
+Built = tuple[Path, HousesSummary]
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -42,14 +42,11 @@ def digests(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     folder = tmp_path_factory.mktemp("built") / "houses"
-    calls: list[tuple[int, int]] = []
-    summary = build_houses(folder, SMALL, jobs=1, progress=lambda done, total: calls.append((done, total)))
-    return folder, summary, calls
+    return folder, build_houses(folder, SMALL, jobs=1)
 
 
-def test_the_summary_counts_what_is_there(built: Built) -> None:
-    folder, summary, calls = built
-    assert calls == [(1, 3), (2, 3), (3, 3)]
+def test_the_summary_counts_what_is_there_and_the_store_covers_every_viewpoint(built: Built) -> None:
+    folder, summary = built
     assert summary.houses == 3
     assert summary.paths == {"train": 12, "val_seen": 4, "val_unseen": 5}
     assert summary.instructions == {"train": 36, "val_seen": 12, "val_unseen": 15}
@@ -57,6 +54,15 @@ def test_the_summary_counts_what_is_there(built: Built) -> None:
     assert summary.viewpoints == sum(len(scan.viewpoints) for scan in scans)
     assert summary.edges == sum(sum(v.unobstructed) for scan in scans for v in scan.viewpoints) // 2
     assert (folder / "connectivity" / "scans.txt").read_text().split() == [scan.name for scan in scans]
+
+    store = DataFolder(folder).feature_file("houses")
+    info, values = read_store(store)
+    verify_store(store)
+    assert info.keys == load_world(folder / "connectivity", cache=False).names
+    assert values.shape == (summary.viewpoints, 36, WIDTH)
+    assert [column.start for column in info.columns] == list(range(WIDTH))
+    assert info.track == "houses"
+    assert info.sensor == "a perfect detector and a depth sensor, in the embedded houses"
 
 
 def test_splits_are_shortest_paths_in_disjoint_houses(built: Built) -> None:
@@ -83,18 +89,8 @@ def test_splits_are_shortest_paths_in_disjoint_houses(built: Built) -> None:
     assert len(pairs) == 21  # val_seen repeats no training route
     assert scans["val_seen"] <= scans["train"] == {"house_000", "house_001"}
     assert scans["val_unseen"] == {"house_002"}
-
-
-def test_the_store_covers_every_viewpoint(built: Built) -> None:
-    data = DataFolder(built[0])
-    world = load_world(data.connectivity, cache=False)
-    info, values = read_store(data.feature_file("houses"))
-    verify_store(data.feature_file("houses"))
-    assert info.keys == world.names
-    assert values.shape == (len(world.viewpoints), 36, WIDTH)
-    assert [column.start for column in info.columns] == list(range(WIDTH))
-    assert info.track == "houses"
-    assert info.sensor == "a perfect detector and a depth sensor, in the embedded houses"
+    unseen = [HousesConfig(houses=houses).kept_unseen for houses in (2, 30, 72)]
+    assert unseen == [1, 5, 12], "a sixth"
 
 
 def test_plans_come_back_as_the_houses_they_were(built: Built) -> None:
@@ -118,24 +114,12 @@ def test_building_again_gives_the_same_bytes(
     assert digests(tmp_path / "again") == digests(built[0])
 
 
-@pytest.fixture
-def tiny_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Default houses that are built in a moment, by this process, into a cache of their own."""
+def test_default_houses_are_built_once_and_those_finished_meanwhile_are_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("SCENEMEM_CACHE", str(tmp_path))
     monkeypatch.setattr(build, "HousesConfig", lambda: TINY)
     monkeypatch.setattr(build, "_processors", lambda: 1)
-
-
-@pytest.mark.usefixtures("tiny_default")
-def test_default_houses_are_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = default_houses()
-    assert folder.parent == cache_folder() == tmp_path
-    monkeypatch.setattr(build, "build_houses", lambda *_, **__: pytest.fail("built twice"))
-    assert default_houses() == folder
-
-
-@pytest.mark.usefixtures("tiny_default")
-def test_a_cache_folder_finished_meanwhile_is_kept(tmp_path: Path) -> None:
     faster = tmp_path / f"houses-{build._build_key(TINY)}"
 
     def interfere(done: int, total: int) -> None:
@@ -146,6 +130,11 @@ def test_a_cache_folder_finished_meanwhile_is_kept(tmp_path: Path) -> None:
     assert default_houses(interfere) == faster
     assert list(digests(faster)) == ["made by"]
     assert list(tmp_path.iterdir()) == [faster]
+    assert cache_folder() == tmp_path
+    shutil.rmtree(faster)
+    assert (default_houses() / "houses.json").is_file()
+    monkeypatch.setattr(build, "build_houses", lambda *_, **__: pytest.fail("built twice"))
+    assert default_houses() == faster
 
 
 def test_only_a_new_or_empty_folder_is_written(tmp_path: Path) -> None:
@@ -156,20 +145,10 @@ def test_only_a_new_or_empty_folder_is_written(tmp_path: Path) -> None:
             build_houses(target, TINY, jobs=1)
     assert file.read_text() == "mine"
     (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="jobs must be 1 or more, got 0; leave it out to use all processors"):
+        build_houses(tmp_path / "empty", TINY, jobs=0)
     build_houses(tmp_path / "empty", TINY, jobs=1)
     assert json.loads((tmp_path / "empty" / "houses.json").read_bytes())["houses"] == 2
-
-
-def test_only_the_command_and_the_default_data_import_the_generator() -> None:
-    package = Path(build.__file__).parents[1]
-    generator = "build|plan|furniture|viewpoints|instructions|features"
-    pattern = re.compile(rf"from scenemem\.houses\.({generator})")
-    importing = {
-        file.relative_to(package).as_posix()
-        for file in package.rglob("*.py")
-        if file.parent.name != "houses" and pattern.search(file.read_text(encoding="utf-8"))
-    }
-    assert importing == {"commands/data.py", "runs/experiment.py", "simulator/environments.py"}
 
 
 def test_a_house_that_cannot_be_laid_out_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,16 +171,9 @@ def test_bad_configs_are_refused(field: str, value: int, least: int) -> None:
         HousesConfig(**{field: value})
 
 
-def test_bad_jobs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="jobs must be 1 or more, got 0; leave it out to use all processors"):
-        build_houses(tmp_path / "houses", SMALL, jobs=0)
-
-
-def test_a_sixth_of_few_houses_is_unseen() -> None:
-    assert [HousesConfig(houses=houses).kept_unseen for houses in (2, 30, 72)] == [1, 5, 12]
-
-
-def test_json_is_one_object_on_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_one_line_or_one_json_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     data_houses(tmp_path / "out", houses=2, jobs=1, json=True)
     printed = json.loads(capsys.readouterr().out)
     assert printed["houses"] == 2
@@ -209,18 +181,14 @@ def test_json_is_one_object_on_standard_output(tmp_path: Path, capsys: pytest.Ca
     assert printed["folder"] == str(tmp_path / "out")
     assert (tmp_path / "out" / "r2r" / "R2R_train.json").is_file()
 
-
-def test_people_get_one_line_on_standard_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     def build(target: Path, config: HousesConfig, **_: object) -> HousesSummary:
         assert (config.houses, config.seed) == (9, 4)
         return HousesSummary(str(target), 9, 400, 500, 223, {"train": 3}, {"train": 9})
 
     monkeypatch.setattr(command, "build_houses", build)
     data_houses(Path("x[/y]"), houses=9, seed=4)
-    printed = capsys.readouterr()
-    said = printed.err.replace("\n", " ")
+    out, told = capsys.readouterr()
+    said = told.replace("\n", " ")
     assert "9 houses, 400 viewpoints, 500 edges" in said
     assert "written to x[/y]" in said
-    assert printed.out == ""
+    assert out == ""

@@ -15,12 +15,13 @@ from scenemem.houses.house import COLOURS, KINDS, MATERIAL_WORDS, ROOM_KINDS
 from scenemem.houses.instructions import STYLES, Claim, Phrase, Subject, turn_word, write_instructions
 from scenemem.houses.scene import FloatArray, cast_rays
 from scenemem.houses.viewpoints import Route, sample_routes
-from tests.houses.helpers import Surveyed
+from tests.houses.conftest import Surveyed
 
 Example = tuple[Surveyed, Route, tuple[Phrase, ...]]
 
-LANDMARK_WORDS = {word: kind for kind, model in KINDS.items() for word in model.words}
-LANDMARK_WORDS |= {"window": "window", "front door": "front door", "main door": "front door"}
+WORDS_OF = {kind: model.words for kind, model in KINDS.items()}
+WORDS_OF |= {"window": ("window",), "front door": ("front door", "main door")}
+LANDMARK_WORDS = {word for words in WORDS_OF.values() for word in words}
 ROOM_WORDS = {word: kind for kind, model in ROOM_KINDS.items() if kind != "stairs" for word in model.words}
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
@@ -33,11 +34,6 @@ def examples(surveyed: list[Surveyed]) -> list[Example]:
         routes = sample_routes(one[0], 40, rng)
         found += [(one, route, write_instructions(one[2], route, rng)) for route in routes]
     return found
-
-
-@pytest.fixture(scope="module")
-def phrases(examples: list[Example]) -> list[Phrase]:
-    return [phrase for _, _, described in examples for phrase in described]
 
 
 def turn(before: float, after: float) -> float:
@@ -88,8 +84,8 @@ class Checker:
 
     def check_ahead(self, claim: Claim) -> None:
         way = self.at[claim.until] - self.at[claim.step]
-        x, y = self.around.landmarks[claim.landmark].box.footprint.centre
-        assert abs(turn(math.atan2(way[0], way[1]), self.bearing(claim.step, x, y))) < 20
+        spot = self.around.landmarks[claim.landmark].box.footprint.centre
+        assert abs(turn(math.atan2(way[0], way[1]), self.bearing(claim.step, *spot))) < 20
 
     def check_near(self, claim: Claim) -> None:
         assert self.gap(self.at[claim.step], claim.landmark) < 1.5
@@ -165,19 +161,14 @@ def test_every_landmark_word_names_a_claimed_landmark(examples: list[Example]) -
                 if noun in ROOM_WORDS and noun not in LANDMARK_WORDS:
                     assert ROOM_WORDS[noun] in rooms, text
                     continue
-                fits = [thing for thing in claimed if noun in words_of(thing.kind)]
+                fits = [thing for thing in claimed if noun in WORDS_OF[thing.kind]]
                 for adjective in described.split():
                     fits = [t for t in fits if adjective in (t.colour, MATERIAL_WORDS.get(t.material))]
                 assert fits, (described, noun, text)
 
 
-def words_of(kind: str) -> list[str]:
-    built = [word for word, named in LANDMARK_WORDS.items() if named == kind]
-    return [*built, *(KINDS[kind].words if kind in KINDS else ())]
-
-
-def test_sides_ordinals_and_stairs_are_said_as_claimed(phrases: list[Phrase]) -> None:
-    for text, claims in phrases:
+def test_sides_ordinals_and_stairs_are_said_as_claimed(examples: list[Example]) -> None:
+    for text, claims in itertools.chain.from_iterable(said for _, _, said in examples):
         sides = Counter(claim.side for claim in claims if claim.side in ("left", "right"))
         assert Counter(re.findall(r"\b(left|right)\b", text)) == sides, text
         numbers = [ORDINALS.index(word) + 1 for word in re.findall("|".join(ORDINALS), text)]
@@ -188,11 +179,9 @@ def test_sides_ordinals_and_stairs_are_said_as_claimed(phrases: list[Phrase]) ->
         assert climbs == [claim.side for claim in claims if claim.about == "stairs"]
 
 
-def test_instructions_are_varied_sentences_that_end_with_where_to_stop(
-    examples: list[Example], phrases: list[Phrase]
-) -> None:
+def test_instructions_are_varied_sentences_that_end_with_where_to_stop(examples: list[Example]) -> None:
     assert all(len({phrase.text for phrase in said}) == len(STYLES) == 3 for _, _, said in examples)
-    texts = [phrase.text for phrase in phrases]
+    texts = [phrase.text for _, _, said in examples for phrase in said]
     for text in texts:
         assert re.fullmatch(r"([A-Z][^.]+\.)( [A-Z][^.]+\.)*", text), text
         assert re.search(r"(?i:stop|wait|halt|pause)[^.]*\.$", text), text
@@ -201,19 +190,13 @@ def test_instructions_are_varied_sentences_that_end_with_where_to_stop(
     assert len(set(texts)) > 0.98 * len(texts)
     assert 15 < np.mean([len(text.split()) for text in texts]) < 50
     assert len({word for text in texts for word in re.findall(r"[a-z]+", text.lower())}) > 150
-
-
-def test_most_instructions_name_what_cannot_be_seen_from_the_start(examples: list[Example]) -> None:
-    hidden = 0
+    hidden = 0  # instructions that name what cannot be seen from the start
     for (_, _, around), route, said in examples:
         named = {claim.landmark for phrase in said for claim in phrase.claims if claim.about == "sees"}
         hidden += any(number not in around.seen[route.stands[0]] for number in named)
     assert hidden > 0.8 * len(examples)
 
 
-@pytest.mark.parametrize(
-    ("degrees", "word"),
-    [(0, ""), (-30, ""), (90, "right"), (-60, "left"), (170, "around"), (-178, "around")],
-)
-def test_turn_words(degrees: float, word: str) -> None:
-    assert turn_word(math.radians(degrees)) == word
+def test_turn_words() -> None:
+    words = {0: "", -30: "", 90: "right", -60: "left", 170: "around", -178: "around"}
+    assert {degrees: turn_word(math.radians(degrees)) for degrees in words} == words

@@ -25,7 +25,7 @@ from scenemem.houses.scene import (
     clear_lines,
 )
 from scenemem.houses.viewpoints import Layout, sample_routes
-from tests.houses.helpers import Surveyed
+from tests.houses.conftest import Surveyed
 
 Values = np.ndarray[tuple[int, ...], np.dtype[np.float16]]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -39,12 +39,9 @@ def boxes(*corners: tuple[float, ...]) -> Scene:
     return Scene(table[:, :3], table[:, 3:], zeros, zeros, zeros, zeros - 1, zeros, no, no)
 
 
-def test_directions_go_clockwise_from_north_and_from_below_to_above() -> None:
+def test_a_box_to_the_east_is_seen_to_the_east() -> None:
     assert np.degrees(HEADING[[0, -1]]) == pytest.approx([1.5, 358.5])
     assert np.degrees(ELEVATION[[0, -1]]) == pytest.approx([-58.5, 58.5])
-
-
-def test_a_box_to_the_east_is_seen_to_the_east() -> None:
     scene = boxes((4.0, -1.0, 0.0, 5.0, 1.0, 1.0))
     panorama = cast_panorama(scene, np.array([0.0, 0.0, 0.5]), (0,))
     row, column = np.nonzero(panorama.box == 0)
@@ -69,10 +66,9 @@ def test_rays_end_at_the_nearer_box_or_nowhere() -> None:
 
 def test_panoramas_agree_with_every_ray_on_its_own(surveyed: list[Surveyed]) -> None:
     """Pruning by storey and by shut walls never changes what is seen."""
-    east = np.cos(ELEVATION)[:, None] * np.sin(HEADING)
-    north = np.cos(ELEVATION)[:, None] * np.cos(HEADING)
-    up = np.broadcast_to(np.sin(ELEVATION)[:, None], east.shape)
-    directions = np.stack([east, north, up], axis=-1).reshape(-1, 3)
+    elevation, heading = (angles.ravel() for angles in np.meshgrid(ELEVATION, HEADING, indexing="ij"))
+    flat = np.cos(elevation)
+    directions = np.stack([flat * np.sin(heading), flat * np.cos(heading), np.sin(elevation)], axis=-1)
     for layout, scene, _ in surveyed:
         for number, stand in enumerate(layout.house.stands):
             if stand.stairs or number % 12 == 0:
@@ -104,15 +100,11 @@ def values(two_floors: Surveyed) -> Values:
     return features(*two_floors[:2])
 
 
-def test_every_column_is_described_once() -> None:
+def test_values_are_finite_shares_in_columns_described_once(two_floors: Surveyed, values: Values) -> None:
     described = columns()
     assert [entry.start for entry in described] == list(range(WIDTH))
     assert all(entry.stop == entry.start + 1 and entry.description for entry in described)
     assert len({entry.name for entry in described}) == WIDTH
-    assert 100 <= WIDTH <= 256
-
-
-def test_values_are_finite_shares(two_floors: Surveyed, values: Values) -> None:
     assert values.shape == (len(two_floors[0].position), 36, WIDTH)
     assert values.dtype == np.float16
     assert ((values >= 0) & (values <= 1)).all()
@@ -179,7 +171,7 @@ def test_a_thing_ahead_is_reported_ahead_and_near(two_floors: Surveyed, values: 
     assert 1 / (1 + around.gap(stand, number) + 3) < nearness <= 1
 
 
-def test_a_view_shows_what_stands_in_its_middle(two_floors: Surveyed) -> None:
+def test_a_view_shows_what_stands_in_its_middle_and_a_panorama_the_sky(two_floors: Surveyed) -> None:
     layout, _, around = two_floors
     blue = [n for n, thing in enumerate(layout.house.things) if thing.colour in ("blue", "purple", "red")]
     rays = around.rays[:, blue]
@@ -194,16 +186,13 @@ def test_a_view_shows_what_stands_in_its_middle(two_floors: Surveyed) -> None:
     middle = np.asarray(picture)[200:280, 280:360].reshape(-1, 3).mean(axis=0)
     strongest = {"blue": 2, "red": 0, "purple": 2}[thing.colour]
     assert middle.argmax() == strongest
-
-
-def test_a_panorama_is_a_strip_and_from_the_porch_it_shows_the_sky(two_floors: Surveyed) -> None:
-    house = two_floors[0].house
-    stand = next(n for n, s in enumerate(house.stands) if house.rooms[s.room].kind == "porch")
-    picture = draw_panorama(house, stand, width=96)
-    assert picture.size == (96, 32)
-    colours = np.asarray(picture).astype(int)
+    house = layout.house
+    porch = next(n for n, s in enumerate(house.stands) if house.rooms[s.room].kind == "porch")
+    strip = draw_panorama(house, porch, width=96)
+    assert strip.size == (96, 32)
+    colours = np.asarray(strip).astype(int)
     assert len(np.unique(colours.reshape(-1, 3), axis=0)) > 100
-    assert ((colours[0, :, 2] > colours[0, :, 0] + 40) & (colours[0, :, 2] > 200)).any()
+    assert ((colours[0, :, 2] > colours[0, :, 0] + 40) & (colours[0, :, 2] > 200)).any(), "from the porch"
 
 
 def count(root: ElementTree.Element, tag: str) -> int:

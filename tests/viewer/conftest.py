@@ -18,6 +18,7 @@ from scenemem.formats.traces import (
     Decision,
     Ending,
     Memory,
+    Move,
     Option,
     Place,
     Scene,
@@ -27,7 +28,6 @@ from scenemem.formats.traces import (
     Way,
     Word,
 )
-from scenemem.formats.traces import Move as Move
 from scenemem.presets import PRESETS, Preset
 from scenemem.runs.experiment import Experiment, new_experiment
 from scenemem.runs.folder import RunFolder
@@ -98,21 +98,17 @@ def turning_back() -> Trace:
     sofa = Attention((0.0, 0.1, 0.2, 0.7, 0.0), (0.6, 0.3, 0.1, 0.0, 0.0))
     arrived = Attention((0.0, 0.6, 0.1, 0.1, 0.0), (0.1, 0.1, 0.1, 0.6, 0.0))
     over = Attention((0.02,) * 5, (0.02,) * 5)
-    ways = {1: (1, 3, 0.0, 0.0, "north"), 2: (2, 4, 0.0, 0.7, "north")}
-    east = Decision("action", (_option(1, 0.9, 0, 1.57), _option(0, 0.1, 0, stop=True)), 0, (1.0, 0.5), sofa)
-    on = Decision("action", (_option(2, 0.6, 1, 1.57), _option(3, 0.4, 1, 0.0)), 0, (1.0, 0.5), sofa)
-    back = Decision(
-        "frontier",
-        (_option(1, 0.8, 1, logit=3.0, visual=2.5), _option(2, 0.2, 2, logit=1.0, visual=0.5, walk=0.0)),
-        0,
-        (1.0, 0.5),
-        sofa,
-    )
-    north = Decision(
-        "action", (_option(3, 0.75, 1, 0.0), _option(1, 0.25, 1, stop=True)), 0, (1.0, 0.5), arrived
-    )
-    up = Decision("action", (_option(4, 1.0, 3, 0.0),), 0, (1.0, 0.5), over)
-    stop = Decision("action", (_option(4, 1.0, 4, stop=True),), 0, (1.0, 0.5), over)
+
+    def first_of(attention: Attention, *options: Option, kind: str = "action") -> Decision:
+        return Decision(kind, options, 0, (1.0, 0.5), attention)
+
+    east = first_of(sofa, _option(1, 0.9, 0, 1.57), _option(0, 0.1, 0, stop=True))
+    on = first_of(sofa, _option(2, 0.6, 1, 1.57), _option(3, 0.4, 1, 0.0))
+    there, here = _option(1, 0.8, 1, logit=3.0, visual=2.5), _option(2, 0.2, 2, visual=0.5, walk=0.0)
+    back = first_of(sofa, there, here, kind="frontier")
+    north = first_of(arrived, _option(3, 0.75, 1, 0.0), _option(1, 0.25, 1, stop=True))
+    up = first_of(over, _option(4, 1.0, 3, 0.0))
+    stop = first_of(over, _option(4, 1.0, 4, stop=True))
     walks: list[tuple[tuple[int, ...], tuple[Decision, ...]]] = [
         ((0, 1), (east,)),
         ((1, 2), (on,)),
@@ -120,24 +116,19 @@ def turning_back() -> Trace:
         ((3, 4), (up,)),
         ((4,), (stop,)),
     ]
-    nodes = (0, 1, 2, 3, 4)
+    nodes, edges = (0, 1, 2, 3, 4), ((0, 1), (1, 2), (1, 3), (3, 4))
+    to_3, to_4 = Way(1, 3, 0.0, 0.0, "north"), Way(3, 4, 0.0, 0.7, "north")
     memories = [
         Memory(0, nodes[:1], (True,), (), (Way(0, 1, 1.57, 0.0, "east"),)),
-        Memory(1, nodes[:2], (False, True), ((0, 1),), (Way(1, 2, 1.57, 0.0, "east"), Way(*ways[1]))),
-        Memory(2, nodes[:3], (False, True, False), ((0, 1), (1, 2)), (Way(*ways[1]),)),
-        Memory(
-            3,
-            nodes[:4],
-            (False, False, False, True),
-            ((0, 1), (1, 2), (1, 3)),
-            (Way(3, 4, 0.0, 0.7, "north"),),
-        ),
-        Memory(4, nodes, (False,) * 5, ((0, 1), (1, 2), (1, 3), (3, 4)), ()),
+        Memory(1, nodes[:2], (False, True), edges[:1], (Way(1, 2, 1.57, 0.0, "east"), to_3)),
+        Memory(2, nodes[:3], (False, True, False), edges[:2], (to_3,)),
+        Memory(3, nodes[:4], (False, False, False, True), edges[:3], (to_4,)),
+        Memory(4, nodes, (False,) * 5, edges, ()),
     ]
     return Trace(
         agent="ssm",
         task=Task("tiny val_unseen", "7_0", "Go past the sofa!", WORDS, 0, 4, (0, 1, 3, 4)),
-        scene=Scene("house", (1.5, 4.5), places, ((0, 1), (1, 2), (1, 3), (3, 4))),
+        scene=Scene("house", (1.5, 4.5), places, edges),
         moves=tuple(
             Move(1.57, walk, decisions, memory, places[walk[0]].to_goal)
             for (walk, decisions), memory in zip(walks, memories, strict=True)

@@ -44,11 +44,8 @@ class Html(HTMLParser):
         elif tag in ("th", "td"):
             self._rows[-1].append("")
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
     def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag, f"</{tag}> closes something else"
+        assert tag in _VOID or self._open.pop() == tag, f"</{tag}> closes something else"
 
     def handle_data(self, data: str) -> None:
         if self._open[-1:] == ["script"]:

@@ -1,15 +1,21 @@
-"""Charts: everything is drawn where it belongs, axes are round, and described in words."""
+"""Charts and maps of walks: everything is drawn where it belongs, axes are round, and described in words."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
+from scenemem.errors import UserError
 from scenemem.evaluation.bootstrap import Estimate
+from scenemem.formats.traces import Trace
 from scenemem.viewer.charts import (
     SERIES,
     Bins,
@@ -23,7 +29,10 @@ from scenemem.viewer.charts import (
     round_bins,
     round_step,
 )
+from scenemem.viewer.drawing import FIGURES, draw_figure, draw_thumbnail, write_figure
+from scenemem.viewer.narration import Walk
 from scenemem.viewer.pages import render_macro
+from scenemem.viewer.scenery import Doorway, RoomOutline, Scenery
 
 NUMBERS = st.lists(st.integers(0, 10**7).map(lambda number: number / 100), min_size=1, max_size=40)
 
@@ -42,9 +51,9 @@ def test_a_round_axis_holds_all_values(values: list[float]) -> None:
     assert all(-1e-6 <= axis.share(value) <= 1 + 1e-6 for value in values)
 
 
-@pytest.mark.parametrize(("span", "step"), [(1.0, 0.2), (500, 100), (12, 2.5), (0, 1.0), (0.037, 0.01)])
-def test_steps_are_round(span: float, step: float) -> None:
-    assert round_step(span, 5) == pytest.approx(step)
+def test_steps_are_round() -> None:
+    steps = {1.0: 0.2, 500: 100, 12: 2.5, 0: 1.0, 0.037: 0.01}
+    assert [round_step(span, 5) for span in steps] == pytest.approx([*steps.values()])
 
 
 def test_every_point_of_a_curve_has_a_mark_in_its_place() -> None:
@@ -69,21 +78,17 @@ def test_every_point_of_a_curve_has_a_mark_in_its_place() -> None:
 def test_a_band_reaches_as_far_as_the_spread_and_stays_above_the_axis() -> None:
     curve = [Point(0, 0.5, 0.2), Point(10, 0.1, 0.4)]
     chart = draw_curves({"a": curve}, across="x", up="y", limits=round_axis("", [0.0, 1.0]))
-    band = ElementTree.fromstring(chart).find("g/path[@class='band']")
-    assert band is not None
+    (band,) = ElementTree.fromstring(chart).findall("g/path[@class='band']")
     frame = Frame(round_axis("", [0, 10]), round_axis("", [0.0, 1.0]))
     heights = [y for _, y in _places(band.attrib["d"])]
     assert heights == [frame.y(0.7), frame.y(0.5), frame.y(0.0), frame.y(0.3)]
 
 
-def test_curves_are_told_in_words_and_names_are_escaped() -> None:
+def test_curves_are_told_in_words_and_differ_without_colour() -> None:
     chart = draw_curves({"<b>": [Point(100, 0.25), Point(500, 0.5)]}, across="iterations", up="a & b")
     label = ElementTree.fromstring(chart).attrib["aria-label"]
     assert label == "a & b over iterations: <b> from 0.25 at 100 to 0.5 at 500"
     assert "nothing yet" in draw_curves({"a": []}, across="x", up="y")
-
-
-def test_series_differ_without_colour() -> None:
     keys = [render_macro("charts.html", "key", number) for number in range(SERIES + 1)]
     marks = [re.findall(r'class="mark" d="M17 7([^"]+)"', key)[0] for key in keys]
     assert len(set(marks)) == SERIES
@@ -104,7 +109,7 @@ def test_every_value_falls_into_one_bin(values: list[float], whole: bool) -> Non
         assert value <= bins.edges[number + 1] * (1 + 1e-6) or number == len(bins) - 1
 
 
-def test_whole_numbers_have_a_bin_each() -> None:
+def test_whole_numbers_have_a_bin_each_and_the_far_end_shares_one() -> None:
     bins = round_bins([3.0, 4, 4, 5, 6], whole=True)
     assert list(bins.edges) == [3, 4, 5, 6, 7]
     assert bins.names() == ["3", "4", "5", "6"]
@@ -112,23 +117,18 @@ def test_whole_numbers_have_a_bin_each() -> None:
     axis = bins.axis("hops")
     assert axis.ticks == {3.5: "3", 4.5: "4", 5.5: "5", 6.5: "6"}
     assert Bins((0, 2, 4), open_ended=True, whole=True).names() == ["0 to 1", "2 or more"]
-
-
-def test_the_far_end_of_a_distribution_shares_one_bin() -> None:
-    bins = round_bins([float(value % 10) for value in range(1000)] + [500.0])
-    assert bins.open_ended
-    assert bins.number(500.0) == len(bins) - 1
-    assert bins.names()[-1].endswith("or more")
+    far = round_bins([float(value % 10) for value in range(1000)] + [500.0])
+    assert far.open_ended
+    assert far.number(500.0) == len(far) - 1
+    assert far.names()[-1].endswith("or more")
 
 
 def test_a_histogram_is_as_high_as_its_shares() -> None:
     bins = Bins((0, 1, 2), open_ended=False)
-    chart = draw_histogram(
-        {"a": [0.5, 0.6, 0.7, 1.5]}, bins, title="Length", across="metres", line=(1.0, "1 m")
-    )
+    values, line = {"a": [0.5, 0.6, 0.7, 1.5]}, (1.0, "1 m")
+    chart = draw_histogram(values, bins, title="Length", across="metres", line=line)
     picture = ElementTree.fromstring(chart)
-    outline = picture.find("g/path[@class='line']")
-    assert outline is not None
+    (outline,) = picture.findall("g/path[@class='line']")
     frame = Frame(round_axis("", [0, 2]), round_axis("", [0, 75.0]))
     corners = _places(outline.attrib["d"])
     heights = [0, 75, 75, 25, 25, 0]
@@ -161,9 +161,7 @@ def test_intervals_reach_from_end_to_end_with_a_mark_at_their_value() -> None:
     scale = (ticks["+0.3"] - ticks["0"]) / 0.3  # pixels
     heights = []
     for row, told in zip(picture.findall(f"{SVG}g"), DIFFERENCES.values(), strict=True):
-        line, mark = (row.find(f"{SVG}path[@class='{name}']") for name in ("line", "mark"))
-        assert line is not None
-        assert mark is not None
+        line, mark = row.findall(f"{SVG}path")
         low, y, high = map(float, re.findall(r"[\d.]+", line.attrib["d"]))
         value = float(mark.attrib["d"].split()[0].removeprefix("M"))
         for x, expected in ((low, told.low), (value, told.value), (high, told.high)):
@@ -172,6 +170,9 @@ def test_intervals_reach_from_end_to_end_with_a_mark_at_their_value() -> None:
     assert heights == [20.0, 44.0, 68.0]
     (zero,) = picture.findall(f"{SVG}path[@class='upright']")
     assert zero.attrib["d"] == f"M{ticks['0']} 8V80"
+    assert picture.find(f"{SVG}style") is None, "a page has it already"
+    alone = ElementTree.fromstring(draw_intervals(DIFFERENCES, across="SR", alone=True))
+    assert ".above" in str(alone.findtext(f"{SVG}style"))
 
 
 def test_intervals_that_leave_out_zero_differ_without_colour() -> None:
@@ -186,10 +187,84 @@ def test_intervals_that_leave_out_zero_differ_without_colour() -> None:
     assert [row.attrib["class"] for row in groups] == ["unsure", "unsure"], "zero is possible"
 
 
-def test_a_picture_alone_brings_its_style() -> None:
-    picture = ElementTree.fromstring(draw_intervals(DIFFERENCES, across="SR", alone=True))
-    style = picture.find(f"{SVG}style")
-    assert style is not None
-    assert ".above" in (style.text or "")
-    inside = ElementTree.fromstring(draw_intervals(DIFFERENCES, across="SR"))
-    assert inside.find(f"{SVG}style") is None, "a page has it already"
+change = msgspec.structs.replace
+
+ROOMS = Scenery(
+    rooms=(
+        RoomOutline("hall", 0, 2.0, 1.0, (-1.0, -20.0, 5.0, 3.0)),
+        RoomOutline("attic", 1, 2.0, 4.0),
+        RoomOutline("shed", 0, 50.0, 50.0, (49.0, 49.0, 51.0, 51.0)),
+    ),
+    doorways=(Doorway(0, (2.0, 3.0, 3.0, 3.0)), Doorway(2, (2.0, 3.0, 3.0, 3.0))),
+)
+
+
+def _kinds(trace: Trace) -> dict[str, list[dict[str, str]]]:
+    """What is drawn, by kind."""
+    kinds: dict[str, list[dict[str, str]]] = {}
+    for element in ElementTree.fromstring(draw_thumbnail(Walk.of(trace, {}), ROOMS)):
+        kinds.setdefault(element.attrib["class"], []).append(element.attrib)
+    return kinds
+
+
+def test_every_floor_of_the_walk_is_drawn_and_the_goal_with_it(turning_back: Trace) -> None:
+    kinds = {name: len(elements) for name, elements in _kinds(turning_back).items()}
+    # a step between floors is drawn on both, the shed is out of sight, nobody was on the third floor
+    building = {"wall": 1, "gap": 1, "path": 3}
+    walk = {"reference": 4, "walked": 5, "jumped": 1, "begin": 1, "goal": 1, "finish": 1}
+    assert kinds == {**building, **walk, "name": 2}
+    picture = ElementTree.fromstring(draw_thumbnail(Walk.of(turning_back, {}), ROOMS))
+    assert [text.text for text in picture.findall(f"{SVG}text")] == ["Floor 1", "Floor 2"]
+    assert picture.get("aria-label") == "Map: the path ssm walked, going back on the way"
+    nasty = change(turning_back, agent='"><script>')
+    assert "<script" not in draw_thumbnail(Walk.of(nasty, {}), Scenery())
+
+
+def test_everything_is_inside_the_frame_and_north_is_up_and_returns_are_beside(turning_back: Trace) -> None:
+    places = tuple(change(place, floor=0) for place in turning_back.scene.places)
+    flat = change(turning_back, scene=change(turning_back.scene, places=places))
+    kinds = _kinds(flat)
+    assert "name" not in kinds, "there is one floor"
+    secret = change(flat, task=change(flat.task, goal=None, reference=()))
+    assert "goal" not in _kinds(secret)
+    lines = [line for kind in ("walked", "reference", "path", "gap") for line in kinds[kind]]
+    assert all(0 <= float(line[name]) <= 300 for line in lines for name in ("x1", "x2"))
+    assert all(0 <= float(line[name]) <= 190 for line in lines for name in ("y1", "y2"))
+    (wall,) = kinds["wall"]
+    assert float(wall["y"]) + float(wall["height"]) == pytest.approx(190), "cut off at the frame"
+    north = kinds["reference"][1]  # from place 1 to 3
+    assert float(north["y2"]) < float(north["y1"])
+    assert north["x1"] == north["x2"]
+    came, back = kinds["walked"][1], kinds["jumped"][0]  # 1 to 2, and 2 to 1
+    assert (back["x1"], back["x2"]) == (came["x2"], came["x1"])
+    assert abs(float(back["y1"]) - float(came["y2"])) == pytest.approx(6.0, abs=0.11)
+
+
+def test_a_figure_has_a_map_per_walk_and_explains_its_signs(turning_back: Trace, tmp_path: Path) -> None:
+    first = Walk.of(turning_back, {})
+    second = replace(first, name="other", path=(0, 1), headline="Stopped 5.6 m from the goal")
+    figure = draw_figure([first, second], ROOMS)
+    size = write_figure(tmp_path / "f.svg", figure)
+    assert size == (tmp_path / "f.svg").stat().st_size
+    picture = ElementTree.parse(tmp_path / "f.svg").getroot()
+    texts = [text.text for text in picture.findall(f"{SVG}text")]
+    assert texts[0] == "ssm: turned back and reached the goal"
+    assert "other: stopped 5.6 m from the goal" in texts
+    assert texts[-6:] == ["described path", "path walked", "start", "end", "goal", "going back"]
+    walked = [line.attrib for line in picture.findall(f"{SVG}line[@class='walked']")]
+    assert all(line["stroke"] == "#0072b2" for line in walked), "it needs no style sheet"
+    assert float(walked[-2]["x1"]) - float(walked[0]["x1"]) == pytest.approx(436), "beside it, to one scale"
+
+
+def test_figures_are_written_as_pictures_too(turning_back: Trace, tmp_path: Path) -> None:
+    figure = draw_figure([Walk.of(turning_back, {})], ROOMS)
+    begins = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF"}
+    for kind in FIGURES:
+        write_figure(tmp_path / f"f{kind}", figure)
+        assert (tmp_path / f"f{kind}").read_bytes().lstrip().startswith(begins[kind])
+    with Image.open(tmp_path / "f.png") as picture:
+        assert picture.size == (4 * figure.width, 4 * figure.height)
+        assert (0, 114, 178) in {colour for _, colour in picture.getcolors(1 << 20) or ()}, "walked"
+    refused = r"f\.gif: unknown kind of figure; expected a name ending in \.svg, \.png"
+    with pytest.raises(UserError, match=refused):
+        write_figure(tmp_path / "f.gif", figure)

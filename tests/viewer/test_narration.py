@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenemem.formats.traces import Decision, Ending, Memory, Option, Scores, Trace, Word
-from scenemem.formats.traces import Move as Move
+from scenemem.formats.traces import Decision, Ending, Memory, Move, Option, Scores, Trace, Word
 from scenemem.viewer.narration import QUOTED, Marks, Walk, compared, cues, levels, quoted
 
 change = msgspec.structs.replace
@@ -24,6 +24,23 @@ def _with_move(trace: Trace, number: int, **changes: object) -> Trace:
     moves = list(trace.moves)
     moves[number] = change(moves[number], **changes)
     return change(trace, moves=tuple(moves))
+
+
+def _told(trace: Trace, number: int, **changes: object) -> str:
+    """The caption of a move that is changed."""
+    return captions(_with_move(trace, number, **changes))[number]
+
+
+def _after(trace: Trace, number: int, ending: Ending | None = None, **changes: object) -> Sequence[str]:
+    """What is told when the walk ends with a changed move."""
+    moves = (*trace.moves[:number], change(trace.moves[number], **changes))
+    return captions(change(trace, moves=moves, ending=ending))
+
+
+def _with_chances(decision: Decision, *chances: float, choice: int = 0) -> Decision:
+    pairs = zip(decision.options, chances, strict=True)
+    options = tuple(change(option, probability=chance) for option, chance in pairs)
+    return change(decision, options=options, choice=choice)
 
 
 def test_every_move_and_the_end_are_told(turning_back: Trace) -> None:
@@ -41,13 +58,6 @@ def test_every_move_and_the_end_are_told(turning_back: Trace) -> None:
         "The end: it stopped 0.0 m from the goal: a success (less than 3 m is needed). "
         "It walked 11.6 m and turned back once.",
     ]
-
-
-def _returning(trace: Trace, **changes: object) -> Trace:
-    """The trace with another reason to go back."""
-    back, north = trace.moves[2].decisions
-    options = (change(back.options[0], **changes), back.options[1])
-    return _with_move(trace, 2, decisions=(change(back, options=options), north))
 
 
 @pytest.mark.parametrize(
@@ -71,38 +81,27 @@ def _returning(trace: Trace, **changes: object) -> Trace:
 def test_the_strongest_cue_is_the_reason(
     changes: dict[str, object], reason: str, turning_back: Trace
 ) -> None:
-    trace = _returning(turning_back, **changes)
-    told, spoken = captions(trace)[2], compared(trace.moves[2].decisions[0])
+    back, north = turning_back.moves[2].decisions
+    back = change(back, options=(change(back.options[0], **changes), back.options[1]))
+    told, spoken = _told(turning_back, 2, decisions=(back, north)), compared(back)
     assert reason in told
     assert spoken is None or ("the view: what" in told) == (spoken[0] == max(spoken) > 0)
 
 
-def _with_chances(decision: Decision, *chances: float, choice: int = 0) -> Decision:
-    pairs = zip(decision.options, chances, strict=True)
-    options = tuple(change(option, probability=chance) for option, chance in pairs)
-    return change(decision, options=options, choice=choice)
-
-
 def test_near_ties_are_close_calls(turning_back: Trace) -> None:
     def told(number: int, *decisions: Decision) -> str:
-        return captions(_with_move(turning_back, number, decisions=decisions))[number]
+        return _told(turning_back, number, decisions=decisions)
 
     first, (back, north) = turning_back.moves[0].decisions[0], turning_back.moves[2].decisions
-    tie = told(0, _with_chances(first, 0.54, 0.46))
-    assert "to new place A, a close call (54 % against 46 % for stopping)." in tie
-    tie = told(2, _with_chances(back, 0.52, 0.48), north)
-    assert "(a close call, 52 % against 48 % for staying here)" in tie
+    tie = "to new place A, a close call (54 % against 46 % for stopping)."
+    assert tie in told(0, _with_chances(first, 0.54, 0.46))
+    tie = "(a close call, 52 % against 48 % for staying here)"
+    assert tie in told(2, _with_chances(back, 0.52, 0.48), north)
     three = change(back, options=(*back.options, Option(0, 0.0, 0.0, node=0)))
-    tie = told(2, _with_chances(three, 0.45, 0.15, 0.4), north)
-    assert "(a close call, 45 % against 15 % for staying here and 40 % for place 1)" in tie
+    tie = "(a close call, 45 % against 15 % for staying here and 40 % for place 1)"
+    assert tie in told(2, _with_chances(three, 0.45, 0.15, 0.4), north)
     alone = change(back, options=(change(back.options[0], probability=1.0),))
     assert "2.0 m back on its map. View words" in told(2, alone, north)
-
-
-def _after(trace: Trace, number: int, ending: Ending | None = None, **changes: object) -> Sequence[str]:
-    """What is told when the walk ends with a changed move."""
-    moves = (*trace.moves[:number], change(trace.moves[number], **changes))
-    return captions(change(trace, moves=moves, ending=ending))
 
 
 def test_stopping_quotes_the_view_words(turning_back: Trace) -> None:
@@ -118,25 +117,26 @@ def test_stopping_quotes_the_view_words(turning_back: Trace) -> None:
     )
 
 
-def test_going_back_to_what_is_no_dead_end(turning_back: Trace) -> None:
-    memory = change(turning_back.moves[2].memory, frontier=(False, True, True))  # type: ignore[type-var]
-    told = captions(_with_move(turning_back, 2, memory=memory))[2]
-    assert told.startswith("Move 3: it turns back to place 2")
-    assert "20 % for going on from here)" in told
-
-
-def test_an_agent_without_attention_is_told_without_words(turning_back: Trace) -> None:
-    plain = change(turning_back.moves[0].decisions[0], attention=None, weights=None)
-    told = captions(_with_move(turning_back, 0, decisions=(plain,), memory=None))
-    assert told[0] == "Move 1: it goes east to new place A, 90 % sure."
+def test_what_is_not_there_is_not_told(turning_back: Trace) -> None:
+    first = turning_back.moves[0].decisions[0]
+    plain = change(first, attention=None, weights=None)
+    told = _told(turning_back, 0, decisions=(plain,), memory=None)
+    assert told == "Move 1: it goes east to new place A, 90 % sure."
     assert cues(plain, plain.options[0]) is None
+    memory = change(turning_back.moves[2].memory, frontier=(False, True, True))  # type: ignore[type-var]
+    told = _told(turning_back, 2, memory=memory)
+    assert told.startswith("Move 3: it turns back to place 2"), "no dead end"
+    assert "20 % for going on from here)" in told
+    on, stop = (change(option, visual=0.0, geometric=0.0) for option in first.options)
+    against = change(first, options=(change(on, logit=0.0), change(stop, logit=-2.0)))
+    told = _told(turning_back, 0, decisions=(against,))
+    assert ", mainly because its memory speaks against stopping here." in told
 
 
 def test_going_back_in_one_step_and_being_cut_off_have_their_words(turning_back: Trace) -> None:
     north = Option(3, 1.0, 0.0, node=1, walk=4.0, heading=0.0, compass="north")
-    told = captions(_with_move(turning_back, 2, decisions=(Decision("global", (north,), 0),)))
-    assert (
-        told[2] == "Move 3: it is in a dead end (no unvisited neighbour) and turns back to place 2. "
+    assert _told(turning_back, 2, decisions=(Decision("global", (north,), 0),)) == (
+        "Move 3: it is in a dead end (no unvisited neighbour) and turns back to place 2. "
         "From there it goes north to new place A, the only option."
     )
     lost = Ending(False, 1, None, 5.6, Scores(6.0, 5.6, 0.0, 0.0, 0.0, 0.0, 0.1, 0.2, 0.0))
@@ -173,60 +173,22 @@ def test_unvisited_choices_are_lettered_clockwise_and_letters_never_run_out(turn
     assert (names[1], names[26], names[27], names[53]) == ("A", "Z", "AA", "BA")
 
 
-@pytest.mark.parametrize(
-    ("moves", "to_goal", "scores", "stopped", "words"),
-    [
-        (5, 1.0, (1.0, 0.5), True, "Turned back and reached the goal"),
-        (1, 1.0, (1.0, 0.5), True, "Reached the goal"),
-        (1, 1.0, (1.0, 1.0), True, "Went straight to the goal"),
-        (5, 9.0, (1.0, 0.0), True, "Passed the goal without stopping"),
-        (5, 9.0, (0.0, 0.0), True, "Stopped 9.0 m from the goal"),
-        (5, 9.0, (0.0, 0.0), False, "Cut off before it stopped"),
-        (5, None, None, True, "Walked to an unknown goal"),
-    ],
-)
-def test_headlines(
-    moves: int,
-    to_goal: float | None,
-    scores: tuple[float, float] | None,
-    stopped: bool,
-    words: str,
-    turning_back: Trace,
-) -> None:
-    found = None
-    if scores and to_goal:
-        osr, spl = scores
-        found = Scores(5.0, to_goal, float(to_goal < 3), osr, spl, 0.0, 0.0, 0.0, 0.0)
-    trace = change(turning_back, moves=turning_back.moves[:moves])
-    walk = Walk.of(change(trace, ending=Ending(stopped, 4, None, to_goal, found)), {})
-    assert walk.headline == words
-    assert walk.scores == found
-    assert found or walk.captions[-1] == "The end: it stopped. Without a known goal it is not scored."
-    under_way = Walk.of(change(trace, ending=None), {})
-    assert (under_way.headline, under_way.story) == ("Walking", "")
-
-
 WORDS = (Word("Go"), *(Word(text, " ") for text in ("past", "the", "red", "sofa", ",")))
 TEXTS = st.sampled_from(["Go", "past", "the", "sofa", "left", "wall", ",", ".", "after"])
 
 
 def test_marks_grow_with_attention_and_leave_little_words_and_punctuation() -> None:
-    assert levels(WORDS, (0.5, 0.2, 0.6, 0.1, 0.0, 0.9)) == (3, 2, 0, 1, 0, 0)
-    assert quoted(WORDS, levels(WORDS, (0.5, 0.2, 0.6, 0.1, 0.0, 0.9))) == "“Go”"
-
-
-def test_attention_on_little_words_marks_nothing() -> None:
-    assert levels(WORDS, (0.1, 0.0, 0.6, 0.0, 0.0, 0.3)) == (0,) * 6
+    shares = (0.5, 0.2, 0.6, 0.1, 0.0, 0.9)
+    assert levels(WORDS, shares) == (3, 2, 0, 1, 0, 0)
+    assert quoted(WORDS, levels(WORDS, shares)) == "“Go”"
+    assert quoted(WORDS, (3, 0, 0, 3, 3, 0)) == "“Go” and “red sofa”", "neighbours together"
+    spoken = ("wall", "mirror", "then", "Wall", "mirror", "by", "sofa", "or", "go")
+    repeated = tuple(Word(text, " ") for text in spoken)
+    assert quoted(repeated, (3, 3, 0, 3, 3, 0, 3, 0, 3)) == "“wall mirror”, “sofa” and “go”"
+    assert levels(WORDS, (0.1, 0.0, 0.6, 0.0, 0.0, 0.3)) == (0,) * 6, "on nothing that means something"
     assert quoted(WORDS, (0,) * 6) is None
     assert levels((Word("!"),), (1.0,)) == (0,)
     assert levels((), ()) == ()
-
-
-def test_neighbours_are_quoted_together_and_repeated_words_once() -> None:
-    assert quoted(WORDS, (3, 0, 0, 3, 3, 0)) == "“Go” and “red sofa”"
-    spoken = ("wall", "mirror", "then", "Wall", "mirror", "by", "sofa", "or", "go")
-    many = tuple(Word(text, " ") for text in spoken)
-    assert quoted(many, (3, 3, 0, 3, 3, 0, 3, 0, 3)) == "“wall mirror”, “sofa” and “go”"
 
 
 @given(st.lists(st.tuples(TEXTS, st.floats(0.0, 1.0)), min_size=1, max_size=12))
@@ -259,50 +221,59 @@ def test_every_decision_marks_the_words_its_sentence_quotes(turning_back: Trace)
 
 
 TURNED = "At move 3 it turned back to place 2 (hall)"
-PASSED = "It came within 0.0 m of the goal at move 4"
+MENDED = f"{TURNED}; at move 5 it stopped at the goal."
+NEVER = "It never turned back and stopped"
+PASSED = "It came within 0.0 m of the goal at move 4, walked on and stopped 7.0 m from the goal."
 LEFT = "It left the described path at move 2, never came nearer than 5.6 m"
+CUT = f"{LEFT} and was cut off after 2 moves 9.0 m from the goal."
 
 
-def _ending(trace: Trace, to_goal: float | None, *, stopped: bool = True) -> Trace:
-    near = to_goal is not None and to_goal < 3
-    scores = None if to_goal is None else Scores(6.0, to_goal, near, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
-    return change(trace, ending=Ending(stopped, 4, None, to_goal, scores))
+def _ended(
+    trace: Trace, to_goal: float | None, rates: Sequence[float] = (0, 0.0), stopped: bool = True
+) -> Walk:
+    """A walk that ends so far from the goal; its OSR and SPL."""
+    scores = None
+    if to_goal is not None:
+        osr, spl = rates
+        scores = Scores(6.0, to_goal, float(to_goal < 3), osr, spl, 1.0, 1.0, 1.0, 1.0)
+    walk = Walk.of(change(trace, ending=Ending(stopped, 4, None, to_goal, scores)), {1: "hall"})
+    assert walk.scores == scores
+    return walk
 
 
 @pytest.mark.parametrize(
-    ("returns", "to_goal", "stopped", "told"),
+    ("moves", "ending", "headline", "story"),
     [
-        (True, 0.0, True, f"{TURNED}; at move 5 it stopped at the goal."),
-        (False, 1.2, True, "It never turned back and stopped 1.2 m from the goal."),
-        (True, 7.0, True, f"{PASSED}, walked on and stopped 7.0 m from the goal."),
-        (False, 9.0, True, f"{LEFT} and stopped 9.0 m from the goal."),
-        (False, 9.0, False, f"{LEFT} and was cut off after 2 moves 9.0 m from the goal."),
-        (False, None, True, "It never turned back and stopped."),
-        (True, None, False, f"{TURNED}; it was cut off after 5 moves."),
+        (5, (0.0, (1, 0.5)), "Turned back and reached the goal", MENDED),
+        (2, (1.2, (1, 0.5)), "Reached the goal", f"{NEVER} 1.2 m from the goal."),
+        (2, (1.2, (1, 1.0)), "Went straight to the goal", f"{NEVER} 1.2 m from the goal."),
+        (5, (7.0, (1, 0.0)), "Passed the goal without stopping", PASSED),
+        (2, (9.0,), "Stopped 9.0 m from the goal", f"{LEFT} and stopped 9.0 m from the goal."),
+        (2, (9.0, (0, 0.0), False), "Cut off before it stopped", CUT),
+        (2, (None,), "Walked to an unknown goal", f"{NEVER}."),
+        (5, (None, (), False), "Walked to an unknown goal", f"{TURNED}; it was cut off after 5 moves."),
     ],
 )
-def test_an_episode_is_one_sentence(
-    returns: bool, to_goal: float | None, stopped: bool, told: str, turning_back: Trace
+def test_an_episode_has_a_headline_and_is_one_sentence(
+    moves: int, ending: tuple[Any, ...], headline: str, story: str, turning_back: Trace
 ) -> None:
-    trace = turning_back if returns else change(turning_back, moves=turning_back.moves[:2])
-    assert Walk.of(_ending(trace, to_goal, stopped=stopped), {1: "hall"}).story == told
+    trace = change(turning_back, moves=turning_back.moves[:moves])
+    walk = _ended(trace, *ending)
+    assert (walk.headline, walk.story) == (headline, story)
+    if ending == (None,):
+        assert walk.captions[-1] == "The end: it stopped. Without a known goal it is not scored."
+    under_way = Walk.of(change(trace, ending=None), {})
+    assert (under_way.headline, under_way.story) == ("Walking", "")
 
 
 def test_several_returns_are_counted(turning_back: Trace) -> None:
     there = change(turning_back.moves[1], walk=(3, 1, 2))
     again = change(turning_back.moves[2], walk=(2, 1, 3))
-    moves = (*turning_back.moves[:3], there, again)
-    trace = _ending(change(turning_back, moves=moves), 3.6)
-    turned = "It turned back 2 times (at moves 3 and 5)"
-    told = f"{turned}, never came nearer than 3.6 m and stopped 3.6 m from the goal."
-    assert Walk.of(trace, {}).story == told
-    search = Walk.of(change(trace, moves=(*moves[:3], *[there, again] * 4)), {})
-    assert search.story.startswith("It turned back 5 times (first at move 3), never came nearer")
-
-
-def test_a_memory_that_speaks_against_stopping_is_a_reason_to_go_on(turning_back: Trace) -> None:
-    decision = turning_back.moves[0].decisions[0]
-    on, stop = (change(option, visual=0.0, geometric=0.0) for option in decision.options)
-    options = (change(on, logit=0.0), change(stop, logit=-2.0))
-    trace = _with_move(turning_back, 0, decisions=(change(decision, options=options),))
-    assert ", mainly because its memory speaks against stopping here." in captions(trace)[0]
+    first = turning_back.moves[:3]
+    assert _ended(change(turning_back, moves=(*first, there, again)), 3.6).story == (
+        "It turned back 2 times (at moves 3 and 5), never came nearer than 3.6 m "
+        "and stopped 3.6 m from the goal."
+    )
+    search = change(turning_back, moves=(*first, *[there, again] * 4))
+    told = "It turned back 5 times (first at move 3), never came nearer"
+    assert _ended(search, 3.6).story.startswith(told)

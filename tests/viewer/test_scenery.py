@@ -23,14 +23,12 @@ from scenemem.world.build import load_world
 from scenemem.world.graph import NONE
 from tests.features.caption_houses import write_captions
 
+CAPTIONS = Path("captions", "r2r_blip_DETR_vis2text")
+
 
 def _scene(folder: Path, scan: str) -> Scene:
     world = load_world(folder / "connectivity")
     return open_scene(world, world.scans.index(scan), NONE)
-
-
-def test_a_folder_without_anything_to_show_shows_nothing(tiny_data: Path) -> None:
-    assert Sceneries(DataFolder(tiny_data)).of(_scene(tiny_data, "grid"), {0}) == Scenery()
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +40,8 @@ def houses(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_houses_have_rooms_doors_and_pictures(houses: Path) -> None:
-    scan = next(iter(sorted((houses / "plans").glob("*.json")))).stem
-    scene = _scene(houses, scan)
-    sceneries = Sceneries(DataFolder(houses))
+    scan = min((houses / "plans").glob("*.json")).stem
+    scene, sceneries = _scene(houses, scan), Sceneries(DataFolder(houses))
     scenery = sceneries.of(scene, {0, 3})
     plan = read_plan(houses, scan)
     assert sceneries.rooms(scene) == scenery.room_of
@@ -53,8 +50,7 @@ def test_houses_have_rooms_doors_and_pictures(houses: Path) -> None:
     assert len(scenery.doorways) == len(plan.doors)
     assert scenery.room_of[3] == plan.rooms[plan.stands[3].room].kind
     assert set(scenery.looks) == {0, 3}
-    picture = scenery.looks[3].picture
-    assert picture is not None
+    picture = str(scenery.looks[3].picture)
     kind, content = picture.split(",", 1)
     assert kind == "data:image/webp;base64"
     assert Image.open(io.BytesIO(base64.b64decode(content))).size == (576, 192)
@@ -68,20 +64,18 @@ def annotated(tiny_data: Path, tmp_path: Path) -> Path:
     folder = Path(shutil.copytree(tiny_data, tmp_path / "data"))
     (folder / "objects").mkdir()
     seen = {"id": 1, "name": "lamp", "category": "lamp", "views": [15], "boxes": [[270, 190, 100, 100]]}
-    records = [{"scan": "grid", "viewpoint": "g00", "objects": [seen]}]
-    lines = "".join(json.dumps(record) + "\n" for record in records)
-    (folder / "objects" / "view_objects.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    line = json.dumps({"scan": "grid", "viewpoint": "g00", "objects": [seen]}) + "\n"
+    (folder / "objects" / "view_objects.jsonl.gz").write_bytes(gzip.compress(line.encode()))
     (folder / "rooms").mkdir()
     places = [place.id for place in _scene(folder, "grid").places]
     kinds = {place: ("k", "kitchen") if place[1] in "01" else ("h", "hallway") for place in places}
-    rows = [f"grid\t{place}\t{code}\t{room}" for place, (code, room) in kinds.items()]
-    (folder / "rooms" / "viewpoint_rooms.tsv").write_text(
-        "\n".join(["scan\tviewpoint\troom_code\troom", *rows]) + "\n"
-    )
+    rows = [f"grid\t{place}\t{code}\t{room}\n" for place, (code, room) in kinds.items()]
+    table = "".join(["scan\tviewpoint\troom_code\troom\n", *rows])
+    (folder / "rooms" / "viewpoint_rooms.tsv").write_text(table)
     return folder
 
 
-def test_annotations_name_things_and_rooms_around(annotated: Path) -> None:
+def test_annotations_name_things_and_rooms_around(annotated: Path, tiny_data: Path) -> None:
     scene = _scene(annotated, "grid")
     number = {place.id: n for n, place in enumerate(scene.places)}
     here, edge = number["g00"], number["g10"]
@@ -95,6 +89,8 @@ def test_annotations_name_things_and_rooms_around(annotated: Path) -> None:
     assert [label.text for label in ahead] == ["hallway"], "its own room is not ahead"
     assert {room.name for room in scenery.rooms if room.rect is None} == {"kitchen", "hallway"}
     assert sum(room.name == "kitchen" for room in scenery.rooms) == 1, "neighbouring places share their name"
+    nothing = Sceneries(DataFolder(tiny_data)).of(_scene(tiny_data, "grid"), {0})
+    assert nothing == Scenery(), "a folder without anything to show"
 
 
 @pytest.fixture
@@ -105,27 +101,22 @@ def captioned(tiny_data: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def _said(folder: Path, scan: str) -> dict[str, dict[str, dict[str, str]]]:
-    """viewpoint -> view -> what is said about it"""
-    file = folder / "captions" / "r2r_blip_DETR_vis2text" / f"{scan}.json"
-    return dict(json.loads(file.read_bytes()))
-
-
 @pytest.mark.parametrize("scan", ["grid", "spiral"])
 def test_captions_are_those_of_the_views_that_face_the_neighbours(captioned: Path, scan: str) -> None:
-    world, said = load_world(captioned / "connectivity"), _said(captioned, scan)
-    scene = _scene(captioned, scan)
+    world, scene = load_world(captioned / "connectivity"), _scene(captioned, scan)
+    file = captioned / CAPTIONS / f"{scan}.json"
+    said = json.loads(file.read_bytes())  # viewpoint -> view -> what is said about it
     looks = Sceneries(DataFolder(captioned)).of(scene, range(len(scene.places))).looks
     for number, place in enumerate(scene.places):
         here = world.index_of(scan, place.id)
-        slots = world.neighbour_mask[here].nonzero().flatten().tolist()
-        expected = {
-            int(world.local[world.neighbour[here, slot]]): said[place.id][
-                str(int(world.neighbour_view[here, slot]))
-            ]["global_cap"]
-            for slot in slots
-        }
+        expected = {}
+        for slot in world.neighbour_mask[here].nonzero().flatten().tolist():
+            there, view = world.local[world.neighbour[here, slot]], world.neighbour_view[here, slot]
+            expected[int(there)] = said[place.id][str(int(view))]["global_cap"]
         assert looks[number] == Look(captions=expected)
+    del said[scene.places[0].id]
+    file.write_text(json.dumps(said))
+    assert set(Sceneries(DataFolder(captioned)).of(scene, {0, 1}).looks) == {1}, "it says nothing of 0"
 
 
 def test_captions_stand_beside_labels(annotated: Path) -> None:
@@ -143,27 +134,17 @@ def test_only_buildings_that_are_shown_are_read_and_few_are_kept(
     captioned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scenemem.viewer.scenery._BUILDINGS", 1)
-    folder = captioned / "captions" / "r2r_blip_DETR_vis2text"
-    (folder / "yard.json").write_text("broken")
-    sceneries, scenes = (
-        Sceneries(DataFolder(captioned)),
-        {name: _scene(captioned, name) for name in ("grid", "yard")},
-    )
-    first = sceneries.of(scenes["grid"], {0})
-    (folder / "grid.json").unlink()
-    assert sceneries.of(scenes["grid"], {0}) == first, "read once"
-    assert sceneries.of(scenes["yard"], ()) == Scenery(), "nothing is read for a map alone"
+    (captioned / CAPTIONS / "yard.json").write_text("broken")
+    grid, yard, spiral = (_scene(captioned, name) for name in ("grid", "yard", "spiral"))
+    sceneries = Sceneries(DataFolder(captioned))
+    first = sceneries.of(grid, {0})
+    (captioned / CAPTIONS / "grid.json").unlink()
+    assert sceneries.of(grid, {0}) == first, "read once"
+    assert sceneries.of(yard, ()) == Scenery(), "nothing is read for a map alone"
     with pytest.raises(DataError, match=r"yard\.json"):
-        sceneries.of(scenes["yard"], {0})
-    sceneries.of(_scene(captioned, "spiral"), {0})
-    assert sceneries.of(scenes["grid"], {0}) == Scenery(), "given up for the next building, and gone now"
-
-
-def test_a_viewpoint_without_captions_says_nothing(captioned: Path) -> None:
-    scene, said = _scene(captioned, "grid"), _said(captioned, "grid")
-    del said[scene.places[0].id]
-    (captioned / "captions" / "r2r_blip_DETR_vis2text" / "grid.json").write_text(json.dumps(said))
-    assert set(Sceneries(DataFolder(captioned)).of(scene, {0, 1}).looks) == {1}
+        sceneries.of(yard, {0})
+    sceneries.of(spiral, {0})
+    assert sceneries.of(grid, {0}) == Scenery(), "given up for the next building, and gone now"
 
 
 @pytest.mark.real_data

@@ -81,7 +81,6 @@ def serve() -> Serve:
     def served(state: LiveServerState, *, local: bool = True, waiting: int = WAITING) -> Iterator[str]:
         app = live_app(state, local=local, waiting=waiting)
         # a slow client must not meet a connection that is just being closed
-        # a slow client must not meet a connection that is just being closed
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, timeout_keep_alive=120)
         with running(uvicorn.Server(config)) as port:
             yield f"http://127.0.0.1:{port}"

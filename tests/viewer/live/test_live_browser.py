@@ -28,34 +28,30 @@ Serve = Callable[..., AbstractContextManager[str]]
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
-    """The opened page; it must not complain, nor ask anybody but its own server."""
-    own = f"{address}/", "data:"
-    # a refused request is no fault of the page
-    with _opened(browser, "about:blank") as opened, quiet(opened, lambda url: url.startswith(own), "422"):
-        opened.goto(address)
-        opened.wait_for_selector("#plan .place")
+    with _opened(browser, address) as opened:
         yield opened
 
 
 @contextmanager
 def _opened(browser: Browser, address: str) -> Iterator[Page]:
-    """A tab on another page."""
+    """The page in a tab of its own; it must not complain, nor ask anybody but its own server."""
+    own = f"{address}/", "data:"
     tab = browser.new_page(viewport={"width": DESKTOP[0], "height": DESKTOP[1]})
-    tab.goto(address)
-    if address != "about:blank":
+    with quiet(tab, lambda url: url.startswith(own), "422"):  # a refused request is no fault of the page
+        tab.goto(address)
         tab.wait_for_selector("#plan .place")
-    yield tab
+        yield tab
     tab.close()
 
 
-def _walk(page: Page, instruction: str = "Walk from g00 to g22.") -> None:
+def _walk(page: Page, instruction: str) -> None:
     page.fill("#instruction", instruction)
     page.click("#walk")
     done = "The walk is complete. Play it below, or save it as a page."
     driver.expect(page.locator("#status")).to_have_text(done, timeout=PATIENCE)
 
 
-def test_an_instruction_is_walked_by_both_agents(page: Page) -> None:
+def test_instructions_are_walked_by_both_agents(page: Page) -> None:
     assert page.locator(".player").is_hidden()
     page.select_option("#start", "5")
     _walk(page, "Go past the 🛋️ sofa, <b>then</b> stop.")
@@ -68,8 +64,19 @@ def test_an_instruction_is_walked_by_both_agents(page: Page) -> None:
     page.click("#last")
     assert page.inner_text("#count") == "The end"
     assert "The end" in page.locator(".caption").first.inner_text()
-    page.click("#first")
+    page.click("#agents")
+    page.keyboard.press("Home")
     assert page.inner_text("#count").startswith("Move 1 of")
+
+    page.select_option("#house", "yard")
+    driver.expect(page.locator("#start option")).to_have_count(10)
+    page.fill("#instruction", "")
+    page.click("#instruction")
+    page.keyboard.type("fly to a far corner")
+    assert page.input_value("#instruction") == "fly to a far corner", "keys of the player do not disturb"
+    _walk(page, "Wait here.")
+    assert page.locator("#agents article").count() == 2, "the second walk replaces the first"
+    assert "Wait here." in page.locator("#agents .words").first.inner_text().replace("\n", " ")
 
 
 def test_a_trained_agent_walks_and_its_walk_can_be_kept(
@@ -89,34 +96,24 @@ def test_a_trained_agent_walks_and_its_walk_can_be_kept(
         file = tmp_path / kept.value.suggested_filename
         kept.value.save_as(file)
     assert file.name == "walk-yard.html"
-    with _opened(browser, "about:blank") as replay, quiet(replay, lambda url: url == file.as_uri()):
+    replay = browser.new_page()
+    with quiet(replay, lambda url: url == file.as_uri()):
         replay.goto(file.as_uri())
         replay.keyboard.press("End")
         assert replay.locator(".caption").text_content() == shown, "it is the walk that was shown"
         assert "ssm-0" in str(replay.text_content("#where"))
         assert "</script>" in str(replay.text_content(".words"))
         assert replay.evaluate("window.harmed") is None
+    replay.close()
 
 
-def test_a_second_walk_replaces_the_first(page: Page) -> None:
-    _walk(page)
-    page.select_option("#house", "yard")
-    driver.expect(page.locator("#start option")).to_have_count(10)
-    _walk(page, "Wait here.")
-    assert page.locator("#agents article").count() == 2
-    assert "Wait here." in page.locator("#agents .words").first.inner_text().replace("\n", " ")
-
-
-def test_suggestions_fill_the_form_and_places_are_chosen_on_the_map(page: Page) -> None:
+def test_a_route_is_suggested_or_chosen_on_the_map_described_or_refused(page: Page) -> None:
     page.select_option("#house", "grid")
     driver.expect(page.locator("#example option")).to_have_count(2)
     page.select_option("#example", "0")
     assert page.input_value("#instruction") == "Walk on."
     assert (page.input_value("#start"), page.input_value("#goal")) == ("0", "3")
-    box = page.locator("#plan").bounding_box()
-    places = page.locator("#plan .place")
-    spot = places.nth(7).bounding_box()
-    assert box is not None
+    spot = page.locator("#plan .place").nth(7).bounding_box()
     assert spot is not None
     x, y = spot["x"] + spot["width"] / 2, spot["y"] + spot["height"] / 2
     page.mouse.move(x, y)
@@ -132,9 +129,6 @@ def test_suggestions_fill_the_form_and_places_are_chosen_on_the_map(page: Page) 
     page.select_option("#start", "2")
     page.select_option("#goal", "")
     assert page.locator("#plan .star").count() == 0
-
-
-def test_the_speaker_describes_the_route_between_two_places(page: Page) -> None:
     page.click("#describe")
     assert page.inner_text("#status") == "choose a goal first: the place where the route ends"
     page.select_option("#goal", "6")
@@ -143,20 +137,6 @@ def test_the_speaker_describes_the_route_between_two_places(page: Page) -> None:
     assert "m long" in page.inner_text("#status")
     assert "parrot" in page.inner_text("#speaker")
 
-
-def test_the_keys_of_the_player_do_not_disturb_typing(page: Page) -> None:
-    _walk(page)
-    page.click("#instruction")
-    page.fill("#instruction", "")
-    page.keyboard.type("fly to a far corner")
-    assert page.input_value("#instruction") == "fly to a far corner"
-    page.locator("#last").click()
-    page.locator("#agents").click()
-    page.keyboard.press("Home")
-    assert page.inner_text("#count").startswith("Move 1")
-
-
-def test_refusals_are_shown_and_an_instruction_without_a_known_word_is_told(page: Page) -> None:
     page.fill("#instruction", "   ")
     page.click("#walk")
     page.wait_for_selector("#status.bad")
@@ -173,7 +153,7 @@ def test_the_page_fits_and_is_accessible(page: Page, size: tuple[int, int], sche
     page.set_viewport_size({"width": size[0], "height": size[1]})
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     assert faults(page) == []
-    _walk(page)
+    _walk(page, "Walk from g00 to g22.")
     page.click("#last")
     assert faults(page) == []
 
