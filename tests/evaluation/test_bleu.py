@@ -1,3 +1,5 @@
+"""BLEU: the paper's definition, and the controls beside it."""
+
 from __future__ import annotations
 
 import math
@@ -68,8 +70,6 @@ def test_shuffling_pairs_every_text_with_another_path() -> None:
     assert corpus_bleu(texts, references) == pytest.approx(1.0)
     for seed in range(20):
         assert shuffled_bleu(texts, references, seed) == 0.0
-    with pytest.raises(UserError, match="the shuffled control needs two paths or more, got 1"):
-        shuffled_bleu(texts[:1], references[:1], 0)
 
 
 def test_the_paths_of_a_split_keep_all_their_instructions(episodes: EpisodeSet) -> None:
@@ -79,12 +79,6 @@ def test_the_paths_of_a_split_keep_all_their_instructions(episodes: EpisodeSet) 
     assert torch.equal(paths.episodes.path, episodes.path[::3])
     shuffled = paths_of(episodes.select(torch.randperm(len(episodes)).tolist()))
     assert sorted(sorted(group) for group in shuffled.references) == sorted(map(sorted, paths.references))
-
-
-def test_a_split_without_paths_is_refused(secret_episodes: EpisodeSet, episodes: EpisodeSet) -> None:
-    for empty in (secret_episodes, episodes.select([])):
-        with pytest.raises(UserError, match="shows no paths; name a split that does"):
-            paths_of(empty)
 
 
 def test_a_known_path_retrieves_its_own_instruction(environment: Environment, episodes: EpisodeSet) -> None:
@@ -109,7 +103,14 @@ def test_retrieval_follows_the_features(environment: Environment, episodes: Epis
         assert text == known.references[nearest][0]
 
 
-def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_measured_is_refused(
+    secret_episodes: EpisodeSet, episodes: EpisodeSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for empty in (secret_episodes, episodes.select([])):
+        with pytest.raises(UserError, match="shows no paths; name a split that does"):
+            paths_of(empty)
+    with pytest.raises(UserError, match="the shuffled control needs two paths or more, got 1"):
+        shuffled_bleu(["go"], [["go"]], 0)
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
     with pytest.raises(UserError, match="BLEU needs sacrebleu; install it with: pip install"):
         corpus_bleu(["go"], [["go"]])
