@@ -100,12 +100,3 @@ def test_connected_rows_are_the_components_of_a_graph(pairs: list[tuple[int, int
     for row, (first, _) in enumerate(pairs):
         for other, (there, _) in enumerate(pairs):
             assert (numbers[row] == numbers[other]) == (component[first] == component[there])
-
-
-def test_clusters_of_joined_paths_widen_the_interval() -> None:
-    half = _episodes(1, 20, 6).squeeze(0)
-    pairs = [(first, first + 1) for first in range(0, 19, 2) for _ in range(8)]  # eight paths share halves
-    values = torch.stack([(half[a] + half[b]) / 2 for a, b in pairs]).unsqueeze(0)
-    alone = _less_nothing(values, torch.arange(len(pairs)))
-    joined = _less_nothing(values, torch.tensor(connected(pairs)))
-    assert joined.high - joined.low > 2 * (alone.high - alone.low)

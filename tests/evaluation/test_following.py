@@ -13,9 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.agents.agent import ActionSpace, Arrival
-from scenemem.agents.rollout import DecisionRequest
-from scenemem.agents.walker import AgentPolicy, TrainedAgent, WalkConfig, collect, take_best
+from scenemem.agents.walker import TrainedAgent, WalkConfig, take_best
 from scenemem.errors import UserError
 from scenemem.evaluation import following
 from scenemem.evaluation.following import (
@@ -37,13 +35,12 @@ from scenemem.formats.annotations import (
 )
 from scenemem.formats.episodes import read_episodes
 from scenemem.learning.objectives import ReferencePath
-from scenemem.models.navigator import Instructions, RolloutInputs
+from scenemem.models.navigator import Instructions
 from scenemem.presets import PRESETS
-from scenemem.ssm.additions import SSMPlus
 from scenemem.ssm.agent import GroundedAgent
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import split_words
-from scenemem.world.graph import NONE, Pose
+from scenemem.world.graph import NONE
 from scenemem.zoo import active_perception, rpa, student_forcing
 from tests.agents.helpers import Setting
 
@@ -65,31 +62,6 @@ def _agent(setting: Setting, name: str, **settings: Any) -> TrainedAgent:
     return TrainedAgent(network, setting.environment, setting.vocabulary, limits)
 
 
-class _Judged:
-    """Follows the labels, and notes what the agent would have done and how likely the label was."""
-
-    def __init__(self, inner: AgentPolicy) -> None:
-        self.inner = inner
-        self.right, self.of = Counter[str](), Counter[str]()
-        self.chances: dict[int, list[float]] = {}
-
-    def observe(self, pose: Pose, arrival: Arrival, space: ActionSpace, /) -> None:
-        self.inner.observe(pose, arrival, space)
-
-    def decide(
-        self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /
-    ) -> tuple[Tensor, Tensor]:
-        chosen, logits = self.inner.decide(request, label, pose, space)
-        for row, (mine, right, stops) in enumerate(zip(chosen, label, request.stops(label), strict=True)):
-            what = ": stay" if request.type.over_nodes else (": stop" if stops else ": go on")
-            name = str(request.type) if request.type.auxiliary else f"{request.type}{what}"
-            self.right[name] += bool(mine == right)
-            self.of[name] += 1
-            likely = float(logits[row].log_softmax(dim=0)[right])
-            self.chances.setdefault(int(request.episode[row]), []).append(likely)
-        return label, logits
-
-
 @pytest.mark.parametrize("name", ["basic", "ssm", "ssm-plus", "ssm-global", "ssm-local", "active-perception"])
 def test_agreement_and_likelihood_are_those_of_every_single_decision(name: str, setting: Setting) -> None:
     agent, episodes, told = _agent(setting, name), setting.episodes, list[tuple[int, int]]()
@@ -98,39 +70,27 @@ def test_agreement_and_likelihood_are_those_of_every_single_decision(name: str, 
     likelihood = path_likelihood(agent, episodes)
     assert agent.network.training, "as it was before"
     assert told[-1] == (len(episodes), len(episodes))
-    network, longest = agent.network.eval(), int(episodes.path_length.max())
-    masks = network.dropout_masks(len(episodes))
-    inputs = RolloutInputs(setting.environment, agent.read(episodes.texts), masks)
-    judged = _Judged(AgentPolicy(network, inputs, take_best))
-    collect(
-        setting.world,
-        episodes,
-        network.action_space(setting.world, len(episodes), longest, learning=True),
-        judged,
-        max_steps=longest**2,
-        label_rule=ReferencePath(setting.world, episodes.path),
-    )
-    assert found == [Agreement(kind, judged.right[kind], judged.of[kind]) for kind in sorted(judged.of)]
+    longest, led = int(episodes.path_length.max()), torch.ones(len(episodes), dtype=torch.bool)
+    limits = {"max_decisions": longest, "max_steps": longest**2}
+    rule = ReferencePath(setting.world, episodes.path)
+    network = agent.network.eval()
+    rollout = setting.walk(network, take_best, forced=led, learning=True, rule=rule, **limits)
+    right, of, chances = Counter[str](), Counter[str](), dict[int, list[float]]()
+    for kind, table in rollout.decisions.items():
+        for row in (table.label >= 0).nonzero().flatten().tolist():
+            logits, label = table.logits[row].detach(), int(table.label[row])
+            what = ": stay" if kind.over_nodes else (": stop" if table.stops[row] else ": go on")
+            decisions = str(kind) if kind.auxiliary else f"{kind}{what}"
+            right[decisions] += int(logits.argmax()) == label
+            of[decisions] += 1
+            chances.setdefault(int(table.episode[row]), []).append(float(logits.log_softmax(dim=0)[label]))
+    assert found == [Agreement(one, right[one], of[one]) for one in sorted(of)]
     assert {one.of for one in found if one.decisions.endswith("stop")} == {len(episodes)}
     assert any(0 < one.share < 1 for one in found)
-    if name != "active-perception":  # which has decisions that a path does not label
-        expected = torch.tensor([sum(row) / len(row) for _, row in sorted(judged.chances.items())])
-        torch.testing.assert_close(likelihood, expected, rtol=1e-4, atol=1e-5)
+    expected = torch.tensor([sum(row) / len(row) for _, row in sorted(chances.items())])
+    torch.testing.assert_close(likelihood, expected, rtol=1e-4, atol=1e-5)
     part = path_likelihood(agent, episodes.select([2, 0]))
     torch.testing.assert_close(part, likelihood[[2, 0]], rtol=1e-4, atol=1e-4)
-
-
-def test_an_agent_that_is_sure_to_stay_stays(setting: Setting) -> None:
-    agent = _agent(setting, "ssm-plus", stay_score=True)
-    assert isinstance(agent.network, SSMPlus)
-    assert agent.network.stay_score is not None
-    share = {}
-    for bias in (1e3, -1e3):
-        torch.nn.init.constant_(agent.network.stay_score.score.bias, bias)
-        found = {one.decisions: one.share for one in measure_following(agent, setting.episodes)}
-        share[bias] = found["frontier: stay"]
-    assert share[1e3] == 1.0
-    assert share[-1e3] < 0.8, "at the start, and where nothing was left open, there is no other frontier"
 
 
 # Grounding
@@ -247,14 +207,6 @@ def test_mass_lift_and_pointing_are_what_they_say(measured: Measured, setting: S
     assert quality.own_minus_other["action"].value == pytest.approx(1.0)
     assert quality.viewpoints == {"landmark": 6, "action": 6}
     assert (quality.episodes, quality.paths) == (6, len(set(some.record.tolist())))
-
-
-def test_uniform_attention_has_a_lift_of_one(measured: Measured, setting: Setting) -> None:
-    counts = [len(split_words(text)) for text in setting.episodes.texts]
-    some = setting.episodes.select([row for row, count in enumerate(counts) if count == counts[0]])
-    labels = _labelled(setting, some, WordLabels(landmark=(1, 3), action=(1,)))
-    for row in measured(some, labels, {"navigator": list(range(counts[0] + 2))}).attention:
-        assert (row.lift.value, row.lift.low, row.lift.high) == pytest.approx((1.0, 1.0, 1.0))
 
 
 def test_words_about_other_viewpoints_are_measured_apart(measured: Measured, setting: Setting) -> None:

@@ -176,9 +176,9 @@ def test_neighbours_in_the_batch_change_nothing(
     corridor: World, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CHUNK_ENTRIES", chunk)
-    walked, reference = (padded(*(case[side] for case in CASES.values())) for side in (0, 1))
-    found = measure(corridor, walked, reference)
-    for row, (walk, path, _) in enumerate(CASES.values()):
+    walks, paths, _ = zip(*CASES.values(), strict=True)
+    found = measure(corridor, padded(*walks), padded(*paths))
+    for row, (walk, path) in enumerate(zip(walks, paths, strict=True)):
         alone = measure(corridor, padded(walk), padded(path)).means()
         assert {name: float(getattr(found, name)[row]) for name in alone} == alone
 
