@@ -16,23 +16,9 @@ from torch import Tensor
 from scenemem.agents.walker import TrainedAgent, WalkConfig, take_best
 from scenemem.errors import UserError
 from scenemem.evaluation import following
-from scenemem.evaluation.following import (
-    Agreement,
-    GroundingQuality,
-    ReferenceAttention,
-    Stream,
-    WordAttention,
-    attention_along_reference,
-    measure_following,
-    measure_grounding,
-    path_likelihood,
-)
-from scenemem.formats.annotations import (
-    LandmarkLabels,
-    WordLabels,
-    landmark_label_file,
-    read_landmark_labels,
-)
+from scenemem.evaluation.following import Agreement, GroundingQuality, Stream, WordAttention
+from scenemem.formats import annotations
+from scenemem.formats.annotations import LandmarkLabels, WordLabels
 from scenemem.formats.episodes import read_episodes
 from scenemem.learning.objectives import ReferencePath
 from scenemem.models.navigator import Instructions
@@ -41,10 +27,8 @@ from scenemem.ssm.agent import GroundedAgent
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import split_words
 from scenemem.world.graph import NONE
-from scenemem.zoo import active_perception, rpa, student_forcing
 from tests.agents.helpers import Setting
 
-FAMILY = {"active-perception": active_perception, "rpa": rpa, "student-forcing": student_forcing}
 KINDS = sorted({preset.agent for preset in PRESETS.values()})
 
 
@@ -54,20 +38,17 @@ def setting(tiny_trainable: Path) -> Setting:
 
 
 def _agent(setting: Setting, name: str, **settings: Any) -> TrainedAgent:
-    limits = WalkConfig(max_decisions=4, max_steps=9, max_words=30)
-    if name not in FAMILY:
-        return setting.agent(name, limits=limits, **settings)
-    spec = FAMILY[name].AGENTS[name]
-    network = setting.network(lambda sizes: spec.build(spec.config(word_width=6, width=8), sizes))
-    return TrainedAgent(network, setting.environment, setting.vocabulary, limits)
+    return setting.agent(name, limits=WalkConfig(max_decisions=4, max_steps=9, max_words=30), **settings)
 
 
 @pytest.mark.parametrize("name", ["basic", "ssm", "ssm-plus", "ssm-global", "ssm-local", "active-perception"])
 def test_agreement_and_likelihood_are_those_of_every_single_decision(name: str, setting: Setting) -> None:
     agent, episodes, told = _agent(setting, name), setting.episodes, list[tuple[int, int]]()
     agent.network.train()
-    found = measure_following(agent, episodes, batch_size=7, progress=lambda *done: told.append(done))
-    likelihood = path_likelihood(agent, episodes)
+    found = following.measure_following(
+        agent, episodes, batch_size=7, progress=lambda *done: told.append(done)
+    )
+    likelihood = following.path_likelihood(agent, episodes)
     assert agent.network.training, "as it was before"
     assert told[-1] == (len(episodes), len(episodes))
     longest, led = int(episodes.path_length.max()), torch.ones(len(episodes), dtype=torch.bool)
@@ -89,7 +70,7 @@ def test_agreement_and_likelihood_are_those_of_every_single_decision(name: str, 
     assert any(0 < one.share < 1 for one in found)
     expected = torch.tensor([sum(row) / len(row) for _, row in sorted(chances.items())])
     torch.testing.assert_close(likelihood, expected, rtol=1e-4, atol=1e-5)
-    part = path_likelihood(agent, episodes.select([2, 0]))
+    part = following.path_likelihood(agent, episodes.select([2, 0]))
     torch.testing.assert_close(part, likelihood[[2, 0]], rtol=1e-4, atol=1e-4)
 
 
@@ -120,7 +101,7 @@ def test_attention_is_that_of_the_states_that_decide_along_the_path(
 
         monkeypatch.setattr(agent.network.grounding, "forward", spied)
     assert (len(streams) == 1) == name.startswith("basic")
-    for batch in attention_along_reference(
+    for batch in following.attention_along_reference(
         agent, setting.episodes, batch_size=7, progress=lambda *done: told.append(done)
     ):
         for walk, alive, path in zip(batch.viewpoint, batch.alive, batch.episodes.path, strict=True):
@@ -150,7 +131,7 @@ def _labelled(setting: Setting, episodes: EpisodeSet, *of_steps: WordLabels) -> 
 
 def test_without_fine_grained_grounding_there_is_only_the_navigators_attention(setting: Setting) -> None:
     labels = _labelled(setting, setting.episodes, WordLabels(landmark=(0, 1), action=(2,)))
-    quality = measure_grounding(_agent(setting, "ssm", grounding=False), setting.episodes, labels)
+    quality = following.measure_grounding(_agent(setting, "ssm", grounding=False), setting.episodes, labels)
     shown = [(row.stream, row.words) for row in quality.attention]
     assert shown == [("navigator", "landmark"), ("navigator", "action")]
     assert quality.own_minus_other == {}
@@ -169,16 +150,16 @@ def measured(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> Measured:
         tokens = torch.tensor([len(split_words(text)) + 2 for text in episodes.texts])
         shape = (*episodes.path.shape, int(tokens.max()))
 
-        def attend(*_args: object, **_options: object) -> Iterator[ReferenceAttention]:
+        def attend(*_args: object, **_options: object) -> Iterator[following.ReferenceAttention]:
             words: dict[Stream, Tensor] = {}
             for stream, chosen in attention.items():
                 words[stream] = torch.zeros(shape)
                 words[stream][:, :, chosen] = 1 / len(chosen)
             alive = episodes.path != NONE
-            yield ReferenceAttention(episodes, episodes.path.clamp_min(0), alive, tokens, words)
+            yield following.ReferenceAttention(episodes, episodes.path.clamp_min(0), alive, tokens, words)
 
         monkeypatch.setattr(following, "attention_along_reference", attend)
-        return measure_grounding(_agent(setting, "ssm"), episodes, labels)
+        return following.measure_grounding(_agent(setting, "ssm"), episodes, labels)
 
     return measure
 
@@ -236,22 +217,22 @@ def test_words_the_agent_does_not_read_are_not_held_against_it(setting: Setting)
     agent, episodes = _agent(setting, "basic"), setting.episodes
     agent.limits = replace(agent.limits, max_words=5)  # three words and the two marks
     labels = _labelled(setting, episodes, WordLabels(landmark=(2,)), WordLabels(landmark=(3,)))
-    quality = measure_grounding(agent, episodes, labels)
+    quality = following.measure_grounding(agent, episodes, labels)
     assert quality.coverage.cut == quality.coverage.measured == len(episodes)
 
 
 def test_what_cannot_be_led_or_measured_is_refused(setting: Setting) -> None:
     with pytest.raises(UserError, match="no word label fits 'r2r val_unseen'; are they"):
-        measure_grounding(_agent(setting, "basic"), setting.episodes, {})
+        following.measure_grounding(_agent(setting, "basic"), setting.episodes, {})
     for name in ("rpa", "student-forcing"):
         with pytest.raises(UserError, match="this agent turns and steps; only agents that choose viewpoints"):
-            measure_following(_agent(setting, name), setting.episodes)
+            following.measure_following(_agent(setting, name), setting.episodes)
 
 
 @pytest.mark.real_data
 def test_real_labels_count_words_as_we_do(real_data: Path) -> None:
     """A label begins with a word; one token further left or right would often be punctuation."""
-    labels = read_landmark_labels(landmark_label_file(real_data, "val_unseen"))
+    labels = annotations.read_landmark_labels(annotations.landmark_label_file(real_data, "val_unseen"))
     marks, total = Counter[int](), 0
     for episode in read_episodes(real_data / "r2r" / "R2R_val_unseen.json"):
         for name, text in zip(episode.instruction_ids, episode.instructions, strict=True):

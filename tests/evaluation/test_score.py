@@ -65,64 +65,49 @@ def test_parts_jumps_and_repeats_are_allowed_on_request(world: World, episodes: 
     assert kept < merged
 
 
-BAD: dict[str, tuple[tuple[Trajectory, ...], dict[str, bool], str]] = {
+MISSING = (
+    "{} of the 3 instructions of r2r val have no trajectory, the first is '1_0'; "
+    "add them, or score what is there with --partial"
+)
+NO_EDGE = "list every viewpoint walked through, or charge the way with --allow-jumps"
+OPTIONS = {"nothing at all": {"partial": True}, "no way": {"allow_jumps": True}}
+BAD: dict[str, tuple[tuple[Trajectory, ...], str]] = {
     "unknown instruction": (
         (*GOOD, walk("9_9", "g00")),
-        {},
         "instruction '9_9': r2r val has no such instruction; is the split right?",
     ),
-    "twice": ((*GOOD, GOOD[0]), {}, "instruction '2_0': has two trajectories, expected one"),
-    "missing": (
-        REST,
-        {},
-        "1 of the 3 instructions of r2r val have no trajectory, the first is '1_0'; "
-        "add them, or score what is there with --partial",
-    ),
-    "nothing at all": (
-        (),
-        {"partial": True},
-        "3 of the 3 instructions of r2r val have no trajectory, the first is '1_0'; "
-        "add them, or score what is there with --partial",
-    ),
-    "wrong start": (
-        (*REST, walk("1_0", "g10", "g20")),
-        {},
-        "instruction '1_0', step 0: begins at 'g10', expected the start viewpoint 'g00'",
-    ),
-    "unknown start": (
-        (*REST, walk("1_0", "nowhere")),
-        {},
-        "instruction '1_0', step 0: scan 'grid' has no included viewpoint 'nowhere'",
-    ),
+    "twice": ((*GOOD, GOOD[0]), "instruction '2_0': has two trajectories, expected one"),
+    "missing": (REST, MISSING.format(1)),
+    "nothing at all": ((), MISSING.format(3)),
+}
+BAD_WALKS = {
+    "wrong start": (["g10", "g20"], ", step 0: begins at 'g10', expected the start viewpoint 'g00'"),
+    "unknown start": (["nowhere"], ", step 0: scan 'grid' has no included viewpoint 'nowhere'"),
     "unknown viewpoint": (
-        (*REST, walk("1_0", "g00", "g10", "s4")),
-        {},
-        "instruction '1_0', step 2: scan 'grid' has no included viewpoint 's4' (coming from 'g10')",
+        ["g00", "g10", "s4"],
+        ", step 2: scan 'grid' has no included viewpoint 's4' (coming from 'g10')",
     ),
     "no edge": (
-        (*REST, walk("1_0", "g00", "g10", "g10", "g30")),
-        {},
-        "instruction '1_0', step 3: no edge between 'g10' and 'g30'; list every viewpoint walked through, or "
-        "charge the way with --allow-jumps",
+        ["g00", "g10", "g10", "g30"],
+        f", step 3: no edge between 'g10' and 'g30'; {NO_EDGE}",
     ),
     "no end": (
-        (*REST, walk("1_0", *["g00"] * (MOST_POINTS + 1))),
-        {},
-        "instruction '1_0': has 10001 points, expected at most 10000; did the agent ever stop?",
+        ["g00"] * (MOST_POINTS + 1),
+        ": has 10001 points, expected at most 10000; did the agent ever stop?",
     ),
-    "no way": (
-        (*REST, walk("1_0", "g00", "g30", "g-alone")),
-        {"allow_jumps": True},
-        "instruction '1_0', step 2: no way leads from 'g30' to 'g-alone'",
-    ),
+    "no way": (["g00", "g30", "g-alone"], ", step 2: no way leads from 'g30' to 'g-alone'"),
+}
+BAD |= {
+    case: ((*REST, walk("1_0", *places)), f"instruction '1_0'{reason}")
+    for case, (places, reason) in BAD_WALKS.items()
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_impossible_results_are_refused(world: World, episodes: EpisodeSet, case: str) -> None:
-    trajectories, options, message = BAD[case]
+    trajectories, message = BAD[case]
     with pytest.raises(DataError) as caught:
-        score_trajectories(world, episodes, trajectories, source="r.json", **options)
+        score_trajectories(world, episodes, trajectories, source="r.json", **OPTIONS.get(case, {}))
     assert str(caught.value) == f"r.json: {message}"
 
 

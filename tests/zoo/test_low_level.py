@@ -22,20 +22,8 @@ from scenemem.presets import PRESETS
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import build_world, load_world
 from scenemem.world.graph import NONE, World
-from scenemem.zoo.low_level import (
-    DOWN,
-    END,
-    FORWARD,
-    LEFT,
-    LOW_LEVEL,
-    RIGHT,
-    UP,
-    LowLevelActions,
-    action_between,
-    forward_slot,
-    low_level_expert,
-    turned,
-)
+from scenemem.zoo import low_level
+from scenemem.zoo.low_level import DOWN, END, FORWARD, LEFT, LOW_LEVEL, RIGHT, UP, LowLevelActions
 from scenemem.zoo.objectives import LowLevelExpert, LowLevelPath, environment_model
 from scenemem.zoo.pta import PTA, PastState
 from scenemem.zoo.rpa import RPA
@@ -87,7 +75,9 @@ def star() -> World:
 def test_forward_leads_to_the_neighbour_in_the_middle_of_the_picture(star: World) -> None:
     views = torch.tensor([heading // 30 + 12 * (elevation // 30 + 1) for heading, elevation in AHEAD])
     centre = torch.full_like(views, star.index_of("star", "0"))
-    for slot, direction in zip(forward_slot(star, centre, views).tolist(), AHEAD.values(), strict=True):
+    for slot, direction in zip(
+        low_level.forward_slot(star, centre, views).tolist(), AHEAD.values(), strict=True
+    ):
         assert (slot == NONE) == (direction is None)
         if direction is not None:
             place = star.viewpoints[int(star.neighbour[centre[0], slot])]
@@ -97,13 +87,13 @@ def test_forward_leads_to_the_neighbour_in_the_middle_of_the_picture(star: World
 def test_turns_and_tilts_move_the_camera_by_one_view_and_are_seen_from_it() -> None:
     view = torch.tensor([12, 12, 12, 12, 12, 23, 24, 0, 5])
     choice = torch.tensor([LEFT, RIGHT, UP, DOWN, FORWARD, RIGHT, UP, DOWN, END])
-    assert turned(view, choice).tolist() == [23, 13, 24, 0, 12, 12, 24, 0, 5]
+    assert low_level.turned(view, choice).tolist() == [23, 13, 24, 0, 12, 12, 24, 0, 5]
     before = torch.arange(36)
     for number in range(6):
-        after = turned(before, torch.full_like(before, number))
+        after = low_level.turned(before, torch.full_like(before, number))
         moved = torch.full_like(before, number == FORWARD, dtype=torch.bool)
         changed = (before != after) | moved
-        assert torch.equal(action_between(before, after, moved), torch.where(changed, number, END))
+        assert torch.equal(low_level.action_between(before, after, moved), torch.where(changed, number, END))
 
 
 def _led(world: World, episodes: EpisodeSet, limit: int, rule: LowLevelExpert | None = None) -> Rollout:
@@ -125,13 +115,13 @@ def test_the_expert_gets_to_every_goal(world: World, episodes: EpisodeSet) -> No
     table = rollout.decisions[LOW_LEVEL]
     assert set(table.choice.tolist()) >= {LEFT, RIGHT, FORWARD, END}
     here, view = (places[table.episode, table.step] for places in (rollout.viewpoint, rollout.view))
-    assert torch.equal(table.options[:, FORWARD], forward_slot(world, here, view) != NONE)
+    assert torch.equal(table.options[:, FORWARD], low_level.forward_slot(world, here, view) != NONE)
     assert bool(table.options[:, [LEFT, RIGHT, UP, DOWN, END]].all())
     # a turn keeps the place, a step keeps the view
     goes = table.choice != END
     episode, later, choice = table.episode[goes], table.step[goes] + 1, table.choice[goes]
     assert torch.equal(rollout.viewpoint[episode, later] != here[goes], choice == FORWARD)
-    assert torch.equal(rollout.view[episode, later], turned(view[goes], choice))
+    assert torch.equal(rollout.view[episode, later], low_level.turned(view[goes], choice))
 
 
 def test_the_expert_of_a_path_visits_all_its_points(world: World, episodes: EpisodeSet) -> None:
@@ -158,9 +148,11 @@ def test_the_expert_turns_before_it_tilts_before_it_walks(star: World) -> None:
     goals = torch.tensor([star.index_of("star", str(node)) for node in range(1, len(DIRECTIONS) + 1)])
     centre = torch.full_like(goals, star.index_of("star", "0"))
     for row in range(3):
-        label = low_level_expert(star, centre, torch.full_like(goals, 12 * row), goals)
+        label = low_level.low_level_expert(star, centre, torch.full_like(goals, 12 * row), goals)
         assert label.tolist() == [labels[row] for labels in DIRECTIONS.values()]
-    assert low_level_expert(star, goals, torch.full_like(goals, 12), goals).tolist() == [END] * len(goals)
+    assert low_level.low_level_expert(star, goals, torch.full_like(goals, 12), goals).tolist() == [END] * len(
+        goals
+    )
 
 
 def test_other_spaces_have_no_low_level_labels(world: World, episodes: EpisodeSet) -> None:

@@ -17,14 +17,8 @@ from scenemem.agents.rollout import ACTION, GLOBAL, DecisionRequest
 from scenemem.agents.walker import collect, take_best
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, Pose, World
+from scenemem.zoo import objectives
 from scenemem.zoo.fast import Fast, FastConfig, walked_routes
-from scenemem.zoo.objectives import (
-    hops_done,
-    metres_done,
-    progress_in_hops,
-    progress_in_metres,
-    rank_pairs,
-)
 from scenemem.zoo.panoramic import ProgressMonitor
 from scenemem.zoo.regretful import MARKS, Regretful, RememberingActions
 from scenemem.zoo.search import END, AcceptActions, SearchActions
@@ -53,9 +47,9 @@ class _Chooses:
 def test_progress_is_the_share_of_the_way_in_metres_or_hops(world: World, episodes: EpisodeSet) -> None:
     metres = torch.tensor([[10.0, 5.0, 12.0, 3.0], [2.0, 4.0, 1.0, 3.1]])
     expected = torch.tensor([[0.0, 0.5, -0.2, 1.0], [1.0, -1.0, 1.0, -0.55]])
-    torch.testing.assert_close(metres_done(metres), expected)
+    torch.testing.assert_close(objectives.metres_done(metres), expected)
     hops = torch.tensor([[4, 3, 5, 0]])
-    torch.testing.assert_close(hops_done(hops), torch.tensor([[0.0, 0.25, -0.25, 1.0]]))
+    torch.testing.assert_close(objectives.hops_done(hops), torch.tensor([[0.0, 0.25, -0.25, 1.0]]))
     # the paths of R2R are shortest paths
     found = world.hops(episodes.start, episodes.goal)
     assert found.tolist() == (episodes.path_length - 1).tolist()
@@ -67,8 +61,10 @@ def test_errors_of_progress_are_summed_over_steps_and_averaged_over_episodes(
 ) -> None:
     rollout = setting.walk(setting.loud(SelfMonitoring, "self-monitoring"), roam(1)).rollout
     goal, world, expected = setting.episodes.goal.unsqueeze(1), setting.world, 0.0
-    metres, hops = world.geodesic(rollout.viewpoint, goal), world.hops(rollout.viewpoint, goal)
-    target, loss = (metres_done(metres), progress_in_metres) if first else (hops_done(hops), progress_in_hops)
+    target, loss = objectives.hops_done(world.hops(rollout.viewpoint, goal)), objectives.progress_in_hops
+    if first:
+        metres = world.geodesic(rollout.viewpoint, goal)
+        target, loss = objectives.metres_done(metres), objectives.progress_in_metres
     for episode, length in enumerate(rollout.length.tolist()):
         error = rollout.heads["progress"][episode, first:length] - target[episode, first:length]
         expected += float(error.square().sum().detach()) / len(goal)
@@ -345,7 +341,7 @@ def test_local_walks_have_the_same_numbers(ranked: Walk) -> None:
 def test_places_at_the_goal_rank_above_others(setting: Setting, ranked: Walk) -> None:
     rollout, losses = ranked.rollout, []
     rank = torch.randn(rollout.alive.shape, generator=torch.Generator().manual_seed(1))
-    found = rank_pairs(with_heads(rollout, rank=rank), setting.context(rollout))
+    found = objectives.rank_pairs(with_heads(rollout, rank=rank), setting.context(rollout))
     table = rollout.decisions[ACTION]
     metres = setting.world.geodesic(rollout.viewpoint, setting.episodes.goal.unsqueeze(1))
     for episode, ranks in enumerate(rank.tolist()):

@@ -21,15 +21,7 @@ from scenemem.models.speaker import SpeakerConfig, SpeakerNetwork
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, World
 from scenemem.zoo import reranking
-from scenemem.zoo.reranking import (
-    CandidateWalker,
-    PragmaticSearch,
-    Reranking,
-    RerankingAgent,
-    RouteScorer,
-    standardised,
-    without_detours,
-)
+from scenemem.zoo.reranking import PragmaticSearch, Reranking, RerankingAgent
 from scenemem.zoo.search import END, routes_to
 from scenemem.zoo.speaker_follower import chosen_route
 from tests.agents.helpers import same_scores, walks_of
@@ -60,7 +52,9 @@ class Constant:
         return torch.full((len(episodes),), self._score)
 
 
-def _reranked(agent: TrainedAgent, candidates: int, scorer: RouteScorer | None = None) -> RerankingAgent:
+def _reranked(
+    agent: TrainedAgent, candidates: int, scorer: reranking.RouteScorer | None = None
+) -> RerankingAgent:
     scorer = scorer or NearTheGoal(agent.environment.world)
     return RerankingAgent(agent, scorer, Reranking(candidates))
 
@@ -147,7 +141,7 @@ def test_an_agent_that_may_not_move_has_nothing_to_choose(setting: Setting) -> N
 
 def test_everything_walked_is_counted_whatever_the_batch(agent: TrainedAgent, setting: Setting) -> None:
     world, episodes, together = setting.world, setting.episodes, _reranked(agent, 4)
-    walker, answer = CandidateWalker(together), together.walk(episodes)
+    walker, answer = reranking.CandidateWalker(together), together.walk(episodes)
     walks = walk_split(walker, episodes, batch_size=5)
     assert list(map(places_of, walks.viewpoint)) == walks_of(answer)
     assert torch.equal(walks.jumps, answer.jumps)
@@ -200,7 +194,7 @@ def test_what_cannot_be_ranked_is_refused(
 def test_a_route_has_no_loop_and_only_hops_of_its_walk(walks: list[list[int]]) -> None:
     steps = max(len(walk) for walk in walks)
     walked = torch.tensor([walk + [NONE] * (steps - len(walk)) for walk in walks])
-    for walk, row in zip(walks, without_detours(walked), strict=True):
+    for walk, row in zip(walks, reranking.without_detours(walked), strict=True):
         route = places_of(row)
         assert row.tolist()[: len(route)] == route, "padding comes last"
         assert (route[0], route[-1]) == (walk[0], walk[-1])
@@ -307,9 +301,9 @@ def test_standardised_scores_ignore_what_is_not_there(rows: list[list[tuple[int,
     scores = torch.tensor([[score for score, _ in row] for row in rows], dtype=torch.float64)
     exists = torch.tensor([[known for _, known in row] for row in rows])
     exists[:, 0] = True  # a search has visited its start
-    found = standardised(scores, exists)
+    found = reranking.standardised(scores, exists)
     for other in (5e3, torch.inf, torch.nan):
-        torch.testing.assert_close(found, standardised(scores.masked_fill(~exists, other), exists))
+        torch.testing.assert_close(found, reranking.standardised(scores.masked_fill(~exists, other), exists))
     for row, known in enumerate(exists):
         own = scores[row][known]
         spread = own.std(unbiased=False) if len(set(own.tolist())) > 1 else torch.inf
@@ -320,4 +314,4 @@ def test_standardised_scores_ignore_what_is_not_there(rows: list[list[tuple[int,
 @pytest.mark.parametrize(("score", "count"), [(-57.31, 41), (-3.3, 7), (1e-9, 3), (0.0, 2)])
 def test_equal_scores_are_0_whatever_they_round_to(score: float, count: int) -> None:
     equal = torch.full((1, count), score)
-    assert not standardised(equal, torch.ones_like(equal, dtype=torch.bool)).any()
+    assert not reranking.standardised(equal, torch.ones_like(equal, dtype=torch.bool)).any()
