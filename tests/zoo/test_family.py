@@ -14,7 +14,6 @@ import torch
 
 from scenemem import zoo
 from scenemem.agents.agent import Agent
-from scenemem.agents.build import AGENTS, DataSizes, ModelConfig
 from scenemem.agents.walker import take_best
 from scenemem.errors import SettingError, UserError
 from scenemem.evaluation.metrics import measure
@@ -22,7 +21,6 @@ from scenemem.learning.objectives import LABEL_RULES, Stage
 from scenemem.presets import PRESETS, R4R_LABELS, Overlays, overlaid
 from scenemem.registry import load_plugin
 from scenemem.runs.folder import RunFolder
-from scenemem.zoo.encoders import TransformerEncoder
 from tests.commands.helpers import typed
 from tests.zoo.helpers import Setting, imported_by, roam, small, small_settings
 
@@ -142,10 +140,11 @@ def test_a_row_is_trained_evaluated_and_shown(
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("active-perception", {"depth": -1}, "depth must be 0 or more, got -1"),
     ("active-perception", {"budget": -2}, "budget must be 0 or more, got -2"),
-    ("duet", {"map_width": 30}, "map_width must be even and a multiple of heads, got 30"),
+    ("duet", {"map_width": 30, "heads": 4}, "map_width must be even and a multiple of heads, got 30"),
     ("duet", {"layers": 0}, "layers must be 1 or more, got 0"),
     ("egp", {"proxies": 0}, "proxies must be 1 or more, got 0"),
-    ("pta", {"map_width": 34}, "map_width must be even and a multiple of heads, got 34"),
+    ("pta", {"map_width": 34, "heads": 4}, "map_width must be even and a multiple of heads, got 34"),
+    ("pta", {"width": 6, "heads": 4, "text_layers": 1}, "width must be a multiple of the 4 heads, got 6"),
     ("pta", {"history": 0}, "history must be 1 or more, got 0"),
     ("rcm", {"delta": -1.0}, "delta must be 0 or more, got -1.0"),
     ("rcm", {"action_width": 0}, "action_width must be 1 or more, got 0"),
@@ -156,15 +155,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("agent", "settings", "message"), REFUSED)
-def test_impossible_settings_are_refused(agent: str, settings: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("name", "settings", "message"), REFUSED)
+def test_impossible_settings_are_refused(
+    name: str, settings: dict[str, Any], message: str, setting: Setting
+) -> None:
     with pytest.raises(SettingError, match=f"^{re.escape(message)}$"):
-        AGENTS[agent].config(**settings)
-
-
-def test_heads_share_the_width_of_an_encoder() -> None:
-    with pytest.raises(SettingError, match=r"^width must be a multiple of the 4 heads, got 6$"):
-        TransformerEncoder(ModelConfig(width=6), DataSizes(9, 2), layers=1, heads=4)
+        setting.agent(name, **settings)
 
 
 # walking
