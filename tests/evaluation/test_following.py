@@ -17,8 +17,12 @@ from scenemem.agents.walker import TrainedAgent, WalkConfig, take_best
 from scenemem.errors import UserError
 from scenemem.evaluation import following
 from scenemem.evaluation.following import Agreement, GroundingQuality, Stream, WordAttention
-from scenemem.formats import annotations
-from scenemem.formats.annotations import LandmarkLabels, WordLabels
+from scenemem.formats.annotations import (
+    LandmarkLabels,
+    WordLabels,
+    landmark_label_file,
+    read_landmark_labels,
+)
 from scenemem.formats.episodes import read_episodes
 from scenemem.learning.objectives import ReferencePath
 from scenemem.models.navigator import Instructions
@@ -52,10 +56,15 @@ def test_agreement_and_likelihood_are_those_of_every_single_decision(name: str, 
     assert agent.network.training, "as it was before"
     assert told[-1] == (len(episodes), len(episodes))
     longest, led = int(episodes.path_length.max()), torch.ones(len(episodes), dtype=torch.bool)
-    limits = {"max_decisions": longest, "max_steps": longest**2}
-    rule = ReferencePath(setting.world, episodes.path)
-    network = agent.network.eval()
-    rollout = setting.walk(network, take_best, forced=led, learning=True, rule=rule, **limits)
+    rollout = setting.walk(
+        agent.network.eval(),
+        take_best,
+        max_decisions=longest,
+        max_steps=longest**2,
+        learning=True,
+        forced=led,
+        rule=ReferencePath(setting.world, episodes.path),
+    )
     right, of, chances = Counter[str](), Counter[str](), dict[int, list[float]]()
     for kind, table in rollout.decisions.items():
         for row in (table.label >= 0).nonzero().flatten().tolist():
@@ -232,7 +241,7 @@ def test_what_cannot_be_led_or_measured_is_refused(setting: Setting) -> None:
 @pytest.mark.real_data
 def test_real_labels_count_words_as_we_do(real_data: Path) -> None:
     """A label begins with a word; one token further left or right would often be punctuation."""
-    labels = annotations.read_landmark_labels(annotations.landmark_label_file(real_data, "val_unseen"))
+    labels = read_landmark_labels(landmark_label_file(real_data, "val_unseen"))
     marks, total = Counter[int](), 0
     for episode in read_episodes(real_data / "r2r" / "R2R_val_unseen.json"):
         for name, text in zip(episode.instruction_ids, episode.instructions, strict=True):

@@ -111,7 +111,7 @@ def test_an_exploration_adds_its_report_to_how_its_way_looks(agent: ActivePercep
 def test_entropy_is_that_of_the_options(options: int, others: int, seed: int) -> None:
     logits = torch.randn(1, options + others, generator=torch.Generator().manual_seed(seed))
     is_option = torch.arange(options + others).unsqueeze(0) < options
-    expected = torch.distributions.Categorical(logits=logits[:, :options]).entropy()
+    expected = torch.distributions.Categorical(logits=logits[:, :options]).entropy()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(entropy(logits, is_option), expected)
 
 

@@ -205,7 +205,7 @@ def _infidelity(world: World, one: _Choice, way: list[int]) -> float:
     return -float(ndtw(world, torch.tensor([[*one.walk, *way]]), torch.tensor([one.path])))
 
 
-RULES: dict[str, tuple[type[LabelRule], Callable[[World, _Choice, list[int]], float], float]] = {
+RULES: dict[str, tuple[Callable[..., LabelRule], Callable[[World, _Choice, list[int]], float], float]] = {
     # the rule, what an option costs, and how exactly the label is the cheapest
     "the last place of the path": (ReferenceIndex, _place_on_path, 0.05),
     "the shortest detour": (ShortestDetour, _detour, 1e-4),
