@@ -10,7 +10,6 @@ import torch
 
 from scenemem.agents.agent import LocalActions
 from scenemem.agents.rollout import Rollout
-from scenemem.agents.scripted import RandomAgent
 from scenemem.agents.walker import FollowLabels, collect
 from scenemem.evaluation.evaluate import Walks, episode_results, walk_split
 from scenemem.formats.episodes import Episode
@@ -52,16 +51,12 @@ def walks(world: World) -> Walks:
     return Walks(episodes, viewpoint, torch.zeros_like(viewpoint), torch.arange(len(WALKS)), stopped)
 
 
-def test_every_end_has_its_name(world: World, walks: Walks) -> None:
+def test_results_are_those_of_the_walk_and_the_instruction(world: World, walks: Walks) -> None:
     results = episode_results(world, walks, checkpoint="best", iteration=7)
+    metrics = walks.measured(world)
     assert [result.outcome for result in results] == [outcome for _, outcome in WALKS.values()]
     assert [result.instr_id for result in results] == [f"1_{number}" for number in range(len(WALKS))]
     assert {(result.checkpoint, result.iteration) for result in results} == {("best", 7)}
-
-
-def test_facts_are_those_of_the_walk_and_the_instruction(world: World, walks: Walks) -> None:
-    results = episode_results(world, walks, checkpoint="last", iteration=1)
-    metrics = walks.measured(world)
     assert [result.hops for result in results] == [sum(a != b for a, b in pairwise(walk)) for walk in WALKS]
     assert [result.jumps for result in results] == list(range(len(WALKS)))
     assert {result.words for result in results} == {5}, "words, numbers and punctuation"
@@ -70,38 +65,27 @@ def test_facts_are_those_of_the_walk_and_the_instruction(world: World, walks: Wa
     assert results[0].reference == pytest.approx(results[0].tl)
 
 
-def test_who_stopped_is_kept_over_batches(world: World, tiny_data: Path) -> None:
-    episodes = load_split(DataFolder(tiny_data), world, "r2r", "val_unseen")
-    walks = walk_split(RandomAgent(world, torch.Generator().manual_seed(0)), episodes, batch_size=5)
-    assert walks.stopped.shape == (len(episodes),)
-    assert walks.stopped.all(), "the random walker always stops by itself"
-
-
-@pytest.mark.parametrize(("max_decisions", "max_steps"), [(2, 40), (40, 3)])
-def test_episodes_that_are_cut_off_did_not_stop(
-    world: World, tiny_data: Path, max_decisions: int, max_steps: int
-) -> None:
-    episodes: EpisodeSet = load_split(DataFolder(tiny_data), world, "r2r", "val_unseen")
-    walks = walk_split(_Expert(world, max_decisions, max_steps), episodes)
-    assert bool(((walks.viewpoint != NONE).sum(dim=1) == 3).all())
-    assert not walks.stopped.any()
-    assert walk_split(_Expert(world, 40, 40), episodes).stopped.all()
-
-
 class _Expert:
     """Walks to the goal, as far as it may."""
 
     def __init__(self, world: World, max_decisions: int, max_steps: int) -> None:
-        self._world = world
-        self._max_decisions = max_decisions
-        self._max_steps = max_steps
+        self.world, self.max_decisions, self.max_steps = world, max_decisions, max_steps
 
     def walk(self, episodes: EpisodeSet, /) -> Rollout:
-        return collect(
-            self._world,
-            episodes,
-            LocalActions(self._world, len(episodes), self._max_decisions),
-            FollowLabels(),
-            max_steps=self._max_steps,
-            label_rule=ClosestToGoal(self._world, episodes.goal),
-        )
+        space = LocalActions(self.world, len(episodes), self.max_decisions)
+        rule = ClosestToGoal(self.world, episodes.goal)
+        return collect(self.world, episodes, space, FollowLabels(), max_steps=self.max_steps, label_rule=rule)
+
+
+@pytest.mark.parametrize(("max_decisions", "max_steps"), [(2, 40), (40, 3)])
+def test_episodes_that_are_cut_off_did_not_stop(
+    max_decisions: int, max_steps: int, world: World, tiny_data: Path
+) -> None:
+    episodes = load_split(DataFolder(tiny_data), world, "r2r", "val_unseen")
+    cut, whole = (
+        walk_split(_Expert(world, *limits), episodes, batch_size=5)
+        for limits in ((max_decisions, max_steps), (40, 40))
+    )
+    assert bool(((cut.viewpoint != NONE).sum(dim=1) == 3).all())
+    assert not cut.stopped.any()
+    assert whole.stopped.tolist() == [True] * len(episodes), "over all batches"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenemem.agents.agent import ActionSpace, Arrival
-from scenemem.agents.rollout import DecisionRequest
-from scenemem.agents.walker import AgentPolicy, TrainedAgent, WalkConfig, collect, take_best
+from scenemem.agents.walker import TrainedAgent, WalkConfig, take_best
 from scenemem.errors import UserError
 from scenemem.evaluation import following
-from scenemem.evaluation.following import (
-    Agreement,
-    GroundingQuality,
-    ReferenceAttention,
-    Stream,
-    WordAttention,
-    attention_along_reference,
-    measure_following,
-    measure_grounding,
-    path_likelihood,
-)
+from scenemem.evaluation.following import Agreement, GroundingQuality, Stream, WordAttention
 from scenemem.formats.annotations import (
     LandmarkLabels,
     WordLabels,
@@ -36,17 +25,14 @@ from scenemem.formats.annotations import (
 )
 from scenemem.formats.episodes import read_episodes
 from scenemem.learning.objectives import ReferencePath
-from scenemem.models.navigator import Instructions, RolloutInputs
+from scenemem.models.navigator import Instructions
 from scenemem.presets import PRESETS
-from scenemem.ssm.additions import SSMPlus
 from scenemem.ssm.agent import GroundedAgent
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import split_words
-from scenemem.world.graph import NONE, Pose
-from scenemem.zoo import active_perception, rpa, student_forcing
+from scenemem.world.graph import NONE
 from tests.agents.helpers import Setting
 
-FAMILY = {"active-perception": active_perception, "rpa": rpa, "student-forcing": student_forcing}
 KINDS = sorted({preset.agent for preset in PRESETS.values()})
 
 
@@ -55,172 +41,109 @@ def setting(tiny_trainable: Path) -> Setting:
     return Setting.load(tiny_trainable, "val_unseen")
 
 
-@pytest.fixture(scope="module")
-def episodes(setting: Setting) -> EpisodeSet:
-    return setting.episodes
-
-
 def _agent(setting: Setting, name: str, **settings: Any) -> TrainedAgent:
-    limits = WalkConfig(max_decisions=4, max_steps=9, max_words=30)
-    if name not in FAMILY:
-        return setting.agent(name, limits=limits, **settings)
-    spec = FAMILY[name].AGENTS[name]
-    network = setting.network(lambda sizes: spec.build(spec.config(word_width=6, width=8), sizes))
-    return TrainedAgent(network, setting.environment, setting.vocabulary, limits)
-
-
-class _Judged:
-    """Follows the labels, and notes what the agent would have done and how likely the label was."""
-
-    def __init__(self, inner: AgentPolicy) -> None:
-        self.inner = inner
-        self.right, self.of = Counter[str](), Counter[str]()
-        self.chances: dict[int, list[float]] = {}
-
-    def observe(self, pose: Pose, arrival: Arrival, space: ActionSpace, /) -> None:
-        self.inner.observe(pose, arrival, space)
-
-    def decide(
-        self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /
-    ) -> tuple[Tensor, Tensor]:
-        chosen, logits = self.inner.decide(request, label, pose, space)
-        for row, (mine, right, stops) in enumerate(zip(chosen, label, request.stops(label), strict=True)):
-            what = ": stay" if request.type.over_nodes else (": stop" if stops else ": go on")
-            name = str(request.type) if request.type.auxiliary else f"{request.type}{what}"
-            self.right[name] += bool(mine == right)
-            self.of[name] += 1
-            likely = float(logits[row].log_softmax(dim=0)[right])
-            self.chances.setdefault(int(request.episode[row]), []).append(likely)
-        return label, logits
+    return setting.agent(name, limits=WalkConfig(max_decisions=4, max_steps=9, max_words=30), **settings)
 
 
 @pytest.mark.parametrize("name", ["basic", "ssm", "ssm-plus", "ssm-global", "ssm-local", "active-perception"])
 def test_agreement_and_likelihood_are_those_of_every_single_decision(name: str, setting: Setting) -> None:
     agent, episodes, told = _agent(setting, name), setting.episodes, list[tuple[int, int]]()
     agent.network.train()
-    found = measure_following(agent, episodes, batch_size=7, progress=lambda *done: told.append(done))
-    likelihood = path_likelihood(agent, episodes)
+    found = following.measure_following(
+        agent, episodes, batch_size=7, progress=lambda *done: told.append(done)
+    )
+    likelihood = following.path_likelihood(agent, episodes)
     assert agent.network.training, "as it was before"
     assert told[-1] == (len(episodes), len(episodes))
-    network, longest = agent.network.eval(), int(episodes.path_length.max())
-    masks = network.dropout_masks(len(episodes))
-    inputs = RolloutInputs(setting.environment, agent.read(episodes.texts), masks)
-    judged = _Judged(AgentPolicy(network, inputs, take_best))
-    collect(
-        setting.world,
-        episodes,
-        network.action_space(setting.world, len(episodes), longest, learning=True),
-        judged,
+    longest, led = int(episodes.path_length.max()), torch.ones(len(episodes), dtype=torch.bool)
+    rollout = setting.walk(
+        agent.network.eval(),
+        take_best,
+        max_decisions=longest,
         max_steps=longest**2,
-        label_rule=ReferencePath(setting.world, episodes.path),
+        learning=True,
+        forced=led,
+        rule=ReferencePath(setting.world, episodes.path),
     )
-    assert found == [Agreement(kind, judged.right[kind], judged.of[kind]) for kind in sorted(judged.of)]
+    right, of, chances = Counter[str](), Counter[str](), dict[int, list[float]]()
+    for kind, table in rollout.decisions.items():
+        for row in (table.label >= 0).nonzero().flatten().tolist():
+            logits, label = table.logits[row].detach(), int(table.label[row])
+            what = ": stay" if kind.over_nodes else (": stop" if table.stops[row] else ": go on")
+            decisions = str(kind) if kind.auxiliary else f"{kind}{what}"
+            right[decisions] += int(logits.argmax()) == label
+            of[decisions] += 1
+            chances.setdefault(int(table.episode[row]), []).append(float(logits.log_softmax(dim=0)[label]))
+    assert found == [Agreement(one, right[one], of[one]) for one in sorted(of)]
     assert {one.of for one in found if one.decisions.endswith("stop")} == {len(episodes)}
     assert any(0 < one.share < 1 for one in found)
-    if name != "active-perception":  # which has decisions that a path does not label
-        expected = torch.tensor([sum(row) / len(row) for _, row in sorted(judged.chances.items())])
-        torch.testing.assert_close(likelihood, expected, rtol=1e-4, atol=1e-5)
-    part = path_likelihood(agent, episodes.select([2, 0]))
+    expected = torch.tensor([sum(row) / len(row) for _, row in sorted(chances.items())])
+    torch.testing.assert_close(likelihood, expected, rtol=1e-4, atol=1e-5)
+    part = following.path_likelihood(agent, episodes.select([2, 0]))
     torch.testing.assert_close(part, likelihood[[2, 0]], rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["rpa", "student-forcing"])
-def test_agents_that_turn_and_step_are_refused(name: str, setting: Setting) -> None:
-    with pytest.raises(UserError, match="this agent turns and steps; only agents that choose viewpoints"):
-        measure_following(_agent(setting, name), setting.episodes)
-
-
-def test_an_agent_that_is_sure_to_stay_stays(setting: Setting) -> None:
-    agent = _agent(setting, "ssm-plus", stay_score=True)
-    assert isinstance(agent.network, SSMPlus)
-    assert agent.network.stay_score is not None
-    share = {}
-    for bias in (1e3, -1e3):
-        torch.nn.init.constant_(agent.network.stay_score.score.bias, bias)
-        found = {one.decisions: one.share for one in measure_following(agent, setting.episodes)}
-        share[bias] = found["frontier: stay"]
-    assert share[1e3] == 1.0
-    assert share[-1e3] < 0.8, "at the start, and where nothing was left open, there is no other frontier"
 
 
 # Grounding
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_agent_is_led_along_the_reference_path(name: str, setting: Setting) -> None:
-    agent, episodes, told = _agent(setting, name), setting.episodes, list[tuple[int, int]]()
-    agent.network.train()
-    shown = attention_along_reference(agent, episodes, batch_size=7, progress=lambda *done: told.append(done))
-    batches = list(shown)
-    assert agent.network.training, "as it was before"
-    assert told[-1] == (len(episodes), len(episodes))
-    walks = [row[alive] for batch in batches for row, alive in zip(batch.viewpoint, batch.alive, strict=True)]
-    for walk, path in zip(walks, episodes.path, strict=True):
-        assert walk.tolist() == path[path != NONE].tolist()
-    streams = ["navigator"] if name.startswith("basic") else ["perception", "action", "navigator"]
-    for batch in batches:
-        assert list(batch.words) == streams
-        for weights in batch.words.values():
-            assert torch.allclose(weights[batch.alive].sum(-1), torch.ones(int(batch.alive.sum())))
-
-
-@pytest.mark.parametrize("name", [name for name in KINDS if not name.startswith("basic")])
-def test_word_attention_is_that_of_the_states_that_decide(
+def test_attention_is_that_of_the_states_that_decide_along_the_path(
     name: str, setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Step after step, what ``forward`` of the grounding has attended to is what was recorded."""
-    agent, seen = _agent(setting, name), list[Tensor]()
-    assert isinstance(agent.network, GroundedAgent)
-    assert agent.network.grounding is not None
-    attend, ground = Instructions.attend, agent.network.grounding.forward
+    agent, told, seen = _agent(setting, name), list[tuple[int, int]](), list[Tensor]()
+    agent.network.train()
+    attend, streams = Instructions.attend, ["navigator"]
+    if isinstance(agent.network, GroundedAgent) and agent.network.grounding is not None:
+        streams, ground = ["perception", "action", "navigator"], agent.network.grounding.forward
 
-    def spied(state: Tensor, words: Instructions) -> Any:
-        with pytest.MonkeyPatch.context() as patch:
+        def spied(state: Tensor, words: Instructions) -> Any:
+            with pytest.MonkeyPatch.context() as patch:
 
-            def kept(words: Instructions, queries: Tensor) -> tuple[Tensor, Tensor]:
-                values, weights = attend(words, queries)
-                seen.append(weights)
-                return values, weights
+                def kept(words: Instructions, queries: Tensor) -> tuple[Tensor, Tensor]:
+                    values, weights = attend(words, queries)
+                    seen.append(weights)
+                    return values, weights
 
-            patch.setattr(Instructions, "attend", kept)
-            return ground(state, words)
+                patch.setattr(Instructions, "attend", kept)
+                return ground(state, words)
 
-    monkeypatch.setattr(agent.network.grounding, "forward", spied)
-    (recorded,) = attention_along_reference(agent, setting.episodes)
-    steps = recorded.alive.sum(dim=0).tolist()
-    assert [len(weights) for weights in seen] == steps
-    for step, weights in enumerate(seen):
-        for number, stream in enumerate(("perception", "action")):
-            of_stream: Tensor = recorded.words[stream]  # type: ignore[index]
-            assert torch.equal(of_stream[recorded.alive[:, step], step], weights[:, number])
+        monkeypatch.setattr(agent.network.grounding, "forward", spied)
+    assert (len(streams) == 1) == name.startswith("basic")
+    for batch in following.attention_along_reference(
+        agent, setting.episodes, batch_size=7, progress=lambda *done: told.append(done)
+    ):
+        for walk, alive, path in zip(batch.viewpoint, batch.alive, batch.episodes.path, strict=True):
+            assert walk[alive].tolist() == path[path != NONE].tolist()
+        assert list(batch.words) == streams
+        for weights in batch.words.values():
+            assert torch.allclose(weights[batch.alive].sum(-1), torch.ones(int(batch.alive.sum())))
+        steps = batch.alive.sum(dim=0).tolist() if len(streams) > 1 else []
+        assert [len(weights) for weights in seen] == steps
+        for step, weights in enumerate(seen):
+            for number, stream in enumerate(("perception", "action")):
+                of_stream: Tensor = batch.words[stream]  # type: ignore[index]
+                assert torch.equal(of_stream[batch.alive[:, step], step], weights[:, number])
+        seen.clear()
+    assert agent.network.training, "as it was before"
+    assert told[-1] == (len(setting.episodes), len(setting.episodes))
 
 
-def test_without_fine_grained_grounding_there_is_only_the_navigators_attention(
-    setting: Setting, episodes: EpisodeSet
-) -> None:
-    labels = {
-        name: _labels(setting, episodes, row, (0, 1), (2,))
-        for row, name in enumerate(episodes.instruction_ids)
+def _labelled(setting: Setting, episodes: EpisodeSet, *of_steps: WordLabels) -> LandmarkLabels:
+    """Labels of the first viewpoints of every episode's path."""
+    names = setting.world.viewpoints
+    return {
+        name: {names[place]: label for place, label in zip(path, of_steps, strict=False)}
+        for name, path in zip(episodes.instruction_ids, episodes.path.tolist(), strict=True)
     }
-    quality = measure_grounding(_agent(setting, "ssm", grounding=False), episodes, labels)
-    assert [(row.stream, row.words) for row in quality.attention] == [
-        ("navigator", "landmark"),
-        ("navigator", "action"),
-    ]
+
+
+def test_without_fine_grained_grounding_there_is_only_the_navigators_attention(setting: Setting) -> None:
+    labels = _labelled(setting, setting.episodes, WordLabels(landmark=(0, 1), action=(2,)))
+    quality = following.measure_grounding(_agent(setting, "ssm", grounding=False), setting.episodes, labels)
+    shown = [(row.stream, row.words) for row in quality.attention]
+    assert shown == [("navigator", "landmark"), ("navigator", "action")]
     assert quality.own_minus_other == {}
-
-
-def _labels(
-    setting: Setting,
-    episodes: EpisodeSet,
-    row: int,
-    landmark: tuple[int, ...],
-    action: tuple[int, ...] = (),
-    step: int = 0,
-) -> dict[str, WordLabels]:
-    """Labels of one viewpoint of an episode's path."""
-    viewpoint = setting.world.viewpoints[int(episodes.path[row, step])]
-    return {viewpoint: WordLabels(landmark=landmark, action=action)}
 
 
 Measured = Callable[[EpisodeSet, LandmarkLabels, dict[Stream, list[int]]], GroundingQuality]
@@ -236,16 +159,16 @@ def measured(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> Measured:
         tokens = torch.tensor([len(split_words(text)) + 2 for text in episodes.texts])
         shape = (*episodes.path.shape, int(tokens.max()))
 
-        def attend(*_args: object, **_options: object) -> Iterator[ReferenceAttention]:
+        def attend(*_args: object, **_options: object) -> Iterator[following.ReferenceAttention]:
             words: dict[Stream, Tensor] = {}
             for stream, chosen in attention.items():
                 words[stream] = torch.zeros(shape)
                 words[stream][:, :, chosen] = 1 / len(chosen)
             alive = episodes.path != NONE
-            yield ReferenceAttention(episodes, episodes.path.clamp_min(0), alive, tokens, words)
+            yield following.ReferenceAttention(episodes, episodes.path.clamp_min(0), alive, tokens, words)
 
         monkeypatch.setattr(following, "attention_along_reference", attend)
-        return measure_grounding(_agent(setting, "ssm"), episodes, labels)
+        return following.measure_grounding(_agent(setting, "ssm"), episodes, labels)
 
     return measure
 
@@ -255,15 +178,10 @@ def _row(quality: GroundingQuality, stream: Stream, words: str) -> WordAttention
     return row
 
 
-def test_mass_lift_and_pointing_are_what_they_say(
-    measured: Measured, setting: Setting, episodes: EpisodeSet
-) -> None:
-    some = episodes.select(range(6))
-    labels = {
-        name: _labels(setting, some, row, (0, 1), (2,)) for row, name in enumerate(some.instruction_ids)
-    }
-    attention: dict[Stream, list[int]] = {"perception": [1, 2, 5, 6], "action": [3], "navigator": [0]}
-    quality = measured(some, labels, attention)
+def test_mass_lift_and_pointing_are_what_they_say(measured: Measured, setting: Setting) -> None:
+    some = setting.episodes.select(range(6))
+    labels = _labelled(setting, some, WordLabels(landmark=(0, 1), action=(2,)))
+    quality = measured(some, labels, {"perception": [1, 2, 5, 6], "action": [3], "navigator": [0]})
     tokens = [len(split_words(text)) + 2 for text in some.texts]
     chance = sum(2 / count for count in tokens) / len(tokens)
     perception = _row(quality, "perception", "landmark")
@@ -281,31 +199,9 @@ def test_mass_lift_and_pointing_are_what_they_say(
     assert (quality.episodes, quality.paths) == (6, len(set(some.record.tolist())))
 
 
-def test_uniform_attention_has_a_lift_of_one(
-    measured: Measured, setting: Setting, episodes: EpisodeSet
-) -> None:
-    counts = [len(split_words(text)) for text in episodes.texts]
-    some = episodes.select([row for row, count in enumerate(counts) if count == counts[0]])
-    labels = {
-        name: _labels(setting, some, row, (row % 3, 3), (1,)) for row, name in enumerate(some.instruction_ids)
-    }
-    everywhere = list(range(counts[0] + 2))
-    quality = measured(some, labels, {"navigator": everywhere})
-    for row in quality.attention:
-        assert row.lift.value == pytest.approx(1.0)
-        assert (row.lift.low, row.lift.high) == pytest.approx((1.0, 1.0))
-
-
-def test_words_about_other_viewpoints_are_measured_apart(
-    measured: Measured, setting: Setting, episodes: EpisodeSet
-) -> None:
-    one = episodes.select([0])
-    labels = {
-        one.instruction_ids[0]: {
-            **_labels(setting, one, 0, (0,), ()),
-            **_labels(setting, one, 0, (1,), (), 1),
-        }
-    }
+def test_words_about_other_viewpoints_are_measured_apart(measured: Measured, setting: Setting) -> None:
+    one = setting.episodes.select([0])
+    labels = _labelled(setting, one, *(WordLabels(landmark=(word,), action=()) for word in (0, 1)))
     quality = measured(one, labels, {"navigator": [1]})
     row = _row(quality, "navigator", "landmark")
     tokens = len(split_words(one.texts[0])) + 2
@@ -315,61 +211,45 @@ def test_words_about_other_viewpoints_are_measured_apart(
     assert quality.coverage.empty == 2
 
 
-def test_every_label_is_measured_whole_or_counted_as_what_it_is(
-    measured: Measured, setting: Setting, episodes: EpisodeSet
-) -> None:
-    one = episodes.select([0])
+def test_every_label_is_measured_whole_or_counted_as_what_it_is(measured: Measured, setting: Setting) -> None:
+    one = setting.episodes.select([0])
     name, length = one.instruction_ids[0], len(split_words(one.texts[0]))
-    on_path = [setting.world.viewpoints[int(place)] for place in one.path[0] if int(place) != NONE]
-    labels = {
-        name: {
-            on_path[0]: WordLabels(landmark=(0,), action=(0, length)),
-            on_path[1]: WordLabels(landmark=()),
-            "somewhere else": WordLabels(action=(1,)),
-        },
-        "another instruction": {on_path[0]: WordLabels(action=(1,))},
-    }
+    beyond, empty, word = WordLabels((0,), (0, length)), WordLabels(landmark=()), WordLabels(action=(1,))
+    labels = dict(_labelled(setting, one, beyond, empty))
+    labels = {name: {**labels[name], "somewhere else": word}, "another instruction": {"here": word}}
     coverage = measured(one, labels, {"navigator": [1]}).coverage
     assert (coverage.labels, coverage.measured) == (4, 1)
     assert (coverage.empty, coverage.beyond, coverage.unvisited, coverage.cut) == (1, 1, 1, 0)
 
 
-def test_words_the_agent_does_not_read_are_not_held_against_it(
-    setting: Setting, episodes: EpisodeSet
-) -> None:
-    agent = _agent(setting, "basic")
+def test_words_the_agent_does_not_read_are_not_held_against_it(setting: Setting) -> None:
+    agent, episodes = _agent(setting, "basic"), setting.episodes
     agent.limits = replace(agent.limits, max_words=5)  # three words and the two marks
-    labels = {
-        name: {
-            **_labels(setting, episodes, row, (2,), ()),
-            **_labels(setting, episodes, row, (3,), (), 1),
-        }
-        for row, name in enumerate(episodes.instruction_ids)
-    }
-    quality = measure_grounding(agent, episodes, labels)
+    labels = _labelled(setting, episodes, WordLabels(landmark=(2,)), WordLabels(landmark=(3,)))
+    quality = following.measure_grounding(agent, episodes, labels)
     assert quality.coverage.cut == quality.coverage.measured == len(episodes)
 
 
-def test_labels_of_another_split_are_refused(setting: Setting) -> None:
+def test_what_cannot_be_led_or_measured_is_refused(setting: Setting) -> None:
     with pytest.raises(UserError, match="no word label fits 'r2r val_unseen'; are they"):
-        measure_grounding(_agent(setting, "basic"), setting.episodes, {})
+        following.measure_grounding(_agent(setting, "basic"), setting.episodes, {})
+    for name in ("rpa", "student-forcing"):
+        with pytest.raises(UserError, match="this agent turns and steps; only agents that choose viewpoints"):
+            following.measure_following(_agent(setting, name), setting.episodes)
 
 
 @pytest.mark.real_data
 def test_real_labels_count_words_as_we_do(real_data: Path) -> None:
     """A label begins with a word; one token further left or right would often be punctuation."""
     labels = read_landmark_labels(landmark_label_file(real_data, "val_unseen"))
-    marks: Counter[int] = Counter()
-    total = 0
+    marks, total = Counter[int](), 0
     for episode in read_episodes(real_data / "r2r" / "R2R_val_unseen.json"):
         for name, text in zip(episode.instruction_ids, episode.instructions, strict=True):
             tokens = split_words(text)
-            for label in labels[name].values():
-                for words in (label.landmark, label.action):
-                    if words and 0 < words[0] < len(tokens) - 1:
-                        total += 1
-                        marks.update(
-                            shift for shift in (-1, 0, 1) if not tokens[words[0] + shift][0].isalnum()
-                        )
+            kinds = ((label.landmark, label.action) for label in labels[name].values())
+            for words in chain.from_iterable(kinds):
+                if words and 0 < words[0] < len(tokens) - 1:
+                    total += 1
+                    marks.update(at for at in (-1, 0, 1) if not tokens[words[0] + at][0].isalnum())
     assert marks[0] < 0.001 * total
     assert min(marks[-1], marks[1]) > 0.01 * total

@@ -1,13 +1,10 @@
-"""Metrics: hand-computed and corner cases in a table, and a slow plain-Python reference on random walks."""
+"""Metrics: hand-computed and corner cases in a table, and plain time warping of random walks."""
 
 from __future__ import annotations
 
 import math
 import random
-from itertools import pairwise
-from pathlib import Path
 
-import networkx as nx
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +12,7 @@ from torch import Tensor
 from scenemem.evaluation import metrics as module
 from scenemem.evaluation.metrics import collapse_repeats, measure, path_length
 from scenemem.formats.connectivity import Scan, Viewpoint
-from scenemem.world.build import build_world, load_world
+from scenemem.world.build import build_world
 from scenemem.world.graph import NONE, World
 
 
@@ -24,25 +21,25 @@ def padded(*paths: list[int]) -> Tensor:
     return torch.tensor([path + [NONE] * (width - len(path)) for path in paths])
 
 
+def _row(size: int, metres: float) -> World:
+    """Viewpoints 0, 1, ... in a row."""
+
+    def at(i: int) -> Viewpoint:
+        pose = (1, 0, 0, metres * i, 0, 1, 0, 0, 0, 0, 1, 1.5, 0, 0, 0, 1)
+        return Viewpoint(
+            f"c{i}", pose, True, (True,) * size, tuple(abs(i - j) == 1 for j in range(size)), 1.5
+        )
+
+    return build_world([Scan("row", tuple(map(at, range(size))))])
+
+
 @pytest.fixture(scope="module")
 def corridor() -> World:
-    """Viewpoints 0 .. 6 in a row, 2 m apart."""
-    size = 7
-    viewpoints = tuple(
-        Viewpoint(
-            image_id=f"c{i}",
-            pose=(1, 0, 0, 2.0 * i, 0, 1, 0, 0, 0, 0, 1, 1.5, 0, 0, 0, 1),
-            included=True,
-            visible=(True,) * size,
-            unobstructed=tuple(abs(i - j) == 1 for j in range(size)),
-            height=1.5,
-        )
-        for i in range(size)
-    )
-    return build_world([Scan("corridor", viewpoints)])
+    return _row(7, 2.0)
 
 
 E1, E2 = math.exp(-2 / 3), math.exp(-4 / 3)  # how near 2 m and 4 m count
+PART = (2 + E1 + E2) / 4  # of four places, two of which were walked
 # name: (walked, reference, expected values); SPL denominators and all weights worked out by hand
 CASES: dict[str, tuple[list[int], list[int], dict[str, float]]] = {
     "perfect": (
@@ -59,6 +56,11 @@ CASES: dict[str, tuple[list[int], list[int], dict[str, float]]] = {
         [0, 1],
         [0, 1, 2, 3],
         {"tl": 2, "ne": 4, "sr": 0, "osr": 0, "spl": 0, "spl_ref": 0, "ndtw": math.exp(-6 / 12), "sdtw": 0},
+    ),
+    "covers a part": (
+        [0, 1],
+        [0, 1, 2, 3],
+        {"cls": PART * 6 * PART / (6 * PART + 6 * PART - 2)},
     ),
     "too far, and back": (
         [0, 1, 2, 3, 4, 5, 4, 3],
@@ -114,12 +116,7 @@ def test_hand_computed_cases(corridor: World, case: str) -> None:
 
 
 def test_exactly_three_metres_is_no_success() -> None:
-    def at(i: int) -> Viewpoint:
-        pose = (1, 0, 0, 3.0 * i, 0, 1, 0, 0, 0, 0, 1, 1.5, 0, 0, 0, 1)
-        return Viewpoint(f"v{i}", pose, True, (True, True), (i == 1, i == 0), 1.5)
-
-    world = build_world([Scan("pair", (at(0), at(1)))])
-    found = measure(world, padded([0]), padded([0, 1])).means()
+    found = measure(_row(2, 3.0), padded([0]), padded([0, 1])).means()
     assert (found["ne"], found["sr"], found["osr"]) == (3.0, 0.0, 0.0)
 
 
@@ -143,79 +140,47 @@ def test_collapsing_keeps_order_and_returns() -> None:
     assert path.tolist()[0] == [3, 3, 4, 3, 3, 5]
 
 
-class SlowReference:
-    """The definitions, one episode and one pair at a time, with networkx distances."""
+def _warping(world: World, walked: list[int], reference: list[int]) -> float:
+    """Dynamic time warping, one pair of places at a time."""
+    metres = world.geodesic(torch.tensor(walked).unsqueeze(1), torch.tensor(reference)).tolist()
+    table = {(-1, -1): 0.0}
+    for i in range(len(walked)):
+        for j in range(len(reference)):
+            before = min(table.get(at, math.inf) for at in ((i - 1, j), (i, j - 1), (i - 1, j - 1)))
+            table[i, j] = metres[i][j] + before
+    return table[len(walked) - 1, len(reference) - 1]
 
-    def __init__(self, world: World) -> None:
-        graph = nx.Graph()
-        for here, (row, lengths) in enumerate(
-            zip(world.neighbour.tolist(), world.neighbour_length.tolist(), strict=True)
-        ):
-            graph.add_weighted_edges_from(
-                (here, there, far) for there, far in zip(row, lengths, strict=True) if there != NONE
-            )
-        self.graph = graph
-        self.distance = dict(nx.all_pairs_dijkstra_path_length(graph))
 
-    def metrics(self, walked: list[int], reference: list[int]) -> dict[str, float]:
-        goal, d = reference[-1], self.distance
-        length = sum(d[a][b] for a, b in pairwise(walked))
-        reference_length = sum(d[a][b] for a, b in pairwise(reference))
-        error, best = d[walked[-1]][goal], d[reference[0]][goal]
-        success = float(error < 3)
-        coverage = sum(math.exp(-min(d[r][w] for w in walked) / 3) for r in reference) / len(reference)
-        expected = coverage * reference_length
-        warped = math.exp(-self.warping(self.collapsed(walked), reference) / (3 * len(reference)))
-        return {
-            "tl": length,
-            "ne": error,
-            "sr": success,
-            "osr": float(any(d[w][goal] < 3 for w in walked)),
-            "spl": success * best / max(best, length) if max(best, length) else success,
-            "spl_ref": success * reference_length / max(reference_length, length),
-            "cls": coverage * expected / (expected + abs(expected - length)),
-            "ndtw": warped,
-            "sdtw": warped * success,
-        }
+def _random_walk(world: World, chance: random.Random, start: int, length: int) -> list[int]:
+    path = [start]
+    for _ in range(length):
+        path.append(chance.choice([place for place in world.neighbour[path[-1]].tolist() if place != NONE]))
+    return path
 
-    @staticmethod
-    def collapsed(path: list[int]) -> list[int]:
-        return path[:1] + [b for a, b in pairwise(path) if a != b]
 
-    def warping(self, walked: list[int], reference: list[int]) -> float:
-        table = {(-1, -1): 0.0}
-        for i, w in enumerate(walked):
-            for j, r in enumerate(reference):
-                before = min(table.get(at, math.inf) for at in ((i - 1, j), (i, j - 1), (i - 1, j - 1)))
-                table[i, j] = self.distance[w][r] + before
-        return table[len(walked) - 1, len(reference) - 1]
-
-    def random_walk(self, chance: random.Random, start: int, length: int) -> list[int]:
-        path = [start]
-        for _ in range(length):
-            path.append(chance.choice([path[-1], *self.graph[path[-1]]]))
-        return path
+def test_fidelity_is_that_of_plain_warping(world: World) -> None:
+    chance = random.Random(0)
+    starts = [chance.choice(world.degree.nonzero().flatten().tolist()) for _ in range(120)]
+    walked = [_random_walk(world, chance, start, chance.randrange(12)) for start in starts]
+    reference = [_random_walk(world, chance, start, chance.randrange(1, 9)) for start in starts]
+    found = measure(world, padded(*walked), padded(*reference))
+    for row, (walk, path) in enumerate(zip(walked, reference, strict=True)):
+        expected = math.exp(-_warping(world, walk, path) / (3 * len(path)))
+        assert float(found.ndtw[row]) == pytest.approx(expected, abs=1e-9)
+        success = float(world.geodesic(torch.tensor(walk[-1]), torch.tensor(path[-1]))) < 3
+        assert float(found.sdtw[row]) == pytest.approx(expected * success, abs=1e-9)
 
 
 @pytest.mark.parametrize("chunk", [2_000_000, 100])
-def test_random_walks_agree_with_the_slow_reference(
-    tiny_data: Path, chunk: int, monkeypatch: pytest.MonkeyPatch
+def test_neighbours_in_the_batch_change_nothing(
+    corridor: World, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CHUNK_ENTRIES", chunk)
-    world = load_world(tiny_data / "connectivity")
-    slow, chance = SlowReference(world), random.Random(0)
-    walked, reference = [], []
-    for _ in range(120):
-        start = chance.choice(sorted(slow.graph))
-        walked.append(slow.random_walk(chance, start, chance.randrange(12)))
-        path = slow.collapsed(slow.random_walk(chance, start, chance.randrange(1, 9)))
-        reference.append(path if len(path) > 1 else [start, *list(slow.graph[start])[:1]])
-    found = measure(world, padded(*walked), padded(*reference))
-    for row in range(len(walked)):
-        expected = slow.metrics(walked[row], reference[row])
-        assert {name: float(getattr(found, name)[row]) for name in expected} == pytest.approx(
-            expected, abs=1e-9
-        )
+    walks, paths, _ = zip(*CASES.values(), strict=True)
+    found = measure(corridor, padded(*walks), padded(*paths))
+    for row, (walk, path) in enumerate(zip(walks, paths, strict=True)):
+        alone = measure(corridor, padded(walk), padded(path)).means()
+        assert {name: float(getattr(found, name)[row]) for name in alone} == alone
 
 
 @pytest.mark.parametrize(("entries", "rows"), [(24, [2, 2, 1]), (35, [2, 2, 1]), (36, [3, 2]), (1, [1] * 5)])
@@ -233,17 +198,6 @@ def test_a_table_at_a_time_has_so_many_entries(
     walked = torch.arange(15).view(5, 3)
     assert torch.equal(module._in_chunks(score, walked, torch.zeros(5, 4)), walked)
     assert seen == rows
-
-
-def test_padding_and_neighbours_in_the_batch_change_nothing(tiny_data: Path) -> None:
-    world = load_world(tiny_data / "connectivity")
-    slow, chance = SlowReference(world), random.Random(1)
-    walked = [slow.random_walk(chance, start, 4) for start in (0, 3, 14)]
-    reference = [slow.random_walk(chance, start, 5) for start in (0, 3, 14)]
-    together = measure(world, padded(*walked, [0] * 11), padded(*reference, [0] * 9))
-    for row in range(3):
-        alone = measure(world, padded(walked[row]), padded(reference[row])).means()
-        assert {name: float(getattr(together, name)[row]) for name in alone} == alone
 
 
 def test_lengths_are_double_precision_metres(corridor: World) -> None:

@@ -37,6 +37,9 @@ GOOD = (
 )
 
 
+REST = GOOD[:2]
+
+
 def test_scores_follow_the_order_of_the_file(world: World, episodes: EpisodeSet) -> None:
     scores = score_trajectories(world, episodes, GOOD)
     assert scores.instruction_ids == ("2_0", "1_1", "1_0")
@@ -46,80 +49,71 @@ def test_scores_follow_the_order_of_the_file(world: World, episodes: EpisodeSet)
     assert scores.metrics.means()["sr"] == pytest.approx(2 / 3)
 
 
-def test_part_of_a_split_can_be_scored_on_request(world: World, episodes: EpisodeSet) -> None:
-    scores = score_trajectories(world, episodes, GOOD[:1], partial=True)
-    assert (len(scores.instruction_ids), scores.missing) == (1, 2)
-
-
-def test_jumps_cost_the_way_around(world: World, episodes: EpisodeSet) -> None:
-    jumping = (GOOD[0], GOOD[1], walk("1_0", "g00", "g30"))
-    scores = score_trajectories(world, episodes, jumping, allow_jumps=True)
-    honest = score_trajectories(world, episodes, GOOD)
-    assert float(scores.metrics.tl[2]) == pytest.approx(float(honest.metrics.tl[2]))
-
-
-def test_repeats_can_be_kept(world: World, episodes: EpisodeSet) -> None:
-    turning = (GOOD[0], GOOD[1], walk("1_0", "g00", "g10", "g11", "g11", "g11", "g21", "g20", "g30"))
-    merged = score_trajectories(world, episodes, turning).metrics.ndtw[2]
-    kept = score_trajectories(world, episodes, turning, collapse=False).metrics.ndtw[2]
+def test_parts_jumps_and_repeats_are_allowed_on_request(world: World, episodes: EpisodeSet) -> None:
+    part = score_trajectories(world, episodes, GOOD[:1], partial=True)
+    assert (len(part.instruction_ids), part.missing) == (1, 2)
+    jumping = (*REST, walk("1_0", "g00", "g30"))
+    jumped, honest = (
+        score_trajectories(world, episodes, walks, allow_jumps=True).metrics.tl for walks in (jumping, GOOD)
+    )
+    assert float(jumped[2]) == pytest.approx(float(honest[2])), "they cost the way around"
+    turning = (*REST, walk("1_0", "g00", "g10", "g11", "g11", "g11", "g21", "g20", "g30"))
+    merged, kept = (
+        score_trajectories(world, episodes, turning, collapse=collapse).metrics.ndtw[2]
+        for collapse in (True, False)
+    )
     assert kept < merged
 
 
-REST = GOOD[:2]
-BAD: dict[str, tuple[tuple[Trajectory, ...], dict[str, bool], str]] = {
+MISSING = (
+    "{} of the 3 instructions of r2r val have no trajectory, the first is '1_0'; "
+    "add them, or score what is there with --partial"
+)
+NO_EDGE = "list every viewpoint walked through, or charge the way with --allow-jumps"
+OPTIONS = {"nothing at all": {"partial": True}, "no way": {"allow_jumps": True}}
+BAD: dict[str, tuple[tuple[Trajectory, ...], str]] = {
     "unknown instruction": (
         (*GOOD, walk("9_9", "g00")),
-        {},
         "instruction '9_9': r2r val has no such instruction; is the split right?",
     ),
-    "twice": ((*GOOD, GOOD[0]), {}, "instruction '2_0': has two trajectories, expected one"),
-    "missing": (
-        REST,
-        {},
-        "1 of the 3 instructions of r2r val have no trajectory, the first is '1_0'; "
-        "add them, or score what is there with --partial",
-    ),
-    "nothing at all": (
-        (),
-        {"partial": True},
-        "3 of the 3 instructions of r2r val have no trajectory, the first is '1_0'; "
-        "add them, or score what is there with --partial",
-    ),
-    "wrong start": (
-        (*REST, walk("1_0", "g10", "g20")),
-        {},
-        "instruction '1_0', step 0: begins at 'g10', expected the start viewpoint 'g00'",
-    ),
-    "unknown start": (
-        (*REST, walk("1_0", "nowhere")),
-        {},
-        "instruction '1_0', step 0: scan 'grid' has no included viewpoint 'nowhere'",
-    ),
+    "twice": ((*GOOD, GOOD[0]), "instruction '2_0': has two trajectories, expected one"),
+    "missing": (REST, MISSING.format(1)),
+    "nothing at all": ((), MISSING.format(3)),
+}
+BAD_WALKS = {
+    "wrong start": (["g10", "g20"], ", step 0: begins at 'g10', expected the start viewpoint 'g00'"),
+    "unknown start": (["nowhere"], ", step 0: scan 'grid' has no included viewpoint 'nowhere'"),
     "unknown viewpoint": (
-        (*REST, walk("1_0", "g00", "g10", "s4")),
-        {},
-        "instruction '1_0', step 2: scan 'grid' has no included viewpoint 's4' (coming from 'g10')",
+        ["g00", "g10", "s4"],
+        ", step 2: scan 'grid' has no included viewpoint 's4' (coming from 'g10')",
     ),
     "no edge": (
-        (*REST, walk("1_0", "g00", "g10", "g10", "g30")),
-        {},
-        "instruction '1_0', step 3: no edge between 'g10' and 'g30'; list every viewpoint walked through, or "
-        "charge the way with --allow-jumps",
+        ["g00", "g10", "g10", "g30"],
+        f", step 3: no edge between 'g10' and 'g30'; {NO_EDGE}",
     ),
-    "no way": (
-        (*REST, walk("1_0", "g00", "g30", "g-alone")),
-        {"allow_jumps": True},
-        "instruction '1_0', step 2: no way leads from 'g30' to 'g-alone'",
+    "no end": (
+        ["g00"] * (MOST_POINTS + 1),
+        ": has 10001 points, expected at most 10000; did the agent ever stop?",
     ),
+    "no way": (["g00", "g30", "g-alone"], ", step 2: no way leads from 'g30' to 'g-alone'"),
+}
+BAD |= {
+    case: ((*REST, walk("1_0", *places)), f"instruction '1_0'{reason}")
+    for case, (places, reason) in BAD_WALKS.items()
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_impossible_results_are_refused(world: World, episodes: EpisodeSet, case: str) -> None:
-    trajectories, options, message = BAD[case]
+    trajectories, message = BAD[case]
     with pytest.raises(DataError) as caught:
-        score_trajectories(world, episodes, trajectories, source="r.json", **options)
+        score_trajectories(world, episodes, trajectories, source="r.json", **OPTIONS.get(case, {}))
     assert str(caught.value) == f"r.json: {message}"
+
+
+def test_long_trajectories_are_scored(world: World, episodes: EpisodeSet) -> None:
+    longest = walk("1_0", *["g00"] * MOST_POINTS)
+    assert check_walks(world, episodes, [longest], partial=True).viewpoint.shape == (1, MOST_POINTS)
 
 
 def test_a_split_without_goals_cannot_be_scored(tiny_data: Path, world: World) -> None:
@@ -128,7 +122,7 @@ def test_a_split_without_goals_cannot_be_scored(tiny_data: Path, world: World) -
         score_trajectories(world, test, [])
 
 
-def test_missing_angles_follow_the_walk(world: World, episodes: EpisodeSet) -> None:
+def test_missing_angles_follow_the_walk_and_given_ones_stay(world: World, episodes: EpisodeSet) -> None:
     trajectories = (GOOD[0], walk("1_1", "g00"), walk("1_0", "g00", "g00", "g10", "g10", "g11"))
     walks = check_walks(world, episodes, trajectories)
     spiral, still, grid = with_angles(world, episodes, trajectories, walks)
@@ -142,15 +136,11 @@ def test_missing_angles_follow_the_walk(world: World, episodes: EpisodeSet) -> N
     view = int(world.neighbour_view[here, world.slot_of(here, there)])
     assert spiral.points[1].heading == pytest.approx(view % 12 * step)
     assert spiral.points[1].elevation == pytest.approx((view // 12 - 1) * step)
-
-
-def test_given_angles_stay(world: World, episodes: EpisodeSet) -> None:
     mixed = Trajectory("1_0", (Point("g00", 5.0, 0.5), Point("g10", None, -0.25)))
     walks = check_walks(world, episodes, [mixed], partial=True)
     (filled,) = with_angles(world, episodes, [mixed], walks)
     assert filled.points[0] == Point("g00", 5.0, 0.5)
-    assert filled.points[1].heading == pytest.approx(math.pi / 2)
-    assert filled.points[1].elevation == -0.25
+    assert (filled.points[1].heading, filled.points[1].elevation) == pytest.approx((east, -0.25))
 
 
 @pytest.fixture(scope="module")
@@ -182,15 +172,3 @@ def test_real_agents(
     assert scores.missing == 0
     for name, value in expected.items():
         assert means[name] == pytest.approx(value, abs=0.0051 if name in ("ne", "tl") else 0.00051)
-
-
-def test_endless_trajectories_are_refused(world: World, episodes: EpisodeSet) -> None:
-    longest = walk("1_0", *["g00"] * MOST_POINTS)
-    assert check_walks(world, episodes, [longest], partial=True).viewpoint.shape == (1, MOST_POINTS)
-    with pytest.raises(DataError) as caught:
-        check_walks(
-            world, episodes, [walk("1_0", *["g00"] * (MOST_POINTS + 1))], partial=True, source="r.json"
-        )
-    assert str(caught.value) == (
-        "r.json: instruction '1_0': has 10001 points, expected at most 10000; did the agent ever stop?"
-    )

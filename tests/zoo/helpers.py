@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from scenemem.agents.agent import ActionSpace, Agent, DecisionPoint, Observations
 from scenemem.agents.build import AGENTS, DataSizes
-from scenemem.agents.rollout import DecisionRequest, DecisionType, Rollout
-from scenemem.agents.walker import AgentPolicy, Decided, Pick, TrainedAgent, collect
+from scenemem.agents.rollout import DecisionType, Rollout
+from scenemem.agents.walker import AgentPolicy, Decided, Pick, TrainedAgent, WalkConfig, collect
 from scenemem.features.store import Environment
 from scenemem.learning.augmentation import StoredEpisodes
 from scenemem.learning.objectives import ClosestToGoal, LearningConfig, LossContext, Stage, distance_reward
@@ -128,6 +128,11 @@ class Setting:
             nn.init.normal_(parameter, std=0.25)
         return agent.eval()
 
+    def walker(self, name: str, *limits: int, seed: int = 4, **changes: Any) -> TrainedAgent:
+        """A loud agent, ready to walk so many decisions, steps and words."""
+        network = self.loud(Agent, name, seed=seed, **changes)
+        return TrainedAgent(network, self.environment, self.vocabulary, WalkConfig(*limits))
+
     def trainer(self, agent: TrainedAgent, preset: Preset[Any], **learning: Any) -> Trainer:
         """A trainer of a preset's losses on small batches."""
         config = replace(preset.learning, **{"iterations": 2, "batch": 4, **learning})
@@ -203,55 +208,6 @@ def roam(seed: int = 0, stop: float = 0.2) -> Pick:
         return torch.multinomial(chance, 1, generator=random).squeeze(1)
 
     return pick
-
-
-class Noting:
-    """A policy without a network that keeps every request with its label and the nodes known then.
-
-    Args:
-        choose: (request, label) -> the option of every row; roams without it.
-    """
-
-    def __init__(self, choose: Callable[[DecisionRequest, Tensor], Tensor] | None = None) -> None:
-        self.noted: list[tuple[DecisionRequest, Tensor, Tensor]] = []
-        pick = roam(4)
-        self._choose = choose or (
-            lambda request, _: pick(
-                torch.zeros(request.options.shape).masked_fill(~request.options, -torch.inf), request.episode
-            )
-        )
-
-    def observe(self, *_: object) -> None:
-        pass
-
-    def decide(
-        self, request: DecisionRequest, label: Tensor, _pose: object, space: ActionSpace, /
-    ) -> tuple[Tensor, None]:
-        nodes = space.memory.node[request.episode].clone()
-        self.noted.append((request, label, nodes))
-        return self._choose(request, label), None
-
-
-class NearTheGoal:
-    """A scorer of routes that reads the goal."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def score_routes(self, episodes: EpisodeSet, route: Tensor, /) -> Tensor:
-        assert torch.equal(route[:, 0], episodes.start)
-        last = (route != NONE).sum(dim=1, keepdim=True) - 1
-        return -self._world.geodesic(route.gather(1, last).squeeze(1), episodes.goal)
-
-
-class Constant:
-    """A scorer that gives every route the same score."""
-
-    def __init__(self, score: float) -> None:
-        self._score = score
-
-    def score_routes(self, episodes: EpisodeSet, _route: Tensor, /) -> Tensor:
-        return torch.full((len(episodes),), self._score)
 
 
 def imported_by(file: Path) -> set[str]:

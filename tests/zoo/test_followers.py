@@ -1,107 +1,119 @@
-"""Speaker-Follower, RCM and OAAM: their scores, what they read, what they are rewarded for."""
+"""Speaker-Follower, RCM, OAAM and AuxRN: their scores, what they read, what they learn from."""
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
+from torch import Tensor
 
 from scenemem.agents import walker
+from scenemem.agents.agent import Agent, Observations
 from scenemem.agents.build import DataSizes, ModelConfig
 from scenemem.agents.rollout import ACTION
 from scenemem.evaluation.metrics import ndtw
-from scenemem.learning.objectives import RewardConfig, a2c
+from scenemem.learning.objectives import LOSSES, RewardConfig, a2c
 from scenemem.learning.speaker import steps_along, views_along
-from scenemem.models.navigator import Observation, tiled
-from scenemem.tasks.vocabulary import PAD
+from scenemem.models.navigator import InstructionEncoder, Observation, tiled
+from scenemem.models.speaker import WordDecoder
+from scenemem.tasks.vocabulary import BOS, EOS, PAD, UNK
 from scenemem.world.graph import NONE
-from scenemem.zoo.encoders import OneWayEncoder, TransformerEncoder
+from scenemem.zoo import objectives
+from scenemem.zoo.auxrn import AUXILIARY, AuxRN
+from scenemem.zoo.encoders import OneWayEncoder, SpelledInstructions, TransformerEncoder, spelled
 from scenemem.zoo.oaam import OAAM
-from scenemem.zoo.objectives import (
-    matched_a2c,
-    matching_critic,
-    ndtw_reward,
-    negative_entropy,
-    path_loss,
-    prefix_ndtw,
-    views_of_walk,
-)
 from scenemem.zoo.panoramic import FollowerState, action_taken, candidate_actions
 from scenemem.zoo.rcm import RCM
 from scenemem.zoo.speaker_follower import SpeakerFollower, chosen_route
 from tests.zoo.helpers import Setting, Walk, learnt_by, places_of, roam, with_heads, with_logits
 
-# Speaker-Follower
-
-
 PUBLISHED = "speaker-follower-as-published"
 
 
+def _score(agent: Agent, seen: Observations, row: int) -> Tensor:
+    """The equations of one observation, without padding."""
+    state, own = seen.state, seen.instructions.context[row][seen.instructions.mask[row]]
+    hidden, actions = state.hidden[row], candidate_actions(seen.candidates, seen.feature_mask)[row]
+    assert not actions[-1].any(), "stop is a row of zeros"
+    score: Tensor
+    if isinstance(agent, SpeakerFollower):
+        score = agent.weigh(agent.of_state(hidden) * agent.of_action(actions)).squeeze(1)
+        return score
+    if isinstance(agent, RCM):
+        hidden = state.output[row] if isinstance(state, FollowerState) else hidden
+        text = (own @ agent.word_query(hidden)).softmax(0) @ own
+        views = seen.environment.panorama(seen.viewpoint[row])
+        vision = (views @ agent.view_query(text)).softmax(0) @ views
+        score = agent.of_action(actions) @ agent.join(torch.cat([hidden, text, vision]))
+        return score
+    assert isinstance(agent, OAAM)
+    texts, states = [], []
+    for stream in (agent.object, agent.action):
+        texts.append((own @ stream.query(hidden)).softmax(0) @ own)
+        states.append(torch.tanh(stream.join(torch.cat([texts[-1], hidden]))))
+    mix = agent.mix(torch.cat(texts)).softmax(0)
+    look = seen.candidates.visual[row] @ agent.score_object(states[0])
+    lie = tiled(seen.candidates.orientation[row]) @ agent.score_action(states[1])
+    return torch.nn.functional.pad(mix[0] * look + mix[1] * lie, (0, 1))
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["speaker-follower", PUBLISHED])
-def test_candidates_are_scored_by_products(name: str, setting: Setting) -> None:
-    agent = setting.loud(SpeakerFollower, name)
+@pytest.mark.parametrize("name", ["speaker-follower", PUBLISHED, "rcm", "rcm-as-published", "oaam"])
+def test_scores_are_those_of_the_equations(name: str, setting: Setting) -> None:
+    agent = setting.loud(Agent, name)
     for seen in setting.walk(agent, roam()).seen[:4]:
-        found = agent.action_logits(seen)
-        actions = candidate_actions(seen.candidates, seen.feature_mask)
-        for row in range(0, len(found), 3):
-            products = agent.of_state(seen.state.hidden[row]) * agent.of_action(actions[row])
-            torch.testing.assert_close(found[row], agent.weigh(products).squeeze(1), rtol=1e-4, atol=1e-4)
-        assert not actions[:, -1].any(), "stop is a row of zeros"
+        for row, found in enumerate(agent.action_logits(seen)):
+            torch.testing.assert_close(found, _score(agent, seen, row), rtol=1e-3, atol=1e-4)
+
+
+# Speaker-Follower
 
 
 def test_on_the_common_recipe_products_begin_as_a_dot_product(setting: Setting) -> None:
-    begun = {}
     for name in ("speaker-follower", PUBLISHED):
         agent = setting.agent(name).network
         assert isinstance(agent, SpeakerFollower)
-        begun[name] = agent.weigh.weight.detach()
-    assert bool((begun["speaker-follower"] == 1.0).all())
-    assert float(begun[PUBLISHED].std()) > 0.01, "as the release begins"
+        assert bool((agent.weigh.weight == 1.0).all()) == (name != PUBLISHED), "which the release does not"
 
 
 def test_the_action_taken_is_the_candidate_as_it_looked_before(setting: Setting) -> None:
     """Its view, and its direction relative to the view faced then; 0 at the start."""
     walk = setting.walk(setting.loud(SpeakerFollower, PUBLISHED), roam(1))
-    rollout, environment, checked = walk.rollout, setting.environment, 0
+    rollout, nowhere, checked = walk.rollout, torch.tensor([NONE]), 0
     for episode, step in rollout.alive.nonzero().tolist():
-        here, view = rollout.viewpoint[episode, step].view(1), rollout.view[episode, step].view(1)
-        before = rollout.viewpoint[episode, step - 1].view(1) if step else torch.tensor([-1])
+        here, view = (table[episode, step].view(1) for table in (rollout.viewpoint, rollout.view))
+        before = rollout.viewpoint[episode, step - 1].view(1) if step else nowhere
         faced = rollout.view[episode, max(step - 1, 0)].view(1)
         taken = action_taken(Observation.of(walk.inputs, torch.tensor([episode]), here, before, view), faced)
         if step == 0:
             assert not taken.any()
             continue
-        slot = int(setting.world.slot_of(before, here))
-        expected = candidate_actions(environment.candidates(before, faced), walk.inputs.masks.feature)
-        torch.testing.assert_close(taken[0], expected[0, slot], atol=1e-5, rtol=1e-5)
+        seen = setting.environment.candidates(before, faced)
+        expected = candidate_actions(seen, walk.inputs.masks.feature)[0, setting.world.slot_of(before, here)]
+        torch.testing.assert_close(taken, expected, atol=1e-5, rtol=1e-5)
         checked += 1
     assert checked > 20
 
 
-_CONFIG, _SIZES = ModelConfig(word_width=4, width=6, dropout=0.0), DataSizes(9, 2)
-
-
-def test_words_are_read_last_to_first_without_padding() -> None:
+@pytest.mark.parametrize("kind", ["one way", "transformer"])
+def test_words_are_read_without_padding(kind: str) -> None:
     torch.manual_seed(0)
-    encoder = OneWayEncoder(_CONFIG, _SIZES, project=False)
-    tokens = torch.tensor([[3, 4, 5, 6], [7, 8, PAD, PAD]])
-    read = encoder(tokens, torch.tensor([4, 2]))
+    config, sizes = ModelConfig(word_width=4, width=6, dropout=0.0), DataSizes(9, 2)
+    tokens, lengths = torch.tensor([[3, 4, 5, 6], [7, 8, PAD, PAD]]), torch.tensor([4, 2])
+    one_way = OneWayEncoder(config, sizes, project=False)
+    encoder = one_way if kind == "one way" else TransformerEncoder(config, sizes, layers=2, heads=2)
+    read = encoder(tokens, lengths)
+    assert read.mask.tolist() == [[True] * 4, [True, True, False, False]]
     for row, length in enumerate((4, 2)):
         words = tokens[row : row + 1, :length]
-        states, (hidden, cell) = encoder.lstm(encoder.embedding(words.flip(1)))
-        torch.testing.assert_close(read.context[row, :length], states.flip(1)[0])
-        torch.testing.assert_close(read.hidden[row], hidden[0, 0])
-        torch.testing.assert_close(read.cell[row], cell[0, 0])
-    assert read.mask.tolist() == [[True] * 4, [True, True, False, False]]
-
-
-def test_a_transformer_reads_words_without_padding() -> None:
-    torch.manual_seed(0)
-    encoder = TransformerEncoder(_CONFIG, _SIZES, layers=2, heads=2)
-    read = encoder(torch.tensor([[3, 4, 5, 6], [7, 8, PAD, PAD]]), torch.tensor([4, 2]))
-    alone = encoder(torch.tensor([[7, 8]]), torch.tensor([2]))
-    torch.testing.assert_close(read.context[1:, :2], alone.context)
-    torch.testing.assert_close(read.hidden[1:], alone.hidden)
+        alone = encoder(words, lengths[row : row + 1])
+        expected = alone.context[0], alone.hidden[0], alone.cell[0]
+        if kind == "one way":  # last to first
+            states, (hidden, cell) = one_way.lstm(one_way.embedding(words.flip(1)))
+            expected = states.flip(1)[0], hidden[0, 0], cell[0, 0]
+        found = read.context[row, :length], read.hidden[row], read.cell[row]
+        torch.testing.assert_close(found, expected)
 
 
 def test_the_release_counts_the_route_that_first_led_to_the_end() -> None:
@@ -114,150 +126,174 @@ def test_the_release_counts_the_route_that_first_led_to_the_end() -> None:
 # RCM
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("name", ["rcm", "rcm-as-published"])
-def test_scores_are_those_of_the_equations(name: str, setting: Setting) -> None:
-    agent = setting.loud(RCM, name)
-    for seen in setting.walk(agent, roam()).seen[:4]:
-        found, state, words = agent.action_logits(seen), seen.state, seen.instructions
-        actions = candidate_actions(seen.candidates, seen.feature_mask)
-        for row in range(0, len(found), 3):
-            hidden = (state.output if isinstance(state, FollowerState) else state.hidden)[row]
-            own = words.context[row][words.mask[row]]
-            text = (own @ agent.word_query(hidden)).softmax(0) @ own
-            views = setting.environment.panorama(seen.viewpoint[row])
-            vision = (views @ agent.view_query(text)).softmax(0) @ views
-            joint = agent.join(torch.cat([hidden, text, vision]))
-            expected = agent.of_action(actions[row]) @ joint
-            torch.testing.assert_close(found[row], expected, rtol=1e-3, atol=1e-4)
-
-
 def test_the_critic_reads_walks_as_a_speaker_does(setting: Setting) -> None:
     rollout = setting.walk(setting.loud(RCM, "rcm"), roam(1)).rollout
-    found = views_of_walk(setting.environment, rollout)
+    found = objectives.views_of_walk(setting.environment, rollout)
     steps = steps_along(setting.world, rollout.walked, setting.episodes.heading)
     expected = views_along(setting.environment, steps)
     for name in ("mask", "chosen", "direction", "panoramas", "angles"):
         torch.testing.assert_close(getattr(found, name), getattr(expected, name))
 
 
-def test_the_match_is_earned_at_the_end(setting: Setting) -> None:
-    agent = setting.loud(RCM, "rcm", delta=0.7)
-    rollout = setting.walk(agent, roam(1, stop=1.0), learning=True).rollout
-    match, intrinsic, context = rollout.heads["match"], rollout.heads["intrinsic"], setting.context(rollout)
+def test_the_match_is_earned_at_the_end_and_judged_without_dropout(setting: Setting) -> None:
+    agent = setting.loud(RCM, "rcm", delta=0.7, dropout=0.5)
+    walk = setting.walk(agent, roam(1, stop=1.0), learning=True)
+    rollout, context = walk.rollout, setting.context(walk.rollout)
+    match, intrinsic = rollout.heads["match"], rollout.heads["intrinsic"]
     torch.testing.assert_close(intrinsic, 0.7 * match.detach().exp())
     assert not intrinsic.requires_grad
     nothing = with_heads(rollout, intrinsic=torch.zeros_like(match))
-    torch.testing.assert_close(matched_a2c(nothing, context), a2c(rollout, context))
+    torch.testing.assert_close(objectives.matched_a2c(nothing, context), a2c(rollout, context))
     assert bool(rollout.stopped.any())
-    with_critic, without = (loss(rollout, context).detach() for loss in (matched_a2c, a2c))
-    assert not torch.allclose(with_critic, without)
-    loss = matching_critic(rollout, context)
+    assert not torch.allclose(
+        objectives.matched_a2c(rollout, context).detach(), a2c(rollout, context).detach()
+    )
+    loss = objectives.matching_critic(rollout, context)
     torch.testing.assert_close(loss, -match[:, 0].mean())
     taught = {name.partition(".")[0] for name in learnt_by(agent, loss)}
     assert taught == {"matching"}, "only the critic learns from it"
-
-
-def test_the_critic_judges_without_dropout_and_learns_with_it(setting: Setting) -> None:
-    agent = setting.loud(RCM, "rcm", dropout=0.5)
-    walk = setting.walk(agent, roam(1), learning=True)
     agent.train()
-    learning = agent.whole_walk_heads(walk.rollout, walk.inputs)
-    torch.testing.assert_close(learning["intrinsic"], walk.heads["intrinsic"])
-    assert not torch.allclose(learning["match"], walk.heads["match"])
+    learning = agent.whole_walk_heads(rollout, walk.inputs)
+    torch.testing.assert_close(learning["intrinsic"], intrinsic)
+    assert not torch.allclose(learning["match"], match)
     assert agent.matching.training, "it goes on learning afterwards"
-
-
-def test_the_fidelity_of_every_beginning_is_the_metric(setting: Setting) -> None:
-    rollout = setting.walk(setting.loud(RCM, "rcm"), roam(3)).rollout
-    found = prefix_ndtw(setting.world, rollout.viewpoint, setting.episodes.path)
-    for length in range(1, rollout.alive.shape[1] + 1):
-        there = rollout.length >= length
-        expected = ndtw(setting.world, rollout.walked[there, :length], setting.episodes.path[there])
-        torch.testing.assert_close(found[there, length - 1], expected)
 
 
 @pytest.mark.parametrize("name", ["rcm-fidelity", "duet"])
 def test_fidelity_rewards_add_up_to_the_fidelity_of_the_walk(name: str, setting: Setting) -> None:
     """Also where a decision is a jump of several steps."""
-    agent = setting.agent(name).network.eval()
+    agent, path = setting.agent(name).network.eval(), setting.episodes.path
     rollout = setting.walk(agent, roam(3, stop=0.5), learning=True).rollout
-    context = setting.context(rollout, reward=RewardConfig(rule="ndtw", success=2.0, failure=-0.5))
-    values = prefix_ndtw(setting.world, rollout.viewpoint, setting.episodes.path)
+    values = objectives.prefix_ndtw(setting.world, rollout.viewpoint, path)
+    for length in range(1, rollout.alive.shape[1] + 1):
+        there = rollout.length >= length
+        expected = ndtw(setting.world, rollout.walked[there, :length], path[there])
+        torch.testing.assert_close(values[there, length - 1], expected)
     (table,) = rollout.decisions.values()
-    earned = ndtw_reward(table, rollout, context)
-    for episode in range(len(setting.episodes)):
-        own = table.episode == episode
-        total = float(earned[own & ~table.stops].sum())
-        last = int(rollout.length[episode]) - 1
-        assert total == pytest.approx(float(values[episode, last] - values[episode, 0]), abs=1e-4)
+    context = setting.context(rollout, reward=RewardConfig(rule="ndtw", success=2.0, failure=-0.5))
+    earned = objectives.ndtw_reward(table, rollout, context)
+    for episode, length in enumerate(rollout.length.tolist()):
+        total = float(earned[(table.episode == episode) & ~table.stops].sum())
+        assert total == pytest.approx(float(values[episode, length - 1] - values[episode, 0]), abs=1e-4)
     verdict = torch.where(table.after < 3.0, 2.0, -0.5)
     assert torch.equal(earned[table.stops], verdict[table.stops])
     assert int((rollout.walked != NONE).sum()) > len(setting.episodes)
 
 
-def test_words_are_kept_when_instructions_are_read_in_parts(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As they are for large splits; the critic needs them."""
+def test_words_are_kept_with_their_instructions(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when they are read in parts, as they are for large splits; the critic needs them."""
     agent = setting.agent("rcm")
     texts = ("go on", "walk past the table and stop at the second door", *setting.episodes.texts)
     whole = agent.read(texts)
+    assert isinstance(whole, SpelledInstructions)
+    assert torch.equal(whole.repeat(2).tokens, whole.tokens.repeat(2, 1))
     monkeypatch.setattr(walker, "_READ_TOGETHER", 3)
     parts = agent.read(texts)
     for name in ("mask", "hidden", "cell", "tokens"):
         torch.testing.assert_close(getattr(parts, name), getattr(whole, name), atol=1e-5, rtol=1e-5)
+    plain = InstructionEncoder(9, 4, 6, 0.0, PAD)(torch.tensor([[1, 2]]), torch.tensor([2]))
+    with pytest.raises(TypeError, match="build it with a SpellingEncoder"):
+        spelled(plain)
 
 
 # OAAM
 
 
 @pytest.fixture(scope="module")
-def agent(setting: Setting) -> OAAM:
-    agent: OAAM = setting.loud(OAAM, "oaam")
+def decoupled(setting: Setting) -> Walk:
+    return setting.walk(setting.loud(OAAM, "oaam"), roam(2))
+
+
+def test_the_path_loss_is_the_expected_distance_of_the_next_place(setting: Setting, decoupled: Walk) -> None:
+    table, world, terms = decoupled.rollout.decisions[ACTION], setting.world, []
+    for episode, step, logits in zip(table.episode, table.step, table.logits.detach(), strict=True):
+        here = int(decoupled.rollout.viewpoint[episode, step])
+        path = torch.tensor(places_of(setting.episodes.path[episode]))
+        for chance, place in zip(logits.softmax(0).tolist(), [*world.neighbour[here], here], strict=True):
+            near = world.geodesic(torch.as_tensor(place), path).min() if place != NONE else 0.0
+            terms.append(chance * float(near))
+    loss = objectives.path_loss(decoupled.rollout, setting.context(decoupled.rollout))
+    assert float(loss.detach()) == pytest.approx(sum(terms) / len(table.episode), rel=1e-4)
+    assert loss.requires_grad
+
+
+def test_the_entropy_bonus_is_largest_for_doubt(setting: Setting, decoupled: Walk) -> None:
+    rollout, context = decoupled.rollout, setting.context(decoupled.rollout)
+    options = rollout.decisions[ACTION].options
+    even = torch.zeros(options.shape).masked_fill(~options, -torch.inf)
+    doubt = objectives.negative_entropy(with_logits(rollout, ACTION, even), context)
+    torch.testing.assert_close(doubt, -options.sum(1).float().log().sum() / len(rollout.alive))
+    assert float(objectives.negative_entropy(rollout, context).detach()) > float(doubt)
+
+
+# AuxRN
+
+
+@pytest.fixture(scope="module")
+def auxrn(setting: Setting) -> AuxRN:
+    agent: AuxRN = setting.loud(AuxRN, "auxrn")
     return agent
 
 
 @pytest.fixture(scope="module")
-def walk(agent: OAAM, setting: Setting) -> Walk:
-    return setting.walk(agent, roam(2))
+def retold(auxrn: AuxRN, setting: Setting) -> Walk:
+    return setting.walk(auxrn, roam(1), learning=True)
 
 
-@torch.no_grad()
-def test_objects_are_scored_by_looks_and_actions_by_directions(agent: OAAM, walk: Walk) -> None:
-    seen, found = walk.seen[1], walk.seen[1].candidates
-    logits = agent.action_logits(seen)
-    for row, hidden in enumerate(seen.state.hidden):
-        own, texts, states = seen.instructions.context[row][seen.instructions.mask[row]], [], []
-        for stream in (agent.object, agent.action):
-            texts.append((own @ stream.query(hidden)).softmax(0) @ own)
-            states.append(torch.tanh(stream.join(torch.cat([texts[-1], hidden]))))
-        mix = agent.mix(torch.cat(texts)).softmax(0)
-        look = found.visual[row] @ agent.score_object(states[0])
-        lie = tiled(found.orientation[row]) @ agent.score_action(states[1])
-        expected = torch.nn.functional.pad(mix[0] * look + mix[1] * lie, (0, 1))
-        torch.testing.assert_close(logits[row], expected, rtol=1e-3, atol=1e-4)
+def test_retelling_is_the_mean_cost_of_known_words() -> None:
+    torch.manual_seed(0)
+    decoder = WordDecoder(11, 4, 6, dropout=0.0)
+    states, mask = torch.randn(2, 5, 6), torch.arange(5) < torch.tensor([[5], [2]])
+    tokens = torch.tensor([[BOS, 7, UNK, 9, EOS], [BOS, 8, EOS, PAD, PAD]])
+    found = objectives.retelling_cost(decoder, states, mask, tokens)
+    for row, length in enumerate((5, 3)):
+        own = states[row : row + 1, : int(mask[row].sum())]
+        alone = torch.ones(1, own.shape[1], dtype=torch.bool)
+        expected = objectives.retelling_cost(decoder, own, alone, tokens[row : row + 1, :length])
+        torch.testing.assert_close(found[row : row + 1], expected)
+    torch.nn.init.zeros_(decoder.words.weight)
+    torch.nn.init.zeros_(decoder.words.bias)
+    uniform = objectives.retelling_cost(decoder, states[:1], mask[:1], tokens[1:, :3])
+    # padding, unknown and begin are never said
+    assert float(uniform.detach()[0]) == pytest.approx(math.log(11 - 3), rel=1e-5)
 
 
-def test_the_path_loss_is_the_expected_distance_of_the_next_place(setting: Setting, walk: Walk) -> None:
-    table, world, terms = walk.rollout.decisions[ACTION], setting.world, []
-    for episode, step, logits in zip(table.episode, table.step, table.logits.detach(), strict=True):
-        here, path = int(walk.rollout.viewpoint[episode, step]), places_of(setting.episodes.path[episode])
-        places = [*world.neighbour[here].tolist(), here]
-        chances = zip(logits.softmax(0).tolist(), places, strict=True)
-        metres = {
-            place: world.geodesic(torch.tensor(place), torch.tensor(path))
-            for place in places_of(torch.tensor(places))
-        }
-        terms.append(sum(p * float(metres[place].min()) for p, place in chances if place != -1))
-    loss = path_loss(walk.rollout, setting.context(walk.rollout))
-    assert float(loss.detach()) == pytest.approx(sum(terms) / len(terms), rel=1e-4)
-    assert loss.requires_grad
+def test_the_direction_of_the_next_hop_is_the_one_the_agent_sees(setting: Setting, retold: Walk) -> None:
+    rollout = retold.rollout
+    target, moves = objectives.next_directions(setting.world, rollout)
+    last = torch.arange(rollout.alive.shape[1]) == rollout.length.unsqueeze(1) - 1
+    assert torch.equal(moves, rollout.alive & ~last)
+    assert not target[~moves].any()
+    for episode, step in moves.nonzero().tolist():
+        here, there = rollout.viewpoint[episode, step : step + 2]
+        seen = setting.environment.candidates(here.view(1), rollout.view[episode, step].view(1))
+        slot = int(setting.world.slot_of(here, there))
+        torch.testing.assert_close(target[episode, step], seen.orientation[0, slot], atol=1e-5, rtol=1e-5)
 
 
-def test_the_entropy_bonus_is_largest_for_doubt(setting: Setting, walk: Walk) -> None:
-    context, options = setting.context(walk.rollout), walk.rollout.decisions[ACTION].options
-    even = torch.zeros(options.shape).masked_fill(~options, -torch.inf)
-    doubt = negative_entropy(with_logits(walk.rollout, ACTION, even), context)
-    torch.testing.assert_close(doubt, -options.sum(1).float().log().sum() / len(walk.rollout.alive))
-    assert float(negative_entropy(walk.rollout, context).detach()) > float(doubt)
+def test_the_losses_of_its_tasks_are_what_they_say(setting: Setting, retold: Walk) -> None:
+    rollout, context = retold.rollout, setting.context(retold.rollout)
+    target, _ = objectives.next_directions(setting.world, rollout)
+    for off, expected in ((0.0, 0.0), (1.0, 4.0)):
+        loss = objectives.next_angle(with_heads(rollout, angle=target + off), context)
+        assert float(loss) == pytest.approx(expected)
+    same = with_heads(rollout, step_progress=torch.ones(rollout.alive.shape))
+    done = sum(t / (length - 1) for length in rollout.length.tolist() for t in range(1, length))
+    expected = math.log(1 + math.e) - done / int(rollout.alive.sum())
+    assert float(objectives.step_progress(same, context)) == pytest.approx(expected, rel=1e-5)
+    logits = torch.zeros(*rollout.alive.shape, 2)
+    logits[torch.arange(len(logits)), rollout.length - 1] = torch.tensor([30.0, -30.0])
+    assert float(objectives.matching(with_heads(rollout, matching=logits), context)) == pytest.approx(
+        0.0, abs=1e-6
+    )
+    assert {LOSSES[name].walks for name in AUXILIARY} == {"teacher"}, "from the reference path only"
+
+
+def test_another_instruction_is_matched_with_every_walk(auxrn: AuxRN, retold: Walk) -> None:
+    words = spelled(retold.inputs.instructions).context[:, 0]
+    state = torch.zeros_like(words)
+    for episode, _, hidden in retold.arrivals():  # the last one stays
+        state[episode] = hidden
+    pairs = (torch.cat([state, word], dim=1) for word in (words, words.roll(1, 0)))
+    expected = torch.cat([auxrn.matching(pair) for pair in pairs], dim=1)
+    torch.testing.assert_close(retold.heads["matching"][:, 0], expected)

@@ -1,68 +1,230 @@
-"""EGP and DUET: labels, graphs and scores over all seen places against plain references."""
+"""Seen places as one choice, and EGP and DUET, which score them: against plain graphs of what is known."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import networkx as nx
 import pytest
 import torch
-from torch import Tensor
 
-from scenemem.agents.agent import ActionSpace, DecisionPoint
-from scenemem.agents.rollout import FINAL, GLOBAL, DecisionRequest
-from scenemem.agents.walker import FollowLabels, collect, take_best
-from scenemem.evaluation.metrics import measure
+from scenemem.agents.agent import DecisionPoint
+from scenemem.agents.rollout import FINAL, GLOBAL
+from scenemem.agents.walker import FollowLabels, LabelRule, collect, take_best
+from scenemem.evaluation.metrics import ndtw, path_length
 from scenemem.learning.objectives import ReferencePath
 from scenemem.ssm.graph import WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import NONE, Pose, World
+from scenemem.world.graph import NONE, World
 from scenemem.zoo.duet import Duet, go_back
 from scenemem.zoo.egp import EGP
 from scenemem.zoo.objectives import BestNDTW, ReferenceIndex, ShortestDetour
-from scenemem.zoo.places import PlaceActions, SeenPlaces
-from tests.agents.helpers import Roaming, known_graph
-from tests.zoo.helpers import Noting, Setting, places_of, roam
+from scenemem.zoo.places import PlaceActions, SeenPlaces, first_of_cheapest
+from scenemem.zoo.planner import Edges, GraphNet, ProxyChannel, ProxyPlanner, pooled_edges
+from tests.agents.helpers import Roaming
+from tests.zoo.helpers import Setting, places_of, roam, way_over
 
-# EGP
-
-
-def test_the_label_is_the_last_place_of_the_path_that_is_offered(world: World, episodes: EpisodeSet) -> None:
-    some, policy = episodes.select(range(0, len(episodes), 6)), Noting()
-    space = PlaceActions(world, len(some), 6)
-    rule = ReferenceIndex(world, some.path, some.goal)
-    collect(world, some, space, policy, max_steps=40, label_rule=rule)
-    on_path = off_path = 0
-    for request, label, _ in policy.noted:
-        for row, episode in enumerate(request.episode.tolist()):
-            path = places_of(some.path[episode])
-            options = request.options[row, :-1].nonzero().squeeze(1).tolist()
-            places = {int(request.viewpoint[row, option]): option for option in options}
-            if int(request.viewpoint[row, -1]) == path[-1] or not options:
-                assert int(label[row]) == request.stop
-                continue
-            ahead = [place for place in path if place in places]
-            if ahead:
-                assert int(label[row]) == places[ahead[-1]]
-                on_path += 1
-            else:
-                goal = torch.tensor(path[-1])
-                metres = {o: float(world.geodesic(torch.tensor(p), goal)) for p, o in places.items()}
-                assert metres[int(label[row])] == pytest.approx(min(metres.values()), abs=0.05)
-                off_path += 1
-    assert on_path > 20
-    assert off_path > 0
+# Places
 
 
-def test_with_revisits_every_known_place_but_here_is_offered_once(world: World, episodes: EpisodeSet) -> None:
-    some, policy, again = episodes.select(range(0, len(episodes), 6)), Noting(), 0
-    space = PlaceActions(world, len(some), 6, WalkOptions(allow_revisits=True))
-    collect(world, some, space, policy, max_steps=40, label_rule=ReferencePath(world, some.path))
-    for request, _, nodes in policy.noted:
-        for options, places, known in zip(request.options, request.viewpoint, nodes, strict=True):
-            offered, visited = places[:-1][options[:-1]].tolist(), set(places_of(known))
-            near = {other for place in visited for other in places_of(world.neighbour[place])}
-            assert sorted(offered) == sorted(near - {int(places[-1])})
-            again += bool(set(offered) & visited)
-    assert again > 0
+@pytest.fixture(scope="module", params=[0, 1, 6])
+def seen(request: pytest.FixtureRequest, setting: Setting) -> SeenPlaces:
+    """After some decisions of walks that roam."""
+    walk = setting.walk(setting.loud(EGP, "egp"), roam(1, stop=0.0), learning=True, max_decisions=8)
+    return SeenPlaces.of(walk.points[request.param].memory())
+
+
+def _known(seen: SeenPlaces, row: int) -> nx.Graph:
+    """What an episode knows, as networkx has it: the edges of the places where it was."""
+    graph, world = nx.Graph(), seen.world
+    graph.add_nodes_from(nodes := places_of(seen.graph.viewpoint[row]))
+    for place in nodes:
+        for other in places_of(world.neighbour[place]):
+            length = math.dist(world.position[place].tolist(), world.position[other].tolist())
+            graph.add_edge(place, other, metres=length)
+    return graph
+
+
+def test_every_unvisited_place_is_there_once_and_knows_its_ways(seen: SeenPlaces) -> None:
+    slots, last = seen.world.neighbour.shape[1], seen.viewpoint.shape[1]
+    torch.manual_seed(0)
+    ways = torch.randn(*seen.of_way.shape, 3)
+    memory, node, slot = seen.open_ways
+    mean, largest = (merge(ways[memory, node * slots + slot]) for merge in (seen.mean, seen.maximum))
+    assert not seen.per_way(torch.randn(seen.viewpoint.shape))[seen.of_way == last].any()
+    for row in range(len(seen.all)):
+        known, nodes = _known(seen, row), places_of(seen.graph.viewpoint[row])
+        assert places_of(seen.viewpoint[row]) == sorted(set(known) - set(nodes))
+        leads_to = seen.world.neighbour[seen.graph.viewpoint[row]].flatten()
+        is_open = seen.graph.open[row].flatten()
+        assert torch.equal(seen.of_way[row] == last, ~is_open)
+        for number, place in enumerate(places_of(seen.viewpoint[row])):
+            own = is_open & (leads_to == place)
+            assert torch.equal(seen.of_way[row] == number, own)
+            torch.testing.assert_close(mean[row, number], ways[row][own].mean(0))
+            torch.testing.assert_close(largest[row, number], ways[row][own].amax(0))
+
+
+def test_distances_are_those_of_the_known_map(seen: SeenPlaces) -> None:
+    """Only places where the agent was are walked through."""
+    for row, everything in enumerate(seen.all.tolist()):
+        known, nodes = _known(seen, row), set(places_of(seen.graph.viewpoint[row]))
+        here = int(seen.graph.viewpoint[row, seen.graph.here[row]])
+        for one, first in enumerate(everything):
+            for other, second in enumerate(everything):
+                if NONE in (first, second):
+                    assert not seen.metres[row, one, other]
+                    continue
+                through = known.subgraph(nodes | {first, second})
+                expected = nx.dijkstra_path_length(through, first, second, weight="metres")
+                assert float(seen.metres[row, one, other]) == pytest.approx(expected, abs=1e-3)
+                if first == here:
+                    assert int(seen.hops[row, other]) == nx.shortest_path_length(through, here, second)
+
+
+def test_positions_turn_with_the_agent(seen: SeenPlaces) -> None:
+    plain, turned = (seen.positions(torch.full((len(seen.all),), heading)) for heading in (0.0, math.pi / 2))
+    torch.testing.assert_close(turned[..., 1], plain[..., 0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(turned[..., 2:], plain[..., 2:])
+    assert not plain[seen.all == NONE].any()
+
+
+def test_of_equal_places_the_cheapest_is_kept() -> None:
+    place = torch.tensor([[5, 3, 5, 3, 8, 5], [1, 1, 1, 1, 1, 1]])
+    inf = torch.inf
+    cost = torch.tensor([[2.0, 1.0, 1.5, 1.0, inf, inf], [inf, inf, 4.0, 3.0, 3.0, inf]])
+    kept = first_of_cheapest(place, cost)
+    assert kept.nonzero().tolist() == [[0, 1], [0, 2], [1, 3]]
+
+
+def test_where_everything_was_visited_no_place_is_left(seen: SeenPlaces) -> None:
+    graph = replace(seen.graph, open=torch.zeros_like(seen.graph.open))
+    closed, ways = SeenPlaces.of(graph), torch.randn(0, 3)
+    rows, nodes = graph.viewpoint.shape
+    assert closed.viewpoint.shape == (rows, 0)
+    assert closed.mean(ways).shape == closed.maximum(ways).shape == (rows, 0, 3)
+    assert closed.per_way(torch.zeros(rows, 0)).shape == closed.of_way.shape
+    assert closed.positions(torch.zeros(rows)).shape == (rows, nodes, 7)
+
+
+@pytest.mark.parametrize("revisits", [False, True])
+def test_ways_lead_to_nodes_and_to_places_that_can_be_chosen(revisits: bool, seen: SeenPlaces) -> None:
+    """With revisits a way to a visited place leads to its node and to the place that can be chosen, too."""
+    world, graph = seen.world, seen.graph
+    if revisits:
+        ways = world.neighbour_mask[graph.viewpoint.clamp_min(0)] & (graph.viewpoint != NONE).unsqueeze(-1)
+        graph = replace(graph, open=ways)
+        seen = SeenPlaces.of(graph)
+    links = seen.links()
+    columns = torch.stack([links.node, links.slot, links.place], dim=2)
+    for row, everything in enumerate(seen.all.tolist()):
+        nodes, expected = graph.viewpoint[row].tolist(), []
+        for node, here in enumerate(places_of(graph.viewpoint[row])):
+            for slot, other in enumerate(places_of(world.neighbour[here])):
+                if other in nodes:
+                    expected.append([node, slot, nodes.index(other)])
+                if revisits or other not in nodes:
+                    expected.append([node, slot, everything.index(other, len(nodes))])
+        assert columns[row][links.mask[row]].tolist() == expected, "in the order of nodes and slots"
+
+
+# Choosing one of them, and what is right
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """One decision among all seen places."""
+
+    walk: list[int]  # so far
+    path: list[int]
+    places: dict[int, int]  # of every option but stop
+    label: int
+    stop: int
+
+    def way_to(self, world: World, option: int) -> list[int]:
+        """Over known places; empty for stop."""
+        if option == self.stop:
+            return []
+        return way_over(world, {*self.walk, self.places[option]}, self.walk[-1], self.places[option])
+
+
+def _choices(
+    world: World, episodes: EpisodeSet, rule: LabelRule, *, revisits: bool = False
+) -> Iterator[_Choice]:
+    """Those of walks that roam."""
+    space = PlaceActions(world, len(episodes), 6, WalkOptions(allow_revisits=revisits))
+    rollout = collect(world, episodes, space, Roaming(4, stops=1e-3), max_steps=40, label_rule=rule)
+    table, slots = rollout.decisions[GLOBAL], world.neighbour.shape[1]
+    for row, (episode, step) in enumerate(zip(table.episode.tolist(), table.step.tolist(), strict=True)):
+        walk = rollout.viewpoint[episode, : step + 1].tolist()
+        visited = list(dict.fromkeys(walk))
+        places = {
+            option: int(world.neighbour[visited[option // slots], option % slots])
+            for option in table.options[row, :-1].nonzero().squeeze(1).tolist()
+        }
+        path, stop = places_of(episodes.path[episode]), table.options.shape[1] - 1
+        yield _Choice(walk, path, places, int(table.label[row]), stop)
+
+
+@pytest.mark.parametrize("revisits", [False, True])
+def test_every_known_place_is_offered_once(revisits: bool, world: World, episodes: EpisodeSet) -> None:
+    some, again = episodes.select(range(0, len(episodes), 6)), 0
+    for one in _choices(world, some, ReferencePath(world, some.path), revisits=revisits):
+        near = {other for place in one.walk for other in places_of(world.neighbour[place])}
+        closed = {one.walk[-1]} if revisits else set(one.walk)
+        assert sorted(one.places.values()) == sorted(near - closed)
+        again += bool(set(one.places.values()) & set(one.walk))
+    assert (again > 0) == revisits
+
+
+def _metres(world: World, places: list[int]) -> float:
+    return float(path_length(world, torch.tensor([places])))
+
+
+def _stops(one: _Choice) -> float:
+    """The cost of stopping where only the goal is right."""
+    return -math.inf if one.walk[-1] == one.path[-1] else math.inf
+
+
+def _place_on_path(world: World, one: _Choice, way: list[int]) -> float:
+    """The later on the path the better; off the path, the nearer to the goal."""
+    if not way:
+        return _stops(one)
+    on_path = way[-1] in one.path
+    return -one.path.index(way[-1]) if on_path else _metres(world, [way[-1], one.path[-1]])
+
+
+def _detour(world: World, one: _Choice, way: list[int]) -> float:
+    """Metres to the place over the known map, and on to the goal."""
+    return _metres(world, [one.walk[-1], *way, one.path[-1]]) if way else _stops(one)
+
+
+def _infidelity(world: World, one: _Choice, way: list[int]) -> float:
+    return -float(ndtw(world, torch.tensor([[*one.walk, *way]]), torch.tensor([one.path])))
+
+
+RULES: dict[str, tuple[Callable[..., LabelRule], Callable[[World, _Choice, list[int]], float], float]] = {
+    # the rule, what an option costs, and how exactly the label is the cheapest
+    "the last place of the path": (ReferenceIndex, _place_on_path, 0.05),
+    "the shortest detour": (ShortestDetour, _detour, 1e-4),
+    "the best fidelity": (BestNDTW, _infidelity, 2e-6),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_labels_are_the_cheapest_options(name: str, world: World, episodes: EpisodeSet) -> None:
+    make, cost, exact = RULES[name]
+    some, jumps, labels = episodes.select(range(0, len(episodes), 6)), 0, set[bool]()
+    along = () if make is ShortestDetour else (some.path,)
+    for one in _choices(world, some, make(world, *along, some.goal)):
+        costs = {option: cost(world, one, one.way_to(world, option)) for option in (*one.places, one.stop)}
+        assert costs[one.label] == pytest.approx(min(costs.values()), abs=exact)
+        jumps += len(one.way_to(world, one.label)) > 1
+        labels |= {one.label == one.stop, one.places.get(one.label) in one.path}
+    assert jumps > 10, "over known places"
+    assert labels == {True, False}, "some stop, some are off the path"
 
 
 def test_a_teacher_leads_it_along_a_path_that_comes_back(world: World, episodes: EpisodeSet) -> None:
@@ -76,60 +238,105 @@ def test_a_teacher_leads_it_along_a_path_that_comes_back(world: World, episodes:
     assert [places_of(walk) for walk in rollout.walked] == there_and_back
 
 
+# EGP and its planner
+
+
 @pytest.mark.parametrize("name", ["egp", "egp-revisits", "egp-as-published"])
 def test_the_graph_has_every_known_way_and_stop(name: str, setting: Setting) -> None:
     agent, world = setting.loud(EGP, name), setting.world
     point = setting.walk(agent, roam(1), learning=True).points[3]
     seen = SeenPlaces.of(point.memory())
     edges = agent._edges(seen, agent.embedded(point.observations)[point.row, -1])
-    for row in range(len(point.row)):
+    both = torch.stack([edges.source, edges.target], dim=2)
+    for row, here in enumerate(point.viewpoint.tolist()):
         everything = [*seen.all[row].tolist(), "stop"]
-        drawn = {
-            (everything[int(u)], everything[int(v)])
-            for u, v, there in zip(edges.source[row], edges.target[row], edges.mask[row], strict=True)
-            if there
-        }
+        drawn = {(everything[u], everything[v]) for u, v in both[row][edges.mask[row]].tolist()}
         nodes = places_of(seen.graph.viewpoint[row])
         known = {(place, other) for place in nodes for other in places_of(world.neighbour[place])}
-        assert drawn == known | {(int(point.viewpoint[row]), "stop")}
+        assert drawn == known | {(here, "stop")}
 
 
-def _ndtw(world: World, walk: list[int], path: list[int]) -> float:
-    found = measure(world, torch.tensor([walk]), torch.tensor([path]))
-    return float(found.ndtw[0])
+WIDTH, NODES, EDGES = 6, 5, 9
 
 
-def test_the_label_has_the_best_ndtw_of_all_options(world: World, episodes: EpisodeSet) -> None:
-    some, walks, jumped = episodes.select(range(0, len(episodes), 12)), dict[int, list[int]](), 0
+def _graph(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, Edges]:
+    torch.manual_seed(seed)
+    nodes = torch.randn(2, NODES, WIDTH)
+    exists = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    source, target = torch.randint(0, 3, (2, 2, EDGES)).unbind(0)
+    mask = torch.rand(2, EDGES) < 0.7
+    return nodes, exists, Edges(source, target, mask, torch.randn(2, EDGES, WIDTH))
 
-    class Checked(Roaming):
-        def observe(self, *given: object) -> None:
-            pose, arrival, _ = given
-            for episode in arrival.episodes.tolist():  # type: ignore[attr-defined]
-                walks.setdefault(episode, []).append(int(pose.viewpoint[episode]))  # type: ignore[attr-defined]
 
-        def decide(
-            self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /
-        ) -> tuple[Tensor, None]:
-            nonlocal jumped
-            for row, episode in enumerate(request.episode.tolist()):
-                walk, path = walks[episode], places_of(some.path[episode])
-                visited = list(dict.fromkeys(walk))
-                values = {request.stop: _ndtw(world, walk, path)}
-                for option in request.options[row, :-1].nonzero().squeeze(1).tolist():
-                    seen_from = visited[option // world.neighbour.shape[1]]
-                    known = known_graph(world, visited)
-                    way = nx.dijkstra_path(known, walk[-1], seen_from, weight="metres")[1:]
-                    place = int(request.viewpoint[row, option])
-                    values[option] = _ndtw(world, [*walk, *way, place], path)
-                    jumped += len(way) > 0
-                assert values[int(label[row])] == pytest.approx(max(values.values()), abs=1e-6)
-            return super().decide(request, label, pose, space)
+def _drawn(edges: Edges, row: int) -> list[tuple[int, int, torch.Tensor]]:
+    """Both ends and the feature of every edge of a graph."""
+    ends = edges.source[row].tolist(), edges.target[row].tolist(), edges.feature[row]
+    return [edge for edge, there in zip(zip(*ends, strict=True), edges.mask[row], strict=True) if there]
 
-    rule = BestNDTW(world, some.path, some.goal)
-    space = PlaceActions(world, len(some), 4)
-    collect(world, some, space, Checked(stops=1e-6), max_steps=20, label_rule=rule)
-    assert jumped > 10
+
+def test_edges_between_proxies_are_sums_over_the_edges_of_their_nodes() -> None:
+    _, _, edges = _graph()
+    share = torch.rand(2, 3, NODES)
+    expected = torch.zeros(2, 3, 3, WIDTH)
+    for row in range(2):
+        for u, v, feature in _drawn(edges, row):
+            expected[row] += share[row, :, None, u, None] * share[row, None, :, v, None] * feature
+    torch.testing.assert_close(pooled_edges(share, edges).view(2, 3, 3, WIDTH), expected)
+
+
+def test_messages_are_those_of_the_equations() -> None:
+    nodes, exists, edges = _graph(1)
+    net = GraphNet(WIDTH, steps=1)
+    found = net(nodes, exists, edges)
+    for row in range(2):
+        count = int(exists[row].sum())
+        whole = nodes[row, :count].mean(0)
+        received, sent = torch.zeros(NODES, WIDTH), torch.zeros(NODES, WIDTH)
+        for *ends, feature in _drawn(edges, row):
+            for (u, v), layer in ((ends, net.edge[0]), (ends[::-1], net.edge[1])):
+                joined = torch.cat([nodes[row, u], nodes[row, v], whole])
+                message = torch.nn.functional.elu(net.message(joined)) + layer(feature)
+                received[v] += message
+                sent[u] += message
+        for v in range(count):
+            change = net.node(torch.cat([received[v], sent[v], whole, nodes[row, v]]))
+            torch.testing.assert_close(found[row, v], nodes[row, v] + change, rtol=1e-4, atol=1e-5)
+        assert not found[row, count:].any(), "nothing reaches absent nodes"
+
+
+def test_every_proxy_is_a_mean_of_nodes() -> None:
+    nodes, exists, edges = _graph(4)
+    share = ProxyChannel(WIDTH, small=4, proxies=3, steps=2).assignment(nodes, exists, edges)
+    assert share.shape == (2, 3, NODES)
+    torch.testing.assert_close(share.sum(dim=2), torch.ones(2, 3))
+    assert torch.equal(share > 0, exists.unsqueeze(1).expand_as(share)), "absent nodes have no share"
+
+
+def test_a_complete_graph_is_one_with_all_edges() -> None:
+    torch.manual_seed(3)
+    nodes, pairs = torch.randn(2, 3, WIDTH), torch.randn(2, 3, 3, WIDTH)
+    everyone, number = torch.ones(2, 3, dtype=torch.bool), torch.arange(3)
+    source, target = number.repeat_interleave(3).expand(2, -1), number.repeat(3).expand(2, -1)
+    edges = Edges(source, target, torch.ones(2, 9, dtype=torch.bool), pairs.flatten(1, 2))
+    net = GraphNet(WIDTH, steps=2)
+    torch.testing.assert_close(net.complete(nodes, pairs), net(nodes, everyone, edges))
+
+
+def test_numbers_of_nodes_and_edges_and_padding_do_not_matter() -> None:
+    nodes, exists, edges = _graph(2)
+    planner = ProxyPlanner(WIDTH, channels=2, proxies=3, small=4, steps=2)
+    expected, pad = planner(nodes, exists, edges), torch.nn.functional.pad
+    order, shuffled = torch.randperm(NODES), torch.randperm(EDGES)
+    number = order.argsort()
+    moved = Edges(
+        pad(number[edges.source][:, shuffled], (0, 2)),
+        pad(number[edges.target][:, shuffled], (0, 2)),
+        pad(edges.mask[:, shuffled], (0, 2)),
+        pad(edges.feature[:, shuffled], (0, 0, 0, 2), value=3.0),
+    )
+    found = planner(pad(nodes[:, order], (0, 0, 0, 3), value=7.0), pad(exists[:, order], (0, 3)), moved)
+    torch.testing.assert_close(found[:, :NODES], expected[:, order], rtol=1e-4, atol=1e-5)
+    assert not found[:, NODES:].any()
 
 
 # DUET
@@ -150,53 +357,39 @@ def point(agent: Duet, setting: Setting) -> DecisionPoint:
 def test_a_place_that_is_not_next_to_here_is_scored_by_the_ways_back(
     point: DecisionPoint, world: World
 ) -> None:
-    graph = point.memory()
+    graph, slots, far = point.memory(), world.neighbour.shape[1], 0
     torch.manual_seed(0)
-    here = torch.randn(len(point.row), world.neighbour.shape[1])
+    here = torch.randn(len(point.row), slots)
     found = go_back(here, SeenPlaces.of(graph), world.neighbour_mask[point.viewpoint])
-    slots = graph.open.shape[2]
-    far = 0
     for row in range(len(found)):
         visited = places_of(graph.viewpoint[row])
-        around = world.neighbour[point.viewpoint[row]].tolist()
-        back = sum(float(here[row, k]) for k, place in enumerate(around) if place in visited)
+        own = dict(zip(places_of(world.neighbour[point.viewpoint[row]]), here[row].tolist(), strict=False))
+        back = sum(score for place, score in own.items() if place in visited)
         for node, slot in graph.open[row].nonzero().tolist():
             place = int(world.neighbour[graph.viewpoint[row, node], slot])
-            expected = float(here[row, around.index(place)]) if place in around else back
-            assert float(found[row, node * slots + slot]) == pytest.approx(expected, abs=1e-5)
-            far += place not in around
+            assert float(found[row, node * slots + slot]) == pytest.approx(own.get(place, back), abs=1e-5)
+            far += place not in own
     assert far > 5
 
 
 @torch.no_grad()
 def test_the_score_is_the_weighted_sum_of_both_scales(agent: Duet, point: DecisionPoint) -> None:
     fused, logits = agent.read(point), agent.score(point)[GLOBAL]
-    torch.testing.assert_close(fused.mix.sum(1), torch.ones(len(point.row)))
     expected = fused.mix[:, :1] * fused.confidence[..., 0] + fused.mix[:, 1:] * fused.confidence[..., 1]
     torch.testing.assert_close(logits, expected)
-    for weights in fused.words().values():
+    for weights in (fused.mix, *fused.words().values()):
         torch.testing.assert_close(weights.sum(1), torch.ones(len(point.row)))
-
-
-@torch.no_grad()
-def test_a_place_has_one_score_whichever_node_leads_there(
-    agent: Duet, point: DecisionPoint, world: World
-) -> None:
-    logits = agent.score(point)[GLOBAL][:, :-1]
-    seen = SeenPlaces.of(point.memory())
-    several = 0
-    for row in range(len(logits)):
+    seen, several = SeenPlaces.of(point.memory()), 0
+    for row, ways in enumerate(seen.of_way):
         for number in range(len(places_of(seen.viewpoint[row]))):
-            own = logits[row][seen.of_way[row] == number]
-            torch.testing.assert_close(own, own[:1].expand_as(own))
+            own = logits[row, :-1][ways == number]
+            torch.testing.assert_close(own, own[:1].expand_as(own), msg="whichever node leads there")
             several += len(own) > 1
     assert several > 3
 
 
 @torch.no_grad()
-def test_farther_places_are_attended_less_when_the_bias_says_so(
-    agent: Duet, point: DecisionPoint, world: World
-) -> None:
+def test_farther_places_are_attended_less_when_the_bias_says_so(agent: Duet, point: DecisionPoint) -> None:
     """The map's attention depends on the distances through the bias alone."""
     seen = SeenPlaces.of(point.memory())
     _, bias = agent.map_tokens(point, seen, seen.positions(point.heading))
@@ -224,30 +417,6 @@ def test_at_the_beginning_nothing_drowns_anything_else(seed: int, setting: Setti
     assert float(words.square().mean()) == pytest.approx(1.0, abs=0.05)
 
 
-def test_the_pseudo_expert_takes_the_shortest_detour(world: World, episodes: EpisodeSet) -> None:
-    some, policy = episodes.select(range(0, len(episodes), 6)), Noting()
-    space = PlaceActions(world, len(some), 6)
-    collect(world, some, space, policy, max_steps=40, label_rule=ShortestDetour(world, some.goal))
-    for request, label, nodes in policy.noted:
-        for row, episode in enumerate(request.episode.tolist()):
-            here, goal = int(request.viewpoint[row, -1]), int(some.goal[episode])
-            known, visited = nx.Graph(), set(places_of(nodes[row]))
-            for place in visited:
-                for other, metres in zip(world.neighbour[place], world.neighbour_length[place], strict=True):
-                    known.add_edge(place, int(other), metres=float(metres))
-            options = request.options[row, :-1].nonzero().squeeze(1).tolist()
-            places = [int(request.viewpoint[row, option]) for option in options]
-            assert len(set(places)) == len(places), "every place is offered once"
-            if here == goal or not options:
-                assert int(label[row]) == request.stop
-                continue
-            cost = {}
-            for option, place in zip(options, places, strict=True):
-                way = nx.dijkstra_path_length(known.subgraph(visited | {place}), here, place, weight="metres")
-                cost[option] = way + float(world.geodesic(torch.tensor(place), torch.tensor(goal)))
-            assert cost[int(label[row])] == pytest.approx(min(cost.values()), abs=1e-4)
-
-
 def test_every_end_leads_to_where_stopping_was_likeliest(agent: Duet, setting: Setting) -> None:
     walk, chances = setting.walk(agent, take_best), dict[tuple[int, int], float]()
     for decided in walk.answers:
@@ -260,7 +429,4 @@ def test_every_end_leads_to_where_stopping_was_likeliest(agent: Duet, setting: S
     for episode, walked in enumerate(map(places_of, walk.rollout.walked)):
         own = {place: chance for (other, place), chance in chances.items() if other == episode}
         assert own[walked[-1]] == pytest.approx(max(own.values()), abs=1e-5)
-
-
-def test_learning_walks_end_where_they_stop(agent: Duet, setting: Setting) -> None:
     assert FINAL not in setting.walk(agent, take_best, learning=True).rollout.decisions

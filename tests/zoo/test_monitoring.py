@@ -1,7 +1,9 @@
-"""Self-Monitoring and Regretful: progress, its inference, marks and regret against plain references."""
+"""Self-Monitoring, Regretful and Tactical Rewind: progress, marks, and searches against plain ones."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,36 +12,45 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenemem.agents.agent import Arrival
-from scenemem.agents.rollout import ACTION
-from scenemem.agents.walker import collect
+from scenemem.agents.agent import ActionSpace, Agent, Arrival, LocalActions
+from scenemem.agents.rollout import ACTION, GLOBAL, DecisionRequest
+from scenemem.agents.walker import collect, take_best
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import Pose, World
-from scenemem.zoo.objectives import (
-    hops_done,
-    metres_done,
-    progress_in_hops,
-    progress_in_metres,
-)
+from scenemem.world.graph import NONE, Pose, World
+from scenemem.zoo import objectives
+from scenemem.zoo.fast import Fast, FastConfig, walked_routes
 from scenemem.zoo.panoramic import ProgressMonitor
 from scenemem.zoo.regretful import MARKS, Regretful, RememberingActions
-from scenemem.zoo.search import AcceptActions
+from scenemem.zoo.search import END, AcceptActions, SearchActions
 from scenemem.zoo.self_monitoring import SelfMonitoring
-from tests.zoo.helpers import Noting, Setting, places_of, roam, way_over
+from tests.zoo.helpers import Setting, Walk, places_of, roam, way_over, with_heads
+
+
+class _Chooses:
+    """A policy without a network; with a progress for every place it writes it where it comes to."""
+
+    def __init__(self, choose: Callable[[DecisionRequest], Tensor], progress: Tensor | None = None) -> None:
+        self._choose, self._progress = choose, progress
+
+    def observe(self, pose: Pose, arrival: Arrival, space: ActionSpace, /) -> None:
+        if self._progress is not None:
+            progress = self._progress[pose.viewpoint[arrival.episodes]].unsqueeze(1)
+            space.memory.write("progress", progress, arrival.episodes)
+
+    def decide(self, request: DecisionRequest, *_: object) -> tuple[Tensor, None]:
+        return self._choose(request), None
+
 
 # Self-Monitoring
 
 
-def test_progress_is_the_share_of_the_way_in_metres_or_hops() -> None:
+def test_progress_is_the_share_of_the_way_in_metres_or_hops(world: World, episodes: EpisodeSet) -> None:
     metres = torch.tensor([[10.0, 5.0, 12.0, 3.0], [2.0, 4.0, 1.0, 3.1]])
     expected = torch.tensor([[0.0, 0.5, -0.2, 1.0], [1.0, -1.0, 1.0, -0.55]])
-    torch.testing.assert_close(metres_done(metres), expected)
+    torch.testing.assert_close(objectives.metres_done(metres), expected)
     hops = torch.tensor([[4, 3, 5, 0]])
-    torch.testing.assert_close(hops_done(hops), torch.tensor([[0.0, 0.25, -0.25, 1.0]]))
-
-
-def test_hops_are_the_edges_of_the_shortest_path(world: World, episodes: EpisodeSet) -> None:
-    """R2R paths are shortest paths."""
+    torch.testing.assert_close(objectives.hops_done(hops), torch.tensor([[0.0, 0.25, -0.25, 1.0]]))
+    # the paths of R2R are shortest paths
     found = world.hops(episodes.start, episodes.goal)
     assert found.tolist() == (episodes.path_length - 1).tolist()
 
@@ -50,8 +61,10 @@ def test_errors_of_progress_are_summed_over_steps_and_averaged_over_episodes(
 ) -> None:
     rollout = setting.walk(setting.loud(SelfMonitoring, "self-monitoring"), roam(1)).rollout
     goal, world, expected = setting.episodes.goal.unsqueeze(1), setting.world, 0.0
-    metres, hops = world.geodesic(rollout.viewpoint, goal), world.hops(rollout.viewpoint, goal)
-    target, loss = (metres_done(metres), progress_in_metres) if first else (hops_done(hops), progress_in_hops)
+    target, loss = objectives.hops_done(world.hops(rollout.viewpoint, goal)), objectives.progress_in_hops
+    if first:
+        metres = world.geodesic(rollout.viewpoint, goal)
+        target, loss = objectives.metres_done(metres), objectives.progress_in_metres
     for episode, length in enumerate(rollout.length.tolist()):
         error = rollout.heads["progress"][episode, first:length] - target[episode, first:length]
         expected += float(error.square().sum().detach()) / len(goal)
@@ -62,77 +75,57 @@ def test_the_monitor_reads_padded_words_alike() -> None:
     torch.manual_seed(0)
     monitor = ProgressMonitor(6, 5, words=9)
     attention, hidden, seen, cell = torch.rand(4, 7), torch.randn(4, 6), torch.randn(4, 5), torch.randn(4, 6)
-    progress = monitor(attention, hidden, seen, cell)
     padded = torch.nn.functional.pad(attention, (0, 2))
-    torch.testing.assert_close(monitor(padded, hidden, seen, cell), progress)
     gate = torch.sigmoid(monitor.gate(torch.cat([hidden, seen], 1))) * torch.tanh(cell)
     expected = torch.tanh(monitor.score(torch.cat([padded, gate], 1))).squeeze(1)
-    torch.testing.assert_close(progress, expected)
+    for words in (attention, padded):
+        torch.testing.assert_close(monitor(words, hidden, seen, cell), expected)
     with pytest.raises(ValueError, match=r"built for 9 words, got 10; set --model\.monitor-words to 10"):
         monitor(torch.rand(4, 10), hidden, seen, cell)
 
 
-@pytest.mark.parametrize("name", ["self-monitoring", "self-monitoring-as-published"])
-def test_its_words_and_its_progress_are_shown(name: str, setting: Setting) -> None:
+@pytest.mark.parametrize("name", ["self-monitoring", "self-monitoring-as-published", "regretful"])
+def test_words_progress_and_regret_are_shown(name: str, setting: Setting) -> None:
     walk = setting.walk(setting.loud(SelfMonitoring, name), roam())
-    shown = walk.answers[0].explanation
-    progress = shown.numbers["progress"]
+    first, second = (walk.answers[step].explanation for step in (0, 1))
+    progress = first.numbers["progress"]
     torch.testing.assert_close(progress, walk.heads["progress"][:, 0])
-    torch.testing.assert_close(shown.words["perception"].sum(1), torch.ones(len(setting.episodes)))
+    torch.testing.assert_close(first.words["perception"].sum(1), torch.ones(len(setting.episodes)))
     assert -1 < float(progress.min()) < float(progress.max()) < 1
+    regret = second.numbers.get("regret")
+    assert (regret is not None) == (name == "regretful")
+    assert regret is None or 0 < float(regret.min()) < float(regret.max()) < 1
 
 
 # progress inference
 
 
-class _Table(Noting):
-    """A policy with a fixed score for every way and a fixed progress for every place."""
-
-    def __init__(self, scores: Tensor, progress: Tensor) -> None:
-        super().__init__(
-            lambda request, _: (
-                scores[request.viewpoint[:, -1]].masked_fill(~request.options, -torch.inf).argmax(dim=1)
-            )
-        )
-        self._progress = progress
-
-    def observe(self, *seen: Any) -> None:
-        pose: Pose
-        arrival: Arrival
-        pose, arrival, space = seen
-        progress = self._progress[pose.viewpoint[arrival.episodes]].unsqueeze(1)
-        space.memory.write("progress", progress, arrival.episodes)
-
-
-def _plain(
+def _tried(
     world: World, start: int, scores: Tensor, progress: Tensor, decisions: int, tries: int
 ) -> list[int]:
-    """The same, one episode and one step after the other."""
-    walk, base = [start], start
-    accepted = float(progress[start])
+    """The walk of progress inference, one step after the other."""
+    walk, base, stop = [start], start, scores.shape[1] - 1
     for _ in range(decisions):
-        tried: list[int] = []
+        tried: dict[int, float] = {}  # progress of the places tried
         while True:
-            slots = int(world.degree[base])
-            options = [slot for slot in range(slots) if slot not in tried] + [scores.shape[1] - 1]
+            near = dict(enumerate(places_of(world.neighbour[base])))
+            options = [slot for slot, place in near.items() if place not in tried] + [stop]
             choice = max(options, key=lambda slot: float(scores[base, slot]))
-            if choice == scores.shape[1] - 1:
+            if choice == stop:
                 return walk
-            tried.append(choice)
-            place = int(world.neighbour[base, choice])
+            place = near[choice]
+            tried[place] = float(progress[place])
             walk.append(place)
-            if float(progress[place]) > accepted:
+            if tried[place] > float(progress[base]):
                 break
-            if len(tried) < tries and len(tried) < slots:
+            if len(tried) < min(tries, len(near)):
                 walk.append(base)
                 continue
-            best = max(tried, key=lambda slot: float(progress[int(world.neighbour[base, slot])]))
-            place_of_best = int(world.neighbour[base, best])
-            if place_of_best != place:
-                walk += way_over(world, set(walk), place, place_of_best)
-                place = place_of_best
+            best = max(tried, key=lambda place: tried[place])
+            walk += way_over(world, set(walk), place, best)
+            place = best
             break
-        base, accepted = place, float(progress[place])
+        base = place
     return walk
 
 
@@ -142,15 +135,19 @@ def test_progress_inference_walks_as_the_plain_one(
     seed: int, tries: int, decisions: int, world: World, episodes: EpisodeSet
 ) -> None:
     random = torch.Generator().manual_seed(seed)
-    slots = world.neighbour.shape[1]
-    scores = torch.rand(len(world.viewpoints), slots + 1, generator=random)
+    scores = torch.rand(len(world.viewpoints), world.neighbour.shape[1] + 1, generator=random)
     scores[:, -1] -= 0.3
     progress = torch.rand(len(world.viewpoints), generator=random)
+
+    def likeliest(request: DecisionRequest) -> Tensor:
+        here = scores[request.viewpoint[:, -1]]
+        return here.masked_fill(~request.options, -torch.inf).argmax(dim=1)
+
     some = episodes.select(range(0, len(episodes), 9))
     space = AcceptActions(world, len(some), decisions, tries=tries)
-    rollout = collect(world, some, space, _Table(scores, progress), max_steps=200)
+    rollout = collect(world, some, space, _Chooses(likeliest, progress), max_steps=200)
     for walked, start in zip(rollout.walked, some.start.tolist(), strict=True):
-        assert places_of(walked) == _plain(world, start, scores, progress, decisions, tries)
+        assert places_of(walked) == _tried(world, start, scores, progress, decisions=decisions, tries=tries)
 
 
 # Regretful
@@ -162,50 +159,194 @@ def test_scores_are_those_of_the_equations(name: str, setting: Setting) -> None:
     """One decision after the other, with plain loops over the walk."""
     agent = setting.loud(Regretful, name)
     walk = setting.walk(agent, roam(1), learning=True)
-    table, world, progress = walk.rollout.decisions[ACTION], setting.world, walk.heads["progress"]
-    checked, backs = 0, 0
+    table, progress, backs = walk.rollout.decisions[ACTION], walk.heads["progress"], 0
     for row in range(0, len(table.episode), 7):
         episode, step = int(table.episode[row]), int(table.step[row])
         seen, own = walk.at(episode, step)
         embedded, query = agent.embedded(seen)[own], agent.query(seen)[own]
-        places_walked = walk.rollout.viewpoint[episode, : step + 1].tolist()
-        marks = {place: float(progress[episode, t]) for t, place in enumerate(places_walked)}
-        now, before = float(progress[episode, step]), float(progress[episode, step - 1]) if step else 0.0
-        places = world.neighbour[places_walked[-1]].tolist()
-        stop = len(places)
-        back = places.index(places_walked[-2]) if step else stop
-        weights = agent.regret(torch.tensor([now - before])).softmax(0)
+        walked = walk.rollout.viewpoint[episode, : step + 1].tolist()
+        made = progress[episode, : step + 1].tolist()
+        marks = dict(zip(walked, made, strict=True))
+        places = setting.world.neighbour[walked[-1]].tolist()
+        back = places.index(walked[-2]) if step else len(places)
+        risen = made[-1] - made[-2] if step else made[-1]
+        weights = agent.regret(torch.tensor([risen])).softmax(0)
         move = agent.move(weights[0] * embedded[back] + weights[1] * query)
         for option in table.options[row].nonzero().squeeze(1).tolist():
-            mark = 0.0 if option == stop else marks.get(places[option], 1.0)
-            whole = torch.cat([embedded[option], torch.full((MARKS,), now - mark)])
+            mark = 0.0 if option == len(places) else marks.get(places[option], 1.0)
+            whole = torch.cat([embedded[option], torch.full((MARKS,), made[-1] - mark)])
             assert float(table.logits[row, option]) == pytest.approx(float(whole @ move), abs=1e-3)
-            checked += 1
-        backs += len(set(places_walked)) < len(places_walked)
-    assert checked > 30
+        backs += len(set(walked)) < len(walked)
     assert backs > 3, "walks that came back are among them"
 
 
 @pytest.mark.parametrize("block", [False, True])
 def test_a_step_back_is_not_repeated_at_once(block: bool, world: World, episodes: EpisodeSet) -> None:
-    some = episodes.select(range(0, len(episodes), 7))
-    policy = Noting(lambda request, _: request.options.int().argmax(dim=1))  # back and forth
+    some, again = episodes.select(range(0, len(episodes), 7)), False
+    policy = _Chooses(lambda request: request.options.int().argmax(dim=1))  # back and forth
     space = RememberingActions(world, len(some), 12, block=block)
     rollout = collect(world, some, space, policy, max_steps=40)
-    for episode, walk in enumerate(rollout.viewpoint.tolist()):
-        for step in range(int(rollout.length[episode]) - 1):
-            offered = policy.noted[step][0].options[episode]
-            came_back = step >= 2 and walk[step - 2] == walk[step]
-            for slot, place in enumerate(world.neighbour[walk[step]].tolist()):
-                blocked = block and came_back and place == walk[step - 1]
-                assert bool(offered[slot]) == (place != -1 and not blocked)
-    oscillates = (rollout.viewpoint[:, 3:] == rollout.viewpoint[:, 1:-2]) & rollout.alive[:, 3:]
-    again = oscillates & (rollout.viewpoint[:, 2:-1] == rollout.viewpoint[:, :-3])
-    assert bool(again.any()) != block
+    table = rollout.decisions[ACTION]
+    for row, (episode, step) in enumerate(zip(table.episode.tolist(), table.step.tolist(), strict=True)):
+        walk = rollout.viewpoint[episode].tolist()
+        came_back = step >= 2 and walk[step - 2] == walk[step]
+        blocked = walk[step - 1] if block and came_back else NONE
+        expected = [place not in (NONE, blocked) for place in world.neighbour[walk[step]].tolist()]
+        assert table.options[row, :-1].tolist() == expected
+        again |= came_back and step >= 3 and walk[step - 3] == walk[step - 1]
+    assert again != block
 
 
-def test_regret_and_progress_are_shown(setting: Setting) -> None:
-    walk = setting.walk(setting.loud(Regretful, "regretful"), roam())
-    numbers = walk.answers[1].explanation.numbers
-    assert numbers.keys() == {"progress", "regret"}
-    assert 0 < float(numbers["regret"].min()) < float(numbers["regret"].max()) < 1
+# Tactical Rewind: the search
+
+DECISIONS = 6
+RERANKED = "fast-long-reranked"
+
+
+def _searched(
+    world: World, scores: dict[int, list[float]], start: int, *, mean: bool, long: bool
+) -> list[int]:
+    """The walk of one search.  scores: the follower's at every place, stop last"""
+    walk, here = [start], start
+    route = {start: (0.0, 0)}  # sum and decisions up to each place
+
+    def value(place: int, slot: int) -> float:
+        total, depth = route[place]
+        return (total + scores[place][slot]) / (depth + 1 if mean else 1)
+
+    for _ in range(DECISIONS):
+        frontier = {
+            (place, slot): value(place, slot)
+            for place in route
+            for slot, other in enumerate(places_of(world.neighbour[place]))
+            if other not in route
+        }
+        greedy = here, max(range(len(scores[here])), key=lambda slot: scores[here][slot])
+        if not long and greedy[1] == len(scores[here]) - 1:
+            return walk
+        if not frontier:
+            break
+        place, slot = max(frontier, key=lambda way: frontier[way])
+        if not long and greedy in frontier:
+            place, slot = greedy
+        walk += way_over(world, route, here, place)
+        here = int(world.neighbour[place, slot])
+        walk.append(here)
+        route[here] = route[place][0] + scores[place][slot], route[place][1] + 1
+    return walk + (
+        way_over(world, route, here, max(route, key=lambda place: value(place, -1))) if long else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("fast", {}),
+        ("fast", {"priority": "log_probabilities", "mean": True}),
+        ("fast-as-published", {}),
+        ("fast-over-basic", {}),
+        ("fast-long", {}),
+        ("fast-long", {"mean": True}),
+        ("speaker-follower-search", {}),
+    ],
+)
+def test_the_search_walks_as_the_plain_one(name: str, changes: dict[str, Any], setting: Setting) -> None:
+    jumps = 0
+    for seed in range(4):
+        agent = setting.loud(Agent, name, seed=seed, **changes)
+        walk = setting.walk(agent, take_best, max_decisions=DECISIONS)
+        memory, long = walk.space.memory, agent.config.search == "long"
+        for episode, start in enumerate(setting.episodes.start.tolist()):
+            rows = memory.columns["scores"][episode].tolist()
+            scores = dict(zip(places_of(memory.node[episode]), rows, strict=False))
+            walked = places_of(walk.rollout.walked[episode])
+            assert walked == _searched(setting.world, scores, start, mean=agent.config.mean, long=long)
+            jumps += len(set(walked)) < len(walked)
+        assert not long or walk.rollout.decisions.keys() == {GLOBAL, END}
+    assert jumps > 0, "some walks came back"
+
+
+@pytest.mark.parametrize("name", ["fast", "fast-long", "fast-over-basic"])
+def test_it_learns_as_a_local_agent(name: str, setting: Setting) -> None:
+    agent, without = setting.loud(Agent, name), setting.loud(Agent, name, search="none")
+    assert type(agent.action_space(setting.world, 2, 5, learning=True)) is LocalActions
+    assert type(agent.action_space(setting.world, 2, 5)) is SearchActions
+    assert type(without.action_space(setting.world, 2, 5)) is LocalActions
+    assert FastConfig().search == "none"
+    if name == "fast-over-basic":  # it can begin with the weights of a trained one
+        assert agent.state_dict().keys() == setting.loud(Agent, "basic").state_dict().keys()
+
+
+# Tactical Rewind: the re-ranker
+
+
+def _numbers(depth: int, sums: Tensor, progress: Tensor) -> list[float]:
+    """Decisions, then sum and mean of logits and of log-probabilities (2,), and progress."""
+    means = sums / (depth + 1)
+    return [depth, *torch.stack([sums, means], dim=1).flatten().tolist(), float(progress)]
+
+
+def _both(logits: Tensor) -> Tensor:
+    """Logits and log-probabilities  (..., K + 1)  ->  (..., 2, K + 1)"""
+    return torch.stack([logits, logits.log_softmax(dim=-1)], dim=-2)
+
+
+@torch.no_grad()
+def test_the_re_ranker_reads_the_numbers_of_every_route(setting: Setting) -> None:
+    """Those of a search: the sums of scores from the start to every node. Fresh, it ranks by logits."""
+    agent, compared = setting.loud(Fast, RERANKED), 0
+    point = setting.walk(agent, take_best, max_decisions=3).points[-1]
+    graph = point.memory()
+    scores, parent, progress = (graph.column(name) for name in ("scores", "parent", "progress"))
+    for row, numbers in enumerate(agent.route_numbers(point).tolist()):
+        known, routes = places_of(graph.viewpoint[row]), dict[int, list[int]]()
+        both = dict(zip(known, _both(scores[row]), strict=False))
+        for node, place in enumerate(known):
+            route = routes[place] = [*routes.get(round(float(parent[row, node, 0])), []), place]
+            sums = both[place][:, -1].clone()
+            for here, there in pairwise(route):
+                sums += both[here][:, setting.world.neighbour[here].tolist().index(there)]
+            expected = _numbers(len(route) - 1, sums, progress[row, node, 0])
+            assert numbers[node] == pytest.approx(expected, rel=1e-3, abs=1e-3)
+            compared += len(route) - 1
+    assert compared > 0
+    assert setting.agent(RERANKED).network.state_dict()["rank.weight"].tolist() == [[0, 1, 0, 0, 0, 0]]
+
+
+@pytest.fixture(scope="module")
+def ranked(setting: Setting) -> Walk:
+    """A local walk to learn from."""
+    return setting.walk(setting.loud(Fast, RERANKED), roam(), learning=True)
+
+
+def test_a_re_ranker_of_logits_changes_no_walk(setting: Setting) -> None:
+    plain, ranked = (setting.loud(Fast, name, seed=2) for name in ("fast-long", RERANKED))
+    ranked.load_state_dict({**plain.state_dict(), "rank.weight": torch.eye(6)[1:2]})
+    walks = [setting.walk(agent, take_best, max_decisions=DECISIONS).rollout for agent in (plain, ranked)]
+    assert torch.equal(walks[0].walked, walks[1].walked)
+
+
+def test_local_walks_have_the_same_numbers(ranked: Walk) -> None:
+    table, progress = ranked.rollout.decisions[ACTION], ranked.heads["progress"].detach()
+    logits = table.logits.detach()
+    numbers, both = walked_routes(ranked.rollout, logits, progress), _both(logits)
+    along = torch.zeros(len(numbers), 2)
+    for row in table.order.argsort(stable=True).tolist():
+        episode, step = int(table.episode[row]), int(table.step[row])
+        expected = _numbers(step, along[episode] + both[row, :, -1], progress[episode, step])
+        assert numbers[episode, step].tolist() == pytest.approx(expected, rel=1e-3, abs=1e-3)
+        along[episode] += both[row, :, int(table.choice[row])]
+
+
+def test_places_at_the_goal_rank_above_others(setting: Setting, ranked: Walk) -> None:
+    rollout, losses = ranked.rollout, []
+    rank = torch.randn(rollout.alive.shape, generator=torch.Generator().manual_seed(1))
+    found = objectives.rank_pairs(with_heads(rollout, rank=rank), setting.context(rollout))
+    table = rollout.decisions[ACTION]
+    metres = setting.world.geodesic(rollout.viewpoint, setting.episodes.goal.unsqueeze(1))
+    for episode, ranks in enumerate(rank.tolist()):
+        steps = set(table.step[table.episode == episode].tolist())
+        near = {step for step in steps if float(metres[episode, step]) < 3}
+        losses += [max(0.0, 1 - ranks[one] + ranks[other]) for one in near for other in steps - near]
+    assert losses
+    assert float(found) == pytest.approx(sum(losses) / len(losses), rel=1e-4)
