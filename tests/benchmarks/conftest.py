@@ -9,9 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
+from torch import nn
 
 from benchmarks import machine
 from benchmarks.machine import Options, report
+from benchmarks.measure import Amount, OperationCounter, flop_counter
 from benchmarks.workload import Workload
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS, Preset
@@ -26,6 +29,20 @@ def small(name: str) -> Preset[Any]:
     sizes = {"word_width": 8, "width": 16, "node_width": 8}
     own = {item.name for item in fields(preset.model)}
     return replace(preset, model=replace(preset.model, **{k: v for k, v in sizes.items() if k in own}))
+
+
+def repeated(work: Callable[[], Amount], network: nn.Module) -> Amount:
+    """Check that work can be done again, with the same operations, from the same weights."""
+    work()  # the first step makes the state of the optimiser
+    before, counts = [weights.clone() for weights in network.parameters()], []
+    for _ in range(2):
+        with flop_counter() as products, OperationCounter() as operations:
+            done = work()
+        counts.append((done, products.get_total_flops(), operations.count))
+    assert counts[0] == counts[1]
+    for old, new in zip(before, network.parameters(), strict=True):
+        torch.testing.assert_close(old, new)
+    return done
 
 
 @pytest.fixture(autouse=True)

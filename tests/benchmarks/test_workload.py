@@ -10,26 +10,17 @@ import torch
 
 from benchmarks import workload
 from benchmarks.machine import Options
-from benchmarks.measure import OperationCounter, flop_counter
 from benchmarks.workload import MODES, Habit, Mode, Workload, made_up_store, preset_at, walking_by
-from scenemem.agents.rollout import FRONTIER
+from scenemem.agents.rollout import FRONTIER, Rollout
 from scenemem.errors import UserError
 from scenemem.presets import PRESETS, PUBLISHED
+from tests.benchmarks.conftest import repeated
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_repeated_work_is_the_same_work(mode: Mode, tiny_load: Workload) -> None:
-    tiny_load.run(mode, 1)  # the first step makes the state of the optimiser
-    before = [parameter.clone() for parameter in tiny_load.agent.network.parameters()]
-    counts = []
-    for _ in range(2):
-        with flop_counter() as products, OperationCounter() as operations:
-            done = tiny_load.run(mode, 1)
-        counts.append((done, products.get_total_flops(), operations.count))
-        assert done.episodes == (8 if mode == "mixed" else 4)
-    assert counts[0] == counts[1]
-    for old, new in zip(before, tiny_load.agent.network.parameters(), strict=True):
-        torch.testing.assert_close(old, new)
+    done = repeated(lambda: tiny_load.run(mode, 1), tiny_load.agent.network)
+    assert done.episodes == (8 if mode == "mixed" else 4)
 
 
 def test_modes_learn_from_different_losses(tiny_load: Workload) -> None:
@@ -79,37 +70,24 @@ def test_made_up_features_have_any_width_and_need_no_store(tiny_data: Path) -> N
 
 
 def test_habits_decide_how_far_agents_walk(tiny_load: Workload) -> None:
-    agent, episodes = tiny_load.agent, tiny_load.episodes
-    with walking_by(Habit(stop=1.0, leave=0.0)):
-        assert (agent.walk(episodes).length == 1).all(), "always stopping is seeing the start alone"
-    with walking_by(Habit(stop=0.0, leave=0.0)):
-        restless = agent.walk(episodes)
+    def walk(stop: float, leave: float, **options: int) -> Rollout:
+        with walking_by(Habit(stop=stop, leave=leave), **options):
+            return tiny_load.agent.walk(tiny_load.episodes)
+
+    assert (walk(1.0, 0.0).length == 1).all(), "always stopping is seeing the start alone"
+    restless = walk(0.0, 0.0)
     assert restless.length.float().mean() > 3
     frontier = restless.decisions[FRONTIER]
     here = restless.viewpoint[frontier.episode, frontier.step]
     assert torch.equal(frontier.place, here), "never leaving is staying at every frontier decision"
-    with walking_by(Habit(stop=0.0, leave=1.0)):
-        leaving = agent.walk(episodes)
-    for rollout in (restless, leaving):
+    for rollout in (restless, walk(0.0, 1.0)):
         for table in rollout.decisions.values():
             assert table.options.gather(1, table.choice.unsqueeze(1)).all(), "habits keep to the options"
-
-
-def test_habits_are_seeded(tiny_load: Workload) -> None:
-    walks = []
-    for seed in (1, 1, 2):
-        with walking_by(Habit(stop=0.2, leave=0.5), seed=seed):
-            walks.append(tiny_load.agent.walk(tiny_load.episodes).length.tolist())
-    assert walks[0] == walks[1] != walks[2]
-
-
-def test_forced_episodes_have_no_habits(tiny_load: Workload) -> None:
-    agent, episodes = tiny_load.agent, tiny_load.episodes
-    own = agent.walk(episodes)
-    with walking_by(Habit(stop=1.0, leave=0.0), forced=3):
-        walked = agent.walk(episodes)
-    assert walked.length[:3].tolist() == own.length[:3].tolist()
-    assert (walked.length[3:] == 1).all()
+    first, again, other = (walk(0.2, 0.5, seed=seed).length.tolist() for seed in (1, 1, 2))
+    assert first == again != other
+    forced, own = walk(1.0, 0.0, forced=3), tiny_load.agent.walk(tiny_load.episodes)
+    assert forced.length[:3].tolist() == own.length[:3].tolist(), "forced episodes have no habits"
+    assert (forced.length[3:] == 1).all()
 
 
 def test_habits_reach_the_walks_of_a_training(tiny_load: Workload, monkeypatch: pytest.MonkeyPatch) -> None:

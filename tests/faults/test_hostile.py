@@ -202,19 +202,16 @@ def test_a_damaged_zip_of_word_vectors_is_one_line(tmp_path: Path) -> None:
             read_glove(tmp_path / "glove.zip")
 
 
-def test_a_configuration_that_is_nested_too_deeply_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "my.toml").write_text("base = " + "[" * 100_000)
-    with pytest.raises(DataError, match=r"my\.toml: is no TOML"):
-        read_config(tmp_path / "my.toml")
-
-
 @pytest.mark.parametrize(
     "content", [b"GIF89a" + b"\0" * 4, b"\x89PNG\r\n\x1a\n" + b"\xff" * 40, b"", b"BM" + b"\xff" * 60]
 )
-def test_a_damaged_picture_is_one_line(tmp_path: Path, content: bytes) -> None:
+def test_damaged_pictures_and_configurations_are_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "0.jpg").write_bytes(content)
     with pytest.raises(DataError, match=r"0\.jpg: view 0: not a readable picture"):
         read_picture(tmp_path / "0.jpg", "view 0")
+    (tmp_path / "my.toml").write_text("base = " + "[" * 100_000)
+    with pytest.raises(DataError, match=r"my\.toml: is no TOML"):
+        read_config(tmp_path / "my.toml")
 
 
 class _Harmful:

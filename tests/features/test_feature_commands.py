@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from scenemem.formats.features import verify_store
 from tests.commands.helpers import typed
+from tests.features.caption_houses import write_captions
 
 
 def _tsv(file: Path, count: int = 3, width: int = 4) -> Path:
@@ -17,7 +19,7 @@ def _tsv(file: Path, count: int = 3, width: int = 4) -> Path:
     return file
 
 
-def test_features_are_converted_beside_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_features_are_converted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = _tsv(tmp_path / "net.tsv")
     assert typed("data", "features", file, "--data", tmp_path, "--json") == 0
     (shown,) = json.loads(capsys.readouterr().out)["stores"]
@@ -30,18 +32,24 @@ def test_features_are_converted_beside_the_data(tmp_path: Path, capsys: pytest.C
         "viewpoints": 3,
         "sha256": verify_store(target).sha256,
     }
-
-
-def test_name_place_columns_and_encoder_can_be_chosen(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = _tsv(tmp_path / "net.tsv")
     words = ("--name", "few", "--columns", 2, "--out", tmp_path / "o", "--encoder", "made up")
     assert typed("data", "features", file, "--data", tmp_path, *words) == 0
-    shown = capsys.readouterr().out
     info = verify_store(tmp_path / "o" / "few.npy")
-    assert f"few (track images): 3 viewpoints x 36 views x 2 columns\n  sha256 {info.sha256}\n" in shown
+    expected = f"few (track images): 3 viewpoints x 36 views x 2 columns\n  sha256 {info.sha256}\n"
+    assert expected in capsys.readouterr().out
     assert (info.width, info.encoder) == (2, "made up")
+
+
+def test_captions_are_built_beside_the_data(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = Path(shutil.copytree(tiny_data, tmp_path / "data"))
+    write_captions(root)
+    words = ("--caption-columns", 4, "--detection-columns", 0, "--json")
+    assert typed("data", "captions", "--data", root, *words) == 0
+    (shown,) = json.loads(capsys.readouterr().out)["stores"]
+    assert (shown["name"], shown["track"], shown["width"]) == ("captions", "captions", 11)
+    assert shown["sha256"] == verify_store(root / "features" / "captions.npy").sha256
 
 
 @pytest.fixture
@@ -56,7 +64,7 @@ def annotated(tiny_data: Path, tmp_path: Path) -> Path:
     return root
 
 
-def test_object_features_are_built_beside_the_data(
+def test_object_features_are_built_with_rooms_when_they_are_known(
     annotated: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert typed("data", "objects", "--data", annotated, "--json") == 0
@@ -65,13 +73,9 @@ def test_object_features_are_built_beside_the_data(
     assert store["name"] == "objects"
     assert store["sha256"] == verify_store(annotated / "features" / "objects.npy").sha256
     assert f"no room labels in {annotated / 'rooms'}: only the store 'objects' was built" in shown.err
-
-
-def test_rooms_appear_when_they_are_known(annotated: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (annotated / "rooms").mkdir()
-    (annotated / "rooms" / "viewpoint_rooms.tsv").write_text(
-        "scan\tviewpoint\troom_code\troom\ngrid\tg00\tk\tkitchen\n"
-    )
+    rooms = "scan\tviewpoint\troom_code\troom\ngrid\tg00\tk\tkitchen\n"
+    (annotated / "rooms" / "viewpoint_rooms.tsv").write_text(rooms)
     assert typed("data", "objects", "--data", annotated, "--json") == 0
     names = [store["name"] for store in json.loads(capsys.readouterr().out)["stores"]]
     assert names == ["objects", "oracle"]

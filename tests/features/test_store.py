@@ -50,16 +50,28 @@ def store_file(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_panoramas_are_gathered_by_global_index(world: World, store_file: Path) -> None:
-    store = open_store(store_file, world)
+def test_panoramas_and_single_views_are_gathered_by_global_index(world: World, store_file: Path) -> None:
+    store, values = open_store(store_file, world), _values(world)
     index = torch.tensor([[3, 0], [len(world.viewpoints) - 1, 3]])
     gathered = store.gather(index)
     assert gathered.dtype == torch.float32
-    assert gathered.shape == (2, 2, VIEWS, WIDTH)
-    np.testing.assert_array_equal(gathered.numpy(), _values(world)[index.numpy()].astype(np.float32))
+    np.testing.assert_array_equal(gathered.numpy(), values[index.numpy()].astype(np.float32))
     assert store.width == WIDTH == store.info.width
     assert store.gather(torch.tensor(4)).shape == (VIEWS, WIDTH)
     assert store.gather(torch.zeros(0, dtype=torch.long)).shape == (0, VIEWS, WIDTH)
+    viewpoints, views = torch.tensor([[5], [2], [9]]), torch.tensor([[0, 35, 12, 7]])
+    single = open_store(store_file, world, half=True).gather_views(viewpoints, views)
+    assert single.dtype == torch.float16
+    np.testing.assert_array_equal(single.numpy(), values[viewpoints.numpy(), views.numpy()])
+
+
+def test_a_store_loaded_whole_gives_the_same(world: World, store_file: Path) -> None:
+    mapped = open_store(store_file, world)
+    loaded = mapped.to("cpu")
+    everything = torch.arange(len(world.viewpoints))
+    assert torch.equal(loaded.gather(everything), mapped.gather(everything))
+    assert len(loaded.values) == len(world.viewpoints), "rows of other worlds are not loaded"
+    assert identity(loaded) == identity(mapped)
 
 
 @pytest.fixture(scope="module")
@@ -132,29 +144,6 @@ def test_weights_of_other_features_are_refused(
         check_identity({**known, **changed}, _stored(values, "two"), "weights")
 
 
-def test_projections_are_those_of_the_file_on_any_device(world: World, store_file: Path) -> None:
-    store = open_store(store_file, world)
-    assert identity(store) == identity(store.to("cpu"))
-
-
-def test_single_views_are_gathered(world: World, store_file: Path) -> None:
-    store = open_store(store_file, world, half=True)
-    viewpoints, views = torch.tensor([5, 2, 9]), torch.tensor([[0, 35, 12, 7]])
-    gathered = store.gather_views(viewpoints[:, None], views)
-    assert gathered.dtype == torch.float16
-    expected = _values(world)[viewpoints.numpy()[:, None], views.numpy()]
-    np.testing.assert_array_equal(gathered.numpy(), expected)
-
-
-def test_a_store_loaded_whole_gives_the_same(world: World, store_file: Path) -> None:
-    mapped = open_store(store_file, world)
-    loaded = mapped.to("cpu")
-    everything = torch.arange(len(world.viewpoints))
-    assert isinstance(loaded, FeatureStore)
-    assert torch.equal(loaded.gather(everything), mapped.gather(everything))
-    assert len(loaded.values) == len(world.viewpoints), "rows of other worlds are not loaded"
-
-
 def test_a_missing_viewpoint_is_named(world: World, tmp_path: Path) -> None:
     values = _values(world)
     write_store(tmp_path / "few.npy", world.names[2:], values[2:], width=WIDTH, source="", encoder="")
@@ -208,22 +197,19 @@ def test_200_hdf5_rows_round_trip_bit_exactly_in_float16(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("write", [_write_tsv, _write_hdf5])
-def test_progress_ends_with_everything_done(write: Any, tmp_path: Path) -> None:
-    file = write(tmp_path / ("f.tsv" if write is _write_tsv else "f.h5"), _rows(12, 4))
-    seen: list[tuple[int, int]] = []
-    convert_features(file, tmp_path / "f.npy", progress=lambda *done: seen.append(done))
-    assert [done for done, _ in seen] == list(range(1, 13))
-    assert seen[-1] == (12, 12)
-
-
-@pytest.mark.parametrize("write", [_write_tsv, _write_hdf5])
-def test_a_number_that_cannot_be_stored_is_located(write: Any, tmp_path: Path) -> None:
-    rows = _rows(4, 3)
-    rows[2, 7, 1] = np.nan
+def test_progress_ends_with_everything_done_and_a_bad_number_is_located(write: Any, tmp_path: Path) -> None:
+    rows, target, seen = _rows(4, 3), tmp_path / "f.npy", list[tuple[int, int]]()
     file = write(tmp_path / ("f.tsv" if write is _write_tsv else "f.h5"), rows)
+    convert_features(file, target, progress=lambda *done: seen.append(done))
+    assert [done for done, _ in seen] == [1, 2, 3, 4]
+    assert seen[-1] == (4, 4)
+    target.unlink()
+    target.with_suffix(".json").unlink()
+    rows[2, 7, 1] = np.nan
+    write(file, rows)
     place = "line 3" if write is _write_tsv else "data set 'scan_v2'"
     with pytest.raises(DataError, match=rf"{file.name}: {place}: 'scan_v2', view 7, column 1 is "):
-        convert_features(file, tmp_path / "f.npy")
+        convert_features(file, target)
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
@@ -330,28 +316,21 @@ def test_a_union_holds_the_columns_of_all_and_free_space_once(tmp_path: Path) ->
     np.testing.assert_array_equal(values[..., 5:], read_store(objects)[1][[1, 2, 0], :, :2])
 
 
-def test_groups_that_differ_are_both_kept(tmp_path: Path) -> None:
-    stores = {
-        "captions": _written(tmp_path, "captions", 3),
-        "objects": _written(tmp_path, "objects", 2, space=SPACE + 1),
-    }
-    assert join_stores(stores, tmp_path / "union.npy").width == 9
-
-
-def test_stores_of_other_viewpoints_are_not_joined(tmp_path: Path) -> None:
-    whole, part = _written(tmp_path, "captions", 3), _written(tmp_path, "objects", 2, keys=("s_a", "s_c"))
-    with pytest.raises(DataError, match=r"objects\.npy: lacks the viewpoint 's_b'; only stores of the same"):
-        join_stores({"captions": whole, "objects": part}, tmp_path / "union.npy")
-    with pytest.raises(DataError, match=r"captions\.npy: alone holds the viewpoint 's_b'"):
-        join_stores({"objects": part, "captions": whole}, tmp_path / "union.npy")
-
-
-def test_a_union_needs_two_stores_with_tracks(tmp_path: Path) -> None:
-    captions, unknown = _written(tmp_path, "captions", 3), _written(tmp_path, "old", 2, track="")
-    with pytest.raises(UserError, match="a union takes two stores or more, got 1: captions"):
-        join_stores({"captions": captions}, tmp_path / "union.npy")
-    with pytest.raises(UserError, match=r"old\.npy: has no track; build it again"):
-        join_stores({"captions": captions, "old": unknown}, tmp_path / "union.npy")
+def test_groups_that_differ_are_both_kept_and_other_stores_are_not_joined(tmp_path: Path) -> None:
+    captions = _written(tmp_path, "captions", 3)
+    part = _written(tmp_path, "part", 2, keys=("s_a", "s_c"))
+    unknown = _written(tmp_path, "old", 2, track="")
+    shifted = _written(tmp_path, "objects", 2, space=SPACE + 1)
+    union = tmp_path / "union.npy"
+    assert join_stores({"captions": captions, "objects": shifted}, union).width == 9
+    for stores, message in (
+        ((captions, part), r"part\.npy: lacks the viewpoint 's_b'; only stores of the same"),
+        ((part, captions), r"captions\.npy: alone holds the viewpoint 's_b'"),
+        ((captions,), "a union takes two stores or more, got 1: captions"),
+        ((captions, unknown), r"old\.npy: has no track; build it again"),
+    ):
+        with pytest.raises(UserError, match=message):
+            join_stores({store.stem: store for store in stores}, union)
 
 
 def test_the_command_joins_stores_of_a_data_folder(

@@ -24,10 +24,6 @@ def _vectors(*words: str) -> dict[str, Vectors]:
     return {word: random.normal(size=20).astype(np.float32) for word in words}
 
 
-def test_labels_are_split_into_words() -> None:
-    assert label_words("TV_monitor / wall-lamp 2") == ["tv", "monitor", "wall", "lamp"]
-
-
 def test_few_labels_keep_all_their_similarities() -> None:
     vectors = _vectors("bed", "lamp", "side", "table")
     labels = [("bed", ""), ("side table", ""), ("table", ""), ("lamp", "")]
@@ -40,9 +36,9 @@ def test_few_labels_keep_all_their_similarities() -> None:
 
 
 def test_the_first_spelling_with_a_known_word_counts() -> None:
-    vectors = _vectors("bed", "lamp")
+    assert label_words("TV_monitor / wall-lamp 2") == ["tv", "monitor", "wall", "lamp"]
     labels = [("bed", "lamp"), ("lampe", "bed"), ("lampe bed", "lamp"), ("lampe", "")]
-    reduced = reduced_label_vectors(labels, vectors, 4)
+    reduced = reduced_label_vectors(labels, _vectors("bed", "lamp"), 4)
     np.testing.assert_array_equal(reduced[1], reduced[0])
     np.testing.assert_array_equal(reduced[2], reduced[0])
     assert (reduced[3] == 0).all()
@@ -89,14 +85,9 @@ def test_embeddings_begin_where_their_words_have_vectors() -> None:
     table /= np.linalg.norm(table, axis=1, keepdims=True)
     begin /= np.linalg.norm(begin, axis=1, keepdims=True)
     np.testing.assert_allclose(begin @ begin.T, table @ table.T, atol=1e-9)
-
-
-def test_embeddings_keep_no_more_columns_than_wanted_nor_begin_without_a_known_word() -> None:
-    words = ["bed", "lamp", "side", "table", "chair"]
-    assert first_embeddings(words, _vectors(*words), 3)[1].shape == (5, 3)
+    assert first_embeddings(list(vectors), vectors, 3)[1].shape == (5, 3), "no more columns than wanted"
     known, begin = first_embeddings(["bed"], _vectors("lamp"), 3)
-    assert known.shape == (0,)
-    assert begin.shape[0] == 0
+    assert (known.shape, begin.shape[0]) == ((0,), 0), "no known word"
 
 
 def test_a_word_that_many_texts_hold_tells_little() -> None:
@@ -117,19 +108,13 @@ def test_a_text_is_the_sum_of_its_words_by_rarity() -> None:
     np.testing.assert_allclose(rows[2], both / np.linalg.norm(both), atol=1e-6)
     np.testing.assert_allclose(rows[4], lamp, atol=1e-6)
     assert not rows[[1, 3]].any(), "no known word"
-
-
-def test_a_word_that_training_lacks_counts_as_the_rarest() -> None:
-    vectors = _vectors("bed", "lamp")
-    rows = text_vectors(["bed lamp"], vectors, {"bed": 1.0})
-    np.testing.assert_array_equal(rows, text_vectors(["bed lamp"], vectors, {"bed": 1.0, "lamp": 1.0}))
+    lacking = text_vectors(["bed lamp"], vectors, {"bed": 1.0})
+    expected = text_vectors(["bed lamp"], vectors, {"bed": 1.0, "lamp": 1.0})
+    np.testing.assert_array_equal(lacking, expected, "what training lacks is the rarest")
     assert not text_vectors(["bed", "!"], {}, {}).any()
-
-
-def test_hashed_words_are_fixed_signs() -> None:
-    vectors = hashed_word_vectors(["a bed", "Bed 7"], 16)
-    assert list(vectors) == ["a", "bed"]
-    assert set(np.abs(vectors["bed"]).tolist()) == {1.0}
+    hashed = hashed_word_vectors(["a bed", "Bed 7"], 16)
+    assert list(hashed) == ["a", "bed"]
+    assert set(np.abs(hashed["bed"]).tolist()) == {1.0}
 
 
 def test_the_main_axes_are_those_of_the_weighted_vectors() -> None:

@@ -107,11 +107,6 @@ def test_bbox_sources_without_content_are_refused(tmp_path: Path) -> None:
     assert refused(read_view_objects, tmp_path / "none.tar.gz") == "no such file"
 
 
-def test_tables_are_read_by_their_header(tmp_path: Path) -> None:
-    file = put(tmp_path / "room_codes.tsv", "extra\troom\troom_code\n1\tbed room\tb\n2\tno label\t-\n")
-    assert list(read_table(file, RoomCode)) == [RoomCode("b", "bed room"), RoomCode("-", "no label")]
-
-
 POSITIONS = "scan\tobject_id\tx\ty\tz\tname\tcategory\tmpcat40\n"
 
 
@@ -132,7 +127,9 @@ def test_a_bad_table_line_is_named(text: str, message: str, tmp_path: Path) -> N
     assert refused(lambda file: read_table(file, ObjectPosition), file).startswith(message)
 
 
-def test_word_vectors_are_read(tmp_path: Path) -> None:
+def test_tables_and_word_vectors_are_read(tmp_path: Path) -> None:
+    file = put(tmp_path / "room_codes.tsv", "extra\troom\troom_code\n1\tbed room\tb\n2\tno label\t-\n")
+    assert list(read_table(file, RoomCode)) == [RoomCode("b", "bed room"), RoomCode("-", "no label")]
     vectors = np.arange(6, dtype=np.float16).reshape(2, 3)
     np.savez(tmp_path / "g.npz", words=np.array(["a", "lamp"]), vectors=vectors)
     words, read = read_word_vectors(tmp_path / "g.npz")
@@ -161,18 +158,6 @@ def test_bad_word_vectors_are_refused(arrays: Any, message: str, tmp_path: Path)
     assert refused(read_word_vectors, put(file, b"PK\x03\x04 broken")).startswith("not an .npz file")
     np.savez(file, **arrays)
     assert refused(read_word_vectors, file).startswith(message)
-
-
-@pytest.mark.real_data
-def test_the_real_archive_and_the_compact_file_agree(real_data: Path) -> None:
-    labels = read_labels(real_data / "objects" / "labels.tsv")
-    compact = {r.viewpoint: r for r in read_view_objects(real_data / "objects" / "view_objects.jsonl.gz")}
-    records = list(read_view_objects(real_data / "objects" / "BBox.tar.gz", labels))
-    assert len(records) == len(compact) == 10_567
-    for record in records:
-        twin = compact[record.viewpoint]
-        assert record.scan == twin.scan
-        assert {o.id: o for o in record.objects} == {o.id: o for o in twin.objects}
 
 
 @pytest.mark.parametrize("ending", [".json", ".json.gz"])

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -63,38 +63,39 @@ except UserError as error:
 Writer = Callable[[Path], AbstractContextManager[Path]]
 
 
+WRITERS: dict[str, Writer] = {"file": atomic_file, "folder": atomic_folder}
+
+
 def _files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_write_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    target = tmp_path / "deep" / "er" / "data.txt"
+def fill(partial: Path, kind: str, text: str) -> None:
+    """Write a text: into the file, or into a file of the folder that is named after it."""
+    (partial if kind == "file" else partial / text).write_text(text)
+
+
+def content(target: Path) -> list[str]:
+    """The texts of a file or of a folder."""
+    return [file.read_text() for file in ([target] if target.is_file() else sorted(target.iterdir()))]
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_write_appears_whole_or_not_at_all(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "deep" / "er" / "data"
     for text in ("one", "two"):
-        with atomic_file(target) as partial:
-            partial.write_text(text)
-            assert not target.exists() or target.read_text() == "one"
-        assert target.read_text() == text
-    with pytest.raises(RuntimeError, match="halfway"), atomic_file(target) as partial:
-        partial.write_text("half")
+        with WRITERS[kind](target) as partial:
+            fill(partial, kind, text)
+            assert not target.exists() or content(target) == ["one"]
+        assert content(target) == [text]
+    with pytest.raises(RuntimeError, match="halfway"), WRITERS[kind](target) as partial:
+        fill(partial, kind, "half")
         raise RuntimeError("halfway")
-    assert target.read_text() == "two"
-    assert _files(target.parent) == ["data.txt"]
+    assert content(target) == ["two"]
+    assert _files(target.parent) == ["data"]
 
 
-def test_folders_are_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
-    target = tmp_path / "houses"
-    for name in ("a", "b"):
-        with atomic_folder(target) as partial:
-            (partial / name).write_text(name)
-    assert _files(target) == ["b"]
-    with pytest.raises(RuntimeError), atomic_folder(target) as partial:
-        (partial / "c").write_text("c")
-        raise RuntimeError
-    assert _files(target) == ["b"]
-    assert _files(tmp_path) == ["houses"]
-
-
-@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize("kind", WRITERS)
 def test_a_killed_writer_leaves_no_target_and_its_leftovers_are_cleared(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "data"
     finished = subprocess.run([sys.executable, "-c", KILLED_WRITER, str(target), kind], check=False)
@@ -131,23 +132,21 @@ def test_leftovers_are_cleared_when_their_writer_is_gone(
     assert _files(tmp_path) == [other.name] * stays + ["data"]
 
 
-@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize("kind", WRITERS)
 def test_threads_that_write_the_same_target_do_not_mix(tmp_path: Path, kind: str) -> None:
     target, together = tmp_path / "data", Barrier(8)
 
     def write(number: int) -> None:
-        with (atomic_file if kind == "file" else atomic_folder)(target) as partial:
+        with WRITERS[kind](target) as partial:
             together.wait()
-            if kind == "file":
-                partial.write_text(f"{number} {number}")
-            else:
-                for part in ("a", "b"):
-                    (partial / part).write_text(str(number))
+            fill(partial, kind, f"{number} {number}")
+            if kind == "folder":
+                (partial / "more").write_text(f"{number} {number}")
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(write, range(8)))
-    parts = target.read_text().split() if kind == "file" else [file.read_text() for file in target.iterdir()]
-    assert len(parts) == 2
+    parts = " ".join(content(target)).split()
+    assert len(parts) == (2 if kind == "file" else 4)
     assert len(set(parts)) == 1, "all of one writer"
     assert _files(tmp_path) == ["data"]
 
@@ -172,115 +171,105 @@ def test_files_have_the_mode_the_user_asks_for(tmp_path: Path) -> None:
     assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in ("tensors", "text")] == ["0o640"] * 2
 
 
+FULL = "no space left on the disk while writing; nothing was left behind; free some space"
+
+
 @pytest.mark.parametrize(
     ("number", "message"),
     [
-        (
-            errno.ENOSPC,
-            "no space left on the disk while writing; nothing was left behind; free some space or choose "
-            "another place",
-        ),
+        (errno.ENOSPC, f"{FULL} or choose another place"),
         (errno.EROFS, "cannot be written (Read-only file system); choose another place"),
         (errno.EACCES, "cannot be written (Permission denied); choose another place"),
         (errno.EIO, "cannot be written ([Errno 5] Input/output error); choose another place"),
     ],
 )
-@pytest.mark.parametrize("writer", [atomic_file, atomic_folder])
+@pytest.mark.parametrize("kind", WRITERS)
 def test_a_full_or_closed_disk_is_one_clear_line(
-    tmp_path: Path, number: int, message: str, writer: Writer
+    tmp_path: Path, number: int, message: str, kind: str
 ) -> None:
-    with pytest.raises(UserError) as caught, writer(tmp_path / "data"):
+    with pytest.raises(UserError) as caught, WRITERS[kind](tmp_path / "data"):
         raise OSError(number, os.strerror(number))
     assert str(caught.value) == f"{tmp_path / 'data'}: {message} with --out"
     assert _files(tmp_path) == []
 
 
-IN_THE_WAY = "cannot be written, '{}' is a file, expected a folder; choose another place"
-
-
-@pytest.mark.parametrize(
-    ("place", "writers", "message"),
-    [
-        ("file/data", (atomic_file, atomic_folder), IN_THE_WAY),
-        ("file/deep/data", (atomic_file, atomic_folder), IN_THE_WAY),
-        (".", (atomic_file,), "is a folder, expected a file; choose another name"),
-        (
-            "n" * 300,
-            (atomic_file, atomic_folder),
-            "the name is too long for this file system; choose a shorter one",
-        ),
-    ],
-)
-def test_a_place_that_cannot_be_written_is_named(
-    tmp_path: Path, place: str, writers: tuple[Writer, ...], message: str
-) -> None:
-    (tmp_path / "file").write_text("mine")
-    for writer in writers:
-        with pytest.raises(UserError) as caught, writer(tmp_path / place) as partial:
-            partial.write_text("x")
-        assert str(caught.value) == f"{tmp_path / place}: {message.format(tmp_path / 'file')} with --out"
-    assert _files(tmp_path) == ["file"]
-
-
 def test_a_tensor_file_that_does_not_fit_is_one_clear_line(tmp_path: Path) -> None:
     target = tmp_path / "model.safetensors"
-    finished = subprocess.run(
-        [sys.executable, "-c", CROWDED_WRITER, str(target)], check=False, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", CROWDED_WRITER, str(target)]
+    shown = subprocess.run(command, check=False, capture_output=True, text=True).stdout
     expected = "cannot be written ([Errno 27] File too large); choose another place with --out"
-    assert finished.stdout == f"{target}: {expected}\n"
+    assert shown == f"{target}: {expected}\n"
     assert _files(tmp_path) == []
 
 
-def test_an_existing_folder_can_be_kept(tmp_path: Path) -> None:
+IN_THE_WAY = "cannot be written, '{}' is a file, expected a folder; choose another place"
+PLACES = {
+    "file/data": IN_THE_WAY,
+    "file/deep/data": IN_THE_WAY,
+    ".": "is a folder, expected a file; choose another name",
+    "n" * 300: "the name is too long for this file system; choose a shorter one",
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    for kind in ("file",) if place == "." else WRITERS:
+        with pytest.raises(UserError) as caught, WRITERS[kind](tmp_path / place) as partial:
+            partial.write_text("x")
+        message = PLACES[place].format(tmp_path / "file")
+        assert str(caught.value) == f"{tmp_path / place}: {message} with --out"
+    assert _files(tmp_path) == ["file"]
+
+
+# Folders that stand where another one is written
+
+
+@pytest.fixture
+def houses(tmp_path: Path) -> Iterator[Path]:
+    """A folder with the file 'old'; afterwards nothing else is beside it."""
     target = tmp_path / "houses"
-    with atomic_folder(target, keep_existing=True) as late:
-        (late / "late").write_text("the same content, finished later")
-        target.mkdir()
-        (target / "early").write_text("another process was faster")
-    assert _files(target) == ["early"]
+    target.mkdir()
+    (target / "old").write_text("old")
+    yield target
     assert _files(tmp_path) == ["houses"]
 
 
-def test_a_folder_that_appears_meanwhile_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "houses"
-    rename = os.rename
-    others = iter(["first", "second"])
+def test_an_existing_folder_can_be_kept(houses: Path) -> None:
+    with atomic_folder(houses, keep_existing=True) as late:
+        (late / "late").write_text("the same content, finished later")
+    assert _files(houses) == ["old"]
+
+
+def test_a_folder_that_appears_meanwhile_is_replaced(houses: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename, others = os.rename, iter(["first", "second"])
 
     def interfering(source: Path, goal: Path) -> None:
-        if goal == target and (other := next(others, None)):
-            target.mkdir()
-            (target / other).write_text("by another process")
+        if goal == houses and (other := next(others, None)):
+            houses.mkdir()
+            (houses / other).write_text("by another process")
         rename(source, goal)
 
     monkeypatch.setattr(os, "rename", interfering)
-    with atomic_folder(target) as partial:
+    with atomic_folder(houses) as partial:
         (partial / "mine").write_text("mine")
-    assert _files(target) == ["mine"]
-    assert _files(tmp_path) == ["houses"]
+    assert _files(houses) == ["mine"]
 
 
 @pytest.mark.parametrize(("renames", "survivor"), [(0, "old"), (1, "old"), (2, "new")])
 def test_a_writer_killed_while_replacing_loses_neither_folder(
-    tmp_path: Path, renames: int, survivor: str
+    houses: Path, renames: int, survivor: str
 ) -> None:
-    target = tmp_path / "houses"
-    target.mkdir()
-    (target / "old").write_text("old")
-    command = [sys.executable, "-c", KILLED_REPLACER, str(target), str(renames)]
+    command = [sys.executable, "-c", KILLED_REPLACER, str(houses), str(renames)]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    with pytest.raises(RuntimeError), atomic_folder(target):
+    with pytest.raises(RuntimeError), atomic_folder(houses):
         raise RuntimeError("beginning to write is enough to clear up")
-    assert _files(tmp_path) == ["houses"]
-    assert _files(target) == [survivor]
+    assert _files(houses) == [survivor]
 
 
 def test_the_old_folder_stays_when_the_new_one_cannot_be_moved_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    houses: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = tmp_path / "houses"
-    target.mkdir()
-    (target / "old").write_text("old")
     rename = os.rename
 
     def refusing(source: Path, goal: Path) -> None:
@@ -289,16 +278,15 @@ def test_the_old_folder_stays_when_the_new_one_cannot_be_moved_in(
         rename(source, goal)
 
     monkeypatch.setattr(os, "rename", refusing)
-    with pytest.raises(UserError, match="Input/output error"), atomic_folder(target):
+    with pytest.raises(UserError, match="Input/output error"), atomic_folder(houses):
         pass
-    assert _files(target) == ["old"]
-    assert _files(tmp_path) == ["houses"]
+    assert _files(houses) == ["old"]
 
 
-def test_a_link_is_replaced_and_what_it_points_to_stays(tmp_path: Path) -> None:
-    (tmp_path / "precious").mkdir()
-    (tmp_path / "houses").symlink_to(tmp_path / "precious")
-    with atomic_folder(tmp_path / "houses") as partial:
+def test_a_link_is_replaced_and_what_it_points_to_stays(houses: Path) -> None:
+    link = houses / "link"
+    link.symlink_to(houses)
+    with atomic_folder(link) as partial:
         (partial / "new").write_text("new")
-    assert not (tmp_path / "houses").is_symlink()
-    assert _files(tmp_path) == ["houses", "precious"]
+    assert not link.is_symlink()
+    assert _files(houses) == ["link", "old"]

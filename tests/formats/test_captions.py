@@ -39,7 +39,7 @@ def _packed(tmp_path: Path, content: Any, folder: str = LANGNAV) -> CaptionFiles
     return CaptionFiles(captioner, pack(tmp_path / f"{captioner}.tar.gz", members))
 
 
-def test_langnav_views_are_read_in_order(tmp_path: Path) -> None:
+def test_langnav_views_are_read_in_order_and_navgpt_slots_are_rows_of_headings(tmp_path: Path) -> None:
     shown = dict(reversed(_viewpoint(**{"7": _view(7, DENSE)}).items()))
     (record,) = read_captions(_packed(tmp_path, {"v": shown}))
     assert (record.scan, record.viewpoint) == ("s", "v")
@@ -47,9 +47,6 @@ def test_langnav_views_are_read_in_order(tmp_path: Path) -> None:
     assert record.detections[7] == (Detection("bed", (0, 0, 64, 48), 0.5, "a white bed"),)
     assert record.detections[7][0].share == pytest.approx(0.01)
     assert sum(map(len, record.detections)) == 1
-
-
-def test_navgpt_slots_are_rows_of_headings(tmp_path: Path) -> None:
     (record,) = read_captions(_packed(tmp_path, {"v": HEADINGS}, NAVGPT))
     assert record.captions == tuple(f"{kind} {n}" for kind in ("floor", "wall", "ceiling") for n in range(8))
     assert record.detections == ()
@@ -94,48 +91,40 @@ def _three(**changed: Any) -> dict[str, Any]:
     return {"v": _viewpoint(**{"3": _view(3, {**DENSE, **changed})})}
 
 
-AT = f"{LANGNAV}/s.json, viewpoint 'v'"
-BOX = f"{AT}, field '3.dense_cap[0]': coordinates are"
+AT = ", viewpoint 'v', field '"
+BOX = f"{AT}3.dense_cap[0]': coordinates are"
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"v": {"0": _view(0)}}, f"{AT}: object missing required field `1`"),
-        ({"v": _viewpoint(**{"36": _view(36)})}, f"{AT}: object contains unknown field `36`"),
-        ({"v": [1]}, f"{AT}: expected `object`, got `array`"),
-        ({"v": _viewpoint(**{"3": {}})}, f"{AT}, field '3': object missing required field `global_cap`"),
-        ({"v": _viewpoint(**{"3": {"global_cap": 5}})}, f"{AT}, field '3.global_cap': expected `str`, got"),
-        (_three(confidence="nan"), f"{AT}, field '3.dense_cap[0].confidence': expected `float` >= 0.0"),
-        (_three(confidence="1.5"), f"{AT}, field '3.dense_cap[0].confidence': expected `float` <= 1.0"),
+        ({"v": {"0": _view(0)}}, ", viewpoint 'v': object missing required field `1`"),
+        ({"v": _viewpoint(**{"36": _view(36)})}, ", viewpoint 'v': object contains unknown field `36`"),
+        ({"v": [1]}, ", viewpoint 'v': expected `object`, got `array`"),
+        ({"v": _viewpoint(**{"3": {}})}, f"{AT}3': object missing required field `global_cap`"),
+        ({"v": _viewpoint(**{"3": {"global_cap": 5}})}, f"{AT}3.global_cap': expected `str`, got"),
+        (_three(confidence="nan"), f"{AT}3.dense_cap[0].confidence': expected `float` >= 0.0"),
+        (_three(confidence="1.5"), f"{AT}3.dense_cap[0].confidence': expected `float` <= 1.0"),
         (_three(coordinates="0 0 64"), f"{BOX} '0 0 64', expected four numbers 'x0 y0 x1 y1' with x0 <= x1"),
         (_three(coordinates="0 0 nan 5"), f"{BOX} '0 0 nan 5', expected four numbers"),
         (_three(coordinates="0 0 5 inf"), f"{BOX} '0 0 5 inf', expected four numbers"),
         (_three(coordinates="9 0 5 5"), f"{BOX} '9 0 5 5', expected four numbers"),
         (_three(coordinates="0 9 5 5"), f"{BOX} '0 9 5 5', expected four numbers"),
-        (b'{"v": {"0": NaN}}', f"{LANGNAV}/s.json, field 'v.0': holds NaN or Infinity, expected finite"),
-        (b'{"v": "\xff"}', f"{LANGNAV}/s.json: not UTF-8 text (byte 0xff at position 7)"),
-        (b'{"v": {', f"{LANGNAV}/s.json: not valid JSON"),
+        (b'{"v": {"0": NaN}}', ", field 'v.0': holds NaN or Infinity, expected finite"),
+        (b'{"v": "\xff"}', ": not UTF-8 text (byte 0xff at position 7)"),
+        (b'{"v": {', ": not valid JSON"),
+        (HEADINGS[:7], ", viewpoint 'v': expected `array` of length >= 8"),
+        ([*HEADINGS, HEADINGS[0]], ", viewpoint 'v': expected `array` of length <= 8"),
+        ([*HEADINGS[:7], "down: x"], f"{AT}[7]': expected `str` matching regex"),
+        ([*HEADINGS[:7], HEADINGS[7] + "\n"], f"{AT}[7]': expected `str` matching regex"),
     ],
 )
-def test_a_broken_langnav_file_is_located(tmp_path: Path, content: Any, message: str) -> None:
-    files = _packed(tmp_path, content)
-    assert refused(lambda _: read_captions(files), files.place).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (HEADINGS[:7], "viewpoint 'v': expected `array` of length >= 8"),
-        ([*HEADINGS, HEADINGS[0]], "viewpoint 'v': expected `array` of length <= 8"),
-        ("text", "viewpoint 'v': expected `array`, got `str`"),
-        ([*HEADINGS[:7], "down: x"], "viewpoint 'v', field '[7]': expected `str` matching regex"),
-        ([*HEADINGS[:7], HEADINGS[7] + "\n"], "viewpoint 'v', field '[7]': expected `str` matching regex"),
-    ],
-)
-def test_a_broken_navgpt_file_is_located(tmp_path: Path, value: Any, message: str) -> None:
-    files = _packed(tmp_path, {"v": value}, NAVGPT)
-    assert refused(lambda _: read_captions(files), files.place).startswith(f"{NAVGPT}/s.json, {message}")
+def test_a_broken_file_is_located(tmp_path: Path, content: Any, message: str) -> None:
+    navgpt = isinstance(content, list)  # the headings of a viewpoint
+    folder = NAVGPT if navgpt else LANGNAV
+    files = _packed(tmp_path, {"v": content} if navgpt else content, folder)
+    found = refused(lambda _: read_captions(files), files.place)
+    assert found.startswith(f"{folder}/s.json{message}")
 
 
 def test_other_archives_are_refused(tmp_path: Path) -> None:
@@ -145,7 +134,10 @@ def test_other_archives_are_refused(tmp_path: Path) -> None:
     body = json.dumps({"v": _viewpoint()}).encode()
     twice = {f"{LANGNAV}/s.json": body, f"copy/{LANGNAV}/s.json": body}
     found = reason(CaptionFiles("langnav", pack(tmp_path / "two.tar.gz", twice)))
-    assert found == f"copy/{AT}: stands there twice, the first time in {LANGNAV}/s.json"
+    assert (
+        found
+        == f"copy/{LANGNAV}/s.json, viewpoint 'v': stands there twice, the first time in {LANGNAV}/s.json"
+    )
     found = reason(CaptionFiles("langnav", pack(tmp_path / "langnav.tar.gz", {"other/s.json": b"{}"})))
     assert found == "holds no r2r_blip_DETR_vis2text/<scan>.json file"
     files = _packed(tmp_path, {f"v{number}": _viewpoint() for number in range(20)})
@@ -156,16 +148,3 @@ def test_other_archives_are_refused(tmp_path: Path) -> None:
         assert reason(files).endswith("); is the file complete?")
     files.place.unlink()
     assert reason(files) == "no such file"
-
-
-@pytest.mark.real_data
-def test_the_published_files_have_their_counts(real_data: Path) -> None:
-    langnav, navgpt = (find_captions(real_data / "captions", name) for name in PUBLISHED)
-    assert langnav is not None
-    assert navgpt is not None
-    assert "(published, sha256 f7a80b68" in langnav.origin
-    assert "(published, sha256 2edd9583" in navgpt.origin
-    viewpoints = list(read_captions(langnav))
-    assert len(viewpoints) == 10_567
-    assert sum(len(view) for viewpoint in viewpoints for view in viewpoint.detections) == 614_744
-    assert sum(len(record.captions) == 24 for record in read_captions(navgpt)) == 10_567

@@ -12,21 +12,17 @@ from tests.formats.helpers import put, refused
 
 
 def test_what_is_written_reads_back_and_gives_the_same_bytes(tiny_data: Path, tmp_path: Path) -> None:
-    source = tiny_data / "connectivity" / "spiral_connectivity.json"
-    scan = read_scan(source)
-    assert scan.name == "spiral"
-    assert scan.viewpoints[3].position[2] == pytest.approx(1.5 + 0.6 * 3)
-    assert write_scan(tmp_path, scan).read_bytes() == source.read_bytes()
-
-
-def test_the_position_is_the_translation_of_the_pose() -> None:
+    files = connectivity_files(tiny_data / "connectivity")
+    assert [file.name.split("_")[0] for file in files] == ["grid", "spiral", "yard"]
+    grid, spiral, _ = scans = [read_scan(file) for file in files]
+    assert [scan.name for scan in scans] == ["grid", "spiral", "yard"]
+    assert spiral.viewpoints[3].position[2] == pytest.approx(1.5 + 0.6 * 3)
+    alone = [viewpoint.image_id for viewpoint in grid.viewpoints if not any(viewpoint.unobstructed)]
+    assert alone == ["g-alone"], "single cut-off viewpoints are allowed"
+    for scan, file in zip(scans, files, strict=True):
+        assert write_scan(tmp_path, scan).read_bytes() == file.read_bytes()
     pose: Any = tuple(float(number) for number in range(16))
     assert Viewpoint("a", pose, True, (), (), 1.5).position == (3.0, 7.0, 11.0)
-
-
-def test_files_are_listed_by_scan_name(tiny_data: Path) -> None:
-    names = [file.name.split("_")[0] for file in connectivity_files(tiny_data / "connectivity")]
-    assert names == ["grid", "spiral", "yard"]
 
 
 def test_missing_and_empty_folders_are_named(tmp_path: Path) -> None:
@@ -65,57 +61,31 @@ def _none_included(records: Any) -> None:
         record["included"] = False
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (
-            _cut,
-            "record 2: the graph is in several parts: no way leads from 'g00' to 'g02'; connect",
-        ),
-        (
-            _put(1, "unobstructed", False, 0),
-            "record 0, field 'unobstructed[1]': the edge between 'g00' and 'g01' exists in one direction",
-        ),
-        (
-            _put(4, "image_id", "g02"),
-            "record 4, field 'image_id': 'g02' already stands in record 2; ids",
-        ),
-        (
-            _same_place,
-            "record 0, field 'unobstructed[1]': 'g00' and 'g01' are connected but stand at",
-        ),
-        (_put(3, "unobstructed", True, 3), "record 3, field 'unobstructed[3]': 'g10' is connected to itself"),
-        (_put(5, "visible", [True] * 10), "record 5, field 'visible': holds 10 flags, expected 11"),
-        (_put(5, "unobstructed", []), "record 5, field 'unobstructed': holds 0 flags, expected 11"),
-        (_put(2, "pose", [0.0] * 15), "record 2, field 'pose': expected `array` of length"),
-        (_put(2, "image_id", ""), "record 2, field 'image_id': expected `str` of length >= 1"),
-        (
-            _put(6, "pose", 1e999, 3),
-            "record 6, field 'pose[3]': holds NaN or Infinity, expected finite",
-        ),
-        (lambda records: records[1].pop("included"), "record 1: object missing required field `included`"),
-        (_put(1, "included", "yes"), "record 1, field 'included': expected `bool`, got `str`"),
-        (lambda records: records.clear(), "holds no included viewpoint, expected at least one"),
-        (_none_included, "holds no included viewpoint, expected at least one; set included to true"),
-    ],
-)
+SPOILT: list[tuple[Callable[[Any], object], str]] = [
+    (_cut, "record 2: the graph is in several parts: no way leads from 'g00' to 'g02'; connect"),
+    (
+        _put(1, "unobstructed", False, 0),
+        "record 0, field 'unobstructed[1]': the edge between 'g00' and 'g01' exists in one direction",
+    ),
+    (_put(4, "image_id", "g02"), "record 4, field 'image_id': 'g02' already stands in record 2; ids"),
+    (_same_place, "record 0, field 'unobstructed[1]': 'g00' and 'g01' are connected but stand at"),
+    (_put(3, "unobstructed", True, 3), "record 3, field 'unobstructed[3]': 'g10' is connected to itself"),
+    (_put(5, "visible", [True] * 10), "record 5, field 'visible': holds 10 flags, expected 11"),
+    (_put(5, "unobstructed", []), "record 5, field 'unobstructed': holds 0 flags, expected 11"),
+    (_put(2, "pose", [0.0] * 15), "record 2, field 'pose': expected `array` of length"),
+    (_put(2, "image_id", ""), "record 2, field 'image_id': expected `str` of length >= 1"),
+    (_put(6, "pose", 1e999, 3), "record 6, field 'pose[3]': holds NaN or Infinity, expected finite"),
+    (lambda records: records[1].pop("included"), "record 1: object missing required field `included`"),
+    (_put(1, "included", "yes"), "record 1, field 'included': expected `bool`, got `str`"),
+    (lambda records: records.clear(), "holds no included viewpoint, expected at least one"),
+    (_none_included, "holds no included viewpoint, expected at least one; set included to true"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), SPOILT)
 def test_a_spoilt_graph_is_refused_with_its_place(
     tiny_data: Path, tmp_path: Path, spoil: Callable[[Any], None], message: str
 ) -> None:
     records = json.loads((tiny_data / "connectivity" / "yard_connectivity.json").read_text())
     spoil(records)
     assert refused(read_scan, put(tmp_path / "yard_connectivity.json", records)).startswith(message)
-
-
-def test_single_cut_off_viewpoints_are_allowed(tiny_data: Path) -> None:
-    scan = read_scan(tiny_data / "connectivity" / "yard_connectivity.json")
-    alone = [viewpoint for viewpoint in scan.viewpoints if not any(viewpoint.unobstructed)]
-    assert [viewpoint.image_id for viewpoint in alone] == ["g-alone"]
-
-
-@pytest.mark.real_data
-def test_every_real_scan_reads(real_data: Path) -> None:
-    scans = [read_scan(file) for file in connectivity_files(real_data / "connectivity")]
-    assert len(scans) == 90
-    assert sum(len(scan.viewpoints) for scan in scans) == 10_800
-    assert sum(viewpoint.included for scan in scans for viewpoint in scan.viewpoints) == 10_567

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from scenemem.errors import DataError
 from scenemem.formats.tensors import CHECKSUM, read_tensor_file, write_tensor_file
+from tests.formats.helpers import put, refused
 
 TENSORS = {
     "weights": torch.arange(12, dtype=torch.float32).view(3, 4),
@@ -63,28 +64,27 @@ def test_a_file_without_a_checksum_says_so(tmp_path: Path) -> None:
     assert read_tensor_file(tmp_path / "foreign")[1] == {}
 
 
+HEADER = b'{"x":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'.ljust(90)
+
+
 @pytest.mark.parametrize(
     "content",
     [
         b"",
         b"\xff" * 64,
-        (2**62).to_bytes(8, "little") + b"{}",
-        (90).to_bytes(8, "little")
-        + b'{"x":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'.ljust(90),
+        (2**62).to_bytes(8, "little") + b"{}",  # an endless header
+        (90).to_bytes(8, "little") + HEADER,  # terabytes
     ],
-    ids=["empty", "noise", "endless header", "terabytes"],
 )
-def test_damaged_and_hostile_files_are_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "file").write_bytes(content)
-    with pytest.raises(DataError, match="not a tensor file of SceneMem, or damaged"):
-        read_tensor_file(tmp_path / "file")
-
-
-def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such checkpoint"):
-        read_tensor_file(tmp_path / "none", "checkpoint")
-    with pytest.raises(DataError, match="is a folder, expected a file"):
-        read_tensor_file(tmp_path, "checkpoint")
+def test_damaged_hostile_and_missing_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    file = put(tmp_path / "file", content)
+    assert refused(read_tensor_file, file).startswith("not a tensor file of SceneMem, or damaged")
+    assert (
+        refused(lambda file: read_tensor_file(file, "checkpoint"), tmp_path / "none") == "no such checkpoint"
+    )
+    assert (
+        refused(lambda file: read_tensor_file(file, "checkpoint"), tmp_path) == "is a folder, expected a file"
+    )
 
 
 def test_reading_again_and_again_takes_no_more_memory(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scenemem.errors import DataError, UserError
@@ -45,21 +45,18 @@ def test_a_file_arrives_whole_and_its_bytes_are_told(tmp_path: Path, known: bool
         Served(CONTENT, stall=1),
         Served(CONTENT, busy=2),
         Served(CONTENT, cut=1, busy=1),
+        Served(CONTENT, pause=0.12),  # slow, and waited for as long as something comes
+        Served(CONTENT, cut=1, ranges=False),  # cannot continue, so it sends everything again
     ],
-    ids=["cut", "stall", "busy", "cut and busy"],
+    ids=["cut", "stall", "busy", "cut and busy", "slow", "no ranges"],
 )
 def test_a_broken_connection_is_taken_up_again(tmp_path: Path, served: Served) -> None:
-    breaks = served.cut or served.stall
+    breaks = served.ranges and (served.cut or served.stall)
     told = _fetch(served, tmp_path / "f")
     assert (tmp_path / "f").read_bytes() == CONTENT
     assert sum(told) == len(CONTENT), "bytes that are there are not fetched twice"
     if breaks:
         assert any(asked and asked.startswith("bytes=") and asked != "bytes=0-" for asked in served.asked)
-
-
-def test_a_slow_server_is_waited_for_as_long_as_something_comes(tmp_path: Path) -> None:
-    _fetch(Served(CONTENT, pause=0.12), tmp_path / "f")
-    assert (tmp_path / "f").read_bytes() == CONTENT
 
 
 def test_a_later_call_goes_on_where_an_earlier_one_broke_off(tmp_path: Path) -> None:
@@ -73,12 +70,6 @@ def test_a_later_call_goes_on_where_an_earlier_one_broke_off(tmp_path: Path) -> 
     assert (tmp_path / "f").read_bytes() == CONTENT
 
 
-def test_a_server_that_cannot_continue_sends_everything_again(tmp_path: Path) -> None:
-    told = _fetch(Served(CONTENT, cut=1, ranges=False), tmp_path / "f")
-    assert sum(told) == len(CONTENT)
-    assert (tmp_path / "f").read_bytes() == CONTENT
-
-
 def test_a_piece_from_elsewhere_is_not_put_behind_what_is_there(tmp_path: Path) -> None:
     part = tmp_path / ".f.part"
     part.write_bytes(CONTENT[:100])
@@ -87,30 +78,21 @@ def test_a_piece_from_elsewhere_is_not_put_behind_what_is_there(tmp_path: Path) 
     assert not part.exists()
 
 
-def test_a_leftover_that_is_too_long_is_dropped(tmp_path: Path) -> None:
-    (tmp_path / ".f.part").write_bytes(CONTENT + b"more")
-    _fetch(Served(CONTENT), tmp_path / "f")
-    assert (tmp_path / "f").read_bytes() == CONTENT
-
-
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "length", "message"),
     [
-        (CONTENT[:-1] + b"!", r"has sha256 [0-9a-f]{64}, expected [0-9a-f]{64}; it was changed or damaged"),
-        (CONTENT[:-1], "has 16,383 bytes, expected 16,384; it was changed"),
-        (CONTENT + b"!", "has 16,385 bytes, expected 16,384; it was changed"),
-        (b"<!DOCTYPE html><p>sign in", r"has 25 bytes, expected 16,384 \(it is a web page\)"),
+        (CONTENT[:-1] + b"!", True, r"has sha256 [0-9a-f]{64}, expected [0-9a-f]{64}; it was changed or dam"),
+        (CONTENT[:-1], True, "has 16,383 bytes, expected 16,384; it was changed"),
+        (CONTENT + b"!", True, "has 16,385 bytes, expected 16,384; it was changed"),
+        (b"<!DOCTYPE html><p>sign in", True, r"has 25 bytes, expected 16,384 \(it is a web page\)"),
+        (CONTENT * 100, False, "has more than the expected 16,384 bytes"),  # no more of it is read
     ],
 )
-def test_a_wrong_file_is_refused_and_nothing_of_it_kept(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_wrong_file_is_refused_and_nothing_of_it_kept(
+    tmp_path: Path, content: bytes, length: bool, message: str
+) -> None:
     with pytest.raises(DataError, match=message):
-        _fetch(Served(content), tmp_path / "f")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_never_more_than_the_file_is_read(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="has more than the expected 16,384 bytes"):
-        _fetch(Served(CONTENT * 100, length=False), tmp_path / "f")
+        _fetch(Served(content, length=length), tmp_path / "f")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -124,18 +106,12 @@ def test_a_missing_file_and_an_unknown_host_say_what_to_do(tmp_path: Path) -> No
         download(nowhere, tmp_path / "f", QUICK)
 
 
-def test_only_web_addresses_are_opened(tmp_path: Path) -> None:
+def test_impossible_addresses_places_and_policies_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="file:///etc/passwd: only http and https addresses are fetched"):
         download(RemoteFile("file:///etc/passwd", "f"), tmp_path / "f")
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("a file")
     with pytest.raises(UserError, match=r"f/g: cannot be written \("):
         _fetch(Served(CONTENT), tmp_path / "f" / "g")
-
-
-def test_the_retry_policy_is_checked() -> None:
     with pytest.raises(UserError, match="--timeout must be more than 0 seconds, got 0"):
         RetryPolicy(seconds=0)
     with pytest.raises(UserError, match="attempts must be 1 or more, got 0"):
@@ -143,12 +119,13 @@ def test_the_retry_policy_is_checked() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(content=st.binary(min_size=1, max_size=4096), share=st.floats(0, 1))
+@example(content=CONTENT, share=1.0, more=b"more")
+@given(content=st.binary(min_size=1, max_size=4096), share=st.floats(0, 1), more=st.binary(max_size=4))
 def test_whatever_has_arrived_before_the_file_ends_up_the_same(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes, share: float
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, share: float, more: bytes
 ) -> None:
     folder = tmp_path_factory.mktemp("resume")
-    (folder / ".f.part").write_bytes(content[: int(share * len(content))])
+    (folder / ".f.part").write_bytes(content + more if share == 1 else content[: int(share * len(content))])
     with serving({"/f": Served(content)}) as address:
         download(_remote(address, content), folder / "f", QUICK)
     assert (folder / "f").read_bytes() == content

@@ -15,73 +15,59 @@ from scenemem.world.build import load_world
 from scenemem.world.graph import NONE, World
 
 
-@pytest.fixture(scope="module")
-def train(tiny_data: Path, world: World) -> EpisodeSet:
-    return load_split(DataFolder(tiny_data), world, "r2r", "train")
-
-
 def episode(*path: str, scan: str = "grid", texts: int = 1) -> Episode:
     words = tuple(f"text {i}" for i in range(texts))
     return Episode(scan, 5, path, 0.5, words, tuple(f"5_{i}" for i in range(texts)))
 
 
-def test_every_instruction_is_a_row(tiny_data: Path, world: World, train: EpisodeSet) -> None:
+def test_every_instruction_is_a_row(tiny_data: Path, world: World, episodes: EpisodeSet) -> None:
     records = read_episodes(tiny_data / "r2r" / "R2R_train.json")
     rows = [(i, record, k) for i, record in enumerate(records) for k in range(len(record.instructions))]
-    assert len(train) == len(rows) == len(train.texts)
-    assert train.name == "r2r train"
+    assert len(episodes) == len(rows) == len(episodes.texts)
+    assert episodes.name == "r2r train"
     for row, (number, record, k) in enumerate(rows):
-        assert train.instruction_ids[row] == record.instruction_ids[k]
-        assert train.texts[row] == record.instructions[k]
-        assert int(train.record[row]) == number
-        assert train.scans[train.scan[row]] == record.scan
-        viewpoints = train.path[row, : train.path_length[row]].tolist()
+        assert episodes.instruction_ids[row] == record.instruction_ids[k]
+        assert episodes.texts[row] == record.instructions[k]
+        assert int(episodes.record[row]) == number
+        assert episodes.scans[episodes.scan[row]] == record.scan
+        viewpoints = episodes.path[row, : episodes.path_length[row]].tolist()
         assert [world.viewpoints[viewpoint] for viewpoint in viewpoints] == list(record.path)
-        assert set(train.path[row, train.path_length[row] :].tolist()) <= {NONE}
-        assert (int(train.start[row]), int(train.goal[row])) == (viewpoints[0], viewpoints[-1])
-        assert float(train.heading[row]) == record.heading
-    assert train.has_goals
+        assert set(episodes.path[row, episodes.path_length[row] :].tolist()) <= {NONE}
+        assert (int(episodes.start[row]), int(episodes.goal[row])) == (viewpoints[0], viewpoints[-1])
+        assert float(episodes.heading[row]) == record.heading
+    assert episodes.has_goals
 
 
-def test_the_goals_of_a_test_split_are_unknown(tiny_data: Path, world: World) -> None:
-    test = load_split(DataFolder(tiny_data), world, "r2r", "test")
-    assert not test.has_goals
-    assert set(test.goal.tolist()) == {NONE}
-    assert test.path.shape[1] == 1
+def test_the_goals_of_a_test_split_are_unknown(secret_episodes: EpisodeSet) -> None:
+    assert not secret_episodes.has_goals
+    assert set(secret_episodes.goal.tolist()) == {NONE}
+    assert secret_episodes.path.shape[1] == 1
 
 
-def test_rows_can_be_selected_and_reordered(train: EpisodeSet) -> None:
-    chosen = train.select([4, 0])
-    assert chosen.instruction_ids == (train.instruction_ids[4], train.instruction_ids[0])
-    assert chosen.texts == (train.texts[4], train.texts[0])
-    assert torch.equal(chosen.path, train.path[[4, 0]])
-    assert torch.equal(chosen.heading, train.heading[[4, 0]])
-    assert len(train.select(torch.empty(0, dtype=torch.int64))) == 0
+def test_rows_can_be_selected_and_moved(episodes: EpisodeSet) -> None:
+    chosen, moved = episodes.select([4, 0]), episodes.to("meta")
+    assert chosen.instruction_ids == (episodes.instruction_ids[4], episodes.instruction_ids[0])
+    assert chosen.texts == (episodes.texts[4], episodes.texts[0])
+    assert moved.texts == episodes.texts
+    for name in ("record", "scan", "start", "goal", "heading", "path", "path_length"):
+        assert torch.equal(getattr(chosen, name), getattr(episodes, name)[[4, 0]]), name
+        assert getattr(moved, name).device.type == "meta", name
+    assert len(episodes.select(torch.empty(0, dtype=torch.int64))) == 0
 
 
-def test_a_split_can_be_restricted_to_scans(world: World, train: EpisodeSet) -> None:
-    spiral = train.restrict(["spiral"])
-    rest = train.restrict({"grid", "yard"})
-    assert 0 < len(spiral) < len(train)
-    assert len(spiral) + len(rest) == len(train)
+def test_a_split_can_be_restricted_to_scans(world: World, episodes: EpisodeSet) -> None:
+    spiral = episodes.restrict(["spiral"])
+    rest = episodes.restrict({"grid", "yard"})
+    assert 0 < len(spiral) < len(episodes)
+    assert len(spiral) + len(rest) == len(episodes)
     assert {world.scans[scan] for scan in spiral.scan.tolist()} == {"spiral"}
     with pytest.raises(UserError, match="unknown scan 'attic'; this world has 3 scans"):
-        train.restrict(["grid", "attic"])
-
-
-def test_moving_to_a_device_moves_every_tensor(train: EpisodeSet) -> None:
-    moved = train.to("meta")
-    for name in ("record", "scan", "start", "goal", "heading", "path", "path_length"):
-        assert getattr(moved, name).device.type == "meta", name
-    assert moved.texts == train.texts
+        episodes.restrict(["grid", "attic"])
 
 
 BAD = {
     "scan": (episode("g00", scan="attic"), "field 'scan': unknown scan 'attic'; this world has 3 scans"),
-    "viewpoint": (
-        episode("g00", "nowhere"),
-        "field 'path[1]': scan 'grid' has no included viewpoint 'nowhere'",
-    ),
+    "viewpoint": (episode("g00", "ghost"), "field 'path[1]': scan 'grid' has no included viewpoint 'ghost'"),
     "excluded": (
         episode("g00", "g-excluded"),
         "field 'path[1]': scan 'grid' has no included viewpoint 'g-excluded'",
@@ -98,13 +84,12 @@ BAD = {
         episode("g-alone"),
         "field 'path[0]': the start 'g-alone' has no neighbour, so no way leads anywhere",
     ),
+    "a start": (
+        episode("g00"),
+        "field 'path': its path is only a start, but other records show their goals; "
+        "a split shows all or none",
+    ),
 }
-
-
-def test_a_split_shows_goals_for_all_or_for_none(world: World) -> None:
-    message = r"^f: record 1 \(path_id 5\), field 'path': its path is only a start, but other records show"
-    with pytest.raises(DataError, match=message):
-        bind_episodes(world, [episode("g00", "g10", texts=2), episode("g00")], "f", name="x")
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -115,8 +100,12 @@ def test_episodes_that_do_not_fit_the_world_are_refused(world: World, case: str)
     assert str(caught.value) == f"R2R_x.json: record 1 (path_id 5), {message}"
 
 
-def test_missing_files_say_what_to_do(tiny_data: Path, world: World) -> None:
-    folder = DataFolder(tiny_data)
+def test_splits_of_every_task_are_found_or_what_to_do_is_said(tmp_path: Path, world: World) -> None:
+    folder = DataFolder(tmp_path)
+    for task, name in (("r4r", "R4R_val.json"), ("reverie", "REVERIE_val.json.gz")):
+        write_episodes(tmp_path / task / name, [episode("g00", "g10")])
+        found = load_split(folder, world, task, "val")
+        assert (len(found), found.name) == (1, f"{task} val")
     with pytest.raises(DataError, match=r"R2R_dev.json: no such file(?!; write R4R)"):
         load_split(folder, world, "r2r", "dev")
     with pytest.raises(DataError, match=r"R4R_train.json: no such file; write R4R .* 'scenemem data r4r'"):
@@ -130,39 +119,16 @@ def test_a_share_of_the_buildings_is_held_out(scans: int, held_out: int) -> None
     assert len(found) == held_out
     assert set(found) < set(names)
     assert held_out_scans(reversed(names + names)) == found, "by name, whatever the order"
-
-
-def test_a_single_building_cannot_be_held_out() -> None:
     with pytest.raises(UserError, match="there is only 1 training scan, so none can be held out; select"):
         held_out_scans(["a"])
 
 
-@pytest.mark.parametrize(("task", "name"), [("r4r", "R4R_val.json"), ("reverie", "REVERIE_val.json.gz")])
-def test_splits_of_every_task_are_found(tmp_path: Path, world: World, task: str, name: str) -> None:
-    write_episodes(tmp_path / task / name, [episode("g00", "g10")])
-    found = load_split(DataFolder(tmp_path), world, task, "val")
-    assert (len(found), found.name) == (1, f"{task} val")
-
-
-@pytest.fixture(scope="module")
-def real_world(real_data: Path) -> World:
-    return load_world(real_data / "connectivity")
-
-
 @pytest.mark.real_data
-@pytest.mark.parametrize(
-    ("task", "split", "rows"),
-    [
-        ("r2r", "train", 14039),
-        ("r2r", "val_seen", 1021),
-        ("r2r", "val_unseen", 2349),
-        ("r2r", "test", 4173),
-        ("reverie", "val_unseen", 3433),
-    ],
-)
-def test_real_splits_fit_the_real_world(
-    real_data: Path, real_world: World, task: str, split: str, rows: int
-) -> None:
-    episodes = load_split(DataFolder(real_data), real_world, task, split)
-    assert len(episodes) == rows
-    assert episodes.has_goals == (split != "test")
+def test_real_splits_fit_the_real_world(real_data: Path) -> None:
+    rows = {"r2r train": 14039, "r2r val_seen": 1021, "r2r val_unseen": 2349, "r2r test": 4173}
+    folder, world = DataFolder(real_data), load_world(real_data / "connectivity")
+    for name, count in {**rows, "reverie val_unseen": 3433}.items():
+        task, split = name.split()
+        episodes = load_split(folder, world, task, split)
+        assert len(episodes) == count
+        assert episodes.has_goals == (split != "test")

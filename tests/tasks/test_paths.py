@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import networkx as nx
@@ -10,13 +11,14 @@ import pytest
 import torch
 
 from scenemem.errors import DataError, UserError
-from scenemem.formats.connectivity import Scan, Viewpoint
+from scenemem.formats.connectivity import Scan
 from scenemem.formats.episodes import Episode, read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.tasks.episode_set import load_split
 from scenemem.tasks.paths import PathRule, R4RCounts, join_paths, path_pool, shortest_paths, write_r4r
 from scenemem.world.build import Positions, build_world, load_world
 from scenemem.world.graph import NONE, World
+from tests.conftest import scan_from_graph
 
 
 def as_networkx(world: World) -> nx.Graph:
@@ -61,19 +63,17 @@ def test_many_paths_at_once_equal_single_ones(world: World) -> None:
         assert set(walked[length[row] :]) <= {NONE}
 
 
-def test_a_path_names_every_viewpoint_on_the_way(world: World) -> None:
+def test_a_path_names_every_viewpoint_on_the_way_or_there_is_none(world: World) -> None:
     ends = (torch.tensor([world.index_of("spiral", name)]) for name in ("s0", "s5"))
     path, _ = shortest_paths(world, *ends)
     assert [world.viewpoints[viewpoint] for viewpoint in path[0].tolist()] == ["s0", "s4", "s5"]
     path, length = shortest_paths(world, torch.tensor([3]), torch.tensor([3]))
     assert (path.tolist(), length.tolist()) == ([[3]], [1])
-
-
-@pytest.mark.parametrize("target", [("grid", "g-alone"), ("spiral", "s0")])
-def test_no_way_is_refused(world: World, target: tuple[str, str]) -> None:
-    here, alone = world.index_of("grid", "g00"), world.index_of(*target)
-    with pytest.raises(UserError, match=f"^no way leads from grid_g00 to {'_'.join(target)}$"):
-        shortest_paths(world, torch.tensor([here, here]), torch.tensor([here, alone]))
+    here = world.index_of("grid", "g00")
+    for target in (("grid", "g-alone"), ("spiral", "s0")):
+        goals = torch.tensor([here, world.index_of(*target)])
+        with pytest.raises(UserError, match=f"^no way leads from grid_g00 to {'_'.join(target)}$"):
+            shortest_paths(world, torch.tensor([here, here]), goals)
 
 
 def test_sampling_depends_on_the_generator_alone(world: World) -> None:
@@ -87,23 +87,20 @@ def test_sampling_depends_on_the_generator_alone(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "message"),
+    ("scan", "rule", "message"),
     [
-        ({"min_edges": 0}, "expected 1 <= min_edges <= max_edges, got 0 and 6"),
-        ({"max_edges": 3}, "expected 1 <= min_edges <= max_edges, got 4 and 3"),
-        ({"min_metres": float("nan")}, "min_metres must be 0 or more, got nan"),
+        ("grid", {"min_edges": 0}, "expected 1 <= min_edges <= max_edges, got 0 and 6"),
+        ("grid", {"max_edges": 3}, "expected 1 <= min_edges <= max_edges, got 4 and 3"),
+        ("grid", {"min_metres": float("nan")}, "min_metres must be 0 or more, got nan"),
+        ("attic", {}, "unknown scan 'attic'; this world has 3 scans"),
+        ("yard", {"min_metres": 999.0}, r"no path of 4-6 edges and 999.0 m or more in these 1 scans"),
     ],
 )
-def test_impossible_rules_are_refused(rule: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PathRule(**rule)  # type: ignore[arg-type]
-
-
-def test_pools_without_a_path_are_refused(world: World) -> None:
-    with pytest.raises(UserError, match="unknown scan 'attic'; this world has 3 scans"):
-        path_pool(world, ["grid", "attic"])
-    with pytest.raises(UserError, match=r"no path of 4-6 edges and 999.0 m or more in these 1 scans"):
-        path_pool(world, ["yard"], PathRule(min_metres=999.0))
+def test_impossible_rules_and_pools_are_refused(
+    world: World, scan: str, rule: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((UserError, ValueError), match=message):
+        path_pool(world, [scan], PathRule(**rule))
 
 
 @pytest.mark.real_data
@@ -118,21 +115,10 @@ def test_the_real_training_scans_give_the_known_number(real_data: Path) -> None:
 
 def corridor(name: str = "corridor", spacing: float = 2.0) -> Scan:
     """Viewpoints c0 .. c5 in a row, ``spacing`` metres apart."""
-    size = 6
-    return Scan(
-        name,
-        tuple(
-            Viewpoint(
-                image_id=f"c{i}",
-                pose=(1, 0, 0, spacing * i, 0, 1, 0, 0, 0, 0, 1, 1.5, 0, 0, 0, 1),
-                included=True,
-                visible=(True,) * size,
-                unobstructed=tuple(abs(i - j) == 1 for j in range(size)),
-                height=1.5,
-            )
-            for i in range(size)
-        ),
-    )
+    graph = nx.path_graph(6)
+    for node in graph:
+        graph.nodes[node]["position"] = (spacing * node, 0.0, 1.5)
+    return scan_from_graph(name, nx.relabel_nodes(graph, "c{}".format))
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +154,8 @@ def test_paths_that_meet_share_the_viewpoint_and_may_turn_back(corridors: World)
     assert joined.shortest_path == ("c4", "c5")
     assert joined.shortest_path_distance == pytest.approx(2.0)
     assert joined.distance == pytest.approx(10.0)
+    (joined,) = join_paths(corridors, [episode(5, 2, 1)], "R2R.json")
+    assert joined.path == ("c2", "c1", "c2", "c1"), "a path may follow itself"
 
 
 @pytest.mark.parametrize(("spacing", "joined"), [(3.0, [(1, 2)]), (3.0001, [])])
@@ -175,11 +163,6 @@ def test_the_gap_may_be_three_metres_and_no_more(spacing: float, joined: list[tu
     world = build_world([corridor(spacing=spacing)])
     found = join_paths(world, [episode(1, 0, 1, 2), episode(2, 3, 4, 5)], "R2R.json")
     assert [(e.first_path_id, e.second_path_id) for e in found] == joined
-
-
-def test_a_path_may_follow_itself(corridors: World) -> None:
-    (joined,) = join_paths(corridors, [episode(5, 2, 1)], "R2R.json")
-    assert joined.path == ("c2", "c1", "c2", "c1")
 
 
 def test_pairs_come_in_file_order_scan_by_scan(corridors: World) -> None:
@@ -193,55 +176,36 @@ def test_pairs_come_in_file_order_scan_by_scan(corridors: World) -> None:
 
 
 def test_without_stated_lengths_there_is_no_length(corridors: World) -> None:
-    plain = Episode("corridor", 1, ("c1", "c2"), 0.0, ("x",), ("1_0",))
-    stated = msgspec.structs.replace(plain, path_id=2, distance=2.0)
-    joined = {
-        (e.first_path_id, e.second_path_id): e for e in join_paths(corridors, [plain, stated], "R2R.json")
-    }
-    assert [pair for pair, episode in joined.items() if episode.distance is not None] == [(2, 2)]
+    stated = episode(2, 1, 2)
+    plain = msgspec.structs.replace(stated, path_id=1, distance=None)
+    joined = list(join_paths(corridors, [plain, stated], "R2R.json"))
     assert len(joined) == 4
-
-
-def test_splits_without_goals_are_refused(corridors: World, tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"R2R_test.json: holds paths without a goal .* built from whole paths"
-    ):
-        write_r4r(corridors, [episode(1, 2)], "R2R_test.json", tmp_path / "R4R_test.json")
-    assert list(tmp_path.iterdir()) == []
+    known = [(e.first_path_id, e.second_path_id) for e in joined if e.distance is not None]
+    assert known == [(2, 2)]
 
 
 def test_the_file_holds_what_was_counted(corridors: World, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"R2R_test.json: holds paths without a goal .* from whole paths"):
+        write_r4r(corridors, [episode(1, 2)], "R2R_test.json", tmp_path / "R4R_test.json")
+    assert list(tmp_path.iterdir()) == []
     done: list[tuple[int, int]] = []
     episodes = [episode(1, 2, 3), episode(2, 1, 2, scan="twin", texts=2), episode(3, 3, 2)]
-    counts = write_r4r(
-        corridors, episodes, "R2R.json", tmp_path / "R4R.json", progress=lambda *step: done.append(step)
-    )
-    written = read_episodes(tmp_path / "R4R.json")
-    assert counts == R4RCounts(paths=len(written), instructions=sum(len(e.instructions) for e in written))
+    file = tmp_path / "R4R.json"
+    counts = write_r4r(corridors, episodes, "R2R.json", file, progress=lambda *step: done.append(step))
     assert counts == R4RCounts(paths=5, instructions=4 * 9 + 4)
     assert done == [(1, 2), (2, 2)]
-    assert written == list(join_paths(corridors, episodes, "R2R.json"))
+    assert read_episodes(file) == list(join_paths(corridors, episodes, "R2R.json"))
 
 
-def test_joined_paths_walk_along_edges(tiny_data: Path) -> None:
-    world = load_world(tiny_data / "connectivity")
-    episodes = read_episodes(tiny_data / "r2r" / "R2R_train.json")
-    graphs = {
-        scan: nx.Graph(
-            (world.viewpoints[here], world.viewpoints[there])
-            for here, row in enumerate(world.neighbour.tolist())
-            for there in row
-            if there >= 0 and world.scans[world.scan_of[here]] == scan
-        )
-        for scan in world.scans
-    }
-    joined = list(join_paths(world, episodes, "R2R.json"))
+def test_joined_paths_walk_along_edges(tiny_data: Path, world: World) -> None:
+    graph = as_networkx(world)
+    joined = list(join_paths(world, read_episodes(tiny_data / "r2r" / "R2R_train.json"), "R2R.json"))
     assert joined
     for e in joined:
         assert e.shortest_path is not None
-        assert nx.is_path(graphs[e.scan], e.path)
-        assert nx.is_path(graphs[e.scan], e.shortest_path)
         assert (e.path[0], e.path[-1]) == (e.shortest_path[0], e.shortest_path[-1])
+        for path in (e.path, e.shortest_path):
+            assert nx.is_path(graph, [world.index_of(e.scan, name) for name in path])
 
 
 @pytest.mark.real_data

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenemem.errors import DataError
 from scenemem.formats.episodes import read_episodes
 from scenemem.tasks.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary, as_sentences, split_words
+from tests.formats.helpers import put, refused
 
 
 @pytest.mark.parametrize(
@@ -68,30 +68,18 @@ def test_words_come_by_frequency_then_alphabet() -> None:
     assert Vocabulary.build(["zebra " * 3, "c a b a b"], min_count=2) == vocabulary
 
 
-def test_encoding_marks_both_ends_and_cuts_in_between() -> None:
+def test_encoding_marks_both_ends_and_decoding_stops_there() -> None:
     vocabulary = Vocabulary.build(["go left left"], min_count=1)
     left, go = 4, 5
     assert vocabulary.encode("Go left now", 10) == [BOS, go, left, UNK, EOS]
-    assert vocabulary.encode("Go left now", 4) == [BOS, go, left, EOS]
+    assert vocabulary.encode("Go left now", 4) == [BOS, go, left, EOS], "it is cut in between"
     assert vocabulary.encode("", 2) == [BOS, EOS]
     with pytest.raises(ValueError, match="max_length must be 2 or more to hold <BOS> and <EOS>, got 1"):
         vocabulary.encode("go", 1)
-
-
-def test_a_batch_is_padded_to_its_longest_text() -> None:
-    vocabulary = Vocabulary.build(["go left left"], min_count=1)
     numbers, lengths = vocabulary.encode_batch(["go", "go left left", "left"], 80)
-    assert numbers.tolist() == [
-        [BOS, 5, EOS, PAD, PAD],
-        [BOS, 5, 4, 4, EOS],
-        [BOS, 4, EOS, PAD, PAD],
-    ]
-    assert lengths.tolist() == [3, 5, 3]
-
-
-def test_decoding_stops_at_the_end_mark() -> None:
-    vocabulary = Vocabulary.build(["go left left"], min_count=1)
-    assert vocabulary.decode([BOS, 5, PAD, 4, EOS, 4]) == "go left"
+    padded = [[BOS, go, EOS, PAD, PAD], [BOS, go, left, left, EOS], [BOS, left, EOS, PAD, PAD]]
+    assert (numbers.tolist(), lengths.tolist()) == (padded, [3, 5, 3])
+    assert vocabulary.decode([BOS, go, PAD, left, EOS, left]) == "go left"
     assert vocabulary.decode(vocabulary.encode("Go right", 9)) == "go <UNK>"
 
 
@@ -113,11 +101,7 @@ def test_any_vocabulary_survives_its_file(texts: list[str], tmp_path_factory: py
     ],
 )
 def test_bad_vocabulary_files_are_refused(tmp_path: Path, lines: str, message: str) -> None:
-    file = tmp_path / "words.txt"
-    file.write_text(lines, encoding="utf-8")
-    with pytest.raises(DataError) as caught:
-        Vocabulary.load(file)
-    assert str(caught.value).startswith(f"{file}: {message}")
+    assert refused(Vocabulary.load, put(tmp_path / "words.txt", lines)).startswith(message)
 
 
 @pytest.mark.real_data

@@ -135,7 +135,7 @@ def read_trajectories(file: StrPath) -> list[Trajectory]:
             raise DataError(file, reason, record=place)
         try:
             points = tuple(_points(result.trajectory, "trajectory"))
-        except (ValueError, OverflowError) as error:  # JSON has integers of any length
+        except ValueError as error:
             raise DataError(file, str(error), record=place) from error
         if not points:
             raise DataError(file, "trajectory is empty, expected at least the start viewpoint", record=place)
@@ -183,7 +183,7 @@ def _points(entry: Any, field: str) -> Iterator[Point]:
     if isinstance(entry, str):
         yield Point(entry)
     elif isinstance(entry, list) and _is_point(entry):
-        yield Point(entry[0], float(entry[1]), float(entry[2]))
+        yield Point(entry[0], _angle(entry[1], f"{field}[1]"), _angle(entry[2], f"{field}[2]"))
     elif isinstance(entry, list) and field.count("[") < _DEEPEST:
         for number, part in enumerate(entry):
             yield from _points(part, f"{field}[{number}]")
@@ -191,6 +191,13 @@ def _points(entry: Any, field: str) -> Iterator[Point]:
         seen = msgspec.json.encode(entry).decode()[:80]
         expected = "[viewpoint, heading, elevation], a viewpoint or a list of these"
         raise ValueError(f"{field} holds {seen}, expected {expected}")
+
+
+def _angle(number: float, field: str) -> float:
+    try:
+        return float(number)
+    except OverflowError as error:  # JSON has integers of any length
+        raise ValueError(f"{field} holds {str(number)[:20]}..., expected an angle in radians") from error
 
 
 def _is_point(entry: list[Any]) -> bool:
