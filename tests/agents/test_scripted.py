@@ -72,20 +72,3 @@ def test_a_random_agent_with_nowhere_to_go_stops(world: World, episodes: Episode
 def test_a_negative_number_of_hops_is_refused(world: World) -> None:
     with pytest.raises(ValueError, match="hops must be 0 or more, got -1; use 0 to stop at once"):
         RandomAgent(world, torch.Generator(), hops=-1)
-
-
-@pytest.mark.real_data
-@pytest.mark.parametrize("split", ["train", "val_seen", "val_unseen"])
-def test_reference_experts_are_perfect_on_real_r2r(real_data: Path, split: str) -> None:
-    metrics = _metrics(real_data, split, "reference")
-    assert metrics["sr"] == 1.0
-    assert metrics["spl_ref"] == pytest.approx(1.0)
-    assert metrics["cls"] == pytest.approx(1.0)
-    assert metrics["ndtw"] == pytest.approx(1.0)
-
-
-@pytest.mark.real_data
-def test_shortest_path_experts_are_perfect_on_real_r2r(real_data: Path) -> None:
-    metrics = _metrics(real_data, "val_unseen", "shortest")
-    assert metrics["sr"] == 1.0
-    assert metrics["spl"] == pytest.approx(1.0)

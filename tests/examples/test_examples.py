@@ -114,8 +114,12 @@ def test_an_example_is_short_and_uses_only_what_is_public(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_is_trained_and_evaluated(
-    name: str, runs: dict[str, Path], tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
+def test_an_example_is_trained_evaluated_and_shown(
+    name: str,
+    runs: dict[str, Path],
+    tiny_trainable: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     described = RunFolder(runs[name]).describe()
     assert (described["name"], described["preset"]["agent"]) == (name, name)
@@ -129,6 +133,9 @@ def test_an_example_is_trained_and_evaluated(
     assert report["n"] > 0
     assert _run(*words, "--processes", 2, "--plugin", _plugin(name)) == 0, "workers load the plugin, too"
     assert json.loads(capsys.readouterr().out)["metrics"] == pytest.approx(report["metrics"])
+    words = ("view", runs[name], "--data", tiny_trainable, "--episode", "2000_0")
+    assert _run(*words, "--out", tmp_path / "page.html", "--plugin", _plugin(name)) == 0
+    assert "Walk from" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -141,30 +148,16 @@ def test_an_example_is_resumed_as_if_it_had_not_been_interrupted(
         if status.iteration == 2:
             raise KeyboardInterrupt
 
+    def watched(*arguments: Any, **options: Any) -> None:
+        run_training(*arguments, **{**options, "watch": interrupt})
+
     words = ("train", preset, "--data", tiny_trainable, "--out", out, *SMALL, "--no-replays")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scenemem.commands.train.run_training", _watched_by(interrupt))
+        patch.setattr("scenemem.commands.train.run_training", watched)
         assert _run(*words) == 130
     assert [iteration for iteration, _ in _losses(out)] == [1]
     assert _run("train", preset, "--data", tiny_trainable, "--out", out, "--resume", "--no-replays") == 0
     assert _losses(out) == _losses(runs[name])
-
-
-def _watched_by(watch: Any) -> Any:
-    def watched(*arguments: Any, **options: Any) -> None:
-        run_training(*arguments, **{**options, "watch": watch})
-
-    return watched
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_walks_of_an_example_are_shown(
-    name: str, runs: dict[str, Path], tiny_trainable: Path, tmp_path: Path
-) -> None:
-    page = tmp_path / "page.html"
-    words = ("view", runs[name], "--data", tiny_trainable, "--episode", "2000_0", "--out", page)
-    assert _run(*words, "--plugin", _plugin(name)) == 0
-    assert "Walk from" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("fresh")

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.agent import Agent, Arrival
+from scenemem.agents.agent import Agent, Arrival, DecisionPoint
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import AgentPolicy, Sample, collect
@@ -21,6 +22,7 @@ from scenemem.ssm.graph import Grounded, MemoryGraph, SceneMemory, WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import World
+from tests.ssm import reference
 
 assert PRESETS, "presets register the packaged agents"
 VISUAL, WIDTH = 5, 6
@@ -42,6 +44,20 @@ def trained(module: nn.Module) -> Any:
     for parameter in module.double().parameters():
         nn.init.normal_(parameter, std=0.5)
     return module
+
+
+def scored(agent: Any, walk: Callable[[], object]) -> list[tuple[DecisionPoint, Any]]:
+    """Every decision point of a walk, with its scores."""
+    seen, score = list[tuple[DecisionPoint, Any]](), agent.score
+
+    def spy(point: DecisionPoint) -> Any:
+        seen.append((point, score(point)))
+        return seen[-1][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent, "score", spy)
+        walk()
+    return seen
 
 
 def visit_all(memory: SceneMemory, walks: Sequence[Sequence[int]]) -> SceneMemory:
@@ -78,11 +94,16 @@ def repainted(environment: Environment, change: Callable[[Tensor], Tensor]) -> E
     return Environment(environment.world, replace(store, values=change(store.values.clone())))
 
 
-def slots_reversed(environment: Environment) -> Environment:
-    """The same places with their candidate slots in the opposite order."""
-    names = ("", "_view", "_heading", "_elevation", "_length")
-    tables = {f"neighbour{name}": getattr(environment.world, f"neighbour{name}").flip(1) for name in names}
-    return Environment(replace(environment.world, **tables), environment.store)
+def referred(environment: Environment, here: int) -> reference.Place:
+    """A place as the reference wants it."""
+    world, features = environment.world, environment.panorama(torch.tensor(here)).double().numpy()
+    slots = world.neighbour_mask[here].nonzero().flatten().tolist()
+    looking = world.neighbour_view[here, slots].tolist()
+    tables = (world.neighbour, world.neighbour_heading, world.neighbour_elevation)
+    ways = zip(*(table[here, slots].tolist() for table in tables), looking, strict=True)
+    views = (reference.NavigableView(there, features[view], *angles) for there, *angles, view in ways)
+    others = [view for view in range(36) if view not in looking]
+    return reference.Place(here, tuple(views), features[others])
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import pad
 
 from scenemem.agents.build import DataSizes
 from scenemem.models import navigator
-from scenemem.models.navigator import Instructions, select_rows, tiled
+from scenemem.models.navigator import Instructions, tiled
 from scenemem.ssm.graph import (
     FineGrainedGrounding,
     Grounded,
@@ -25,7 +25,7 @@ from scenemem.ssm.graph import (
     VisualRead,
 )
 from scenemem.world.graph import NONE, angle_feature
-from tests.ssm.helpers import MASK, VISUAL, WIDTH, Moment, randn, repainted, slots_reversed, trained
+from tests.ssm.helpers import MASK, VISUAL, WIDTH, Moment, randn, trained
 
 NODE_WIDTH, WORDS = 7, 5
 close = torch.testing.assert_close
@@ -65,21 +65,6 @@ def test_both_states_are_equations_5_and_6(grounding: FineGrainedGrounding, word
             close(getattr(grounded, name)[row], plain)
             close(attention[name][row], pad(share, (0, WORDS - len(own))))
     assert torch.equal(grounded.both, torch.cat([grounded.perception, grounded.action], dim=1))
-
-
-def test_padding_and_the_order_of_texts_do_not_matter(
-    grounding: FineGrainedGrounding, words: Instructions
-) -> None:
-    state, order = randn(3, WIDTH), torch.tensor([2, 0, 1])
-    garbage = torch.where(words.mask.unsqueeze(2), words.context, 9.0)
-    padded = replace(words, context=pad(garbage, (0, 0, 0, 2), value=7.0), mask=pad(words.mask, (0, 2)))
-    expected = grounding(state, words)
-    for found, rows in (
-        (grounding(state, padded), torch.arange(3)),
-        (grounding(state[order], select_rows(words, order)), order),
-    ):
-        close(found.perception, expected.perception[rows])
-        close(found.action, expected.action[rows])
 
 
 # node by node
@@ -179,72 +164,6 @@ def _reader(**settings: Any) -> MemoryReader:
 @pytest.fixture(params=[{}, {"reasoning_steps": 0}, {"views": "all", "edges": "all"}], ids=str)
 def reader(request: pytest.FixtureRequest) -> MemoryReader:
     return _reader(**request.param)
-
-
-@pytest.mark.parametrize("width", [128, 32])
-@pytest.mark.parametrize("node_width", [NODE_WIDTH, VISUAL])
-def test_memories_are_read_by_equations_7_to_9(node_width: int, width: int, moment: Moment) -> None:
-    """Features keep their width unless they are projected; the padding of the tables is 0."""
-    reader, graph = _reader(node_width=node_width, orientation_width=width), moment.graph
-    assert isinstance(reader.project, nn.Identity if node_width == VISUAL else nn.Linear)
-    visual, orientation = moment.ask(reader)
-    assert visual.shape == (3, 5, node_width)
-    assert orientation.shape == (3, 5, width)
-    for row in range(3):
-        own = [place for memory, _, place in moment.states if memory == row]
-        views = [_plain_view(moment, reader.visual_read, row, place, "navigable") for place in own]
-        ways = [_plain_direction(moment, reader.orientation_read, row, place, "visited") for place in own]
-        projected = torch.stack([reader.project(view) for view in views])
-        close(visual[row, : len(own)], _passed(reader.visual_messages, graph, row, projected))
-        angles = torch.stack(ways)[:, :width]
-        close(orientation[row, : len(own)], _passed(reader.orientation_messages, graph, row, angles))
-        assert not visual[row, len(own) :].any()
-        assert not orientation[row, len(own) :].any()
-
-
-def test_the_first_decision_of_a_walk_is_read_by_itself(reader: MemoryReader, moment: Moment) -> None:
-    """No memory has an edge: directions between visited places read 0, and no message comes."""
-    first = moment.only([2, 2])
-    assert not first.graph.edge.any()
-    visual, orientation = first.ask(reader)
-    assert visual.shape == (2, 1, NODE_WIDTH)
-    expected = moment.ask(reader)
-    for row in range(2):
-        close(visual[row, 0], expected[0][2, 0])
-        close(orientation[row, 0], expected[1][2, 0])
-    update: Any = reader.orientation_messages.update
-    if reader.orientation_read.edges == "visited" and update is not None:
-        state = nothing = torch.zeros(128, dtype=torch.float64)
-        for _ in range(2):
-            state = update(nothing, state)
-        close(orientation[0, 0], state)
-
-
-def test_the_order_of_visits_only_renumbers_the_nodes(reader: MemoryReader, moment: Moment) -> None:
-    one = moment.only([0])
-    visual, orientation = one.ask(reader)
-    turned = replace(one, walks=[one.walks[0][::-1]]).ask(reader)
-    close(turned, (visual.flip(1), orientation.flip(1)))
-
-
-def test_the_order_of_candidate_slots_does_not_matter(reader: MemoryReader, moment: Moment) -> None:
-    close(replace(moment, environment=slots_reversed(moment.environment)).ask(reader), moment.ask(reader))
-
-
-def test_places_never_visited_and_dropped_columns_can_hold_anything(
-    reader: MemoryReader, moment: Moment
-) -> None:
-    visited = [place for *_, place in moment.states]
-
-    def change(values: Tensor) -> Tensor:
-        garbage = values.masked_fill(MASK == 0, 30.0)
-        elsewhere = torch.ones(len(values), dtype=torch.bool)
-        elsewhere[visited] = False
-        garbage[elsewhere] = 40.0
-        return garbage
-
-    changed = replace(moment, environment=repainted(moment.environment, change))
-    close(changed.ask(reader), moment.ask(reader))
 
 
 def test_every_memory_is_read_and_learns_by_itself(reader: MemoryReader, moment: Moment) -> None:

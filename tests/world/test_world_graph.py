@@ -11,13 +11,6 @@ from scenemem.errors import UserError
 from scenemem.world.graph import NONE, World
 
 
-def test_no_way_leads_from_scan_to_scan(world: World) -> None:
-    across = world.scan_of.unsqueeze(1) != world.scan_of
-    everywhere = torch.arange(len(world.viewpoints))
-    assert world.geodesic(everywhere.unsqueeze(1), everywhere)[across].isinf().all()
-    assert (world.next_slot(everywhere.unsqueeze(1), everywhere)[across] == NONE).all()
-
-
 def test_questions_broadcast(world: World) -> None:
     sources, target = torch.arange(6).view(2, 3), torch.tensor(5)
     for question in (world.geodesic, world.next_slot, world.next_viewpoint):
