@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from scenemem.agents.agent import ActionSpace, Agent, Observations
+from scenemem.agents.agent import ActionSpace, Agent, Observations, with_last
 from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.rollout import DecisionType, Rollout
 from scenemem.agents.walker import (
@@ -136,6 +136,12 @@ def roam(seed: int = 0) -> Pick:
         return torch.multinomial(chance, 1, generator=random).squeeze(1)
 
     return pick
+
+
+def never_stop(logits: Tensor, _episode: Tensor) -> Tensor:
+    """The best option but stopping, where there is another."""
+    last = torch.where(logits[:, :-1].isfinite().any(dim=1), -1e6, logits[:, -1])
+    return with_last(logits[:, :-1], last).argmax(dim=1)
 
 
 class Roaming:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,6 +46,7 @@ from tests.agents.helpers import (
     Build,
     Notebook,
     Setting,
+    never_stop,
     packaged,
     roam,
     same_scores,
@@ -57,13 +58,6 @@ SIZES: dict[str, Any] = {"word_width": 8, "width": 16}
 
 
 # an agent from outside
-
-
-@dataclass(frozen=True)
-class CountingState(State):
-    """A state with a field of its own."""
-
-    seen: Tensor  # (B, H) the sum of all views attended to so far
 
 
 class GRUUpdater(StateUpdater):
@@ -78,15 +72,14 @@ class GRUUpdater(StateUpdater):
     def mask_widths(self) -> dict[str, int]:
         return {"gru_input": self.width}
 
-    def initial_state(self, instructions: Instructions) -> CountingState:
-        return CountingState(instructions.hidden, torch.zeros_like(instructions.hidden))
+    def initial_state(self, instructions: Instructions) -> State:
+        return State(instructions.hidden)
 
-    def forward(self, state: CountingState, observation: Observation) -> CountingState:
+    def forward(self, state: State, observation: Observation) -> State:
         view = self.view((observation.panorama * observation.masks.feature).mean(dim=1))
         words = observation.instructions
         view = view + (words.context * words.mask.unsqueeze(-1)).sum(dim=1) / 20
-        hidden = self.cell(view * observation.masks["gru_input"], state.hidden)
-        return CountingState(hidden, state.seen + view)
+        return State(self.cell(view * observation.masks["gru_input"], state.hidden))
 
 
 class Outsider(SSM):
@@ -140,22 +133,6 @@ VARIANTS: dict[str, Build] = {
     "global with a GRU": lambda sizes: GlobalSSM(SSMConfig(**SIZES), sizes, updater=GRUUpdater),
     "outsider": Outsider,
 }
-
-
-def test_every_setting_of_every_packaged_agent_has_a_variant() -> None:
-    shared = {"word_width", "width", "dropout", "feature_dropout"}
-    tried: dict[str, set[str]] = {name: set() for name in PACKAGED}
-    for agent, settings in SETTINGS.values():
-        tried.setdefault(agent, set()).update(settings)
-    by_other_agents = {  # the same code serves both
-        "basic-ending": tried["basic"],
-        "ssm-local": tried["ssm"],
-        "ssm-plus": tried["ssm"],
-        "ssm-global": tried["ssm"],
-    }
-    for name in PACKAGED:
-        own = {item.name for item in fields(AGENTS[name].config)} - shared
-        assert own <= tried[name] | by_other_agents.get(name, set()), name
 
 
 @pytest.fixture(params=VARIANTS)
@@ -286,19 +263,13 @@ def test_training_drops_whole_columns_and_scales_the_rest(setting: Setting) -> N
 # ending at the best place
 
 
-def _never_stop(logits: Tensor, _episode: Tensor) -> Tensor:
-    wanderer = logits.clone()
-    wanderer[:, -1] = torch.where(wanderer[:, :-1].isfinite().any(dim=1), -1e6, wanderer[:, -1])
-    return take_best(wanderer)
-
-
 @pytest.mark.parametrize("name", ["plus hints narrow", "plus stop from memory", "basic backtracks"])
 def test_when_the_decisions_are_used_up_a_walk_ends_where_stopping_was_likeliest(
     name: str, setting: Setting
 ) -> None:
     agent = setting.network(VARIANTS[name])
     agent.config = replace(agent.config, final_backtrack=True)  # type: ignore[call-arg]
-    rollout = setting.walk(agent, _never_stop, max_decisions=3)
+    rollout = setting.walk(agent, never_stop, max_decisions=3)
     assert rollout.stopped.all(), "none is cut off any more"
     walks, table, decided = walks_of(rollout), rollout.decisions[FINAL], rollout.decisions[ACTION]
     likely = decided.logits.detach().log_softmax(dim=-1)[:, -1]
@@ -323,7 +294,7 @@ def test_when_the_decisions_are_used_up_a_walk_ends_where_stopping_was_likeliest
     others = set(range(len(walks))) - set(table.episode.tolist())
     assert others == set(decided.episode[decided.stops].tolist())
     assert (table.label == NONE).all(), "where to end is not learnt"
-    learning = setting.walk(agent, _never_stop, max_decisions=3, learning=True)
+    learning = setting.walk(agent, never_stop, max_decisions=3, learning=True)
     assert FINAL not in learning.decisions, "walks to learn from are cut off"
 
 

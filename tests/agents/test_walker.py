@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from scenemem.agents.agent import ActionSpace
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest
 from scenemem.agents.walker import (
+    Decided,
     Rescore,
     Sample,
     SamplePerEpisode,
@@ -24,7 +25,7 @@ from scenemem.errors import NotFiniteError, UserError
 from scenemem.features.store import Environment
 from scenemem.learning.objectives import ClosestToGoal, MixedRules, ReferencePath
 from scenemem.tasks.episode_set import EpisodeSet
-from tests.agents.helpers import Notebook, Setting, packaged, same_scores, walks_of
+from tests.agents.helpers import Notebook, Setting, never_stop, packaged, same_scores, walks_of
 from tests.faults.fake_card import CARD, CardTensor, fake_card
 
 NAMES = ("basic", "ssm-local", "ssm", "ssm-global", "ssm-plus")
@@ -131,21 +132,18 @@ def test_a_watcher_sees_every_observation_and_decision_and_changes_nothing(
             for attention in decided.explanation.words.values():
                 torch.testing.assert_close(attention.sum(dim=1), torch.ones(len(own)))
                 assert not attention[~own].any(), "padding is not attended to"
+            if name in ("ssm", "ssm-local"):
+                _assert_explained(decided)
 
 
-@pytest.mark.parametrize("name", ["ssm", "ssm-local"])
-def test_confidences_and_their_weights_explain_the_scores(name: str, setting: Setting) -> None:
-    agent, notebook = _agent(setting, name), Notebook()
-    agent.walk(setting.episodes, watcher=notebook)
-    for decided in notebook.decisions:
-        kind = decided.request.type
-        confidence, mix = decided.explanation.confidence[kind], decided.explanation.mix[kind]
-        scores = (confidence * mix.unsqueeze(1)).sum(dim=2)
-        known = decided.request.options[:, : scores.shape[1]]
-        expected = decided.logits[:, : scores.shape[1]][known]
-        torch.testing.assert_close(scores[known], expected, atol=1e-5, rtol=1e-5)
-    kinds = {decided.request.type for decided in notebook.decisions}
-    assert kinds == ({ACTION, FRONTIER} if name == "ssm" else {ACTION})
+def _assert_explained(decided: Decided) -> None:
+    """Confidences and their weights explain the scores."""
+    kind = decided.request.type
+    confidence, mix = decided.explanation.confidence[kind], decided.explanation.mix[kind]
+    scores = (confidence * mix.unsqueeze(1)).sum(dim=2)
+    known = decided.request.options[:, : scores.shape[1]]
+    expected = decided.logits[:, : scores.shape[1]][known]
+    torch.testing.assert_close(scores[known], expected, atol=1e-5, rtol=1e-5)
 
 
 # trained agents
@@ -161,6 +159,10 @@ def test_every_agent_walks_without_knowing_the_goal(
     assert int(rollout.length.max()) <= 9
     for walk in map(torch.tensor, walks_of(rollout)):
         assert (setting.world.slot_of(walk[:-1], walk[1:]) >= 0).all()
+    for table in rollout.decisions.values():
+        assert (table.label == -1).all()
+        assert table.before.isnan().all()
+        assert table.after.isnan().all()
     kinds = {"ssm": {FRONTIER, ACTION}, "ssm-plus": {FRONTIER, ACTION}, "ssm-global": {GLOBAL}}
     assert {kind for kind in rollout.decisions if kind.learned} == kinds.get(name, {ACTION})
 
@@ -256,14 +258,8 @@ def test_a_step_of_a_walk_waits_for_the_device_a_few_times_only(
             agent = TrainedAgent(network, Environment(world, store), setting.vocabulary, limits)
             card.waits.clear()
             with _BooleanIndices() as indices:
-                agent.walk(episodes, _never_stops)
+                agent.walk(episodes, never_stop)
             total: int = sum(card.waits.values()) + indices.count
             return total
 
     assert (waits(12) - waits(4)) / 8 <= most
-
-
-def _never_stops(logits: Tensor, _episode: Tensor) -> Tensor:
-    return (logits.isfinite().long() * torch.arange(logits.shape[1], 0, -1, device=logits.device)).argmax(
-        dim=1
-    )

@@ -140,13 +140,13 @@ LONG = "g00 g10 g20 g21 g11 g21 g20 g10 g00 g01"
 @pytest.mark.parametrize("kind", SPACES)
 def test_following_a_rule_ends_at_the_goal(world: World, episodes: EpisodeSet, kind: Space) -> None:
     """Along the reference path, or by any way."""
-    space = kind(world, len(episodes), 15)
+    along, closer = (
+        _followed(world, episodes, kind(world, len(episodes), 15), rule)
+        for rule in (ReferencePath(world, episodes.path), ClosestToGoal(world, episodes.goal))
+    )
     paths = zip(episodes.path.tolist(), episodes.path_length.tolist(), strict=True)
-    walks = _followed(world, episodes, space, ReferencePath(world, episodes.path))
-    assert walks == [path[:length] for path, length in paths]
-    space = kind(world, len(episodes), 15)
-    walks = _followed(world, episodes, space, ClosestToGoal(world, episodes.goal))
-    assert [walk[-1] for walk in walks] == episodes.goal.tolist()
+    assert along == [path[:length] for path, length in paths]
+    assert [walk[-1] for walk in closer] == episodes.goal.tolist()
 
 
 def _reference(world: World, episodes: EpisodeSet) -> LabelRule:

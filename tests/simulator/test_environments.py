@@ -49,33 +49,26 @@ def test_gymnasiums_own_checker_has_nothing_to_say(tiny_trainable: Path, feature
     env.close()
 
 
-def test_features_are_those_of_the_viewpoint(tiny_trainable: Path) -> None:
+def test_an_episode_begins_where_it_was_chosen_to(tiny_trainable: Path) -> None:
+    """With the features of the place, and a mask that allows stopping and its neighbours."""
     env = NavigationEnv(data=tiny_trainable, features="tiny")
-    observation, info = env.reset(seed=3)
-    store, world = env.game.features, env.game.world
-    assert store is not None
-    here = torch.tensor(world.index_of(info["scan"], info["viewpoint"]))
-    assert np.array_equal(observation["features"], store.gather(here).numpy())
-
-
-def test_an_episode_can_be_chosen_by_its_instruction(env: NavigationEnv) -> None:
-    wanted = env.game.episodes.instruction_ids[7]
-    _, info = env.reset(options={"episode": wanted})
-    assert (info["instruction_id"], info["instruction"]) == (wanted, env.game.episodes.texts[7])
-    assert info["scan"] == env.game.world.scans[int(env.game.episodes.scan[7])]
-    with pytest.raises(UserError, match="has no instruction 'nonsense'"):
-        env.reset(options={"episode": "nonsense"})
-
-
-def test_the_mask_allows_stopping_and_the_neighbours(env: NavigationEnv) -> None:
-    for seed in range(10):
-        observation, info = env.reset(seed=seed)
-        degree = int(env.game.world.degree[env.game.world.index_of(info["scan"], info["viewpoint"])])
+    game, world = env.game, env.game.world
+    for row in range(0, len(game.episodes), 7):
+        wanted = game.episodes.instruction_ids[row]
+        observation, info = env.reset(options={"episode": wanted})
+        assert (info["instruction_id"], info["instruction"]) == (wanted, game.episodes.texts[row])
+        here = game.episodes.start[row]
+        assert world.index_of(info["scan"], info["viewpoint"]) == int(here)
+        assert game.features is not None
+        assert np.array_equal(observation["features"], game.features.gather(here).numpy())
+        degree = int(world.degree[here])
         assert info["action_mask"].dtype == np.int8
-        assert info["action_mask"].tolist() == [1] * (1 + degree) + [0] * (env.game.candidates - degree)
+        assert info["action_mask"].tolist() == [1] * (1 + degree) + [0] * (game.candidates - degree)
         assert np.array_equal(observation["candidate_mask"], info["action_mask"][1:])
         # what Gymnasium's sampler needs
         assert info["action_mask"][env.action_space.sample(mask=info["action_mask"])] == 1
+    with pytest.raises(UserError, match="has no instruction 'nonsense'"):
+        env.reset(options={"episode": "nonsense"})
 
 
 def test_an_action_the_mask_forbids_leaves_the_agent_in_place(env: NavigationEnv) -> None:
@@ -145,19 +138,6 @@ def test_another_reward_can_be_given(tiny_data: Path) -> None:
     env = NavigationEnv(data=tiny_data, reward=only_stopping_counts)
     env.reset(seed=0)
     assert [env.step(np.int64(1))[1], env.step(np.int64(0))[1]] == [0.0, 10.0]
-
-
-def test_rendering_is_a_line_of_text(tiny_data: Path) -> None:
-    env = NavigationEnv(data=tiny_data, render_mode="ansi")
-    _, info = env.reset(seed=0)
-    text = env.render()
-    assert text is not None
-    assert text.startswith(f"{info['scan']}_{info['viewpoint']} facing ")
-    silent = NavigationEnv(game=env.game)
-    silent.reset(seed=0)
-    assert silent.render() is None
-    with pytest.raises(ValueError, match=r"^render_mode must be 'ansi' or None, got 'human'$"):
-        NavigationEnv(data=tiny_data, render_mode="human")
 
 
 def test_ids_are_registered_once() -> None:
@@ -313,17 +293,22 @@ def test_other_misuse_is_refused(envs: NavigationVectorEnv, game: NavigationGame
         NavigationVectorEnv(0, game=game)
     with pytest.raises(ValueError, match="render_mode must be 'ansi' or None, got 'rgb_array'"):
         NavigationVectorEnv(2, render_mode="rgb_array", game=game)
+    with pytest.raises(ValueError, match=r"^render_mode must be 'ansi' or None, got 'human'$"):
+        NavigationEnv(render_mode="human", game=game)
 
 
-def test_rendering_is_a_line_per_environment(game: NavigationGame, envs: NavigationVectorEnv) -> None:
-    shown = NavigationVectorEnv(3, render_mode="ansi", game=game)
-    shown.reset(seed=0)
-    lines = shown.render()
-    assert lines is not None
-    assert len(lines) == 3
-    assert all(" m to go | 0 stop | 1 " in line for line in lines)
-    envs.reset(seed=0)
-    assert envs.render() is None
+def test_rendering_is_a_line_per_environment(game: NavigationGame) -> None:
+    shown: Any = NavigationVectorEnv(3, render_mode="ansi", game=game)
+    one: Any = NavigationEnv(render_mode="ansi", game=game)
+    _, infos = shown.reset(seed=0)
+    lines, places = shown.render(), zip(infos["scan"], infos["viewpoint"], strict=True)
+    for line, name, (scan, viewpoint) in zip(lines, infos["instruction_id"], places, strict=True):
+        assert line.startswith(f"{scan}_{viewpoint} facing ")
+        one.reset(options={"episode": name})
+        assert one.render() == line
+    for silent in (NavigationVectorEnv(3, game=game), NavigationEnv(game=game)):
+        silent.reset(seed=0)
+        assert silent.render() is None
 
 
 def test_make_vec_finds_it_and_gymnasiums_wrappers_accept_it(tiny_data: Path) -> None:

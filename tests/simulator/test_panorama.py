@@ -97,12 +97,6 @@ def test_candidates_are_the_neighbours_seen_from_the_heading_step(simulator: Sim
     assert not seen.viewpoint[~mask].add(1).any(), "-1 where there is none"
 
 
-def test_an_empty_batch_walks_nowhere(simulator: Simulator) -> None:
-    nobody = simulator.reset(torch.zeros(0, dtype=torch.int64), torch.zeros(0))
-    after = simulator.step(nobody, torch.zeros(0, dtype=torch.int64))
-    assert [values.shape for values in vars(after).values()] == [(0,)] * 3
-
-
 @pytest.mark.real_data
 @pytest.mark.parametrize("split", ["train", "val_seen", "val_unseen"])
 def test_paths_of_real_r2r_are_shortest_but_for_eight(real_data: Path, split: str) -> None:

@@ -11,20 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from scenemem.agents.agent import Agent, Arrival, DecisionPoint
-from scenemem.agents.build import AGENTS, DataSizes
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import AgentPolicy, Sample, collect
 from scenemem.features.store import Environment
 from scenemem.models.navigator import RolloutInputs
-from scenemem.presets import PRESETS
 from scenemem.ssm.agent import FrontierActions
 from scenemem.ssm.graph import Grounded, MemoryGraph, SceneMemory, WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import World
+from tests.agents.helpers import Setting as AgentSetting
+from tests.agents.helpers import packaged
 from tests.ssm import reference
 
-assert PRESETS, "presets register the packaged agents"
 VISUAL, WIDTH = 5, 6
 MASK = torch.tensor([1.5, 0.0, 1.5, 1.5, 0.0], dtype=torch.float64)
 WALKS = {  # one goes round a square, one goes back and forth, one has just begun
@@ -135,36 +134,21 @@ class Moment:
         return Moment(self.environment, [self.walks[row] for row in rows], grounded, self.heading[rows])
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(AgentSetting):
     """A world with random features of 10 columns, and instructions to follow in it."""
-
-    environment: Environment
-    episodes: EpisodeSet
-    vocabulary: Vocabulary
 
     @classmethod
     def of(cls, make: MakeEnvironment, world: World, episodes: EpisodeSet) -> Setting:
         return cls(make(world, 10), episodes, Vocabulary.build(episodes.texts, min_count=1))
 
-    @property
-    def sizes(self) -> DataSizes:
-        return DataSizes(len(self.vocabulary), 10)
-
-    def agent(self, kind: str = "ssm", *, std: float = 0.25, **settings: Any) -> Any:
-        """Random weights, large enough that scores differ from option to option."""
-        torch.manual_seed(1)
-        spec = AGENTS[kind]
-        agent = spec.build(spec.config(**{"word_width": 8, "width": 16, **settings}), self.sizes)
-        for parameter in agent.parameters():
-            nn.init.normal_(parameter, std=std)
-        return agent.eval()
+    def random(self, kind: str = "ssm", *, std: float = 0.25, **settings: Any) -> Any:
+        """An agent whose scores differ from option to option."""
+        return self.network(packaged(kind, **settings), seed=1, std=std)
 
     def learning(self, agent: Agent, *, max_decisions: int = 6) -> tuple[Rollout, RolloutInputs]:
         """A walk to learn from, which draws its choices, and what it began with."""
-        count, world = len(self.episodes), self.environment.world
-        tokens, lengths = self.vocabulary.encode_batch(self.episodes.texts, 20)
-        inputs = RolloutInputs(self.environment, agent.encoder(tokens, lengths), agent.dropout_masks(count))
+        count, world = len(self.episodes), self.world
+        inputs = RolloutInputs(self.environment, self.read(agent), agent.dropout_masks(count))
         pick = Sample(torch.Generator().manual_seed(3))
         policy = AgentPolicy(agent, inputs, pick, learns=True)
         space = agent.action_space(world, count, max_decisions)

@@ -219,7 +219,7 @@ def _batched(network: SSMPlus, setting: Setting) -> tuple[Rollout, list[list[Dec
 @torch.no_grad()
 def _compare(setting: Setting, settings: dict[str, Any]) -> tuple[int, int]:
     """Walk every episode both ways; returns how many frontiers were jumped to and how many walks cut off."""
-    network = setting.agent("ssm-plus", std=0.12, word_width=16, width=64, **settings)
+    network = setting.random("ssm-plus", std=0.12, word_width=16, width=64, **settings)
     # stopping then scores 0, so that walks are long enough to jump
     nn.init.zeros_(network.actions.stop.visual)
     nn.init.zeros_(network.actions.stop.orientation)

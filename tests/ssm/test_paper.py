@@ -96,7 +96,7 @@ def close(seen: Tensor | float, expected: Any) -> None:
 @pytest.mark.parametrize("name", PAPER)
 def test_a_whole_decision_is_what_the_paper_says(name: str, setting: Setting) -> None:
     settings = PAPER[name]
-    agent = setting.agent("ssm", orientation_width=128, **settings)
+    agent = setting.random("ssm", orientation_width=128, **settings)
     largest, compared = 0, 0
     for seen in decisions(setting, agent):
         nodes = seen.nodes
@@ -119,7 +119,7 @@ def test_a_whole_decision_is_what_the_paper_says(name: str, setting: Setting) ->
 
 @pytest.mark.parametrize("settings", [{}, {"node_width": 6}, {"views": "unvisited"}], ids=str)
 def test_a_one_step_decision_is_what_the_paper_says(settings: dict[str, Any], setting: Setting) -> None:
-    agent = setting.agent("ssm-global", orientation_width=128, **settings)
+    agent = setting.random("ssm-global", orientation_width=128, **settings)
     neighbours, compared = setting.environment.world.neighbour.tolist(), 0
     for seen in decisions(setting, agent):
         for row, said in seen.rows(setting, agent, **settings):
@@ -209,7 +209,7 @@ VISUAL, ORIENTATION = "visual", "orientation"
 def test_only_turning_a_way_between_visited_places_changes_an_orientation_state(
     settings: dict[str, Any], way: str, reached: str | None, setting: Setting
 ) -> None:
-    at = moment(setting, setting.agent("ssm", **settings))
+    at = moment(setting, setting.random("ssm", **settings))
     _assert_reached(at, setting, turned(setting.environment, at.viewpoint, at.slots[way]), reached)
 
 
@@ -229,7 +229,7 @@ def test_only_a_view_that_leads_somewhere_changes_a_visual_state(
     settings: dict[str, Any], view: str, reached: str | None, setting: Setting
 ) -> None:
     """Or one that leads to a place never visited, or all of them: the other readings of Eq. 3."""
-    at = moment(setting, setting.agent("ssm", **settings))
+    at = moment(setting, setting.random("ssm", **settings))
     looking = setting.environment.world.neighbour_view[at.viewpoint].tolist()
     views = {name: looking[slot] for name, slot in at.slots.items()}
     views["other"] = next(number for number in range(36) if number not in looking)
@@ -249,7 +249,7 @@ def _assert_reached(at: Moment, setting: Setting, changed: Environment, reached:
 
 def test_the_first_decision_has_no_edge_and_a_state_all_the_same(setting: Setting) -> None:
     """Nothing is read and no message comes; the GRU is applied to zeros."""
-    agent = setting.agent("ssm", reasoning_steps=1)
+    agent = setting.random("ssm", reasoning_steps=1)
     first = decisions(setting, agent)[0]
     assert first.point.memory().count.tolist() == [1] * len(setting.episodes)
     update: Any = agent.get_submodule("reader.orientation_messages.update")
@@ -260,7 +260,7 @@ def test_the_first_decision_has_no_edge_and_a_state_all_the_same(setting: Settin
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_a_state_holds_the_neighbourhood_of_as_many_hops_as_iterations(steps: int, setting: Setting) -> None:
-    agent = setting.agent("ssm", reasoning_steps=steps)
+    agent = setting.random("ssm", reasoning_steps=steps)
     seen = max(decisions(setting, agent), key=lambda one: int(one.point.memory().count.max()))
     graph = seen.point.memory()
     row, count = int(graph.count.argmax()), int(graph.count.max())
@@ -303,7 +303,7 @@ def walked(
 
 def restless(setting: Setting, kind: str, **settings: Any) -> Agent:
     """An agent that seldom stops: stopping scores 0."""
-    agent: Agent = setting.agent(kind, **settings)
+    agent: Agent = setting.random(kind, **settings)
     for name, parameter in agent.named_parameters():
         if ".stop." in name:
             nn.init.zeros_(parameter)
@@ -392,7 +392,7 @@ def told_anew(episodes: EpisodeSet, number: Tensor) -> EpisodeSet:
 
 
 def test_local_decisions_are_equation_14_alone_over_the_sub_nodes_of_here(setting: Setting) -> None:
-    whole, agent = setting.agent("ssm", orientation_width=128), restless(setting, "ssm-local")
+    whole, agent = setting.random("ssm", orientation_width=128), restless(setting, "ssm-local")
     assert not [name for name, _ in agent.named_parameters() if name.startswith(("reader", "frontier"))]
     whole.load_state_dict({**whole.state_dict(), **agent.state_dict()})
     neighbours, compared = setting.environment.world.neighbour.tolist(), 0
