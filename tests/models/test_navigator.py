@@ -101,11 +101,8 @@ def test_every_row_is_multiplied_by_the_query_of_its_table() -> None:
 @pytest.mark.parametrize("width", [4, 32, ANGLE_WIDTH])
 def test_angles_are_tiled_as_in_the_paper_and_queries_folded_exactly(width: int) -> None:
     heading, elevation = torch.rand(2, 5, 7, dtype=torch.float64) * 2 * math.pi
-    four, wide, query = (
-        angle_feature(heading, elevation, 4),
-        angle_feature(heading, elevation, width),
-        _randn(5, 7, width),
-    )
+    four, wide = angle_feature(heading, elevation, 4), angle_feature(heading, elevation, width)
+    query = _randn(5, 7, width)
     close(tiled(four, width), wide)
     close((four * fold_angles(query)).sum(-1), (wide * query).sum(-1))
     assert tiled(four).shape == (5, 7, ANGLE_WIDTH)
@@ -450,11 +447,8 @@ def test_masks_and_attention_of_updaters_are_optional(updater: LSTMUpdater) -> N
 def test_the_baseline_scores_neighbours_by_equation_2_and_stopping_as_a_zero_row(
     observation: Observation,
 ) -> None:
-    score, state, mask = (
-        CandidateScore(WIDTH, VISUAL).double(),
-        _randn(EPISODES, WIDTH),
-        observation.masks.feature,
-    )
+    score, state = CandidateScore(WIDTH, VISUAL).double(), _randn(EPISODES, WIDTH)
+    mask = observation.masks.feature
     seen = observation.environment.candidates(observation.viewpoint, observation.view)
     logits = score(state, seen.visual, seen.orientation.double(), mask)
     query = torch.cat([score.query_visual.weight, score.query_orientation.weight])

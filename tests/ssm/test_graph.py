@@ -72,7 +72,7 @@ def test_a_memory_holds_exactly_what_was_seen(
 
 @quick
 @given(choices=numbers_of_walks, walk_cost=walk_costs)
-def test_ways_are_the_shortest_over_theknown_graph(
+def test_ways_are_the_shortest_over_the_known_graph(
     world: World, choices: list[list[int]], walk_cost: WalkCost
 ) -> None:
     walks = _walks(world, choices)
