@@ -200,7 +200,7 @@ def test_a_walk_cut_off_on_the_way_to_its_final_place_has_not_stopped(
 
 @pytest.mark.parametrize("kind", SPACES)
 def test_places_and_metres_are_those_of_the_choice_or_of_where_the_walk_was_cut_off(
-    world: World, episodes: EpisodeSet, kind: type[FrontierActions]
+    world: World, episodes: EpisodeSet, kind: type[ActionSpace]
 ) -> None:
     """An episode cut off on its way has come as far as it has come."""
     limits = 4 + torch.arange(len(episodes)) % 5

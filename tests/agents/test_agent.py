@@ -291,8 +291,8 @@ def test_when_the_decisions_are_used_up_a_walk_ends_where_stopping_was_likeliest
         went_back += best != walks[episode][table.step[row]]
     assert went_back > 3
     assert table.stops.all()
-    others = set(range(len(walks))) - set(table.episode.tolist())
-    assert others == set(decided.episode[decided.stops].tolist())
+    stopped = set(range(len(walks))) - set(table.episode.tolist())
+    assert stopped == set(decided.episode[decided.stops].tolist())
     assert (table.label == NONE).all(), "where to end is not learnt"
     learning = setting.walk(agent, never_stop, max_decisions=3, learning=True)
     assert FINAL not in learning.decisions, "walks to learn from are cut off"

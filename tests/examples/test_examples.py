@@ -127,9 +127,9 @@ def test_an_example_is_trained_evaluated_and_shown(
     assert report["n"] > 0
     assert _run(*words, "--processes", 2, "--plugin", _plugin(name)) == 0, "workers load the plugin, too"
     assert json.loads(capsys.readouterr().out)["metrics"] == pytest.approx(report["metrics"])
-    words = ("view", runs[name], "--data", tiny_trainable, "--episode", "2000_0")
-    assert _run(*words, "--out", tmp_path / "page.html", "--plugin", _plugin(name)) == 0
-    assert "Walk from" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    page, place = tmp_path / "page.html", ("--data", tiny_trainable, "--episode", "2000_0")
+    assert _run("view", runs[name], *place, "--out", page, "--plugin", _plugin(name)) == 0
+    assert "Walk from" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

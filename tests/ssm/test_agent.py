@@ -135,8 +135,9 @@ class PlainSSM:
             return
         hinted = {place: score + self.hint(walk, place) for place, score in scores.items()}
         target: Any = max(hinted, key=lambda place: hinted[place])
-        numbers, nodes = {place: walk.nodes.index(place) for place in hinted}, [*hinted.values()]
-        walk.decisions.append(Decision(FRONTIER, [*numbers.values()], nodes, numbers[target]))
+        numbers: dict[Any, int] = {place: number for number, place in enumerate(walk.nodes)}
+        options = [numbers[place] for place in hinted]
+        walk.decisions.append(Decision(FRONTIER, options, [*hinted.values()], numbers[target]))
         walk.jumps += target != walk.here
         for place in nx.shortest_path(walk.memory, walk.here, target, weight="metres")[1:]:
             self.hop(walk, place)
