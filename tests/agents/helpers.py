@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from scenemem.agents.agent import ActionSpace, Agent
+from scenemem.agents.agent import ActionSpace, Agent, Observations, with_last
 from scenemem.agents.build import AGENTS, DataSizes
-from scenemem.agents.rollout import Rollout
+from scenemem.agents.rollout import DecisionType, Rollout
 from scenemem.agents.walker import (
     AgentPolicy,
+    Decided,
     LabelRule,
     Pick,
     TrainedAgent,
@@ -32,7 +33,7 @@ from scenemem.presets import PRESETS
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.build import load_world
-from scenemem.world.graph import NONE, World
+from scenemem.world.graph import NONE, Pose, World
 
 WORDS, MAX_STEPS = 40, 60
 assert PRESETS, "presets register the packaged agents"
@@ -129,11 +130,18 @@ def roam(seed: int = 0) -> Pick:
     random = torch.Generator().manual_seed(seed)
 
     def pick(logits: Tensor, _episode: Tensor) -> Tensor:
+        assert not logits.requires_grad, "a choice is no part of what is learnt"
         chance = logits.isfinite().float()
         chance[:, -1] *= 0.2
         return torch.multinomial(chance, 1, generator=random).squeeze(1)
 
     return pick
+
+
+def never_stop(logits: Tensor, _episode: Tensor) -> Tensor:
+    """The best option but stopping, where there is another."""
+    last = torch.where(logits[:, :-1].isfinite().any(dim=1), -1e6, logits[:, -1])
+    return with_last(logits[:, :-1], last).argmax(dim=1)
 
 
 class Roaming:
@@ -151,6 +159,24 @@ class Roaming:
         if not request.type.over_nodes:
             chance[:, request.stop] *= self._stops
         return torch.multinomial(chance, 1, generator=self._random).squeeze(1), None
+
+
+class Notebook:
+    """A watcher that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.places: list[list[int]] = []
+        self.decisions: list[Decided] = []
+
+    def observed(self, observations: Observations, _pose: Pose, _space: ActionSpace, /) -> None:
+        self.places.append(observations.viewpoint.tolist())
+
+    def decided(self, decided: Decided, /) -> None:
+        self.decisions.append(decided)
+
+    def of(self, kind: DecisionType) -> list[Decided]:
+        """The decisions of one type."""
+        return [decided for decided in self.decisions if decided.request.type == kind]
 
 
 def walks_of(rollout: Rollout) -> list[list[int]]:
@@ -179,11 +205,9 @@ def same_scores(seen: Rollout, expected: Rollout, *, tolerance: float = 1e-4) ->
     """The same decisions with the same logits, whatever the order of their rows."""
     assert seen.decisions.keys() == expected.decisions.keys()
     for kind, table in expected.decisions.items():
-        rows, other = ((t.episode * 1000 + t.step).argsort() for t in (table, seen.decisions[kind]))
-        assert torch.equal(seen.decisions[kind].choice[other], table.choice[rows]), kind
-        torch.testing.assert_close(
-            seen.decisions[kind].logits[other].detach(),
-            table.logits[rows].detach(),
-            atol=tolerance,
-            rtol=tolerance,
-        )
+        found = seen.decisions[kind]
+        rows, other = ((t.episode * 1000 + t.step).argsort() for t in (table, found))
+        for column in ("episode", "step", "options", "choice", "place", "stops"):
+            assert torch.equal(getattr(found, column)[other], getattr(table, column)[rows]), (kind, column)
+        scores = found.logits[other].detach(), table.logits[rows].detach()
+        torch.testing.assert_close(*scores, atol=tolerance, rtol=tolerance)

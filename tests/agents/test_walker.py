@@ -9,29 +9,23 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scenemem.agents.agent import ActionSpace, Observations
+from scenemem.agents.agent import ActionSpace
 from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionRequest
 from scenemem.agents.walker import (
-    AgentPolicy,
     Decided,
-    FollowLabels,
     Rescore,
     Sample,
     SamplePerEpisode,
     TrainedAgent,
     WalkConfig,
-    collect,
     evaluating,
     take_best,
 )
-from scenemem.errors import NotFiniteError, SettingError, UserError
-from scenemem.evaluation.following import led
+from scenemem.errors import NotFiniteError, UserError
 from scenemem.features.store import Environment
 from scenemem.learning.objectives import ClosestToGoal, MixedRules, ReferencePath
-from scenemem.models.navigator import RolloutInputs
 from scenemem.tasks.episode_set import EpisodeSet
-from scenemem.world.graph import Pose
-from tests.agents.helpers import Setting, packaged, walks_of
+from tests.agents.helpers import Notebook, Setting, never_stop, packaged, same_scores, walks_of
 from tests.faults.fake_card import CARD, CardTensor, fake_card
 
 NAMES = ("basic", "ssm-local", "ssm", "ssm-global", "ssm-plus")
@@ -51,18 +45,6 @@ def test_scores_that_are_not_numbers_are_refused(setting: Setting, broken: float
     )
     with pytest.raises(NotFiniteError, match="a score of decision 'action' is not a finite number; look"):
         agent.walk(setting.episodes)
-
-
-def test_nothing_is_decided_before_anything_is_observed(setting: Setting) -> None:
-    agent = setting.network("basic")
-    inputs = RolloutInputs(setting.environment, setting.read(agent), agent.dropout_masks(1))
-    pose = Pose(setting.episodes.start[:1], torch.tensor([12]), torch.zeros(1, dtype=torch.bool))
-    request = DecisionRequest(
-        ACTION, torch.tensor([0]), torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.long)
-    )
-    space = agent.action_space(setting.world, 1, 1)
-    with pytest.raises(SettingError, match="gives no scores for decision 'action'"):
-        AgentPolicy(agent, inputs, take_best).decide(request, torch.tensor([0]), pose, space)
 
 
 # picking
@@ -128,39 +110,7 @@ def test_forced_episodes_follow_their_labels_and_the_others_the_agent(name: str,
     assert against > 5, "the scores are the agent's own"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_agent_led_along_paths_is_scored_at_every_decision_of_the_teacher(
-    name: str, setting: Setting
-) -> None:
-    agent, episodes, world = _agent(setting, name), setting.episodes, setting.world
-    rollout = led(agent, episodes)
-    longest = int(episodes.path_length.max())
-    space = agent.network.action_space(world, len(episodes), longest, learning=True)
-    rule = ReferencePath(world, episodes.path)
-    teacher = collect(world, episodes, space, FollowLabels(), max_steps=longest**2, label_rule=rule)
-    assert torch.equal(rollout.walked, teacher.walked)
-    assert not teacher.learned, "nothing was scored"
-    for kind, table in teacher.decisions.items():
-        for column in ("episode", "step", "options", "choice", "label", "place", "stops"):
-            assert torch.equal(getattr(rollout.decisions[kind], column), getattr(table, column)), column
-        assert torch.equal(rollout.decisions[kind].logits.isfinite(), table.options)
-
-
 # watching
-
-
-class Notebook:
-    """Writes down what it is told."""
-
-    def __init__(self) -> None:
-        self.places: list[list[int]] = []
-        self.decisions: list[Decided] = []
-
-    def observed(self, observations: Observations, _pose: Pose, _space: ActionSpace, /) -> None:
-        self.places.append(observations.viewpoint.tolist())
-
-    def decided(self, decided: Decided, /) -> None:
-        self.decisions.append(decided)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -174,8 +124,7 @@ def test_a_watcher_sees_every_observation_and_decision_and_changes_nothing(
         assert places == rollout.viewpoint[rollout.alive[:, step], step].tolist()
     words = agent.read(chosen.texts).mask
     for kind, table in rollout.decisions.items():
-        told = [decided for decided in notebook.decisions if decided.request.type == kind]
-        assert torch.cat([decided.choice for decided in told]).tolist() == table.choice.tolist()
+        told = notebook.of(kind)
         assert torch.cat([decided.request.episode for decided in told]).tolist() == table.episode.tolist()
         for decided in told if kind.learned else ():
             own = words[decided.request.episode]
@@ -183,21 +132,18 @@ def test_a_watcher_sees_every_observation_and_decision_and_changes_nothing(
             for attention in decided.explanation.words.values():
                 torch.testing.assert_close(attention.sum(dim=1), torch.ones(len(own)))
                 assert not attention[~own].any(), "padding is not attended to"
+            if name in ("ssm", "ssm-local"):
+                _assert_explained(decided)
 
 
-@pytest.mark.parametrize("name", ["ssm", "ssm-local"])
-def test_confidences_and_their_weights_explain_the_scores(name: str, setting: Setting) -> None:
-    agent, notebook = _agent(setting, name), Notebook()
-    agent.walk(setting.episodes, watcher=notebook)
-    for decided in notebook.decisions:
-        kind = decided.request.type
-        confidence, mix = decided.explanation.confidence[kind], decided.explanation.mix[kind]
-        scores = (confidence * mix.unsqueeze(1)).sum(dim=2)
-        known = decided.request.options[:, : scores.shape[1]]
-        expected = decided.logits[:, : scores.shape[1]][known]
-        torch.testing.assert_close(scores[known], expected, atol=1e-5, rtol=1e-5)
-    kinds = {decided.request.type for decided in notebook.decisions}
-    assert kinds == ({ACTION, FRONTIER} if name == "ssm" else {ACTION})
+def _assert_explained(decided: Decided) -> None:
+    """Confidences and their weights explain the scores."""
+    kind = decided.request.type
+    confidence, mix = decided.explanation.confidence[kind], decided.explanation.mix[kind]
+    scores = (confidence * mix.unsqueeze(1)).sum(dim=2)
+    known = decided.request.options[:, : scores.shape[1]]
+    expected = decided.logits[:, : scores.shape[1]][known]
+    torch.testing.assert_close(scores[known], expected, atol=1e-5, rtol=1e-5)
 
 
 # trained agents
@@ -213,6 +159,10 @@ def test_every_agent_walks_without_knowing_the_goal(
     assert int(rollout.length.max()) <= 9
     for walk in map(torch.tensor, walks_of(rollout)):
         assert (setting.world.slot_of(walk[:-1], walk[1:]) >= 0).all()
+    for table in rollout.decisions.values():
+        assert (table.label == -1).all()
+        assert table.before.isnan().all()
+        assert table.after.isnan().all()
     kinds = {"ssm": {FRONTIER, ACTION}, "ssm-plus": {FRONTIER, ACTION}, "ssm-global": {GLOBAL}}
     assert {kind for kind in rollout.decisions if kind.learned} == kinds.get(name, {ACTION})
 
@@ -228,23 +178,7 @@ def test_an_episode_that_waits_its_turn_walks_as_it_would_at_once(name: str, who
     for column in ("walked", "alive", "stopped", "jumps"):
         assert torch.equal(getattr(turns, column), getattr(together, column)), column
     assert torch.equal(turns.view[turns.alive], together.view[together.alive])
-    assert turns.decisions.keys() == together.decisions.keys()
-    for kind, expected in together.decisions.items():
-        found = turns.decisions[kind]
-        order, other = ((table.episode * 1000 + table.step).argsort() for table in (expected, found))
-        for column in ("episode", "step", "options", "choice", "place", "stops"):
-            assert torch.equal(getattr(found, column)[other], getattr(expected, column)[order]), column
-        torch.testing.assert_close(found.logits[other], expected.logits[order], atol=1e-4, rtol=1e-4)
-
-
-def test_the_same_draws_give_the_same_walk(setting: Setting) -> None:
-    agent = _agent(setting, "ssm")
-    one, same, other = (
-        agent.walk(setting.episodes, Sample(torch.Generator().manual_seed(seed))) for seed in (1, 1, 2)
-    )
-    assert torch.equal(one.walked, same.walked)
-    assert all(torch.equal(one.decisions[kind].logits, same.decisions[kind].logits) for kind in one.decisions)
-    assert walks_of(one) != walks_of(other)
+    same_scores(turns, together)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -260,17 +194,17 @@ def test_walking_drops_nothing_and_leaves_training_as_it_was(setting: Setting, t
     assert agent.network.training == training
 
 
-def test_long_instructions_are_cut(setting: Setting) -> None:
-    agent = setting.agent("basic", limits=WalkConfig(4, 9, 7))
-    assert agent.read(("one two three " * 20,)).context.shape[1] == 7
-
-
 @pytest.mark.parametrize(("name", "least"), [("max_decisions", 1), ("max_steps", 1), ("max_words", 3)])
 def test_walks_of_nothing_and_endless_ones_are_refused(name: str, least: int) -> None:
     for value in (least - 1, 1001):
         with pytest.raises(ValueError, match=f"{name} must be from {least} to 1,000, got {value}"):
             WalkConfig(**{name: value})
     WalkConfig(**{name: 1000})
+
+
+def test_long_instructions_are_cut(setting: Setting) -> None:
+    agent = setting.agent("basic", limits=WalkConfig(4, 9, 7))
+    assert agent.read(("one two three " * 20,)).context.shape[1] == 7
 
 
 class _Stays(TrainedAgent):
@@ -324,14 +258,8 @@ def test_a_step_of_a_walk_waits_for_the_device_a_few_times_only(
             agent = TrainedAgent(network, Environment(world, store), setting.vocabulary, limits)
             card.waits.clear()
             with _BooleanIndices() as indices:
-                agent.walk(episodes, _never_stops)
+                agent.walk(episodes, never_stop)
             total: int = sum(card.waits.values()) + indices.count
             return total
 
     assert (waits(12) - waits(4)) / 8 <= most
-
-
-def _never_stops(logits: Tensor, _episode: Tensor) -> Tensor:
-    return (logits.isfinite().long() * torch.arange(logits.shape[1], 0, -1, device=logits.device)).argmax(
-        dim=1
-    )

@@ -29,10 +29,9 @@ from scenemem.ssm.ablations import GlobalActions
 from scenemem.ssm.deciding import FrontierActions, MemoryActions
 from scenemem.ssm.graph import WalkOptions
 from scenemem.tasks.episode_set import EpisodeSet, load_split
-from scenemem.world.build import build_world, load_world
+from scenemem.world.build import load_world
 from scenemem.world.graph import Pose, World
 from tests.agents.helpers import Roaming, known_graph, walks_of
-from tests.conftest import scan_from_graph
 
 Space = type[LocalActions | FrontierActions | GlobalActions]
 SPACES = (LocalActions, FrontierActions, GlobalActions)
@@ -122,10 +121,11 @@ def _followed(world: World, episodes: EpisodeSet, space: ActionSpace, rule: Labe
     return walks_of(rollout)
 
 
-def _single(world: World, episodes: EpisodeSet, names: str, start: str | None = None) -> EpisodeSet:
-    """One episode along grid viewpoints given by name, begun at its first one unless told."""
-    path = torch.tensor([[world.index_of("grid", name) for name in names.split()]])
-    begin = path[:, 0] if start is None else torch.tensor([world.index_of("grid", start)])
+def _single(world: World, episodes: EpisodeSet, names: str) -> EpisodeSet:
+    """One episode along grid viewpoints given by name, begun at its first one or as in ``start: path``."""
+    start, _, along = names.rpartition(": ")
+    path = torch.tensor([[world.index_of("grid", name) for name in along.split()]])
+    begin = torch.tensor([world.index_of("grid", start)]) if start else path[:, 0]
     return replace(episodes.select([0]), start=begin, goal=path[:, -1], path=path)
 
 
@@ -134,18 +134,19 @@ def _names(world: World, walk: list[int]) -> str:
 
 
 LOOPS = ("g10 g20 g21 g11 g10 g00", "g00 g10 g20 g10 g11", "g01 g11 g21 g20 g10 g11 g12", "g10 g20 g10")
+LONG = "g00 g10 g20 g21 g11 g21 g20 g10 g00 g01"
 
 
 @pytest.mark.parametrize("kind", SPACES)
 def test_following_a_rule_ends_at_the_goal(world: World, episodes: EpisodeSet, kind: Space) -> None:
     """Along the reference path, or by any way."""
-    space = kind(world, len(episodes), 15)
+    along, closer = (
+        _followed(world, episodes, kind(world, len(episodes), 15), rule)
+        for rule in (ReferencePath(world, episodes.path), ClosestToGoal(world, episodes.goal))
+    )
     paths = zip(episodes.path.tolist(), episodes.path_length.tolist(), strict=True)
-    walks = _followed(world, episodes, space, ReferencePath(world, episodes.path))
-    assert walks == [path[:length] for path, length in paths]
-    space = kind(world, len(episodes), 15)
-    walks = _followed(world, episodes, space, ClosestToGoal(world, episodes.goal))
-    assert [walk[-1] for walk in walks] == episodes.goal.tolist()
+    assert along == [path[:length] for path, length in paths]
+    assert [walk[-1] for walk in closer] == episodes.goal.tolist()
 
 
 def _reference(world: World, episodes: EpisodeSet) -> LabelRule:
@@ -156,36 +157,37 @@ def _rest(world: World, episodes: EpisodeSet) -> LabelRule:
     return RestOfPath(world, episodes.path, passes_over=False)
 
 
-REVISITING = tuple((kind, (REVISITS,)) for kind in SPACES[1:])
-
-
-@pytest.mark.parametrize("names", LOOPS)
-@pytest.mark.parametrize(("kind", "options"), [(LocalActions, ()), *REVISITING])
-@pytest.mark.parametrize("rule", [_reference, _rest])
-def test_a_path_that_crosses_itself_is_walked_in_order(
-    world: World, episodes: EpisodeSet, names: str, kind: Space, options: tuple[WalkOptions, ...], rule: Any
-) -> None:
-    """By agents without a memory, and by those that revisit places."""
-    one = _single(world, episodes, names)
-    (walk,) = _followed(world, one, kind(world, 1, 15, *options), rule(world, one))
-    assert _names(world, walk) == names
+REMEMBERING = (FrontierActions, GlobalActions)
 
 
 @pytest.mark.parametrize(
-    ("names", "walked"),
+    ("kind", "options", "rule", "names", "walked"),
     [
-        *((loop, loop) for loop in LOOPS),
+        # agents without a memory walk a path that crosses itself in order, and those that revisit places
+        *((LocalActions, (), rule, loop, loop) for rule in (_reference, _rest) for loop in LOOPS),
+        *((kind, (REVISITS,), _reference, loop, loop) for kind in REMEMBERING for loop in LOOPS),
+        *((kind, (REVISITS,), _rest, loop, loop) for kind in REMEMBERING for loop in LOOPS),
+        # one with a memory passes over points it has visited, where its way leads there all the same
+        *((FrontierActions, (), _reference, loop, loop) for loop in LOOPS),
         # the way back is known already and shorter than the reference
-        ("g00 g10 g20 g21 g11 g21 g20 g10 g00 g01", "g00 g10 g20 g21 g11 g01"),
+        (FrontierActions, (), _reference, LONG, "g00 g10 g20 g21 g11 g01"),
         # nothing new can be seen from the last place, so it cannot be named a frontier
-        ("g00 g10 g11 g01 g00", "g00 g10 g11 g01"),
+        (FrontierActions, (), _reference, "g00 g10 g11 g01 g00", "g00 g10 g11 g01"),
+        # off the path, the next point of it is led to
+        (LocalActions, (), _rest, "g00: g10 g20 g30 g31", "g00 g10 g20 g30 g31"),
     ],
 )
-def test_a_memory_agent_passes_over_points_it_has_visited(
-    world: World, episodes: EpisodeSet, names: str, walked: str
+def test_a_path_is_followed(
+    world: World,
+    episodes: EpisodeSet,
+    kind: Space,
+    options: tuple[WalkOptions, ...],
+    rule: Any,
+    names: str,
+    walked: str,
 ) -> None:
     one = _single(world, episodes, names)
-    (walk,) = _followed(world, one, FrontierActions(world, 1, 15), _reference(world, one))
+    (walk,) = _followed(world, one, kind(world, 1, 15, *options), rule(world, one))
     assert _names(world, walk) == walked
 
 
@@ -215,41 +217,22 @@ class Detour(FollowLabels):
 
 
 @pytest.mark.parametrize(
-    ("names", "wrong", "options", "rule", "walked"),
+    ("names", "wrong", "options", "name", "walked"),
     [
-        ("g10 g20 g30 g31", "g00", WalkOptions(), _reference, "g10 g00 g10 g20 g30 g31"),
-        (
-            "g10",
-            "g20",
-            REVISITS,
-            lambda world, one: ClosestToGoal(world, one.goal),
-            "g10 g20 g10",
-        ),
+        ("g10 g20 g30 g31", "g00", WalkOptions(), "path", "g10 g00 g10 g20 g30 g31"),
+        ("g10", "g20", REVISITS, "goal", "g10 g20 g10"),
     ],
-    ids=["path", "goal"],
 )
 def test_an_agent_that_went_wrong_is_led_back(
-    world: World,
-    episodes: EpisodeSet,
-    names: str,
-    wrong: str,
-    options: WalkOptions,
-    rule: Any,
-    walked: str,
+    world: World, episodes: EpisodeSet, names: str, wrong: str, options: WalkOptions, name: str, walked: str
 ) -> None:
-    """To the path, or to a goal it has left."""
-    one = _single(world, episodes, names)
+    """To the path, or to a goal it has left; by rules that are found by their names."""
+    one, space = _single(world, episodes, names), FrontierActions(world, 1, 15, options)
     policy = Detour(int(world.slot_of(one.start[0], torch.tensor(world.index_of("grid", wrong)))))
-    space = FrontierActions(world, 1, 15, options)
-    rollout = collect(world, one, space, policy, max_steps=30, label_rule=rule(world, one))
+    rule = LABEL_RULES[name](world, one, space)
+    rollout = collect(world, one, space, policy, max_steps=30, label_rule=rule)
     assert rollout.stopped.all()
     assert _names(world, rollout.viewpoint[0].tolist()) == walked
-
-
-def test_an_agent_off_the_path_is_led_to_its_next_point(world: World, episodes: EpisodeSet) -> None:
-    one = _single(world, episodes, "g10 g20 g30 g31", start="g00")
-    (walk,) = _followed(world, one, LocalActions(world, 1, 15), _rest(world, one))
-    assert _names(world, walk) == "g00 g10 g20 g30 g31"
 
 
 def test_what_is_still_to_go_is_the_way_to_the_next_point_and_the_rest(
@@ -282,23 +265,6 @@ def test_some_episodes_are_led_and_the_others_judged_by_their_own_rule(
     assert [_names(world, walk) for walk in walks] == [LOOPS[0], "g10 g00"]
     both = torch.arange(2)
     assert torch.equal(rule.metres(pair.path, both), student.metres(pair.path, both))
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "walked"),
-    [
-        ("goal", WalkOptions(), "g10 g00"),
-        ("path", WalkOptions(), "g10 g20 g21 g11 g10 g00"),
-        ("path", REVISITS, "g10 g20 g21 g11 g10 g00"),
-    ],
-)
-def test_rules_are_found_by_name(
-    world: World, episodes: EpisodeSet, name: str, options: WalkOptions, walked: str
-) -> None:
-    one = _single(world, episodes, LOOPS[0])
-    space = FrontierActions(world, 1, 15, options)
-    (walk,) = _followed(world, one, space, LABEL_RULES[name](world, one, space))
-    assert _names(world, walk) == walked
 
 
 @pytest.mark.parametrize("revisits", [False, True])
@@ -336,59 +302,3 @@ def test_following_the_reference_is_perfect_on_real_r2r(
 
 # To the goal G it is 1 m from A, 3 m from E, 5 m from B, 6.1 m from K by way of B, and from H 7 m by way of B
 # or 9 m by way of A.
-STREET = {"H": (0, 0), "K": (1, 0.5), "B": (2, 0), "G": (7, 0), "A": (8, 0), "E": (7, 3)}
-EDGES = ("HK", "HB", "HA", "KB", "BG", "AG", "GE")
-
-
-class AlongAPlan:
-    """Walks from place to place as planned, stays as a frontier, and keeps what would have been right."""
-
-    def __init__(self, world: World, plan: str) -> None:
-        self._world = world
-        self._plan = iter([world.index_of("street", name) for name in plan[1:]])
-        self.labels: list[str] = []
-
-    def observe(self, *_: object) -> None:
-        """Nothing is looked at."""
-
-    def decide(
-        self, request: DecisionRequest, label: Tensor, pose: Pose, space: ActionSpace, /
-    ) -> tuple[Tensor, None]:
-        right, names = int(label), (*self._world.viewpoints, "stop")
-        place = int(request.viewpoint[0, right])
-        self.labels.append("stop" if not request.type.over_nodes and right == request.stop else names[place])
-        if request.type.over_nodes:
-            assert isinstance(space, MemoryActions)
-            return space.memory.here, None
-        if (there := next(self._plan, None)) is None:
-            return torch.tensor([request.stop]), None
-        return self._world.slot_of(pose.viewpoint, torch.tensor([there])), None
-
-
-@pytest.mark.parametrize(
-    ("plan", "nearest", "by_way"),
-    [
-        # the place nearest the goal, however far the hop, or the shortest way
-        pytest.param("H", ["A"], ["B"], id="a sub-node"),
-        # K is 6.1 m from the goal and H 7, but a sub-node of H is 1 m from it, and the best one of K 5
-        pytest.param("KH", ["B", "K", "A"], ["B", "H", "B"], id="a frontier"),
-        pytest.param("KBG", [*"BBGG", "stop"], [*"BBGG", "stop"], id="at the goal"),
-        # the goal has a sub-node, so it is a frontier; staying at A leaves only H
-        pytest.param("KBGA", [*"BBGG", "stop", *"GH"], [*"BBGG", "stop", *"GH"], id="past the goal"),
-    ],
-)
-def test_the_papers_label_is_the_node_nearest_the_goal_and_its_sub_node_nearest_the_goal(
-    episodes: EpisodeSet, plan: str, nearest: list[str], by_way: list[str]
-) -> None:
-    graph = nx.Graph(tuple(edge) for edge in EDGES)
-    for name, (x, y) in STREET.items():
-        graph.add_node(name, position=(float(x), float(y), 1.5))
-    world = build_world([scan_from_graph("street", graph)])
-    start, goal = (torch.tensor([world.index_of("street", name)]) for name in (plan[0], "G"))
-    one = replace(episodes.select([0]), scans=world.scans, scan=torch.tensor([0]), start=start, goal=goal)
-    one = replace(one, path=start.unsqueeze(1), path_length=torch.tensor([1]))
-    for rule, expected in ((NearestNode, nearest), (ClosestToGoal, by_way)):
-        walker = AlongAPlan(world, plan)
-        space = FrontierActions(world, 1, 15)
-        collect(world, one, space, walker, max_steps=30, label_rule=rule(world, goal))
-        assert walker.labels == expected, rule.__name__

@@ -17,10 +17,8 @@ from tests.agents.helpers import Roaming, known_graph
 
 
 def test_hops_to_a_path_are_those_of_its_nearest_point(world: World, episodes: EpisodeSet) -> None:
-    some, graph = (
-        episodes.select(range(0, len(episodes), 5)),
-        known_graph(world, [*range(len(world.viewpoints))]),
-    )
+    graph = known_graph(world, [*range(len(world.viewpoints))])
+    some = episodes.select(range(0, len(episodes), 5))
     here = some.goal.roll(1)
     same = world.scan_of[here] == world.scan_of[some.goal]
     here = torch.where(same, here, some.start)

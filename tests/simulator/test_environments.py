@@ -15,7 +15,6 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 
 from scenemem.errors import UserError
-from scenemem.formats.features import write_store
 from scenemem.simulator.environments import (
     Arrays,
     NavigationEnv,
@@ -25,23 +24,8 @@ from scenemem.simulator.environments import (
     open_game,
     register_environments,
 )
-from scenemem.world.build import load_world
 
 WIDTH = 6
-
-
-@pytest.fixture(scope="module")
-def data_with_features(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny data folder with a made-up feature store beside it."""
-    root = tmp_path_factory.mktemp("with-features")
-    for name in ("connectivity", "r2r"):
-        (root / name).symlink_to(tiny_data / name)
-    keys = load_world(root / "connectivity").names
-    rows = np.random.default_rng(0).normal(size=(len(keys), 36, WIDTH))
-    write_store(
-        root / "features" / "made_up.npy", keys, iter(rows), width=WIDTH, source="test", encoder="none"
-    )
-    return root
 
 
 @pytest.fixture
@@ -56,66 +40,35 @@ def expert_action(env: NavigationEnv, info: dict[str, Any]) -> np.int64:
     return np.int64(game.world.next_slot(here, goal) + 1)
 
 
-@pytest.mark.parametrize("features", [None, "made_up"])
-def test_gymnasiums_own_checker_has_nothing_to_say(data_with_features: Path, features: str | None) -> None:
-    env = gymnasium.make("SceneMem/R2R-v0", data=data_with_features, features=features)
+@pytest.mark.parametrize("features", [None, "tiny"])
+def test_gymnasiums_own_checker_has_nothing_to_say(tiny_trainable: Path, features: str | None) -> None:
+    env = gymnasium.make("SceneMem/R2R-v0", data=tiny_trainable, features=features)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped)
     env.close()
 
 
-@pytest.mark.parametrize("features", [None, "made_up"])
-def test_every_observation_of_random_play_lies_in_its_space(
-    data_with_features: Path, features: str | None
-) -> None:
-    env = NavigationEnv(data=data_with_features, features=features, max_steps=6)
-    env.action_space.seed(0)
-    observation, _ = env.reset(seed=0)
-    for _ in range(100):
-        assert observation in env.observation_space
-        observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-        assert np.isfinite(reward)
-        if terminated or truncated:
-            observation, _ = env.reset()
-
-
-def test_features_are_those_of_the_viewpoint(data_with_features: Path) -> None:
-    env = NavigationEnv(data=data_with_features, features="made_up")
-    observation, info = env.reset(seed=3)
-    store, world = env.game.features, env.game.world
-    assert store is not None
-    here = torch.tensor(world.index_of(info["scan"], info["viewpoint"]))
-    assert np.array_equal(observation["features"], store.gather(here).numpy())
-
-
-def test_a_seed_picks_the_same_episodes_again(env: NavigationEnv) -> None:
-    def drawn(seed: int) -> list[str]:
-        first = env.reset(seed=seed)[1]["instruction_id"]
-        return [first, *(env.reset()[1]["instruction_id"] for _ in range(5))]
-
-    assert drawn(5) == drawn(5)
-    assert drawn(5) != drawn(6)
-
-
-def test_an_episode_can_be_chosen_by_its_instruction(env: NavigationEnv) -> None:
-    wanted = env.game.episodes.instruction_ids[7]
-    _, info = env.reset(options={"episode": wanted})
-    assert (info["instruction_id"], info["instruction"]) == (wanted, env.game.episodes.texts[7])
-    assert info["scan"] == env.game.world.scans[int(env.game.episodes.scan[7])]
-    with pytest.raises(UserError, match="has no instruction 'nonsense'"):
-        env.reset(options={"episode": "nonsense"})
-
-
-def test_the_mask_allows_stopping_and_the_neighbours(env: NavigationEnv) -> None:
-    for seed in range(10):
-        observation, info = env.reset(seed=seed)
-        degree = int(env.game.world.degree[env.game.world.index_of(info["scan"], info["viewpoint"])])
+def test_an_episode_begins_where_it_was_chosen_to(tiny_trainable: Path) -> None:
+    """With the features of the place, and a mask that allows stopping and its neighbours."""
+    env = NavigationEnv(data=tiny_trainable, features="tiny")
+    game, world = env.game, env.game.world
+    for row in range(0, len(game.episodes), 7):
+        wanted = game.episodes.instruction_ids[row]
+        observation, info = env.reset(options={"episode": wanted})
+        assert (info["instruction_id"], info["instruction"]) == (wanted, game.episodes.texts[row])
+        here = game.episodes.start[row]
+        assert world.index_of(info["scan"], info["viewpoint"]) == int(here)
+        assert game.features is not None
+        assert np.array_equal(observation["features"], game.features.gather(here).numpy())
+        degree = int(world.degree[here])
         assert info["action_mask"].dtype == np.int8
-        assert info["action_mask"].tolist() == [1] * (1 + degree) + [0] * (env.game.candidates - degree)
+        assert info["action_mask"].tolist() == [1] * (1 + degree) + [0] * (game.candidates - degree)
         assert np.array_equal(observation["candidate_mask"], info["action_mask"][1:])
         # what Gymnasium's sampler needs
         assert info["action_mask"][env.action_space.sample(mask=info["action_mask"])] == 1
+    with pytest.raises(UserError, match="has no instruction 'nonsense'"):
+        env.reset(options={"episode": "nonsense"})
 
 
 def test_an_action_the_mask_forbids_leaves_the_agent_in_place(env: NavigationEnv) -> None:
@@ -157,24 +110,23 @@ def test_the_expert_is_rewarded_and_measured(env: NavigationEnv) -> None:
     )
 
 
-def test_an_episode_is_cut_off_after_its_steps(tiny_data: Path) -> None:
+def test_an_episode_begins_with_reset_and_is_cut_off_after_its_steps(tiny_data: Path) -> None:
+    """An action that leads nowhere counts as a step."""
     env = NavigationEnv(data=tiny_data, max_steps=3)
+    for call in (lambda: env.step(np.int64(0)), env.render):
+        with pytest.raises(gymnasium.error.ResetNeeded, match=r"call reset\(\) first"):
+            call()
     _, info = env.reset(seed=1)
     ends = []
     for _ in range(3):
-        _, _, terminated, truncated, info = env.step(np.int64(1))
+        nowhere = np.flatnonzero(info["action_mask"] == 0)
+        _, _, terminated, truncated, info = env.step(np.int64(nowhere[0] if len(nowhere) else 1))
         ends.append((terminated, truncated, "metrics" in info))
     assert ends == [(False, False, False), (False, False, False), (False, True, True)]
     with pytest.raises(gymnasium.error.ResetNeeded, match="no episode is under way"):
         env.step(np.int64(1))
-
-
-def test_nothing_happens_before_reset_or_after_the_end(env: NavigationEnv) -> None:
-    for call in (lambda: env.step(np.int64(0)), env.render):
-        with pytest.raises(gymnasium.error.ResetNeeded, match=r"call reset\(\) first"):
-            call()
     env.reset(seed=0)
-    env.step(np.int64(0))
+    assert env.step(np.int64(0))[2:4] == (True, False)
     with pytest.raises(gymnasium.error.ResetNeeded, match="no episode is under way"):
         env.step(np.int64(0))
 
@@ -186,19 +138,6 @@ def test_another_reward_can_be_given(tiny_data: Path) -> None:
     env = NavigationEnv(data=tiny_data, reward=only_stopping_counts)
     env.reset(seed=0)
     assert [env.step(np.int64(1))[1], env.step(np.int64(0))[1]] == [0.0, 10.0]
-
-
-def test_rendering_is_a_line_of_text(tiny_data: Path) -> None:
-    env = NavigationEnv(data=tiny_data, render_mode="ansi")
-    _, info = env.reset(seed=0)
-    text = env.render()
-    assert text is not None
-    assert text.startswith(f"{info['scan']}_{info['viewpoint']} facing ")
-    silent = NavigationEnv(game=env.game)
-    silent.reset(seed=0)
-    assert silent.render() is None
-    with pytest.raises(ValueError, match=r"^render_mode must be 'ansi' or None, got 'human'$"):
-        NavigationEnv(data=tiny_data, render_mode="human")
 
 
 def test_ids_are_registered_once() -> None:
@@ -270,7 +209,9 @@ def test_every_entry_equals_a_single_environment_step_by_step(game: NavigationGa
     assert begun > 2 * ENVS, "the walk was long enough to begin new episodes in every entry"
 
 
-def test_random_play_stays_in_the_spaces(envs: NavigationVectorEnv) -> None:
+@pytest.mark.parametrize("features", [None, "tiny"])
+def test_random_play_stays_in_the_spaces(tiny_trainable: Path, features: str | None) -> None:
+    envs = NavigationVectorEnv(ENVS, data=tiny_trainable, features=features)
     envs.action_space.seed(0)
     observations, infos = envs.reset(seed=0)
     for _ in range(30):
@@ -296,30 +237,6 @@ def test_a_seed_fixes_the_whole_run(game: NavigationGame) -> None:
 
     assert run(3) == run(3)
     assert run(3) != run(4)
-
-
-def test_ended_environments_begin_anew_at_the_next_step_and_ignore_the_action(
-    envs: NavigationVectorEnv,
-) -> None:
-    envs.reset(seed=0)
-    actions = np.where(np.arange(ENVS) % 2 == 0, 0, 1)
-    _, _, terminated, _, infos = envs.step(actions)
-    assert terminated.tolist() == (actions == 0).tolist()
-    assert infos["_metrics"].tolist() == terminated.tolist()
-    assert infos["metrics"]["_spl"].tolist() == terminated.tolist()
-    before = infos["viewpoint"]
-    _, rewards, terminated, truncated, infos = envs.step(np.ones(ENVS, dtype=np.int64))
-    assert not terminated.any()
-    assert not truncated.any()
-    assert "metrics" not in infos
-    assert (rewards[actions == 0] == 0).all()
-    starts = [
-        envs.game.world.viewpoints[int(envs.game.episodes.start[envs.game.episodes.row_of(name)])]
-        for name in infos["instruction_id"]
-    ]
-    for entry in range(ENVS):
-        assert (infos["viewpoint"][entry] == starts[entry]) or actions[entry] == 1
-        assert (infos["viewpoint"][entry] != before[entry]) or actions[entry] == 0
 
 
 def test_writing_into_what_was_returned_does_not_disturb_the_play(game: NavigationGame) -> None:
@@ -376,17 +293,22 @@ def test_other_misuse_is_refused(envs: NavigationVectorEnv, game: NavigationGame
         NavigationVectorEnv(0, game=game)
     with pytest.raises(ValueError, match="render_mode must be 'ansi' or None, got 'rgb_array'"):
         NavigationVectorEnv(2, render_mode="rgb_array", game=game)
+    with pytest.raises(ValueError, match=r"^render_mode must be 'ansi' or None, got 'human'$"):
+        NavigationEnv(render_mode="human", game=game)
 
 
-def test_rendering_is_a_line_per_environment(game: NavigationGame, envs: NavigationVectorEnv) -> None:
-    shown = NavigationVectorEnv(3, render_mode="ansi", game=game)
-    shown.reset(seed=0)
-    lines = shown.render()
-    assert lines is not None
-    assert len(lines) == 3
-    assert all(" m to go | 0 stop | 1 " in line for line in lines)
-    envs.reset(seed=0)
-    assert envs.render() is None
+def test_rendering_is_a_line_per_environment(game: NavigationGame) -> None:
+    shown: Any = NavigationVectorEnv(3, render_mode="ansi", game=game)
+    one: Any = NavigationEnv(render_mode="ansi", game=game)
+    _, infos = shown.reset(seed=0)
+    lines, places = shown.render(), zip(infos["scan"], infos["viewpoint"], strict=True)
+    for line, name, (scan, viewpoint) in zip(lines, infos["instruction_id"], places, strict=True):
+        assert line.startswith(f"{scan}_{viewpoint} facing ")
+        one.reset(options={"episode": name})
+        assert one.render() == line
+    for silent in (NavigationVectorEnv(3, game=game), NavigationEnv(game=game)):
+        silent.reset(seed=0)
+        assert silent.render() is None
 
 
 def test_make_vec_finds_it_and_gymnasiums_wrappers_accept_it(tiny_data: Path) -> None:

@@ -6,24 +6,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.agent import Agent, Arrival
-from scenemem.agents.build import AGENTS, DataSizes
+from scenemem.agents.agent import Agent, Arrival, DecisionPoint
 from scenemem.agents.rollout import Rollout
 from scenemem.agents.walker import AgentPolicy, Sample, collect
 from scenemem.features.store import Environment
 from scenemem.models.navigator import RolloutInputs
-from scenemem.presets import PRESETS
 from scenemem.ssm.deciding import FrontierActions
 from scenemem.ssm.graph import MemoryGraph, SceneMemory, WalkOptions
 from scenemem.ssm.reading import Grounded
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.tasks.vocabulary import Vocabulary
 from scenemem.world.graph import World
+from tests.agents.helpers import Setting as AgentSetting
+from tests.agents.helpers import packaged
+from tests.ssm import reference
 
-assert PRESETS, "presets register the packaged agents"
 VISUAL, WIDTH = 5, 6
 MASK = torch.tensor([1.5, 0.0, 1.5, 1.5, 0.0], dtype=torch.float64)
 WALKS = {  # one goes round a square, one goes back and forth, one has just begun
@@ -43,6 +44,20 @@ def trained(module: nn.Module) -> Any:
     for parameter in module.double().parameters():
         nn.init.normal_(parameter, std=0.5)
     return module
+
+
+def scored(agent: Any, walk: Callable[[], object]) -> list[tuple[DecisionPoint, Any]]:
+    """Every decision point of a walk, with its scores."""
+    seen, score = list[tuple[DecisionPoint, Any]](), agent.score
+
+    def spy(point: DecisionPoint) -> Any:
+        seen.append((point, score(point)))
+        return seen[-1][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent, "score", spy)
+        walk()
+    return seen
 
 
 def visit_all(memory: SceneMemory, walks: Sequence[Sequence[int]]) -> SceneMemory:
@@ -79,11 +94,16 @@ def repainted(environment: Environment, change: Callable[[Tensor], Tensor]) -> E
     return Environment(environment.world, replace(store, values=change(store.values.clone())))
 
 
-def slots_reversed(environment: Environment) -> Environment:
-    """The same places with their candidate slots in the opposite order."""
-    names = ("", "_view", "_heading", "_elevation", "_length")
-    tables = {f"neighbour{name}": getattr(environment.world, f"neighbour{name}").flip(1) for name in names}
-    return Environment(replace(environment.world, **tables), environment.store)
+def referred(environment: Environment, here: int) -> reference.Place:
+    """A place as the reference wants it."""
+    world, features = environment.world, environment.panorama(torch.tensor(here)).double().numpy()
+    slots = world.neighbour_mask[here].nonzero().flatten().tolist()
+    looking = world.neighbour_view[here, slots].tolist()
+    tables = (world.neighbour, world.neighbour_heading, world.neighbour_elevation)
+    ways = zip(*(table[here, slots].tolist() for table in tables), looking, strict=True)
+    views = (reference.NavigableView(there, features[view], *angles) for there, *angles, view in ways)
+    others = [view for view in range(36) if view not in looking]
+    return reference.Place(here, tuple(views), features[others])
 
 
 @dataclass(frozen=True)
@@ -115,36 +135,21 @@ class Moment:
         return Moment(self.environment, [self.walks[row] for row in rows], grounded, self.heading[rows])
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(AgentSetting):
     """A world with random features of 10 columns, and instructions to follow in it."""
-
-    environment: Environment
-    episodes: EpisodeSet
-    vocabulary: Vocabulary
 
     @classmethod
     def of(cls, make: MakeEnvironment, world: World, episodes: EpisodeSet) -> Setting:
         return cls(make(world, 10), episodes, Vocabulary.build(episodes.texts, min_count=1))
 
-    @property
-    def sizes(self) -> DataSizes:
-        return DataSizes(len(self.vocabulary), 10)
-
-    def agent(self, kind: str = "ssm", *, std: float = 0.25, **settings: Any) -> Any:
-        """Random weights, large enough that scores differ from option to option."""
-        torch.manual_seed(1)
-        spec = AGENTS[kind]
-        agent = spec.build(spec.config(**{"word_width": 8, "width": 16, **settings}), self.sizes)
-        for parameter in agent.parameters():
-            nn.init.normal_(parameter, std=std)
-        return agent.eval()
+    def random(self, kind: str = "ssm", *, std: float = 0.25, **settings: Any) -> Any:
+        """An agent whose scores differ from option to option."""
+        return self.network(packaged(kind, **settings), seed=1, std=std)
 
     def learning(self, agent: Agent, *, max_decisions: int = 6) -> tuple[Rollout, RolloutInputs]:
         """A walk to learn from, which draws its choices, and what it began with."""
-        count, world = len(self.episodes), self.environment.world
-        tokens, lengths = self.vocabulary.encode_batch(self.episodes.texts, 20)
-        inputs = RolloutInputs(self.environment, agent.encoder(tokens, lengths), agent.dropout_masks(count))
+        count, world = len(self.episodes), self.world
+        inputs = RolloutInputs(self.environment, self.read(agent), agent.dropout_masks(count))
         pick = Sample(torch.Generator().manual_seed(3))
         policy = AgentPolicy(agent, inputs, pick, learns=True)
         space = agent.action_space(world, count, max_decisions)

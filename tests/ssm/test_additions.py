@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import networkx as nx
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from scenemem.agents.agent import DecisionPoint
-from scenemem.agents.rollout import DecisionType
 from scenemem.ssm.ablations import LocalMemoryActions
 from scenemem.ssm.additions import (
     REMEMBERED,
@@ -28,8 +25,8 @@ from scenemem.ssm.additions import (
 )
 from scenemem.ssm.deciding import FrontierActions
 from scenemem.ssm.graph import MemoryGraph
-from scenemem.world.graph import NONE, Pose
-from tests.ssm.helpers import WIDTH, Moment, Setting, randn, visit_all
+from scenemem.world.graph import NONE
+from tests.ssm.helpers import WIDTH, Moment, Setting, randn, scored
 
 REMEMBERED_SCORES = torch.tensor(
     [[[-1.0, -2.0, -3.0], [-4.0, -0.5, -1e4], [-6.0, -7.0, -0.1], [9.0, 9.0, 9.0]]]
@@ -67,47 +64,18 @@ def test_hints_are_plain_facts(graph: MemoryGraph) -> None:
     assert FrontierHints.columns(everywhere, worse)[0, 0, 3] == -10.0
 
 
-def test_the_order_of_candidates_and_unknown_nodes_do_not_matter(graph: MemoryGraph) -> None:
-    expected = FrontierHints.columns(graph, REMEMBERED_SCORES)
-    turned = replace(graph, open=OPEN.flip(-1))
-    close(FrontierHints.columns(turned, REMEMBERED_SCORES[..., [1, 0, 2]]), expected)
-    garbage = replace(graph, walk=torch.where(WALK.isinf(), 3.0, WALK))
-    close(FrontierHints.columns(garbage, REMEMBERED_SCORES), expected)
-
-
-def test_hints_score_every_node_from_its_own_facts(graph: MemoryGraph) -> None:
-    hints, state = FrontierHints(WIDTH), torch.randn(1, WIDTH)
-    scores = hints(state, graph, REMEMBERED_SCORES)
-    assert scores.shape == (1, 4)
-    for node, row in enumerate(FrontierHints.columns(graph, REMEMBERED_SCORES)[0]):
-        close(scores[0, node], hints.score(torch.tanh(hints.state(state[0]) + hints.facts(row)))[0])
-
-
-def test_staying_has_a_score_of_its_own_and_only_staying(graph: MemoryGraph) -> None:
+def test_staying_and_stopping_from_memory_begin_with_scores_of_zero(
+    graph: MemoryGraph, moment: Moment
+) -> None:
+    """And learn from the start; only staying has a score for staying."""
     stay, state = StayScore(WIDTH), torch.randn(1, WIDTH)
-    assert stay(state, graph).tolist() == [[0.0] * 4], "before anything was learnt"
-    nn.init.normal_(stay.score.weight)
+    assert stay(state, graph).tolist() == [[0.0] * 4]
     nn.init.constant_(stay.score.bias, 3.0)
-    scores = stay(state, graph)[0]
-    close(scores[1], state[0] @ stay.score.weight[0] + 3.0)
-    assert scores[[0, 2, 3]].tolist() == [0.0] * 3
-
-
-@pytest.mark.parametrize("width", [128, 32])
-def test_what_the_memory_says_about_here_is_added_up(width: int, moment: Moment) -> None:
-    """The terms that Eqs. 10 and 11 have for a parent node, without their mix; learnt from the start."""
-    fits = StopFromMemory(WIDTH, 7, width).double()
-    nodes, here = (randn(3, 5, 7), randn(3, 5, width)), torch.tensor([4, 1, 0])
-    found = fits(moment.grounded, nodes, here)
-    assert found.tolist() == [0.0] * 3, "before anything was learnt"
+    assert stay(state, graph).tolist() == [[0.0, 3.0, 0.0, 0.0]]
+    fits = StopFromMemory(WIDTH, 7, 32).double()
+    found = fits(moment.grounded, (randn(3, 5, 7), randn(3, 5, 32)), torch.tensor([4, 1, 0]))
+    assert found.tolist() == [0.0] * 3
     assert all(gradient.any() for gradient in torch.autograd.grad(found.sum(), list(fits.parameters())))
-    for parameter in fits.parameters():
-        nn.init.normal_(parameter)
-    found = fits(moment.grounded, nodes, here)
-    for row, node in enumerate(here.tolist()):
-        by_view = nodes[0][row, node] @ fits.query_visual.weight @ moment.grounded.perception[row]
-        by_direction = nodes[1][row, node] @ fits.query_orientation.weight @ moment.grounded.action[row]
-        close(found[row], by_view + by_direction)
 
 
 def test_probabilities_are_those_of_real_neighbours_and_stop() -> None:
@@ -130,29 +98,14 @@ def test_probabilities_are_those_of_real_neighbours_and_stop() -> None:
 # in the agent
 
 
-def _points(setting: Setting, agent: SSMPlus) -> list[tuple[DecisionPoint, Any]]:
-    """Every decision point of a walk, with its scores."""
-    seen: list[tuple[DecisionPoint, Any]] = []
-    score = agent.score
-
-    def spy(point: DecisionPoint) -> dict[DecisionType, Tensor]:
-        scores = score(point)
-        seen.append((point, scores))
-        return scores
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agent, "score", spy)
-        setting.learning(agent)
-    return seen
-
-
 def _plus(setting: Setting, **settings: Any) -> SSMPlus:
-    agent: SSMPlus = setting.agent("ssm-plus", **settings)
+    agent: SSMPlus = setting.random("ssm-plus", **settings)
     return agent
 
 
 def test_remembered_scores_have_no_gradient_and_are_there_with_hints_only(setting: Setting) -> None:
-    point, _ = _points(setting, _plus(setting, hints=True))[-1]
+    agent = _plus(setting, hints=True)
+    point, _ = scored(agent, lambda: setting.learning(agent))[-1]
     assert not point.memory().column(REMEMBERED).requires_grad
     plain = _plus(setting)
     assert plain.node_features(point.observations) == {}
@@ -162,7 +115,7 @@ def test_remembered_scores_have_no_gradient_and_are_there_with_hints_only(settin
 def test_the_memory_may_be_read_with_the_state_before_the_observation(setting: Setting) -> None:
     """Frontiers are scored with the new state all the same."""
     agent = _plus(setting, read_before_update=True)
-    point, scores = _points(setting, agent)[2]
+    point, scores = scored(agent, lambda: setting.learning(agent))[2]
     before = agent.ground_earlier(point.observations)
     rows = type(before)(before.perception[point.row], before.action[point.row])
     nodes = agent.reader(rows, point.heading, point.feature_mask, point.memory())
@@ -175,39 +128,6 @@ def test_the_memory_may_be_read_with_the_state_before_the_observation(setting: S
 
 
 # ends of walks
-
-
-def test_hops_from_the_start_are_counted_over_the_known_graph(moment: Moment) -> None:
-    """-1 where there is no node; the ring holds those 4 to 6 hops away, and frontiers lie within it."""
-    world = moment.environment.world
-    round_ = [
-        world.index_of("grid", name) for name in ("g00", "g10", "g20", "g30", "g31", "g32", "g22", "g12")
-    ]
-    line = [world.index_of("spiral", f"s{number}") for number in (5, 4, 3, 2, 1, 0)]
-    far = [world.index_of("spiral", f"s{number}") for number in (1, 0, 4, 5, 6, 7, 8)]
-    space = HopPriorActions(world, 3, 9)
-    visit_all(space.memory, [round_, line, far])
-    order = torch.tensor([2, 0, 1])
-    hops, ring, frontiers = space.hops_from_start(order), space.final_places(order), space.frontiers(order)
-    for row, walk in enumerate([far, round_, line]):
-        known = nx.Graph([(a, b) for a in walk for b in walk if b in world.neighbour[a].tolist()])
-        length = nx.single_source_shortest_path_length(known, walk[0])
-        expected = [length[place] for place in walk]
-        assert hops[row].tolist() == expected + [-1] * (10 - len(walk))
-        assert ring[row].tolist() == [4 <= count <= 6 for count in hops[row].tolist()]
-        open_ = space.memory.frontier[order[row]].tolist()
-        assert frontiers[row].tolist() == [
-            o and h <= 6 for o, h in zip(open_, hops[row].tolist(), strict=True)
-        ]
-    assert hops.amax() == 7
-    assert hops[2].tolist()[:6] == [0, 1, 2, 3, 3, 2]
-    here = ring[torch.arange(3), space.memory.here[order]]
-    places = torch.tensor([walk[-1] for walk in (round_, line, far)])
-    pose = Pose(places, places, torch.zeros(3, dtype=torch.bool))
-    for is_open in (True, False):
-        space.memory.subnode[:] = is_open
-        may_stop = space.neighbours(pose, order).options[:, -1]
-        assert torch.equal(may_stop, here if is_open else torch.ones_like(here))
 
 
 @pytest.mark.parametrize(
@@ -231,15 +151,3 @@ def test_settings_choose_how_walks_end(
         made = agent.action_space(setting.environment.world, 2, 5, learning=learning)
         assert (made.final_backtrack, made.allow_revisits) == (expected, make is EndingConfig)
         assert type(made) is space
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"restore_state": True}, {"allow_revisits": True}, {"walk_cost": "hops"}]
-)
-def test_settings_choose_how_walks_go_over_the_memory(settings: dict[str, Any], setting: Setting) -> None:
-    made: Any = SSMPlus(SSMPlusConfig(width=16, **settings), setting.sizes).action_space(
-        setting.environment.world, 2, 5
-    )
-    assert made.restores == ("restore_state" in settings)
-    assert made.allow_revisits == ("allow_revisits" in settings)
-    assert made.memory.walk_cost == settings.get("walk_cost", "metres")

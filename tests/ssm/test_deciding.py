@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
@@ -12,7 +10,7 @@ from scenemem.features.store import CandidateFeatures
 from scenemem.models.navigator import tiled
 from scenemem.ssm.deciding import ActionScore, FrontierScore
 from scenemem.ssm.reading import Grounded
-from tests.ssm.helpers import MASK, VISUAL, WIDTH, Moment, randn, repainted, slots_reversed, trained
+from tests.ssm.helpers import MASK, VISUAL, WIDTH, Moment, randn, trained
 
 NODES = 4
 close = torch.testing.assert_close
@@ -76,17 +74,6 @@ def test_stopping_begins_with_a_score_of_zero_and_learns(moment: Moment) -> None
     assert stopping.tolist() == [0.0] * 3
     gradients = torch.autograd.grad(stopping.sum(), list(score.stop.parameters()))
     assert all(gradient.any() for gradient in gradients)
-
-
-def test_the_order_of_slots_only_moves_scores_and_dropped_columns_can_hold_anything(
-    score: ActionScore, moment: Moment
-) -> None:
-    expected = score(moment.grounded, _seen(moment), MASK)
-    turned = _seen(replace(moment, environment=slots_reversed(moment.environment)))
-    moved = torch.cat([expected[:, :-1].flip(1), expected[:, -1:]], dim=1)
-    close(score(moment.grounded, turned, MASK), moved)
-    garbage = repainted(moment.environment, lambda values: values.masked_fill(MASK == 0, 40.0))
-    close(score(moment.grounded, _seen(replace(moment, environment=garbage)), MASK), expected)
 
 
 def test_neighbours_look_as_from_where_the_agent_faces(moment: Moment) -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import networkx as nx
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import pad
 
+from scenemem.agents.build import ModelConfig
+from scenemem.errors import SettingError
 from scenemem.models.navigator import State
-from scenemem.ssm.graph import SceneMemory, WalkCost
-from scenemem.ssm.reading import MessagePassing
+from scenemem.ssm.graph import SceneMemory, WalkCost, WalkOptions
+from scenemem.ssm.reading import GroundedConfig, SSMConfig
 from scenemem.world.graph import NONE, World
+from tests.agents.helpers import known_graph
 from tests.ssm.helpers import Moment, randn, remembered, visit_all
 
 Walks = list[list[int]]
@@ -47,18 +50,6 @@ def _remember(world: World, walks: Walks, walk_cost: WalkCost = "metres") -> Sce
     return visit_all(SceneMemory(world, len(walks), max(map(len, walks)), walk_cost=walk_cost), walks)
 
 
-def _known_graph(world: World, walk: list[int]) -> nx.Graph:
-    """Everything an episode may know: visited places, edges between them, and their lengths."""
-    graph = nx.Graph()
-    graph.add_nodes_from(walk)
-    for here in set(walk):
-        for slot in world.neighbour_mask[here].nonzero().squeeze(1).tolist():
-            there = int(world.neighbour[here, slot])
-            if there in graph:
-                graph.add_edge(here, there, metres=float(world.neighbour_length[here, slot]), hops=1.0)
-    return graph
-
-
 @quick
 @given(choices=numbers_of_walks, walk_cost=walk_costs)
 def test_a_memory_holds_exactly_what_was_seen(
@@ -76,7 +67,8 @@ def test_a_memory_holds_exactly_what_was_seen(
             unvisited = [there >= 0 and there not in visited for there in world.neighbour[place].tolist()]
             assert memory.subnode[episode, i].tolist() == unvisited
         assert not memory.subnode[episode, count:].any()
-        assert torch.equal(memory.frontier[episode], memory.subnode[episode].any(-1))
+    assert torch.equal(memory.frontier, memory.subnode.any(dim=-1))
+    assert torch.equal(memory.open_ways(torch.arange(len(walks))), memory.subnode), "no revisits by default"
 
 
 @quick
@@ -87,52 +79,42 @@ def test_ways_are_the_shortest_over_the_known_graph(
     walks = _walks(world, choices)
     memory = _remember(world, walks, walk_cost)
     for episode, walk in enumerate(walks):
-        graph = _known_graph(world, walk)
+        graph = known_graph(world, walk)
         visited = memory.node[episode, : int(memory.count[episode])].tolist()
-        edges = memory.edge[episode].nonzero().tolist()
-        assert {frozenset((visited[i], visited[j])) for i, j in edges} == set(map(frozenset, graph.edges))
-        assert torch.equal(memory.edge[episode], memory.edge[episode].t())
-        lengths = dict(nx.all_pairs_dijkstra_path_length(graph, weight=walk_cost))
+        unknown = memory.node.shape[1] - len(visited)
+        edges = torch.from_numpy(nx.to_numpy_array(graph, visited, weight=None)).bool()
+        assert torch.equal(memory.edge[episode], pad(edges, (0, unknown, 0, unknown)))
+        lengths = dict(nx.all_pairs_dijkstra_path_length(graph, weight=walk_cost))  # a hop counts 1
+        expected = torch.tensor([[lengths[a][b] for b in visited] for a in visited])
+        known = pad(expected.to(memory.walk), (0, unknown, 0, unknown), value=torch.inf)
+        torch.testing.assert_close(memory.walk[episode], known)
         for i, a in enumerate(visited):
             for j, b in enumerate(visited):
-                expected = pytest.approx(lengths[a][b], rel=1e-5)
-                assert float(memory.walk[episode, i, j]) == expected
-                assert _followed(memory, graph, episode, i, j) == expected
-        assert memory.walk[episode, len(visited) :].isinf().all()
-        assert memory.walk[episode, :, len(visited) :].isinf().all()
-    assert (memory.first.diagonal(dim1=1, dim2=2) == NONE).all()
-    assert memory.towards(memory.here).tolist() == [walk[-1] for walk in walks], "the target is here"
-
-
-def _followed(memory: SceneMemory, graph: nx.Graph, episode: int, i: int, j: int) -> float:
-    """Length of the way one really walks by taking first steps only."""
-    total = 0.0
-    for _ in range(memory.node.shape[1] + 1):
-        if i == j:
-            return total
-        step = int(memory.first[episode, i, j])
-        edge = graph.edges[int(memory.node[episode, i]), int(memory.node[episode, step])]
-        total += edge[memory.walk_cost]
-        i = step
-    return math.nan
+                step = int(memory.first[episode, i, j])
+                assert (step == NONE) == (i == j)
+                if i != j:
+                    hop = graph.edges[a, visited[step]].get(walk_cost, 1.0)
+                    assert hop + lengths[visited[step]][b] == pytest.approx(lengths[a][b], rel=1e-5)
+        assert (memory.first[episode, len(visited) :] == NONE).all()
+        assert (memory.first[episode, :, len(visited) :] == NONE).all()
 
 
 def test_towards_leads_every_episode_back_to_its_target(world: World) -> None:
+    """At the target it stays; walking over known places adds nothing."""
     walks = [
         _named(world, "grid", "g00", "g10", "g20", "g21", "g22", "g12"),
         _named(world, "spiral", "s0", "s1", "s2", "s3", "s4", "s5"),
     ]
     memory, target, both = _remember(world, walks), torch.tensor([0, 2]), torch.tensor([0, 1])
-    ways = [list[int](), list[int]()]
-    for _ in range(6):
-        step = memory.towards(target)
-        for way, place in zip(ways, step.tolist(), strict=True):
-            way.append(place)
-        memory.visit(step, both)
-    for walk, way, node in zip(walks, ways, target.tolist(), strict=True):
-        expected = nx.dijkstra_path(_known_graph(world, walk), walk[-1], walk[node], weight="metres")[1:]
-        assert way == expected + [walk[node]] * (6 - len(expected)), "at the target it stays"
-    assert memory.count.tolist() == [6, 6], "walking over known places adds nothing"
+    expected = [
+        nx.dijkstra_path(known_graph(world, walk), walk[-1], walk[node], weight="metres")[1:]
+        for walk, node in zip(walks, target.tolist(), strict=True)
+    ]
+    for step in range(6):
+        memory.visit(memory.towards(target), both)
+        there = [way[min(step, len(way) - 1)] for way in expected]
+        assert memory.node[both, memory.here].tolist() == there
+    assert memory.count.tolist() == [6, 6]
 
 
 def test_episodes_do_not_influence_each_other(world: World) -> None:
@@ -144,7 +126,44 @@ def test_episodes_do_not_influence_each_other(world: World) -> None:
             assert torch.equal(getattr(together, name)[episode], getattr(alone, name)[0]), name
 
 
-def test_a_full_memory_says_so(world: World) -> None:
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"reasoning_steps": -1}, "reasoning_steps must be from 0.* to 100, got -1"),
+        ({"reasoning_steps": 101}, "reasoning_steps must be from 0.* to 100, got 101"),
+        ({"node_width": 0}, "node_width must be 1 or more, got 0; leave it out for the feature"),
+        ({"orientation_width": 6}, "orientation_width must be a multiple of 4, got 6"),
+        ({"orientation_width": 0}, "orientation_width must be a multiple of 4, got 0"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, int], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        SSMConfig(**settings)  # type: ignore[arg-type]
+
+
+def test_settings_are_the_papers_unless_told(world: World) -> None:
+    SSMConfig(reasoning_steps=0, node_width=1, orientation_width=4)
+    SSMConfig(reasoning_steps=100)
+    own = {item.name for item in fields(SSMConfig)} - {item.name for item in fields(ModelConfig)}
+    assert {name: getattr(SSMConfig(), name) for name in own} == {
+        "grounding": True,
+        "allow_revisits": False,
+        "reasoning_steps": 3,
+        "node_width": None,
+        "orientation_width": 128,
+        "edges": "visited",
+        "views": "navigable",
+        "walk_cost": "metres",
+    }
+    plain = WalkOptions("metres", restore_state=False, final_backtrack=False, allow_revisits=False)
+    assert WalkOptions() == GroundedConfig().walk_options() == SSMConfig().walk_options() == plain
+    told = SSMConfig(walk_cost="hops", allow_revisits=True).walk_options()
+    assert told == replace(plain, walk_cost="hops", allow_revisits=True)
+    assert GroundedConfig(allow_revisits=True).walk_options() == replace(plain, allow_revisits=True)
+    assert SceneMemory(world, 1, 1).walk_cost == "metres"
+
+
+def test_a_full_memory_refuses_another_place(world: World) -> None:
     memory = SceneMemory(world, 1, 1)
     episode = torch.tensor([0])
     memory.visit(torch.tensor(_named(world, "grid", "g00")), episode)
@@ -163,7 +182,6 @@ def test_columns_are_written_where_each_episode_stands(world: World, learns: boo
     """Zeros elsewhere; the last visit counts, and the gradient reaches only what was written then."""
     walks = [_named(world, "grid", "g00", "g10", "g00"), _named(world, "spiral", "s0", "s1", "s2")]
     memory, both = SceneMemory(world, 2, 3), torch.tensor([0, 1])
-    assert memory.columns == {}
     written = []
     for step in range(3):
         memory.visit(torch.tensor([walk[step] for walk in walks]), both)
@@ -176,6 +194,8 @@ def test_columns_are_written_where_each_episode_stands(world: World, learns: boo
         [[5.0, 20.0], [6.0, 20.0], [7.0, 20.0]],
     ]
     assert memory.columns["score"].requires_grad == learns
+    memory.write("count", torch.tensor([[7]]), torch.tensor([1]))
+    assert memory.columns["count"].tolist() == [[[0], [0], [0]], [[0], [0], [7]]], "of one episode"
     if learns:
         weights = torch.arange(1.0, 13.0).view(2, 3, 2)
         gradients = torch.autograd.grad((memory.columns["score"] * weights).sum(), written)
@@ -183,18 +203,6 @@ def test_columns_are_written_where_each_episode_stands(world: World, learns: boo
         assert first == [[0.0, 0.0], [7.0, 8.0]], "the first place of episode 0 was written anew"
         assert second == [[3.0, 4.0], [9.0, 10.0]]
         assert third == [[1.0, 2.0], [11.0, 12.0]]
-
-
-def test_columns_are_written_for_some_episodes_and_under_several_names(world: World) -> None:
-    memory = SceneMemory(world, 3, 2)
-    memory.visit(torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2]))
-    memory.write("wide", torch.tensor([[2.0, 3.0], [4.0, 5.0]], dtype=torch.float64), torch.tensor([2, 0]))
-    memory.write("count", torch.tensor([[7]]), torch.tensor([1]))
-    assert set(memory.columns) == {"wide", "count"}
-    assert memory.columns["wide"].dtype == torch.float64
-    assert memory.columns["wide"][:, 0].tolist() == [[4.0, 5.0], [0.0, 0.0], [2.0, 3.0]]
-    assert memory.columns["count"].tolist() == [[[0], [0]], [[7], [0]], [[0], [0]]]
-    assert not memory.columns["wide"][:, 1].any()
 
 
 @dataclass(frozen=True)
@@ -232,36 +240,22 @@ def test_node_states_stand_memory_after_memory_each_with_its_place(moment: Momen
     assert [graph.viewpoint[row, node] for row, node, _ in states] == [place for *_, place in states]
     assert int((graph.viewpoint == NONE).sum()) == 15 - len(states)
     assert graph.here.tolist() == [4, 1, 0]
-    known = [_known_graph(moment.environment.world, walk) for walk in moment.walks]
+    known = [known_graph(moment.environment.world, walk) for walk in moment.walks]
     for row, node, place in states:
         metres = nx.dijkstra_path_length(known[row], moment.walks[row][-1], place, weight="metres")
         assert float(graph.walk[row, node]) == pytest.approx(metres, rel=1e-5)
 
 
-def test_slots_of_nodes_are_what_the_world_and_the_store_say(moment: Moment) -> None:
-    graph, world = moment.graph, moment.environment.world
-    features, directions = graph.candidates(), graph.environment.directions[graph.place]
-    for state, (row, _, place) in enumerate(moment.states):
-        panorama = moment.environment.panorama(torch.tensor(place))
-        for slot, there in enumerate(world.neighbour[place].tolist()):
-            assert bool(graph.exists[state, slot]) == (there != NONE)
-            assert bool(graph.visited[state, slot]) == (there in moment.walks[row])
-            if there != NONE:
-                assert torch.equal(features[state, slot], panorama[world.neighbour_view[place, slot]])
-                heading, elevation = (
-                    float(table[place, slot])
-                    for table in (world.neighbour_heading, world.neighbour_elevation)
-                )
-                four = [math.cos(heading), math.sin(heading), math.cos(elevation), math.sin(elevation)]
-                assert directions[state, slot].tolist() == pytest.approx(four)
-    assert not directions[~graph.exists].any()
-
-
 @pytest.mark.parametrize("revisits", [False, True])
-def test_sub_nodes_are_open_or_every_way_with_revisits(moment: Moment, revisits: bool) -> None:
+def test_slots_of_nodes_are_sub_nodes_or_lead_to_visited_places(moment: Moment, revisits: bool) -> None:
+    """Only the first are open, or every way with revisits."""
     graph = remembered(moment.environment, moment.walks, allow_revisits=revisits)
     expected = torch.zeros_like(graph.open)
-    expected[graph.row, graph.node] = graph.exists if revisits else graph.exists & ~graph.visited
+    for state, (row, node, place) in enumerate(moment.states):
+        ways = moment.environment.world.neighbour[place].tolist()
+        exists, visited = [there != NONE for there in ways], [there in moment.walks[row] for there in ways]
+        assert (graph.exists[state].tolist(), graph.visited[state].tolist()) == (exists, visited)
+        expected[row, node] = graph.exists[state] if revisits else graph.exists[state] & ~graph.visited[state]
     assert torch.equal(graph.open, expected)
 
 
@@ -276,36 +270,3 @@ def test_columns_and_notes_are_those_of_the_episodes_that_decide(moment: Moment)
     assert torch.equal(found, torch.stack([columns[0, 2, 2:4], columns[2, 1, :2]]))
     with pytest.raises(TypeError, match="there is no note 'hope'; this action space makes: mood"):
         graph.note("hope")
-
-
-def test_padded_states_stand_at_their_memory_and_node_and_zeros_elsewhere(moment: Moment) -> None:
-    states, graph = randn(len(moment.states), 3).requires_grad_(), moment.graph
-    expected = torch.zeros(3, 5, 3, dtype=torch.float64)
-    for state, (row, node, _) in zip(states, moment.states, strict=True):
-        expected[row, node] = state.detach()
-    padded, upstream = graph.padded(states), torch.randn_like(expected)
-    assert torch.equal(padded, expected)
-    (gradient,) = torch.autograd.grad(padded, states, upstream)
-    assert torch.equal(gradient, upstream[graph.row, graph.node])
-
-
-class _Messages(nn.Module):
-    """Instead of a GRU: the states are the messages."""
-
-    def forward(self, messages: Tensor, states: Tensor) -> Tensor:
-        del states
-        return messages
-
-
-def test_the_sum_over_neighbours_is_a_product_with_the_edges(moment: Moment) -> None:
-    """Its values and its gradient, in memories of different sizes; nothing where there is no neighbour."""
-    graph, states = moment.graph, randn(len(moment.states), 4).requires_grad_()
-    messages = MessagePassing(4, 1)
-    messages.update = _Messages()  # type: ignore[assignment]
-    total = messages(states, graph)
-    for row, walk in enumerate(moment.walks):
-        known = _known_graph(moment.environment.world, walk)
-        adjacency = torch.from_numpy(nx.to_numpy_array(known, list(known), weight=None))
-        torch.testing.assert_close(total[graph.row == row], adjacency @ states[graph.row == row])
-    assert not total[-1].any()
-    assert torch.autograd.gradcheck(lambda states: messages(states, graph), states)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scenemem.agents.agent import Agent, DecisionPoint
-from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, Rollout
+from scenemem.agents.agent import Agent, DecisionPoint, by_type
+from scenemem.agents.rollout import ACTION, FRONTIER, GLOBAL, DecisionType, Rollout
 from scenemem.agents.walker import Pick, TrainedAgent, WalkConfig, take_best
 from scenemem.features.store import Environment
 from scenemem.tasks.episode_set import EpisodeSet
 from scenemem.world.graph import NONE, view_heading
 from tests.ssm import reference
-from tests.ssm.helpers import Setting, repainted
+from tests.ssm.helpers import Setting, referred, repainted, scored
 
 DECISIONS = 9
 PAPER: dict[str, dict[str, Any]] = {
@@ -35,31 +36,35 @@ PAPER: dict[str, dict[str, Any]] = {
 class Seen:
     """A decision point, and what the agent said at it."""
 
+    agent: Any
     point: DecisionPoint
-    scores: dict[Any, Tensor]
-    nodes: tuple[Tensor, Tensor]
+    scores: Mapping[DecisionType, Tensor]
+
+    @property
+    def nodes(self) -> tuple[Tensor, Tensor]:
+        """The node states: (R, N, V) and (R, N, W)."""
+        return read(self.agent, self.point)
+
+    def rows(self, setting: Setting, agent: Agent, **settings: Any) -> Iterator[tuple[int, Any]]:
+        """Every row, and what the reference says there with the weights of an agent."""
+        known = {name: tensor.double().numpy() for name, tensor in agent.state_dict().items()}
+        kind = {"steps": settings.get("reasoning_steps", 3), "views": settings.get("views", "navigable")}
+        for row in range(len(self.point.viewpoint)):
+            yield row, reference.decide(known, situation(setting.environment, self.point, row), **kind)
 
 
 def decisions(setting: Setting, agent: Any) -> list[Seen]:
     """Every decision point of random walks that seldom stop."""
-    random, seen = torch.Generator().manual_seed(0), list[Seen]()
-    score = agent.score
-
-    def spy(point: DecisionPoint) -> Any:
-        scores: Any = score(point)
-        seen.append(Seen(point, {kind: one.clone() for kind, one in scores.items()}, read(agent, point)))
-        return scores
+    random = torch.Generator().manual_seed(0)
 
     def roam(logits: Tensor, _episode: Tensor) -> Tensor:
         chance = logits.isfinite().float()
         chance[:, -1] *= 0.05
         return torch.multinomial(chance, 1, generator=random).squeeze(1)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agent, "score", spy)
-        walker = TrainedAgent(agent, setting.environment, setting.vocabulary, WalkConfig(DECISIONS, 40))
-        walker.walk(setting.episodes, roam)
-    return seen
+    walker = TrainedAgent(agent, setting.environment, setting.vocabulary, WalkConfig(DECISIONS, 40))
+    seen = scored(agent, lambda: walker.walk(setting.episodes, roam))
+    return [Seen(agent, point, by_type(scores)) for point, scores in seen]
 
 
 @torch.no_grad()
@@ -71,38 +76,17 @@ def read(agent: Any, point: DecisionPoint) -> tuple[Tensor, Tensor]:
     return nodes
 
 
-def situation(setting: Setting, point: DecisionPoint, row: int) -> reference.Situation:
+def situation(environment: Environment, point: DecisionPoint, row: int) -> reference.Situation:
     """What the reference wants to know about one row of a decision point."""
-    world, graph = setting.environment.world, point.memory()
-    panorama = setting.environment.panorama
-    visited = []
-    for viewpoint in [place for place in graph.viewpoint[row].tolist() if place != NONE]:
-        slots = world.neighbour_mask[viewpoint].nonzero().flatten().tolist()
-        looking = world.neighbour_view[viewpoint].tolist()
-        features = panorama(torch.tensor(viewpoint)).double().numpy()
-        views = tuple(
-            reference.NavigableView(
-                leads_to=int(world.neighbour[viewpoint, slot]),
-                feature=features[looking[slot]],
-                heading=float(world.neighbour_heading[viewpoint, slot]),
-                elevation=float(world.neighbour_elevation[viewpoint, slot]),
-            )
-            for slot in slots
-        )
-        others = [view for view in range(36) if view not in {looking[slot] for slot in slots}]
-        visited.append(reference.Place(viewpoint, views, features[others]))
+    places = [place for place in point.memory().viewpoint[row].tolist() if place != NONE]
     words, observed = point.observations.instructions, int(point.row[row])
     return reference.Situation(
-        visited=tuple(visited),
+        visited=tuple(referred(environment, place) for place in places),
         here=int(point.viewpoint[row]),
         heading=float(view_heading(point.view[row])),
         words=words.context[observed][words.mask[observed]].double().numpy(),
         hidden=point.state.hidden[row].double().numpy(),
     )
-
-
-def weights(agent: Agent) -> dict[str, reference.Array]:
-    return {name: tensor.double().numpy() for name, tensor in agent.state_dict().items()}
 
 
 def close(seen: Tensor | float, expected: Any) -> None:
@@ -112,21 +96,15 @@ def close(seen: Tensor | float, expected: Any) -> None:
 @pytest.mark.parametrize("name", PAPER)
 def test_a_whole_decision_is_what_the_paper_says(name: str, setting: Setting) -> None:
     settings = PAPER[name]
-    agent = setting.agent("ssm", orientation_width=128, **settings)
-    known, largest, compared = weights(agent), 0, 0
+    agent = setting.random("ssm", orientation_width=128, **settings)
+    largest, compared = 0, 0
     for seen in decisions(setting, agent):
-        for row in range(len(seen.point.viewpoint)):
-            asked = situation(setting, seen.point, row)
-            said = reference.decide(
-                known,
-                asked,
-                steps=settings.get("reasoning_steps", 3),
-                views=settings.get("views", "navigable"),
-            )
-            nodes = [place.name for place in asked.visited]
-            largest = max(largest, len(nodes))
-            for number, node in enumerate(nodes):
-                for states, expected in zip(seen.nodes, said.node_states[node], strict=True):
+        nodes = seen.nodes
+        for row, said in seen.rows(setting, agent, **settings):
+            largest = max(largest, len(said.node_states))
+            assert not any(states[row, len(said.node_states) :].any() for states in nodes), "padding is 0"
+            for number, node in enumerate(said.node_states):
+                for states, expected in zip(nodes, said.node_states[node], strict=True):
                     close(states[row, number], expected)
                 if node in said.frontier_scores:
                     close(seen.scores[FRONTIER][row, number], said.frontier_scores[node])
@@ -141,22 +119,15 @@ def test_a_whole_decision_is_what_the_paper_says(name: str, setting: Setting) ->
 
 @pytest.mark.parametrize("settings", [{}, {"node_width": 6}, {"views": "unvisited"}], ids=str)
 def test_a_one_step_decision_is_what_the_paper_says(settings: dict[str, Any], setting: Setting) -> None:
-    agent = setting.agent("ssm-global", orientation_width=128, **settings)
-    known, compared = weights(agent), 0
+    agent = setting.random("ssm-global", orientation_width=128, **settings)
+    neighbours, compared = setting.environment.world.neighbour.tolist(), 0
     for seen in decisions(setting, agent):
-        for row in range(len(seen.point.viewpoint)):
-            asked = situation(setting, seen.point, row)
-            said = reference.decide(known, asked, steps=3, views=settings.get("views", "navigable"))
-            assert said.one_step_scores is not None
-            nodes = seen.point.memory().viewpoint[row].tolist()
-            world, logits = setting.environment.world, seen.scores[GLOBAL][row]
-            for option, expected in said.one_step_scores.items():
-                if option is None:
-                    close(logits[-1], expected)
-                    continue
-                node, place = option
-                slot = world.neighbour[nodes[nodes.index(node)]].tolist().index(place)
-                close(logits[nodes.index(node) * world.neighbour.shape[1] + slot], expected)
+        for row, said in seen.rows(setting, agent, **settings):
+            logits, nodes = seen.scores[GLOBAL][row], [*said.node_states]
+            close(logits[-1], said.one_step_scores.pop(None))
+            for (node, place), expected in said.one_step_scores.items():
+                option = nodes.index(node) * len(neighbours[node]) + neighbours[node].index(place)
+                close(logits[option], expected)
                 compared += 1
     assert compared > 300
 
@@ -238,7 +209,7 @@ VISUAL, ORIENTATION = "visual", "orientation"
 def test_only_turning_a_way_between_visited_places_changes_an_orientation_state(
     settings: dict[str, Any], way: str, reached: str | None, setting: Setting
 ) -> None:
-    at = moment(setting, setting.agent("ssm", **settings))
+    at = moment(setting, setting.random("ssm", **settings))
     _assert_reached(at, setting, turned(setting.environment, at.viewpoint, at.slots[way]), reached)
 
 
@@ -258,7 +229,7 @@ def test_only_a_view_that_leads_somewhere_changes_a_visual_state(
     settings: dict[str, Any], view: str, reached: str | None, setting: Setting
 ) -> None:
     """Or one that leads to a place never visited, or all of them: the other readings of Eq. 3."""
-    at = moment(setting, setting.agent("ssm", **settings))
+    at = moment(setting, setting.random("ssm", **settings))
     looking = setting.environment.world.neighbour_view[at.viewpoint].tolist()
     views = {name: looking[slot] for name, slot in at.slots.items()}
     views["other"] = next(number for number in range(36) if number not in looking)
@@ -278,7 +249,7 @@ def _assert_reached(at: Moment, setting: Setting, changed: Environment, reached:
 
 def test_the_first_decision_has_no_edge_and_a_state_all_the_same(setting: Setting) -> None:
     """Nothing is read and no message comes; the GRU is applied to zeros."""
-    agent = setting.agent("ssm", reasoning_steps=1)
+    agent = setting.random("ssm", reasoning_steps=1)
     first = decisions(setting, agent)[0]
     assert first.point.memory().count.tolist() == [1] * len(setting.episodes)
     update: Any = agent.get_submodule("reader.orientation_messages.update")
@@ -289,7 +260,7 @@ def test_the_first_decision_has_no_edge_and_a_state_all_the_same(setting: Settin
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_a_state_holds_the_neighbourhood_of_as_many_hops_as_iterations(steps: int, setting: Setting) -> None:
-    agent = setting.agent("ssm", reasoning_steps=steps)
+    agent = setting.random("ssm", reasoning_steps=steps)
     seen = max(decisions(setting, agent), key=lambda one: int(one.point.memory().count.max()))
     graph = seen.point.memory()
     row, count = int(graph.count.argmax()), int(graph.count.max())
@@ -332,7 +303,7 @@ def walked(
 
 def restless(setting: Setting, kind: str, **settings: Any) -> Agent:
     """An agent that seldom stops: stopping scores 0."""
-    agent: Agent = setting.agent(kind, **settings)
+    agent: Agent = setting.random(kind, **settings)
     for name, parameter in agent.named_parameters():
         if ".stop." in name:
             nn.init.zeros_(parameter)
@@ -389,9 +360,8 @@ def renumbered(environment: Environment, number: Tensor) -> Environment:
     """
     world, order = environment.world, number.argsort()
     slots = torch.arange(world.neighbour.shape[1]) < world.degree.unsqueeze(1)
-    flip = torch.where(slots, world.degree.unsqueeze(1) - 1, 0) + torch.arange(slots.shape[1]) * torch.where(
-        slots, -1, 1
-    )
+    number_of = torch.arange(slots.shape[1])
+    flip = torch.where(slots, world.degree.unsqueeze(1) - 1 - number_of, number_of)
     renamed = torch.where(world.neighbour_mask, number[world.neighbour.clamp_min(0)], NONE)
     flipped = {
         name: getattr(world, name).gather(1, flip)[order]
@@ -422,28 +392,14 @@ def told_anew(episodes: EpisodeSet, number: Tensor) -> EpisodeSet:
 
 
 def test_local_decisions_are_equation_14_alone_over_the_sub_nodes_of_here(setting: Setting) -> None:
-    whole, agent = setting.agent("ssm", orientation_width=128), restless(setting, "ssm-local")
+    whole, agent = setting.random("ssm", orientation_width=128), restless(setting, "ssm-local")
     assert not [name for name, _ in agent.named_parameters() if name.startswith(("reader", "frontier"))]
     whole.load_state_dict({**whole.state_dict(), **agent.state_dict()})
-    known, world, points, compared = weights(whole), setting.environment.world, list[DecisionPoint](), 0
-    score = agent.score
-
-    def spy(point: DecisionPoint) -> Any:
-        points.append(point)
-        return score(point)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agent, "score", spy)
-        _, scores, _ = walked(setting, agent, setting.environment, setting.episodes, take_best)
-    for point, logits in zip(points, scores, strict=True):
-        for row, seen in enumerate(logits):
-            said = reference.decide(known, situation(setting, point, row), steps=3).action_scores
-            neighbours = world.neighbour[int(point.viewpoint[row])].tolist()
-            expected = {
-                len(neighbours) if place is None else neighbours.index(place): place for place in said
-            }
-            assert set(seen.isfinite().nonzero().flatten().tolist()) == set(expected)
-            for option, place in expected.items():
-                close(seen[option], said[place])
-            compared += len(expected)
+    neighbours, compared = setting.environment.world.neighbour.tolist(), 0
+    for seen in decisions(setting, agent):
+        for row, said in seen.rows(setting, whole):
+            ways = neighbours[int(seen.point.viewpoint[row])]
+            for place, expected in said.action_scores.items():
+                close(seen.scores[ACTION][row, -1 if place is None else ways.index(place)], expected)
+            compared += len(said.action_scores)
     assert compared > 100

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,8 +14,7 @@ from torch.nn.functional import pad
 
 from scenemem.agents.build import DataSizes
 from scenemem.models import navigator
-from scenemem.models.navigator import Instructions, select_rows, tiled
-from scenemem.ssm.graph import MemoryGraph
+from scenemem.models.navigator import Instructions, tiled
 from scenemem.ssm.reading import (
     FineGrainedGrounding,
     Grounded,
@@ -21,11 +22,12 @@ from scenemem.ssm.reading import (
     MessagePassing,
     OrientationRead,
     SSMConfig,
-    TextualAttention,
     VisualRead,
 )
 from scenemem.world.graph import NONE, angle_feature
-from tests.ssm.helpers import MASK, VISUAL, WIDTH, Moment, randn, repainted, slots_reversed, trained
+from tests.agents.helpers import known_graph
+from tests.ssm import reference
+from tests.ssm.helpers import MASK, VISUAL, WIDTH, Moment, randn, trained
 
 NODE_WIDTH, WORDS = 7, 5
 close = torch.testing.assert_close
@@ -45,41 +47,20 @@ def grounding() -> FineGrainedGrounding:
     return found
 
 
-def _plain_stream(attention: TextualAttention, state: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """Eqs. 5 and 6 for one state and the words of one text: the grounded state, and the weights."""
-    scores = torch.stack([word @ (attention.query.weight @ state) for word in words])
-    share = scores.exp() / scores.exp().sum()
-    attended = torch.stack([alpha * word for alpha, word in zip(share, words, strict=True)]).sum(dim=0)
-    return attention.join.weight @ torch.cat([state, attended]), share
-
-
 def test_both_states_are_equations_5_and_6(grounding: FineGrainedGrounding, words: Instructions) -> None:
     """The attention over the words, for viewers, is the one the states are made with."""
     state = randn(3, WIDTH)
     grounded, attention = grounding(state, words), grounding.word_attention(state, words)
     assert set(attention) == {"perception", "action"}
-    for row in range(3):
+    weights = {f"grounding.{name}": value.numpy() for name, value in grounding.state_dict().items()}
+    kinds: tuple[Any, ...] = ("perception", "action")
+    for row, kind in itertools.product(range(3), kinds):
         own = words.context[row][words.mask[row]]
-        for name in ("perception", "action"):
-            plain, share = _plain_stream(getattr(grounding, name), state[row], own)
-            close(getattr(grounded, name)[row], plain)
-            close(attention[name][row], pad(share, (0, WORDS - len(own))))
+        plain = reference.aware_state(weights, kind, own.numpy(), state[row].numpy())
+        close(getattr(grounded, kind)[row], torch.from_numpy(plain))
+        share = (own @ getattr(grounding, kind).query.weight @ state[row]).softmax(0)
+        close(attention[kind][row], pad(share, (0, WORDS - len(own))))
     assert torch.equal(grounded.both, torch.cat([grounded.perception, grounded.action], dim=1))
-
-
-def test_padding_and_the_order_of_texts_do_not_matter(
-    grounding: FineGrainedGrounding, words: Instructions
-) -> None:
-    state, order = randn(3, WIDTH), torch.tensor([2, 0, 1])
-    garbage = torch.where(words.mask.unsqueeze(2), words.context, 9.0)
-    padded = replace(words, context=pad(garbage, (0, 0, 0, 2), value=7.0), mask=pad(words.mask, (0, 2)))
-    expected = grounding(state, words)
-    for found, rows in (
-        (grounding(state, padded), torch.arange(3)),
-        (grounding(state[order], select_rows(words, order)), order),
-    ):
-        close(found.perception, expected.perception[rows])
-        close(found.action, expected.action[rows])
 
 
 # node by node
@@ -137,27 +118,19 @@ def test_reading_edges_is_equation_8(edges: Any, moment: Moment) -> None:
     assert bool(found[-1].any()) == (edges == "all"), "the first node of a walk has no edge and reads 0"
 
 
-def _passed(messages: Any, graph: MemoryGraph, row: int, states: Tensor) -> Tensor:
-    """Eq. 9 for one memory, node by node."""
-    state = list(states)
-    for _ in range(messages.steps):
-        nothing = torch.zeros_like(state[0])
-        sent = [
-            sum((state[u] for u in range(len(state)) if graph.edge[row, v, u]), nothing)
-            for v in range(len(state))
-        ]
-        state = [messages.update(sent[v], state[v]) for v in range(len(state))]
-    return torch.stack(state)
-
-
 @pytest.mark.parametrize("steps", [1, 2, 4])
 def test_messages_are_passed_as_by_a_loop_over_nodes(steps: int, moment: Moment) -> None:
     """A memory of one node gets zeros as its messages."""
-    messages, graph = trained(MessagePassing(NODE_WIDTH, steps)), moment.graph
+    messages, world = trained(MessagePassing(NODE_WIDTH, steps)), moment.environment.world
+    weights = {name: value.numpy() for name, value in messages.state_dict().items()}
     states = randn(len(moment.states), NODE_WIDTH)
-    found = messages(states, graph)
-    for row in range(3):
-        close(found[graph.row == row], _passed(messages, graph, row, states[graph.row == row]))
+    found, rows = messages(states, moment.graph), moment.graph.row
+    for row, walk in enumerate(moment.walks):
+        known = known_graph(world, walk)
+        state = dict(zip(known, states[rows == row].numpy(), strict=True))
+        for _ in range(steps):
+            state = reference.one_iteration(weights, "update", state, {v: [*known[v]] for v in known})
+        close(found[rows == row], torch.from_numpy(np.stack([*state.values()])))
 
 
 def test_no_steps_is_no_message_passing(moment: Moment) -> None:
@@ -181,74 +154,14 @@ def reader(request: pytest.FixtureRequest) -> MemoryReader:
     return _reader(**request.param)
 
 
-@pytest.mark.parametrize("width", [128, 32])
-@pytest.mark.parametrize("node_width", [NODE_WIDTH, VISUAL])
-def test_memories_are_read_by_equations_7_to_9(node_width: int, width: int, moment: Moment) -> None:
-    """Features keep their width unless they are projected; the padding of the tables is 0."""
-    reader, graph = _reader(node_width=node_width, orientation_width=width), moment.graph
-    assert isinstance(reader.project, nn.Identity if node_width == VISUAL else nn.Linear)
-    visual, orientation = moment.ask(reader)
-    assert visual.shape == (3, 5, node_width)
-    assert orientation.shape == (3, 5, width)
-    for row in range(3):
-        own = [place for memory, _, place in moment.states if memory == row]
-        views = [_plain_view(moment, reader.visual_read, row, place, "navigable") for place in own]
-        ways = [_plain_direction(moment, reader.orientation_read, row, place, "visited") for place in own]
-        projected = torch.stack([reader.project(view) for view in views])
-        close(visual[row, : len(own)], _passed(reader.visual_messages, graph, row, projected))
-        angles = torch.stack(ways)[:, :width]
-        close(orientation[row, : len(own)], _passed(reader.orientation_messages, graph, row, angles))
-        assert not visual[row, len(own) :].any()
-        assert not orientation[row, len(own) :].any()
-
-
-def test_the_first_decision_of_a_walk_is_read_by_itself(reader: MemoryReader, moment: Moment) -> None:
-    """No memory has an edge: directions between visited places read 0, and no message comes."""
-    first = moment.only([2, 2])
-    assert not first.graph.edge.any()
-    visual, orientation = first.ask(reader)
-    assert visual.shape == (2, 1, NODE_WIDTH)
-    expected = moment.ask(reader)
-    for row in range(2):
-        close(visual[row, 0], expected[0][2, 0])
-        close(orientation[row, 0], expected[1][2, 0])
-    update: Any = reader.orientation_messages.update
-    if reader.orientation_read.edges == "visited" and update is not None:
-        state = nothing = torch.zeros(128, dtype=torch.float64)
-        for _ in range(2):
-            state = update(nothing, state)
-        close(orientation[0, 0], state)
-
-
-def test_the_order_of_visits_only_renumbers_the_nodes(reader: MemoryReader, moment: Moment) -> None:
-    one = moment.only([0])
-    visual, orientation = one.ask(reader)
-    turned = replace(one, walks=[one.walks[0][::-1]]).ask(reader)
-    close(turned, (visual.flip(1), orientation.flip(1)))
-
-
-def test_the_order_of_candidate_slots_does_not_matter(reader: MemoryReader, moment: Moment) -> None:
-    close(replace(moment, environment=slots_reversed(moment.environment)).ask(reader), moment.ask(reader))
-
-
-def test_places_never_visited_and_dropped_columns_can_hold_anything(
-    reader: MemoryReader, moment: Moment
+@pytest.mark.parametrize("kept", [2**21, 0])
+def test_every_memory_is_read_and_learns_by_itself(
+    kept: int, reader: MemoryReader, moment: Moment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    visited = [place for *_, place in moment.states]
+    """Values and gradients do not depend on which memories stand beside, nor on their order.
 
-    def change(values: Tensor) -> Tensor:
-        garbage = values.masked_fill(MASK == 0, 30.0)
-        elsewhere = torch.ones(len(values), dtype=torch.bool)
-        elsewhere[visited] = False
-        garbage[elsewhere] = 40.0
-        return garbage
-
-    changed = replace(moment, environment=repainted(moment.environment, change))
-    close(changed.ask(reader), moment.ask(reader))
-
-
-def test_every_memory_is_read_and_learns_by_itself(reader: MemoryReader, moment: Moment) -> None:
-    """Values and gradients do not depend on which memories stand beside, nor on their order."""
+    Large memories are read again for the gradient.
+    """
     visual, orientation = moment.ask(reader)
     close(moment.only([2, 0, 1]).ask(reader), (visual[[2, 0, 1]], orientation[[2, 0, 1]]))
     queries = [
@@ -256,38 +169,17 @@ def test_every_memory_is_read_and_learns_by_itself(reader: MemoryReader, moment:
     ]
     learned = [*queries, *reader.parameters()]
     learning = replace(moment, grounded=Grounded(*queries))
-    upstream = [torch.randn_like(visual), torch.randn_like(orientation)]
-    together = torch.autograd.grad(learning.ask(reader), learned, upstream)
+    upstream, calls = [torch.randn_like(visual), torch.randn_like(orientation)], list[nn.Module]()
     alone = [learning.only([row]).ask(reader) for row in range(3)]
     joined = [
         torch.cat([pad(part, (0, 0, 0, 5 - part.shape[1])) for part in parts])
         for parts in zip(*alone, strict=True)
     ]
     close(joined, [visual, orientation])
-    close(together, torch.autograd.grad(joined, learned, upstream))
-
-
-def test_large_memories_are_read_again_for_the_gradient_and_learn_the_same(
-    reader: MemoryReader, moment: Moment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def learned() -> tuple[list[Tensor], int]:
-        """Values and gradients, and the numbers kept for them."""
-        kept = []
-
-        def keep(tensor: Tensor) -> Tensor:
-            kept.append(tensor.numel())
-            return tensor
-
-        queries = [
-            state.clone().requires_grad_() for state in (moment.grounded.perception, moment.grounded.action)
-        ]
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            nodes = replace(moment, grounded=Grounded(*queries)).ask(reader)
-        loss = nodes[0].square().sum() + nodes[1].square().sum()
-        return [*nodes, *torch.autograd.grad(loss, [*queries, *reader.parameters()])], sum(kept)
-
-    expected, kept = learned()
-    monkeypatch.setattr(navigator, "_KEPT", 0)
-    found, less = learned()
-    close(found, expected)
-    assert less < 0.8 * kept or not reader.visual_messages.steps  # which has little to keep
+    expected = torch.autograd.grad(joined, learned, upstream)
+    monkeypatch.setattr(navigator, "_KEPT", kept)
+    reader.visual_read.register_forward_pre_hook(lambda module, _: calls.append(module))
+    reader.visual_messages.register_forward_pre_hook(lambda module, _: calls.append(module))
+    close(torch.autograd.grad(learning.ask(reader), learned, upstream), expected)
+    again = [reader.visual_read, reader.visual_messages][: 1 + bool(reader.visual_messages.steps)]
+    assert sorted(map(id, calls[2:])) == sorted(id(module) for module in again if not kept)

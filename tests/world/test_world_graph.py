@@ -11,21 +11,6 @@ from scenemem.errors import UserError
 from scenemem.world.graph import NONE, World
 
 
-def test_no_way_leads_from_scan_to_scan(world: World) -> None:
-    across = world.scan_of.unsqueeze(1) != world.scan_of
-    everywhere = torch.arange(len(world.viewpoints))
-    assert world.geodesic(everywhere.unsqueeze(1), everywhere)[across].isinf().all()
-    assert (world.next_slot(everywhere.unsqueeze(1), everywhere)[across] == NONE).all()
-
-
-def test_questions_broadcast(world: World) -> None:
-    sources, target = torch.arange(6).view(2, 3), torch.tensor(5)
-    for question in (world.geodesic, world.next_slot, world.next_viewpoint):
-        answers = question(sources, target)
-        assert answers.shape == (2, 3)
-        assert answers[1, 1] == question(sources[1, 1], target)
-
-
 def test_next_viewpoint_stays_at_the_goal_and_where_there_is_no_way(world: World) -> None:
     start, alone = world.index_of("grid", "g00"), world.index_of("grid", "g-alone")
     assert int(world.next_viewpoint(torch.tensor(start), torch.tensor(start))) == start

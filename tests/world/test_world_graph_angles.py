@@ -57,11 +57,6 @@ def test_nearest_view_is_the_brute_force_minimum(heading: float, elevation: floa
     assert off[chosen] == pytest.approx(min(off), abs=1e-9)  # equal off: either view may be chosen
 
 
-def test_every_view_is_nearest_to_its_own_centre() -> None:
-    views = torch.arange(VIEWS)
-    assert torch.equal(nearest_view(view_heading(views), view_elevation(views)), views)
-
-
 @given(headings)
 @quick
 def test_nearest_heading_step_does_not_change_with_full_turns(heading: float) -> None:
@@ -118,11 +113,6 @@ def test_angle_feature_tiles_four_numbers_and_repeats_every_turn(heading: float,
     once = [math.cos(heading), math.sin(heading), math.cos(elevation), math.sin(elevation)]
     torch.testing.assert_close(feature, double(*once).repeat(ANGLE_WIDTH // 4).unsqueeze(0))
     torch.testing.assert_close(angle_feature(double(heading + FULL_TURN), double(elevation)), feature)
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4)])
-def test_angle_feature_adds_one_axis(shape: tuple[int, ...]) -> None:
-    assert angle_feature(torch.zeros(shape), torch.zeros(shape), width=8).shape == (*shape, 8)
 
 
 def test_angle_feature_refuses_a_width_it_cannot_tile() -> None:
