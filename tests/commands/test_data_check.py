@@ -5,23 +5,19 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from scenemem.formats.features import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS
-from scenemem.runs.data_check import inspect_folder
-from scenemem.world.build import load_world
-from tests.commands.helpers import Shell
+from scenemem.runs.data_check import FolderReport, Readiness, SplitCount, inspect_folder
+from tests.commands.helpers import Shell, write_features
 from tests.features.caption_houses import write_captions
 
-
-def _report(data: Path, shell: Shell, code: int = 0) -> Any:
-    """What ``scenemem data check --json`` prints."""
-    return json.loads(shell.split("data", "check", "--data", data, "--json", code=code).out)
+GRAPH = "connectivity/grid_connectivity.json"
+FOLDER = "r2r_blip_DETR_vis2text"
 
 
 @pytest.fixture
@@ -30,26 +26,25 @@ def own_data(tiny_data: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_data, tmp_path / "data"))
 
 
-def test_a_sound_folder_is_counted(tiny_data: Path, shell: Shell) -> None:
-    report = _report(tiny_data, shell)
-    assert report["problems"] == []
-    assert (report["scans"], report["viewpoints"], report["isolated"]) == (3, 13 + 9 + 10, 2)
-    assert report["edges"] == (3 * 3 + 4 * 2) + 9 + (2 * 3 + 3 * 2)
+def _report(data: Path) -> FolderReport:
+    return inspect_folder(DataFolder(data))
+
+
+def test_a_sound_folder_is_counted_and_shown(tiny_data: Path, shell: Shell) -> None:
+    report = _report(tiny_data)
+    assert report.problems == []
+    assert (report.scans, report.viewpoints, report.isolated) == (3, 13 + 9 + 10, 2)
+    assert report.edges == (3 * 3 + 4 * 2) + 9 + (2 * 3 + 3 * 2)
     items = json.loads((tiny_data / "r2r" / "R2R_train.json").read_text())
-    assert report["splits"]["r2r"]["train"] == {
-        "paths": len(items),
-        "instructions": 3 * len(items),
-        "scans": 2,
-    }
-    assert report["path_pool"] > 0
-    assert report["needs"]["ssm"] == "any track"
-    assert report["tasks"]["r2r"]["complete"]
-    assert report["tasks"]["r4r"]["missing"] == ["r4r/"]
-    assert report["tasks"]["r4r"]["commands"] == [f"scenemem data r4r --data {tiny_data}"]
-
-
-def test_the_table_has_the_same_facts(tiny_data: Path, shell: Shell) -> None:
-    shown = shell("data", "check", "--data", tiny_data)
+    assert report.splits["r2r"]["train"] == SplitCount(len(items), 3 * len(items), 2)
+    assert report.path_pool
+    assert report.needs["ssm"] == "any track"
+    assert report.tasks["r2r"].complete
+    r4r = report.tasks["r4r"]
+    assert (r4r.missing, r4r.commands) == (["r4r/"], [f"scenemem data r4r --data {tiny_data}"])
+    words = ("data", "check", "--data", tiny_data)
+    assert shell.json(*words) == json.loads(msgspec.json.encode(report))
+    shown = shell(*words)
     assert "32 included, 2 without an edge" in shown
     assert "track state captions missing: captions/r2r_blip_DETR_vis2text/<scan>.json" in shown
     assert "r2r complete (Room-to-Room)" in shown
@@ -57,55 +52,37 @@ def test_the_table_has_the_same_facts(tiny_data: Path, shell: Shell) -> None:
     assert "more: waiting for any track" in shown, "presets are counted, not listed"
 
 
-def test_feature_stores_are_listed_and_satisfy_the_need(own_data: Path, shell: Shell) -> None:
-    names = load_world(own_data / "connectivity").names
-    rows = np.zeros((len(names), 36, 3), dtype=np.float16)
-    for name, count in (("whole", len(names)), ("part", 5)):
-        target = own_data / "features" / f"{name}.npy"
-        track = "captions" if name == "whole" else ""
-        write_store(target, names[:count], rows[:count], width=3, source="", encoder="zeros", track=track)
-    report = _report(own_data, shell)
-    assert [
-        (one["name"], one["viewpoints"], one["complete"], one["track"]) for one in report["features"]
-    ] == [
-        ("part", 5, False, ""),
-        ("whole", len(names), True, "captions"),
-    ]
+def test_feature_stores_are_listed_and_satisfy_the_need(own_data: Path) -> None:
+    write_features(own_data, "whole", track="captions")
+    write_features(own_data, "part", keys=slice(5))
+    report = _report(own_data)
+    found = [(one.name, one.viewpoints, one.complete, one.track) for one in report.features]
+    assert found == [("part", 5, False, ""), ("whole", 32, True, "captions")]
     anywhere = {name for name, preset in PRESETS.items() if preset.data.features is None}
-    assert not set(report["needs"]) & anywhere
+    assert not set(report.needs) & anywhere
 
 
 def test_every_track_is_there_or_has_what_builds_it(own_data: Path, shell: Shell) -> None:
     write_captions(own_data)
-    report = _report(own_data, shell)
-    tracks = report["tracks"]
+    report = _report(own_data)
+    tracks = report.tracks
     assert list(tracks) == ["captions", "objects", "images", "oracle"]
-    assert report["annotations"] == {"langnav captions": 32, "navgpt captions": 32}
-    assert tracks["captions"] == {
-        "what": "a camera with a captioner, and a depth sensor",
-        "complete": False,
-        "stores": [],
-        "missing": [],
-        "worse_without": ["glove/glove_300d.npz"],
-        "commands": [
-            f"scenemem data fetch captions --data {own_data}",
-            f"scenemem data captions --data {own_data}",
-        ],
-    }
-    assert tracks["objects"]["missing"] == ["objects/BBox.tar.gz"]
-    assert tracks["oracle"]["missing"] == ["objects/BBox.tar.gz", "rooms/viewpoint_rooms.tsv"]
-    shown = shell("data", "check", "--data", own_data)
-    assert "captions can be built, better with glove/glove_300d.npz" in shown
-    names = load_world(own_data / "connectivity").names
-    rows = np.zeros((len(names), 36, 3), dtype=np.float16)
-    for name, track in (("oracle", "oracle"), ("both", "captions+objects")):
-        target = own_data / "features" / f"{name}.npy"
-        write_store(target, names, rows, width=3, source="", encoder="", track=track)
-    report = _report(own_data, shell)
-    assert report["tracks"]["oracle"]["stores"] == ["oracle"]
-    assert report["tracks"]["captions+objects"]["stores"] == ["both"]
-    shown = shell("data", "check", "--data", own_data)
-    assert "oracle complete: oracle (no sensor: annotations, an upper bound)" in shown
+    assert report.annotations == {"langnav captions": 32, "navgpt captions": 32}
+    commands = [f"scenemem data {words} --data {own_data}" for words in ("fetch captions", "captions")]
+    what, words = "a camera with a captioner, and a depth sensor", ["glove/glove_300d.npz"]
+    assert tracks["captions"] == Readiness(what, False, worse_without=words, commands=commands)
+    assert tracks["objects"].missing == ["objects/BBox.tar.gz"]
+    assert tracks["oracle"].missing == ["objects/BBox.tar.gz", "rooms/viewpoint_rooms.tsv"]
+    check = ("data", "check", "--data", own_data)
+    assert "captions can be built, better with glove/glove_300d.npz" in shell(*check)
+    write_features(own_data, "oracle", track="oracle")
+    write_features(own_data, "both", track="captions+objects")
+    tracks = _report(own_data).tracks
+    assert tracks["oracle"].stores == ["oracle"]
+    assert tracks["captions+objects"].stores == ["both"]
+    assert "oracle complete: oracle (no sensor: annotations, an upper bound)" in shell(*check)
+    write_features(own_data, "views", encoder="scenemem.houses.features")
+    assert _report(own_data).tracks == {}, "the embedded houses lack no track"
 
 
 def test_advice_leads_on_and_never_in_a_circle(own_data: Path, shell: Shell) -> None:
@@ -115,69 +92,58 @@ def test_advice_leads_on_and_never_in_a_circle(own_data: Path, shell: Shell) -> 
     (boxes / "yard_g00.json").write_text(json.dumps({"g00": {}}))
     shown = shell("data", "objects", "--data", own_data)
     assert f"for 'oracle' get them with 'scenemem data fetch rooms --data {own_data}'" in shown
-    report = _report(own_data, shell)
-    assert report["tracks"]["objects"]["complete"]
-    oracle = report["tracks"]["oracle"]
-    assert oracle["missing"] == ["rooms/viewpoint_rooms.tsv"]
-    assert oracle["commands"] == [
-        f"scenemem data fetch oracle --data {own_data}",
-        f"scenemem data objects --data {own_data}",
-    ]
+    tracks = _report(own_data).tracks
+    assert tracks["objects"].complete
+    assert tracks["oracle"].missing == ["rooms/viewpoint_rooms.tsv"]
+    commands = [f"scenemem data {words} --data {own_data}" for words in ("fetch oracle", "objects")]
+    assert tracks["oracle"].commands == commands
     words = ("train", "ssm", "--features", "oracle", "--data", own_data, "--out", own_data / "run")
     expected = f"'scenemem data check --data {own_data}' shows what it takes to build it"
     assert expected in shell.refused(*words)
 
 
 def test_every_folder_of_the_layout_is_known(own_data: Path, shell: Shell) -> None:
-    np_file = own_data / "glove" / "glove_300d.npz"
-    np_file.parent.mkdir()
-    np.savez(np_file, words=np.array(["bed", "lamp"]), vectors=np.ones((2, 3), dtype=np.float16))
-    labels = own_data / "lar2r" / "lar2r_train.json"
-    labels.parent.mkdir()
-    labels.write_text(json.dumps({"1": {"g00": {"0": {"landmark": [1]}}, "id": 3}}))
-    (own_data / "originals").mkdir()
-    (own_data / "notes").mkdir()
-    report = _report(own_data, shell)
-    assert report["annotations"] == {"word vectors": 2, "word labels train": 1}
-    assert report["unknown"] == ["notes"]
+    for name in ("glove", "lar2r", "originals", "notes"):
+        (own_data / name).mkdir()
+    vectors = np.ones((2, 3), dtype=np.float16)
+    np.savez(own_data / "glove" / "glove_300d.npz", words=np.array(["bed", "lamp"]), vectors=vectors)
+    labels = json.dumps({"1": {"g00": {"0": {"landmark": [1]}}, "id": 3}})
+    (own_data / "lar2r" / "lar2r_train.json").write_text(labels)
+    report = _report(own_data)
+    assert report.annotations == {"word vectors": 2, "word labels train": 1}
+    assert report.unknown == ["notes"]
     shown = shell("data", "check", "--data", own_data)
     assert "folder 'notes' not looked into by any command" in shown
 
 
-def test_the_embedded_houses_lack_no_track(tiny_data: Path, tmp_path: Path) -> None:
-    data = Path(shutil.copytree(tiny_data, tmp_path / "houses"))
-    names = load_world(data / "connectivity").names
-    rows = np.zeros((len(names), 36, 3), dtype=np.float16)
-    encoder = "scenemem.houses.features"
-    write_store(data / "features" / "views.npy", names, rows, width=3, source="", encoder=encoder)
-    assert inspect_folder(DataFolder(data)).tracks == {}
-
-
-def test_a_broken_archive_is_put_aside_before_it_is_fetched(own_data: Path, shell: Shell) -> None:
+def test_a_broken_archive_is_put_aside_before_it_is_fetched(own_data: Path) -> None:
     """It would be found first, and the fetched files never read."""
     write_captions(own_data)
-    shutil.rmtree(own_data / "captions" / "r2r_blip_DETR_vis2text")
+    shutil.rmtree(own_data / "captions" / FOLDER)
     archive = own_data / "captions" / "langnav_mine.tar.gz"
     archive.write_bytes(gzip.compress(b"x" * 1000)[:40])
-    report = _report(own_data, shell, code=2)
-    captions = report["tracks"]["captions"]
-    assert captions["missing"] == ["captions/langnav_mine.tar.gz (broken)"]
-    assert captions["commands"] == [
+    captions = _report(own_data).tracks["captions"]
+    assert captions.missing == ["captions/langnav_mine.tar.gz (broken)"]
+    assert captions.commands == [
         f"rm {archive}",
         f"scenemem data fetch captions --data {own_data}",
         f"scenemem data captions --data {own_data}",
     ]
 
 
-def test_a_broken_graph_is_named_and_hides_no_split(own_data: Path, shell: Shell) -> None:
-    (own_data / "connectivity" / "grid_connectivity.json").write_text("[")
+def test_a_broken_graph_is_named_and_hides_no_split(own_data: Path) -> None:
+    (own_data / GRAPH).write_text("[")
     (own_data / "r2r" / "R2R_val_unseen.json").unlink()
-    report = _report(own_data, shell, code=2)
-    broken = "connectivity/grid_connectivity.json (broken)"
-    assert report["tracks"]["objects"]["missing"] == [broken, "objects/BBox.tar.gz"]
-    r2r = report["tasks"]["r2r"]
-    assert r2r["missing"][:2] == [broken, "r2r/R2R_val_unseen.json"]
-    assert r2r["commands"] == [f"scenemem data fetch r2r --data {own_data} --replace"]
+    report = _report(own_data)
+    assert report.tracks["objects"].missing == [f"{GRAPH} (broken)", "objects/BBox.tar.gz"]
+    r2r = report.tasks["r2r"]
+    assert r2r.missing[:2] == [f"{GRAPH} (broken)", "r2r/R2R_val_unseen.json"]
+    assert r2r.commands == [f"scenemem data fetch r2r --data {own_data} --replace"]
+    shutil.rmtree(own_data / "connectivity")
+    report = _report(own_data)
+    assert "no such folder" in report.problems[0].reason
+    for state in (report.tasks["r2r"], report.tracks["captions"]):
+        assert state.missing[0] == "connectivity/<scan>_connectivity.json"
 
 
 def test_problems_of_all_files_are_collected(own_data: Path, shell: Shell) -> None:
@@ -186,33 +152,23 @@ def test_problems_of_all_files_are_collected(own_data: Path, shell: Shell) -> No
     items[4]["path"][2] = items[4]["path"][0]
     train.write_text(json.dumps(items))
     (own_data / "r2r" / "R2R_val_seen.json").write_text('[{"scan": "gr')
-    report = _report(own_data, shell, code=2)
-    assert [Path(problem["file"]).name for problem in report["problems"]] == [
-        "R2R_train.json",
-        "R2R_val_seen.json",
-    ]
-    assert report["problems"][0]["record"].startswith("record 4")
-    assert "there is no edge between the two" in report["problems"][0]["reason"]
-    assert "not valid JSON" in report["problems"][1]["reason"]
-    assert "val_unseen" in report["splits"]["r2r"], "the sound files are still counted"
-    assert report["tasks"]["r2r"]["missing"] == ["r2r/R2R_train.json", "r2r/R2R_val_seen.json"]
-    assert report["tasks"]["r2r"]["commands"] == [f"scenemem data fetch r2r --data {own_data} --replace"]
-    assert "error: 2 problem(s) found; see the list above" in shell.refused(
-        "data", "check", "--data", own_data
-    )
-
-
-def test_missing_graphs_are_reported(own_data: Path, shell: Shell) -> None:
-    shutil.rmtree(own_data / "connectivity")
-    report = _report(own_data, shell, code=2)
-    assert "no such folder" in report["problems"][0]["reason"]
-    assert report["tasks"]["r2r"]["missing"][0] == "connectivity/<scan>_connectivity.json"
-    assert report["tracks"]["captions"]["missing"][0] == "connectivity/<scan>_connectivity.json"
+    report = _report(own_data)
+    first, second = report.problems
+    assert [Path(one.file).name for one in (first, second)] == ["R2R_train.json", "R2R_val_seen.json"]
+    assert first.record is not None
+    assert first.record.startswith("record 4")
+    assert "there is no edge between the two" in first.reason
+    assert "not valid JSON" in second.reason
+    assert "val_unseen" in report.splits["r2r"], "the sound files are still counted"
+    r2r = report.tasks["r2r"]
+    assert r2r.missing == ["r2r/R2R_train.json", "r2r/R2R_val_seen.json"]
+    assert r2r.commands == [f"scenemem data fetch r2r --data {own_data} --replace"]
+    refused = shell.refused("data", "check", "--data", own_data)
+    assert "error: 2 problem(s) found; see the list above" in refused
 
 
 def _flipped_store(data: Path) -> None:
-    store, names = data / "features" / "zeros.npy", load_world(data / "connectivity").names
-    write_store(store, names, np.zeros((len(names), 36, 3)), width=3, source="test", encoder="zeros")
+    store = write_features(data, "zeros")
     content = bytearray(store.read_bytes())
     content[-1] ^= 1
     store.write_bytes(content)
@@ -220,7 +176,7 @@ def _flipped_store(data: Path) -> None:
 
 def _cut_captions(data: Path) -> None:
     write_captions(data)
-    file = data / "captions" / "r2r_blip_DETR_vis2text" / "grid.json"
+    file = data / "captions" / FOLDER / "grid.json"
     file.write_text(file.read_text()[:1000])
 
 
@@ -247,23 +203,22 @@ ANNOTATIONS = {"objects/view_objects.jsonl": "{}\n", "rooms/viewpoint_rooms.tsv"
     ],
 )
 def test_no_broken_file_hides_another(
-    own_data: Path, spoil: Callable[[Path], None], files: list[str], shell: Shell
+    own_data: Path, spoil: Callable[[Path], None], files: list[str]
 ) -> None:
     spoil(own_data)
-    report = _report(own_data, shell, code=2)
-    assert [Path(problem["file"]).name for problem in report["problems"]] == files
+    report = _report(own_data)
+    assert [Path(problem.file).name for problem in report.problems] == files
     if spoil is _cut_captions:
-        assert report["annotations"] == {"navgpt captions": 32}
-        broken = "captions/r2r_blip_DETR_vis2text/grid.json (broken)"
-        assert report["tracks"]["captions"]["missing"] == [broken]
+        assert report.annotations == {"navgpt captions": 32}
+        assert report.tracks["captions"].missing == [f"captions/{FOLDER}/grid.json (broken)"]
 
 
-def test_a_folder_too_small_for_the_path_pool_is_no_problem(own_data: Path, shell: Shell) -> None:
+def test_a_folder_too_small_for_the_path_pool_is_no_problem(own_data: Path) -> None:
     train = own_data / "r2r" / "R2R_train.json"
     yard = json.loads((own_data / "r2r" / "R2R_val_unseen.json").read_text())
     train.write_text(json.dumps([{**item, "path": item["path"][:2], "scan": "yard"} for item in yard]))
-    report = _report(own_data, shell)
-    assert report["path_pool"] is not None
+    report = _report(own_data)
+    assert (report.problems, report.path_pool is None) == ([], False)
 
 
 def test_a_missing_folder_is_one_line(tmp_path: Path, shell: Shell) -> None:
@@ -273,9 +228,10 @@ def test_a_missing_folder_is_one_line(tmp_path: Path, shell: Shell) -> None:
 
 
 @pytest.mark.real_data
-def test_the_real_data_has_its_published_counts(real_data: Path, shell: Shell) -> None:
-    report = _report(real_data, shell)
-    assert [report[key] for key in ("scans", "viewpoints", "edges", "isolated")] == [90, 10_567, 21_468, 8]
-    instructions = [split["instructions"] for split in report["splits"]["r2r"].values()]
+def test_the_real_data_has_its_published_counts(real_data: Path) -> None:
+    report = _report(real_data)
+    counts = report.scans, report.viewpoints, report.edges, report.isolated
+    assert counts == (90, 10_567, 21_468, 8)
+    instructions = [split.instructions for split in report.splits["r2r"].values()]
     assert instructions == [14_039, 1_021, 2_349, 4_173]
-    assert report["path_pool"] == 178_300
+    assert report.path_pool == 178_300

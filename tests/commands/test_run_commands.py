@@ -6,30 +6,26 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
-from scenemem.formats.features import write_store
 from scenemem.runs.folder import RunFolder
-from scenemem.world.build import load_world
 from tests.commands import helpers
-from tests.commands.helpers import Shell, typed
+from tests.commands.helpers import Shell, typed, write_features
 
 SMALL = (*helpers.SMALL, "--iterations", 4)
 
 
-def test_training_fills_the_run_folder(ssm: Path) -> None:
-    run = RunFolder(ssm)
-    description = run.describe()
-    assert description["name"] == "ssm"
-    assert description["preset"]["model"]["width"] == 16
-    assert [line["iteration"] for line in run.logged()] == [2, 4]
-    assert run.best.is_file()
-    assert run.last.is_file()
+def _description(run: Path) -> Any:
+    return json.loads((run / "preset.json").read_text(encoding="utf-8"))
 
 
-def test_eval_and_score_agree(ssm: Path, shell: Shell) -> None:
+def _describe(run: Path, description: Any) -> None:
+    (run / "preset.json").write_text(json.dumps(description), encoding="utf-8")
+
+
+def test_eval_score_and_submit_agree(ssm: Path, tmp_path: Path, shell: Shell) -> None:
     report = shell.json("eval", ssm, "--split", "val_unseen")
     results = ssm / "results" / "val_unseen.json"
     scored = shell.json("score", results, "--split", "val_unseen")
@@ -38,6 +34,8 @@ def test_eval_and_score_agree(ssm: Path, shell: Shell) -> None:
     shown = shell("eval", ssm, "--checkpoint", "best")
     assert "stopped nearer than 3 m" in shown
     assert "on r2r val_unseen, track unknown: " in shown
+    submit = ("submit", ssm, "--split", "test", "--out", tmp_path / "test.json")
+    assert "every start, id and edge is right" in shell(*submit)
 
 
 def test_every_result_names_the_track(
@@ -53,9 +51,8 @@ def test_every_result_names_the_track(
     assert ", track captions" in (run / "report.html").read_text(encoding="utf-8")
     assert shell.json("eval", run, "--data", data)["track"] == "captions"
     assert "on r2r val_unseen, track captions: " in shell("eval", run, "--data", data)
-    assert shell.json("compare", run, "--data", data, "--out", tmp_path / "table.md")["tracks"] == {
-        "basic": "captions"
-    }
+    compare = ("compare", run, "--data", data, "--out", tmp_path / "table.md")
+    assert shell.json(*compare)["tracks"] == {"basic": "captions"}
     assert "| basic | captions | 1 |" in (tmp_path / "table.md").read_text(encoding="utf-8")
     shell("weights", "pack", run, "--data", data, "--out", tmp_path / "packed.safetensors")
     assert ", track captions, 8 columns" in (tmp_path / "packed.md").read_text(encoding="utf-8")
@@ -83,9 +80,8 @@ def test_packed_weights_stand_for_a_run_and_reach_their_card(
 ) -> None:
     monkeypatch.setattr("scenemem.runs.weights.WEIGHTS", tmp_path)
     augmented = Path(shutil.copytree(ssm, tmp_path / "augmented-0"))
-    description = json.loads((augmented / "preset.json").read_text())
-    description["augmentation"] = {"speaker": str(tmp_path / "speaker-0")}
-    (augmented / "preset.json").write_text(json.dumps(description))
+    speaker = {"speaker": str(tmp_path / "speaker-0")}
+    _describe(augmented, {**_description(augmented), "augmentation": speaker})
     file = tmp_path / "tiny.safetensors"
     shell("weights", "pack", augmented, "--out", file)
     measured = shell.json("eval", "weights:tiny")["metrics"]
@@ -99,25 +95,17 @@ def test_packed_weights_stand_for_a_run_and_reach_their_card(
     assert "there are: tiny" in shell.refused("eval", "weights:unknown")
 
 
-def test_submit_writes_a_valid_file_for_the_secret_split(ssm: Path, tmp_path: Path, shell: Shell) -> None:
-    out = tmp_path / "test.json"
-    assert "every start, id and edge is right" in shell("submit", ssm, "--split", "test", "--out", out)
-    assert "keeps its goals secret" in shell.refused("eval", ssm, "--split", "test")
-
-
-@pytest.mark.parametrize("agent", ["expert", "random", "stop"])
-def test_scripted_agents_are_evaluated_too(agent: str, shell: Shell) -> None:
-    assert (shell.json("eval", agent)["metrics"]["sr"] == 1.0) == (agent == "expert")
-
-
-def test_compare_gathers_seeds_of_a_preset(ssm: Path, tmp_path: Path, shell: Shell) -> None:
-    other = tmp_path / "ssm-1"
-    assert shell.json("train", "ssm", "--out", other, "--seed", 1, *SMALL)["iteration"] == 4
-    words = ("compare", ssm, other)
-    rows = shell.json(*words)["rows"]
-    assert rows["ssm"]["sr"]["n"] == 2
+def test_compare_gathers_the_seeds_of_a_preset_and_keeps_other_settings_apart(
+    ssm: Path, tmp_path: Path, shell: Shell
+) -> None:
+    seed, fewer = tmp_path / "ssm-1", tmp_path / "ssm-fewer"
+    assert shell.json("train", "ssm", "--out", seed, "--seed", 1, *SMALL)["iteration"] == 4
+    shell("train", "ssm", "--out", fewer, *SMALL, "--model.reasoning-steps", 1)
+    rows = shell.json("compare", ssm, seed, fewer)["rows"]
+    counts = {name: row["sr"]["n"] for name, row in rows.items()}
+    assert counts == {"ssm (model.reasoning_steps 3)": 2, "ssm (model.reasoning_steps 1)": 1}
     for name in ("table.md", "table.html"):
-        shell(*words, "--out", tmp_path / name)
+        shell("compare", ssm, seed, "--out", tmp_path / name)
         assert "±" in (tmp_path / name).read_text(encoding="utf-8")
 
 
@@ -144,12 +132,12 @@ def test_compare_reads_descriptions_of_other_versions_and_refuses_broken_ones(
     ssm: Path, tmp_path: Path, shell: Shell
 ) -> None:
     other = Path(shutil.copytree(ssm, tmp_path / "other"))
-    described = json.loads((other / "preset.json").read_text(encoding="utf-8"))
+    described = _description(other)
     del described["preset"]["model"]["allow_revisits"]
-    (other / "preset.json").write_text(json.dumps(described), encoding="utf-8")
+    _describe(other, described)
     assert list(shell.json("compare", ssm, other)["rows"]) == ["ssm"], "a new setting has its default"
-    for text in ('{"name": "ssm"}', '{"name": "ssm", "preset": 3}'):
-        (other / "preset.json").write_text(text, encoding="utf-8")
+    for broken in ({"name": "ssm"}, {"name": "ssm", "preset": 3}):
+        _describe(other, broken)
         assert "does not describe a run" in shell.refused("compare", ssm, other)
 
 
@@ -161,20 +149,19 @@ def test_compare_refuses_to_mix_tasks(ssm: Path, copied_data: Path, tmp_path: Pa
     assert "walks other episodes than the runs before it" in refused
 
 
-def test_compare_keeps_runs_with_other_settings_apart(ssm: Path, tmp_path: Path, shell: Shell) -> None:
-    other = tmp_path / "ssm-other"
-    shell("train", "ssm", "--out", other, *SMALL, "--model.reasoning-steps", 1)
-    rows = shell.json("compare", ssm, other)["rows"]
-    assert list(rows) == ["ssm (model.reasoning_steps 3)", "ssm (model.reasoning_steps 1)"]
-
-
-def test_a_run_is_never_overwritten_but_can_be_continued(ssm: Path, shell: Shell) -> None:
-    words = ("train", "ssm", "--out", ssm, *SMALL)
-    assert "already holds a run; continue it with --resume" in shell.refused(*words)
-    before = (ssm / "metrics.jsonl").read_text()
-    shell("train", "ssm", "--out", ssm, "--resume")
-    assert (ssm / "metrics.jsonl").read_text() == before, "a finished run has nothing left to do"
-    refused = shell.refused(*words, "--resume", "--learning.clip", 1.0)
+@pytest.mark.parametrize(
+    ("words", "flags"), [("train ssm", SMALL), ("speak train speaker", (*SMALL, "--words", 20))]
+)
+def test_a_run_is_never_overwritten_but_can_be_continued(
+    words: str, flags: tuple[object, ...], runs: Path, shell: Shell
+) -> None:
+    run = runs / f"{words.split()[-1]}-0"
+    again = (*words.split(), "--out", run)
+    assert "already holds a run; continue it with --resume" in shell.refused(*again, *flags)
+    before = (run / "metrics.jsonl").read_text()
+    assert shell.json(*again, "--resume")["iteration"] == 4
+    assert (run / "metrics.jsonl").read_text() == before, "a finished run has nothing left to do"
+    refused = shell.refused(*again, *flags, "--resume", "--learning.clip", 1.0)
     assert re.search(r"was started with another preset \(learning\.clip: [\d.]+ then, 1\.0 now\)", refused)
 
 
@@ -184,25 +171,15 @@ def test_a_run_that_never_began_does_not_block_its_folder(tmp_path: Path, shell:
     shell(*words)
 
 
-def test_a_second_feature_store_does_not_confuse_a_trained_run(
-    ssm: Path, copied_data: Path, tmp_path: Path, shell: Shell
-) -> None:
-    data = copied_data
-    for name in ("another.npy", "another.json"):
-        shutil.copy(data / "features" / f"tiny.{name.split('.')[1]}", data / "features" / name)
-    shell("eval", ssm, "--data", data, "--json")
-    refused = shell.refused("train", "ssm", "--data", data, "--out", tmp_path / "run", *SMALL)
-    assert "has several feature stores (another, tiny); name one with --features" in refused
-
-
-def test_other_features_than_those_trained_with_are_refused(
-    ssm: Path, tiny_data: Path, tmp_path: Path, shell: Shell
+def test_a_run_keeps_to_the_features_it_was_trained_with(
+    ssm: Path, copied_data: Path, tiny_data: Path, tmp_path: Path, shell: Shell
 ) -> None:
     assert "no feature store 'tiny' (there is none yet)" in shell.refused("eval", ssm, "--data", tiny_data)
-    data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
-    names = load_world(data / "connectivity").names
+    where = ("--data", copied_data)
+    write_features(copied_data, "another", 8)
+    shell("eval", ssm, *where, "--json")
+    refused = shell.refused("train", "ssm", *where, "--out", tmp_path / "run", *SMALL)
+    assert "has several feature stores (another, tiny); name one with --features" in refused
     for width, differs in ((5, "width 8, this store has 5"), (8, "sha256")):
-        rows = np.zeros((len(names), 36, width), dtype=np.float16)
-        store = data / "features" / "tiny.npy"
-        write_store(store, names, rows, width=width, source="test", encoder="zeros")
-        assert f"was trained on features with {differs}" in shell.refused("eval", ssm, "--data", data)
+        write_features(copied_data, "tiny", width)
+        assert f"was trained on features with {differs}" in shell.refused("eval", ssm, *where)

@@ -31,26 +31,17 @@ def dump(file: Path, results: list[dict[str, Any]]) -> Path:
 
 def test_score_prints_one_json_object_or_a_table(tiny_data: Path, tmp_path: Path, shell: Shell) -> None:
     results = reference_results(tiny_data, "val_seen")
-    words = ("score", dump(tmp_path / "r.json", results), "--split", "val_seen")
+    file, lines = dump(tmp_path / "r.json", results), tmp_path / "episodes.jsonl"
+    words = ("score", file, "--split", "val_seen")
     printed = shell.json(*words)
     assert list(printed) == ["split", "n", "missing", "metrics"]
     assert (printed["split"], printed["n"], printed["missing"]) == ("val_seen", len(results), 0)
     assert list(printed["metrics"]) == METRICS
     assert printed["metrics"]["sr"] == printed["metrics"]["ndtw"] == 1.0
-    dump(tmp_path / "r.json", results[1:])
-    shown = shell(*words, "--partial")
-    for text in ("1 missing", "TL", "SPL (reference)", "nDTW", "1.000"):
-        assert text in shown
-    refused = shell.refused(*words, "--json")
-    assert "have no trajectory" in refused
-    assert "--partial" in refused
 
-
-def test_score_writes_every_episode(tiny_data: Path, tmp_path: Path, shell: Shell) -> None:
-    results = reference_results(tiny_data, "val_unseen")
     results[0]["trajectory"] = results[0]["trajectory"][:1]
-    file, lines = dump(tmp_path / "r.json", results), tmp_path / "episodes.jsonl"
-    printed = shell.json("score", file, "--split", "val_unseen", "--per-episode", lines)
+    dump(file, results)
+    printed = shell.json(*words, "--per-episode", lines)
     episodes = [json.loads(line) for line in lines.read_text().splitlines()]
     assert [episode["instr_id"] for episode in episodes] == [result["instr_id"] for result in results]
     assert list(episodes[0]) == ["instr_id", *METRICS]
@@ -58,11 +49,13 @@ def test_score_writes_every_episode(tiny_data: Path, tmp_path: Path, shell: Shel
     mean = sum(episode["ne"] for episode in episodes) / len(episodes)
     assert printed["metrics"]["ne"] == pytest.approx(mean)
 
-
-def test_score_refuses_what_it_cannot_score(tiny_data: Path, tmp_path: Path, shell: Shell) -> None:
-    words = ("score", dump(tmp_path / "r.json", reference_results(tiny_data, "val_seen")), "--split")
-    assert "the goals of r2r test are not public" in shell.refused(*words, "test")
-    assert "no such folder" in shell.refused(*words, "val_seen", "--data", tmp_path / "nowhere")
+    dump(file, results[1:])
+    shown = shell(*words, "--partial")
+    for text in ("1 missing", "TL", "SPL (reference)", "nDTW", "1.000"):
+        assert text in shown
+    refused = shell.refused(*words, "--json")
+    assert "have no trajectory" in refused
+    assert "--partial" in refused
 
 
 def test_score_options_reach_the_library(tiny_data: Path, tmp_path: Path, shell: Shell) -> None:
@@ -78,23 +71,24 @@ def test_score_options_reach_the_library(tiny_data: Path, tmp_path: Path, shell:
     assert kept["ndtw"] <= merged["ndtw"] < 1.0
 
 
-def test_submit_writes_a_complete_leaderboard_file(tiny_data: Path, tmp_path: Path, shell: Shell) -> None:
-    results = reference_results(tiny_data, "test")
-    source, target = dump(tmp_path / "r.json", results), tmp_path / "out" / "test.json"
-    shown = shell("submit", source, "--split", "test", "--out", target)
+@pytest.mark.parametrize("split", ["test", "val_unseen"])
+def test_submit_writes_a_complete_leaderboard_file(
+    split: str, tiny_data: Path, tmp_path: Path, shell: Shell
+) -> None:
+    results = reference_results(tiny_data, split)
+    source, target = dump(tmp_path / "r.json", results), tmp_path / "out" / "flat.json"
+    shown = shell("submit", source, "--split", split, "--out", target)
     assert f"{len(results)} trajectories; every start, id and edge is right" in shown
     written = read_trajectories(target)
     assert [trajectory.instruction_id for trajectory in written] == [result["instr_id"] for result in results]
-    assert all(None not in point for trajectory in written for point in trajectory.points)
-
-
-def test_submit_flattens_what_score_accepts(tiny_data: Path, tmp_path: Path, shell: Shell) -> None:
-    source = dump(tmp_path / "r.json", reference_results(tiny_data, "val_unseen"))
-    target = tmp_path / "flat.json"
-    shell("submit", source, "--split", "val_unseen", "--out", target)
-    entry = json.loads(target.read_text())[0]["trajectory"][1]
-    assert [type(part) for part in entry] == [str, float, float]
-    assert shell.json("score", target, "--split", "val_unseen")["metrics"]["spl_ref"] == 1.0
+    for entry in json.loads(target.read_text()):
+        for point in entry["trajectory"]:
+            assert [type(part) for part in point] == [str, float, float]
+    score = ("score", target, "--split", split)
+    if split == "test":
+        assert "the goals of r2r test are not public" in shell.refused(*score)
+    else:
+        assert shell.json(*score)["metrics"]["spl_ref"] == 1.0
 
 
 def test_submit_writes_nothing_when_an_edge_is_missing(tiny_data: Path, tmp_path: Path, shell: Shell) -> None:

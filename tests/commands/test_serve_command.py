@@ -16,9 +16,7 @@ import pytest
 from scenemem.errors import DataError, UserError
 from scenemem.formats.folder import DataFolder
 from scenemem.houses.build import default_houses
-from scenemem.presets import PRESETS
-from scenemem.runs.experiment import new_experiment
-from scenemem.runs.pages import open_live_state, suggestions
+from scenemem.runs.pages import open_live_state
 from scenemem.runs.weights import find_run
 from tests.commands.helpers import Shell
 
@@ -33,7 +31,12 @@ def test_the_live_state_is_opened_from_runs(
     assert list(state.agents) == ["ssm-0", "basic-0"]
     assert state.speaker_name == "speaker-0"
     assert state.speaker is not None
-    assert {len(found) for found in state.examples.values()} <= {3, 8}, "a few of every house"
+    assert state.examples.keys() == {"grid", "spiral", "yard"}
+    for found in state.examples.values():
+        assert len(found) in (3, 8), "a few of every house"
+        assert len({(item.start, item.goal) for item in found}) == len(found), "different routes"
+    mute = open_live_state([ssm], None, folder, "last")
+    assert mute.speaker is None, "no speaker fits the features of other buildings"
     with pytest.raises(UserError, match="is named twice"):
         open_live_state([ssm, ssm / ".." / "ssm-0"], None, folder, "last")
     with pytest.raises(UserError, match="holds no run"):
@@ -42,7 +45,7 @@ def test_the_live_state_is_opened_from_runs(
         open_live_state([ssm], basic, folder, "best")
 
 
-def test_a_speaker_that_fits_the_data_comes_with_the_package(ssm: Path, tiny_trainable: Path) -> None:
+def test_a_speaker_that_fits_the_data_comes_with_the_package() -> None:
     houses = DataFolder(default_houses())
     state = open_live_state([find_run("weights:basic-houses").root], None, houses, "last")
     assert state.speaker_name == "speaker-houses"
@@ -53,8 +56,6 @@ def test_a_speaker_that_fits_the_data_comes_with_the_package(ssm: Path, tiny_tra
     described = state.describe(house, start, goal, None)
     assert re.fullmatch(r"[A-Z][^<>_]+ [^<>_]+[.]", described.text), "sentences"
     assert " ." not in described.text
-    mute = open_live_state([ssm], None, DataFolder(tiny_trainable), "last")
-    assert mute.speaker is None, "no speaker fits the features of other buildings"
 
 
 @pytest.mark.real_data
@@ -65,14 +66,9 @@ def test_the_packaged_speaker_of_r2r_serves_agents_of_any_track(agent: str, with
     assert state.speaker_name == "speaker-r2r-captions"
 
 
-def test_suggestions_are_different_routes(tiny_trainable: Path) -> None:
-    experiment = new_experiment(PRESETS["basic"], DataFolder(tiny_trainable), seed=0)
-    for house, found in suggestions(experiment).items():
-        assert house in experiment.environment.world.scans
-        assert len({(item.start, item.goal) for item in found}) == len(found)
-
-
-def test_bad_addresses_are_explained(ssm: Path, shell: Shell) -> None:
+def test_bad_addresses_and_a_missing_extra_are_explained(
+    ssm: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -81,9 +77,6 @@ def test_bad_addresses_are_explained(ssm: Path, shell: Shell) -> None:
         assert re.search(rf"cannot listen at 127.0.0.1 port {port} \(.*in use\); choose another", refused)
     refused = shell.refused("serve", ssm, "--port", 0, "--host", "no.such.host.invalid")
     assert re.search(r"cannot listen at no\.such\.host\.invalid port 0 \(.+\); choose", refused)
-
-
-def test_the_missing_extra_is_explained(ssm: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert "install them with: pip install 'scenemem[serve]'" in shell.refused("serve", ssm)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from scenemem.evaluation.evaluate import Walks, walk_split
 from scenemem.evaluation.following import path_likelihood
 from scenemem.formats.episodes import Episode, read_episodes
 from scenemem.formats.folder import DataFolder
+from scenemem.formats.results import read_episode_results
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import open_run
 from scenemem.runs.speakers import LoadedSpeaker, open_speaker
@@ -24,25 +24,14 @@ from tests.commands import helpers
 from tests.commands.helpers import Shell
 
 SMALL = (*helpers.SMALL, "--iterations", 4, "--words", 20)
+REPORTED = {"split", "n", "beam", "words", "bleu", "retrieval", "shuffled"}
 
 
-def test_training_fills_the_run_folder(speaker: Path) -> None:
-    run = RunFolder(speaker)
-    description = run.describe()
-    assert description["name"] == "speaker"
-    assert description["preset"]["model"]["width"] == 16
-    lines = list(run.logged())
-    assert [line["iteration"] for line in lines] == [2, 4]
+def test_a_speaker_is_described_and_selected_by_bleu(speaker: Path) -> None:
+    description, lines = RunFolder(speaker).describe(), list(RunFolder(speaker).logged())
+    assert (description["name"], description["preset"]["model"]["width"]) == ("speaker", 16)
     assert lines[0]["stage"] == "speaking"
     assert lines[1]["validation"].keys() == {"bleu"}
-    assert run.best.is_file()
-
-
-def test_a_run_is_never_overwritten_but_can_be_continued(speaker: Path, shell: Shell) -> None:
-    words = ("speak", "train", "speaker", "--out", speaker)
-    assert "already holds a run; continue it with --resume" in shell.refused(*words, *SMALL)
-    assert shell.json(*words, "--resume")["iteration"] == 4
-    assert "was started with another preset" in shell.refused(*words, "--resume", "--learning.clip", 1.0)
 
 
 def test_the_cost_is_printed_and_nothing_is_written(tmp_path: Path, shell: Shell) -> None:
@@ -54,7 +43,7 @@ def test_the_cost_is_printed_and_nothing_is_written(tmp_path: Path, shell: Shell
 def test_eval_reports_bleu_and_both_controls(speaker: Path, shell: Shell) -> None:
     words = ("speak", "eval", speaker)
     report = shell.json(*words, "--beam", 2)
-    assert report.keys() == {"split", "n", "beam", "words", "bleu", "retrieval", "shuffled"}
+    assert report.keys() == REPORTED
     assert (report["split"], report["beam"]) == ("val_unseen", 2)
     assert all(0 <= report[name] <= 1 for name in ("bleu", "retrieval", "shuffled"))
     assert "most similar training path" in shell(*words, "--split", "train", "--checkpoint", "last")
@@ -67,9 +56,8 @@ def test_an_agent_that_follows_the_descriptions_shows_what_they_are_worth(
     flags = (*helpers.SMALL, "--learning.batch", 8, "--iterations", 30)
     shell("train", "basic", "--out", agent, *flags, "--no-replays")
     people = shell.json("eval", agent)["metrics"]["sr"]
-    lines = (agent / "results" / "val_unseen.jsonl").read_text().splitlines()
-    outcomes = [json.loads(line) for line in lines]
-    first = [one["sr"] for one in outcomes if one["instr_id"].endswith("_0")]
+    outcomes = read_episode_results(agent / "results" / "val_unseen.jsonl")
+    first = [one.outcome.sr for one in outcomes if one.instr_id.endswith("_0")]
     # a speaker that repeats the first instruction of people is followed like that instruction
     monkeypatch.setattr(
         "scenemem.runs.speakers.describe_paths", lambda _speaker, paths, **_: list(paths.episodes.texts)
@@ -122,15 +110,13 @@ def test_a_listed_path_and_a_shortest_path_are_described_alike(speaker: Path, sh
 
 def test_random_paths_are_shown_beside_what_people_said(speaker: Path, shell: Shell) -> None:
     words = ("speak", "describe", speaker, "--count", 2, "--split", "val_unseen")
-    first = shell.json(*words)["descriptions"]
+    first, other = (shell.json(*words, "--seed", seed)["descriptions"] for seed in (0, 1))
     assert len(first) == 2
     assert len(first[0]["references"]) == 3
     shown = shell(*words)
     assert first[0]["text"] in shown
     assert f"people: {first[0]['references'][0]}" in shown
-    assert [entry["path"] for entry in shell.json(*words, "--seed", 1)["descriptions"]] != [
-        entry["path"] for entry in first
-    ]
+    assert [entry["path"] for entry in other] != [entry["path"] for entry in first]
 
 
 def test_augmentation_is_an_episode_file_that_follows_the_seed(
@@ -141,15 +127,14 @@ def test_augmentation_is_an_episode_file_that_follows_the_seed(
         assert "paths described" in shell(*words, *flags)
         return (tmp_path / name).read_bytes()
 
-    report = shell.json("speak", "augment", speaker, "--out", tmp_path / "first.json", "--count", 50)
-    first = (tmp_path / "first.json").read_bytes()
-    assert (report["count"], report["out"]) == (50, str(tmp_path / "first.json"))
-    episodes = read_episodes(tmp_path / "first.json")
+    file = tmp_path / "first.json"
+    report = shell.json("speak", "augment", speaker, "--out", file, "--count", 50)
+    assert (report["count"], report["out"]) == (50, str(file))
+    first, episodes = file.read_bytes(), read_episodes(file)
     world = load_world(tiny_trainable / "connectivity")
     bound = bind_episodes(world, episodes, "first.json", name="augmented")
     assert len(bound) == 50, "every path is a walk of the world"
-    scans = {world.scans[number] for number in bound.scan.tolist()}
-    assert len(scans) == 1, "the held-out building is left alone"
+    assert len(set(bound.scan.tolist())) == 1, "the held-out building is left alone"
     assert all(4 <= len(episode.path) - 1 <= 6 for episode in episodes)
     fresh = min(50, report["pool"])
     assert len({(episode.scan, episode.path) for episode in episodes[:fresh]}) == fresh

@@ -5,16 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from scenemem.formats.decoding import file_digest
-from scenemem.formats.features import write_store
 from scenemem.formats.traces import read_trace
 from scenemem.runs.folder import RunFolder
-from scenemem.world.build import load_world
 from tests.commands import helpers
-from tests.commands.helpers import Shell, typed
+from tests.commands.helpers import Shell, typed, write_features
 
 SMALL = (*helpers.SMALL, "--iterations", 2, "--features", "tiny")
 Choosing = tuple[Path, Path, Path]
@@ -24,9 +21,7 @@ Choosing = tuple[Path, Path, Path]
 def data(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny world with two feature stores."""
     root = Path(shutil.copytree(tiny_trainable, tmp_path_factory.mktemp("two") / "data"))
-    names = load_world(root / "connectivity").names
-    rows = np.random.default_rng(1).normal(size=(len(names), 36, 8)).astype(np.float16)
-    write_store(root / "features" / "other.npy", names, rows, width=8, source="test", encoder="other")
+    write_features(root, "other", 8)
     return root
 
 
@@ -41,46 +36,42 @@ def choosing(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Choosing:
     return root / "ssm", root / "tiny", root / "other"
 
 
-def test_one_candidate_is_the_ordinary_evaluation(choosing: Choosing, data: Path, shell: Shell) -> None:
-    agent, speaker, _ = choosing
-    plain = shell.json("eval", agent, "--data", data)
-    alone = shell.json("eval", agent, "--data", data, "--speaker", speaker)
-    reranking = alone.pop("reranking")
-    assert alone == plain
-    assert reranking["candidates"] == 1
-    assert reranking["all_walked"] == {"tl": plain["metrics"]["tl"], "spl": plain["metrics"]["spl"]}
-    ordinary, reranked = agent / "results" / "val_unseen.json", agent / "results" / "reranked"
-    assert (reranked / ordinary.name).read_bytes() == ordinary.read_bytes()
-
-
-def test_everything_walked_is_reported_and_ordinary_results_stay(
+def test_candidates_are_reranked_and_all_that_is_walked_is_reported(
     choosing: Choosing, data: Path, shell: Shell
 ) -> None:
-    agent, speaker, _ = choosing
-    plain = shell.json("eval", agent, "--data", data)
-    files = [agent / "results" / name for name in ("val_unseen.json", "val_unseen.jsonl")]
-    before = [file.read_bytes() for file in files]
-    words = ("eval", agent, "--data", data, "--speaker", speaker, "--candidates", 5)
-    report = shell.json(*words, "--speaker-weight", 1, "--seed", 3)
+    agent, speaker, other = choosing
+    words = ("eval", agent, "--data", data)
+    plain = shell.json(*words)
+    results, kept = agent / "results", agent / "results" / "reranked"
+    before = {name: (results / name).read_bytes() for name in ("val_unseen.json", "val_unseen.jsonl")}
+    words = (*words, "--speaker", speaker)
+    alone = shell.json(*words)
+    one = alone.pop("reranking")
+    assert alone == plain, "one candidate is the ordinary evaluation"
+    assert one["candidates"] == 1
+    assert one["all_walked"] == {"tl": plain["metrics"]["tl"], "spl": plain["metrics"]["spl"]}
+    assert (kept / "val_unseen.json").read_bytes() == before["val_unseen.json"]
+
+    words = (*words, "--candidates", 5)
+    choice = ("--speaker-weight", 1, "--seed", 3)
+    report = shell.json(*words, *choice)
     assert report["metrics"] != plain["metrics"]
-    facts = report["reranking"]
-    assert {name: facts[name] for name in ("speaker", "candidates", "weight", "seed")} == {
-        "speaker": str(speaker),
-        "candidates": 5,
-        "weight": 1.0,
-        "seed": 3,
-    }
-    assert facts["all_walked"]["tl"] > report["metrics"]["tl"]
-    assert facts["all_walked"]["spl"] <= report["metrics"]["spl"]
-    assert [file.read_bytes() for file in files] == before
-    assert not list((agent / "results" / "reranked").glob("*.jsonl")), "reports show ordinary walks only"
-    kept = agent / "results" / "reranked" / "val_unseen.json"
-    scored = shell.json("score", kept, "--data", data, "--split", "val_unseen")
+    walked = report["reranking"]["all_walked"]
+    assert walked["tl"] > report["metrics"]["tl"]
+    assert walked["spl"] <= report["metrics"]["spl"]
+    said = {"speaker": str(speaker), "candidates": 5, "weight": 1.0, "seed": 3}
+    assert {name: report["reranking"][name] for name in said} == said
+    assert {name: (results / name).read_bytes() for name in before} == before
+    assert not list(kept.glob("*.jsonl")), "reports show ordinary walks only"
+    scored = shell.json("score", kept / "val_unseen.json", "--data", data, "--split", "val_unseen")
     assert scored == {key: report[key] for key in scored}
-    assert shell.json(*words, "--speaker-weight", 1, "--seed", 3) == report, "the same seed, the same answers"
+    assert shell.json(*words, *choice) == report, "the same seed, the same answers"
     shown = shell(*words)
     assert "TL, all walked" in shown
     assert "not comparable with agents that walk once" in shown
+
+    expected = f"{other} sees other features than the agent; train both with the same --features"
+    assert expected in shell.refused("eval", agent, "--data", data, "--speaker", other, "--candidates", 2)
 
 
 def test_of_a_search_the_speaker_chooses_the_end(
@@ -124,9 +115,3 @@ def test_of_a_search_the_speaker_chooses_the_end(
     assert not (agent / "replays" / "index.html").exists(), "ordinary replays lie apart"
     expected = f"{agent} searches, and a speaker chooses among the routes of one search; leave out --candid"
     assert expected in shell.refused(*words, "--speaker", speaker, "--candidates", 2)
-
-
-def test_a_speaker_that_sees_other_features_is_refused(choosing: Choosing, data: Path, shell: Shell) -> None:
-    agent, _, other = choosing
-    expected = f"{other} sees other features than the agent; train both with the same --features"
-    assert expected in shell.refused("eval", agent, "--data", data, "--speaker", other, "--candidates", 2)

@@ -14,9 +14,7 @@ import torch
 
 import scenemem as sm
 from scenemem import __version__
-from scenemem.commands import train
 from scenemem.formats import decoding
-from scenemem.formats.connectivity import read_scan
 from scenemem.formats.decoding import code_digest, file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_stamp
@@ -37,20 +35,20 @@ def _kept(copied: tuple[Path, RunFolder]) -> bool:
     return "val_unseen" in kept_results(copied[1], "last", DataFolder(copied[0]))
 
 
-def _change_episodes(data: Path) -> None:
-    file = data / "r2r" / "R2R_val_unseen.json"
+def _reword(data: Path, split: str = "train", **changed: Any) -> None:
+    """Change the first record of a split."""
+    file = data / "r2r" / f"R2R_{split}.json"
     records = json.loads(file.read_text(encoding="utf-8"))
-    records[0]["instructions"][0] = "Go somewhere else."
+    records[0].update(changed)
     file.write_text(json.dumps(records), encoding="utf-8")
 
 
 def _stretch_graph(data: Path) -> None:
-    scan = read_scan(data / "connectivity" / "yard_connectivity.json")
-    viewpoints = json.loads((data / "connectivity" / "yard_connectivity.json").read_bytes())
+    file = data / "connectivity" / "yard_connectivity.json"
+    viewpoints = json.loads(file.read_bytes())
     for viewpoint in viewpoints:
         viewpoint["pose"] = [2 * value for value in viewpoint["pose"]]
-    (data / "connectivity" / "yard_connectivity.json").write_text(json.dumps(viewpoints))
-    assert read_scan(data / "connectivity" / "yard_connectivity.json") != scan
+    file.write_text(json.dumps(viewpoints))
 
 
 def _reverse_features(data: Path) -> None:
@@ -58,18 +56,12 @@ def _reverse_features(data: Path) -> None:
     np.save(data / "features" / "tiny.npy", values[::-1])
 
 
-def test_results_are_kept_as_long_as_nothing_changes(copied: tuple[Path, RunFolder]) -> None:
-    assert _kept(copied)
-    stamp = json.loads(copied[1].stamp("val_unseen").read_bytes())
-    assert stamp["versions"].keys() == {"scenemem", "torch"}
-    assert {"weights", "episodes", "graphs", "features", "preset", "iteration"} <= stamp.keys()
-    assert stamp["files"].keys() == {"val_unseen.json", "val_unseen.jsonl"}
-
-
 def test_traces_replays_and_reports_say_what_they_come_from(copied: tuple[Path, RunFolder]) -> None:
     data, run = copied
     stamp = read_stamp(run.stamp("val_unseen"))
     assert stamp is not None
+    assert stamp.versions.keys() == {"scenemem", "torch"}
+    assert stamp.files.keys() == set(RESULTS[:2])
     assert stamp.weights == file_digest(run.last)
     assert stamp.features == file_digest(data / "features" / "tiny.npy")
     expected = Origin(**{name: getattr(stamp, name) for name in Origin.__struct_fields__})
@@ -126,7 +118,8 @@ def _change_weights(_data: Path, run: RunFolder) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        *(lambda data, _, of=of: of(data) for of in (_change_episodes, _stretch_graph, _reverse_features)),
+        lambda data, _: _reword(data, "val_unseen", instructions=["Go somewhere else."] * 3),
+        *(lambda data, _, of=of: of(data) for of in (_stretch_graph, _reverse_features)),
         _change_weights,
         *map(_edit, ("val_unseen.json", "val_unseen.jsonl", "val_unseen.stamp.json")),
         *(lambda _, run, name=name: (run.root / "results" / name).unlink() for name in RESULTS),
@@ -151,23 +144,19 @@ def _reorder(_data: Path, run: RunFolder) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*other navigation graphs")
 @pytest.mark.parametrize(
-    "change", [lambda data, _: _stretch_graph(data), _restamp(features="other"), _reorder]
+    "change", [lambda data, _: _stretch_graph(data), _restamp(features="other"), _reorder, None]
 )
 def test_a_comparison_walks_again_when_anything_changed(
-    copied: tuple[Path, RunFolder], change: Change
+    copied: tuple[Path, RunFolder], change: Change | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change(*copied)
+    if change is None:
+        monkeypatch.setattr(LSTMUpdater, "__module__", "another.package")
+    else:
+        change(*copied)
     assert _walked(copied).walked == 1
 
 
-def test_a_comparison_walks_again_with_parts_of_others(
-    copied: tuple[Path, RunFolder], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LSTMUpdater, "__module__", "another.package")
-    assert _walked(copied).walked == 1
-
-
-def test_other_features_are_refused_and_other_graphs_warned_about(
+def test_other_features_are_refused_and_other_graphs_and_episodes_warned_about(
     copied: tuple[Path, RunFolder], shell: Shell
 ) -> None:
     data, run = copied
@@ -176,14 +165,6 @@ def test_other_features_are_refused_and_other_graphs_warned_about(
         shell("eval", run.root, "--data", data, "--json")
     _reverse_features(data)
     assert "the file changed, build the store again" in shell.refused("eval", run.root, "--data", data)
-
-
-def _reword(data: Path, **changed: Any) -> None:
-    """Change the first training record."""
-    file = data / "r2r" / "R2R_train.json"
-    records = json.loads(file.read_text(encoding="utf-8"))
-    records[0].update(changed)
-    file.write_text(json.dumps(records), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -253,29 +234,12 @@ def test_the_sum_of_the_code_is_that_of_all_modules(tmp_path: Path, monkeypatch:
     package = tmp_path / "package"
     (package / "formats").mkdir(parents=True)
     monkeypatch.setattr(decoding, "__file__", str(package / "formats" / "decoding.py"))
-    (package / "one.py").write_text("a = 1\n")
-    sums = [code_digest.__wrapped__()]
-    (package / "one.py").write_text("a = 2\n")
-    sums.append(code_digest.__wrapped__())
-    (package / "one.py").rename(package / "formats" / "one.py")
-    sums.append(code_digest.__wrapped__())
-    assert len(set(sums)) == 3
-
-
-def test_results_are_walked_in_full_precision(
-    tiny_trainable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-
-    def walked(*_: Any, **__: Any) -> Path:
-        seen.append(torch.get_float32_matmul_precision())
-        return tmp_path
-
-    monkeypatch.setattr(train, "report_on", walked)
-    monkeypatch.setattr(distributed, "_seconds", {"medium": 0.5, "highest": 1.0}.__getitem__)
-    words = ("train", "basic", "--data", tiny_trainable, "--out", tmp_path / "run", "--iterations", 2)
-    assert typed(*words, *SMALL, "--precision", "fast") == 0
-    assert seen == ["highest"]
+    sums = set()
+    for name, text in (("one.py", "a = 1\n"), ("one.py", "a = 2\n"), ("formats/one.py", "a = 2\n")):
+        (package / "one.py").unlink(missing_ok=True)
+        (package / name).write_text(text)
+        sums.add(code_digest.__wrapped__())
+    assert len(sums) == 3
 
 
 def test_an_unrelated_store_without_its_record_is_skipped(copied: tuple[Path, RunFolder]) -> None:
@@ -337,37 +301,31 @@ def test_a_run_killed_before_its_first_checkpoint_begins_with_what_it_was_begun_
     assert "whose weights have changed since then" in shell.refused(*resume)
 
 
-def test_a_run_that_lost_its_checkpoints_is_not_begun_again_in_silence(
-    copied: tuple[Path, RunFolder], shell: Shell
-) -> None:
+def test_a_run_is_not_begun_again_in_silence(copied: tuple[Path, RunFolder], shell: Shell) -> None:
     data, run = copied
+    before = run.metrics.read_bytes()
+    words = ("train", "ssm", "--data", data, "--out", run.root, "--resume")
+    begun = shell.refused(*words, "--begin", run.root, "--no-replays")
+    assert f"began with fresh weights, not with {run.root}; leave out --begin" in begun
     for file in (run.last, run.previous):
         file.unlink()
-    before = run.metrics.read_bytes()
-    assert "has metrics but no checkpoint to continue from" in shell.refused(
-        "train", "ssm", "--data", data, "--out", run.root, "--resume"
-    )
+    assert "has metrics but no checkpoint to continue from" in shell.refused(*words)
     assert run.metrics.read_bytes() == before
 
 
-def _told(capsys: pytest.CaptureFixture[str]) -> str:
-    return " ".join(capsys.readouterr().err.split())
-
-
 def test_a_run_that_cannot_be_written_is_shown_elsewhere(
-    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
+    copied: tuple[Path, RunFolder], shell: Shell
 ) -> None:
     data, run = copied
     out = run.root.with_name("out")
-    shutil.rmtree(run.root / "results", ignore_errors=True)
+    shutil.rmtree(run.root / "results")
     (run.root / "results").write_text("in the way of everything that is written")
-    assert typed("eval", run.root, "--data", data) == 2
-    assert "choose another place with --out" in _told(capsys)
-    assert typed("eval", run.root, "--data", data, "--out", out / "eval", "--traces", 1) == 0
-    names = {"val_unseen.json", "val_unseen.jsonl", "val_unseen.stamp.json", "traces"}
-    assert {file.name for file in (out / "eval").iterdir()} == names
-    assert typed("view", run.root, "--data", data, "--out", out / "view", "--count", 1) == 0
-    assert typed("report", run.root, "--data", data, "--out", out / "report.html", "--no-replays") == 0
+    words = (run.root, "--data", data)
+    assert "choose another place with --out" in shell.refused("eval", *words)
+    shell("eval", *words, "--out", out / "eval", "--traces", 1)
+    assert {file.name for file in (out / "eval").iterdir()} == {*RESULTS, "traces"}
+    shell("view", *words, "--out", out / "view", "--count", 1)
+    shell("report", *words, "--out", out / "report.html", "--no-replays")
     assert (out / "report.html").is_file()
 
 
@@ -407,33 +365,29 @@ def test_other_training_episodes_are_noticed(copied: tuple[Path, RunFolder]) -> 
     assert typed("eval", run.root, "--data", data, "--json") == 0, "it says nothing about other splits"
 
 
-def test_a_run_does_not_begin_again_with_other_weights(
-    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, run = copied
-    words = ("train", "ssm", "--data", data, "--out", run.root, "--resume", "--begin", run.root)
-    assert typed(*words, "--no-replays") == 2
-    assert f"began with fresh weights, not with {run.root}; leave out --begin" in _told(capsys)
-
-
-@pytest.mark.parametrize("seed", [None, "x", 0.5, [1]])
-def test_a_seed_that_is_no_number_is_one_line(
-    copied: tuple[Path, RunFolder], seed: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, run = copied
-    _reseed(run, seed)
-    assert typed("eval", run.root, "--data", data) == 2
-    assert "does not say how far and with which seed it was trained" in _told(capsys)
-
-
-@pytest.mark.parametrize("kind", [torch.int64, torch.bool])
-def test_weights_that_are_no_fractions_are_refused(
-    copied: tuple[Path, RunFolder], kind: torch.dtype, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, run = copied
+def _retype(run: RunFolder, kind: torch.dtype) -> None:
     checkpoint = read_checkpoint(run.last)
     name = next(name for name in checkpoint.tensors if name.startswith(NETWORK))
     checkpoint.tensors[name] = checkpoint.tensors[name].to(kind)
     write_tensors(run.last, checkpoint.tensors, checkpoint.metadata)
-    assert typed("eval", run.root, "--data", data) == 2
-    assert "expected torch.float32" in _told(capsys)
+
+
+NO_SEED = "does not say how far and with which seed it was trained"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        *((lambda run, seed=seed: _reseed(run, seed), NO_SEED) for seed in (None, "x", 0.5, [1])),
+        *(
+            (lambda run, kind=kind: _retype(run, kind), "expected torch.float32")
+            for kind in (torch.int64, torch.bool)
+        ),
+    ],
+)
+def test_a_checkpoint_with_another_seed_or_other_numbers_is_one_line(
+    copied: tuple[Path, RunFolder], change: Callable[[RunFolder], None], message: str, shell: Shell
+) -> None:
+    data, run = copied
+    change(run)
+    assert message in shell.refused("eval", run.root, "--data", data)
