@@ -10,9 +10,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import PRESETS
 from scenemem.runs.data_check import FolderReport, Readiness, SplitCount, inspect_folder
+from scenemem.world.build import load_world
 from tests.commands.helpers import Shell, write_features
 from tests.features.caption_houses import write_captions
 
@@ -174,6 +176,15 @@ def _flipped_store(data: Path) -> None:
     store.write_bytes(content)
 
 
+def _nan_store(data: Path) -> None:
+    store = write_features(data, "zeros")
+    values = np.load(store)
+    values[2, 35, 1] = np.nan
+    np.save(store, values)
+    record = store.with_suffix(".json")
+    record.write_text(json.dumps({**json.loads(record.read_bytes()), "sha256": file_digest(store)}))
+
+
 def _cut_captions(data: Path) -> None:
     write_captions(data)
     file = data / "captions" / FOLDER / "grid.json"
@@ -199,6 +210,7 @@ ANNOTATIONS = {"objects/view_objects.jsonl": "{}\n", "rooms/viewpoint_rooms.tsv"
         (_texts(**GRAPHS), ["grid_connectivity.json", "yard_connectivity.json"]),
         (_texts(**ANNOTATIONS), ["view_objects.jsonl", "viewpoint_rooms.tsv"]),
         (_flipped_store, ["zeros.npy"]),
+        (_nan_store, ["zeros.npy"]),
         (_cut_captions, ["grid.json"]),
     ],
 )
@@ -208,6 +220,9 @@ def test_no_broken_file_hides_another(
     spoil(own_data)
     report = _report(own_data)
     assert [Path(problem.file).name for problem in report.problems] == files
+    if spoil is _nan_store:
+        assert report.problems[0].record == f"'{load_world(own_data / 'connectivity').names[2]}'"
+        assert "view 35, column 1 is nan, expected a finite number" in report.problems[0].reason
     if spoil is _cut_captions:
         assert report.annotations == {"navgpt captions": 32}
         assert report.tracks["captions"].missing == [f"captions/{FOLDER}/grid.json (broken)"]

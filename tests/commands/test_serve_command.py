@@ -31,7 +31,7 @@ def test_the_live_state_is_opened_from_runs(
     assert list(state.agents) == ["ssm-0", "basic-0"]
     assert state.speaker_name == "speaker-0"
     assert state.speaker is not None
-    assert state.examples.keys() == {"grid", "spiral", "yard"}
+    assert state.examples.keys() == {"grid", "yard"}
     for found in state.examples.values():
         assert len(found) in (3, 8), "a few of every house"
         assert len({(item.start, item.goal) for item in found}) == len(found), "different routes"

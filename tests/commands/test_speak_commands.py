@@ -57,7 +57,7 @@ def test_an_agent_that_follows_the_descriptions_shows_what_they_are_worth(
     shell("train", "basic", "--out", agent, *flags, "--no-replays")
     people = shell.json("eval", agent)["metrics"]["sr"]
     outcomes = read_episode_results(agent / "results" / "val_unseen.jsonl")
-    first = [one.outcome.sr for one in outcomes if one.instr_id.endswith("_0")]
+    first = [one.sr for one in outcomes if one.instr_id.endswith("_0")]
     # a speaker that repeats the first instruction of people is followed like that instruction
     monkeypatch.setattr(
         "scenemem.runs.speakers.describe_paths", lambda _speaker, paths, **_: list(paths.episodes.texts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,23 +12,23 @@ import pytest
 import torch
 
 from scenemem.errors import DataError
-from scenemem.formats.features import Column, write_store
+from scenemem.formats.features import Column
 from scenemem.formats.folder import DataFolder
 from scenemem.learning.checkpoint import write_checkpoint
 from scenemem.presets import PRESETS
 from scenemem.runs.experiment import new_experiment, stored_experiment
 from scenemem.tasks.vocabulary import PAD
-from scenemem.world.build import load_world
+from tests.commands.helpers import write_features
 
+COLUMNS = (Column("captions", 0, 8, "of the views"),)
 BASIC = PRESETS["basic"]
 SMALL = replace(
     BASIC, model=replace(BASIC.model, width=16, word_width=8), data=replace(BASIC.data, min_count=1)
 )
 
 
-def test_words_begin_with_the_word_vectors_of_the_data_folder(tiny_trainable: Path, tmp_path: Path) -> None:
-    folder = DataFolder(Path(shutil.copytree(tiny_trainable, tmp_path / "data")))
-    preset = replace(PRESETS["basic"], data=replace(PRESETS["basic"].data, min_count=1))
+def test_words_begin_with_the_word_vectors_of_the_data_folder(copied_data: Path) -> None:
+    folder, preset = DataFolder(copied_data), SMALL
     plain = new_experiment(preset, folder, seed=0)
     words = plain.vocabulary.words[4:10]
     folder.word_vectors.parent.mkdir()
@@ -42,32 +41,21 @@ def test_words_begin_with_the_word_vectors_of_the_data_folder(tiny_trainable: Pa
     assert changed.tolist() == list(range(4, 10))
     assert not after[PAD].any()
 
-    as_before = new_experiment(
-        replace(preset, data=replace(preset.data, word_vectors=False)), folder, seed=0
-    ).agent.network.encoder.embedding.weight
+    without = replace(preset, data=replace(preset.data, word_vectors=False))
+    as_before = new_experiment(without, folder, seed=0).agent.network.encoder.embedding.weight
     assert torch.equal(as_before, before)
 
 
 def _store(data: Path, value: float, **changed: Any) -> None:
     """Replace the feature store of a data folder by one full of the same number."""
-    names = load_world(data / "connectivity").names
-    given = {
-        "track": "captions",
-        "encoder": "words",
-        "columns": (Column("captions", 0, 8, "of the views"),),
-        **changed,
-    }
-    rows = np.full((len(names), 36, 8), value, dtype=np.float16)
-    write_store(data / "features" / "tiny.npy", names, rows, width=8, source="test", **given)
+    given = {"track": "captions", "encoder": "words", "columns": COLUMNS, **changed}
+    write_features(data, "tiny", 8, value=value, **given)
 
 
-def test_weights_know_the_track_and_the_layout_of_their_features(
-    tiny_trainable: Path, tmp_path: Path
-) -> None:
-    data = Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
+def test_weights_know_the_track_and_the_layout_of_their_features(copied_data: Path, tmp_path: Path) -> None:
+    data, file = copied_data, tmp_path / "agent.safetensors"
     _store(data, 0.5)
     experiment = new_experiment(SMALL, DataFolder(data), seed=0)
-    file = tmp_path / "agent.safetensors"
     write_checkpoint(file, experiment.network, json.loads(json.dumps(experiment.metadata)))
     stored_experiment(file, DataFolder(data))
 

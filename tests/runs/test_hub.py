@@ -10,23 +10,19 @@ from typing import Any
 
 import pytest
 
-from scenemem.errors import DataError, UserError
+from scenemem.errors import UserError
 from scenemem.runs.weights import weights_file
-from tests.commands.helpers import typed
+from tests.commands.helpers import Shell, typed
 
 constants: Any = pytest.importorskip("huggingface_hub.constants", reason="needs huggingface_hub")
 
-SMALL = ("--iterations", "1", "--learning.batch", "4", "--model.width", "16", "--no-replays")
-
 
 @pytest.fixture(scope="module")
-def folder(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(hardly_trained: Path, tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights packed in the layout of the Hub."""
-    place = tmp_path_factory.mktemp("hub")
-    run = place / "basic-0"
-    assert typed("train", "basic", "--data", tiny_trainable, "--out", run, *SMALL) == 0
-    assert typed("weights", "pack", run, "--data", tiny_trainable, "--out", place / "mine") == 0
-    return place / "mine"
+    run, out = hardly_trained / "basic-0", tmp_path_factory.mktemp("hub") / "mine"
+    assert typed("weights", "pack", run, "--data", tiny_trainable, "--out", out) == 0
+    return out
 
 
 @pytest.fixture
@@ -70,7 +66,7 @@ def server(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     thread.join()
 
 
-def test_a_folder_has_weights_config_and_card(folder: Path) -> None:
+def test_a_folder_has_weights_config_and_card_and_is_a_run(folder: Path, shell: Shell) -> None:
     assert {file.name for file in folder.iterdir()} == {"model.safetensors", "config.json", "README.md"}
     config = json.loads((folder / "config.json").read_text())
     assert config["library_name"] == "scenemem"
@@ -80,39 +76,28 @@ def test_a_folder_has_weights_config_and_card(folder: Path) -> None:
     assert card.startswith("---\nlibrary_name: scenemem\nlicense: mit\n")
     assert "# weights:mine" in card
     assert f"value: {config['metrics']['val_seen']['sr']:.3f}" in card
+    assert shell.json("eval", f"weights:{folder}")["metrics"] == config["metrics"]["val_unseen"]
 
 
-def test_weights_in_a_folder_are_a_run(
-    folder: Path, tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed("eval", f"weights:{folder}", "--data", tiny_trainable, "--json") == 0
-    measured = json.loads(capsys.readouterr().out)["metrics"]
-    config = json.loads((folder / "config.json").read_text())
-    assert measured == config["metrics"]["val_unseen"]
-
-
-def test_weights_on_the_hub_are_a_run(
-    server: list[str], tiny_trainable: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed("eval", "weights:hf://someone/mine", "--data", tiny_trainable, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["n"] > 0
+def test_weights_on_the_hub_are_a_run(server: list[str], shell: Shell) -> None:
+    assert shell.json("eval", "weights:hf://someone/mine")["n"] > 0
     assert server[0] == "/someone/mine/resolve/main/model.safetensors"
     weights_file("hf://someone/mine@v2")
-    assert server[-1].startswith("/someone/mine/resolve/v2/") or server[-2].startswith(
-        "/someone/mine/resolve/v2/"
-    )
+    assert any(path.startswith("/someone/mine/resolve/v2/") for path in server[-2:])
 
 
 @pytest.mark.usefixtures("server")
-def test_what_the_hub_does_not_have_is_told() -> None:
-    with pytest.raises(UserError, match=r"hf://someone/else: cannot be fetched \(.*is the name right"):
-        weights_file("hf://someone/else")
-
-
-def test_addresses_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="'hf://mine' is no address on the Hub, expected hf://owner/name"):
-        weights_file("hf://mine")
-    with pytest.raises(
-        DataError, match=r"holds no model\.safetensors; 'scenemem weights pack RUN --out FOLDER'"
-    ):
-        weights_file(str(tmp_path))
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("hf://someone/else", r"hf://someone/else: cannot be fetched \(.*is the name right"),
+        ("hf://mine", "'hf://mine' is no address on the Hub, expected hf://owner/name"),
+        (".", r"holds no model\.safetensors; 'scenemem weights pack RUN --out FOLDER'"),
+    ],
+)
+def test_addresses_that_lead_nowhere_are_explained(
+    address: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=message):
+        weights_file(address)

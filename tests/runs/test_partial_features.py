@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import warnings
 from pathlib import Path
 
@@ -12,27 +11,23 @@ import numpy as np
 import pytest
 
 from scenemem.errors import DataError
-from scenemem.features.store import convert_features
-from scenemem.formats.features import write_store
 from scenemem.formats.folder import DataFolder
 from scenemem.presets import Overlays, overlaid
 from scenemem.runs.experiment import new_experiment
 from scenemem.world.build import load_world
-from tests.commands.helpers import typed
+from tests.commands.helpers import Shell, write_features
 
 LACKS = r"part\.npy: lacks \d+ of \d+ viewpoints; it has all of 1 of \d buildings \(grid\), and parts of 1 "
 
 
 @pytest.fixture
-def data(tiny_trainable: Path, tmp_path: Path) -> Path:
+def data(copied_data: Path) -> Path:
     """The tiny world with a store of its building 'grid' and of three viewpoints of another."""
-    data = Path(shutil.copytree(tiny_trainable, tmp_path / "data"))
-    names = load_world(data / "connectivity").names
-    keys = [name for name in names if name.startswith("grid_")]
-    keys += [name for name in names if name.startswith("spiral_")][:3]
-    rows = np.zeros((len(keys), 36, 4), dtype=np.float16)
-    write_store(data / "features" / "part.npy", keys, rows, width=4, source="", encoder="zeros")
-    return data
+    names = load_world(copied_data / "connectivity").names
+    first = next(number for number, name in enumerate(names) if name.startswith("spiral_"))
+    assert all(name.startswith("grid_") for name in names[:first])
+    write_features(copied_data, "part", 4, keys=slice(first + 3))
+    return copied_data
 
 
 def test_the_episodes_in_whole_buildings_are_learnt_from_and_that_is_said(data: Path) -> None:
@@ -62,16 +57,12 @@ def test_a_scan_that_is_unknown_altogether_is_still_an_error(data: Path) -> None
         new_experiment(overlaid("basic", Overlays("part")), DataFolder(data), seed=0)
 
 
-def test_a_conversion_says_what_is_missing(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_conversion_says_what_is_missing(data: Path, tmp_path: Path, shell: Shell) -> None:
     h5py = pytest.importorskip("h5py")
     keys = load_world(data / "connectivity").names[:3]
     with h5py.File(tmp_path / "few.hdf5", "w") as file:
         for key in keys:
             file.create_dataset(key, data=np.zeros((36, 4), dtype=np.float32))
-    assert typed("data", "features", tmp_path / "few.hdf5", "--data", data) == 0
-    assert "few lacks " in (told := capsys.readouterr().err)
+    told = shell("data", "features", tmp_path / "few.hdf5", "--data", data)
+    assert "few lacks " in told
     assert "it has all of 0 of " in told
-    info = convert_features(tmp_path / "few.hdf5", tmp_path / "again.npy")
-    assert len(info.keys) == 3

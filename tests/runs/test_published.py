@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from scenemem.errors import UserError
+from scenemem.errors import DataError, UserError
 from scenemem.features.store import TRACKS
 from scenemem.learning.checkpoint import Checkpoint, read_checkpoint
 from scenemem.runs.folder import RunFolder
-from scenemem.runs.weights import halved, model_card, published, unpacked, write_published
+from scenemem.runs.weights import Published, halved, model_card, published, unpacked, write_published
 
 METADATA = {
     "preset": {"data": {"task": "r2r"}, "selection": {"split": "val_unseen"}},
@@ -36,11 +36,14 @@ def trained() -> Checkpoint:
     return Checkpoint(tensors, {**METADATA, "progress": {"iteration": 7, "batches": {"order": [1, 2]}}})
 
 
-def test_only_the_weights_are_kept_and_in_half_precision(trained: Checkpoint) -> None:
+def test_only_the_weights_are_kept_in_half_precision_which_has_to_hold_them(trained: Checkpoint) -> None:
     packed = halved(trained)
     assert packed.tensors.keys() == {"network.layer"}
     assert packed.tensors["network.layer"].dtype == torch.float16
     assert packed.metadata == {**METADATA, "progress": {"iteration": 7}}
+    trained.tensors["network.layer"][1, 2] = 1e6
+    with pytest.raises(UserError, match=r"'network\.layer' has numbers that half precision cannot hold"):
+        halved(trained)
 
 
 def test_all_weights_of_a_folder_are_listed_and_a_speaker_stays_one(
@@ -55,12 +58,6 @@ def test_all_weights_of_a_folder_are_listed_and_a_speaker_stays_one(
         ("voice", True, {}),
     ]
     assert agent.description == DESCRIPTION
-
-
-def test_weights_too_large_for_half_precision_are_refused(trained: Checkpoint) -> None:
-    trained.tensors["network.layer"][1, 2] = 1e6
-    with pytest.raises(UserError, match=r"'network\.layer' has numbers that half precision cannot hold"):
-        halved(trained)
 
 
 def test_they_unpack_to_a_run_folder_with_the_same_numbers(trained: Checkpoint, tmp_path: Path) -> None:
@@ -82,14 +79,18 @@ def test_they_unpack_to_a_run_folder_with_the_same_numbers(trained: Checkpoint, 
 
 
 def test_an_unknown_name_lists_the_known_ones(trained: Checkpoint, tmp_path: Path) -> None:
-    (tmp_path / "inner").mkdir()
-    with pytest.raises(UserError, match="no weights called 'his'; there are: none"):
-        unpacked("his", tmp_path)
     write_published(tmp_path / "mine.safetensors", halved(trained), DESCRIPTION, {})
-    with pytest.raises(UserError, match="no weights called 'his'; there are: mine"):
-        unpacked("his", tmp_path)
-    with pytest.raises(UserError, match="no weights called"):
-        unpacked("../mine", tmp_path / "inner")
+    (tmp_path / "inner").mkdir()
+    for name, known, folder in (("his", "mine", "."), ("his", "none", "inner"), ("../mine", "", "inner")):
+        with pytest.raises(UserError, match=f"no weights called '{name}'; there are: {known}"):
+            unpacked(name, tmp_path / folder)
+
+
+@pytest.mark.parametrize("text", ["[[[", "[a]\nseeds = 3", "\xff", "[a]\nseeds = [1]\nsr = [nan]\nspl = []"])
+def test_damaged_seeds_are_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "seeds.toml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match=r"seeds\.toml: "):
+        _ = Published("a", tmp_path / "a.safetensors", {}, {}, {}).seeds
 
 
 def test_what_comes_with_the_package_is_complete_and_small() -> None:

@@ -14,6 +14,7 @@ from scenemem.learning.checkpoint import write_checkpoint
 from scenemem.learning.speaker_trainer import SpeakerTrainer
 from scenemem.models.speaker import SpeakerConfig
 from scenemem.presets import PRESETS, DataConfig
+from scenemem.runs.config import changed
 from scenemem.runs.experiment import (
     SPEAKERS,
     SpeakerExperiment,
@@ -40,16 +41,11 @@ def _written(experiment: SpeakerExperiment, file: Path, **metadata: object) -> P
 
 
 @pytest.mark.parametrize("name", SPEAKERS)
-def test_presets_survive_being_written_down(name: str) -> None:
+def test_presets_survive_being_written_down_and_learn(name: str, tiny_trainable: Path) -> None:
     preset = SPEAKERS[name]
     assert msgspec.json.decode(msgspec.json.encode(preset), type=SpeakerPreset) == preset
     sizes = {"speaker": (256, 0.25, 80), "speaker-paper": (512, 0.6, 120)}
     assert (preset.model.width, preset.model.dropout, preset.words) == sizes[name]
-
-
-@pytest.mark.parametrize("name", SPEAKERS)
-def test_every_preset_learns_two_steps(name: str, tiny_trainable: Path) -> None:
-    preset = SPEAKERS[name]
     small = replace(preset, data=DataConfig(min_count=1), learning=replace(preset.learning, batch=4))
     experiment = new_speaker(small, DataFolder(tiny_trainable), seed=0)
     trainer = SpeakerTrainer(experiment.speaker, experiment.episodes("train"), small.learning, seed=0)
@@ -70,12 +66,11 @@ def test_a_stored_speaker_says_the_same(
     assert again.preset.data.features == "tiny", "a run knows its store"
 
 
-def test_held_out_buildings_are_neither_learnt_nor_described_for_training(tiny_trainable: Path) -> None:
-    experiment = new_speaker(SMALL, DataFolder(tiny_trainable), seed=0)
-    held_out = {
-        experiment.environment.world.scans[number]
-        for number in experiment.episodes("dev_unseen").scan.tolist()
-    }
+def test_held_out_buildings_are_neither_learnt_nor_described_for_training(
+    experiment: SpeakerExperiment, tiny_trainable: Path
+) -> None:
+    scans = set(experiment.episodes("dev_unseen").scan.tolist())
+    held_out = {experiment.environment.world.scans[number] for number in scans}
     assert len(held_out) == 1
     assert set(experiment.training_scans) | held_out == {"grid", "spiral"}
     assert not set(experiment.training_scans) & held_out
@@ -87,12 +82,7 @@ def test_only_checkpoints_of_speakers_are_loaded(
     experiment: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
 ) -> None:
     folder, file = DataFolder(tiny_trainable), tmp_path / "agent.safetensors"
-    preset = PRESETS["basic"]
-    small = replace(
-        preset,
-        model=replace(preset.model, width=16, word_width=8),
-        data=replace(preset.data, min_count=1),
-    )
+    small = changed(PRESETS["basic"], {"model": {"width": 16, "word_width": 8}, "data": {"min_count": 1}})
     agent = new_experiment(small, folder, seed=0)
     write_checkpoint(file, agent.agent.network, json.loads(json.dumps(agent.metadata)))
     with pytest.raises(DataError, match="holds no speaker; train one with 'scenemem speak train'"):
