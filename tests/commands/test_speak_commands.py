@@ -1,7 +1,8 @@
-"""Train a speaker, evaluate it, let it describe and augment, as a user would."""
+"""Train a speaker, evaluate it, let it describe and augment, and help agents to choose, as a user would."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,18 @@ from torch import Tensor
 from scenemem.agents.walker import TrainedAgent
 from scenemem.evaluation.evaluate import Walks, walk_split
 from scenemem.evaluation.following import path_likelihood
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.episodes import Episode, read_episodes
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_episode_results
+from scenemem.formats.traces import read_trace
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import open_run
 from scenemem.runs.speakers import LoadedSpeaker, open_speaker
 from scenemem.tasks.episode_set import EpisodeSet, bind_episodes
 from scenemem.world.build import load_world
 from tests.commands import helpers
-from tests.commands.helpers import Shell
+from tests.commands.helpers import Shell, write_features
 
 SMALL = (*helpers.SMALL, "--iterations", 4, "--words", 20)
 REPORTED = {"split", "n", "beam", "words", "bleu", "retrieval", "shuffled"}
@@ -203,3 +206,93 @@ def test_a_run_folder_that_describes_something_else_is_not_resumed(tmp_path: Pat
     (tmp_path / "preset.json").write_text('{"preset": {"words": "many"}, "seed": 0}')
     words = ("speak", "train", "--out", tmp_path, "--resume")
     assert "does not describe a run" in shell.refused(*words)
+
+
+@pytest.fixture(scope="module")
+def two_stores(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny world with two feature stores."""
+    root = Path(shutil.copytree(tiny_trainable, tmp_path_factory.mktemp("two") / "data"))
+    write_features(root, "other", 8)
+    return root
+
+
+def test_candidates_are_reranked_and_all_that_is_walked_is_reported(
+    ssm: Path, speaker: Path, two_stores: Path, tmp_path: Path, shell: Shell
+) -> None:
+    agent, data, other = ssm, two_stores, tmp_path / "other"
+    words: tuple[object, ...] = ("eval", agent, "--data", data)
+    plain = shell.json(*words)
+    results, kept = agent / "results", agent / "results" / "reranked"
+    before = {name: (results / name).read_bytes() for name in ("val_unseen.json", "val_unseen.jsonl")}
+    words = (*words, "--speaker", speaker)
+    alone = shell.json(*words)
+    one = alone.pop("reranking")
+    assert alone == plain, "one candidate is the ordinary evaluation"
+    assert one["candidates"] == 1
+    assert one["all_walked"] == {"tl": plain["metrics"]["tl"], "spl": plain["metrics"]["spl"]}
+    assert (kept / "val_unseen.json").read_bytes() == before["val_unseen.json"]
+
+    words = (*words, "--candidates", 5)
+    choice = ("--speaker-weight", 1, "--seed", 3)
+    report = shell.json(*words, *choice)
+    assert report["metrics"] != plain["metrics"]
+    walked = report["reranking"]["all_walked"]
+    assert walked["tl"] > report["metrics"]["tl"]
+    assert walked["spl"] <= report["metrics"]["spl"]
+    said = {"speaker": str(speaker), "candidates": 5, "weight": 1.0, "seed": 3}
+    assert {name: report["reranking"][name] for name in said} == said
+    assert {name: (results / name).read_bytes() for name in before} == before
+    assert not list(kept.glob("*.jsonl")), "reports show ordinary walks only"
+    scored = shell.json("score", kept / "val_unseen.json", "--data", data, "--split", "val_unseen")
+    assert scored == {key: report[key] for key in scored}
+    assert shell.json(*words, *choice) == report, "the same seed, the same answers"
+    shown = shell(*words)
+    assert "TL, all walked" in shown
+    assert "not comparable with agents that walk once" in shown
+
+    shell("speak", "train", "--data", data, "--out", other, *SMALL, "--features", "other")
+    expected = f"{other} sees other features than the agent; train both with the same --features"
+    assert expected in shell.refused("eval", agent, "--data", data, "--speaker", other, "--candidates", 2)
+
+
+def test_of_a_search_the_speaker_chooses_the_end(
+    speaker: Path, two_stores: Path, tmp_path: Path, shell: Shell
+) -> None:
+    agent, data = tmp_path / "search", two_stores
+    flags = (*helpers.SMALL, "--iterations", 2, "--features", "tiny")
+    shell("train", "speaker-follower-search", "--data", data, "--out", agent, *flags)
+    words = ("eval", agent, "--data", data)
+    found = {}
+    for weight in (0.0, 1.0):
+        found[weight] = shell.json(*words, "--speaker", speaker, "--speaker-weight", weight, "--traces", 1)
+        assert found[weight].pop("reranking") == {"speaker": str(speaker), "weight": weight}
+    kept = agent / "results" / "reranked"
+    traced = [read_trace(file) for file in (kept / "traces").iterdir()]
+    assert [trace.agent for trace in traced] == ["search with speaker-0"]
+    origin = traced[0].origin
+    assert origin is not None
+    assert origin.reranking == {"weight": 1.0, "speaker": file_digest(RunFolder(speaker).best)}
+    assert [trace.moves[-1].decisions[-1].kind for trace in traced] == ["final"]
+    scored = shell.json("score", kept / "val_unseen.json", "--data", data, "--split", "val_unseen")
+    assert scored == {key: found[1.0][key] for key in scored}, "every metre of the search is there"
+    plain = shell.json(*words)
+    assert plain == found[0.0]
+    assert plain["metrics"] != found[1.0]["metrics"]
+    both = plain["metrics"]["osr"], found[1.0]["metrics"]["osr"]
+    assert both[0] == pytest.approx(both[1]), "it has seen the same places"
+    shown = shell("eval", agent, "--data", data, "--speaker", speaker)
+    assert "all walked" not in shown
+    assert "helped to choose where searches end" in shown
+    pages = {}
+    for weight in (0.0, 1.0):
+        beside = ("--speaker", speaker, "--speaker-weight", weight)
+        page, first = tmp_path / f"{weight}.html", traced[0].task.instruction_id
+        shell("view", agent, "--data", data, "--episode", first, "--out", page, *beside)
+        pages[weight] = page.read_text(encoding="utf-8")
+    assert pages[0.0] != pages[1.0], "replays show how the speaker chooses"
+    assert "search with speaker-0" in pages[1.0]
+    shell("view", agent, "--data", data, "--speaker", speaker, "--count", 1)
+    assert len(list((agent / "replays" / "with-speaker").glob("*.html"))) == 2
+    assert not (agent / "replays" / "index.html").exists(), "ordinary replays lie apart"
+    expected = f"{agent} searches, and a speaker chooses among the routes of one search; leave out --candid"
+    assert expected in shell.refused(*words, "--speaker", speaker, "--candidates", 2)

@@ -27,7 +27,12 @@ def evaluated(
 
 
 @pytest.fixture
-def copied(evaluated: tuple[Path, Path], tmp_path: Path) -> tuple[Path, RunFolder]:
-    """Copies that a test may change."""
-    data, run = (shutil.copytree(place, tmp_path / place.name) for place in evaluated)
-    return Path(data), RunFolder(Path(run))
+def data(evaluated: tuple[Path, Path], tmp_path: Path) -> Path:
+    """A copy of the data folder that a test may change."""
+    return Path(shutil.copytree(evaluated[0], tmp_path / "data"))
+
+
+@pytest.fixture
+def run(evaluated: tuple[Path, Path], tmp_path: Path) -> RunFolder:
+    """A copy of the run that a test may change."""
+    return RunFolder(Path(shutil.copytree(evaluated[1], tmp_path / "run")))

@@ -99,12 +99,8 @@ def test_every_system_is_trained_with_every_seed_and_compared_on_both_splits(rep
         assert words[words.index("--split") + 1] == split
         assert words[words.index("--against") + 1] == f"basic-{TASK}"
     assert "| `basic` | 1 | 0.500 |" in done.stdout
-
-
-def test_typed_again_it_goes_on_with_its_runs(repository: Repository) -> None:
-    repository.run(TASK, "0")
     repository.calls.unlink()
-    assert repository.run(TASK, "0", JOBS="2").returncode == 0
+    assert repository.run(TASK, "0", JOBS="2").returncode == 0, "typed again it goes on with its runs"
     again = repository.called("train")
     assert len(again) == SYSTEMS
     assert all("--resume" in words and "--seed" not in words for words in again)
@@ -116,18 +112,14 @@ def test_what_fails_is_named_and_nothing_is_compared(repository: Repository) -> 
     assert f"family/{TASK}/rcm-0 was not trained; see" in done.stderr
     assert len(repository.called("train")) < SYSTEMS
     assert repository.called("compare") == []
-    assert "no such luck" in (repository.folder / "runs/family" / TASK / "rcm-0.log").read_text(
-        encoding="utf-8"
-    )
+    log = repository.folder / "runs/family" / TASK / "rcm-0.log"
+    assert "no such luck" in log.read_text(encoding="utf-8")
 
 
-def test_r2r_trains_the_whole_family(repository: Repository) -> None:
+def test_r2r_trains_the_whole_family_and_unknown_tasks_are_refused(repository: Repository) -> None:
     repository.run("r2r-oracle", "0", COMPARED="{}")
     names = {words[1] for words in repository.called("train")}
     assert names == {*systems(), "basic", "ssm", "ssm-plus"} - {"e-dropout"}  # which is basic
-
-
-def test_an_unknown_task_is_refused_with_the_known_ones(repository: Repository) -> None:
     done = repository.run("captions")
     assert done.returncode == 2
     assert done.stderr.startswith("error: the task captions is unknown; use r2r-TRACK or r4r-TRACK")
