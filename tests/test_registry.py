@@ -110,9 +110,7 @@ def test_a_plugin_that_is_not_there_is_one_line(tmp_path: Path) -> None:
         load_plugin("no_such_shed")
 
 
-def test_installed_plugins_are_loaded_at_the_first_unknown_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installed_plugins_wait_for_an_unknown_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _plugin(tmp_path, "installed_shed")
     monkeypatch.syspath_prepend(str(tmp_path))
     queried: list[str] = []

@@ -108,7 +108,7 @@ def _printed(monkeypatch: pytest.MonkeyPatch, agents: int, *, width: int = 80) -
     return shown
 
 
-def test_a_table_that_is_too_wide_is_turned_or_broken_and_never_in_a_number(
+def test_a_wide_table_is_turned_or_broken_and_never_in_a_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shown = _printed(monkeypatch, 2)
@@ -148,9 +148,7 @@ def test_next_commands_can_be_typed_where_the_program_is_not_on_the_path(
     assert console.program() == "scenemem"
 
 
-def test_the_end_of_a_training_names_what_comes_next(
-    tiny_trainable: Path, tmp_path: Path, shell: Shell
-) -> None:
+def test_a_training_names_what_comes_next(tiny_trainable: Path, tmp_path: Path, shell: Shell) -> None:
     out = tmp_path / "run"
     shown = shell("train", "basic", "--out", out, *QUICK)
     assert "basic: step 1 of 2, " in shown

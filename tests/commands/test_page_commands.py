@@ -1,4 +1,4 @@
-"""The commands report, follow, view and serve: pages that show what agents do, as a user would call for them."""
+"""The commands report, follow, view and serve: pages that show what agents do."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from scenemem.runs.pages import open_live_state
 from scenemem.runs.weights import find_run
 from tests.commands.helpers import Shell
 
-pytest.importorskip("fastapi", reason="needs the extra 'serve'")
+serving = pytest.mark.skipif(find_spec("fastapi") is None, reason="needs the extra 'serve'")
 
 
 @pytest.fixture
@@ -92,9 +93,7 @@ def test_replays_are_written_beside_the_report_and_linked(
     assert page.read_text(encoding="utf-8") == before, "the same again, over the same files"
 
 
-def test_without_its_data_a_report_names_the_way_to_replays(
-    trained: Path, tiny_data: Path, shell: Shell
-) -> None:
+def test_without_data_a_report_names_the_way_to_replays(trained: Path, tiny_data: Path, shell: Shell) -> None:
     shell("report", trained)
     shutil.rmtree(trained / "replays")
     shell.split("report", trained)
@@ -287,9 +286,8 @@ def test_replays_of_packaged_weights_lie_in_the_working_folder(
     assert Path("replays", "index.html").is_file()
 
 
-def test_the_live_state_is_opened_from_runs(
-    ssm: Path, basic: Path, speaker: Path, tiny_trainable: Path
-) -> None:
+@serving
+def test_a_live_state_is_opened(ssm: Path, basic: Path, speaker: Path, tiny_trainable: Path) -> None:
     folder = DataFolder(tiny_trainable)
     state = open_live_state([ssm, basic], speaker, folder, "last")
     assert list(state.agents) == ["ssm-0", "basic-0"]
@@ -309,6 +307,7 @@ def test_the_live_state_is_opened_from_runs(
         open_live_state([ssm], basic, folder, "best")
 
 
+@serving
 def test_a_speaker_that_fits_the_data_comes_with_the_package() -> None:
     houses = DataFolder(default_houses())
     state = open_live_state([find_run("weights:basic-houses").root], None, houses, "last")
@@ -322,6 +321,7 @@ def test_a_speaker_that_fits_the_data_comes_with_the_package() -> None:
     assert " ." not in described.text
 
 
+@serving
 @pytest.mark.real_data
 @pytest.mark.parametrize("agent", ["ssm-plus-r2r-captions", "basic-r2r-oracle"])
 def test_the_packaged_speaker_of_r2r_serves_agents_of_any_track(agent: str, with_features: Path) -> None:
@@ -330,6 +330,7 @@ def test_the_packaged_speaker_of_r2r_serves_agents_of_any_track(agent: str, with
     assert state.speaker_name == "speaker-r2r-captions"
 
 
+@serving
 def test_bad_addresses_and_a_missing_extra_are_explained(
     ssm: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,6 +346,7 @@ def test_bad_addresses_and_a_missing_extra_are_explained(
     assert "install them with: pip install 'scenemem[serve]'" in shell.refused("serve", ssm)
 
 
+@serving
 def test_the_page_is_up_until_it_is_interrupted(ssm: Path, tiny_trainable: Path) -> None:
     words = ("serve", str(ssm), "--data", str(tiny_trainable), "--port", "0", "--no-open")
     command = [sys.executable, "-m", "scenemem", *words]

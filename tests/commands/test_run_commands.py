@@ -97,9 +97,7 @@ def test_packed_weights_stand_for_a_run_and_reach_their_card(
     assert "there are: tiny" in shell.refused("eval", "weights:unknown")
 
 
-def test_compare_gathers_the_seeds_of_a_preset_and_keeps_other_settings_apart(
-    ssm: Path, tmp_path: Path, shell: Shell
-) -> None:
+def test_compare_gathers_seeds_and_keeps_settings_apart(ssm: Path, tmp_path: Path, shell: Shell) -> None:
     seed, fewer = tmp_path / "ssm-1", tmp_path / "ssm-fewer"
     assert shell.json("train", "ssm", "--out", seed, "--seed", 1, *SMALL)["iteration"] == 4
     shell("train", "ssm", "--out", fewer, *SMALL, "--model.reasoning-steps", 1)
@@ -111,9 +109,7 @@ def test_compare_gathers_the_seeds_of_a_preset_and_keeps_other_settings_apart(
         assert "±" in (tmp_path / name).read_text(encoding="utf-8")
 
 
-def test_compare_measures_distances_from_one_row(
-    ssm: Path, basic: Path, tmp_path: Path, shell: Shell
-) -> None:
+def test_compare_measures_distances(ssm: Path, basic: Path, tmp_path: Path, shell: Shell) -> None:
     words, table = ("compare", ssm, basic, "--against", "ssm"), tmp_path / "table.md"
     report = shell.json(*words, "--out", table)
     again = shell.json(*words, "--processes", 2, "--again")
@@ -130,7 +126,7 @@ def test_compare_measures_distances_from_one_row(
     assert "all runs belong to that row; name runs of another one, too" in alone
 
 
-def test_compare_reads_descriptions_of_other_versions_and_refuses_broken_ones(
+def test_compare_reads_other_versions_and_refuses_broken_ones(
     ssm: Path, tmp_path: Path, shell: Shell
 ) -> None:
     other = Path(shutil.copytree(ssm, tmp_path / "other"))
@@ -247,7 +243,7 @@ def test_score_options_reach_the_library(tiny_data: Path, tmp_path: Path, shell:
 
 
 @pytest.mark.parametrize("split", ["test", "val_unseen"])
-def test_submit_writes_a_complete_leaderboard_file(
+def test_submit_writes_the_leaderboard_file(
     split: str, tiny_data: Path, tmp_path: Path, shell: Shell
 ) -> None:
     results = _reference_results(tiny_data, split)

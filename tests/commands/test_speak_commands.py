@@ -6,12 +6,12 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from torch import Tensor
 
-from scenemem.agents.walker import TrainedAgent
-from scenemem.evaluation.evaluate import Walks, walk_split
+from scenemem.evaluation.evaluate import walk_split
 from scenemem.evaluation.following import path_likelihood
 from scenemem.formats.decoding import file_digest
 from scenemem.formats.episodes import Episode, read_episodes
@@ -21,7 +21,7 @@ from scenemem.formats.traces import read_trace
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import open_run
 from scenemem.runs.speakers import LoadedSpeaker, open_speaker
-from scenemem.tasks.episode_set import EpisodeSet, bind_episodes
+from scenemem.tasks.episode_set import bind_episodes
 from scenemem.world.build import load_world
 from tests.commands import helpers
 from tests.commands.helpers import Shell, write_features
@@ -52,7 +52,7 @@ def test_eval_reports_bleu_and_both_controls(speaker: Path, shell: Shell) -> Non
     assert "most similar training path" in shell(*words, "--split", "train", "--checkpoint", "last")
 
 
-def test_an_agent_that_follows_the_descriptions_shows_what_they_are_worth(
+def test_an_agent_that_follows_descriptions_shows_what_they_are_worth(
     speaker: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = tmp_path / "basic-0"
@@ -62,22 +62,15 @@ def test_an_agent_that_follows_the_descriptions_shows_what_they_are_worth(
     outcomes = read_episode_results(agent / "results" / "val_unseen.jsonl")
     first = [one.sr for one in outcomes if one.instr_id.endswith("_0")]
     # a speaker that repeats the first instruction of people is followed like that instruction
-    monkeypatch.setattr(
-        "scenemem.runs.speakers.describe_paths", lambda _speaker, paths, **_: list(paths.episodes.texts)
-    )
-    walked: list[tuple[str, ...]] = []
-
-    def spied(walker: TrainedAgent, episodes: EpisodeSet, **options: Any) -> Walks:
-        walked.append(episodes.texts)
-        return walk_split(walker, episodes, **options)
-
-    monkeypatch.setattr("scenemem.runs.speakers.walk_split", spied)
+    describe, walk = "scenemem.runs.speakers.describe_paths", Mock(wraps=walk_split)
+    monkeypatch.setattr(describe, lambda _speaker, paths, **_: list(paths.episodes.texts))
+    monkeypatch.setattr("scenemem.runs.speakers.walk_split", walk)
     words = ("speak", "eval", speaker, "--agent", agent)
     followed = shell.json(*words)["followed"]
     assert followed.keys() == {"descriptions", "people", "shuffled"}
     assert followed["people"]["sr"] == pytest.approx(people)
     assert followed["descriptions"]["sr"] == pytest.approx(sum(first) / len(first))
-    described, _, shuffled = walked
+    described, _, shuffled = (called.args[1].texts for called in walk.call_args_list)
     assert sorted(shuffled) == sorted(described)
     assert all(one != other for one, other in zip(described, shuffled, strict=True))
     assert "walks the same paths by" in shell(*words)
@@ -151,9 +144,7 @@ def test_augmentation_is_an_episode_file_that_follows_the_seed(
     assert read_episodes(tmp_path / "packed.json.gz") == episodes
 
 
-def test_of_several_descriptions_the_likeliest_is_kept(
-    speaker: Path, tiny_trainable: Path, tmp_path: Path
-) -> None:
+def test_the_likeliest_description_is_kept(speaker: Path, tiny_trainable: Path, tmp_path: Path) -> None:
     loaded = LoadedSpeaker(open_speaker(RunFolder(speaker), DataFolder(tiny_trainable)))
 
     def described(**choice: Any) -> list[Episode]:
@@ -255,7 +246,7 @@ def test_candidates_are_reranked_and_all_that_is_walked_is_reported(
     assert expected in shell.refused("eval", agent, "--data", data, "--speaker", other, "--candidates", 2)
 
 
-def test_of_a_search_the_speaker_chooses_the_end(
+def test_a_speaker_chooses_where_a_search_ends(
     speaker: Path, two_stores: Path, tmp_path: Path, shell: Shell
 ) -> None:
     agent, data = tmp_path / "search", two_stores

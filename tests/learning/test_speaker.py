@@ -52,6 +52,9 @@ from scenemem.world.graph import (
 )
 from tests.runs.outcomes import assert_same_run, outcome
 
+Walks = tuple[Tensor, Tensor]
+"""Paths (B, T) and headings (B,)."""
+
 SMALL = SpeakerPreset(
     words=20,
     model=SpeakerConfig(word_width=8, width=16),
@@ -92,13 +95,11 @@ def speaker(opened: tuple[Speaker, EpisodeSet]) -> Speaker:
 
 
 @pytest.fixture(scope="module")
-def walks(opened: tuple[Speaker, EpisodeSet]) -> tuple[Tensor, Tensor]:
+def walks(opened: tuple[Speaker, EpisodeSet]) -> Walks:
     return opened[1].path, opened[1].heading
 
 
-def test_a_path_is_described_the_same_alone_and_among_longer_ones(
-    speaker: Speaker, walks: tuple[Tensor, Tensor]
-) -> None:
+def test_a_path_is_described_the_same_alone_and_among_longer_ones(speaker: Speaker, walks: Walks) -> None:
     path, heading = walks
     lengths = (path != NONE).sum(1)
     assert int(lengths.min()) < int(lengths.max()), "paths of different lengths, or nothing is shown"
@@ -112,7 +113,7 @@ def test_a_path_is_described_the_same_alone_and_among_longer_ones(
         assert speaker.texts(speaker.describe_best(*alone, 3).tokens) == [beams[row]]
 
 
-def test_sampling_follows_the_seed(speaker: Speaker, walks: tuple[Tensor, Tensor]) -> None:
+def test_sampling_follows_the_seed(speaker: Speaker, walks: Walks) -> None:
     def sampled(seed: int) -> Tensor:
         return speaker.describe(*walks, choose=Sample(torch.Generator().manual_seed(seed))).tokens
 
@@ -120,7 +121,7 @@ def test_sampling_follows_the_seed(speaker: Speaker, walks: tuple[Tensor, Tensor
     assert not torch.equal(sampled(0), sampled(1))
 
 
-def test_a_description_is_as_likely_as_its_score(speaker: Speaker, walks: tuple[Tensor, Tensor]) -> None:
+def test_a_description_is_as_likely_as_its_score(speaker: Speaker, walks: Walks) -> None:
     described = speaker.describe(*walks)
     assert torch.equal(described.tokens, speaker.describe_best(*walks, 1).tokens)
     scored = speaker.score(*walks, described.tokens)
@@ -145,7 +146,7 @@ def test_routes_are_scored_by_the_words_of_their_episodes(opened: tuple[Speaker,
     torch.testing.assert_close(speaker.score_routes(episodes, longer), own)
 
 
-def test_the_feature_mask_reaches_the_features(speaker: Speaker, walks: tuple[Tensor, Tensor]) -> None:
+def test_the_feature_mask_reaches_the_features(speaker: Speaker, walks: Walks) -> None:
     store = speaker.environment.store
     blind = Environment(speaker.environment.world, replace(store, values=torch.zeros_like(store.values)))
     in_the_dark = Speaker(speaker.network, blind, speaker.vocabulary, max_words=speaker.max_words)
@@ -156,9 +157,7 @@ def test_the_feature_mask_reaches_the_features(speaker: Speaker, walks: tuple[Te
     assert not torch.equal(speaker.describe(*walks).log_likelihood, masked.log_likelihood)
 
 
-def test_describing_leaves_a_training_network_in_training(
-    speaker: Speaker, walks: tuple[Tensor, Tensor]
-) -> None:
+def test_describing_leaves_training_on(speaker: Speaker, walks: Walks) -> None:
     speaker.network.train()
     described = speaker.describe(*walks)
     assert speaker.network.training
@@ -168,7 +167,7 @@ def test_describing_leaves_a_training_network_in_training(
     assert not speaker.network.training
 
 
-def test_wrong_masks_beams_and_features_are_refused(speaker: Speaker, walks: tuple[Tensor, Tensor]) -> None:
+def test_wrong_masks_beams_and_features_are_refused(speaker: Speaker, walks: Walks) -> None:
     with pytest.raises(SettingError, match=r"the feature mask has shape \(3,\), expected \(8,\)"):
         speaker.describe(*walks, feature_mask=torch.ones(3))
     with pytest.raises(SettingError, match="the number of beams must be 1 or more, got 0"):
@@ -187,7 +186,7 @@ def _angles(pose: Pose) -> Tensor:
     return angle_feature(heading, view_elevation(views).expand_as(heading), width=4)
 
 
-def _random_walks(world: World, count: int) -> tuple[Tensor, Tensor]:
+def _random_walks(world: World, count: int) -> Walks:
     """Walks of different lengths that also turn back  ->  (count, 7), headings (count,)"""
     generator = torch.Generator().manual_seed(0)
     starts = world.neighbour_mask.any(1).nonzero().squeeze(1)
@@ -365,7 +364,7 @@ def test_held_out_buildings_are_neither_learnt_nor_described_for_training(
     assert new_speaker(whole, DataFolder(tiny_trainable), seed=0).training_scans == ["grid", "spiral"]
 
 
-def test_only_checkpoints_of_speakers_are_loaded(
+def test_only_speakers_are_loaded(
     experiment: SpeakerExperiment, tiny_trainable: Path, tmp_path: Path
 ) -> None:
     folder, file = DataFolder(tiny_trainable), tmp_path / "agent.safetensors"

@@ -189,9 +189,7 @@ def test_a_speaker_is_repeated_as_well(tiny_trainable: Path, tmp_path: Path) -> 
     assert _losses(tmp_path / "two") == _losses(tmp_path / "one")
 
 
-def test_a_preset_of_ones_own_is_told_as_a_change_of_the_nearest(
-    tiny_trainable: Path, tmp_path: Path
-) -> None:
+def test_ones_own_preset_is_told_as_a_change_of_the_nearest(tiny_trainable: Path, tmp_path: Path) -> None:
     preset: Preset[Any] = changed(PRESETS["basic"], {**SMALL, "learning": {"batch": 4, "iterations": 2}})
     run_training(Settings("mine", preset), DataFolder(tiny_trainable), RunFolder(tmp_path))
     settings = choose_preset(PRESETS, None, tmp_path / "experiment.toml")

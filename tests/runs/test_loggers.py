@@ -7,6 +7,7 @@ import sys
 import types
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -42,23 +43,9 @@ def test_without_the_packages_nothing_happens_or_what_is_asked_for_is_explained(
 
 
 def test_tensorboard_gets_scalars_at_their_iteration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    written: list[tuple[Any, ...]] = []
-
-    class SummaryWriter:
-        def __init__(self, folder: str) -> None:
-            written.append(("folder", folder))
-
-        def add_scalar(self, *scalar: Any) -> None:
-            written.append(scalar)
-
-        def flush(self) -> None:
-            written.append(("flush",))
-
-        def close(self) -> None:
-            written.append(("close",))
-
+    writer = Mock()
     module = types.ModuleType("torch.utils.tensorboard")
-    module.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
+    module.SummaryWriter = writer  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
     (log,) = open_loggers(RunFolder(tmp_path))
@@ -66,9 +53,9 @@ def test_tensorboard_gets_scalars_at_their_iteration(monkeypatch: pytest.MonkeyP
     log.write(LINE)
     log.close()
     assert scalars(LINE) == {"losses/teacher": 2.5, "validation/sr": 0.5, "gradient": 3.0}
-    assert written[0] == ("folder", str(tmp_path / "tensorboard"))
-    assert written[1:-2] == [(name, value, 7) for name, value in scalars(LINE).items()]
-    assert written[-2:] == [("flush",), ("close",)]
+    written = [call().add_scalar(name, value, 7) for name, value in scalars(LINE).items()]
+    opened, closed = call(str(tmp_path / "tensorboard")), [call().flush(), call().close()]
+    assert writer.mock_calls == [opened, *written, *closed]
 
 
 def test_weights_and_biases_keeps_a_training_offline(

@@ -86,9 +86,7 @@ def _interrupt(data: Path, out: Path, stop_at: int, **learning: Any) -> Training
     return loop
 
 
-def test_another_seed_gives_another_run_and_continues_none(
-    tiny_trainable: Path, finished: Path, tmp_path: Path
-) -> None:
+def test_another_seed_gives_another_run(tiny_trainable: Path, finished: Path, tmp_path: Path) -> None:
     _loop(tiny_trainable, tmp_path, seed=1).run()
     mine, theirs = outcome(tmp_path)[0], outcome(finished)[0]
     assert not torch.equal(mine["network.updater.join.weight"], theirs["network.updater.join.weight"])
@@ -183,9 +181,7 @@ def test_the_best_weights_are_kept_with_their_metadata(finished: Path) -> None:
     assert not any(name.startswith("optimiser") for name in best.tensors)
 
 
-def test_broken_features_stop_the_run_and_keep_the_last_checkpoint(
-    tiny_trainable: Path, tmp_path: Path
-) -> None:
+def test_broken_features_stop_a_run_that_keeps_its_checkpoint(tiny_trainable: Path, tmp_path: Path) -> None:
     trainer = _interrupt(tiny_trainable, tmp_path, 5).trainer
     assert isinstance(trainer, Trainer)
     trainer.agent.environment.store.values[:] = torch.nan
@@ -215,7 +211,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
     assert_same_run(tmp_path, finished)
 
 
-def test_a_run_without_a_good_checkpoint_names_both(
+def test_without_a_good_checkpoint_both_are_named(
     tiny_trainable: Path, finished: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(finished, tmp_path / "run")

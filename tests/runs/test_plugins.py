@@ -51,9 +51,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_a_preset_of_a_plugin_is_trained_by_flag_or_by_colon(
-    plugin: Path, tmp_path: Path, shell: Shell
-) -> None:
+def test_a_preset_is_trained_by_flag_or_by_colon(plugin: Path, tmp_path: Path, shell: Shell) -> None:
     out = ("--no-replays", "--out")
     assert "unknown preset 'small-ssm'" in shell.refused("train", "small-ssm", *out, tmp_path / "0")
     shell("train", "--plugin", plugin, "small-ssm", *out, tmp_path / "1")
@@ -85,14 +83,12 @@ def test_what_is_laid_over_a_row_goes_on_that_of_a_plugin_too(
         sm.preset("small-ssm", recipe="published")
 
 
-def test_help_lists_the_presets_of_plugins(
-    plugin: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_lists_presets_of_plugins(plugin: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCENEMEM_PLUGINS", str(plugin))
     assert "small-ssm" in shell.split("train", "--help").out
 
 
-def test_a_run_names_the_plugin_it_needs_but_never_loads_it(
+def test_a_run_names_its_plugin_and_never_loads_it(
     plugin: Path, tiny_trainable: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"

@@ -28,8 +28,6 @@ from scenemem.runs.weights import (
 )
 from tests.commands.helpers import Shell, typed
 
-constants: Any = pytest.importorskip("huggingface_hub.constants", reason="needs huggingface_hub")
-
 METADATA = {
     "preset": {"data": {"task": "r2r"}, "selection": {"split": "val_unseen"}},
     "vocabulary": ["<PAD>"],
@@ -62,9 +60,7 @@ def test_only_the_weights_are_kept_in_half_precision_which_has_to_hold_them(trai
         halved(trained)
 
 
-def test_all_weights_of_a_folder_are_listed_and_a_speaker_stays_one(
-    trained: Checkpoint, tmp_path: Path
-) -> None:
+def test_all_weights_are_listed_and_a_speaker_stays_one(trained: Checkpoint, tmp_path: Path) -> None:
     write_published(tmp_path / "agent.safetensors", halved(trained), DESCRIPTION, {"val_seen": REACHED})
     trained.metadata["kind"] = "speaker"
     write_published(tmp_path / "voice.safetensors", halved(trained), DESCRIPTION, {})
@@ -147,6 +143,7 @@ def folder(hardly_trained: Path, tiny_trainable: Path, tmp_path_factory: pytest.
 @pytest.fixture
 def server(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The Hub as far as a download needs it; yields the paths that were asked for."""
+    constants = pytest.importorskip("huggingface_hub.constants", reason="needs huggingface_hub")
     content = (folder / "model.safetensors").read_bytes()
     asked: list[str] = []
 
