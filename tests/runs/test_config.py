@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from scenemem.agents.build import AGENTS
 from scenemem.errors import DataError, SettingError, UserError
@@ -19,25 +20,13 @@ from scenemem.runs.folder import RunFolder
 from scenemem.runs.training import Settings, choose_preset, run_training
 from tests.commands.helpers import Shell, typed
 
-SMALL = {
+SMALL: dict[str, dict[str, Any]] = {
     "model": {"width": 16, "word_width": 8},
     "data": {"min_count": 1},
     "learning": {"batch": 4},
     "selection": {"every": 2, "save_every": 2},
 }
-TOML = """
-[model]
-width = 16
-word_width = 8
-node_width = "none"
-[data]
-min_count = 1
-[learning]
-batch = 4
-[selection]
-every = 2
-save_every = 2
-"""
+TOML = tomli_w.dumps({**SMALL, "model": {**SMALL["model"], "node_width": "none"}})
 
 
 def _file(folder: Path, text: str) -> Path:
