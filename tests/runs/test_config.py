@@ -154,8 +154,8 @@ def test_flags_and_configurations_lay_the_same_over_a_row(
     assert (again.name, again.preset) == (name, read_preset(found[1]["preset"]))
     text = (out / "experiment.toml").read_text(encoding="utf-8")
     assert 'base = "ssm"' in text
-    for words in ("feature_dropout", "learning_rate", "stages", "val_unseen"):
-        assert words not in text, "what an overlay chooses is not repeated"
+    for setting in ("feature_dropout", "learning_rate", "stages", "val_unseen"):
+        assert setting not in text, "what an overlay chooses is not repeated"
 
 
 def test_a_configuration_wants_the_data_it_was_written_for(
