@@ -26,7 +26,7 @@ from scenemem.formats.folder import DataFolder
 from scenemem.tasks.episode_set import EpisodeSet, load_split
 from scenemem.world.build import load_world
 from scenemem.world.graph import VIEWS, World
-from tests.commands.helpers import Shell
+from tests.commands.helpers import SMALL, Shell, typed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -198,6 +198,20 @@ def copied_data(tiny_trainable: Path, tmp_path: Path) -> Path:
 def shell(tiny_trainable: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
     """Types commands on the tiny world with features."""
     return Shell(tiny_trainable, capsys)
+
+
+@pytest.fixture(scope="session")
+def hardly_trained(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two agents and a speaker after four steps: the folders ssm-0, basic-0 and speaker-0."""
+    root = tmp_path_factory.mktemp("trained")
+    for name, words in (
+        ("ssm-0", ("train", "ssm")),
+        ("basic-0", ("train", "basic")),
+        ("speaker-0", ("speak", "train", "--words", 20)),
+    ):
+        flags = ("--data", tiny_trainable, "--out", root / name, "--iterations", 4)
+        assert typed(*words, *flags, *SMALL) == 0
+    return root
 
 
 @pytest.fixture(scope="session")

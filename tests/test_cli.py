@@ -16,24 +16,18 @@ from tests.commands.helpers import Shell, typed
 
 
 def test_without_a_command_the_commands_are_listed(shell: Shell) -> None:
+    assert shell.split("--version").out == f"scenemem {__version__}\n"
     shown = shell.split().out
     assert all(name in shown for name in COMMANDS)
 
 
-def test_a_group_lists_its_own_commands(shell: Shell) -> None:
+def test_a_group_lists_its_own_commands_and_an_unknown_command_is_one_line(shell: Shell) -> None:
     shown = shell.split("data", "--help").out
     assert "data check" in shown
     assert "score" not in shown
     assert "data check" in shell.split("data", code=2).err, "a group alone is not a command"
-
-
-def test_an_unknown_command_is_one_line_and_exit_code_2(shell: Shell) -> None:
     expected = "error: unknown command 'fly away'; 'scenemem --help' lists all commands\n"
     assert shell.split("fly", "away", code=2).err == expected
-
-
-def test_the_version_is_printed(shell: Shell) -> None:
-    assert shell.split("--version").out == f"scenemem {__version__}\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -68,6 +62,13 @@ def test_mistakes_and_interruptions_never_show_a_traceback(
     assert shell.split("data", "check", code=code).err == f"{message}\n"
 
 
+@pytest.mark.parametrize("words", ["eval", "report", "submit --split test --out x", "score --split test"])
+@pytest.mark.parametrize("name", ["n" * 300, "weights:" + "n" * 300, "run\udcff"])
+def test_names_that_no_file_has_are_one_line(words: str, name: str, shell: Shell) -> None:
+    command, *flags = words.split()
+    assert shell.refused(command, name, *flags).count("error:") == 1
+
+
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full", "x"), ValueError("a bug")])
 def test_other_errors_are_raised(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing() -> None:
@@ -91,8 +92,9 @@ def test_a_reader_that_goes_away_gets_no_traceback(dispatch: str) -> None:
     assert process.returncode == 1
 
 
-def test_importing_the_command_line_does_not_import_torch() -> None:
-    code = "import sys, scenemem.cli; sys.exit('torch' in sys.modules)"
+@pytest.mark.parametrize("used", ["scenemem.cli", "scenemem as sm; sm.UserError; sm.load_plugin"])
+def test_importing_the_package_or_the_command_line_does_not_import_torch(used: str) -> None:
+    code = f"import sys, {used}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

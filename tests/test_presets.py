@@ -75,6 +75,7 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
 CAPTIONS, R4R = Overlays("captions"), Overlays(task="r4r")
 PAPER = Overlays(recipe="published")
 ON_R2R = {"learning.iterations": 1000, "selection.split": "val_unseen", "selection.every": 200}
+MY = {**ON_R2R, "data.features": "my"}
 WALKS = {"walk.max_decisions": 30, "walk.max_steps": 80, "walk.max_words": 160}
 ON_R4R = {
     **WALKS,
@@ -113,6 +114,9 @@ def test_there_are_few_rows_because_overlays_are_none() -> None:
     assert len(rows) <= 60
     assert not [name for name in rows if "r2r" in name or "r4r" in name or "published" in name]
     assert {name for name, *_ in VARIANTS} == set(ROWS) - {"ssm", "basic"}
+    assert (PRESETS["ssm"].data, PRESETS["ssm"].selection) == (DataConfig(), SelectionConfig())
+    found = _changes(PRESETS["ssm"], PRESETS["basic"])
+    assert found == {"agent": "basic", "learning.labels": "goal", **SIGNS}, "as its own code learns"
 
 
 @pytest.mark.parametrize("overlays", [NO_OVERLAYS, PAPER], ids=["everyday", "published"])
@@ -126,23 +130,12 @@ def test_a_variant_changes_only_what_it_is_named_after(
     assert _changes(before, after) == changed
 
 
-def test_the_defaults_and_the_baseline() -> None:
-    assert (PRESETS["ssm"].data, PRESETS["ssm"].selection) == (DataConfig(), SelectionConfig())
-    found = _changes(PRESETS["ssm"], PRESETS["basic"])
-    assert found == {"agent": "basic", "learning.labels": "goal", **SIGNS}, "as its own code learns"
-
-
 @pytest.mark.parametrize(
     ("row", "overlays", "more", "changed"),
     [
         ("ssm", CAPTIONS, {}, {**ON_R2R, "data.features": "captions"}),
-        ("basic", Overlays("my"), {"store": _store(300)}, {**ON_R2R, "data.features": "my"}),
-        (
-            "ssm",
-            Overlays("my", task="r2r"),
-            {"store": _store(512)},
-            {**ON_R2R, "data.features": "my", "model.feature_dropout": 0.3},
-        ),
+        ("basic", Overlays("my"), {"store": _store(300)}, MY),
+        ("ssm", Overlays("my", task="r2r"), {"store": _store(512)}, {**MY, "model.feature_dropout": 0.3}),
         ("ssm", Overlays("views"), {"store": _store(36, "houses")}, {"data.features": "views"}),
         ("ssm", R4R, {}, {**ON_R4R, **BACK, "learning.labels": "path"}),
         ("basic", R4R, {}, {**ON_R4R, "learning.labels": "path"}),  # which may always come back
@@ -191,9 +184,8 @@ def test_results_are_named_by_row_and_overlays_and_lead_back_to_the_command(
         return
     words = ["scenemem train ssm", *(f"--{what} {value}" for what, value in vars(overlays).items() if value)]
     command = " ".join([*words, *(["--speaker RUN"] if described else [])])
-    with pytest.raises(
-        UserError, match=rf"unknown preset '{name}'; .* flags of a row: {command} \(in Python"
-    ):
+    message = rf"unknown preset '{name}'; .* flags of a row: {command} \(in Python"
+    with pytest.raises(UserError, match=message):
         PRESETS[name]
 
 
@@ -267,11 +259,8 @@ def test_every_preset_trains_two_iterations_and_walks(
 
 @pytest.mark.parametrize("name", ROWS)
 def test_presets_survive_being_written_down(name: str) -> None:
-    for preset in (
-        PRESETS[name],
-        PUBLISHED[name],
-        overlaid(name, Overlays("captions", "r4r"), described=True),
-    ):
+    laid = overlaid(name, Overlays("captions", "r4r"), described=True)
+    for preset in (PRESETS[name], PUBLISHED[name], laid):
         assert type(preset.model) is AGENTS[preset.agent].config
         written = msgspec.json.encode(preset)
         assert read_preset(msgspec.json.decode(written)) == preset

@@ -55,18 +55,16 @@ def test_an_unknown_name_is_refused_with_the_near_ones() -> None:
     with pytest.raises(UnknownNameError) as far:
         TOOLS["drill"]
     assert str(far.value) == "unknown tool 'drill'; there are: hammer, saw"
-    with pytest.raises(
-        UserError, match=r"^unknown tool 'hamer'; did you mean hammer\? There are: hammer, saw$"
-    ):
+    near = r"^unknown tool 'hamer'; did you mean hammer\? There are: hammer, saw$"
+    with pytest.raises(UserError, match=near):
         TOOLS["hamer"]
     assert isinstance(far.value, KeyError)
 
 
 def test_a_taken_name_is_refused_unless_it_is_the_same_thing() -> None:
     assert TOOLS.register("hammer", HAMMER) is HAMMER
-    with pytest.raises(
-        UserError, match="there is a tool 'hammer' already; register yours under another name"
-    ):
+    taken = "there is a tool 'hammer' already; register yours under another name"
+    with pytest.raises(UserError, match=taken):
         TOOLS.register("hammer", object())
 
     @TOOLS.register("pliers")
@@ -107,15 +105,12 @@ def test_a_plugin_that_fails_is_located(text: str, message: str, tmp_path: Path)
 def test_a_plugin_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no plugin file .*nowhere\.py"):
         load_plugin(str(tmp_path / "nowhere.py"))
-    with pytest.raises(
-        UserError, match=r"there is no plugin 'no_such_shed': no such module and no \.py file"
-    ):
+    missing = r"there is no plugin 'no_such_shed': no such module and no \.py file"
+    with pytest.raises(UserError, match=missing):
         load_plugin("no_such_shed")
 
 
-def test_installed_plugins_are_loaded_at_the_first_unknown_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installed_plugins_wait_for_an_unknown_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _plugin(tmp_path, "installed_shed")
     monkeypatch.syspath_prepend(str(tmp_path))
     queried: list[str] = []

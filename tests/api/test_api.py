@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -41,11 +40,6 @@ def agent(run: sm.TrainingRun) -> sm.LoadedAgent:
     return run.load()
 
 
-def test_importing_the_package_imports_nothing_heavy() -> None:
-    code = "import sys, scenemem as sm; sm.UserError; sm.load_plugin; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_every_name_of_the_package_is_there() -> None:
     assert dir(sm) == sorted(sm.__all__)
     for name in sm.__all__:
@@ -57,16 +51,15 @@ def test_every_name_of_the_package_is_there() -> None:
 def test_episodes_are_a_list_that_knows_ids(tiny_trainable: Path) -> None:
     found = sm.episodes("val_unseen", data=tiny_trainable)
     first = found[0]
-    assert (first.id, first.scan, first.start) == ("2000_0", "yard", first.path[0])
-    assert first.goal == first.path[-1]
+    expected = ("2000_0", "yard", first.path[0], first.path[-1])
+    assert (first.id, first.scan, first.start, first.goal) == expected
     assert first.text.startswith("Walk from")
     assert found.get("2000_0") == first
     assert [episode.id for episode in found[:2]] == ["2000_0", "2000_1"]
     assert isinstance(found[:2], sm.EpisodeList)
     assert len(list(found)) == len(found) > 2
-    with pytest.raises(
-        sm.UserError, match="'r2r val_unseen' has no instruction 'x'; its ids look like '2000_0'"
-    ):
+    message = "'r2r val_unseen' has no instruction 'x'; its ids look like '2000_0'"
+    with pytest.raises(sm.UserError, match=message):
         found.get("x")
     secret = sm.episodes("test", data=tiny_trainable)[0]
     assert (secret.goal, secret.path) == (None, (secret.start,))
@@ -97,14 +90,15 @@ def test_an_agent_follows_any_text(agent: sm.LoadedAgent) -> None:
     again = agent.walk(episode.text, start=(episode.scan, episode.start), heading=episode.heading)
     assert again.path == walk.path
     assert agent.walk("zzz", start=("yard", "g00")).path[0] == "g00"
-    with pytest.raises(sm.UserError, match=r"a text needs a start: start=\(scan, viewpoint\), or an episode"):
-        agent.walk("somewhere")
-    with pytest.raises(sm.UserError, match="has no included viewpoint 'nowhere'"):
-        agent.walk("somewhere", start=("yard", "nowhere"))
-    with pytest.raises(sm.UserError, match="the heading is nan, expected radians clockwise from"):
-        agent.walk("somewhere", start=episode, heading=float("nan"))
-    with pytest.raises(sm.UserError, match="an episode has its own start"):
-        agent.walk(episode, start=episode)
+    wrong: dict[str, tuple[Any, dict[str, Any]]] = {
+        r"a text needs a start: start=\(scan, viewpoint\), or an episode": ("there", {}),
+        "has no included viewpoint 'nowhere'": ("there", {"start": ("yard", "nowhere")}),
+        "the heading is nan, expected": ("there", {"start": episode, "heading": float("nan")}),
+        "an episode has its own start": (episode, {"start": episode}),
+    }
+    for message, (text, where) in wrong.items():
+        with pytest.raises(sm.UserError, match=message):
+            agent.walk(text, **where)
 
 
 def test_a_run_knows_what_it_reached(run: sm.TrainingRun, tiny_trainable: Path) -> None:
@@ -135,13 +129,13 @@ def test_a_script_without_a_guard_may_use_several_processes(
 def test_scripted_agents_are_evaluated_too(tiny_trainable: Path) -> None:
     assert sm.evaluate("expert", data=tiny_trainable).metrics["sr"] == 1.0
     assert sm.evaluate("stop", "val_seen", data=tiny_trainable).metrics["tl"] == 0.0
+    first, other = (sm.evaluate("random", data=tiny_trainable, seed=seed).metrics for seed in (0, 1))
+    assert first != other
 
 
-def test_training_goes_on_and_is_never_overwritten(
+def test_training_goes_on_and_is_repeated_from_its_configuration(
     run: sm.TrainingRun, tiny_trainable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(sm.UserError, match="already holds a run"):
-        sm.train("ssm", iterations=4, out=run.path, data=tiny_trainable, **SMALL)
     again = sm.train("ssm", iterations=4, out=run.path, data=tiny_trainable, resume=True, **SMALL)
     assert again.log == run.log
     monkeypatch.chdir(tmp_path)
@@ -201,18 +195,12 @@ def test_runs_packed_files_and_names_are_loaded_alike(
             sm.load(source, data=tiny_trainable)
 
 
-def test_agents_are_compared(
-    run: sm.TrainingRun, agent: sm.LoadedAgent, tiny_trainable: Path, tmp_path: Path
-) -> None:
-    copy = shutil.copytree(run.path, tmp_path / "copy")
-    both = sm.compare([agent, copy], data=tiny_trainable)
-    assert both.rows["ssm"]["sr"].n == 1, "a copy is no second run"
-    assert both.remarks == (f"{copy} has the weights of {agent.path}, which count once",)
+def test_agents_are_compared(run: sm.TrainingRun, agent: sm.LoadedAgent, tiny_trainable: Path) -> None:
+    both = sm.compare([agent, run], data=tiny_trainable)
+    assert both.rows["ssm"]["sr"].n == 1, "named twice"
     mean = both.rows["ssm"]["sr"].mean
     cost = f"{both.cpu_seconds['ssm']:.0f}"
     assert f"\n| ssm | unknown | 1 | {cost} | {mean:.3f} |" in both.to_markdown()
-    with pytest.raises(sm.UserError, match="name at least one run to compare"):
-        sm.compare([])
 
 
 def test_trajectories_in_memory_are_scored(tiny_trainable: Path) -> None:
@@ -250,8 +238,6 @@ def test_presets_are_listed_and_registered(monkeypatch: pytest.MonkeyPatch) -> N
     mine = replace(sm.preset("ssm"), agent="ssm-local-revisits")
     assert sm.register("preset", "mine", mine) is mine
     assert sm.preset("mine") is mine
-    with pytest.raises(sm.UserError, match="there is a preset 'mine' already"):
-        sm.register("preset", "mine", sm.preset("ssm"))
     with pytest.raises(sm.UserError, match="nothing is registered as 'tool'; there are: agent, preset, loss"):
         sm.register("tool", "mine", mine)
 

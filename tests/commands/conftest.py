@@ -7,22 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.helpers import SMALL, typed
-
-
-@pytest.fixture(scope="session")
-def hardly_trained(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two agents and a speaker after four steps: the folders ssm-0, basic-0 and speaker-0."""
-    root = tmp_path_factory.mktemp("trained")
-    for name, words in (
-        ("ssm-0", ("train", "ssm")),
-        ("basic-0", ("train", "basic")),
-        ("speaker-0", ("speak", "train", "--words", 20)),
-    ):
-        flags = ("--data", tiny_trainable, "--out", root / name, "--iterations", 4)
-        assert typed(*words, *flags, *SMALL) == 0
-    return root
-
 
 @pytest.fixture(scope="module")
 def runs(hardly_trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from _pytest.capture import CaptureResult
 
 from scenemem.cli import main
+from scenemem.formats.features import write_store
+from scenemem.world.build import load_world
 
 SMALL = (
     *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--learning.batch", 4),
@@ -24,6 +27,17 @@ def typed(*words: object) -> int:
         main([str(word) for word in words])
     assert isinstance(caught.value.code, int)
     return caught.value.code
+
+
+def write_features(
+    data: Path, name: str, width: int = 3, *, value: float = 0.0, keys: slice = slice(None), **facts: Any
+) -> Path:
+    """A feature store full of one number, for all viewpoints of a data folder or some of them."""
+    names = load_world(data / "connectivity").names[keys]
+    rows = np.full((len(names), 36, width), value, dtype=np.float16)
+    file = data / "features" / f"{name}.npy"
+    write_store(file, names, rows, width=width, **{"source": "test", "encoder": "one number", **facts})
+    return file
 
 
 class Shell:

@@ -108,7 +108,7 @@ def _printed(monkeypatch: pytest.MonkeyPatch, agents: int, *, width: int = 80) -
     return shown
 
 
-def test_a_table_that_is_too_wide_is_turned_or_broken_and_never_in_a_number(
+def test_a_wide_table_is_turned_or_broken_and_never_in_a_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shown = _printed(monkeypatch, 2)
@@ -148,16 +148,13 @@ def test_next_commands_can_be_typed_where_the_program_is_not_on_the_path(
     assert console.program() == "scenemem"
 
 
-def test_the_end_of_a_training_names_what_comes_next(
-    tiny_trainable: Path, tmp_path: Path, shell: Shell
-) -> None:
+def test_a_training_names_what_comes_next(tiny_trainable: Path, tmp_path: Path, shell: Shell) -> None:
     out = tmp_path / "run"
     shown = shell("train", "basic", "--out", out, *QUICK)
     assert "basic: step 1 of 2, " in shown
     assert f"The run: {out}, 2 steps: sr " in shown
-    assert f"next: scenemem eval {out} --data {tiny_trainable}" in shown
-    assert f"next: scenemem view {out} --data {tiny_trainable}" in shown
-    assert f"next: scenemem compare {out} OTHER_RUN --data {tiny_trainable}" in shown
+    for command in (f"eval {out}", f"view {out}", f"compare {out} OTHER_RUN"):
+        assert f"next: scenemem {command} --data {tiny_trainable}" in shown
 
 
 def test_eval_names_the_files_it_wrote(basic: Path, tmp_path: Path, shell: Shell) -> None:
@@ -166,9 +163,6 @@ def test_eval_names_the_files_it_wrote(basic: Path, tmp_path: Path, shell: Shell
     assert "%" not in shown, "fractions, as everywhere else"
     place = tmp_path / "kept"
     shown = shell("eval", basic, "--out", place, "--traces", 2)
-    assert {file.name for file in place.iterdir()} == {
-        *("val_unseen.json", "val_unseen.jsonl", "val_unseen.stamp.json", "traces")
-    }
     assert len(list((place / "traces").glob("val_unseen-*.json"))) == 2
     assert f"written to {place / 'traces'}" in shown
 
@@ -176,14 +170,11 @@ def test_eval_names_the_files_it_wrote(basic: Path, tmp_path: Path, shell: Shell
 # mistakes
 
 
-@pytest.mark.parametrize("command", ["eval", "view", "serve", "compare", "speak eval"])
+@pytest.mark.parametrize("command", ["eval", "view", "serve", "compare", "report", "speak eval"])
 def test_a_run_that_is_not_there_is_refused_before_anything_is_built(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
-    def building(*_: object, **__: object) -> None:
-        raise AssertionError("the houses must not be built")
-
-    monkeypatch.setattr("scenemem.houses.build.default_houses", building)
+    monkeypatch.setattr("scenemem.houses.build.default_houses", None)
     refused = shell.split(*command.split(), tmp_path / "none", code=2).err
     assert "none holds no run (no preset.json); start one with 'scenemem train'" in refused
 
@@ -251,7 +242,7 @@ WATCHED = "does not search, and a walk chosen among candidates cannot be watched
         ("train basic --iterations 0", "error: iterations must be 1 or more, got 0"),
         ("train basic --threads 0", "error: --threads must be 1 or more, got 0"),
         ("train basic --seed -1", "error: --seed must be 0 or more, got -1"),
-        ("eval nowhere", NO_RUN),
+        ("train basic --walk.max-words 2", "max_words must be from 3 to"),
         ("eval SPEAKER", "holds a speaker, which describes paths; use it with 'scenemem speak'"),
         ("eval BASIC --split test", "keeps its goals secret"),
         ("eval BASIC --traces -1", "--traces must be 0 or more, got -1"),
@@ -271,7 +262,6 @@ WATCHED = "does not search, and a walk chosen among candidates cannot be watched
         ("compare BASIC --out table.doc", "expected a name ending in .md, .html or .svg"),
         ("compare BASIC --out t.svg", "t.svg: a picture shows distances from a row; name it with --against"),
         ("report", "name at least one run folder: scenemem report RUN ..."),
-        ("report nowhere", f"nowhere {NO_RUN}"),
         ("follow expert", f"expert {NO_RUN}"),
         ("submit x --split test --out y", "x: no such run folder and no such result file"),
         ("weights pack BASIC --out x.bin", "the name of packed weights ends in .safetensors, that of a fold"),
@@ -295,7 +285,6 @@ WATCHED = "does not search, and a walk chosen among candidates cannot be watched
         ("speak train --iterations 0", "iterations must be 1 or more, got 0"),
         ("speak train --seed -1", "--seed must be 0 or more, got -1"),
         ("speak train --features nothing", "no feature store 'nothing' (there are: tiny)"),
-        ("speak eval nowhere", f"nowhere {NO_RUN}"),
         ("speak eval SPEAKER --beam 0", "--beam must be 1 or more, got 0"),
         ("speak eval SPEAKER --agent nowhere", f"nowhere {NO_RUN}"),
         (DESCRIBE, "say what to describe: --path A,B,C or --start A --goal B or --count N"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -34,14 +35,25 @@ def test_speakers_fit_the_network_of_today(name: str) -> None:
     assert msgspec.convert(entry.description["preset"], SpeakerPreset) == preset
 
 
+def _speaks(name: str, data: Path, shell: Shell, tolerance: float) -> Any:
+    """How well a speaker describes the paths of val_unseen, which its card says."""
+    report = shell.json("speak", "eval", f"weights:{name}", "--data", data)
+    assert report["bleu"] == pytest.approx(SPEAKERS[name].metrics["val_unseen"]["bleu"], abs=tolerance)
+    assert report["bleu"] > max(report["retrieval"], report["shuffled"]), "it describes this path, not any"
+    return report
+
+
 def test_the_speaker_of_the_houses_reaches_its_card(shell: Shell) -> None:
-    entry = SPEAKERS["speaker-houses"]
-    report = shell.json("speak", "eval", "weights:speaker-houses", "--data", default_houses())
-    assert report["bleu"] == pytest.approx(entry.metrics["val_unseen"]["bleu"], abs=5e-4)
-    assert report["bleu"] > report["retrieval"] > report["shuffled"], "it describes this path, not any"
-    card = entry.file.with_suffix(".md").read_text(encoding="utf-8")
+    report = _speaks("speaker-houses", default_houses(), shell, 5e-4)
+    assert report["retrieval"] > report["shuffled"]
+    card = SPEAKERS["speaker-houses"].file.with_suffix(".md").read_text(encoding="utf-8")
     assert f"| val_unseen | {report['bleu']:.3f} |" in card
     assert "`scenemem speak eval weights:speaker-houses --split val_unseen`" in card
+
+
+@pytest.mark.real_data
+def test_the_speaker_of_r2r_reaches_its_card(with_features: Path, shell: Shell) -> None:
+    _speaks("speaker-r2r-captions", with_features, shell, 0.003)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -76,22 +88,9 @@ def test_agents_of_r2r_reach_their_cards(name: str, with_features: Path, shell: 
         assert metrics[metric] == pytest.approx(PUBLISHED[name].metrics["val_unseen"][metric], abs=0.003)
 
 
-@pytest.mark.real_data
-def test_the_speaker_of_r2r_reaches_its_card(with_features: Path, shell: Shell) -> None:
-    entry = SPEAKERS["speaker-r2r-captions"]
-    report = shell.json("speak", "eval", "weights:speaker-r2r-captions", "--data", with_features)
-    assert report["bleu"] == pytest.approx(entry.metrics["val_unseen"]["bleu"], abs=0.003)
-    assert report["bleu"] > max(report["retrieval"], report["shuffled"])
-
-
-def test_there_are_agents_and_speakers_of_both_worlds() -> None:
+def test_there_are_agents_and_speakers_of_both_worlds_named_after_their_track() -> None:
     assert {entry.track for entry in SPEAKERS.values()} == {"houses", "captions"}
-    assert {*_of("houses"), *_of(*R2R_TRACKS)} == set(PUBLISHED)
-    assert _of("houses")
-    assert _of("captions")
-    assert _of("oracle")
-
-
-def test_weights_are_named_after_their_track() -> None:
+    tracks = {entry.track for entry in PUBLISHED.values()}
+    assert {"houses", "captions", "oracle"} <= tracks <= {"houses", *R2R_TRACKS}
     for name, entry in {**PUBLISHED, **SPEAKERS}.items():
         assert name.endswith(f"-{entry.track}"), name

@@ -1,4 +1,4 @@
-"""Train, evaluate, compare and submit, as a user would."""
+"""Train, evaluate, compare, score and submit, as a user would."""
 
 from __future__ import annotations
 
@@ -6,30 +6,28 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
-from scenemem.formats.features import write_store
+from scenemem.formats.episodes import read_episodes
+from scenemem.formats.results import read_trajectories
 from scenemem.runs.folder import RunFolder
-from scenemem.world.build import load_world
 from tests.commands import helpers
-from tests.commands.helpers import Shell, typed
+from tests.commands.helpers import Shell, typed, write_features
 
 SMALL = (*helpers.SMALL, "--iterations", 4)
 
 
-def test_training_fills_the_run_folder(ssm: Path) -> None:
-    run = RunFolder(ssm)
-    description = run.describe()
-    assert description["name"] == "ssm"
-    assert description["preset"]["model"]["width"] == 16
-    assert [line["iteration"] for line in run.logged()] == [2, 4]
-    assert run.best.is_file()
-    assert run.last.is_file()
+def _description(run: Path) -> Any:
+    return json.loads((run / "preset.json").read_text(encoding="utf-8"))
 
 
-def test_eval_and_score_agree(ssm: Path, shell: Shell) -> None:
+def _describe(run: Path, description: Any) -> None:
+    (run / "preset.json").write_text(json.dumps(description), encoding="utf-8")
+
+
+def test_eval_score_and_submit_agree(ssm: Path, tmp_path: Path, shell: Shell) -> None:
     report = shell.json("eval", ssm, "--split", "val_unseen")
     results = ssm / "results" / "val_unseen.json"
     scored = shell.json("score", results, "--split", "val_unseen")
@@ -38,6 +36,8 @@ def test_eval_and_score_agree(ssm: Path, shell: Shell) -> None:
     shown = shell("eval", ssm, "--checkpoint", "best")
     assert "stopped nearer than 3 m" in shown
     assert "on r2r val_unseen, track unknown: " in shown
+    submit = ("submit", ssm, "--split", "test", "--out", tmp_path / "test.json")
+    assert "every start, id and edge is right" in shell(*submit)
 
 
 def test_every_result_names_the_track(
@@ -53,9 +53,8 @@ def test_every_result_names_the_track(
     assert ", track captions" in (run / "report.html").read_text(encoding="utf-8")
     assert shell.json("eval", run, "--data", data)["track"] == "captions"
     assert "on r2r val_unseen, track captions: " in shell("eval", run, "--data", data)
-    assert shell.json("compare", run, "--data", data, "--out", tmp_path / "table.md")["tracks"] == {
-        "basic": "captions"
-    }
+    compare = ("compare", run, "--data", data, "--out", tmp_path / "table.md")
+    assert shell.json(*compare)["tracks"] == {"basic": "captions"}
     assert "| basic | captions | 1 |" in (tmp_path / "table.md").read_text(encoding="utf-8")
     shell("weights", "pack", run, "--data", data, "--out", tmp_path / "packed.safetensors")
     assert ", track captions, 8 columns" in (tmp_path / "packed.md").read_text(encoding="utf-8")
@@ -83,9 +82,8 @@ def test_packed_weights_stand_for_a_run_and_reach_their_card(
 ) -> None:
     monkeypatch.setattr("scenemem.runs.weights.WEIGHTS", tmp_path)
     augmented = Path(shutil.copytree(ssm, tmp_path / "augmented-0"))
-    description = json.loads((augmented / "preset.json").read_text())
-    description["augmentation"] = {"speaker": str(tmp_path / "speaker-0")}
-    (augmented / "preset.json").write_text(json.dumps(description))
+    speaker = {"speaker": str(tmp_path / "speaker-0")}
+    _describe(augmented, {**_description(augmented), "augmentation": speaker})
     file = tmp_path / "tiny.safetensors"
     shell("weights", "pack", augmented, "--out", file)
     measured = shell.json("eval", "weights:tiny")["metrics"]
@@ -99,31 +97,19 @@ def test_packed_weights_stand_for_a_run_and_reach_their_card(
     assert "there are: tiny" in shell.refused("eval", "weights:unknown")
 
 
-def test_submit_writes_a_valid_file_for_the_secret_split(ssm: Path, tmp_path: Path, shell: Shell) -> None:
-    out = tmp_path / "test.json"
-    assert "every start, id and edge is right" in shell("submit", ssm, "--split", "test", "--out", out)
-    assert "keeps its goals secret" in shell.refused("eval", ssm, "--split", "test")
-
-
-@pytest.mark.parametrize("agent", ["expert", "random", "stop"])
-def test_scripted_agents_are_evaluated_too(agent: str, shell: Shell) -> None:
-    assert (shell.json("eval", agent)["metrics"]["sr"] == 1.0) == (agent == "expert")
-
-
-def test_compare_gathers_seeds_of_a_preset(ssm: Path, tmp_path: Path, shell: Shell) -> None:
-    other = tmp_path / "ssm-1"
-    assert shell.json("train", "ssm", "--out", other, "--seed", 1, *SMALL)["iteration"] == 4
-    words = ("compare", ssm, other)
-    rows = shell.json(*words)["rows"]
-    assert rows["ssm"]["sr"]["n"] == 2
+def test_compare_gathers_seeds_and_keeps_settings_apart(ssm: Path, tmp_path: Path, shell: Shell) -> None:
+    seed, fewer = tmp_path / "ssm-1", tmp_path / "ssm-fewer"
+    assert shell.json("train", "ssm", "--out", seed, "--seed", 1, *SMALL)["iteration"] == 4
+    shell("train", "ssm", "--out", fewer, *SMALL, "--model.reasoning-steps", 1)
+    rows = shell.json("compare", ssm, seed, fewer)["rows"]
+    counts = {name: row["sr"]["n"] for name, row in rows.items()}
+    assert counts == {"ssm (model.reasoning_steps 3)": 2, "ssm (model.reasoning_steps 1)": 1}
     for name in ("table.md", "table.html"):
-        shell(*words, "--out", tmp_path / name)
+        shell("compare", ssm, seed, "--out", tmp_path / name)
         assert "±" in (tmp_path / name).read_text(encoding="utf-8")
 
 
-def test_compare_measures_distances_from_one_row(
-    ssm: Path, basic: Path, tmp_path: Path, shell: Shell
-) -> None:
+def test_compare_measures_distances(ssm: Path, basic: Path, tmp_path: Path, shell: Shell) -> None:
     words, table = ("compare", ssm, basic, "--against", "ssm"), tmp_path / "table.md"
     report = shell.json(*words, "--out", table)
     again = shell.json(*words, "--processes", 2, "--again")
@@ -140,16 +126,16 @@ def test_compare_measures_distances_from_one_row(
     assert "all runs belong to that row; name runs of another one, too" in alone
 
 
-def test_compare_reads_descriptions_of_other_versions_and_refuses_broken_ones(
+def test_compare_reads_other_versions_and_refuses_broken_ones(
     ssm: Path, tmp_path: Path, shell: Shell
 ) -> None:
     other = Path(shutil.copytree(ssm, tmp_path / "other"))
-    described = json.loads((other / "preset.json").read_text(encoding="utf-8"))
+    described = _description(other)
     del described["preset"]["model"]["allow_revisits"]
-    (other / "preset.json").write_text(json.dumps(described), encoding="utf-8")
+    _describe(other, described)
     assert list(shell.json("compare", ssm, other)["rows"]) == ["ssm"], "a new setting has its default"
-    for text in ('{"name": "ssm"}', '{"name": "ssm", "preset": 3}'):
-        (other / "preset.json").write_text(text, encoding="utf-8")
+    for broken in ({"name": "ssm"}, {"name": "ssm", "preset": 3}):
+        _describe(other, broken)
         assert "does not describe a run" in shell.refused("compare", ssm, other)
 
 
@@ -161,20 +147,19 @@ def test_compare_refuses_to_mix_tasks(ssm: Path, copied_data: Path, tmp_path: Pa
     assert "walks other episodes than the runs before it" in refused
 
 
-def test_compare_keeps_runs_with_other_settings_apart(ssm: Path, tmp_path: Path, shell: Shell) -> None:
-    other = tmp_path / "ssm-other"
-    shell("train", "ssm", "--out", other, *SMALL, "--model.reasoning-steps", 1)
-    rows = shell.json("compare", ssm, other)["rows"]
-    assert list(rows) == ["ssm (model.reasoning_steps 3)", "ssm (model.reasoning_steps 1)"]
-
-
-def test_a_run_is_never_overwritten_but_can_be_continued(ssm: Path, shell: Shell) -> None:
-    words = ("train", "ssm", "--out", ssm, *SMALL)
-    assert "already holds a run; continue it with --resume" in shell.refused(*words)
-    before = (ssm / "metrics.jsonl").read_text()
-    shell("train", "ssm", "--out", ssm, "--resume")
-    assert (ssm / "metrics.jsonl").read_text() == before, "a finished run has nothing left to do"
-    refused = shell.refused(*words, "--resume", "--learning.clip", 1.0)
+@pytest.mark.parametrize(
+    ("words", "flags"), [("train ssm", SMALL), ("speak train speaker", (*SMALL, "--words", 20))]
+)
+def test_a_run_is_never_overwritten_but_can_be_continued(
+    words: str, flags: tuple[object, ...], runs: Path, shell: Shell
+) -> None:
+    run = runs / f"{words.split()[-1]}-0"
+    again = (*words.split(), "--out", run)
+    assert "already holds a run; continue it with --resume" in shell.refused(*again, *flags)
+    before = (run / "metrics.jsonl").read_text()
+    assert shell.json(*again, "--resume")["iteration"] == 4
+    assert (run / "metrics.jsonl").read_text() == before, "a finished run has nothing left to do"
+    refused = shell.refused(*again, *flags, "--resume", "--learning.clip", 1.0)
     assert re.search(r"was started with another preset \(learning\.clip: [\d.]+ then, 1\.0 now\)", refused)
 
 
@@ -184,25 +169,120 @@ def test_a_run_that_never_began_does_not_block_its_folder(tmp_path: Path, shell:
     shell(*words)
 
 
-def test_a_second_feature_store_does_not_confuse_a_trained_run(
-    ssm: Path, copied_data: Path, tmp_path: Path, shell: Shell
-) -> None:
-    data = copied_data
-    for name in ("another.npy", "another.json"):
-        shutil.copy(data / "features" / f"tiny.{name.split('.')[1]}", data / "features" / name)
-    shell("eval", ssm, "--data", data, "--json")
-    refused = shell.refused("train", "ssm", "--data", data, "--out", tmp_path / "run", *SMALL)
-    assert "has several feature stores (another, tiny); name one with --features" in refused
-
-
-def test_other_features_than_those_trained_with_are_refused(
-    ssm: Path, tiny_data: Path, tmp_path: Path, shell: Shell
+def test_a_run_keeps_to_the_features_it_was_trained_with(
+    ssm: Path, copied_data: Path, tiny_data: Path, tmp_path: Path, shell: Shell
 ) -> None:
     assert "no feature store 'tiny' (there is none yet)" in shell.refused("eval", ssm, "--data", tiny_data)
-    data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
-    names = load_world(data / "connectivity").names
+    where = ("--data", copied_data)
+    write_features(copied_data, "another", 8)
+    shell("eval", ssm, *where, "--json")
+    refused = shell.refused("train", "ssm", *where, "--out", tmp_path / "run", *SMALL)
+    assert "has several feature stores (another, tiny); name one with --features" in refused
     for width, differs in ((5, "width 8, this store has 5"), (8, "sha256")):
-        rows = np.zeros((len(names), 36, width), dtype=np.float16)
-        store = data / "features" / "tiny.npy"
-        write_store(store, names, rows, width=width, source="test", encoder="zeros")
-        assert f"was trained on features with {differs}" in shell.refused("eval", ssm, "--data", data)
+        write_features(copied_data, "tiny", width)
+        assert f"was trained on features with {differs}" in shell.refused("eval", ssm, *where)
+
+
+METRICS = ["tl", "ne", "sr", "osr", "spl", "spl_ref", "cls", "ndtw", "sdtw"]
+
+
+def _reference_results(data: Path, split: str) -> list[dict[str, Any]]:
+    """Every instruction walked along its reference path, DUET style: one list per action."""
+    return [
+        {"instr_id": instruction_id, "trajectory": [[viewpoint] for viewpoint in episode.path]}
+        for episode in read_episodes(data / "r2r" / f"R2R_{split}.json")
+        for instruction_id in episode.instruction_ids
+    ]
+
+
+def _dump(file: Path, results: list[dict[str, Any]]) -> Path:
+    file.write_text(json.dumps(results), encoding="utf-8")
+    return file
+
+
+def test_score_prints_one_json_object_or_a_table(tiny_data: Path, tmp_path: Path, shell: Shell) -> None:
+    results = _reference_results(tiny_data, "val_seen")
+    file, lines = _dump(tmp_path / "r.json", results), tmp_path / "episodes.jsonl"
+    words = ("score", file, "--split", "val_seen")
+    printed = shell.json(*words)
+    assert list(printed) == ["split", "n", "missing", "metrics"]
+    assert (printed["split"], printed["n"], printed["missing"]) == ("val_seen", len(results), 0)
+    assert list(printed["metrics"]) == METRICS
+    assert printed["metrics"]["sr"] == printed["metrics"]["ndtw"] == 1.0
+
+    results[0]["trajectory"] = results[0]["trajectory"][:1]
+    _dump(file, results)
+    printed = shell.json(*words, "--per-episode", lines)
+    episodes = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [episode["instr_id"] for episode in episodes] == [result["instr_id"] for result in results]
+    assert list(episodes[0]) == ["instr_id", *METRICS]
+    assert episodes[0]["tl"] == 0.0
+    mean = sum(episode["ne"] for episode in episodes) / len(episodes)
+    assert printed["metrics"]["ne"] == pytest.approx(mean)
+
+    _dump(file, results[1:])
+    shown = shell(*words, "--partial")
+    for text in ("1 missing", "TL", "SPL (reference)", "nDTW", "1.000"):
+        assert text in shown
+    refused = shell.refused(*words, "--json")
+    assert "have no trajectory" in refused
+    assert "--partial" in refused
+
+
+def test_score_options_reach_the_library(tiny_data: Path, tmp_path: Path, shell: Shell) -> None:
+    results = _reference_results(tiny_data, "val_seen")
+    for result in results:
+        result["trajectory"] = [result["trajectory"][0], result["trajectory"][0], result["trajectory"][-1]]
+    words = ("score", _dump(tmp_path / "r.json", results), "--split", "val_seen")
+    assert "no edge between" in shell.refused(*words)
+    merged = shell.json(*words, "--allow-jumps")["metrics"]
+    kept = shell.json(*words, "--allow-jumps", "--keep-repeats")["metrics"]
+    assert merged["sr"] == kept["sr"] == 1.0
+    assert merged["spl"] == pytest.approx(1.0)
+    assert kept["ndtw"] <= merged["ndtw"] < 1.0
+
+
+@pytest.mark.parametrize("split", ["test", "val_unseen"])
+def test_submit_writes_the_leaderboard_file(
+    split: str, tiny_data: Path, tmp_path: Path, shell: Shell
+) -> None:
+    results = _reference_results(tiny_data, split)
+    source, target = _dump(tmp_path / "r.json", results), tmp_path / "out" / "flat.json"
+    shown = shell("submit", source, "--split", split, "--out", target)
+    assert f"{len(results)} trajectories; every start, id and edge is right" in shown
+    written = read_trajectories(target)
+    assert [trajectory.instruction_id for trajectory in written] == [result["instr_id"] for result in results]
+    for entry in json.loads(target.read_text()):
+        for point in entry["trajectory"]:
+            assert [type(part) for part in point] == [str, float, float]
+    score = ("score", target, "--split", split)
+    if split == "test":
+        assert "the goals of r2r test are not public" in shell.refused(*score)
+    else:
+        assert shell.json(*score)["metrics"]["spl_ref"] == 1.0
+
+
+def test_submit_writes_nothing_when_an_edge_is_missing(tiny_data: Path, tmp_path: Path, shell: Shell) -> None:
+    results = _reference_results(tiny_data, "val_unseen")
+    path = results[2]["trajectory"]
+    results[2]["trajectory"] = [path[0], path[2]]
+    source, target = _dump(tmp_path / "r.json", results), tmp_path / "out.json"
+    refused = shell.refused("submit", source, "--split", "val_unseen", "--out", target)
+    where = f"instruction '{results[2]['instr_id']}', step 1"
+    assert f"{where}: no edge between '{path[0][0]}' and '{path[2][0]}'" in refused
+    assert not target.exists()
+
+
+def test_r4r_is_written_counted_and_scored(tmp_path: Path, shell: Shell) -> None:
+    words = ("data", "r4r", "--out", tmp_path, "--splits")
+    printed = shell.json(*words, "train", "val_seen", "--positions", "pose")
+    assert list(printed["splits"]) == ["train", "val_seen"]
+    for split, counted in printed["splits"].items():
+        episodes = read_episodes(tmp_path / f"R4R_{split}.json")
+        instructions = sum(len(episode.instructions) for episode in episodes)
+        assert counted == {"paths": len(episodes), "instructions": instructions}
+    shown = shell(*words, "train", "val_seen")
+    assert "val_seen" in shown
+    assert f"written to {tmp_path}" in shown
+    assert "holds paths without a goal" in shell.refused(*words, "test")
+    assert not (tmp_path / "R4R_test.json").exists()

@@ -1,48 +1,40 @@
-"""Train a speaker, evaluate it, let it describe and augment, as a user would."""
+"""Train a speaker, evaluate it, let it describe and augment, and help agents to choose, as a user would."""
 
 from __future__ import annotations
 
-import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from torch import Tensor
 
-from scenemem.agents.walker import TrainedAgent
-from scenemem.evaluation.evaluate import Walks, walk_split
+from scenemem.evaluation.evaluate import walk_split
 from scenemem.evaluation.following import path_likelihood
+from scenemem.formats.decoding import file_digest
 from scenemem.formats.episodes import Episode, read_episodes
 from scenemem.formats.folder import DataFolder
+from scenemem.formats.results import read_episode_results
+from scenemem.formats.traces import read_trace
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import open_run
 from scenemem.runs.speakers import LoadedSpeaker, open_speaker
-from scenemem.tasks.episode_set import EpisodeSet, bind_episodes
+from scenemem.tasks.episode_set import bind_episodes
 from scenemem.world.build import load_world
 from tests.commands import helpers
-from tests.commands.helpers import Shell
+from tests.commands.helpers import Shell, write_features
 
 SMALL = (*helpers.SMALL, "--iterations", 4, "--words", 20)
+REPORTED = {"split", "n", "beam", "words", "bleu", "retrieval", "shuffled"}
 
 
-def test_training_fills_the_run_folder(speaker: Path) -> None:
-    run = RunFolder(speaker)
-    description = run.describe()
-    assert description["name"] == "speaker"
-    assert description["preset"]["model"]["width"] == 16
-    lines = list(run.logged())
-    assert [line["iteration"] for line in lines] == [2, 4]
+def test_a_speaker_is_described_and_selected_by_bleu(speaker: Path) -> None:
+    description, lines = RunFolder(speaker).describe(), list(RunFolder(speaker).logged())
+    assert (description["name"], description["preset"]["model"]["width"]) == ("speaker", 16)
     assert lines[0]["stage"] == "speaking"
     assert lines[1]["validation"].keys() == {"bleu"}
-    assert run.best.is_file()
-
-
-def test_a_run_is_never_overwritten_but_can_be_continued(speaker: Path, shell: Shell) -> None:
-    words = ("speak", "train", "speaker", "--out", speaker)
-    assert "already holds a run; continue it with --resume" in shell.refused(*words, *SMALL)
-    assert shell.json(*words, "--resume")["iteration"] == 4
-    assert "was started with another preset" in shell.refused(*words, "--resume", "--learning.clip", 1.0)
 
 
 def test_the_cost_is_printed_and_nothing_is_written(tmp_path: Path, shell: Shell) -> None:
@@ -54,39 +46,31 @@ def test_the_cost_is_printed_and_nothing_is_written(tmp_path: Path, shell: Shell
 def test_eval_reports_bleu_and_both_controls(speaker: Path, shell: Shell) -> None:
     words = ("speak", "eval", speaker)
     report = shell.json(*words, "--beam", 2)
-    assert report.keys() == {"split", "n", "beam", "words", "bleu", "retrieval", "shuffled"}
+    assert report.keys() == REPORTED
     assert (report["split"], report["beam"]) == ("val_unseen", 2)
     assert all(0 <= report[name] <= 1 for name in ("bleu", "retrieval", "shuffled"))
     assert "most similar training path" in shell(*words, "--split", "train", "--checkpoint", "last")
 
 
-def test_an_agent_that_follows_the_descriptions_shows_what_they_are_worth(
+def test_an_agent_that_follows_descriptions_shows_what_they_are_worth(
     speaker: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = tmp_path / "basic-0"
     flags = (*helpers.SMALL, "--learning.batch", 8, "--iterations", 30)
     shell("train", "basic", "--out", agent, *flags, "--no-replays")
     people = shell.json("eval", agent)["metrics"]["sr"]
-    lines = (agent / "results" / "val_unseen.jsonl").read_text().splitlines()
-    outcomes = [json.loads(line) for line in lines]
-    first = [one["sr"] for one in outcomes if one["instr_id"].endswith("_0")]
+    outcomes = read_episode_results(agent / "results" / "val_unseen.jsonl")
+    first = [one.sr for one in outcomes if one.instr_id.endswith("_0")]
     # a speaker that repeats the first instruction of people is followed like that instruction
-    monkeypatch.setattr(
-        "scenemem.runs.speakers.describe_paths", lambda _speaker, paths, **_: list(paths.episodes.texts)
-    )
-    walked: list[tuple[str, ...]] = []
-
-    def spied(walker: TrainedAgent, episodes: EpisodeSet, **options: Any) -> Walks:
-        walked.append(episodes.texts)
-        return walk_split(walker, episodes, **options)
-
-    monkeypatch.setattr("scenemem.runs.speakers.walk_split", spied)
+    describe, walk = "scenemem.runs.speakers.describe_paths", Mock(wraps=walk_split)
+    monkeypatch.setattr(describe, lambda _speaker, paths, **_: list(paths.episodes.texts))
+    monkeypatch.setattr("scenemem.runs.speakers.walk_split", walk)
     words = ("speak", "eval", speaker, "--agent", agent)
     followed = shell.json(*words)["followed"]
     assert followed.keys() == {"descriptions", "people", "shuffled"}
     assert followed["people"]["sr"] == pytest.approx(people)
     assert followed["descriptions"]["sr"] == pytest.approx(sum(first) / len(first))
-    described, _, shuffled = walked
+    described, _, shuffled = (called.args[1].texts for called in walk.call_args_list)
     assert sorted(shuffled) == sorted(described)
     assert all(one != other for one, other in zip(described, shuffled, strict=True))
     assert "walks the same paths by" in shell(*words)
@@ -122,15 +106,13 @@ def test_a_listed_path_and_a_shortest_path_are_described_alike(speaker: Path, sh
 
 def test_random_paths_are_shown_beside_what_people_said(speaker: Path, shell: Shell) -> None:
     words = ("speak", "describe", speaker, "--count", 2, "--split", "val_unseen")
-    first = shell.json(*words)["descriptions"]
+    first, other = (shell.json(*words, "--seed", seed)["descriptions"] for seed in (0, 1))
     assert len(first) == 2
     assert len(first[0]["references"]) == 3
     shown = shell(*words)
     assert first[0]["text"] in shown
     assert f"people: {first[0]['references'][0]}" in shown
-    assert [entry["path"] for entry in shell.json(*words, "--seed", 1)["descriptions"]] != [
-        entry["path"] for entry in first
-    ]
+    assert [entry["path"] for entry in other] != [entry["path"] for entry in first]
 
 
 def test_augmentation_is_an_episode_file_that_follows_the_seed(
@@ -141,15 +123,14 @@ def test_augmentation_is_an_episode_file_that_follows_the_seed(
         assert "paths described" in shell(*words, *flags)
         return (tmp_path / name).read_bytes()
 
-    report = shell.json("speak", "augment", speaker, "--out", tmp_path / "first.json", "--count", 50)
-    first = (tmp_path / "first.json").read_bytes()
-    assert (report["count"], report["out"]) == (50, str(tmp_path / "first.json"))
-    episodes = read_episodes(tmp_path / "first.json")
+    file = tmp_path / "first.json"
+    report = shell.json("speak", "augment", speaker, "--out", file, "--count", 50)
+    assert (report["count"], report["out"]) == (50, str(file))
+    first, episodes = file.read_bytes(), read_episodes(file)
     world = load_world(tiny_trainable / "connectivity")
     bound = bind_episodes(world, episodes, "first.json", name="augmented")
     assert len(bound) == 50, "every path is a walk of the world"
-    scans = {world.scans[number] for number in bound.scan.tolist()}
-    assert len(scans) == 1, "the held-out building is left alone"
+    assert len(set(bound.scan.tolist())) == 1, "the held-out building is left alone"
     assert all(4 <= len(episode.path) - 1 <= 6 for episode in episodes)
     fresh = min(50, report["pool"])
     assert len({(episode.scan, episode.path) for episode in episodes[:fresh]}) == fresh
@@ -163,9 +144,7 @@ def test_augmentation_is_an_episode_file_that_follows_the_seed(
     assert read_episodes(tmp_path / "packed.json.gz") == episodes
 
 
-def test_of_several_descriptions_the_likeliest_is_kept(
-    speaker: Path, tiny_trainable: Path, tmp_path: Path
-) -> None:
+def test_the_likeliest_description_is_kept(speaker: Path, tiny_trainable: Path, tmp_path: Path) -> None:
     loaded = LoadedSpeaker(open_speaker(RunFolder(speaker), DataFolder(tiny_trainable)))
 
     def described(**choice: Any) -> list[Episode]:
@@ -218,3 +197,93 @@ def test_a_run_folder_that_describes_something_else_is_not_resumed(tmp_path: Pat
     (tmp_path / "preset.json").write_text('{"preset": {"words": "many"}, "seed": 0}')
     words = ("speak", "train", "--out", tmp_path, "--resume")
     assert "does not describe a run" in shell.refused(*words)
+
+
+@pytest.fixture(scope="module")
+def two_stores(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny world with two feature stores."""
+    root = Path(shutil.copytree(tiny_trainable, tmp_path_factory.mktemp("two") / "data"))
+    write_features(root, "other", 8)
+    return root
+
+
+def test_candidates_are_reranked_and_all_that_is_walked_is_reported(
+    ssm: Path, speaker: Path, two_stores: Path, tmp_path: Path, shell: Shell
+) -> None:
+    agent, data, other = ssm, two_stores, tmp_path / "other"
+    words: tuple[object, ...] = ("eval", agent, "--data", data)
+    plain = shell.json(*words)
+    results, kept = agent / "results", agent / "results" / "reranked"
+    before = {name: (results / name).read_bytes() for name in ("val_unseen.json", "val_unseen.jsonl")}
+    words = (*words, "--speaker", speaker)
+    alone = shell.json(*words)
+    one = alone.pop("reranking")
+    assert alone == plain, "one candidate is the ordinary evaluation"
+    assert one["candidates"] == 1
+    assert one["all_walked"] == {"tl": plain["metrics"]["tl"], "spl": plain["metrics"]["spl"]}
+    assert (kept / "val_unseen.json").read_bytes() == before["val_unseen.json"]
+
+    words = (*words, "--candidates", 5)
+    choice = ("--speaker-weight", 1, "--seed", 3)
+    report = shell.json(*words, *choice)
+    assert report["metrics"] != plain["metrics"]
+    walked = report["reranking"]["all_walked"]
+    assert walked["tl"] > report["metrics"]["tl"]
+    assert walked["spl"] <= report["metrics"]["spl"]
+    said = {"speaker": str(speaker), "candidates": 5, "weight": 1.0, "seed": 3}
+    assert {name: report["reranking"][name] for name in said} == said
+    assert {name: (results / name).read_bytes() for name in before} == before
+    assert not list(kept.glob("*.jsonl")), "reports show ordinary walks only"
+    scored = shell.json("score", kept / "val_unseen.json", "--data", data, "--split", "val_unseen")
+    assert scored == {key: report[key] for key in scored}
+    assert shell.json(*words, *choice) == report, "the same seed, the same answers"
+    shown = shell(*words)
+    assert "TL, all walked" in shown
+    assert "not comparable with agents that walk once" in shown
+
+    shell("speak", "train", "--data", data, "--out", other, *SMALL, "--features", "other")
+    expected = f"{other} sees other features than the agent; train both with the same --features"
+    assert expected in shell.refused("eval", agent, "--data", data, "--speaker", other, "--candidates", 2)
+
+
+def test_a_speaker_chooses_where_a_search_ends(
+    speaker: Path, two_stores: Path, tmp_path: Path, shell: Shell
+) -> None:
+    agent, data = tmp_path / "search", two_stores
+    flags = (*helpers.SMALL, "--iterations", 2, "--features", "tiny")
+    shell("train", "speaker-follower-search", "--data", data, "--out", agent, *flags)
+    words = ("eval", agent, "--data", data)
+    found = {}
+    for weight in (0.0, 1.0):
+        found[weight] = shell.json(*words, "--speaker", speaker, "--speaker-weight", weight, "--traces", 1)
+        assert found[weight].pop("reranking") == {"speaker": str(speaker), "weight": weight}
+    kept = agent / "results" / "reranked"
+    traced = [read_trace(file) for file in (kept / "traces").iterdir()]
+    assert [trace.agent for trace in traced] == ["search with speaker-0"]
+    origin = traced[0].origin
+    assert origin is not None
+    assert origin.reranking == {"weight": 1.0, "speaker": file_digest(RunFolder(speaker).best)}
+    assert [trace.moves[-1].decisions[-1].kind for trace in traced] == ["final"]
+    scored = shell.json("score", kept / "val_unseen.json", "--data", data, "--split", "val_unseen")
+    assert scored == {key: found[1.0][key] for key in scored}, "every metre of the search is there"
+    plain = shell.json(*words)
+    assert plain == found[0.0]
+    assert plain["metrics"] != found[1.0]["metrics"]
+    both = plain["metrics"]["osr"], found[1.0]["metrics"]["osr"]
+    assert both[0] == pytest.approx(both[1]), "it has seen the same places"
+    shown = shell("eval", agent, "--data", data, "--speaker", speaker)
+    assert "all walked" not in shown
+    assert "helped to choose where searches end" in shown
+    pages = {}
+    for weight in (0.0, 1.0):
+        beside = ("--speaker", speaker, "--speaker-weight", weight)
+        page, first = tmp_path / f"{weight}.html", traced[0].task.instruction_id
+        shell("view", agent, "--data", data, "--episode", first, "--out", page, *beside)
+        pages[weight] = page.read_text(encoding="utf-8")
+    assert pages[0.0] != pages[1.0], "replays show how the speaker chooses"
+    assert "search with speaker-0" in pages[1.0]
+    shell("view", agent, "--data", data, "--speaker", speaker, "--count", 1)
+    assert len(list((agent / "replays" / "with-speaker").glob("*.html"))) == 2
+    assert not (agent / "replays" / "index.html").exists(), "ordinary replays lie apart"
+    expected = f"{agent} searches, and a speaker chooses among the routes of one search; leave out --candid"
+    assert expected in shell.refused(*words, "--speaker", speaker, "--candidates", 2)

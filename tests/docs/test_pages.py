@@ -1,14 +1,18 @@
-"""Pages and project files name flags, files and versions that exist, and show the commands first."""
+"""Pages and project files name flags, files and versions that exist, and their code and commands run."""
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scenemem import __version__
+from scenemem import __version__, extend
+from scenemem.presets import PRESETS
 from tests.commands.helpers import Shell
 
 yaml: Any = pytest.importorskip("yaml", reason="needs PyYAML, which mkdocs brings")
@@ -66,12 +70,9 @@ def test_the_tree_of_the_readme_is_the_package() -> None:
     assert named - {"notebooks/", "docs/", "runs/"} == there - {"runs/"}
 
 
-@pytest.mark.parametrize("file", sorted(REPOSITORY.glob(".github/**/*.yml")), ids=lambda file: file.name)
-def test_forms_and_workflows_are_yaml(file: Path) -> None:
-    assert isinstance(yaml.safe_load(file.read_text(encoding="utf-8")), dict)
-
-
-def test_citation_and_changelog_have_this_version() -> None:
+def test_citation_changelog_and_forms_are_of_this_version_and_can_be_read() -> None:
+    for file in REPOSITORY.glob(".github/**/*.yml"):
+        assert isinstance(yaml.safe_load(file.read_text(encoding="utf-8")), dict), file
     citation = yaml.safe_load(_text("CITATION.cff"))
     assert citation["version"] == __version__
     assert citation["preferred-citation"]["url"] == "https://arxiv.org/abs/2103.03454"
@@ -87,3 +88,56 @@ def test_builds_run_what_is_there() -> None:
         if line.startswith("COPY "):
             for source in line.split()[1:-1]:
                 assert (REPOSITORY / source).exists(), source
+
+
+BLOCK = re.compile(r"(<!-- not run: (?P<why>.+?) -->\n)?^```python\n(?P<code>.+?)^```$", re.M | re.S)
+
+
+def test_every_block_of_the_page_on_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(PRESETS, "_objects", dict(PRESETS._objects))
+    text = _text("docs/api.md")
+    blocks = list(BLOCK.finditer(text))
+    assert len([found for found in blocks if found["why"] is None]) > 10
+    assert [found["why"] for found in blocks if found["why"]] == ["needs the R2R data folder"]
+    names: dict[str, Any] = {}
+    for found in blocks:
+        lines = "\n" * text[: found.start("code")].count("\n")  # errors name the line of the page
+        compiled = compile(lines + found["code"], "docs/api.md", "exec")
+        if found["why"] is None:
+            exec(compiled, names)
+    assert (tmp_path / "replay.html").is_file()
+    assert (tmp_path / "runs" / "first" / "metrics.jsonl").is_file()
+    assert names["found"].n == len(names["episodes"]) == 1080
+    assert "ssm-small" in PRESETS
+
+
+EXTENDING = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
+
+
+def test_the_tutorial_includes_every_example_and_names_what_is_exported() -> None:
+    included = re.findall(r'--8<-- "(.+?)"', EXTENDING)
+    assert sorted(included) == sorted(f"examples/{file.name}" for file in REPOSITORY.glob("examples/*.py"))
+    named = set(re.findall(r"`([A-Z][A-Z_]+)(?:\.register)?[`(]", EXTENDING))
+    assert {"ACTION", "FINAL", "AGENTS", "PRESETS"} <= named
+    assert {name for name in named if not hasattr(extend, name)} <= {"PATH"}
+
+
+def test_the_configuration_of_the_tutorial_trains(tiny_trainable: Path, tmp_path: Path) -> None:
+    config = tmp_path / "mine.toml"
+    blocks = re.findall(r"^```toml\n(.+?)^```$", EXTENDING, re.M | re.S)
+    config.write_text(next(block for block in blocks if "base =" in block), encoding="utf-8")
+    command = next(line for line in EXTENDING.splitlines() if line.startswith("scenemem train --config"))
+    words = command.replace("mine.toml", str(config)).split()[1:]
+    flags = ["--data", str(tiny_trainable), "--out", str(tmp_path / "run"), "--iterations", "2", "--json"]
+    small = ["--data.min-count", "1", "--learning.batch", "4", "--selection.split", "val_unseen"]
+    trained = subprocess.run(  # a process of its own, so that the plugin is not registered in this one
+        [sys.executable, "-m", "scenemem", *words, *flags, *small, "--no-replays"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    assert trained.returncode == 0, trained.stderr
+    assert json.loads(trained.stdout)["iteration"] == 2
+    logged = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8")
+    assert set(json.loads(logged.splitlines()[-1])["losses"]) == {"teacher_forcing", "a2c", "progress"}

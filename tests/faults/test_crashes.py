@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,12 +20,11 @@ from scenemem.learning.checkpoint import read_checkpoint
 from scenemem.runs.folder import RunFolder
 
 
-def _start(*words: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "scenemem", *map(str, words)]
+def _start(*words: object, program: tuple[str, ...] = ("-m", "scenemem")) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command,
+        [sys.executable, *program, *map(str, words)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -35,6 +35,13 @@ def _wait_for(file: Path, process: subprocess.Popen[str]) -> None:
     while not file.exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
+
+
+def _within(seconds: float, happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, f"not within {seconds} seconds"
+        time.sleep(0.05)
 
 
 def _children(process: int) -> list[int]:
@@ -66,8 +73,8 @@ def test_a_training_that_is_ended_goes_on_as_if_nothing_had_happened(
     whole: Path, tiny_trainable: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     run = RunFolder(tmp_path / "run")
-    words = ("train", "ssm", "--data", tiny_trainable, "--out", run.root, *SMALL)
-    process = _start(*words)
+    words = ("train", "ssm", "--data", tiny_trainable, "--out", run.root)
+    process = _start(*words, *SMALL)
     _wait_for(run.metrics, process)
     process.send_signal(number)
     _, told = process.communicate()
@@ -75,7 +82,7 @@ def test_a_training_that_is_ended_goes_on_as_if_nothing_had_happened(
         assert process.returncode == 128 + signal.SIGTERM
         assert "continue with: scenemem train --data " in told.replace("\n", " ")
     assert half_written(run.root) == []
-    second = _start("train", "ssm", "--data", tiny_trainable, "--out", run.root, "--resume", "--no-replays")
+    second = _start(*words, "--resume", "--no-replays")
     second.communicate()
     assert second.returncode == 0
     assert same(tmp_path, whole)
@@ -92,17 +99,12 @@ def test_workers_end_with_the_command_that_started_them(
         "eval": ("eval", tmp_path / "run", "--data", tiny_trainable, "--processes", 2),
     }
     process = _start(*words[command])
-    deadline = time.monotonic() + 60
-    while len(workers := _children(process.pid)) < 3 and time.monotonic() < deadline:  # and a tracker
-        time.sleep(0.05)
-    assert len(workers) >= 3, "it has started its workers"
+    _within(60, lambda: len(_children(process.pid)) >= 3)  # two workers and a tracker
+    workers = _children(process.pid)
     process.send_signal(number)
     process.communicate()
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
-    deadline = time.monotonic() + 20
-    while any(map(_alive, workers)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert [worker for worker in workers if _alive(worker)] == []
+    _within(20, lambda: not any(map(_alive, workers)))
     assert not (tmp_path / "houses").exists()
     assert same(tmp_path, whole), "nothing was half-written"
 
@@ -141,15 +143,9 @@ if __name__ == "__main__":
 
 
 def test_ctrl_c_saves_what_agents_have_learnt_side_by_side(tiny_trainable: Path, tmp_path: Path) -> None:
-    (tmp_path / "side.py").write_text(SIDE_BY_SIDE, encoding="utf-8")
-    process = subprocess.Popen(
-        [sys.executable, tmp_path / "side.py", tiny_trainable, tmp_path / "runs"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
+    script = tmp_path / "side.py"
+    script.write_text(SIDE_BY_SIDE, encoding="utf-8")
+    process = _start(tiny_trainable, tmp_path / "runs", program=(str(script),))
     assert process.stdout is not None
     begun = set[str]()
     while len(begun) < 2:
@@ -170,12 +166,11 @@ def test_ctrl_c_saves_what_agents_have_learnt_side_by_side(tiny_trainable: Path,
 
 def test_a_second_training_is_kept_out(tiny_trainable: Path, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
-    first = _start(
-        *("train", "ssm", "--data", tiny_trainable, "--out", run.root, *SMALL, "--iterations", 100_000)
-    )
+    words = ("train", "ssm", "--data", tiny_trainable, "--out", run.root)
+    first = _start(*words, *SMALL, "--iterations", 100_000)
     try:
         _wait_for(run.metrics, first)
-        second = _start("train", "ssm", "--data", tiny_trainable, "--out", run.root, "--resume")
+        second = _start(*words, "--resume")
         _, told = second.communicate()
         assert second.returncode == 2
         told = told.replace("\n", " ")

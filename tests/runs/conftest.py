@@ -8,26 +8,31 @@ from pathlib import Path
 import pytest
 
 from scenemem.runs.folder import RunFolder
+from tests.commands import helpers
 from tests.commands.helpers import typed
 
-SMALL = (
-    *("--model.width", 16, "--model.word-width", 8, "--data.min-count", 1, "--learning.batch", 4),
-    *("--selection.every", 2, "--selection.save-every", 2, "--no-replays"),
-)
+SMALL = (*helpers.SMALL, "--no-replays")
 
 
 @pytest.fixture(scope="module")
-def evaluated(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def evaluated(
+    hardly_trained: Path, tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
     """A data folder, and a run trained on it that has walked val_unseen."""
     root = tmp_path_factory.mktemp("evaluated")
     data = Path(shutil.copytree(tiny_trainable, root / "data"))
-    assert typed("train", "ssm", "--data", data, "--out", root / "run", "--iterations", 2, *SMALL) == 0
-    assert typed("eval", root / "run", "--data", data, "--json") == 0
-    return data, root / "run"
+    run = Path(shutil.copytree(hardly_trained / "ssm-0", root / "run"))
+    assert typed("eval", run, "--data", data, "--json") == 0
+    return data, run
 
 
 @pytest.fixture
-def copied(evaluated: tuple[Path, Path], tmp_path: Path) -> tuple[Path, RunFolder]:
-    """Copies that a test may change."""
-    data, run = (shutil.copytree(place, tmp_path / place.name) for place in evaluated)
-    return Path(data), RunFolder(Path(run))
+def data(evaluated: tuple[Path, Path], tmp_path: Path) -> Path:
+    """A copy of the data folder that a test may change."""
+    return Path(shutil.copytree(evaluated[0], tmp_path / "data"))
+
+
+@pytest.fixture
+def run(evaluated: tuple[Path, Path], tmp_path: Path) -> RunFolder:
+    """A copy of the run that a test may change."""
+    return RunFolder(Path(shutil.copytree(evaluated[1], tmp_path / "run")))

@@ -19,21 +19,21 @@ from scenemem.tasks.episode_set import EpisodeSet
 FACTS = RowFacts("ssm", "captions", "abc", "data", 100)
 
 
-def test_rows_that_agree_have_no_remark() -> None:
-    assert comparability([FACTS, replace(FACTS, row="basic")]) == []
-    assert comparability([FACTS, replace(FACTS, row="old", data="", track="")]) == [], (
-        "not noted is not other"
-    )
-
-
-def test_rows_of_other_tracks_data_or_steps_are_remarked() -> None:
-    other = replace(FACTS, row="basic", track="oracle", features="def", steps=200)
-    assert comparability([FACTS, other]) == [
-        "the rows have different tracks (captions: ssm; oracle: basic); differences may not be the agents'",
-        "the rows have different numbers of steps (100: ssm; 200: basic); differences may not be the agents'",
-    ]
-    assert comparability([FACTS, replace(FACTS, row="basic", features="def")]) == [
-        "the rows have different features (abc: ssm; def: basic); differences may not be the agents'"
+@pytest.mark.parametrize(
+    ("other", "differs"),
+    [
+        ({}, []),
+        ({"data": "", "track": ""}, []),  # not noted is not other
+        ({"features": "def"}, ["features (abc: ssm; def: basic)"]),
+        (
+            {"track": "oracle", "features": "def", "steps": 200},
+            ["tracks (captions: ssm; oracle: basic)", "numbers of steps (100: ssm; 200: basic)"],
+        ),
+    ],
+)
+def test_rows_of_other_tracks_data_or_steps_are_remarked(other: dict[str, Any], differs: list[str]) -> None:
+    assert comparability([FACTS, replace(FACTS, row="basic", **other)]) == [
+        f"the rows have different {what}; differences may not be the agents'" for what in differs
     ]
 
 

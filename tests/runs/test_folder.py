@@ -109,7 +109,7 @@ JSON = st.recursive(
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_a_damaged_description_is_a_message(
+def test_damaged_descriptions_are_messages(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     run = RunFolder(tmp_path_factory.getbasetemp() / "described")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 import types
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
-from scenemem.cli import main
 from scenemem.errors import UserError
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.loop import TensorBoardLogger, open_loggers, scalars
+from tests.commands.helpers import typed
+from tests.runs.conftest import SMALL
 
 LINE = {
     "iteration": 7,
@@ -23,7 +24,6 @@ LINE = {
     "validation": {"sr": 0.5},
     "gradient": 3,
 }
-SMALL = ("--iterations", "2", "--learning.batch", "4", "--model.width", "16", "--no-replays")
 
 
 @pytest.fixture(autouse=True)
@@ -31,52 +31,31 @@ def _unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
 
 
-def test_every_number_of_a_line_gets_a_name() -> None:
-    assert scalars(LINE) == {"losses/teacher": 2.5, "validation/sr": 0.5, "gradient": 3.0}
-
-
-def test_without_the_packages_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_packages_nothing_happens_or_what_is_asked_for_is_explained(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert open_loggers(RunFolder(tmp_path)) == []
     assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("WANDB_PROJECT", "houses")
+    with pytest.raises(UserError, match=r"pip install 'scenemem\[wandb\]', or unset WANDB_PROJECT"):
+        open_loggers(RunFolder(tmp_path))
 
 
 def test_tensorboard_gets_scalars_at_their_iteration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    written: list[tuple[Any, ...]] = []
-
-    class SummaryWriter:
-        def __init__(self, folder: str) -> None:
-            written.append(("folder", folder))
-
-        def add_scalar(self, *scalar: Any) -> None:
-            written.append(scalar)
-
-        def flush(self) -> None:
-            written.append(("flush",))
-
-        def close(self) -> None:
-            written.append(("close",))
-
+    writer = Mock()
     module = types.ModuleType("torch.utils.tensorboard")
-    module.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
+    module.SummaryWriter = writer  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
     (log,) = open_loggers(RunFolder(tmp_path))
     assert isinstance(log, TensorBoardLogger)
     log.write(LINE)
     log.close()
-    assert written[0] == ("folder", str(tmp_path / "tensorboard"))
-    assert ("validation/sr", 0.5, 7) in written
-    assert written[-2:] == [("flush",), ("close",)]
-
-
-def test_weights_and_biases_that_is_not_installed_is_explained_before_training(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("WANDB_PROJECT", "houses")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(UserError, match=r"pip install 'scenemem\[wandb\]', or unset WANDB_PROJECT"):
-        open_loggers(RunFolder(tmp_path))
+    assert scalars(LINE) == {"losses/teacher": 2.5, "validation/sr": 0.5, "gradient": 3.0}
+    written = [call().add_scalar(name, value, 7) for name, value in scalars(LINE).items()]
+    opened, closed = call(str(tmp_path / "tensorboard")), [call().flush(), call().close()]
+    assert writer.mock_calls == [opened, *written, *closed]
 
 
 def test_weights_and_biases_keeps_a_training_offline(
@@ -95,10 +74,9 @@ def test_weights_and_biases_keeps_a_training_offline(
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     run = tmp_path / "basic-0"
-    with pytest.raises(SystemExit) as ended:
-        main(["train", "basic", "--data", str(tiny_trainable), "--out", str(run), *SMALL])
-    assert ended.value.code == 0
-    (line,) = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
+    words = ("train", "basic", "--data", tiny_trainable, "--out", run, "--iterations", 2)
+    assert typed(*words, *SMALL) == 0
+    (line,) = RunFolder(run).logged()
     assert [entry["step"] for entry in logged] == [2]
     assert logged[0]["validation/sr"] == line["validation"]["sr"]
     name = (run / "wandb" / "id").read_text()

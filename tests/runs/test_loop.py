@@ -70,24 +70,37 @@ def finished(tiny_trainable: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return out
 
 
-def test_the_same_seed_gives_the_same_run(tiny_trainable: Path, finished: Path, tmp_path: Path) -> None:
-    _loop(tiny_trainable, tmp_path / "same").run()
-    assert_same_run(tmp_path / "same", finished)
-    _loop(tiny_trainable, tmp_path / "other", seed=1).run()
-    mine, theirs = outcome(tmp_path / "other")[0], outcome(finished)[0]
+def _continue(data: Path, out: Path, **learning: Any) -> int:
+    """Resume a run and finish it  ->  the iteration it went on from"""
+    continued = _loop(data, out, **learning)
+    continued.resume()
+    resumed_at = continued.trainer.iteration
+    continued.run()
+    return resumed_at
+
+
+def _interrupt(data: Path, out: Path, stop_at: int, **learning: Any) -> TrainingLoop:
+    loop = _loop(data, out, stop_at=stop_at, **learning)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run()
+    return loop
+
+
+def test_another_seed_gives_another_run(tiny_trainable: Path, finished: Path, tmp_path: Path) -> None:
+    _loop(tiny_trainable, tmp_path, seed=1).run()
+    mine, theirs = outcome(tmp_path)[0], outcome(finished)[0]
     assert not torch.equal(mine["network.updater.join.weight"], theirs["network.updater.join.weight"])
+    with pytest.raises(UserError, match=r"another seed \(0 then, 5 now\); resume with the settings"):
+        _loop(tiny_trainable, finished, seed=5).resume()
 
 
 @pytest.mark.parametrize("stop_at", [1, 2, 3, 7, 11])
 def test_a_resumed_run_equals_an_uninterrupted_one(
     tiny_trainable: Path, finished: Path, tmp_path: Path, stop_at: int
 ) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        _loop(tiny_trainable, tmp_path, stop_at=stop_at).run()
+    _interrupt(tiny_trainable, tmp_path, stop_at)
     spent = [line["cpu_seconds"] for line in RunFolder(tmp_path).logged()]
-    continued = _loop(tiny_trainable, tmp_path)
-    continued.resume()
-    continued.run()
+    _continue(tiny_trainable, tmp_path)
     assert_same_run(tmp_path, finished)
     costs = [line["cpu_seconds"] for line in RunFolder(tmp_path).logged()]
     assert costs[: len(spent)] == spent, "the cost of a run counts all its processes"
@@ -99,11 +112,8 @@ def test_averaged_weights_are_kept_beside_those_that_go_on_learning(
     tiny_trainable: Path, finished: Path, tmp_path: Path
 ) -> None:
     _loop(tiny_trainable, tmp_path / "whole", average=0.5).run()
-    with pytest.raises(KeyboardInterrupt):
-        _loop(tiny_trainable, tmp_path / "cut", average=0.5, stop_at=7).run()
-    continued = _loop(tiny_trainable, tmp_path / "cut", average=0.5)
-    continued.resume()
-    continued.run()
+    _interrupt(tiny_trainable, tmp_path / "cut", 7, average=0.5)
+    _continue(tiny_trainable, tmp_path / "cut", average=0.5)
     assert_same_run(tmp_path / "cut", tmp_path / "whole")
     measured = _loop(tiny_trainable, tmp_path / "measured", average=0.5)
     assert measured_cost(measured.trainer).startswith("12 steps, about ")
@@ -141,10 +151,10 @@ def test_the_average_weighs_older_weights_by_its_decay() -> None:
 
 
 def _train_or_resume(data: Path, out: Path) -> None:
-    loop = _loop(data, out)
     if RunFolder(out).last.exists():
-        loop.resume()
-    loop.run()
+        _continue(data, out)
+    else:
+        _loop(data, out).run()
 
 
 def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(
@@ -171,29 +181,13 @@ def test_the_best_weights_are_kept_with_their_metadata(finished: Path) -> None:
     assert not any(name.startswith("optimiser") for name in best.tensors)
 
 
-def test_a_run_is_not_resumed_with_other_settings(tiny_trainable: Path, finished: Path) -> None:
-    with pytest.raises(UserError, match=r"another seed \(0 then, 5 now\); resume with the settings"):
-        _loop(tiny_trainable, finished, seed=5).resume()
-
-
-def test_a_folder_without_checkpoint_cannot_be_resumed(tiny_trainable: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such checkpoint"):
-        _loop(tiny_trainable, tmp_path).resume()
-
-
-def test_broken_features_stop_the_run_and_keep_the_last_checkpoint(
-    tiny_trainable: Path, tmp_path: Path
-) -> None:
-    loop = _loop(tiny_trainable, tmp_path, stop_at=5)
-    with pytest.raises(KeyboardInterrupt):
-        loop.run()
-    trainer = loop.trainer
+def test_broken_features_stop_a_run_that_keeps_its_checkpoint(tiny_trainable: Path, tmp_path: Path) -> None:
+    trainer = _interrupt(tiny_trainable, tmp_path, 5).trainer
     assert isinstance(trainer, Trainer)
     trainer.agent.environment.store.values[:] = torch.nan
-    with pytest.raises(
-        UserError, match=r"a score of decision 'action' is not a finite number at step 6; the last good"
-    ):
-        loop.trainer.step()
+    expected = "a score of decision 'action' is not a finite number at step 6; the last good"
+    with pytest.raises(UserError, match=expected):
+        trainer.step()
     assert read_checkpoint(RunFolder(tmp_path).last).metadata["progress"]["iteration"] == 4
 
 
@@ -209,30 +203,26 @@ def _flip(file: Path) -> None:
 def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
     tiny_trainable: Path, finished: Path, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        _loop(tiny_trainable, tmp_path, stop_at=7).run()
+    _interrupt(tiny_trainable, tmp_path, 7)
     damage(RunFolder(tmp_path).last)
-    continued = _loop(tiny_trainable, tmp_path)
-    with pytest.warns(
-        UserWarning, match=r"last\.safetensors: .*; the run goes on from the one before it, .*previous"
-    ):
-        continued.resume()
-    assert continued.trainer.iteration == 4
-    continued.run()
+    expected = r"last\.safetensors: .*; the run goes on from the one before it, .*previous"
+    with pytest.warns(UserWarning, match=expected):
+        assert _continue(tiny_trainable, tmp_path) == 4
     assert_same_run(tmp_path, finished)
 
 
-def test_a_run_without_a_good_checkpoint_names_both(
+def test_without_a_good_checkpoint_both_are_named(
     tiny_trainable: Path, finished: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(finished, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
     _flip(run.last)
     _flip(run.previous)
-    with pytest.raises(
-        DataError, match=r"no good checkpoint: .*last\.saf.*differs from its checksum.*previous"
-    ):
+    expected = r"no good checkpoint: .*last\.saf.*differs from its checksum.*previous"
+    with pytest.raises(DataError, match=expected):
         _loop(tiny_trainable, run.root).resume()
+    with pytest.raises(DataError, match="no such checkpoint"):
+        _loop(tiny_trainable, tmp_path / "empty").resume()
 
 
 @pytest.mark.parametrize(
@@ -268,16 +258,12 @@ def test_a_signal_saves_the_run_first(
     if moment == "validation":
         loop.validate = interrupted
     reached = 4 if moment == "validation" else moment
-    with pytest.raises(
-        Interrupted, match=rf"is saved at iteration {reached}; continue with --resume"
-    ) as caught:
+    expected = rf"is saved at iteration {reached}; continue with --resume"
+    with pytest.raises(Interrupted, match=expected) as caught:
         loop.run()
     assert caught.value.number == number
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "handlers are put back"
-    continued = _loop(tiny_trainable, tmp_path)
-    continued.resume()
-    assert continued.trainer.iteration == reached
-    continued.run()
+    assert _continue(tiny_trainable, tmp_path) == reached
     assert_same_run(tmp_path, finished)
 
 

@@ -18,7 +18,7 @@ from scenemem.learning.checkpoint import read_checkpoint, write_tensors
 from scenemem.presets import PRESETS
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import open_run
-from tests.commands.helpers import typed
+from tests.commands.helpers import Shell, typed
 
 PLUGIN = """
 from dataclasses import replace
@@ -51,41 +51,29 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_a_preset_of_a_plugin_is_trained_by_flag_or_by_colon(
-    plugin: Path, tiny_trainable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = ("--data", tiny_trainable, "--no-replays", "--out")
-    assert typed("train", "small-ssm", *flags, tmp_path / "0") == 2
-    assert "unknown preset 'small-ssm'" in capsys.readouterr().err
-    assert typed("train", "--plugin", plugin, "small-ssm", *flags, tmp_path / "1") == 0
-    assert typed("train", f"{plugin}:small-ssm", *flags, tmp_path / "2") == 0
-    assert typed(f"--plugin={plugin}", "train", f"{plugin}:unregistered", *flags, tmp_path / "3") == 0
+def test_a_preset_is_trained_by_flag_or_by_colon(plugin: Path, tmp_path: Path, shell: Shell) -> None:
+    out = ("--no-replays", "--out")
+    assert "unknown preset 'small-ssm'" in shell.refused("train", "small-ssm", *out, tmp_path / "0")
+    shell("train", "--plugin", plugin, "small-ssm", *out, tmp_path / "1")
+    shell("train", f"{plugin}:small-ssm", *out, tmp_path / "2")
+    shell(f"--plugin={plugin}", "train", f"{plugin}:unregistered", *out, tmp_path / "3")
     for number, name in (("1", "small-ssm"), ("2", "small-ssm"), ("3", "unregistered")):
         described = RunFolder(tmp_path / number).describe()
         assert (described["name"], described["plugins"]) == (name, [str(plugin)])
         assert f'base = "{name}"' in (tmp_path / number / "experiment.toml").read_text()
-    capsys.readouterr()
-    assert typed("train", f"{plugin}:nothing", *flags, tmp_path / "4") == 2
-    assert "unknown preset 'nothing'" in capsys.readouterr().err
-    assert typed("train", "small-ssm", "--plugin") == 2
-    assert "--plugin needs a module or a .py file" in capsys.readouterr().err
+    assert "unknown preset 'nothing'" in shell.refused("train", f"{plugin}:nothing", *out, tmp_path / "4")
+    refused = shell.split("train", "small-ssm", "--plugin", code=2).err
+    assert "--plugin needs a module or a .py file" in refused
 
 
 def test_what_is_laid_over_a_row_goes_on_that_of_a_plugin_too(
-    plugin: Path, tiny_trainable: Path, tmp_path: Path
+    plugin: Path, tiny_trainable: Path, tmp_path: Path, shell: Shell
 ) -> None:
     settings: dict[str, Any] = {"selection.every": 2, "selection.save_every": 2}
     words = ("--features", "tiny", "--iterations", 2, "--selection.every", 2, "--selection.save-every", 2)
-    flags = ("--data", tiny_trainable, "--no-replays", "--out", tmp_path / "flags")
-    assert typed("train", f"{plugin}:small-ssm", *words, *flags) == 0
-    sm.train(
-        f"{plugin}:small-ssm",
-        features="tiny",
-        data=tiny_trainable,
-        iterations=2,
-        out=tmp_path / "x",
-        **settings,
-    )
+    shell("train", row := f"{plugin}:small-ssm", *words, "--no-replays", "--out", tmp_path / "flags")
+    where: dict[str, Any] = {"data": tiny_trainable, "out": tmp_path / "x"}
+    sm.train(row, features="tiny", iterations=2, **where, **settings)
     by_flags, in_python = (RunFolder(tmp_path / name).describe() for name in ("flags", "x"))
     assert by_flags["name"] == in_python["name"] == "small-ssm-r2r-tiny"
     assert by_flags["preset"] == in_python["preset"]
@@ -95,20 +83,17 @@ def test_what_is_laid_over_a_row_goes_on_that_of_a_plugin_too(
         sm.preset("small-ssm", recipe="published")
 
 
-def test_help_lists_the_presets_of_plugins(
-    plugin: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_lists_presets_of_plugins(plugin: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCENEMEM_PLUGINS", str(plugin))
-    assert typed("train", "--help") == 0
-    assert "small-ssm" in capsys.readouterr().out
+    assert "small-ssm" in shell.split("train", "--help").out
 
 
-def test_a_run_names_the_plugin_it_needs_but_never_loads_it(
+def test_a_run_names_its_plugin_and_never_loads_it(
     plugin: Path, tiny_trainable: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    flags = ("--data", tiny_trainable, "--no-replays", "--out")
-    assert typed("train", f"{plugin}:small-ssm", *flags, out) == 0
+    words = ("train", f"{plugin}:small-ssm", "--data", tiny_trainable, "--no-replays", "--out", out)
+    assert typed(*words) == 0
     run = RunFolder(Path(shutil.copytree(out, tmp_path / "copy")))
     described = json.loads(run.description.read_text())
     described["preset"]["agent"] = "explorer"

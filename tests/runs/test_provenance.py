@@ -14,9 +14,7 @@ import torch
 
 import scenemem as sm
 from scenemem import __version__
-from scenemem.commands import train
 from scenemem.formats import decoding
-from scenemem.formats.connectivity import read_scan
 from scenemem.formats.decoding import code_digest, file_digest
 from scenemem.formats.folder import DataFolder
 from scenemem.formats.results import read_stamp
@@ -26,31 +24,37 @@ from scenemem.learning.checkpoint import NETWORK, read_checkpoint, write_tensors
 from scenemem.models.navigator import LSTMUpdater
 from scenemem.runs.folder import RunFolder
 from scenemem.runs.opened import kept_results
-from tests.commands.helpers import Shell, typed
+from tests.commands.helpers import Shell
 from tests.runs.conftest import SMALL
 
 Change = Callable[[Path, RunFolder], object]
 RESULTS = ("val_unseen.json", "val_unseen.jsonl", "val_unseen.stamp.json")
 
 
-def _kept(copied: tuple[Path, RunFolder]) -> bool:
-    return "val_unseen" in kept_results(copied[1], "last", DataFolder(copied[0]))
+@pytest.fixture
+def shell(data: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
+    """Types commands on the data of the run."""
+    return Shell(data, capsys)
 
 
-def _change_episodes(data: Path) -> None:
-    file = data / "r2r" / "R2R_val_unseen.json"
+def _kept(data: Path, run: RunFolder) -> bool:
+    return "val_unseen" in kept_results(run, "last", DataFolder(data))
+
+
+def _reword(data: Path, split: str = "train", **changed: Any) -> None:
+    """Change the first record of a split."""
+    file = data / "r2r" / f"R2R_{split}.json"
     records = json.loads(file.read_text(encoding="utf-8"))
-    records[0]["instructions"][0] = "Go somewhere else."
+    records[0].update(changed)
     file.write_text(json.dumps(records), encoding="utf-8")
 
 
 def _stretch_graph(data: Path) -> None:
-    scan = read_scan(data / "connectivity" / "yard_connectivity.json")
-    viewpoints = json.loads((data / "connectivity" / "yard_connectivity.json").read_bytes())
+    file = data / "connectivity" / "yard_connectivity.json"
+    viewpoints = json.loads(file.read_bytes())
     for viewpoint in viewpoints:
         viewpoint["pose"] = [2 * value for value in viewpoint["pose"]]
-    (data / "connectivity" / "yard_connectivity.json").write_text(json.dumps(viewpoints))
-    assert read_scan(data / "connectivity" / "yard_connectivity.json") != scan
+    file.write_text(json.dumps(viewpoints))
 
 
 def _reverse_features(data: Path) -> None:
@@ -58,46 +62,28 @@ def _reverse_features(data: Path) -> None:
     np.save(data / "features" / "tiny.npy", values[::-1])
 
 
-def test_results_are_kept_as_long_as_nothing_changes(copied: tuple[Path, RunFolder]) -> None:
-    assert _kept(copied)
-    stamp = json.loads(copied[1].stamp("val_unseen").read_bytes())
-    assert stamp["versions"].keys() == {"scenemem", "torch"}
-    assert {"weights", "episodes", "graphs", "features", "preset", "iteration"} <= stamp.keys()
-    assert stamp["files"].keys() == {"val_unseen.json", "val_unseen.jsonl"}
-
-
-def test_traces_replays_and_reports_say_what_they_come_from(copied: tuple[Path, RunFolder]) -> None:
-    data, run = copied
+def test_traces_replays_and_reports_say_what_they_come_from(data: Path, run: RunFolder, shell: Shell) -> None:
     stamp = read_stamp(run.stamp("val_unseen"))
     assert stamp is not None
+    assert stamp.versions.keys() == {"scenemem", "torch"}
+    assert stamp.files.keys() == set(RESULTS[:2])
     assert stamp.weights == file_digest(run.last)
     assert stamp.features == file_digest(data / "features" / "tiny.npy")
     expected = Origin(**{name: getattr(stamp, name) for name in Origin.__struct_fields__})
     out = run.root.with_name("shown")
-    assert typed("view", run.root, "--data", data, "--out", out, "--count", 1) == 0
+    shell("view", run.root, "--out", out, "--count", 1)
     (trace,) = out.glob("*.trace.json")
     assert read_trace(trace).origin == expected
-    assert typed("eval", run.root, "--data", data, "--traces", 1, "--out", out) == 0
+    shell("eval", run.root, "--traces", 1, "--out", out)
     (trace,) = (out / "traces").glob("*.json")
     assert read_trace(trace).origin == expected
     page = next(file for file in out.glob("*.html") if file.name != "index.html").read_text(encoding="utf-8")
     report = run.root.with_name("report.html")
-    assert typed("report", run.root, "--data", data, "--out", report, "--no-replays") == 0
+    shell("report", run.root, "--out", report, "--no-replays")
     for name in ("weights", "episodes", "graphs", "features"):
         assert getattr(expected, name) in page
         assert getattr(expected, name)[:16] in report.read_text(encoding="utf-8")
     assert f"scenemem {__version__}, torch {torch.__version__}" in report.read_text(encoding="utf-8")
-
-
-def test_results_of_a_newer_version_are_neither_shown_nor_replaced(
-    copied: tuple[Path, RunFolder], shell: Shell
-) -> None:
-    data, run = copied
-    stamp = run.stamp("val_unseen")
-    stamp.write_text('{"version": 99}')
-    told = shell.refused("report", run.root, "--data", data, "--splits", "val_unseen", "--no-replays")
-    assert "is a stamp of version 99, this program reads version 1" in told
-    assert stamp.read_text() == '{"version": 99}'
 
 
 def _edit(name: str, end: bytes = b" \n") -> Change:
@@ -126,7 +112,8 @@ def _change_weights(_data: Path, run: RunFolder) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        *(lambda data, _, of=of: of(data) for of in (_change_episodes, _stretch_graph, _reverse_features)),
+        lambda data, _: _reword(data, "val_unseen", instructions=["Go somewhere else."] * 3),
+        *(lambda data, _, of=of: of(data) for of in (_stretch_graph, _reverse_features)),
         _change_weights,
         *map(_edit, ("val_unseen.json", "val_unseen.jsonl", "val_unseen.stamp.json")),
         *(lambda _, run, name=name: (run.root / "results" / name).unlink() for name in RESULTS),
@@ -134,10 +121,10 @@ def _change_weights(_data: Path, run: RunFolder) -> None:
         *(_restamp(files={**dict.fromkeys(RESULTS[:2], "0"), name: "0"}) for name in ("", "..", "a/b")),
     ],
 )
-def test_results_of_anything_else_are_not_shown(copied: tuple[Path, RunFolder], change: Change) -> None:
-    assert _kept(copied)
-    change(*copied)
-    assert not _kept(copied)
+def test_results_of_anything_else_are_not_shown(data: Path, run: RunFolder, change: Change) -> None:
+    assert _kept(data, run)
+    change(data, run)
+    assert not _kept(data, run)
 
 
 def _reorder(_data: Path, run: RunFolder) -> None:
@@ -151,39 +138,31 @@ def _reorder(_data: Path, run: RunFolder) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*other navigation graphs")
 @pytest.mark.parametrize(
-    "change", [lambda data, _: _stretch_graph(data), _restamp(features="other"), _reorder]
+    "change", [lambda data, _: _stretch_graph(data), _restamp(features="other"), _reorder, None]
 )
 def test_a_comparison_walks_again_when_anything_changed(
-    copied: tuple[Path, RunFolder], change: Change
+    data: Path, run: RunFolder, change: Change | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change(*copied)
-    assert _walked(copied).walked == 1
+    if change is None:
+        monkeypatch.setattr(LSTMUpdater, "__module__", "another.package")
+    else:
+        change(data, run)
+    assert _walked(data, run).walked == 1
 
 
-def test_a_comparison_walks_again_with_parts_of_others(
-    copied: tuple[Path, RunFolder], monkeypatch: pytest.MonkeyPatch
+def test_other_features_are_refused_and_other_graphs_and_episodes_warned_about(
+    data: Path, run: RunFolder, shell: Shell
 ) -> None:
-    monkeypatch.setattr(LSTMUpdater, "__module__", "another.package")
-    assert _walked(copied).walked == 1
-
-
-def test_other_features_are_refused_and_other_graphs_warned_about(
-    copied: tuple[Path, RunFolder], shell: Shell
-) -> None:
-    data, run = copied
+    _reword(data, heading=1.0)
+    for split in ("train", "dev_unseen"):
+        with pytest.warns(UserWarning, match="the training episodes of r2r are not those it was trained on"):
+            shell("eval", run.root, "--split", split)
+    shell("eval", run.root)  # which says nothing about other splits
     _stretch_graph(data)
     with pytest.warns(UserWarning, match="was trained on other navigation graphs than those in"):
-        shell("eval", run.root, "--data", data, "--json")
+        shell("eval", run.root)
     _reverse_features(data)
-    assert "the file changed, build the store again" in shell.refused("eval", run.root, "--data", data)
-
-
-def _reword(data: Path, **changed: Any) -> None:
-    """Change the first training record."""
-    file = data / "r2r" / "R2R_train.json"
-    records = json.loads(file.read_text(encoding="utf-8"))
-    records[0].update(changed)
-    file.write_text(json.dumps(records), encoding="utf-8")
+    assert "the file changed, build the store again" in shell.refused("eval", run.root)
 
 
 @pytest.mark.parametrize(
@@ -196,50 +175,35 @@ def _reword(data: Path, **changed: Any) -> None:
     ids=["stretched graph", "same words, another heading", "other words"],
 )
 def test_a_run_is_not_resumed_on_other_data(
-    copied: tuple[Path, RunFolder], shell: Shell, change: Callable[[Path], None], what: str
+    data: Path, run: RunFolder, shell: Shell, change: Callable[[Path], None], what: str
 ) -> None:
-    data, run = copied
     change(data)
-    message = shell.refused("train", "ssm", "--data", data, "--out", run.root, "--resume", "--no-replays")
+    message = shell.refused("train", "ssm", "--out", run.root, "--resume", "--no-replays")
     assert f"has changed since it was started: {what} (sha256 " in message
     assert "put the file back, or begin a new run" in message
     assert len(message) < 600
 
 
-@pytest.mark.filterwarnings("ignore:.*other navigation graphs")
-def test_a_report_walks_again_after_the_data_changed(copied: tuple[Path, RunFolder]) -> None:
-    data, run = copied
-    _stretch_graph(data)
-    before = json.loads(run.stamp("val_unseen").read_bytes())
-    assert typed("report", run.root, "--data", data, "--splits", "val_unseen", "--no-replays") == 0
-    after = json.loads(run.stamp("val_unseen").read_bytes())
-    assert (before["episodes"], before["graphs"]) != (after["episodes"], after["graphs"])
-    assert _kept(copied)
+def _walked(data: Path, run: RunFolder, **how: Any) -> sm.Comparison:
+    return sm.compare([run.root], data=data, **how)
 
 
-def _walked(copied: tuple[Path, RunFolder], **how: Any) -> sm.Comparison:
-    return sm.compare([copied[1].root], data=copied[0], **how)
-
-
-def test_a_comparison_reads_what_was_kept_to_the_last_bit(
-    copied: tuple[Path, RunFolder], shell: Shell
-) -> None:
+def test_a_comparison_reads_what_was_kept_to_the_last_bit(data: Path, run: RunFolder, shell: Shell) -> None:
     for again in ((), ("--again",)):
-        told = shell("compare", copied[1].root, "--data", copied[0], *again)
+        told = shell("compare", run.root, *again)
         said = "1 of 1 runs had walked val_unseen already; --again walks with all of them" in told
         assert said is not bool(again)
-    kept, walked = _walked(copied), _walked(copied, again=True)
+    kept, walked = _walked(data, run), _walked(data, run, again=True)
     assert (kept.walked, walked.walked) == (0, 1)
     assert kept.rows == walked.rows
-    assert _walked(copied, split="val_seen").walked == 1, "it was not walked before"
-    shutil.copy(copied[1].last, copied[1].best)
-    assert _walked(copied, checkpoint="best").walked == 1, "it was walked as the last one"
+    assert _walked(data, run, split="val_seen").walked == 1, "it was not walked before"
+    shutil.copy(run.last, run.best)
+    assert _walked(data, run, checkpoint="best").walked == 1, "it was walked as the last one"
 
 
-def test_some_may_walk_and_others_not(copied: tuple[Path, RunFolder]) -> None:
-    data, run = copied
+def test_some_may_walk_and_others_not(data: Path, run: RunFolder, shell: Shell) -> None:
     other = run.root.with_name("other")
-    assert typed("train", "basic", "--data", data, "--out", other, "--iterations", 2, *SMALL) == 0
+    shell("train", "basic", "--out", other, "--iterations", 2, *SMALL)
     shutil.rmtree(other / "results")
     found, expected = (
         sm.compare([run.root, other, run.root], data=data, against="ssm", again=again)
@@ -253,62 +217,43 @@ def test_the_sum_of_the_code_is_that_of_all_modules(tmp_path: Path, monkeypatch:
     package = tmp_path / "package"
     (package / "formats").mkdir(parents=True)
     monkeypatch.setattr(decoding, "__file__", str(package / "formats" / "decoding.py"))
-    (package / "one.py").write_text("a = 1\n")
-    sums = [code_digest.__wrapped__()]
-    (package / "one.py").write_text("a = 2\n")
-    sums.append(code_digest.__wrapped__())
-    (package / "one.py").rename(package / "formats" / "one.py")
-    sums.append(code_digest.__wrapped__())
-    assert len(set(sums)) == 3
+    sums = set()
+    for name, text in (("one.py", "a = 1\n"), ("one.py", "a = 2\n"), ("formats/one.py", "a = 2\n")):
+        (package / "one.py").unlink(missing_ok=True)
+        (package / name).write_text(text)
+        sums.add(code_digest.__wrapped__())
+    assert len(sums) == 3
 
 
-def test_results_are_walked_in_full_precision(
-    tiny_trainable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-
-    def walked(*_: Any, **__: Any) -> Path:
-        seen.append(torch.get_float32_matmul_precision())
-        return tmp_path
-
-    monkeypatch.setattr(train, "report_on", walked)
-    monkeypatch.setattr(distributed, "_seconds", {"medium": 0.5, "highest": 1.0}.__getitem__)
-    words = ("train", "basic", "--data", tiny_trainable, "--out", tmp_path / "run", "--iterations", 2)
-    assert typed(*words, *SMALL, "--precision", "fast") == 0
-    assert seen == ["highest"]
-
-
-def test_an_unrelated_store_without_its_record_is_skipped(copied: tuple[Path, RunFolder]) -> None:
-    data, run = copied
+def test_an_unrelated_store_without_its_record_is_skipped(data: Path, run: RunFolder, shell: Shell) -> None:
     np.save(data / "features" / "broken.npy", np.zeros(3))
     (data / "features" / "other.npy").write_bytes(b"")
     (data / "features" / "other.json").write_text("{")
-    assert typed("eval", run.root, "--data", data, "--json") == 0
+    shell("eval", run.root, "--json")
     out = run.root.with_name("again")
-    assert typed("train", "ssm", "--data", data, "--out", out, "--iterations", 2, *SMALL) == 0
+    shell("train", "ssm", "--out", out, "--iterations", 2, *SMALL)
 
 
 def test_everything_that_decides_about_the_numbers_is_written_down(
-    copied: tuple[Path, RunFolder], monkeypatch: pytest.MonkeyPatch
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
-    data, run = copied
     described = run.describe()
     assert described["computing"] == {"threads": 1, "precision": "full", "device": "cpu", "processes": 1}
     assert described["inputs"].keys() == {"graphs", "train"}
     assert described["begin"] is None
     assert [session["iteration"] for session in described["sessions"]] == [0]
     out = run.root.with_name("begun")
-    words = ("train", "ssm", "--data", data, "--out", out, *SMALL, "--precision", "fast", "--threads", 2)
+    words = ("train", "ssm", "--out", out, *SMALL, "--precision", "fast", "--threads", 2)
     seconds = {"medium": 0.5, "highest": 1.0}
     monkeypatch.setattr(distributed, "_seconds", seconds.__getitem__)
     try:
-        assert typed(*words, "--begin", run.root, "--iterations", 2) == 0
+        shell(*words, "--begin", run.root, "--iterations", 2)
         seconds["medium"] = 2.0  # a busy moment, in which fast products look slow, does not change a run
         described = RunFolder(out).describe()
         assert described["begin"]["run"] == str(run.root)
         assert described["computing"] | {"threads": 2, "precision": "fast"} == described["computing"]
         with pytest.warns(UserWarning, match=r"other conditions \(threads 2 -> 1\)"):
-            assert typed("train", "ssm", "--data", data, "--out", out, "--resume", "--threads", 1) == 0
+            shell("train", "ssm", "--out", out, "--resume", "--threads", 1)
         sessions = RunFolder(out).describe()["sessions"]
         assert [session["computing"]["threads"] for session in sessions] == [2, 1]
         assert [session["computing"]["precision"] for session in sessions] == ["fast", "fast"]
@@ -317,17 +262,14 @@ def test_everything_that_decides_about_the_numbers_is_written_down(
         torch.set_float32_matmul_precision("highest")
 
 
-def test_a_run_killed_before_its_first_checkpoint_begins_with_what_it_was_begun_with(
-    copied: tuple[Path, RunFolder], shell: Shell
-) -> None:
-    data, run = copied
+def test_a_run_without_a_checkpoint_begins_as_it_was_begun(run: RunFolder, shell: Shell) -> None:
     whole, cut = RunFolder(run.root.with_name("whole")), RunFolder(run.root.with_name("cut"))
-    words = ("train", "ssm", "--data", data, *SMALL, "--begin", run.root, "--iterations", 2)
+    words = ("train", "ssm", *SMALL, "--begin", run.root, "--iterations", 2)
     shell(*words, "--out", whole.root)
     shutil.copytree(whole.root, cut.root)
     for file in (cut.last, cut.previous, cut.best, cut.metrics):
         file.unlink()
-    resume = ("train", "ssm", "--data", data, "--out", cut.root, "--resume", "--no-replays")
+    resume = ("train", "ssm", "--out", cut.root, "--resume", "--no-replays")
     shell(*resume)
     losses = [[line["losses"] for line in one.logged()] for one in (whole, cut)]
     assert losses[0] == losses[1]
@@ -337,37 +279,26 @@ def test_a_run_killed_before_its_first_checkpoint_begins_with_what_it_was_begun_
     assert "whose weights have changed since then" in shell.refused(*resume)
 
 
-def test_a_run_that_lost_its_checkpoints_is_not_begun_again_in_silence(
-    copied: tuple[Path, RunFolder], shell: Shell
-) -> None:
-    data, run = copied
+def test_a_run_is_not_begun_again_in_silence(run: RunFolder, shell: Shell) -> None:
+    before = run.metrics.read_bytes()
+    words = ("train", "ssm", "--out", run.root, "--resume")
+    begun = shell.refused(*words, "--begin", run.root, "--no-replays")
+    assert f"began with fresh weights, not with {run.root}; leave out --begin" in begun
     for file in (run.last, run.previous):
         file.unlink()
-    before = run.metrics.read_bytes()
-    assert "has metrics but no checkpoint to continue from" in shell.refused(
-        "train", "ssm", "--data", data, "--out", run.root, "--resume"
-    )
+    assert "has metrics but no checkpoint to continue from" in shell.refused(*words)
     assert run.metrics.read_bytes() == before
 
 
-def _told(capsys: pytest.CaptureFixture[str]) -> str:
-    return " ".join(capsys.readouterr().err.split())
-
-
-def test_a_run_that_cannot_be_written_is_shown_elsewhere(
-    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, run = copied
+def test_a_run_that_cannot_be_written_is_shown_elsewhere(run: RunFolder, shell: Shell) -> None:
     out = run.root.with_name("out")
-    shutil.rmtree(run.root / "results", ignore_errors=True)
+    shutil.rmtree(run.root / "results")
     (run.root / "results").write_text("in the way of everything that is written")
-    assert typed("eval", run.root, "--data", data) == 2
-    assert "choose another place with --out" in _told(capsys)
-    assert typed("eval", run.root, "--data", data, "--out", out / "eval", "--traces", 1) == 0
-    names = {"val_unseen.json", "val_unseen.jsonl", "val_unseen.stamp.json", "traces"}
-    assert {file.name for file in (out / "eval").iterdir()} == names
-    assert typed("view", run.root, "--data", data, "--out", out / "view", "--count", 1) == 0
-    assert typed("report", run.root, "--data", data, "--out", out / "report.html", "--no-replays") == 0
+    assert "choose another place with --out" in shell.refused("eval", run.root)
+    shell("eval", run.root, "--out", out / "eval", "--traces", 1)
+    assert {file.name for file in (out / "eval").iterdir()} == {*RESULTS, "traces"}
+    shell("view", run.root, "--out", out / "view", "--count", 1)
+    shell("report", run.root, "--out", out / "report.html", "--no-replays")
     assert (out / "report.html").is_file()
 
 
@@ -377,8 +308,7 @@ def _reseed(run: RunFolder, seed: Any) -> None:
         write_tensors(file, checkpoint.tensors, {**checkpoint.metadata, "seed": seed})
 
 
-def test_a_run_counts_once_in_a_comparison(copied: tuple[Path, RunFolder]) -> None:
-    data, run = copied
+def test_a_run_counts_once_in_a_comparison(data: Path, run: RunFolder) -> None:
     copy = RunFolder(Path(shutil.copytree(run.root, run.root.with_name("copy"))))
     again = RunFolder(Path(shutil.copytree(run.root, run.root.with_name("again"))))
     checkpoint = read_checkpoint(again.last)
@@ -398,42 +328,28 @@ def test_a_run_counts_once_in_a_comparison(copied: tuple[Path, RunFolder]) -> No
     assert found.remarks == (f"{again.root} says seed 0, but its checkpoint was trained with seed 1",)
 
 
-def test_other_training_episodes_are_noticed(copied: tuple[Path, RunFolder]) -> None:
-    data, run = copied
-    _reword(data, heading=1.0)
-    for split in ("train", "dev_unseen"):
-        with pytest.warns(UserWarning, match="the training episodes of r2r are not those it was trained on"):
-            assert typed("eval", run.root, "--data", data, "--split", split, "--json") == 0
-    assert typed("eval", run.root, "--data", data, "--json") == 0, "it says nothing about other splits"
-
-
-def test_a_run_does_not_begin_again_with_other_weights(
-    copied: tuple[Path, RunFolder], capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, run = copied
-    words = ("train", "ssm", "--data", data, "--out", run.root, "--resume", "--begin", run.root)
-    assert typed(*words, "--no-replays") == 2
-    assert f"began with fresh weights, not with {run.root}; leave out --begin" in _told(capsys)
-
-
-@pytest.mark.parametrize("seed", [None, "x", 0.5, [1]])
-def test_a_seed_that_is_no_number_is_one_line(
-    copied: tuple[Path, RunFolder], seed: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, run = copied
-    _reseed(run, seed)
-    assert typed("eval", run.root, "--data", data) == 2
-    assert "does not say how far and with which seed it was trained" in _told(capsys)
-
-
-@pytest.mark.parametrize("kind", [torch.int64, torch.bool])
-def test_weights_that_are_no_fractions_are_refused(
-    copied: tuple[Path, RunFolder], kind: torch.dtype, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, run = copied
+def _retype(run: RunFolder, kind: torch.dtype) -> None:
     checkpoint = read_checkpoint(run.last)
     name = next(name for name in checkpoint.tensors if name.startswith(NETWORK))
     checkpoint.tensors[name] = checkpoint.tensors[name].to(kind)
     write_tensors(run.last, checkpoint.tensors, checkpoint.metadata)
-    assert typed("eval", run.root, "--data", data) == 2
-    assert "expected torch.float32" in _told(capsys)
+
+
+NO_SEED = "does not say how far and with which seed it was trained"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        *((lambda run, seed=seed: _reseed(run, seed), NO_SEED) for seed in (None, "x", 0.5, [1])),
+        *(
+            (lambda run, kind=kind: _retype(run, kind), "expected torch.float32")
+            for kind in (torch.int64, torch.bool)
+        ),
+    ],
+)
+def test_a_checkpoint_with_another_seed_or_other_numbers_is_one_line(
+    run: RunFolder, change: Callable[[RunFolder], None], message: str, shell: Shell
+) -> None:
+    change(run)
+    assert message in shell.refused("eval", run.root)

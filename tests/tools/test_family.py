@@ -1,4 +1,4 @@
-"""runs/family.sh trains every run once, goes on with what was interrupted, and stops at what fails."""
+"""runs/family.sh trains every run once and goes on with them; its tables are made of what compare printed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from scenemem.presets import PRESETS
 from scenemem.zoo import rows, systems
+from tools.family_table import LONGER, PUBLISHED, agreement, difference, matched, ranks, table
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TASK = "r4r-captions"
@@ -99,12 +101,8 @@ def test_every_system_is_trained_with_every_seed_and_compared_on_both_splits(rep
         assert words[words.index("--split") + 1] == split
         assert words[words.index("--against") + 1] == f"basic-{TASK}"
     assert "| `basic` | 1 | 0.500 |" in done.stdout
-
-
-def test_typed_again_it_goes_on_with_its_runs(repository: Repository) -> None:
-    repository.run(TASK, "0")
     repository.calls.unlink()
-    assert repository.run(TASK, "0", JOBS="2").returncode == 0
+    assert repository.run(TASK, "0", JOBS="2").returncode == 0, "typed again it goes on with its runs"
     again = repository.called("train")
     assert len(again) == SYSTEMS
     assert all("--resume" in words and "--seed" not in words for words in again)
@@ -116,18 +114,92 @@ def test_what_fails_is_named_and_nothing_is_compared(repository: Repository) -> 
     assert f"family/{TASK}/rcm-0 was not trained; see" in done.stderr
     assert len(repository.called("train")) < SYSTEMS
     assert repository.called("compare") == []
-    assert "no such luck" in (repository.folder / "runs/family" / TASK / "rcm-0.log").read_text(
-        encoding="utf-8"
-    )
+    log = repository.folder / "runs/family" / TASK / "rcm-0.log"
+    assert "no such luck" in log.read_text(encoding="utf-8")
 
 
-def test_r2r_trains_the_whole_family(repository: Repository) -> None:
+def test_r2r_trains_the_whole_family_and_unknown_tasks_are_refused(repository: Repository) -> None:
     repository.run("r2r-oracle", "0", COMPARED="{}")
     names = {words[1] for words in repository.called("train")}
     assert names == {*systems(), "basic", "ssm", "ssm-plus"} - {"e-dropout"}  # which is basic
-
-
-def test_an_unknown_task_is_refused_with_the_known_ones(repository: Repository) -> None:
     done = repository.run("captions")
     assert done.returncode == 2
     assert done.stderr.startswith("error: the task captions is unknown; use r2r-TRACK or r4r-TRACK")
+
+
+METRICS = ("sr", "spl", "osr", "cls", "ndtw", "sdtw", "tl")
+
+
+def _compared(task: str, **sr: float) -> dict[str, Any]:
+    base, rows = sr["basic"], {f"{name}-{task}": value for name, value in sr.items()}
+    apart = {
+        name: {key: {"value": value - base, "low": 0.01, "high": 0.2} for key in METRICS}
+        for name, value in rows.items()
+        if not name.startswith("basic")
+    }
+    return {
+        "rows": {n: {key: {"mean": v, "sd": 0.01, "n": 3} for key in METRICS} for n, v in rows.items()},
+        "cpu_seconds": {name: 60.0 if name.startswith("basic") else 120.0 for name in rows},
+        "against_by_building": {f"basic-{task}": apart},
+    }
+
+
+def test_what_stands_three_ranks_away_is_named() -> None:
+    assert ranks([0.5, 0.7, 0.5, 0.1]) == [2.5, 1.0, 2.5, 4.0], "equal values share their ranks"
+    published = {name: float(text.split()[0]) for name, text in PUBLISHED.items()}
+    assert agreement(published).splitlines() == [
+        "rank correlation over 13 rows 1.00",
+        "without the low-level systems 1.00",
+    ]
+    said = agreement(published | {"rcm": 0.9})
+    assert "rcm: rank 1 here, 10 published" in said
+    assert "fast" not in said  # it fell by one only
+
+
+@pytest.mark.parametrize(
+    ("times", "told"),
+    [(1.0, "0.300"), (1.5, "0.350"), (2.0, "0.400"), (3.0, "0.450"), (9, "0.500 (1,200 steps)")],
+)
+def test_basic_with_more_steps_is_read_between_its_rows(times: float, told: str) -> None:
+    assert matched(0.3, times, {600: 0.4, 1200: 0.5}) == told
+    assert matched(0.3, times, {}) == "-", "without longer rows nothing is said"
+
+
+def test_an_interval_is_bold_where_it_leaves_out_0() -> None:
+    assert difference({"value": 0.02, "low": 0.001, "high": 0.04}) == "**+0.020 [+0.001, +0.040]**"
+    assert difference({"value": -0.02, "low": -0.04, "high": -0.001}) == "**-0.020 [-0.040, -0.001]**"
+    assert difference({"value": 0.0, "low": -0.01, "high": 0.01}) == "+0.000 [-0.010, +0.010]"
+
+
+def test_rows_of_r2r_stand_by_success_with_basic_at_equal_cpu_time() -> None:
+    task = "r2r-captions"
+    unseen, seen = _compared(task, basic=0.37, fast=0.39), _compared(task, basic=0.5, fast=0.6)
+    head, _, first, second = table(task, unseen, seen, {}).splitlines()
+    assert "release" not in head
+    assert head.count("|") == first.count("|") == second.count("|")
+    assert first == (
+        "| `fast` | 3 | 0.390 ± 0.010 | 0.390 ± 0.010 | 0.390 ± 0.010 | 0.4 | 0.600 ± 0.010 | "
+        "**+0.020 [+0.010, +0.200]** | **+0.020 [+0.010, +0.200]** | 2.0 | "
+        f"{LONGER[task][600]:.3f} | .56 aug |"
+    )
+    assert second.endswith("|  |  | 1.0 |  | .47 |")
+
+
+def test_rows_of_r4r_have_fidelity_and_its_published_numbers() -> None:
+    task = "r4r-captions"
+    compared = _compared(task, **{"basic": 0.3, "rcm": 0.2, "rcm-fidelity": 0.4})
+    lines = table(task, compared, compared, {}).splitlines()
+    assert [line.split("`")[1] for line in lines[2:]] == ["rcm-fidelity", "basic", "rcm"]
+    assert lines[2].endswith("| 2.0 | .26 / .35 / .30 / .13 |")
+
+
+def test_what_a_release_counts_stands_beside_what_was_walked() -> None:
+    task = "r2r-captions"
+    compared = _compared(task, **{"basic": 0.3, "active-perception": 0.4})
+    less = {"tl": {"mean": 29.96, "sd": 1.0, "n": 3}, "spl": {"mean": 0.14, "sd": 0.004, "n": 3}}
+    released = {f"active-perception-{task}": less}
+    head, _, first, second = table(task, compared, compared, released).splitlines()
+    assert head.count("|") == first.count("|") == second.count("|")
+    column = head.split(" | ").index("TL / SPL as its release counts")
+    assert first.split(" | ")[column] == "30.0 / 0.140 ± 0.004"
+    assert second.split(" | ")[column] == ""
